@@ -28,7 +28,7 @@ from benchmarks.on_gpu.steps import Ended, merged, run_all, status_of, still_to_
 from benchmarks.on_gpu.versus import sentence
 from merge_bench.errors import UsageError
 from merge_bench.host import gpu
-from merge_bench.host.memory import available_bytes, usable_cores
+from merge_bench.host.machine import available_bytes, usable_cores
 
 SCHEMA = 2
 AMPLE = 1.5  # times what the steps usually take: a budget in which all of them fit

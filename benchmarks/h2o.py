@@ -25,7 +25,7 @@ from benchmarks.peer.contenders import REFERENCE, refuse_unfit
 from benchmarks.peer.protocol import Job
 from benchmarks.peer.ratios import Standing
 from merge_bench.errors import UsageError
-from merge_bench.host.memory import available_bytes, usable_cores
+from merge_bench.host.machine import available_bytes, usable_cores
 from merge_bench.merge.workload.benchmark import Question
 from merge_bench.merge.workload.h2o import BENCHMARK, ensure_tables
 

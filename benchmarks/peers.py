@@ -22,7 +22,7 @@ from benchmarks.peer.protocol import Job, Kind
 from merge_bench.errors import UsageError
 from merge_bench.host import machine
 from merge_bench.host.gpu import gpu_count, gpu_facts
-from merge_bench.host.memory import available_bytes, usable_cores
+from merge_bench.host.machine import available_bytes, usable_cores
 
 _KINDS = ("duckdb", "polars")
 """Programs that have every kind of join."""

@@ -28,7 +28,7 @@ from merge_bench.analysis.statistics import median
 from merge_bench.cli.parameters import ParsedValue
 from merge_bench.cluster import ucx_perftest
 from merge_bench.config.old_names import UCXX_OVERRIDES
-from merge_bench.probe.shared.sizes import parse_sizes
+from merge_bench.probe.shared.options import parse_sizes
 from merge_bench.units import MIB
 
 TRANSPORTS = {"tcp": {"UCX_TLS": "tcp"}, "shared memory": {"UCX_TLS": "sysv,posix,cma"}}

@@ -27,7 +27,7 @@ from benchmarks.peer.protocol import Job
 from benchmarks.peer.ratios import Standing
 from merge_bench.errors import UsageError
 from merge_bench.host.gpu import gpu_count
-from merge_bench.host.memory import available_bytes, usable_cores
+from merge_bench.host.machine import available_bytes, usable_cores
 
 SCHEMA = 1
 PEERS = ("duckdb-table", "duckdb-arrow", "polars-streaming")

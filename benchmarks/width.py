@@ -28,7 +28,7 @@ from benchmarks import command
 from benchmarks.goal.bench import Bench, need_hosts, scratch
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import RunFailed
-from merge_bench.host.memory import available_bytes
+from merge_bench.host.machine import available_bytes
 from merge_bench.records.campaign import Launch
 from merge_bench.records.schema import IterationLine
 from merge_bench.units import format_bytes

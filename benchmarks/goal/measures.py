@@ -19,7 +19,7 @@ from benchmarks.processes import ROOT, surroundings
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import RunFailed
-from merge_bench.host.memory import available_bytes, usable_cores
+from merge_bench.host.machine import available_bytes, usable_cores
 from merge_bench.merge.plan import synthetic_worker_bytes
 
 LARGE, WORKERS = 25_000_000, 2

@@ -20,7 +20,7 @@ from benchmarks.peer import tables
 from benchmarks.peer.checks import judge
 from benchmarks.peer.inprocess import timed
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
-from merge_bench.host.memory import PeakMeter
+from merge_bench.host.machine import PeakMeter
 from merge_bench.merge.engines.pandas import to_pandas
 from merge_bench.merge.workload import synthetic
 from merge_bench.merge.workload.synthetic import Expectation

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from merge_bench.errors import UsageError
-from merge_bench.host.memory import available_bytes
+from merge_bench.host.machine import available_bytes
 from merge_bench.merge.engines import hash_join_loops
 from merge_bench.units import format_bytes
 

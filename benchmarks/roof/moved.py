@@ -24,8 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from merge_bench.merge.engines.cpu_base import bucket_count, bucket_rows
-from merge_bench.merge.engines.hash_join import chain_bits
-from merge_bench.merge.engines.native import NativeEngine
+from merge_bench.merge.engines.native import NativeEngine, chain_bits
 from merge_bench.merge.partition import PLAIN, make_writer, most_streams
 
 VALUE = 8

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias, TypeVar
 from merge_bench.analysis.documents import WorkerBandwidth, WorkerPeak
 from merge_bench.analysis.statistics import harmonic_mean, median
 from merge_bench.host import machine
-from merge_bench.host.memory import parse_cores
+from merge_bench.host.files import parse_cores
 from merge_bench.records.campaign import Launch, Run
 from merge_bench.records.schema import FrameCounts, IterationLine, PairTraffic, WorkerIteration, WorkerMemory
 

@@ -15,8 +15,8 @@ import msgspec
 from merge_bench.config.check import VariableState
 from merge_bench.config.conflicts import Conflict
 from merge_bench.errors import Caution
-from merge_bench.host.binding import Binding
 from merge_bench.host.doctor import Finding
+from merge_bench.host.pinning import Binding
 from merge_bench.records.recorded_plan import PlanOptions
 from merge_bench.records.schema import SCHEMA, Config, FailureLine, ImportedFrom, Phases, SizeRange
 

@@ -13,7 +13,7 @@ from typing import Any
 from merge_bench.analysis.diagnostics import busy_warnings
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.errors import MergeBenchError
-from merge_bench.host.memory import usable_cores
+from merge_bench.host.machine import usable_cores
 from merge_bench.merge.engines import describe
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.reader import read_campaign

@@ -16,7 +16,7 @@ from merge_bench.config.installation import how_to_set_up
 from merge_bench.config.ucx_info import NAME_LISTS, Installed, find_installed, usable_transports
 from merge_bench.errors import Caution, GateNotMet, UsageError
 from merge_bench.host import gpu
-from merge_bench.host.memory import available_bytes, shared_memory_problem, usable_cores
+from merge_bench.host.machine import available_bytes, shared_memory_problem, usable_cores
 from merge_bench.host.pinning import gpu_name
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import How, Side

@@ -29,7 +29,7 @@ from merge_bench.campaign.recording import (
 )
 from merge_bench.cluster import worker_programs
 from merge_bench.errors import RunFailed
-from merge_bench.host.memory import parse_cores
+from merge_bench.host.files import parse_cores
 from merge_bench.merge import worker
 from merge_bench.merge.verification.verify import Check
 from merge_bench.records.schema import LinkLine, MemoryLine, Worker

@@ -10,18 +10,18 @@ from contextlib import contextmanager
 
 from merge_bench.campaign.cluster_session import Session
 from merge_bench.cluster.watch import Member
-from merge_bench.host import power
-from merge_bench.host.power import PowerReading
+from merge_bench.host import machine
+from merge_bench.host.machine import PowerReading
 from merge_bench.records.schema import GpuPower, HostPower, PowerLine
 
 
 def begin_power(session: Session) -> Callable[[], None]:
     """Read the counters of all workers; the function that is returned reads them again, and writes the record."""
     with_gpu = session.plan.device_memory
-    before = session.workers.on_all(power.read_power, with_gpu=with_gpu)
+    before = session.workers.on_all(machine.read_power, with_gpu=with_gpu)
 
     def finish() -> None:
-        after = session.workers.on_all(power.read_power, with_gpu=with_gpu)
+        after = session.workers.on_all(machine.read_power, with_gpu=with_gpu)
         session.writer.write(
             PowerLine(
                 launch=session.launch,
@@ -65,8 +65,8 @@ def gpus_between(
                 name=first.name,
                 ranks=sharing,
                 seconds=last.at - first.at,
-                joules=power.gpu_joules(first, last),
-                throttled_seconds=power.throttled_seconds(first, last),
+                joules=machine.gpu_joules(first, last),
+                throttled_seconds=machine.throttled_seconds(first, last),
                 before=first.state,
                 after=last.state,
                 limit_watts=last.limit_watts,
@@ -87,7 +87,7 @@ def hosts_between(
     found = []
     for host, rank in readers.items():
         first, last = before[rank], after[rank]
-        joules, unknown = power.package_joules(first, last)
+        joules, unknown = machine.package_joules(first, last)
         found.append(
             HostPower(
                 host=host,

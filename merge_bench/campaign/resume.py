@@ -18,7 +18,7 @@ from merge_bench.config.files import TOKENS
 from merge_bench.config.options import BY_VARIABLE
 from merge_bench.errors import Caution, MergeBenchError, RunFailed, UsageError, say
 from merge_bench.host import machine
-from merge_bench.host.memory import format_cores
+from merge_bench.host.files import format_cores
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import without_table_names

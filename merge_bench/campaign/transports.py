@@ -17,7 +17,7 @@ from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.campaign.recording import compare_environment, record_lanes
 from merge_bench.errors import UsageError
-from merge_bench.host.binding import describe_binding
+from merge_bench.host.pinning import describe_binding
 from merge_bench.merge import worker
 from merge_bench.records.writer import CampaignWriter
 

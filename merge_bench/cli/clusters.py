@@ -245,8 +245,8 @@ def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler
 
     from merge_bench.analysis.documents import DoctorDocument
     from merge_bench.config.ucx_choice import use_ucx
-    from merge_bench.host.binding import describe_binding, expected_bindings
     from merge_bench.host.doctor import BAD, compare_hosts, examine_here, worst_state
+    from merge_bench.host.pinning import describe_binding, expected_bindings
     from merge_bench.view.document import print_document
 
     if scheduler_address or scheduler_file:

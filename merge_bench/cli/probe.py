@@ -182,8 +182,7 @@ def _show_rows(
     """
     from merge_bench.analysis.documents import Failure
     from merge_bench.cli.campaigns import failures_of, say_failures
-    from merge_bench.probe.view.documents import ProbeDocument
-    from merge_bench.probe.view.output import write_files
+    from merge_bench.probe.view.output import ProbeDocument, write_files
     from merge_bench.view.document import print_document
 
     rows = [*measured, *output.references]

@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     from merge_bench.merge.plan import Plan
 
 DASK = (sys.executable, "-P", "-m", "dask")
-# Not `dask scheduler` and `dask worker`: that program imports every package that adds a command to it, among them this
-# one and dask-cuda, which takes each process 0.15 s.
-SCHEDULER = (sys.executable, "-P", "-m", "distributed.cli.dask_scheduler")
-WORKER = (sys.executable, "-P", "-m", "distributed.cli.dask_worker")
+START_DASK = (sys.executable, "-P", "-m", "merge_bench.cluster.start_dask")
+SCHEDULER = (*START_DASK, "dask_scheduler")
+WORKER = (*START_DASK, "dask_worker")
 PRELOAD = "merge_bench.cluster.preload"
 DASHBOARD_ROUTES = ["distributed.http.statics", "distributed.http.scheduler.info"]
 """What the pages of Dask's dashboard need besides themselves: only routes that read."""

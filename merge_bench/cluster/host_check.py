@@ -16,7 +16,7 @@ from merge_bench.config import allowed_transports
 from merge_bench.config.installation import __version__, how_to_set_up
 from merge_bench.config.old_names import UCXX_OVERRIDES
 from merge_bench.errors import Caution, UsageError
-from merge_bench.host import adapters, machine, network, pinning
+from merge_bench.host import machine, network, pinning
 from merge_bench.host.description import Host, Network, Node, Port, Project
 from merge_bench.host.pinning import Pin
 from merge_bench.records.schema import Worker
@@ -221,7 +221,7 @@ def idle_port_warnings(
 
 def _ports_of_more_workers(host: Host, *, gpus: bool) -> set[str]:
     """The ports that workers on all GPUs of a host would have, or without GPUs workers on all NUMA nodes with cores."""
-    nodes = [adapters.Place(int(node)) for node, cores in host.node_cores.items() if cores]
+    nodes = [network.Place(int(node)) for node, cores in host.node_cores.items() if cores]
     places = [pinning.gpu_place(host, index) for index in range(len(host.gpu_nodes))] if gpus else nodes
     return {port for place in places for port in pinning.near_ports(host, place)}
 
@@ -233,7 +233,7 @@ def _chooses_ports(hosts: Mapping[str, Network], config: Mapping[str, str]) -> b
 
 
 def _rdma_ports(host: Network) -> list[Port]:
-    return [port for port in host.ports if adapters.ucx_can_use(port)]
+    return [port for port in host.ports if network.ucx_can_use(port)]
 
 
 def _ports_in_use(host: Network) -> list[Port]:

@@ -1,9 +1,8 @@
 """Loaded by every scheduler and worker that a launcher starts, through Dask's `--preload`.
 
 Ends the process when the process that started it ends, for whatever reason, and notes the cores that it was started
-with. Keeps the calls of the watch, two per second, out of the log: a failed run shows the log's last lines. Keeps SciPy
-out on CPUs, which numba would load for linear algebra wherever it is installed: a seventh of a worker's start. Keeps
-the objects of the libraries that are loaded by now out of garbage collections.
+with. Keeps the calls of the watch, two per second, out of the log: a failed run shows the log's last lines. Keeps the
+objects of the libraries that are loaded by now out of garbage collections.
 """
 
 from __future__ import annotations
@@ -12,13 +11,10 @@ import gc
 import logging
 import os
 import sys
-from importlib.util import find_spec
 
 import merge_bench.host.machine  # noqa: F401  # it notes the cores of this process before dask-cuda changes them
 from merge_bench.cluster.supervisor import die_with_parent
 
-if find_spec("cudf") is None:  # not tried beside the libraries of GPUs
-    sys.modules.setdefault("scipy", None)  # type: ignore[arg-type]
 logging.getLogger("distributed.worker").addFilter(
     lambda record: not str(record.msg).startswith("Run out-of-band function")
 )

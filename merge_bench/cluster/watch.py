@@ -23,7 +23,7 @@ from distributed import Client
 from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.cluster.base import Exited, Launcher, how_ended
 from merge_bench.errors import LaunchFailed
-from merge_bench.host.memory import shared_memory_problem
+from merge_bench.host.machine import shared_memory_problem
 from merge_bench.merge.worker import heartbeat
 from merge_bench.units import format_bytes
 

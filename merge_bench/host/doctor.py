@@ -23,10 +23,18 @@ from merge_bench.config.installation import how_to_set_up
 from merge_bench.config.options import BY_KEY
 from merge_bench.config.ucx_choice import CUDA_REMEDY
 from merge_bench.config.ucx_info import find_installed
-from merge_bench.host import adapters, files, gpu, network, other_load, pinning
+from merge_bench.host import files, gpu, network, other_load
 from merge_bench.host.description import BusyGpu
-from merge_bench.host.machine import memory_bytes, ucx_library, versions
-from merge_bench.host.memory import SEGMENT_BYTES, available_bytes, quota_cores, segment_problem, usable_cores
+from merge_bench.host.machine import (
+    SEGMENT_BYTES,
+    available_bytes,
+    memory_bytes,
+    quota_cores,
+    segment_problem,
+    ucx_library,
+    usable_cores,
+    versions,
+)
 from merge_bench.host.other_load import OVERRUN, OtherLoad
 from merge_bench.units import format_bytes
 
@@ -121,6 +129,10 @@ Check: TypeAlias = Callable[[Machine], Finding]
 ok, warn, bad = (functools.partial(Finding, "", state) for state in STATES)
 
 
+def warn_if(problem: bool, found: str, spoils: str, remedy: str) -> Finding:
+    return warn(found, spoils, remedy) if problem else ok(found)
+
+
 def worst_state(findings: Iterable[Finding]) -> str:
     return max((finding.state for finding in findings), key=STATES.index, default=OK)
 
@@ -167,7 +179,6 @@ def _format_limit(count: int) -> str:
 
 
 def locked_memory(machine: Machine) -> Finding:
-    """How much memory a process may lock: RDMA locks its buffers."""
     limit = machine.limits.get("memlock")
     if limit is None:
         return ok("unlimited")
@@ -175,16 +186,14 @@ def locked_memory(machine: Machine) -> Finding:
     names = files.list_names(machine.root / "sys/class/infiniband")
     if not names:
         return ok(f"{fact}; enough without an RDMA adapter")
-    return bad(
-        fact,
-        f"UCX cannot register its RDMA buffers with {', '.join(names)}",
+    remedy = (
         "run ulimit -l unlimited; to make it permanent, set '* - memlock unlimited' in /etc/security/limits.d and in"
-        " the batch system",
+        " the batch system"
     )
+    return bad(fact, f"UCX cannot register its RDMA buffers with {', '.join(names)}", remedy)
 
 
 def available_memory(machine: Machine) -> Finding:
-    """Memory that a run can allocate, under a container's limit."""
     fact = f"{format_bytes(machine.available_bytes)} of {format_bytes(machine.total_bytes)}"
     if machine.available_bytes >= ENOUGH_MEMORY:
         return ok(fact)
@@ -193,32 +202,26 @@ def available_memory(machine: Machine) -> Finding:
 
 
 def transparent_huge_pages(machine: Machine) -> Finding:
-    """Whether large buffers can get large pages."""
     path = machine.root / "sys/kernel/mm/transparent_hugepage/enabled"
     chosen = files.chosen_word(path) or "not supported by this kernel"
-    if chosen != "never":
-        return ok(chosen)
     remedy = "run echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
-    return warn(chosen, "first and random accesses to memory are slower", remedy)
+    return warn_if(chosen == "never", chosen, "first and random accesses to memory are slower", remedy)
 
 
 def reserved_huge_pages(machine: Machine) -> Finding:
-    """Memory reserved for huge pages, which a run cannot use."""
     numbers = files.read_sizes(machine.root / "proc/meminfo")
     reserved = numbers.get("HugePages_Free", 0) * numbers.get("Hugepagesize", 0)
     fact = format_bytes(reserved) if reserved else "none"
-    if reserved > RESERVED_SHARE * machine.total_bytes:
-        return warn(fact, "a run cannot use memory reserved for huge pages", "run sysctl -w vm.nr_hugepages=0")
-    return ok(fact)
+    much = reserved > RESERVED_SHARE * machine.total_bytes
+    return warn_if(much, fact, "a run cannot use memory reserved for huge pages", "run sysctl -w vm.nr_hugepages=0")
 
 
 def swap_in_use(machine: Machine) -> Finding:
     numbers = files.read_sizes(machine.root / "proc/meminfo")
     used = numbers.get("SwapTotal", 0) - numbers.get("SwapFree", 0)
     fact = f"{format_bytes(used)} in use" if used else "not in use"
-    if used > SWAPPED_SHARE * machine.total_bytes:
-        return warn(fact, "reading swapped pages from disk slows iterations", "run swapoff -a before the measurement")
-    return ok(fact)
+    spoils, remedy = "reading swapped pages from disk slows iterations", "run swapoff -a before the measurement"
+    return warn_if(used > SWAPPED_SHARE * machine.total_bytes, fact, spoils, remedy)
 
 
 def ptrace_scope(machine: Machine) -> Finding:
@@ -236,28 +239,18 @@ def ptrace_scope(machine: Machine) -> Finding:
 def cross_memory_attach(machine: Machine) -> Finding:
     if machine.ucx is None or not machine.ucx.transports:
         return warn("unknown: ucx_info cannot be run")
-    if "cma" in machine.ucx.transports:
-        return ok("available")
-    return warn(
-        "not available",
-        _FALLBACK,
-        "see the check ptrace scope; for a container, allow process_vm_readv in its seccomp profile",
-    )
+    remedy = "see the check ptrace scope; for a container, allow process_vm_readv in its seccomp profile"
+    return ok("available") if "cma" in machine.ucx.transports else warn("not available", _FALLBACK, remedy)
 
 
 def open_files(machine: Machine) -> Finding:
-    """How many files and sockets a process may open."""
     limit = machine.limits.get("nofile")
     if limit is None:
         return ok("unlimited")
     if limit >= ENOUGH_FILES:
         return ok(f"up to {limit:,}")
-    result = bad if limit < LEAST_FILES else warn
-    return result(
-        f"up to {limit:,}",
-        "each connection needs several open files, so many workers cannot connect",
-        "run ulimit -n 65536",
-    )
+    spoils = "each connection needs several open files, so many workers cannot connect"
+    return (bad if limit < LEAST_FILES else warn)(f"up to {limit:,}", spoils, "run ulimit -n 65536")
 
 
 def disk_space(machine: Machine) -> Finding:
@@ -275,50 +268,41 @@ def disk_space(machine: Machine) -> Finding:
 
 
 def cpu_governor(machine: Machine) -> Finding:
-    """Whether the cores always run at full speed."""
     cpus = machine.root / "sys/devices/system/cpu"
     governors = (files.read_text(each / "cpufreq/scaling_governor") for each in sorted(cpus.glob("cpu[0-9]*")))
     chosen = Counter(filter(None, governors))
     if not chosen:
         return ok("unknown (a virtual machine, or a fixed frequency)")
     fact = ", ".join(f"{count} × {text}" for text, count in chosen.most_common())
-    if set(chosen) == {"performance"}:
-        return ok(fact)
     spoils = "short iterations run before the cores reach full speed, so times vary"
-    return warn(fact, spoils, "run cpupower frequency-set -g performance")
+    return warn_if(set(chosen) != {"performance"}, fact, spoils, "run cpupower frequency-set -g performance")
 
 
 def clock_source(machine: Machine) -> Finding:
-    """The kernel's time source, which every measurement reads."""
     folder = machine.root / "sys/devices/system/clocksource/clocksource0"
     source = files.read_text(folder / "current_clocksource") or "unknown"
-    if source not in SLOW_CLOCKS:
-        return ok(source)
     remedy = "boot with clocksource=tsc if the hardware allows it"
-    return warn(source, "reading the time takes a microsecond instead of 20 ns", remedy)
+    return warn_if(source in SLOW_CLOCKS, source, "reading the time takes a microsecond instead of 20 ns", remedy)
 
 
 def numa_balancing(machine: Machine) -> Finding:
-    """Whether the kernel moves pages between nodes during a measurement."""
     nodes = len(network.numa_nodes(machine.root / "sys"))
     if nodes <= 1:
         return ok("one NUMA node")
-    if not files.read_number(machine.root / "proc/sys/kernel/numa_balancing"):
-        return ok("off")
+    moves = files.read_number(machine.root / "proc/sys/kernel/numa_balancing")
     spoils = "the kernel moves pages during iterations, so times vary"
-    return warn(f"on, with {nodes} NUMA nodes", spoils, "run sysctl -w kernel.numa_balancing=0")
+    fact = f"on, with {nodes} NUMA nodes"
+    return warn(fact, spoils, "run sysctl -w kernel.numa_balancing=0") if moves else ok("off")
 
 
 def congestion_control(machine: Machine) -> Finding:
     """TCP's congestion control: an algorithm that paces slows down a sender that always has data to send."""
     chosen = files.read_text(machine.root / "proc/sys/net/ipv4/tcp_congestion_control") or "unknown"
-    if not chosen.startswith(PACING):
-        return ok(chosen)
-    return warn(
-        chosen,
-        "TCP is limited to rates measured earlier, so concurrent messages are slower than single ones, above all on lo",
-        "run sysctl -w net.ipv4.tcp_congestion_control=cubic before the workers start",
+    spoils = (
+        "TCP is limited to rates measured earlier, so concurrent messages are slower than single ones, above all on lo"
     )
+    remedy = "run sysctl -w net.ipv4.tcp_congestion_control=cubic before the workers start"
+    return warn_if(chosen.startswith(PACING), chosen, spoils, remedy)
 
 
 def load_of_others(machine: Machine) -> Finding:
@@ -326,30 +310,24 @@ def load_of_others(machine: Machine) -> Finding:
     remedy = "end these processes, use another machine, or run with --wait-for-quiet 5m"
     if machine.load.share >= OVERRUN:
         return bad(fact, "every measured time includes waiting for a core", remedy)
-    return ok(fact) if machine.load.quiet else warn(fact, "measured times are longer and vary more", remedy)
+    return warn_if(not machine.load.quiet, fact, "measured times are longer and vary more", remedy)
 
 
 def cpu_quota(machine: Machine) -> Finding:
     cores = quota_cores(machine.root)
     if cores is None:
         return ok("none")
-    fact = f"{cores:g} of {machine.cores} cores"
-    if cores >= machine.cores:
-        return ok(fact)
+    spoils = "the kernel stops the container when it has used up its quota for a period, so times vary"
     remedy = "replace the quota: give the container the same number of whole cores with --cpuset-cpus"
-    return warn(
-        fact, "the kernel stops the container when it has used up its quota for a period, so times vary", remedy
-    )
+    return warn_if(cores < machine.cores, f"{cores:g} of {machine.cores} cores", spoils, remedy)
 
 
 def loaded_ucx(machine: Machine) -> Finding:
-    """Which UCX a worker loads."""
     if machine.ucx is None:
         return bad(machine.ucx_error or "none", "workers cannot exchange data", how_to_set_up())
     if _version_numbers(machine.ucx.version) < LEAST_UCX:
-        return bad(
-            str(machine.ucx), "UCXX needs UCX 1.19 or newer", "use --ucx wheel to load the UCX of the package libucx"
-        )
+        remedy = "use --ucx wheel to load the UCX of the package libucx"
+        return bad(str(machine.ucx), "UCXX needs UCX 1.19 or newer", remedy)
     if machine.gpus and machine.ucx.transports and "cuda_copy" not in machine.ucx.transports:
         return bad(str(machine.ucx), "it cannot send GPU memory, so engine cudf is refused", CUDA_REMEDY)
     return ok(str(machine.ucx))
@@ -358,7 +336,7 @@ def loaded_ucx(machine: Machine) -> Finding:
 def infiniband(machine: Machine) -> Finding:
     if not files.list_names(machine.root / "sys/class/infiniband"):
         return ok("no adapter")
-    states = adapters.port_states(machine.root / "sys")
+    states = network.port_states(machine.root / "sys")
     fact = ", ".join(f"{port} {state}" for port, state in states.items()) or "ports unknown"
     transports = machine.ucx.transports & allowed_transports.RDMA if machine.ucx else frozenset[str]()
     if not transports:
@@ -385,30 +363,21 @@ def peer_memory(machine: Machine) -> Finding:
 
 
 def gpu_adapters(machine: Machine) -> Finding:
-    """Which RDMA ports are nearest to each GPU."""
     sys = machine.root / "sys"
-    ports = [port for port in adapters.active_ports(sys) if adapters.ucx_can_use(port)]
+    ports = [port for port in network.active_ports(sys) if network.ucx_can_use(port)]
     if not machine.gpus or not ports:
         return ok("not needed without both a GPU and an RDMA adapter")
-    order = network.numa_nodes(sys)
-    nodes = adapters.Nodes(order, {node: pinning.read_distances(node, sys) for node in order})
+    nodes = network.read_nodes(sys)
     alike: dict[tuple[int, str], list[str]] = {}
     for each in machine.gpus:
-        device = adapters.pci_device(each.pci_bus_id or "", sys)
-        place = adapters.Place(adapters.read_node(device), tuple(adapters.bridges(device)))
-        near = adapters.nearest_ports(place, ports, nodes)
-        far = min(adapters.distance(place, port, nodes)[0] for port in ports)
+        place = network.place_of_device(network.pci_device(each.pci_bus_id or "", sys))
+        near = network.nearest_ports(place, ports, nodes)
+        far = min(network.distance(place, port, nodes)[0] for port in ports)
         alike.setdefault((far, ", ".join(near)), []).append(str(each.index))
-    fact = "; ".join(
-        f"GPU {', '.join(gpus)}: {near} ({adapters.DISTANCES[far]})" for (far, near), gpus in alike.items()
-    )
-    if all(far != adapters.OTHER_NODE for far, _ in alike):
-        return ok(fact)
-    return warn(
-        fact,
-        "data of a GPU without an adapter on its NUMA node crosses the link between processors",
-        "use the GPUs beside an adapter (CUDA_VISIBLE_DEVICES), and check that no port is down",
-    )
+    fact = "; ".join(f"GPU {', '.join(gpus)}: {near} ({network.DISTANCES[far]})" for (far, near), gpus in alike.items())
+    spoils = "data of a GPU without an adapter on its NUMA node crosses the link between processors"
+    remedy = "use the GPUs beside an adapter (CUDA_VISIBLE_DEVICES), and check that no port is down"
+    return warn_if(any(far == network.OTHER_NODE for far, _ in alike), fact, spoils, remedy)
 
 
 def gpu_users(machine: Machine) -> Finding:
@@ -417,17 +386,13 @@ def gpu_users(machine: Machine) -> Finding:
     users = [(gpu, process) for gpu in machine.gpus for process in gpu.processes]
     if not users:
         return ok(f"none on {len(machine.gpus)} GPUs")
-    fact = ", ".join(
-        f"process {process.pid} on GPU {gpu.index}"
-        + (f" ({format_bytes(process.memory_bytes)})" if process.memory_bytes else "")
-        for gpu, process in users[:4]
-    )
+    sizes = (f" ({format_bytes(process.memory_bytes)})" if process.memory_bytes else "" for _, process in users)
+    texts = [f"process {used.pid} on GPU {gpu.index}{size}" for (gpu, used), size in zip(users, sizes, strict=True)]
     more = f" and {len(users) - 4} more" if len(users) > 4 else ""
-    return warn(fact + more, "these processes use memory and time of the GPU", "end these processes")
+    return warn(", ".join(texts[:4]) + more, "these processes use memory and time of the GPU", "end these processes")
 
 
 def gpu_driver(machine: Machine) -> Finding:
-    """Whether the driver is new enough for the installed stack."""
     versions = {gpu.driver_version for gpu in machine.gpus if gpu.driver_version}
     if not versions:
         return ok("unknown" if machine.gpus else "no GPU")
@@ -441,15 +406,12 @@ def gpu_driver(machine: Machine) -> Finding:
 
 def ucx_ports(machine: Machine) -> Finding:
     """What UCX opens between hosts; a firewall cannot be seen from here."""
-    if machine.ucx is None or "tcp" not in machine.ucx.transports:
-        return ok("none")
-    return ok(
-        f"{UCX_PORTS} between hosts without RDMA: who can connect can write to workers' memory, so allow only the hosts"
-    )
+    ports = f"{UCX_PORTS} between hosts without RDMA"
+    has_tcp = machine.ucx is not None and "tcp" in machine.ucx.transports
+    return ok(f"{ports}: who can connect can write to workers' memory, so allow only the hosts" if has_tcp else "none")
 
 
 def python_packages(machine: Machine) -> Finding:
-    """Whether the Python packages belong together."""
     have = {package: version for package, version in machine.packages.items() if version}
     remedy = f"set the environment up again: {how_to_set_up(anew=True)}"
     missing = [package for package in ("dask", "distributed") if package not in have]
@@ -587,9 +549,8 @@ def _soft_limit(which: int) -> int | None:
 
 def _folders_written_to() -> tuple[Disk, Disk]:
     """The results folder of a `run` without options, and the folder for temporary files."""
-    option = BY_KEY["results"]
+    option, temporary = BY_KEY["results"], Path(tempfile.gettempdir())
     results = Path(os.environ.get(option.variable) or str(option.default)).absolute()
-    temporary = Path(tempfile.gettempdir())
     return (
         Disk("records", results, free_bytes(results), "--results DIR"),
         Disk("temporary files", temporary, free_bytes(temporary), "TMPDIR"),

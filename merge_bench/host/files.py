@@ -5,7 +5,9 @@ A file that cannot be read counts as missing.
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -69,3 +71,21 @@ def chosen_word(path: Path) -> str | None:
     """The selected word of a file like ``always [madvise] never``; without brackets, the whole text."""
     content = read_text(path)
     return content if content is None or "[" not in content else content[content.find("[") + 1 : content.find("]")]
+
+
+def parse_cores(text: str) -> frozenset[int]:
+    """Read the kernel's notation of cores: ``0-3,8`` → {0, 1, 2, 3, 8}."""
+    cores: set[int] = set()
+    for part in text.strip().split(","):
+        if part:
+            first, _, last = part.partition("-")
+            cores.update(range(int(first), int(last or first) + 1))
+    return frozenset(cores)
+
+
+def format_cores(cores: Iterable[int]) -> str:
+    """Write the kernel's notation of cores: {0, 1, 2, 3, 8} → ``0-3,8``."""
+    # In a run of neighbours, number and position differ by the same amount.
+    groups = itertools.groupby(enumerate(sorted(cores)), key=lambda pair: pair[1] - pair[0])
+    runs = [[core for _, core in run] for _, run in groups]
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

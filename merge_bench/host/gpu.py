@@ -65,10 +65,9 @@ class GpuReading:
 def visible_gpus() -> tuple[str, ...]:
     """The GPUs that a process started here would see, as `CUDA_VISIBLE_DEVICES` names them: numbers or UUIDs.
 
-    Numbers are those of `gpu_facts`; CUDA takes them so with `IN_ORDER` in its environment.
-
-    Those of the machine, or those that the variable leaves: a job that was given two of eight has "2" and "3", and its
-    workers must be given these names and not "0" and "1". In a job without GPUs, SLURM sets it to "NoDevFiles".
+    Numbers are those of `gpu_facts`; CUDA takes them so with `IN_ORDER` in its environment. A job that was given two of
+    eight has "2" and "3", and its workers must be given these names and not "0" and "1". In a job without GPUs, SLURM
+    sets the variable to "NoDevFiles".
     """
     with _nvml() as nvml:
         count = _count_gpus(nvml)
@@ -160,7 +159,7 @@ def fixed_facts() -> list[Gpu]:
 
 
 def free_bytes() -> list[int]:
-    """Device memory that is free now, of each GPU in the order of `gpu_facts`; 0 where the driver does not tell."""
+    """Free device memory of each GPU, in the order of `gpu_facts`; 0 where the driver does not tell."""
     with _nvml() as nvml:
         memories = [None if each is None else _try(nvml.nvmlDeviceGetMemoryInfo, each) for each in _handles(nvml)]
     return [0 if memory is None else int(memory.free) for memory in memories]
@@ -227,19 +226,16 @@ def _throttled_nanoseconds(nvml: Any, handle: Any) -> dict[str, int]:
         POWER_CAP: _try(lambda: nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_POWER)),
         THERMAL: _try(lambda: nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_THERMAL)),
     }
-    found = {cause: int(each.violationTime) for cause, each in status.items() if each is not None}
-    if found:
-        return found
+    counts = {cause: int(each.violationTime) for cause, each in status.items() if each is not None}
+    if counts:
+        return counts
     fields = _try(
         lambda: nvml.nvmlDeviceGetFieldValues(
             handle, [nvml.NVML_FI_DEV_PERF_POLICY_POWER, nvml.NVML_FI_DEV_PERF_POLICY_THERMAL]
         )
     )
-    return {
-        cause: int(field.value.ullVal)
-        for cause, field in zip(status, fields or (), strict=False)
-        if field.nvmlReturn == 0
-    }
+    pairs = zip(status, fields or (), strict=False)
+    return {cause: int(field.value.ullVal) for cause, field in pairs if field.nvmlReturn == 0}
 
 
 def _clock_reasons(nvml: Any, handle: Any) -> list[str] | None:
@@ -250,7 +246,6 @@ def _clock_reasons(nvml: Any, handle: Any) -> list[str] | None:
 
 
 def _count_gpus(nvml: Any) -> int:
-    """How many GPUs the machine has; 0 without the library."""
     return _try(nvml.nvmlDeviceGetCount) or 0 if nvml else 0
 
 
@@ -275,9 +270,9 @@ def _read_gpu(nvml: Any, handle: Any, index: int) -> BusyGpu:
         pci_bus_id=None if pci is None else _as_text(pci.busId),
         nvlink=_count_nvlinks(nvml, handle),
         processes=[
-            GpuProcess(pid=int(process.pid), memory_bytes=process.usedGpuMemory)
-            for process in processes
-            if process.pid != os.getpid()
+            GpuProcess(pid=int(other.pid), memory_bytes=other.usedGpuMemory)
+            for other in processes
+            if other.pid != os.getpid()
         ],
     )
 
@@ -305,7 +300,6 @@ def _count_nvlinks(nvml: Any, handle: Any) -> dict[str, int]:
 
 @contextmanager
 def _nvml() -> Iterator[Any]:
-    """The library, ready to be asked, or None."""
     try:
         import pynvml
 

@@ -1,15 +1,20 @@
-"""The machine and the process: versions, environment, hardware, cores, and byte counters of network devices.
+"""The machine and the process: versions, environment, hardware, memory, cores, and counters of bytes and energy.
 
-Each worker reports these for the records.
+Each worker reports these for the records. The energy of processors is RAPL's, which the kernel shows below
+``/sys/class/powercap`` for Intel and AMD alike. Since 2020 only root can read these counters, and virtual machines
+rarely have them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import mmap
 import os
 import platform
 import socket
+import tempfile
+import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +25,9 @@ import psutil
 from merge_bench.config.files import TOKENS, library_path
 from merge_bench.host import files, gpu, network
 from merge_bench.host.description import Hardware, Interface, ProcessFacts, Ucx
-from merge_bench.host.memory import available_bytes, format_cores, parse_cores, quota_cores, usable_cores
+from merge_bench.host.files import format_cores, parse_cores
+from merge_bench.host.gpu import GpuReading
+from merge_bench.units import format_bytes, plural
 
 PACKAGES = tuple(
     """
@@ -45,6 +52,12 @@ Counts: TypeAlias = dict[str, tuple[int, int]]
 """Bytes sent and received, by device: ``eth0``, ``mlx5_0:1``, ``nvlink 00000000:1B:00.0``."""
 INFINIBAND_WORD = 4  # bytes: the unit of port_xmit_data and port_rcv_data
 _RECEIVED, _SENT = 0, 8  # fields of a line of /proc/net/dev
+SEGMENT_BYTES = 1 << 15  # of the first segment that UCX's posix transport creates
+# Of its later ones: a worker that finds less than about 16 MiB free is killed by SIGSEGV, and uses 4.13 MiB itself
+# (UCX 1.21: 18 MiB are too little for two workers, 24 MiB enough; 34 MiB for four).
+FIRST_WORKER_BYTES, MORE_WORKER_BYTES = 17 << 20, 4_333_568
+MOST_WATTS = 700
+"""More than one package uses: the time in which its counter goes round once is at least its range ÷ this."""
 
 
 def versions() -> dict[str, str]:
@@ -66,23 +79,18 @@ def recorded_environment(extra_names: Collection[str] = ()) -> dict[str, str]:
 
 
 def describe_process(extra_names: Collection[str] = (), *, ucx: Ucx | None = None) -> ProcessFacts:
-    """This process and its machine.
-
-    `extra_names`: names of other environment variables to record. `ucx`: the UCX that it has loaded; by default what
-    UCXX reports.
-    """
+    """This process and its machine, with `extra_names` of variables; `ucx`: the UCX that it loaded, if not UCXX's."""
     return ProcessFacts(
         host=socket.gethostname(),
         pid=os.getpid(),
         environment=recorded_environment(extra_names),
         versions=dict(versions()),
-        ucx=ucx_library() if ucx is None else ucx,
+        ucx=ucx or ucx_library(),
         hardware=hardware(),
     )
 
 
 def hardware() -> Hardware:
-    """The machine: processor, cores, memory, kernel, network interfaces, NUMA nodes, InfiniBand devices, GPUs."""
     processor, caches = files.read_fields(Path("/proc/cpuinfo")), cache_sizes()
     return Hardware(
         cpu_model=processor.get("model name") or platform.processor() or platform.machine(),
@@ -139,6 +147,110 @@ def cache_sizes(cpu: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[
         if level.isdigit() and size.isdigit():
             sizes[int(level)] = max(sizes.get(int(level), 0), int(size) * 1024)
     return sizes
+
+
+def segment_problem(folder: Path) -> str:
+    """Why no small segment of shared memory can be created and mapped in `folder`; empty if one can."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, prefix="merge-bench-") as file:
+            os.posix_fallocate(file.fileno(), 0, SEGMENT_BYTES)
+            with mmap.mmap(file.fileno(), SEGMENT_BYTES) as segment:
+                segment[-1] = 1
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return ""
+
+
+def shared_memory_problem(folder: Path, workers: int) -> str:
+    """Why UCX's posix transport cannot put the segments of so many workers into `folder`, and what to do; or empty."""
+    try:
+        usage = os.statvfs(folder)
+    except OSError as error:
+        return f"UCX cannot create shared memory in {folder} ({error.strerror}); set UCX_TLS=^posix"
+    free, needed = usage.f_bavail * usage.f_frsize, FIRST_WORKER_BYTES + (workers - 1) * MORE_WORKER_BYTES
+    if usage.f_blocks > 0 and free < needed:
+        return (
+            f"{folder} has {format_bytes(free)} free, and UCX's posix transport needs {format_bytes(needed)} there for"
+            f" {plural(workers, 'worker')}, which crash without; enlarge it (mount -o remount,size=1G"
+            f" {folder}; for a container, --shm-size=1g), or set UCX_TLS=^posix"
+        )
+    problem = segment_problem(folder)
+    return problem and (
+        f"UCX cannot create shared memory in {folder} ({problem}); make that folder writable (mount -o"
+        f" remount,rw,mode=1777 {folder}), or set UCX_TLS=^posix"
+    )
+
+
+class PeakMeter:
+    """Peak resident memory of the process in bytes, without the memory that verification used.
+
+    The kernel keeps the peak (`VmHWM`); writing to `clear_refs` resets it. If that is not allowed, `peak` counts from
+    the start of the process. `at_start`: resident memory when the meter was made.
+    """
+
+    def __init__(self) -> None:
+        self.at_start = _status_bytes("VmRSS")
+        self._peak = 0
+        self._paused = False
+        self.restart()
+
+    def restart(self) -> None:
+        try:
+            Path("/proc/self/clear_refs").write_text("5")
+        except OSError:
+            return
+        self._paused = False
+
+    def pause(self) -> None:
+        """Keep the peak so far and ignore what follows, until `restart`."""
+        self._peak = self.peak
+        self._paused = True
+
+    @property
+    def peak(self) -> int:
+        return self._peak if self._paused else max(self._peak, _status_bytes("VmHWM"))
+
+
+def _status_bytes(name: str) -> int:
+    return files.read_sizes(Path("/proc/self/status")).get(name, 0)
+
+
+def available_bytes() -> int:
+    """Bytes that processes can still allocate: those of the machine, or fewer under a container's limit."""
+    available = int(psutil.virtual_memory().available)
+    for folder in _cgroup_folders():
+        for limit, usage in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+            allowed, used = files.read_number(folder / limit), files.read_number(folder / usage)
+            if allowed is not None and used is not None:
+                available = min(available, allowed - used)
+    return max(available, 0)
+
+
+def _cgroup_folders() -> list[Path]:
+    """The folders of this process's control groups, of both versions, with their parents."""
+    root = Path("/sys/fs/cgroup")
+    folders = [root, root / "memory"]
+    for line in (files.read_text(Path("/proc/self/cgroup")) or "").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if number == "0" or "memory" in controllers.split(","):
+            base = (root if number == "0" else root / "memory") / path.lstrip("/")
+            folders += [folder for folder in (base, *base.parents) if root in folder.parents]
+    return folders
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def quota_cores(root: Path = Path("/")) -> float | None:
+    """CPU time that a container may use, in cores; None without a limit. `root`: where the file systems are mounted."""
+    cgroup = root / "sys/fs/cgroup"
+    words = (files.read_text(cgroup / "cpu.max") or "").split() or [
+        files.read_text(cgroup / f"cpu/cpu.cfs_{part}_us") or "" for part in ("quota", "period")
+    ]
+    if len(words) != 2 or not all(word.isdigit() for word in words) or not int(words[1]):
+        return None
+    return int(words[0]) / int(words[1])
 
 
 @dataclass(frozen=True)
@@ -240,3 +352,80 @@ def counter_difference(before: Mapping[str, tuple[int, int]], after: Mapping[str
         for device, (sent, received) in after.items()
         if device in before
     }
+
+
+@dataclass(frozen=True)
+class Package:
+    """The counter of a processor package, which goes from 0 to `range_microjoules`, and begins again."""
+
+    microjoules: int | None
+    range_microjoules: int | None
+
+
+@dataclass(frozen=True)
+class PowerReading:
+    """The counters of a host's packages by name, and a worker's GPU; `at`: seconds on the host's monotonic clock."""
+
+    at: float
+    packages: Mapping[str, Package]
+    gpu: GpuReading | None
+
+
+def read_power(*, with_gpu: bool, root: Path = Path("/")) -> PowerReading:
+    """Read the counters; `with_gpu`: also those of this process's GPU; `root`: where the file systems are mounted."""
+    own = gpu.read_own_gpu() if with_gpu else None
+    return PowerReading(time.monotonic(), read_packages(root), own)
+
+
+def read_packages(root: Path = Path("/")) -> dict[str, Package]:
+    """The counters of all packages; without the zones inside a package, and without that of the whole machine."""
+    zones = sorted((root / "sys/class/powercap").glob("intel-rapl:*"))
+    names = {zone: files.read_text(zone / "name") or "" for zone in zones}
+    return {
+        name: Package(files.read_number(zone / "energy_uj"), files.read_number(zone / "max_energy_range_uj"))
+        for zone, name in names.items()
+        if name.startswith("package")
+    }
+
+
+def package_joules(before: PowerReading, after: PowerReading) -> tuple[float | None, str | None]:
+    """The joules that all packages of a host used between two readings, or None and the reason why they are unknown."""
+    if not before.packages or before.packages.keys() != after.packages.keys():
+        return None, "this machine shows no energy counters of its processors (RAPL)"
+    total = 0
+    for name, first in before.packages.items():
+        last, size = after.packages[name].microjoules, first.range_microjoules
+        if first.microjoules is None or last is None:
+            return None, "only root can read the energy counters of the processors (RAPL)"
+        if size is not None and (after.at - before.at) * MOST_WATTS * 1_000_000 > size:
+            return None, "the energy counters of the processors (RAPL) may have gone round more than once"
+        if last < first.microjoules:
+            if size is None:
+                return None, "an energy counter of the processors (RAPL) went back"
+            last += size + 1
+        total += last - first.microjoules
+    return total / 1_000_000, None
+
+
+def gpu_joules(before: GpuReading, after: GpuReading) -> float | None:
+    """The joules that a GPU used between two readings; None where it does not count them.
+
+    A counter that stands still or goes back, as after a reset, counts as none: every GPU uses some energy.
+    """
+    if before.millijoules is None or after.millijoules is None or after.millijoules <= before.millijoules:
+        return None
+    return (after.millijoules - before.millijoules) / 1000
+
+
+def throttled_seconds(before: GpuReading, after: GpuReading) -> dict[str, float]:
+    """The seconds in which a GPU was throttled between two readings, by cause; without causes that are not counted.
+
+    A counter that goes back, or advances by more than the time that passed, is left out.
+    """
+    elapsed = after.at - before.at
+    seconds = {
+        cause: (after.throttled[cause] - count) / 1e9
+        for cause, count in before.throttled.items()
+        if cause in after.throttled
+    }
+    return {cause: min(each, elapsed) for cause, each in seconds.items() if 0 <= each <= 1.1 * elapsed + 0.1}

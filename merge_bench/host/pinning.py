@@ -1,18 +1,20 @@
-"""Each worker's part of its host: its cores, its GPU, and the RDMA ports nearest to it."""
+"""Each worker's part of its host: cores, GPU, and the RDMA ports nearest to it; and whether those it uses fit."""
 
 from __future__ import annotations
 
+import fnmatch
 import os
+import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import asdict
 
-from merge_bench.host import adapters, files, gpu
-from merge_bench.host.adapters import Nodes, Place
-from merge_bench.host.description import Host
-from merge_bench.host.network import SYS, describe_network, first_sibling, node_cores, numa_nodes
+from merge_bench.host import gpu, network
+from merge_bench.host.description import Host, Port
+from merge_bench.host.network import DISTANCES, SYS, Nodes, Place, node_cores, numa_nodes
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ def worker_pins(host: Host, workers: int, *, gpus: bool, workers_per_gpu: int = 
     Workers on GPUs get a share of the cores of their GPU's NUMA node. Workers without GPUs share all cores. If every
     NUMA node has enough cores for a worker, nodes get workers in proportion to their cores, and no worker spans two
     nodes. Of the RDMA ports in `host.rdma` a worker gets all that are nearest to its GPU, or to its node without a GPU
-    (`adapters.distance`): those at its PCI switch, else on its node, else on the nearest node. It gets all of them if
+    (`network.distance`): those at its PCI switch, else on its node, else on the nearest node. It gets all of them if
     nothing is known about the way. With more workers than cores, nothing is pinned.
     """
     if not gpus:
@@ -65,7 +67,7 @@ def near_ports(host: Host, place: Place) -> tuple[str, ...]:
     """The ports in `host.rdma` that are nearest to `place`, in that order."""
     known = {port.name: port for port in host.ports}
     ports = [known[name] for name in host.rdma if name in known]
-    return adapters.nearest_ports(place, ports, node_distances(host)) or tuple(host.rdma)
+    return network.nearest_ports(place, ports, node_distances(host)) or tuple(host.rdma)
 
 
 def node_distances(host: Host) -> Nodes:
@@ -110,16 +112,15 @@ def _workers_by_node(sizes: Mapping[int, int], workers: int) -> dict[int, int]:
 def order_cores(cores: Iterable[int], sys: Path = SYS) -> list[int]:
     """These cores, ordered by NUMA node, and within a node by the core that hardware threads share."""
     nodes = {core: node for node in numa_nodes(sys) for core in node_cores(node, sys)}
-    return sorted(cores, key=lambda core: (nodes.get(core, -1), first_sibling(core, sys), core))
+    return sorted(cores, key=lambda core: (nodes.get(core, -1), network.first_sibling(core, sys), core))
 
 
 def describe_host(interface: str, sys: Path = SYS) -> Host:
     """The facts about this host that `worker_pins` needs, and all its RDMA ports. `interface`: what UCX uses."""
     names = gpu.visible_gpus()
     places = find_gpus(names, sys)
-    nodes = numa_nodes(sys)
     return Host(
-        **asdict(describe_network(interface, sys)),
+        **asdict(network.describe_network(interface, sys)),
         cores=order_cores(os.sched_getaffinity(0), sys),
         gpus=len(names),
         gpu_names=list(names),
@@ -127,26 +128,24 @@ def describe_host(interface: str, sys: Path = SYS) -> Host:
         gpu_bridges=[list(place.bridges) for place in places],
         gpu_instances=[gpu.instance(name) for name in names],
         gpus_without_memory=[name for name in names if not gpu.has_own_memory(name)],
-        node_cores={str(node): sorted(node_cores(node, sys)) for node in nodes},
-        node_distances={str(node): read_distances(node, sys) for node in nodes},
+        node_cores=_cores_by_node(sys),
+        node_distances={str(node): list(row) for node, row in network.read_nodes(sys).rows.items()},
     )
+
+
+def _cores_by_node(sys: Path) -> dict[str, list[int]]:
+    """The cores of each NUMA node, by its number."""
+    return {str(node): sorted(node_cores(node, sys)) for node in numa_nodes(sys)}
 
 
 def find_gpus(names: Sequence[str], sys: Path = SYS) -> list[Place]:
     """Where the GPUs of these names are, and of parts of GPUs (MIG) the GPUs that they belong to."""
     buses = {each.index: each.pci_bus_id for each in gpu.gpu_facts()}
-    found = []
+    places = []
     for name in names:
         bus = buses.get(gpu.whole_gpu(name))
-        device = adapters.pci_device(bus, sys) if bus else None
-        found.append(Place(adapters.read_node(device), tuple(adapters.bridges(device))) if device else Place())
-    return found
-
-
-def read_distances(node: int, sys: Path = SYS) -> list[int]:
-    """The distances of a NUMA node to all nodes, in their order; [] if unknown."""
-    words = (files.read_text(sys / f"devices/system/node/node{node}/distance") or "").split()
-    return [int(word) for word in words if word.isdecimal()]
+        places.append(network.place_of_device(network.pci_device(bus, sys)) if bus else Place())
+    return places
 
 
 def node_with_cores(node: int | None, cores: Mapping[str, Sequence[int]], distances: Nodes) -> int | None:
@@ -158,3 +157,107 @@ def node_with_cores(node: int | None, cores: Mapping[str, Sequence[int]], distan
         return node
     known = [int(other) for other, some in cores.items() if some] if distances.rows.get(node) else []
     return min(known, key=lambda other: distances.between(node, other), default=node)
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker, and the parts of its host that it uses.
+
+    `worker`: Dask's name for it, empty if there is none. `gpu`: its name in `CUDA_VISIBLE_DEVICES`; `gpu_node`,
+    `core_nodes`: NUMA nodes, None or [] if unknown. `ports`: the RDMA ports that UCX may use; `near`: those nearest to
+    the GPU, or to the cores; `distance`: how near they are. `problems`: what does not belong together, a sentence each.
+    """
+
+    rank: int | None = None
+    worker: str = ""
+    host: str = ""
+    gpu: str | None = None
+    gpu_node: int | None = None
+    core_nodes: list[int] = []
+    ports: list[str] = []
+    near: list[str] = []
+    distance: str | None = None
+    problems: list[str] = []
+
+
+def describe_binding(environ: Mapping[str, str] = os.environ, sys: Path = SYS) -> Binding:
+    """The binding of this process, by its environment and affinity."""
+    ports = network.active_ports(sys)
+    used = selected_ports(environ.get("UCX_NET_DEVICES", "all"), ports)
+    cores, mine, nodes = _cores_by_node(sys), os.sched_getaffinity(0), network.read_nodes(sys)
+    core_nodes = [int(node) for node, some in cores.items() if mine & set(some)]
+    # A process that may use every GPU of the machine was given none.
+    name = next(iter(gpu.visible_gpus()), None) if environ.get("CUDA_VISIBLE_DEVICES") else None
+    place = Place(core_nodes[0]) if len(core_nodes) == 1 else Place()
+    problems = []
+    if name is not None:
+        (place,) = find_gpus([name], sys)
+        home = node_with_cores(place.node, cores, nodes)
+        if home is not None and core_nodes and home not in core_nodes:
+            problems.append(f"its cores are on NUMA node {_listed(core_nodes)}, its GPU is on node {home}")
+    same_network = network.joined_ports(used, network.ip_addresses(), ports, sys) if used else []
+    candidates = [port for port in ports if (port.name in same_network if used else network.ucx_can_use(port))]
+    near, distance = _nearest_with_distance(place, candidates, nodes)
+    return Binding(
+        host=socket.gethostname(),
+        gpu=name,
+        gpu_node=place.node if name is not None else None,
+        core_nodes=core_nodes,
+        ports=used,
+        near=near,
+        distance=distance,
+        problems=[*problems, *_port_problems(used, near, distance)],
+    )
+
+
+def expected_bindings(sys: Path = SYS) -> list[Binding]:
+    """For each GPU that a process started here would see: the ports nearest to it, and the rank of its worker."""
+    ports = [port for port in network.active_ports(sys) if network.ucx_can_use(port)]
+    nodes, names, host = network.read_nodes(sys), gpu.visible_gpus(), socket.gethostname()
+    bindings = []
+    for rank, (name, place) in enumerate(zip(names, find_gpus(names, sys), strict=True)):
+        near, distance = _nearest_with_distance(place, ports, nodes)
+        binding = Binding(rank=rank, host=host, gpu=name, gpu_node=place.node, ports=near, near=near, distance=distance)
+        bindings.append(binding)
+    return bindings
+
+
+def selected_ports(value: str, ports: Sequence[Port]) -> list[str]:
+    """The RDMA ports that a value of ``UCX_NET_DEVICES`` allows: ``all``, a list of names or patterns, or ``^`` a list.
+
+    A device's name stands for all of its ports.
+    """
+    entries = value.removeprefix("^").split(",")
+
+    def named(port: Port) -> bool:
+        names = (port.name, port.name.partition(":")[0])
+        return any(fnmatch.fnmatchcase(name, entry) for name in names for entry in entries) or entries == ["all"]
+
+    return [port.name for port in ports if network.ucx_can_use(port) and named(port) != value.startswith("^")]
+
+
+def _nearest_with_distance(place: Place, ports: Sequence[Port], nodes: Nodes) -> tuple[list[str], str | None]:
+    """The ports that are nearest to a place, and how near they are; none if nothing is known about the place."""
+    if place == Place() or not ports:
+        return [], None
+    least = min(network.distance(place, port, nodes) for port in ports)
+    return list(network.nearest_ports(place, ports, nodes)), DISTANCES[least[0]]
+
+
+def _port_problems(used: Sequence[str], near: Sequence[str], distance: str | None) -> list[str]:
+    """What is wrong with the ports that a worker uses; nothing if it uses none, or nothing is known about the way."""
+    if not used or not near:
+        return []
+    far = [name for name in used if name not in near]
+    idle = [name for name in near if name not in used]
+    if len(far) == len(used):
+        return [f"it uses {_listed(far)}, and {_listed(idle)} {_verb(idle)} nearer ({distance})"]
+    problems = [f"{_listed(idle)} {_verb(idle)} as near, and unused"] if idle else []
+    return [*problems, f"{_listed(far)} {_verb(far)} farther away"] if far else problems
+
+
+def _listed(items: Sequence[object]) -> str:
+    return ", ".join(map(str, items))
+
+
+def _verb(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from merge_bench.merge.buffer_pool import BufferPool, aligned_size
 from merge_bench.merge.engines.base import JoinShape, Share, Side
-from merge_bench.merge.engines.hash_join import take_rows
+from merge_bench.merge.engines.join_columns import take_rows
 from merge_bench.merge.frame import Array, Bytes, Field, Frame
 from merge_bench.merge.hashing import BLOCK, RowHasher, is_plain_key
 from merge_bench.merge.jit import compiled, inlined, load_word

@@ -26,7 +26,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from merge_bench.errors import RunFailed
 from merge_bench.host import cuda_context, machine
 from merge_bench.host.description import ProcessFacts
-from merge_bench.host.memory import PeakMeter, available_bytes
+from merge_bench.host.machine import PeakMeter, available_bytes
 from merge_bench.merge import engines
 from merge_bench.merge.copy_rate import CopyRounds
 from merge_bench.merge.engines import gpu_memory

@@ -6,9 +6,9 @@ The command line imports this module, so it loads nothing slow.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from merge_bench.config import parsers
 from merge_bench.config.allowed_transports import transport_settings
@@ -17,8 +17,16 @@ from merge_bench.config.options import RunOptions
 from merge_bench.errors import Caution, UsageError, WrongResult
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE
 from merge_bench.probe.shared.base import ALL_TO_ALL, MpirunProbe, Probe, ProbeKind
-from merge_bench.probe.shared.options import IterationOptions, MpirunOptions, SizeOptions
-from merge_bench.probe.shared.sizes import parse_names, parse_sizes
+from merge_bench.probe.shared.options import (
+    CROWDED,
+    IterationOptions,
+    MpirunOptions,
+    SizeOptions,
+    are_lanes_as_requested,
+    parse_names,
+    parse_sizes,
+    placement_of_workers,
+)
 from merge_bench.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -26,18 +34,17 @@ if TYPE_CHECKING:
     from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.merge.workload.synthetic import SyntheticSpec
     from merge_bench.probe.ranks.launch import RankSession
-    from merge_bench.probe.ranks.rank import Rank
+    from merge_bench.probe.ranks.rank import ExchangeRow, Rank
     from merge_bench.probe.shared.exchange_matrix import Matrix
     from merge_bench.records.schema import ProbeLine
 
-UCX, MPI = "ucx", "mpi"
+UCX, MPI, NCCL = "ucx", "mpi", "nccl"
 SIZES = "1K..4M"
 NAME = "all-to-all"
 GIVEN, RING = "given", "ring"
 EQUAL, UNEVEN = "alltoall", "alltoallv"
 FRACTION, PAYLOAD_COLUMNS = 0.3, 1
 """Fraction of matching rows, and number of payload columns, of the synthetic tables that `run` merges by default."""
-NCCL = "nccl"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,24 +61,13 @@ class Pattern:
     limit: float | None
 
     def describe(self, backend: str) -> dict[str, Any]:
-        return {
-            "backend": backend,
-            "sizes": list(self.sizes),
-            "chunks": list(self.chunks),
-            "iterations": self.iterations,
-            "limit": self.limit,
-        }
+        sent = {"sizes": list(self.sizes), "chunks": list(self.chunks)}
+        return {"backend": backend, **sent, "iterations": self.iterations, "limit": self.limit}
 
     def ring_bytes(self, ranks: int) -> int | None:
         """Bytes of each message of the exchange that measures the link limit; None if it is not measured."""
         largest = max((*self.sizes, *(16 * chunk // ranks for chunk in self.chunks)))
         return largest if self.limit is None and ranks > 2 else None
-
-    def timed_rounds(self, round_seconds: float) -> int:
-        """Number of timed rounds of an exchange, if its fastest warm-up round took `round_seconds`."""
-        from merge_bench.probe.shared.exchange_matrix import rounds_in_half_a_second
-
-        return self.iterations or rounds_in_half_a_second(round_seconds)
 
     def synthetic_tables(self, prepared: PlannedRun) -> list[SyntheticSpec]:
         """The synthetic tables, one for each of `chunks`, whose partitioned rows are the messages of a merge."""
@@ -113,56 +109,38 @@ def message_matrices(session: Session, pattern: Pattern) -> Iterator[list[Matrix
         yield [left, right]
 
 
-class MakeLine(Protocol):
-    """Makes a line of the records from the figures that every backend measures."""
+def record_exchanges(
+    session: Session | RankSession,
+    pattern: Pattern,
+    backend: str,
+    exchanges: Iterable[ExchangeRow],
+    make_line: Callable[..., ProbeLine],
+) -> None:
+    """Record the exchanges of one launch; the rate of the ring, which comes first, is the link limit of the others.
 
-    def __call__(self, **figures: Any) -> ProbeLine: ...
+    Of the ring only its rate is kept. `make_line`: makes a line of the records from an exchange, whether its messages
+    are uneven, and the figures that every backend measures. Raises `WrongResult` if a byte is wrong.
+    """
+    from merge_bench.probe.shared.exchange_matrix import Traffic, figures_of_exchange, mean_message_bytes
 
-
-class Recorder:
-    """Records the exchanges of one launch; the rate of the ring, which comes first, is the link limit of the others."""
-
-    def __init__(self, session: Session | RankSession, pattern: Pattern, backend: str) -> None:
-        self._session, self._backend = session, backend
-        self._limit, self._limit_origin = pattern.limit, GIVEN if pattern.limit else None
-        self._sizes_and_chunks = [*pattern.sizes, *pattern.chunks]
-        self._ring_comes = pattern.ring_bytes(session.plan.workers) is not None
-        self._recorded = 0
-        self._size_count = len(pattern.sizes)
-
-    def record_result(
-        self, frames: Sequence[Matrix], rounds: Sequence[Sequence[float]], wrong: int, make_line: MakeLine
-    ) -> None:
-        """Record one exchange; of the ring only its rate is kept. Raises `WrongResult` if a byte is wrong.
-
-        `frames`: the message sizes; `rounds`: seconds by rank and round; `wrong`: number of wrong bytes.
-        """
-        from merge_bench.probe.shared.exchange_matrix import Traffic, figures_of_exchange, mean_message_bytes
-
-        results = figures_of_exchange(Traffic.of(frames), rounds, self._limit)
-        size, ring = mean_message_bytes(frames), self._ring_comes
-        if ring:
-            self._limit, self._limit_origin, self._ring_comes = results["bandwidth_bytes_per_second"], RING, False
+    limit, limit_origin = pattern.limit, GIVEN if pattern.limit else None
+    ring_comes = pattern.ring_bytes(session.plan.workers) is not None
+    chunks = iter([*(None for _ in pattern.sizes), *pattern.chunks])
+    for exchange in exchanges:
+        figures = figures_of_exchange(Traffic.of(exchange.frames), exchange.rounds, limit)
+        size, where = mean_message_bytes(exchange.frames), "the ring"
+        if ring_comes:
+            limit, limit_origin, ring_comes = figures["bandwidth_bytes_per_second"], RING, False
         else:
-            uneven, self._recorded = self._recorded >= self._size_count, self._recorded + 1
-            chunk = self._sizes_and_chunks[self._recorded - 1] if uneven else None
-            test = f"{self._backend}_{UNEVEN if uneven else EQUAL}"
-            self._session.writer.write(
-                make_line(
-                    probe=NAME,
-                    test=test,
-                    size=size,
-                    count=chunk,
-                    iterations=len(rounds[0]),
-                    wrong=wrong,
-                    limit_from=self._limit_origin,
-                    **results,
-                )
-            )
-            self._session.progress.phase(f"{self._backend}: {format_bytes(size)} to each rank")
-        if wrong:
-            where = "the ring" if ring else f"messages of {format_bytes(size)}"
-            raise WrongResult(f"all-to-all over {self._backend}: {wrong:,} bytes that arrived are wrong, with {where}")
+            chunk, where = next(chunks), f"messages of {format_bytes(size)}"
+            figures |= {"size": size, "count": chunk, "iterations": len(exchange.rounds[0]), "wrong": exchange.wrong}
+            test, uneven = f"{backend}_{EQUAL if chunk is None else UNEVEN}", chunk is not None
+            line = make_line(exchange, uneven, probe=NAME, test=test, limit_from=limit_origin, **figures)
+            session.writer.write(line)
+            session.progress.phase(f"{backend}: {format_bytes(size)} to each rank")
+        if exchange.wrong:
+            wrong = f"{exchange.wrong:,} bytes that arrived are wrong, with {where}"
+            raise WrongResult(f"all-to-all over {backend}: {wrong}")
 
 
 @dataclass(frozen=True)
@@ -180,22 +158,30 @@ class ExchangeInWorkers(Probe):
         session: Session,
         backend: str,
         prepare_messages: Callable[[list[Matrix]], list[float]],
-        method_of: Callable[[str], str],
+        methods: tuple[str, str],
         **extra_fields: Any,
     ) -> None:
         """Make every exchange of the pattern between the workers, and record each.
 
         `prepare_messages`: makes the messages on every worker and gives each one's seconds of its fastest warm-up
-        round. `method_of`: describes what measures a test. `extra_fields`: fields of every row.
+        round. `methods`: what exchanges equal messages, and uneven ones. `extra_fields`: fields of every row.
         """
-        from merge_bench.probe.shared.placements import placement_of_workers
+        from merge_bench.probe.ranks.rank import ExchangeRow
+        from merge_bench.probe.shared.exchange_matrix import rounds_in_half_a_second
         from merge_bench.probe.workers import exchanging
         from merge_bench.records.schema import ProbeLine
 
-        def make_line(**figures: Any) -> ProbeLine:
+        def exchanges() -> Iterator[ExchangeRow]:
+            for frames in message_matrices(session, self.pattern):
+                slowest = max(prepare_messages(frames))
+                rounds = self.pattern.iterations or rounds_in_half_a_second(slowest)
+                measured = session.workers.on_all(exchanging.measure_rounds, rounds)
+                yield ExchangeRow(frames, [rank.seconds for rank in measured], (), sum(rank.wrong for rank in measured))
+
+        def make_line(exchange: ExchangeRow, uneven: bool, **figures: Any) -> ProbeLine:
             return ProbeLine(
                 launch=session.launch,
-                method=method_of(figures["test"]),
+                method=methods[uneven],
                 memory="cuda" if self.device_memory else "host",
                 placement=placement_of_workers(session.descriptions),
                 ranks=[member.rank for member in session.members],
@@ -204,13 +190,7 @@ class ExchangeInWorkers(Probe):
                 **figures,
             )
 
-        recorder = Recorder(session, self.pattern, backend)
-        for frames in message_matrices(session, self.pattern):
-            rounds = self.pattern.timed_rounds(max(prepare_messages(frames)))
-            measured = session.workers.on_all(exchanging.measure_rounds, rounds)
-            recorder.record_result(
-                frames, [each.seconds for each in measured], sum(each.wrong for each in measured), make_line
-            )
+        record_exchanges(session, self.pattern, backend, exchanges(), make_line)
 
 
 @dataclass(frozen=True)
@@ -224,7 +204,6 @@ class AllToAllOverUcx(ExchangeInWorkers):
         return {**self.pattern.describe(UCX), **({"memory": "cuda"} if self.device_memory else {})}
 
     def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
-        """Seconds of a launch, the start of a cluster included; None if they are not known."""
         return self.pattern.expected_launch_seconds(prepared, 2.5)
 
     def measure(self, session: Session) -> None:
@@ -232,7 +211,6 @@ class AllToAllOverUcx(ExchangeInWorkers):
         from merge_bench.campaign.recording import record_connections
         from merge_bench.host import machine
         from merge_bench.merge import worker
-        from merge_bench.probe.shared.placements import CROWDED, are_lanes_as_requested
         from merge_bench.probe.workers import exchanging
 
         workers = session.workers
@@ -249,7 +227,7 @@ class AllToAllOverUcx(ExchangeInWorkers):
             session,
             UCX,
             lambda frames: workers.on_all(exchanging.prepare_messages, frames, device=self.device_memory),
-            lambda test: f"tagged messages of UCX {first.ucx.version}, as in a merge",
+            (f"tagged messages of UCX {first.ucx.version}, as in a merge",) * 2,
             requested=transport_settings(first.ucx.config),
             selected=lanes,
             as_requested=are_lanes_as_requested(first.environment.get("UCX_TLS"), lanes),
@@ -268,33 +246,32 @@ class AllToAllOverNccl(ExchangeInWorkers):
 
     def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """The run as it is; raises `UsageError` without NCCL, with one worker, or if workers share a GPU."""
-        from merge_bench.probe.workers import nccl_ranks
+        from merge_bench.probe.workers import exchanging
 
         if prepared.settings.workers_per_gpu > 1:
             raise UsageError("--backend nccl needs a GPU for each rank; use --workers-per-gpu 1")
         if prepared.launcher.starts_here:
-            nccl_ranks.nccl_version()
+            exchanging.nccl_version()
         return super().prepare(prepared)
 
     def measure(self, session: Session) -> None:
         """Connect the workers over NCCL, make every exchange, and record it."""
-        from merge_bench.probe.workers import nccl_ranks
+        from merge_bench.probe.workers import exchanging
 
         workers = session.workers
         session.record_launch()
         session.progress.phase("connecting")
-        identifier = workers.on_one(0, nccl_ranks.new_communicator_id)
-        version, *_ = workers.on_all(nccl_ranks.connect, session.plan.workers, identifier, ranked=True)
+        identifier = workers.on_one(0, exchanging.new_communicator_id)
+        version, *_ = workers.on_all(exchanging.connect_nccl, session.plan.workers, identifier, ranked=True)
         settings = session.descriptions[0].environment
-        uneven, even = "grouped ncclSend and ncclRecv", "ncclAlltoAll"
         self.exchange_and_record(
             session,
             NCCL,
-            lambda frames: workers.on_all(nccl_ranks.prepare_messages, frames, ranked=True),
-            lambda test: f"{version}, {uneven if test.endswith(UNEVEN) else even}",
+            lambda frames: workers.on_all(exchanging.prepare_nccl_messages, frames, ranked=True),
+            (f"{version}, ncclAlltoAll", f"{version}, grouped ncclSend and ncclRecv"),
             requested={name: value for name, value in settings.items() if name.startswith("NCCL_")},
         )
-        workers.on_all(nccl_ranks.close)
+        workers.on_all(exchanging.close_nccl)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,12 +289,11 @@ class AllToAllOverMpi(MpirunProbe):
         return require_two_ranks(super().prepare(prepared))
 
     def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
-        """Seconds of a launch, the start of mpirun included; None if they are not known."""
         return self.pattern.expected_launch_seconds(prepared, 1.5)
 
     def measure(self, session: RankSession) -> None:
         """Have the ranks make every exchange, and record what they report."""
-        from merge_bench.probe.ranks.messages import ExchangeRow
+        from merge_bench.probe.ranks.rank import ExchangeRow
 
         pattern = self.pattern
         work = {
@@ -327,15 +303,17 @@ class AllToAllOverMpi(MpirunProbe):
             "tables": [dataclasses.asdict(spec) for spec in pattern.synthetic_tables(session.job.prepared)],
             "iterations": pattern.iterations,
         }
-        recorder = Recorder(session, pattern, MPI)
-        for row in session.run(work, ExchangeRow):
 
-            def make_line(selected: Sequence[str] = row.selected, **figures: Any) -> ProbeLine:
-                call = "MPI_Alltoallv" if figures["test"].endswith(UNEVEN) else "MPI_Alltoall"
-                return session.make_line(f"{session.describe_method()}, {call}", selected, **figures)
+        def exchanges() -> Iterator[ExchangeRow]:
+            for row in session.run(work, ExchangeRow):
+                yield row
+                session.doing = "after an exchange"
 
-            recorder.record_result(row.frames, row.rounds, row.wrong, make_line)
-            session.doing = "after an exchange"
+        def make_line(exchange: ExchangeRow, uneven: bool, **figures: Any) -> ProbeLine:
+            method = f"{session.describe_method()}, {'MPI_Alltoallv' if uneven else 'MPI_Alltoall'}"
+            return session.make_line(method, exchange.selected, **figures)
+
+        record_exchanges(session, pattern, MPI, exchanges(), make_line)
 
 
 @dataclass(frozen=True)
@@ -349,7 +327,7 @@ class AllToAll(Probe):
 
     @property
     def device_memory(self) -> bool:
-        """Whether messages are in GPU memory: NCCL has no other, and what it is compared with has the same."""
+        """NCCL has GPU memory only, and what it is compared with has the same."""
         return any(backend.device_memory for backend in self.backends)
 
     @property
@@ -397,12 +375,8 @@ def make_probe(options: AllToAllOptions, run: RunOptions) -> AllToAll:
     sizes = parse_sizes(options.sizes) if options.sizes else () if chunks else parse_sizes(SIZES)
     if sizes and sizes[-1] > LARGEST_MESSAGE:
         raise UsageError(f"--sizes {options.sizes}: MPI allows messages of at most {LARGEST_MESSAGE} bytes")
-    pattern = Pattern(
-        sizes=sizes,
-        chunks=(chunks,) if isinstance(chunks, int) else tuple(chunks),
-        iterations=options.iterations,
-        limit=options.link_limit,
-    )
+    chunks = (chunks,) if isinstance(chunks, int) else tuple(chunks)
+    pattern = Pattern(sizes=sizes, chunks=chunks, iterations=options.iterations, limit=options.link_limit)
     backend_names = options.backend
     names = parse_names("--backend", backend_names, (UCX, MPI, NCCL)) if backend_names else (UCX, MPI)
     over_mpi = AllToAllOverMpi(pattern=pattern, iterations=pattern.iterations, mpirun_asked=options.mpirun)
@@ -427,9 +401,9 @@ def make_probe(options: AllToAllOptions, run: RunOptions) -> AllToAll:
 
 
 def measure_in_rank(rank: Rank) -> None:
-    from merge_bench.probe.ranks import all_to_all
+    from merge_bench.probe.ranks import measurements
 
-    all_to_all.measure_all_to_all(rank)
+    measurements.measure_all_to_all(rank)
 
 
 PROBE = ProbeKind(

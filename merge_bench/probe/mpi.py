@@ -11,9 +11,7 @@ from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE, OSU, PING_PONG, WINDOW
 from merge_bench.probe.shared import base
 from merge_bench.probe.shared.base import MpirunProbe, ProbeKind
-from merge_bench.probe.shared.options import MpirunOptions, PairOptions
-from merge_bench.probe.shared.placements import pair_count, parse_placements, plan_placements, rank_pairs
-from merge_bench.probe.shared.sizes import parse_sizes
+from merge_bench.probe.shared.options import MpirunOptions, PairOptions, Placements, parse_sizes
 from merge_bench.records.placements import EVERY_PAIR, ONE_HOST, TWO_HOSTS
 from merge_bench.units import format_bytes
 
@@ -22,11 +20,7 @@ if TYPE_CHECKING:
     from merge_bench.probe.ranks.launch import RankSession
     from merge_bench.probe.ranks.rank import Rank
 
-SIZES = {
-    PING_PONG: {ONE_HOST: "1K..1M", TWO_HOSTS: "1K..1M"},
-    OSU: {ONE_HOST: "1..4M", TWO_HOSTS: "1..4M"},
-}
-
+SIZES = {pattern: {ONE_HOST: sizes, TWO_HOSTS: sizes} for pattern, sizes in ((PING_PONG, "1K..1M"), (OSU, "1..4M"))}
 PING_PONG_SECONDS, OSU_SECONDS = 0.24, 0.07
 """Seconds that a row of each pattern takes, on two cores."""
 
@@ -37,7 +31,7 @@ class MpiProbe(MpirunProbe):
 
     pattern: str
     sizes: str | None
-    placements: tuple[str, ...] | None
+    placements: Placements
     name = "mpi"
 
     def describe(self) -> dict[str, Any]:
@@ -46,7 +40,7 @@ class MpiProbe(MpirunProbe):
             "pattern": self.pattern,
             "sizes": self.sizes or SIZES[self.pattern],
             "iterations": self.iterations,
-            "placements": list(self.placements or ()) or "one-host, and two-hosts where there are two",
+            "placements": list(self.placements.requested) or "one-host, and two-hosts where there are two",
             "mpirun": self.mpi().mpirun,
         }
 
@@ -55,29 +49,29 @@ class MpiProbe(MpirunProbe):
 
         Raises UsageError if this MPI cannot start ranks on the hosts.
         """
-        return plan_placements(super().prepare(prepared), self.placements, both=True)
+        return self.placements.prepare(super().prepare(prepared))
 
     def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
         """Seconds of a launch; as measured, 474 s for 2002 rows of a ping-pong, 4.5 s for 46 rows of OSU's tests."""
         sizes = len(parse_sizes(self.sizes or SIZES[self.pattern][ONE_HOST]))
         rows = 2 * sizes + (2 if self.pattern == PING_PONG else 0)
         row_seconds = PING_PONG_SECONDS if self.pattern == PING_PONG else OSU_SECONDS
-        return None if self.iterations else 1.5 + row_seconds * rows * pair_count(prepared, self.placements, both=True)
+        return None if self.iterations else 1.5 + row_seconds * rows * self.placements.pair_count(prepared)
 
     def measure(self, session: RankSession) -> None:
         """Measure every pair of ranks, one after the other."""
-        from merge_bench.probe.ranks.messages import Row
+        from merge_bench.probe.ranks.rank import Row
 
         host_of_rank = [name for name, count in session.hosts for _ in range(count)]
         host_ids = host_of_rank
         if len(host_of_rank) > 2:  # one look at all ranks; later only two run, because idle ranks would slow them down
             list(session.run({}, Row))
             host_ids = [str(number) for number in session.host_numbers]
-        for pair, placement in rank_pairs(session.job.prepared, self.placements, host_ids, both=True):
+        for pair, placement in self.placements.pairs(session.job.prepared, host_ids):
             self._measure_pair(session, pair, placement, [host_of_rank[rank] for rank in pair])
 
     def _measure_pair(self, session: RankSession, pair: tuple[int, int], placement: str, hosts: list[str]) -> None:
-        from merge_bench.probe.ranks.messages import Row
+        from merge_bench.probe.ranks.rank import Row
         from merge_bench.probe.shared import stored_rows
 
         session.doing = f"while starting ranks {pair[0]} and {pair[1]}"
@@ -88,7 +82,7 @@ class MpiProbe(MpirunProbe):
             actual = " and ".join(worker.host for worker in session.workers)
             raise LaunchFailed(f"placement {placement} was requested, but MPI started the two ranks on {actual}")
         session.doing = f"while ranks {pair[0]} and {pair[1]} measured the first message size"
-        place = f"{placement}-{pair[0]}-{pair[1]}" if EVERY_PAIR in (self.placements or ()) else placement
+        place = f"{placement}-{pair[0]}-{pair[1]}" if EVERY_PAIR in self.placements.requested else placement
         for row in rows:
             how = f"window {WINDOW}" if row.test == "osu_bw" else "one message at a time"
             line = session.make_line(
@@ -123,10 +117,7 @@ class MpiOptions(MpirunOptions, PairOptions):
 
 
 def make_probe(options: MpiOptions, run: RunOptions) -> MpiProbe:
-    """The probe of these options.
-
-    Raises UsageError if sizes or placements are wrong.
-    """
+    """The probe of these options; raises UsageError if sizes or placements are wrong."""
     sizes = options.sizes
     if sizes is not None and parse_sizes(sizes)[-1] > LARGEST_MESSAGE:
         raise UsageError(f"--sizes {sizes}: MPI allows messages of at most {LARGEST_MESSAGE} bytes")
@@ -134,15 +125,15 @@ def make_probe(options: MpiOptions, run: RunOptions) -> MpiProbe:
         pattern=options.pattern,
         sizes=sizes,
         iterations=options.iterations,
-        placements=parse_placements(options.placement),
+        placements=Placements.parse(options.placement, both=True),
         mpirun_asked=options.mpirun,
     )
 
 
 def measure_in_rank(rank: Rank) -> None:
-    from merge_bench.probe.ranks import ping_pong
+    from merge_bench.probe.ranks import measurements
 
-    ping_pong.measure_pair(rank)
+    measurements.measure_pair(rank)
 
 
 PROBE = ProbeKind(

@@ -15,15 +15,7 @@ from merge_bench.config.old_names import UCXX_OVERRIDES
 from merge_bench.config.option import choice, option
 from merge_bench.config.options import RunOptions
 from merge_bench.probe.shared.base import Probe, ProbeKind
-from merge_bench.probe.shared.options import PairOptions
-from merge_bench.probe.shared.placements import (
-    are_lanes_as_requested,
-    pair_count,
-    parse_placements,
-    plan_placements,
-    rank_pairs,
-)
-from merge_bench.probe.shared.sizes import parse_names, parse_sizes
+from merge_bench.probe.shared.options import PairOptions, Placements, are_lanes_as_requested, parse_names, parse_sizes
 from merge_bench.records.placements import ONE_HOST
 
 if TYPE_CHECKING:
@@ -53,25 +45,17 @@ def make_probe(options: P2POptions, run: RunOptions) -> P2P:
 
     kinds = parse_names("--tests", options.tests, KINDS)
     tests = tuple(Perftest(kind, measures) for kind in kinds for measures in (LATENCY, BANDWIDTH))
-    return P2P(
-        tests,
-        parse_sizes(options.sizes or SIZES),
-        parse_placements(options.placement),
-        options.memory,
-        options.iterations,
-    )
+    sizes, placements = parse_sizes(options.sizes or SIZES), Placements.parse(options.placement)
+    return P2P(tests, sizes, placements, options.memory, options.iterations)
 
 
 @dataclass(frozen=True)
 class P2P(Probe):
-    """Latency and bandwidth between two workers.
-
-    `placements`: None for two-hosts where there are two, else one-host; `count`: iterations, None: the defaults.
-    """
+    """Latency and bandwidth between two workers; `count`: iterations, None: the defaults."""
 
     tests: tuple[Perftest, ...]
     sizes: tuple[int, ...]
-    placements: tuple[str, ...] | None
+    placements: Placements
     memory: str = "host"
     count: int | None = None
     name = "p2p"
@@ -87,22 +71,22 @@ class P2P(Probe):
             "tests": [test.name for test in self.tests],
             "sizes": list(self.sizes),
             "memory": self.memory,
-            "placements": list(self.placements or ()),
+            "placements": list(self.placements.requested),
             "iterations": self.count,
             "window": ucx_perftest.WINDOW,
         }
 
     def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        """The run with the workers that `placements` needs; raises UsageError if ucx_perftest is missing."""
+        """The run with the workers that the placements need; raises UsageError if ucx_perftest is missing."""
         from merge_bench.cluster import ucx_perftest
 
         if prepared.launcher.starts_here:
             ucx_perftest.find_perftest()
-        return plan_placements(prepared, self.placements)
+        return self.placements.prepare(prepared)
 
     def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
         """Seconds of a launch; as measured, 24.7 s for 2 tests at 23 sizes. None with a set number of iterations."""
-        rows = len(self.tests) * len(self.sizes) * pair_count(prepared, self.placements)
+        rows = len(self.tests) * len(self.sizes) * self.placements.pair_count(prepared)
         return None if self.count else 2.0 + 0.5 * rows
 
     def measure(self, session: Session) -> None:
@@ -112,7 +96,7 @@ class P2P(Probe):
         session.record_launch()
         origin = session.workers.on_all(worker_programs.prepare_worker)[0]
         hosts = [member.host for member in session.members]
-        for pair, placement in rank_pairs(session.job.prepared, self.placements, hosts):
+        for pair, placement in self.placements.pairs(session.job.prepared, hosts):
             for test in self.tests:
                 session.progress.phase(f"{test.name}, {placement}, ranks {pair[0]} and {pair[1]}")
                 self._measure_test(session, test, pair, placement, origin)
@@ -130,12 +114,11 @@ class P2P(Probe):
         affinity = [session.descriptions[rank].hardware.affinity or "" for rank in ranks]
         cores = cores_to_bind(*affinity, placement=placement)
         opened = session.workers.on_one(server, worker_programs.start_server, text, cores[1])
-        output, _ = session.workers.on_some(
-            {
-                client: (worker_programs.run_client, opened, text, limits, cores[0]),
-                server: (worker_programs.wait_for_server, opened),
-            }
-        )
+        calls = {
+            client: (worker_programs.run_client, opened, text, limits, cores[0]),
+            server: (worker_programs.wait_for_server, opened),
+        }
+        output, _ = session.workers.on_some(calls)
         log = ucx_perftest.parse_log(output.log, test)
         environment = {**UCXX_OVERRIDES, **session.descriptions[client].environment}
         transports_fit = are_lanes_as_requested(environment.get("UCX_TLS"), log.lanes)
@@ -180,10 +163,10 @@ class P2P(Probe):
 def cores_to_bind(client: str, server: str, *, placement: str) -> tuple[int, int] | tuple[None, None]:
     """The cores that both ends of a test are bound to: one each if their workers share cores of a host, else none.
 
-    Both sides poll. Otherwise the kernel of a busy host might run them on one core, in turns of milliseconds. `client`,
+    Both poll. Otherwise the kernel of a busy host might run them on one core, in turns of milliseconds. `client`,
     `server`: the cores of their workers, as ``0-3``.
     """
-    from merge_bench.host.memory import parse_cores
+    from merge_bench.host.files import parse_cores
 
     shared = sorted(parse_cores(client) & parse_cores(server))
     return (shared[0], shared[1]) if placement == ONE_HOST and len(shared) > 1 else (None, None)

@@ -20,8 +20,7 @@ from merge_bench.probe.ranks.osu_rules import (
     iterations_by_count,
 )
 from merge_bench.probe.shared.base import COLLECTIVE, MpirunProbe, ProbeKind
-from merge_bench.probe.shared.options import IterationOptions, MpirunOptions
-from merge_bench.probe.shared.sizes import parse_counts, parse_names
+from merge_bench.probe.shared.options import IterationOptions, MpirunOptions, parse_counts, parse_names
 from merge_bench.units import format_count
 
 if TYPE_CHECKING:
@@ -47,12 +46,8 @@ class ReduceScatterProbe(MpirunProbe):
     name = REDUCE_SCATTER
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "counts": list(self.counts),
-            "algorithms": list(self.algorithms),
-            "iterations": self.iterations,
-            "mpirun": self.mpi().mpirun,
-        }
+        work = {"counts": list(self.counts), "algorithms": list(self.algorithms)}
+        return {**work, "iterations": self.iterations, "mpirun": self.mpi().mpirun}
 
     def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
         """Seconds of a launch: 7 ns for an element and operation (107 s for two algorithms, 16Ki to 128Mi elements)."""
@@ -95,7 +90,7 @@ class ReduceScatterProbe(MpirunProbe):
     def measure(self, session: RankSession) -> None:
         """Measure every algorithm at every count."""
         from merge_bench.probe.ranks import ucc
-        from merge_bench.probe.ranks.messages import Row
+        from merge_bench.probe.ranks.rank import Row
 
         mpi_algorithms = [name for name in self.algorithms if name in MPI_CALLS]
         work = {"probe": self.name, "counts": self.counts, "algorithms": mpi_algorithms, "iterations": self.iterations}
@@ -116,9 +111,8 @@ class ReduceScatterProbe(MpirunProbe):
             session.doing = f"after {row.test} of {elements}"
             session.progress.phase(f"{row.test}: {elements}")
             if row.wrong:
-                raise WrongResult(
-                    f"algorithm {row.test}: {format_count(row.wrong)} of {elements} in the result are wrong"
-                )
+                wrong = f"{format_count(row.wrong)} of {elements} in the result are wrong"
+                raise WrongResult(f"algorithm {row.test}: {wrong}")
         problems = []
         for name in self.ucc_algorithms:
             problems += ucc.measure_with_ucc(session, name, self.counts, self.iterations)
@@ -147,10 +141,7 @@ class ReduceScatterOptions(MpirunOptions, IterationOptions):
 
 
 def make_probe(options: ReduceScatterOptions, run: RunOptions) -> ReduceScatterProbe:
-    """The probe of these options.
-
-    Raises UsageError if counts or algorithms are wrong.
-    """
+    """The probe of these options; raises UsageError if counts or algorithms are wrong."""
     from merge_bench.probe.ranks.ucc import ENVIRONMENT
 
     algorithms = parse_names("--algorithms", options.algorithms, (*MPI_CALLS, *ENVIRONMENT))
@@ -165,9 +156,9 @@ def make_probe(options: ReduceScatterOptions, run: RunOptions) -> ReduceScatterP
 
 
 def measure_in_rank(rank: Rank) -> None:
-    from merge_bench.probe.ranks import reduce
+    from merge_bench.probe.ranks import measurements
 
-    reduce.measure_reduce_scatter(rank)
+    measurements.measure_reduce_scatter(rank)
 
 
 PROBE = ProbeKind(

@@ -13,15 +13,7 @@ from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import LaunchFailed, WrongResult
 from merge_bench.probe.shared.base import TIME, Probe, ProbeKind
-from merge_bench.probe.shared.options import PairOptions
-from merge_bench.probe.shared.placements import (
-    are_lanes_as_requested,
-    pair_count,
-    parse_placements,
-    plan_placements,
-    rank_pairs,
-)
-from merge_bench.probe.shared.sizes import parse_sizes
+from merge_bench.probe.shared.options import PairOptions, Placements, are_lanes_as_requested, parse_sizes
 
 if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session
@@ -35,31 +27,28 @@ FEWEST = 20
 
 def make_probe(options: PairOptions, run: RunOptions) -> Rma:
     """The probe of these options; raises UsageError if sizes or placements are wrong."""
-    return Rma(parse_sizes(options.sizes or SIZES), parse_placements(options.placement), options.iterations)
+    return Rma(parse_sizes(options.sizes or SIZES), Placements.parse(options.placement), options.iterations)
 
 
 @dataclass(frozen=True)
 class Rma(Probe):
-    """Mean time of a put from one worker to another.
-
-    `placements`: None for two-hosts where there are two, else one-host; `count`: puts of every size, None: `put_count`.
-    """
+    """Mean time of a put from one worker to another; `count`: puts of every size, None: `put_count`."""
 
     sizes: tuple[int, ...]
-    placements: tuple[str, ...] | None
+    placements: Placements
     count: int | None = None
     name = "rma"
     exchange = "ucx"
 
     def describe(self) -> dict[str, Any]:
-        return {"sizes": list(self.sizes), "placements": list(self.placements or ()), "iterations": self.count}
+        return {"sizes": list(self.sizes), "placements": list(self.placements.requested), "iterations": self.count}
 
     def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        return plan_placements(prepared, self.placements)
+        return self.placements.prepare(prepared)
 
     def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
         """Seconds of a launch; as measured, 4.9 s for 21 sizes. None with a set number of puts."""
-        rows = 2 * len(self.sizes) * pair_count(prepared, self.placements)
+        rows = 2 * len(self.sizes) * self.placements.pair_count(prepared)
         return None if self.count else 2.5 + 0.06 * rows
 
     def put_count(self, size: int) -> int:
@@ -77,7 +66,7 @@ class Rma(Probe):
         session.record_launch()
         record_connections(session)
         hosts = [member.host for member in session.members]
-        for pair, placement in rank_pairs(session.job.prepared, self.placements, hosts):
+        for pair, placement in self.placements.pairs(session.job.prepared, hosts):
             session.progress.phase(f"puts, {placement}, from rank {pair[0]} to rank {pair[1]}")
             self._measure_pair(session, pair, placement)
         workers.on_all(worker.close)
@@ -97,15 +86,10 @@ class Rma(Probe):
         )
         workers.on_one(target, putting.free_memory, putting.TARGET)
         lanes = workers.on_one(source, worker.endpoints)[target][0]
-        version = fact.ucx.version
+        hosts, version = [session.members[rank].host for rank in ranks], fact.ucx.version
         if version is None:
-            host = session.members[source].host
-            raise LaunchFailed(
-                f"rank {source} on {host} did not report its UCX version, which the record needs; run merge-bench"
-                f" doctor on {host}",
-                host=host,
-                rank=source,
-            )
+            missing = f"rank {source} on {hosts[0]} did not report its UCX version, which the record needs"
+            raise LaunchFailed(f"{missing}; run merge-bench doctor on {hosts[0]}", host=hosts[0], rank=source)
         lines = [
             ProbeLine(
                 launch=session.launch,
@@ -114,7 +98,7 @@ class Rma(Probe):
                 method=f"ucp_put_nbx and ucp_ep_flush_nbx of UCX {version} in a compiled loop",
                 placement=placement,
                 ranks=list(ranks),
-                hosts=[session.members[rank].host for rank in ranks],
+                hosts=hosts,
                 size=each.size,
                 iterations=each.count,
                 seconds=each.seconds / each.count,

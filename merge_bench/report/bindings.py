@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from merge_bench.host.binding import Binding
+from merge_bench.host.pinning import Binding
 from merge_bench.view.content import Page, by_row
 
 HEADINGS = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
-from merge_bench.host.binding import Binding
 from merge_bench.host.doctor import BAD, OK, WARN, Finding
+from merge_bench.host.pinning import Binding
 from merge_bench.report.bindings import write_bindings
 from merge_bench.view.content import by_row
 from merge_bench.view.terminal import page_on

@@ -15,7 +15,7 @@ from merge_bench.campaign.expected_time import ExpectedTime, launch_seconds_by_r
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.config.shipped import SPACE
 from merge_bench.errors import UsageError, say
-from merge_bench.host.memory import usable_cores
+from merge_bench.host.machine import usable_cores
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import RecordedPlan

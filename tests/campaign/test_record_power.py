@@ -9,7 +9,7 @@ from merge_bench.campaign.record_power import gpus_between, hosts_between
 from merge_bench.cluster.watch import Member
 from merge_bench.host.description import GpuState
 from merge_bench.host.gpu import GpuReading
-from merge_bench.host.power import Package, PowerReading
+from merge_bench.host.machine import Package, PowerReading
 from merge_bench.records.reader import read_campaign
 from merge_bench.testing import fake_cluster
 

@@ -100,7 +100,7 @@ def test_a_small_dev_shm_is_named_before(
 ) -> None:  # fmt: skip
     machine.update(posix=("memory",), sysv=("memory",), tcp=("lo",))
     free = os.statvfs_result((4096, 4096, mebibytes << 8, mebibytes << 8, mebibytes << 8, 0, 0, 0, 0, 255))
-    monkeypatch.setattr("merge_bench.host.memory.os.statvfs", lambda folder: free)
+    monkeypatch.setattr("merge_bench.host.machine.os.statvfs", lambda folder: free)
     if fits:
         check_transports([], {"UCX_TLS": tls}, workers)
         return

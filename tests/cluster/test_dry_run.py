@@ -101,7 +101,7 @@ def test_a_dry_run_names_every_host_and_prints_no_number_of_threads(printed: Cal
         "# agent on nowhere2", "# worker-2 on nowhere2",
     ]  # fmt: skip
     assert "StrictHostKeyChecking=yes" in lines[1]
-    commands = [line for line in lines if "distributed.cli." in line]
+    commands = [line for line in lines if ".start_dask " in line]
     assert len(commands) == 4
     for command in commands:
         assert "--protocol tls" in command

@@ -15,7 +15,7 @@ from merge_bench.cluster.host_check import IDLE, idle_port_warnings, rdma_warnin
 from merge_bench.cluster.launchers.ssh import ssh
 from merge_bench.cluster.start_on_hosts import RemoteLauncher
 from merge_bench.errors import Caution
-from merge_bench.host import adapters, network, pinning
+from merge_bench.host import network, pinning
 from merge_bench.host.description import Host, Node
 from merge_bench.host.pinning import Pin
 from merge_bench.merge.plan import Plan
@@ -33,8 +33,8 @@ def describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., H
         monkeypatch.setattr(network, "ip_addresses", kind.ip_addresses)
         monkeypatch.setattr("os.sched_getaffinity", lambda pid: kind.cores())
         host = pinning.describe_host(interface or kind.interface, root)
-        folders = [adapters.pci_device(gpu.bus_id, root) for gpu in kind.gpus]
-        nodes, bridges = map(adapters.read_node, folders), map(adapters.bridges, folders)
+        folders = [network.pci_device(gpu.bus_id, root) for gpu in kind.gpus]
+        nodes, bridges = map(network.read_node, folders), map(network.bridges, folders)
         return replace(host, gpu_nodes=list(nodes), gpu_bridges=list(bridges))
 
     return made

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from merge_bench.campaign.measure_launch import thread_shares
 from merge_bench.host import pinning
 from merge_bench.host.description import Hardware, Host, Port
-from merge_bench.host.memory import format_cores
+from merge_bench.host.files import format_cores
 
 
 def machine(**changes: Any) -> Host:

@@ -15,9 +15,9 @@ from merge_bench.cluster.hosts import HostSpec, count_workers, place_workers
 from merge_bench.cluster.launchers import choose_launcher, pbs, slurm
 from merge_bench.config.options import ClusterOptions
 from merge_bench.errors import UsageError
-from merge_bench.host import adapters, network
+from merge_bench.host import network
 from merge_bench.host.description import Node, Project
-from merge_bench.host.memory import format_cores, parse_cores
+from merge_bench.host.files import format_cores, parse_cores
 
 
 def test_workers_by_slots_then_gpus_then_one() -> None:
@@ -69,23 +69,23 @@ def fake_sys(root: Path) -> Path:
 
 def test_rdma_devices_of_an_interface(tmp_path: Path) -> None:
     root = fake_sys(tmp_path)
-    assert adapters.own_ports("ib0", root) == ["mlx5_0:1"]
-    assert adapters.own_ports("ib1", root) == ["mlx5_0:2"]
-    assert adapters.own_ports("bond0", root) == ["mlx5_0:1"]
-    assert adapters.own_ports("eth0", root) == []
+    assert network.own_ports("ib0", root) == ["mlx5_0:1"]
+    assert network.own_ports("ib1", root) == ["mlx5_0:2"]
+    assert network.own_ports("bond0", root) == ["mlx5_0:1"]
+    assert network.own_ports("eth0", root) == []
 
 
 def test_rdma_ports_that_are_up_and_their_interfaces(tmp_path: Path) -> None:
-    found = {port.name: port.interfaces for port in adapters.active_ports(fake_sys(tmp_path))}
+    found = {port.name: port.interfaces for port in network.active_ports(fake_sys(tmp_path))}
     assert found == {"mlx5_0:1": ["ib0"], "mlx5_1:1": []}
-    assert adapters.active_ports(tmp_path / "none") == []
+    assert network.active_ports(tmp_path / "none") == []
 
 
 def test_numa_nodes(tmp_path: Path) -> None:
     root = fake_sys(tmp_path)
-    assert [port.node for port in adapters.active_ports(root)] == [1, None]
-    assert adapters.read_node(adapters.pci_device("00000000:17:00.0", root)) == 0
-    assert adapters.read_node(adapters.pci_device("00000000:18:00.0", root)) is None
+    assert [port.node for port in network.active_ports(root)] == [1, None]
+    assert network.read_node(network.pci_device("00000000:17:00.0", root)) == 0
+    assert network.read_node(network.pci_device("00000000:18:00.0", root)) is None
     assert network.node_cores(1, root) == {4, 5, 6, 7}
     assert network.node_cores(9, root) == frozenset()
 

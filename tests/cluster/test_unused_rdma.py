@@ -14,11 +14,11 @@ from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.host_check import rdma_warnings
 from merge_bench.cluster.launchers.ssh import ssh
 from merge_bench.cluster.start_on_hosts import RemoteLauncher
-from merge_bench.host import adapters, network
+from merge_bench.host import network
 from merge_bench.host.description import Node
 from merge_bench.merge.exchange import data_plane
 from merge_bench.probe.ranks import launch as ranks
-from merge_bench.probe.ranks.messages import RankDescription
+from merge_bench.probe.ranks.rank import RankDescription
 from merge_bench.records.schema import Worker
 from tests.cluster.test_placing import fake_sys
 
@@ -26,7 +26,7 @@ from tests.cluster.test_placing import fake_sys
 def host(sys: Path, interface: str, *, addressed: tuple[str, ...] = ("lo", "eth0", "ib0")) -> Node:
     """What an agent tells of a machine with this /sys."""
     return Node(
-        interface=interface, rdma=network.rdma_ports(interface, sys), ports=adapters.active_ports(sys),
+        interface=interface, rdma=network.rdma_ports(interface, sys), ports=network.active_ports(sys),
         addressed=list(addressed),
     )  # fmt: skip
 

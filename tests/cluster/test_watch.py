@@ -240,7 +240,7 @@ def test_a_full_dev_shm_is_named_as_what_may_have_killed_a_worker_of_this_host(
     fault: signal.Signals, named: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = os.statvfs_result((4096, 4096, 4096, 1024, 1024, 0, 0, 0, 0, 255))
-    monkeypatch.setattr("merge_bench.host.memory.os.statvfs", lambda folder: full)
+    monkeypatch.setattr("merge_bench.host.machine.os.statvfs", lambda folder: full)
     host = socket.gethostname()
     watch = Watch(Quiet(), Dead(Exited("w0", host, 100, -fault, "")), 15.0)  # type: ignore[arg-type]
     watch.start([Member(0, "tcp://w0", "w0", host, 100)])

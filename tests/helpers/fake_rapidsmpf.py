@@ -293,8 +293,22 @@ def install() -> None:
     """For a process of its own, with `fake_rapids`."""
     import sys
 
-    from merge_bench.merge.exchange import ucx_library
+    from merge_bench.config import files
 
     fake_rapids.install()
     sys.modules.update(modules())
-    ucx_library.knows_cuda_memory = lambda context: True  # what is played lies in host memory
+    loaded_library = files.loaded_library
+
+    def with_cuda(name: str) -> Any:
+        library = loaded_library(name)
+        if name == "libucp":
+            library.ucp_context_query = _support_all_memory
+        return library
+
+    files.loaded_library = with_cuda  # before the data plane imports it
+
+
+def _support_all_memory(context: Any, attributes: Any) -> int:
+    """Have UCX say that it can send GPU memory: what is played lies in host memory."""
+    attributes._obj.memory_types = -1
+    return 0

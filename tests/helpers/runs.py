@@ -135,7 +135,7 @@ class Running:
             words = command.split()
             if "--name" in words:
                 found[words[words.index("--name") + 1]] = pid
-            elif "distributed.cli.dask_scheduler" in words:
+            elif "dask_scheduler" in words:
                 found["scheduler"] = pid
             else:
                 continue

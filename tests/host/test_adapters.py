@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from merge_bench.host import adapters, network, pinning
-from merge_bench.host.adapters import Place
+from merge_bench.host import network, pinning
 from merge_bench.host.description import Host
-from merge_bench.host.memory import format_cores
+from merge_bench.host.files import format_cores
+from merge_bench.host.network import Place
 from tests.helpers import sysfs
 from tests.helpers.fake_nvml import library
 from tests.helpers.sysfs import Kind
@@ -134,11 +134,11 @@ def test_cores_beside_a_gpu_whose_node_has_none_are_those_of_the_nearest_node(de
 @pytest.mark.parametrize(
     ("make", "gpu", "port", "expected"),
     [
-        (sysfs.four_gpus_two_adapters, 0, "mlx5_0:1", adapters.ONE_SWITCH),
-        (sysfs.four_gpus_two_adapters, 0, "mlx5_1:1", adapters.OTHER_NODE),
-        (sysfs.dgx_a100, 0, "mlx5_1:1", adapters.SWITCHES),
-        (sysfs.gb200, 0, "mlx5_1:1", adapters.ONE_NODE),
-        (sysfs.cloud_efa, 0, "efa_0:1", adapters.ONE_NODE),
+        (sysfs.four_gpus_two_adapters, 0, "mlx5_0:1", network.ONE_SWITCH),
+        (sysfs.four_gpus_two_adapters, 0, "mlx5_1:1", network.OTHER_NODE),
+        (sysfs.dgx_a100, 0, "mlx5_1:1", network.SWITCHES),
+        (sysfs.gb200, 0, "mlx5_1:1", network.ONE_NODE),
+        (sysfs.cloud_efa, 0, "efa_0:1", network.ONE_NODE),
     ],
 )
 def test_distances_are_those_of_nvidia_smi(
@@ -146,7 +146,7 @@ def test_distances_are_those_of_nvidia_smi(
 ) -> None:
     host = described(make())
     (found,) = (each for each in host.ports if each.name == port)
-    assert adapters.distance(pinning.gpu_place(host, gpu), found, pinning.node_distances(host))[0] == expected
+    assert network.distance(pinning.gpu_place(host, gpu), found, pinning.node_distances(host))[0] == expected
 
 
 def test_a_tree_that_lacks_every_optional_file_gives_all_ports_to_all(

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from merge_bench.host import adapters, network
-from merge_bench.host.binding import Binding, describe_binding, expected_bindings, selected_ports
+from merge_bench.host import network
 from merge_bench.host.description import Port
 from merge_bench.host.doctor import OK, WARN, Machine, gpu_adapters
 from merge_bench.host.gpu import gpu_facts
+from merge_bench.host.pinning import Binding, describe_binding, expected_bindings, selected_ports
 from merge_bench.report.bindings import write_bindings
 from merge_bench.view.terminal import page_on
 from tests.helpers import sysfs
@@ -117,10 +117,16 @@ def replace_host(binding: Binding, host: str) -> Binding:
 @pytest.mark.parametrize(
     ("value", "ports"),
     [
-        ("all", "ab"), ("a:1", "a"), ("a", "a"), ("^a:1", "b"), ("*:1", "ab"), ("eth0", ""), ("^all", ""),
+        ("all", "ab"),
+        ("a:1", "a"),
+        ("a", "a"),
+        ("^a:1", "b"),
+        ("*:1", "ab"),
+        ("eth0", ""),
+        ("^all", ""),
         ("b:1,eth0", "b"),
     ],
-)  # fmt: skip
+)
 def test_devices_of_ucx_name_ports(value: str, ports: str) -> None:
     known = [Port(name="a:1"), Port(name="b:1"), Port(name="efa_0:1", layer="Unknown")]
     assert selected_ports(value, known) == [f"{each}:1" for each in ports]
@@ -182,4 +188,4 @@ def test_the_ports_of_a_kind_that_lacks_bridges_are_compared_by_node(be: Be) -> 
             replace(each, device=sysfs.Device(each.device.path[-1:], each.device.node)) for each in kind.adapters
         ],
     )
-    assert {each.distance for each in expected_bindings(be(flat))} == {adapters.DISTANCES[adapters.ONE_NODE]}
+    assert {each.distance for each in expected_bindings(be(flat))} == {network.DISTANCES[network.ONE_NODE]}

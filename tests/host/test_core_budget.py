@@ -51,5 +51,8 @@ def test_workers_that_share_cores(workers: list[tuple[str, Hardware]], found: Sh
 
 def test_shared_cores_are_named() -> None:
     assert [Shortage("a", 4, *rest).named_cores for rest in ((2.0,), (1,), (1.5,), (2, "0-1"))] == [
-        "2 cores of a", "1 core of a", "1.5 cores of a", "cores 0-1 of a",
-    ]  # fmt: skip
+        "2 cores of a",
+        "1 core of a",
+        "1.5 cores of a",
+        "cores 0-1 of a",
+    ]

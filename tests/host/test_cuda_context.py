@@ -69,7 +69,7 @@ def test_the_primary_context_is_current_in_the_thread_that_asked_and_in_no_other
         ("cuDevicePrimaryCtxRetain", CUresult.CUDA_ERROR_DEVICE_UNAVAILABLE, RunFailed, r"\(46\); another process"),
         ("cuCtxSetCurrent", CUresult.CUDA_ERROR_INVALID_CONTEXT, RunFailed, r"cuCtxSetCurrent returned .* \(201\)"),
     ],
-)  # fmt: skip
+)
 def test_a_status_that_is_not_success_ends_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, call: str, status: CUresult, kind: type[MergeBenchError], sentence: str
 ) -> None:
@@ -94,8 +94,9 @@ def test_without_cuda_bindings_there_is_one_sentence(monkeypatch: pytest.MonkeyP
         cuda_context.bind()
 
 
-@pytest.mark.parametrize(("driver", "packages", "enough"), [(13000, "13.5.0", True), (12080, "13.5.0", False),
-                                                            (13020, "12.9.10", True)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("driver", "packages", "enough"), [(13000, "13.5.0", True), (12080, "13.5.0", False), (13020, "12.9.10", True)]
+)
 def test_a_driver_too_old_for_the_packages_is_refused(
     monkeypatch: pytest.MonkeyPatch, driver: int, packages: str, enough: bool
 ) -> None:

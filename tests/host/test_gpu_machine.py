@@ -61,10 +61,18 @@ def test_without_library_driver_or_answer_there_is_nothing(
 @pytest.mark.parametrize(
     ("visible", "names"),
     [
-        (None, ("0", "1", "2", "3")), ("", ()), ("0", ("0",)), ("3,1", ("3", "1")), ("-1", ()), ("0,9,1", ("0",)),
-        ("GPU-1234,MIG-56", ("GPU-1234", "MIG-56")), ("1, 2", ("1", "2")), ("NoDevFiles", ()), ("1,none", ("1",)),
+        (None, ("0", "1", "2", "3")),
+        ("", ()),
+        ("0", ("0",)),
+        ("3,1", ("3", "1")),
+        ("-1", ()),
+        ("0,9,1", ("0",)),
+        ("GPU-1234,MIG-56", ("GPU-1234", "MIG-56")),
+        ("1, 2", ("1", "2")),
+        ("NoDevFiles", ()),
+        ("1,none", ("1",)),
     ],
-)  # fmt: skip
+)
 def test_visible_gpus_have_the_names_that_cuda_takes(
     monkeypatch: pytest.MonkeyPatch, visible: str | None, names: tuple[str, ...]
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.host import gpu, power
+from merge_bench.host import gpu, machine
 from merge_bench.host.description import GpuState
 from merge_bench.host.gpu import GpuReading, read_own_gpu
 from tests.helpers.fake_nvml import POWER_QUESTIONS, function_not_found, identity, library, not_supported, unsupported
@@ -33,9 +33,11 @@ def known(found: GpuReading | None) -> GpuReading:
 
 
 def test_a_driver_that_answers_everything(read: Callable[..., GpuReading | None]) -> None:
-    module = library(nvmlDeviceGetTotalEnergyConsumption=lambda handle: 5_000_000 + handle,
-                     nvmlDeviceGetViolationStatus=lambda handle, policy: SimpleNamespace(violationTime=7 + policy),
-                     nvmlDeviceGetCurrentClocksEventReasons=lambda handle: 0x4 | 0x20)  # fmt: skip
+    module = library(
+        nvmlDeviceGetTotalEnergyConsumption=lambda handle: 5_000_000 + handle,
+        nvmlDeviceGetViolationStatus=lambda handle, policy: SimpleNamespace(violationTime=7 + policy),
+        nvmlDeviceGetCurrentClocksEventReasons=lambda handle: 0x4 | 0x20,
+    )
     found = known(read(module, "1,0"))
     assert (found.index, found.key, found.name) == (1, identity(1), "GPU 1")
     assert found.millijoules == 5_000_001
@@ -76,8 +78,8 @@ def test_a_virtual_machine_without_any_counter(
     found = known(read(module))
     assert (found.millijoules, found.throttled, found.state) == (None, {}, GpuState())
     assert (found.limit_watts, found.max_sm_mhz, found.max_memory_mhz) == (None, None, None)
-    assert power.gpu_joules(found, found) is None
-    assert power.throttled_seconds(found, found) == {}
+    assert machine.gpu_joules(found, found) is None
+    assert machine.throttled_seconds(found, found) == {}
 
 
 def test_time_of_throttling_comes_from_fields_where_the_function_is_gone(
@@ -93,8 +95,10 @@ def test_time_of_throttling_comes_from_fields_where_the_function_is_gone(
 
 
 def test_an_old_driver_has_reasons_under_their_old_name(read: Callable[..., GpuReading | None]) -> None:
-    module = library(nvmlDeviceGetCurrentClocksEventReasons=function_not_found,
-                     nvmlDeviceGetCurrentClocksThrottleReasons=lambda handle: 0x1 | 0x80)  # fmt: skip
+    module = library(
+        nvmlDeviceGetCurrentClocksEventReasons=function_not_found,
+        nvmlDeviceGetCurrentClocksThrottleReasons=lambda handle: 0x1 | 0x80,
+    )
     assert known(read(module)).state.reasons == ["idle", "power brake"]
     module.nvmlDeviceGetCurrentClocksThrottleReasons = function_not_found
     assert known(read(module)).state.reasons is None
@@ -108,9 +112,15 @@ def test_only_what_slows_a_gpu_against_its_chosen_clocks_is_throttling() -> None
 
 @pytest.mark.parametrize(
     ("module", "visible"),
-    [(None, "0"), (library(nvmlInit=unsupported), "0"), (library(count=0), "0"), (library(), ""),
-     (library(), "MIG-0000000a"), (library(nvmlDeviceGetHandleByIndex=unsupported), "0")],
-)  # fmt: skip
+    [
+        (None, "0"),
+        (library(nvmlInit=unsupported), "0"),
+        (library(count=0), "0"),
+        (library(), ""),
+        (library(), "MIG-0000000a"),
+        (library(nvmlDeviceGetHandleByIndex=unsupported), "0"),
+    ],
+)
 def test_without_a_whole_gpu_there_is_no_reading(
     read: Callable[..., GpuReading | None], module: ModuleType | None, visible: str
 ) -> None:
@@ -127,12 +137,14 @@ def reading(at: float, millijoules: int | None = None, **throttled: int) -> GpuR
     [(1000, 3500, 2.5), (1000, 1000, None), (1000, 0, None), (None, 1000, None), (1000, None, None)],
 )
 def test_joules_between_two_readings(first: int | None, last: int | None, joules: float | None) -> None:
-    assert power.gpu_joules(reading(0, first), reading(1, last)) == joules
+    assert machine.gpu_joules(reading(0, first), reading(1, last)) == joules
 
 
 def test_throttled_seconds_leave_out_counters_that_cannot_be_right() -> None:
     first = reading(10, power_cap=5, temperature=10**9, other=0)
     last = reading(12, power_cap=5 + 10**9, temperature=0, other=10**10)  # reset; more than the time that passed
-    assert power.throttled_seconds(first, last) == {"power cap": 1.0}
-    assert power.throttled_seconds(reading(10, power_cap=0), reading(12, power_cap=2 * 10**9 + 1)) == {"power cap": 2.0}
-    assert power.throttled_seconds(reading(10, power_cap=0), reading(12)) == {}
+    assert machine.throttled_seconds(first, last) == {"power cap": 1.0}
+    assert machine.throttled_seconds(reading(10, power_cap=0), reading(12, power_cap=2 * 10**9 + 1)) == {
+        "power cap": 2.0
+    }
+    assert machine.throttled_seconds(reading(10, power_cap=0), reading(12)) == {}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.host import power
-from merge_bench.host.power import Package, PowerReading, package_joules, read_packages, read_power
+from merge_bench.host import machine
+from merge_bench.host.machine import Package, PowerReading, package_joules, read_packages, read_power
 
 RANGE = 262_143_328_850  # microjoules, of a Xeon
 
@@ -86,7 +86,7 @@ def test_a_machine_without_counters(tmp_path: Path) -> None:
 
 
 def test_without_gpus_their_library_is_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(power.gpu, "read_own_gpu", lambda: pytest.fail("asked"))
+    monkeypatch.setattr(machine.gpu, "read_own_gpu", lambda: pytest.fail("asked"))
     read_power(with_gpu=False, root=tmp_path)
 
 

@@ -66,7 +66,7 @@ def check_failed(outcome: Outcome, *words: str) -> None:
 @pytest.mark.parametrize("mpirun", OWN_ELSE_SOAK)
 def test_both_placements(hosts: Hosts, results: Path, mpirun: str) -> None:
     for host in hosts.hosts:
-        hosts.shape(host, "200mbit")  # so that the messages are more than the bursts that the shaping allows
+        hosts.shape(host, "1gbit")  # so that the messages are more than the bursts that the shaping allows
     options = ("--sizes", "8,64K", "--iterations", "100", "--repetitions", "1", "--interface", "eth0")
     outcome = start(hosts, results, *options, "--mpirun", mpirun).finish()
     assert outcome.status == 0, outcome.errors
@@ -81,9 +81,9 @@ def test_both_placements(hosts: Hosts, results: Path, mpirun: str) -> None:
         assert row.selected
     (line,) = lines(outcome, LaunchLine)
     assert [worker.host for worker in line.workers] == ["node1", "node1", "node2"]
-    # Pings and pongs together: 200 Mbit/s each way are 0.05 GB/s, a little more for the bursts.
+    # Pings and pongs together: 1 Gbit/s each way are 0.25 GB/s, a little more for the bursts.
     (far,) = [row for row in rows if row.placement == "two-hosts" and row.size == 65536 and row.test == "std"]
-    assert far.bandwidth_bytes_per_second < 0.1e9
+    assert far.bandwidth_bytes_per_second < 0.4e9
 
 
 def test_reduce_scatter_over_three_hosts_with_rdma_that_is_left_out(with_adapters: Hosts, results: Path) -> None:
@@ -98,7 +98,7 @@ def test_reduce_scatter_over_three_hosts_with_rdma_that_is_left_out(with_adapter
     assert {tuple(row.hosts) for row in rows} == {("node1", "node2", "node3")}
 
 
-@pytest.mark.parametrize("mpirun", BOTH)
+@pytest.mark.parametrize("mpirun", OWN_ELSE_SOAK)
 def test_killed_rank(hosts: Hosts, results: Path, mpirun: str) -> None:
     run, ranks = endless(hosts, results, "--mpirun", mpirun)
     ours = [each.cmdline() for each in psutil.Process(run.process.pid).children(recursive=True)]

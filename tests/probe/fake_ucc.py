@@ -39,9 +39,14 @@ if os.environ.get("OMPI_COMM_WORLD_RANK") == "0":
 
 
 def fake_ucc(
-    folder: Path, *, release: str = "1.10.0", most: int = 100, sharp_from: int | None = None, wrong_at: int = 0,
+    folder: Path,
+    *,
+    release: str = "1.10.0",
+    most: int = 100,
+    sharp_from: int | None = None,
+    wrong_at: int = 0,
     crash: bool = False,
-) -> dict[str, str]:  # fmt: skip
+) -> dict[str, str]:
     """Make one for two ranks in a new folder; gives the environment that finds it.
 
     `most`: lines that it prints before it ends, or kills itself if it shall `crash`; `sharp_from`: elements that a rank
@@ -50,9 +55,14 @@ def fake_ucc(
     folder.mkdir()
     heading = recorded("table", release, "2-ranks").partition("max         min\n")
     script = SCRIPT.format(
-        python=sys.executable, heading="".join(heading[:2]).rstrip(), most=most, sharp_from=sharp_from,
-        wrong_at=wrong_at, crash=crash, factor=1 if release == "1.3.0" else 2,
-    )  # fmt: skip
+        python=sys.executable,
+        heading="".join(heading[:2]).rstrip(),
+        most=most,
+        sharp_from=sharp_from,
+        wrong_at=wrong_at,
+        crash=crash,
+        factor=1 if release == "1.3.0" else 2,
+    )
     executable(folder / "ucc_perftest", script)
     executable(folder / "ucc_info", f"#!/bin/sh\necho '# UCC version={release} revision '\n")
     return {"PATH": f"{folder}:{os.environ['PATH']}"}

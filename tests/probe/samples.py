@@ -22,20 +22,28 @@ def latency(config: str = "default", size: int = 8, micros: float = 2.0, **chang
     """A row of tag_lat: `micros`, a tenth less and a tenth more over three launches."""
     seconds = micros * 1e-6
     known: dict[str, Any] = {
-        "probe": "p2p", "test": "tag_lat", "method": "ucx_perftest", "config": config, "placement": "one-host",
-        "size": size, "ranks": (0, 1), "hosts": ("node0", "node0"), "launches": 3,
-        **spread("seconds", seconds, 0.1), "requested": {"UCX_TLS": "sm"},
-        "selected": ("sysv/memory",), "protocol": "eager", "as_requested": True,
-    }  # fmt: skip
+        "probe": "p2p",
+        "test": "tag_lat",
+        "method": "ucx_perftest",
+        "config": config,
+        "placement": "one-host",
+        "size": size,
+        "ranks": (0, 1),
+        "hosts": ("node0", "node0"),
+        "launches": 3,
+        **spread("seconds", seconds, 0.1),
+        "requested": {"UCX_TLS": "sm"},
+        "selected": ("sysv/memory",),
+        "protocol": "eager",
+        "as_requested": True,
+    }
     return Row(**{**known, **changes})
 
 
 def rate(config: str = "default", size: int = 8, megabytes: float = 500.0, **changes: Any) -> Row:
     """A row of tag_bw in MB/s."""
     value = megabytes * 1e6
-    return latency(
-        config, size, **{"test": "tag_bw", **spread("bandwidth", value, 0.1), **changes}
-    )  # fmt: skip
+    return latency(config, size, **{"test": "tag_bw", **spread("bandwidth", value, 0.1), **changes})
 
 
 def ping_pong(test: str, size: int, micros: float, placement: str = "one-host", **changes: Any) -> Row:
@@ -50,19 +58,32 @@ def collective(test: str, count: int, micros: float, **changes: Any) -> Row:
     seconds, size = micros * 1e-6, 4 * count
     bus = size / seconds * 3 / 4
     known: dict[str, Any] = {
-        "probe": "reduce-scatter", "test": test, "ranks": (0, 1, 2, 3), "hosts": ("node0",) * 4, "count": count,
-        "seconds_ranks": (0.5 * seconds, 2 * seconds), **spread("bandwidth", bus),
-        "bandwidth_ranks": (bus / 2, bus * 2), "wrong": 0,
-    }  # fmt: skip
+        "probe": "reduce-scatter",
+        "test": test,
+        "ranks": (0, 1, 2, 3),
+        "hosts": ("node0",) * 4,
+        "count": count,
+        "seconds_ranks": (0.5 * seconds, 2 * seconds),
+        **spread("bandwidth", bus),
+        "bandwidth_ranks": (bus / 2, bus * 2),
+        "wrong": 0,
+    }
     return latency("default", size, micros, **{**known, **changes})
 
 
 def published(config: str = "their cluster", size: int = 8, micros: float = 4.0, **changes: Any) -> Row:
     """A row of somebody else's."""
     known: dict[str, Any] = {
-        "launches": 1, "ranks": (), "hosts": (), "selected": (), "requested": {}, "as_requested": None,
-        "protocol": None, "source": "a report", **spread("seconds", micros * 1e-6),
-    }  # fmt: skip
+        "launches": 1,
+        "ranks": (),
+        "hosts": (),
+        "selected": (),
+        "requested": {},
+        "as_requested": None,
+        "protocol": None,
+        "source": "a report",
+        **spread("seconds", micros * 1e-6),
+    }
     return latency(config, size, **{**known, **changes})
 
 
@@ -83,11 +104,14 @@ def write_campaign(
     with CampaignWriter.create(folder, "probe-p2p") as writer:
         writer.write(
             s.CampaignLine(
-                campaign_id=writer.campaign_id, argv=["probe"], version="0",
+                campaign_id=writer.campaign_id,
+                argv=["probe"],
+                version="0",
                 configs=[s.Config(name=name, path=None, variables={}) for name in configs],
-                plans=[{"probe": "p2p"}], runs=[s.RunKey(config=name, plan=0) for name in configs],
+                plans=[{"probe": "p2p"}],
+                runs=[s.RunKey(config=name, plan=0) for name in configs],
             )
-        )  # fmt: skip
+        )
         # The last config is measured first, as random order may have it.
         order = [pair for _ in range(launches) for pair in reversed(list(zip(configs, micros, strict=True)))]
         for index, (name, value) in enumerate(order):
@@ -97,11 +121,22 @@ def write_campaign(
             )
             writer.write(
                 s.ProbeLine(
-                    launch=index, probe="p2p", test="tag_lat", method="ucx_perftest", placement="one-host",
-                    ranks=[0, 1], hosts=["node0", "node0"], size=8, iterations=10, seconds=value * 1e-6,
-                    requested={"UCX_TLS": "sm"}, selected=["sysv/memory"], protocol="eager", as_requested=True,
+                    launch=index,
+                    probe="p2p",
+                    test="tag_lat",
+                    method="ucx_perftest",
+                    placement="one-host",
+                    ranks=[0, 1],
+                    hosts=["node0", "node0"],
+                    size=8,
+                    iterations=10,
+                    seconds=value * 1e-6,
+                    requested={"UCX_TLS": "sm"},
+                    selected=["sysv/memory"],
+                    protocol="eager",
+                    as_requested=True,
                 )
-            )  # fmt: skip
+            )
             if warning:
                 code, message, remedy = warning
                 writer.write(s.WarningLine(launch=index, code=code, message=message, remedy=remedy))

@@ -101,11 +101,14 @@ def stored(folder: Path, **changes: Any) -> list[Row]:
     with CampaignWriter.create(folder, "probe-all-to-all") as writer:
         writer.write(
             s.CampaignLine(
-                campaign_id=writer.campaign_id, argv=["probe"], version="0",
-                configs=[s.Config(name="default", path=None, variables={})], plans=[{"probe": "all-to-all"}],
+                campaign_id=writer.campaign_id,
+                argv=["probe"],
+                version="0",
+                configs=[s.Config(name="default", path=None, variables={})],
+                plans=[{"probe": "all-to-all"}],
                 runs=[s.RunKey(config="default", plan=0)],
             )
-        )  # fmt: skip
+        )
         for index, (backend, seconds) in enumerate((("mpi", 2e-3), ("ucx", 1e-3))):
             cluster = s.Cluster(launcher="local", protocol="tcp")
             writer.write(
@@ -113,17 +116,26 @@ def stored(folder: Path, **changes: Any) -> list[Row]:
             )
             for frames, count in ((UNEVEN, 1000), ([equal_matrix(1000, 3)], None)):
                 fields = {
-                    **figures_of_exchange(Traffic.of(frames), [[seconds]] * 3, 4e6), "count": count,
+                    **figures_of_exchange(Traffic.of(frames), [[seconds]] * 3, 4e6),
+                    "count": count,
                     "size": mean_message_bytes(frames),
-                    "test": f"{backend}_alltoall{'v' * (count is not None)}", "limit_from": "given", "wrong": 0,
-                    "ranks": [0, 1, 2], **changes,
-                }  # fmt: skip
+                    "test": f"{backend}_alltoall{'v' * (count is not None)}",
+                    "limit_from": "given",
+                    "wrong": 0,
+                    "ranks": [0, 1, 2],
+                    **changes,
+                }
                 writer.write(
                     s.ProbeLine(
-                        launch=index, probe="all-to-all", method="made up", placement="one-host",
-                        hosts=["a"] * 3, iterations=1, **fields,
+                        launch=index,
+                        probe="all-to-all",
+                        method="made up",
+                        placement="one-host",
+                        hosts=["a"] * 3,
+                        iterations=1,
+                        **fields,
                     )
-                )  # fmt: skip
+                )
             writer.write(s.LaunchEndLine(launch=index, status=0, seconds=1.0))
         writer.write(s.EndLine(status=0))
     return rows_in_order(read_campaign(writer.folder))
@@ -132,8 +144,11 @@ def stored(folder: Path, **changes: Any) -> list[Row]:
 def test_backends_stand_side_by_side_with_their_shares_of_the_link(tmp_path: Path) -> None:
     rows = stored(tmp_path)
     assert [(row.test, row.count) for row in rows] == [
-        ("ucx_alltoall", None), ("mpi_alltoall", None), ("ucx_alltoallv", 1000), ("mpi_alltoallv", 1000),
-    ]  # fmt: skip
+        ("ucx_alltoall", None),
+        ("mpi_alltoall", None),
+        ("ucx_alltoallv", 1000),
+        ("mpi_alltoallv", 1000),
+    ]
     assert [row.link_share for row in rows] == pytest.approx([0.5, 0.25, 165 / 1e-3 / 4e6, 165 / 2e-3 / 4e6])
     file = io.StringIO()
     print_rows(rows, file=file)

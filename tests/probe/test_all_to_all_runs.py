@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.host.memory import usable_cores
+from merge_bench.host.machine import usable_cores
 from merge_bench.records.schema import IterationLine, LaunchLine, ProbeLine
 from tests.helpers.runs import ROOT, Finished, command
 

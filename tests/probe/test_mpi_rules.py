@@ -42,10 +42,17 @@ def line_of(test: str, size: int, iterations: int, elapsed: float, launch: int =
     """The record of a ping-pong that took `elapsed` seconds."""
     timed = TimedLoop(size, iterations, elapsed)
     return ProbeLine(
-        launch=launch, probe="mpi", test=test, method="", placement="", ranks=[0, 1], size=size,
-        iterations=iterations, seconds=timed.one_way_seconds,
+        launch=launch,
+        probe="mpi",
+        test=test,
+        method="",
+        placement="",
+        ranks=[0, 1],
+        size=size,
+        iterations=iterations,
+        seconds=timed.one_way_seconds,
         bandwidth_bytes_per_second=None if test.endswith("delay") else timed.both_ways_rate,
-    )  # fmt: skip
+    )
 
 
 def test_csv_has_the_columns_and_units_of_the_program_it_comes_from(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from merge_bench.config.allowed_transports import REGISTER_NO_MEMORY
+from merge_bench.config.ucx_info import find_installed
 from merge_bench.host import network
 from merge_bench.records.schema import LaunchEndLine, LaunchLine, ProbeLine, WarningLine
 from tests.helpers import leftovers
@@ -61,11 +63,16 @@ def ping_pong(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureR
     """One launch of a config with the usual iterations; with the other mpirun one of each of two configs with 20."""
     folder = tmp_path_factory.mktemp("mpi")
     config = folder / "mine.cfg"
-    config.write_text("export UCX_TLS=sysv,self\nexport UCX_RNDV_THRESH=4096\n")
-    return run(
-        folder, MPI, "--config", config, "--sizes", "1,1000,64K", "--mpirun", request.param,
-        *(() if request.param == OWN else ("--config", "default", "--iterations", "20")),
-    ).check_ended(0)  # fmt: skip
+    config.write_text("export UCX_TLS=sysv,self\nexport UCX_RNDV_THRESH=4096\nexport UCX_MEM_EVENTS=y\n")
+    options = ("--config", config, "--sizes", "1,1000,64K", "--mpirun", request.param)
+    more = () if request.param == OWN else ("--config", "default", "--iterations", "20")
+    return run(folder, MPI, *options, *more).check_ended(0)
+
+
+def _memory_events() -> str | None:
+    """What ranks on this machine get: nothing where a transport registers memory."""
+    installed = find_installed()
+    return "n" if installed is not None and REGISTER_NO_MEMORY.issuperset(installed.transports) else None
 
 
 def test_every_launch_records_ranks_and_rows(ping_pong: Finished) -> None:
@@ -80,14 +87,17 @@ def test_every_launch_records_ranks_and_rows(ping_pong: Finished) -> None:
         assert len({worker.pid for worker in line.workers}) == 2
         told = line.workers[0].environment
         assert told["UCX_TLS"] == ("sysv,self" if line.config == "mine" else "^tcp")
+        assert told.get("UCX_MEM_EVENTS") == ("y" if line.config == "mine" else _memory_events())
         assert "PATH" not in told
         assert line.workers[0].versions["mpi"] == name_of(mpirun)
         assert {row.method.partition(",")[0] for row in ping_pong.of(ProbeLine)} == {f"{name_of(mpirun)} ({mpirun})"}
         rows = [row for row in ping_pong.of(ProbeLine) if row.launch == line.launch]
         assert [(row.test, row.size) for row in rows] == [
-            ("std", 1), ("std", 1000), ("std", 65536), ("std-delay", 1),
-            ("buff", 1), ("buff", 1000), ("buff", 65536), ("buff-delay", 1),
-        ]  # fmt: skip
+            *(("std", size) for size in (1, 1000, 65536)),
+            ("std-delay", 1),
+            *(("buff", size) for size in (1, 1000, 65536)),
+            ("buff-delay", 1),
+        ]
         assert [row.iterations for row in rows if "delay" in row.test] == [10_000 if usual else 20] * 2
         assert all(20 <= row.iterations <= (3000 if usual else 20) for row in rows if "delay" not in row.test)
     assert [line.status for line in ping_pong.of(LaunchEndLine)] == [0] * len(launches)
@@ -136,10 +146,8 @@ def test_csv_agrees_with_the_records(ping_pong: Finished) -> None:
 
 @pytest.mark.soak  # three ranks that poll on two cores take long
 def test_osu_s_tests_between_every_pair(tmp_path: Path) -> None:
-    found = run(
-        tmp_path, MPI, "--pattern", "osu", "--sizes", "8193", "--placement", "every-pair", "--workers", "3",
-        "--iterations", "10",
-    ).check_ended(0)  # fmt: skip
+    options = ("--pattern", "osu", "--sizes", "8193", "--placement", "every-pair", "--workers", "3")
+    found = run(tmp_path, MPI, *options, "--iterations", "10").check_ended(0)
     rows = found.of(ProbeLine)
     assert [tuple(row.ranks) for row in rows] == [(0, 1)] * 2 + [(0, 2)] * 2 + [(1, 2)] * 2
     assert [row.test for row in rows[:2]] == ["osu_latency", "osu_bw"]
@@ -153,9 +161,7 @@ def test_osu_s_tests_between_every_pair(tmp_path: Path) -> None:
 
 def test_osu_repeats_as_often_as_osu_does(tmp_path: Path) -> None:
     rows = run(tmp_path, MPI, "--pattern", "osu", "--sizes", "8193").check_ended(0).of(ProbeLine)
-    assert [(row.test, row.size, row.iterations) for row in rows] == [
-        ("osu_latency", 8193, 1000), ("osu_bw", 8193, 20),
-    ]  # fmt: skip
+    assert [(row.test, row.size, row.iterations) for row in rows] == [("osu_latency", 8193, 1000), ("osu_bw", 8193, 20)]
 
 
 @pytest.mark.soak
@@ -233,8 +239,11 @@ def test_reduce_scatter_is_verified_and_rounds_up(tmp_path: Path, mpirun: str) -
     found = run(tmp_path, REDUCE_SCATTER, *options)
     rows = found.check_ended(0).of(ProbeLine)
     assert [(row.test, row.count, row.size) for row in rows] == [
-        ("mpi", 1002, 4008), ("mpi", 16384, 65536), ("reduces", 1002, 4008), ("reduces", 16384, 65536),
-    ]  # fmt: skip
+        ("mpi", 1002, 4008),
+        ("mpi", 16384, 65536),
+        ("reduces", 1002, 4008),
+        ("reduces", 16384, 65536),
+    ]
     for row in rows:
         assert row.wrong == 0
         assert (row.ranks, row.placement, row.iterations) == ([0, 1], "one-host", 20)
@@ -267,9 +276,8 @@ def test_one_wrong_element_ends_the_campaign_with_status_4(tmp_path: Path) -> No
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(SABOTAGE)
     found = run(
-        tmp_path, REDUCE_SCATTER, "--counts", "64,128", "--iterations", "3",
-        environ={"PYTHONPATH": f"{folder}:{ROOT}"},
-    ).check_ended(4)  # fmt: skip
+        tmp_path, REDUCE_SCATTER, "--counts", "64,128", "--iterations", "3", environ={"PYTHONPATH": f"{folder}:{ROOT}"}
+    ).check_ended(4)
     assert [(row.count, row.wrong) for row in found.of(ProbeLine)] == [(64, 1)]
     assert found.failure.code == "wrong-result"
     assert "algorithm mpi: 1 of 64 elements in the result are wrong" in found.errors

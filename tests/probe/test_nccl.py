@@ -19,8 +19,8 @@ from merge_bench.merge.engines.gpu_memory import DeviceBytes
 from merge_bench.merge.exchange.base import Abort
 from merge_bench.probe.all_to_all import AllToAllOverNccl, Pattern
 from merge_bench.probe.shared.exchange_matrix import equal_matrix
-from merge_bench.probe.workers import exchanging, nccl_ranks
-from merge_bench.probe.workers.nccl_ranks import NcclRank
+from merge_bench.probe.workers import exchanging
+from merge_bench.probe.workers.exchanging import NcclRank
 from merge_bench.records.schema import LaunchLine, ProbeLine
 from tests.cluster.test_gpu_workers import PRETENCE, WITHOUT_DRIVER
 from tests.helpers import fake_device, fake_nccl, fake_rapids
@@ -40,7 +40,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> NcclRank:
     gpu_memory.own_stream.cache_clear()
     cuda_context.bind()
     monkeypatch.setattr(fake_nccl, "SECONDS", 0.2)
-    return NcclRank(1, nccl_ranks.new_communicator_id(), 0, Abort())
+    return NcclRank(1, exchanging.new_communicator_id(), 0, Abort())
 
 
 def buffers(*contents: bytes) -> list[DeviceBytes]:
@@ -116,7 +116,7 @@ def test_a_failed_communicator_is_one_sentence(alone: NcclRank, monkeypatch: pyt
         (lambda c, one, two: fake_nccl.UniqueId.from_bytes(b"short"), ValueError),
         (lambda c, one, two: c.init(2, 0, fake_nccl.get_unique_id()), NCCLError),  # the other rank never comes
     ],
-)  # fmt: skip
+)
 def test_the_fake_refuses_what_the_real_one_refuses(alone: NcclRank, wrong: Any, error: type[Exception]) -> None:
     one, two = buffers(b"abcd", b"abcdefgh")
     with pytest.raises(error):
@@ -148,23 +148,21 @@ def test_ranks_that_share_a_gpu_are_refused() -> None:
 def test_without_nccl4py_and_without_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nccl", None)
     with pytest.raises(UsageError, match=r"--backend nccl needs the package nccl4py, .*; run: \S+ --setup-only"):
-        nccl_ranks.nccl_version()
+        exchanging.nccl_version()
     for name, module in fake_nccl.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
-    assert nccl_ranks.nccl_version() == "NCCL 2.32.3+cuda13.4 through nccl4py 0.6.0"
+    assert exchanging.nccl_version() == "NCCL 2.32.3+cuda13.4 through nccl4py 0.6.0"
     absent = SimpleNamespace(libnccl=None, nccl4py="0.6.0")
     monkeypatch.setattr(sys.modules["nccl.core"], "get_version", lambda: absent)
     with pytest.raises(UsageError, match=r"NCCL's library libnccl\.so\.2, .*pip install nvidia-nccl-cu13"):
-        nccl_ranks.nccl_version()
+        exchanging.nccl_version()
 
 
 @pytest.mark.cluster
 def test_both_backends_send_device_memory_between_pretended_gpus(tmp_path: Path) -> None:
     pytest.importorskip("dask_cuda")
-    words = (
-        "--backend", "ucx,nccl", "--sizes", "8,1000", "--chunk", "5000", "--iterations", "3", "--repetitions", "1",
-        "--workers", "2",
-    )  # fmt: skip
+    sizes = ("--sizes", "8,1000", "--chunk", "5000", "--iterations", "3")
+    words = ("--backend", "ucx,nccl", *sizes, "--repetitions", "1", "--workers", "2")
     running = start(tmp_path, *words, verb=VERB, environ={"PYTHONPATH": PRETENCE, **WITHOUT_DRIVER})
     try:
         found = running.finish().check_ended(0)

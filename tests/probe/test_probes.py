@@ -26,9 +26,13 @@ def start(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.Popen
     (tmp_path / "tmp").mkdir(exist_ok=True)
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "merge_bench", "probe", *arguments, "--results", str(tmp_path / "results")],
-        env=environment(tmp_path / "tmp", variables), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, cwd=tmp_path,
-    )  # fmt: skip
+        env=environment(tmp_path / "tmp", variables),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
 
 
 def config(tmp_path: Path, name: str, text: str) -> str:

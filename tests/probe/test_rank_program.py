@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
 import pytest
 
+from merge_bench.cluster import dask_commands
 from merge_bench.host import network
-from merge_bench.probe.ranks.rank import connection_settings, net_devices
+from merge_bench.probe.ranks.launch import ucx_settings_of_ranks
+from merge_bench.probe.ranks.rank import net_devices
+from tests.helpers.runs import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +46,34 @@ def test_what_the_environment_says_holds() -> None:
     assert net_devices(None, [], {"UCX_NET_DEVICES": "eth1"}) == {}
 
 
-def test_on_one_host_ucx_opens_no_port_unless_the_environment_names_tcp() -> None:
-    assert connection_settings([], {}) == {"UCX_TLS": "^tcp"}
-    assert connection_settings([], {"UCX_TLS": "tcp,self"}) == {}
-    assert connection_settings(["near", "far"], {"UCX_TLS": "tcp"}) == {"UCX_TCP_PORT_RANGE": "27000-27999"}
+@pytest.mark.parametrize(
+    ("transports", "hosts", "settings"),
+    [
+        ({"self", "tcp", "posix", "cma"}, 1, {"UCX_TLS": "^tcp", "UCX_MEM_EVENTS": "n"}),
+        ({"self", "tcp", "posix", "rc_mlx5"}, 1, {"UCX_TLS": "^tcp"}),
+        (None, 1, {"UCX_TLS": "^tcp"}),
+        ({"self", "tcp", "posix", "cma"}, 2, {"UCX_TCP_PORT_RANGE": "27000-27999"}),
+    ],
+)
+def test_on_one_host_ucx_opens_no_port_and_watches_no_memory_that_is_not_registered(
+    transports: set[str] | None, hosts: int, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = transports and SimpleNamespace(transports=transports)
+    monkeypatch.setattr(dask_commands, "find_installed", lambda *_: installed)
+    assert ucx_settings_of_ranks({}, hosts=hosts) == settings
+
+
+SHOW = """
+import json, os
+from merge_bench.probe.ranks import rank
+rank.prepare_environment({"limit": 60, "peers": [], "ucx": {"UCX_TLS": "^tcp", "UCX_MEM_EVENTS": "n"}})
+print(json.dumps({name: value for name, value in os.environ.items() if name.startswith("UCX_")}))
+"""
+
+
+def test_the_environment_of_a_rank_precedes_the_driver_s_settings() -> None:
+    environment = {**os.environ, "UCX_MEM_EVENTS": "y", "UCX_NET_DEVICES": "eth7", "UCX_LOG_LEVEL": "debug"}
+    environment.pop("UCX_TLS", None)
+    words = [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); exec(sys.argv[1])", SHOW]
+    found = json.loads(subprocess.run(words, env=environment, capture_output=True, check=True, timeout=60).stdout)
+    assert (found["UCX_TLS"], found["UCX_MEM_EVENTS"], found["UCX_NET_DEVICES"]) == ("^tcp", "y", "eth7")

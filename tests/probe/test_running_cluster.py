@@ -57,14 +57,17 @@ class Running:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """A probe in a process of its own, to be interrupted."""
+        places = ("--results", str(self.folder / "results"), "--scheduler-file", str(self.file))
+        words = ("-m", "merge_bench", "probe", *arguments, "--json", *places, "--timeout", str(SILENCE))
         process = subprocess.Popen(
-            [
-                sys.executable, "-P", "-m", "merge_bench", "probe", *arguments, "--json", "--results",
-                str(self.folder / "results"), "--scheduler-file", str(self.file), "--timeout", str(SILENCE),
-            ],
-            env=environment(self.temp), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, cwd=self.folder,
-        )  # fmt: skip
+            [sys.executable, "-P", *words],
+            env=environment(self.temp),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+        )
         self.started.append(process)
         return process
 

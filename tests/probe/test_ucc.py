@@ -172,8 +172,10 @@ def test_a_run_covers_counts_that_double_and_repeat_equally_often() -> None:
     counts = [16384 << n for n in range(14)]
     found = ucc.doubling_runs(counts, 4, None)
     assert [(each.blocks[0], each.blocks[-1], each.iterations, each.warm_up) for each in found] == [
-        (4096, 16384, 1000, 100), (32768, 1 << 20, 200, 20), (2 << 20, 32 << 20, 20, 2),
-    ]  # fmt: skip
+        (4096, 16384, 1000, 100),
+        (32768, 1 << 20, 200, 20),
+        (2 << 20, 32 << 20, 20, 2),
+    ]
     assert [block * 4 for each in found for block in each.blocks] == counts
     assert [each.blocks for each in ucc.doubling_runs([100, 200, 300, 301], 2, 5)] == [(50, 100), (150,), (151,)]
 

@@ -34,9 +34,11 @@ class FirstRank(RankSession):
         self.rows: list[ProbeLine] = []
         self.warnings: list[Caution] = []
         given: Any = SimpleNamespace(
-            plan=SimpleNamespace(workers=2), settings=SimpleNamespace(start_timeout=60.0),
-            progress=SimpleNamespace(phase=lambda text: None), writer=SimpleNamespace(write=self.rows.append),
-        )  # fmt: skip
+            plan=SimpleNamespace(workers=2),
+            settings=SimpleNamespace(start_timeout=60.0),
+            progress=SimpleNamespace(phase=lambda text: None),
+            writer=SimpleNamespace(write=self.rows.append),
+        )
         self.plan, self.settings, self.progress, self.writer = given.plan, given.settings, given.progress, given.writer
         self.mpi, self.launch, self.silence = Mpi(OPEN_MPI, "5.0.11", "/env/bin/mpirun"), 0, 60.0
         self.workers = [Worker(rank=rank, host="node0", pid=1, name="") for rank in range(2)]

@@ -107,7 +107,9 @@ def test_nothing_comes_from_the_checkout(installed: Installed, merged: Path) -> 
     loaded = {(worker["ucx"]["origin"], worker["environment"]["MERGE_BENCH_UCX"]) for worker in launch["workers"]}
     assert loaded == {("wheel", "wheel")}
     started = typed(installed, merged, *SMALL, "--dry-run").stdout
-    assert started.count(f"{installed.python} -P -m distributed.cli.") == 3  # a scheduler and two workers
+    assert (
+        started.count(f"{installed.python} -P -m merge_bench.cluster.start_dask ") == 3
+    )  # a scheduler and two workers
     assert str(ROOT) not in started
     home = {path.relative_to(installed.home) for path in installed.home.rglob("*") if path.is_file()}
     assert home <= {Path(".cache/merge_bench/stores.json")}  # what launches measured of this processor

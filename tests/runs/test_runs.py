@@ -168,8 +168,8 @@ def test_dry_run_starts_nothing(tmp_path: Path) -> None:
     assert not finished.results.exists()
     commands = [line for line in finished.output.splitlines() if not line.startswith("#")]
     assert len(commands) == 4
-    assert all(f"{sys.executable} -P -m distributed.cli." in command for command in commands)
-    assert sum(".dask_scheduler " in command for command in commands) == 1
+    assert all(f"{sys.executable} -P -m merge_bench.cluster.start_dask " in command for command in commands)
+    assert sum(" dask_scheduler " in command for command in commands) == 1
     for number in range(3):
         assert sum(f"--name worker-{number}" in command for command in commands) == 1
     assert all("UCX_NET_DEVICES=lo" in command and "--host 127.0.0.1" in command for command in commands)

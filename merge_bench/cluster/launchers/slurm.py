@@ -140,7 +140,7 @@ def _gpus_by_node(
 
 def _allocated_gpus(shown: str) -> dict[str, int]:
     """The GPUs of each node in the lines ``Nodes=n[1-2] … GRES=gpu:a100:4(IDX:0-3)`` of ``scontrol``."""
-    from merge_bench.host.memory import parse_cores
+    from merge_bench.host.files import parse_cores
 
     def count_entry(words: str, indexes: str) -> int:
         last = words.rpartition(":")[2]

@@ -25,48 +25,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What a file of this folder says of its engine: what it is and can do.
+    """What a file of this folder says of its engine: what it is and can do."""
 
-    Attributes
-    ----------
-    name
-        Its name in ``--engine``, and the name of its file.
-    help
-        What it is, in one line of the command's help.
-    attribute
-        The name of its class.
-    packages
-        Names of the packages that it imports.
-    place
-        Its position in lists, among the engines of the same memory. ``auto`` uses the first one that can work.
-    device_memory
-        Its rows are in the memory of a GPU, and every worker needs one. Otherwise they are in host memory.
-    in_parts
-        It can join some rows while others are in flight (`base.PipelinedEngine`), as ``--pipeline on`` needs.
-    dask_backend
-        The backend of Dask's dataframes that ``--exchange dask`` uses with it; None if there is none.
-    refuses
-        Column types that it does not support: the name of a test of `pyarrow.types` without ``is_``, and the reason.
-    result_copies
-        Host memory of a result, times its bytes; measured.
-    kept_bytes
-        Freed memory that its library keeps, bytes for each row and payload column; measured.
-    reuses_sent
-        Without pipelining, it writes the result into the memory of right parcels that were sent.
-    """
-
-    name: str
-    help: str
-    attribute: str
-    packages: tuple[str, ...]
-    place: int
-    device_memory: bool = False
+    name: str  # in `--engine`, and of its file
+    help: str  # what it is, in one line of the command's help
+    attribute: str  # the name of its class
+    packages: tuple[str, ...]  # names of those that it imports
+    place: int  # its position among the engines of the same memory; `auto` uses the first one that can work
+    device_memory: bool = False  # its rows are in the memory of a GPU, which every worker needs; or in host memory
     in_parts: bool = False
-    dask_backend: str | None = None
+    """It can join some rows while others are in flight (`base.PipelinedEngine`), as ``--pipeline on`` needs."""
+    dask_backend: str | None = None  # of Dask's dataframes, for `--exchange dask`; None: there is none
     refuses: tuple[tuple[str, str], ...] = ()
-    result_copies: float = 1.0
-    kept_bytes: int = 0
-    reuses_sent: bool = False
+    """Column types that it does not support: the name of a test of `pyarrow.types` without ``is_``, and the reason."""
+    result_copies: float = 1.0  # host memory of a result, times its bytes; measured
+    kept_bytes: int = 0  # freed memory that its library keeps, bytes for each row and payload column; measured
+    reuses_sent: bool = False  # without pipelining, it writes the result over right parcels that were sent
 
     @property
     def missing(self) -> str | None:
@@ -86,13 +60,7 @@ def names() -> tuple[str, ...]:
 
 
 def describe(name: str) -> Description:
-    """The description of the engine called `name`.
-
-    Raises
-    ------
-    UsageError
-        If there is none.
-    """
+    """The description of the engine called `name`; raises `UsageError` if there is none."""
     for engine in descriptions():
         if engine.name == name:
             return engine
@@ -123,26 +91,20 @@ def help_text() -> str:
     """The help of ``--engine``: the meaning of ``auto``, and a line about each engine."""
     on_gpus, elsewhere = first_engine(device_memory=True), first_engine(device_memory=False)
     lines = "; ".join(f"{engine.name}: {engine.help}" for engine in descriptions())
-    return (
-        f"Library that partitions and joins on a worker; auto: {on_gpus.name} on GPUs, else {elsewhere.name}; {lines}."
-    )
+    auto = f"auto: {on_gpus.name} on GPUs, else {elsewhere.name}"
+    return f"Library that partitions and joins on a worker; {auto}; {lines}."
 
 
 def engine_class(name: str) -> Callable[[JoinShape], Engine]:
     """Import the engine called `name` with its library; returns its class.
 
-    Raises
-    ------
-    UsageError
-        If there is no engine of that name, or its library is not installed here. The class raises it, too, if the
-        engine cannot work on this machine.
+    Raises `UsageError` if its library is not installed here, and the class if it cannot work on this machine.
     """
     description = describe(name)
     if description.missing is not None:
-        command = how_to_set_up("cu13" if description.device_memory else None)
         raise UsageError(
             f"engine {name} needs the package {description.missing}, which is not installed in this environment; run:"
-            f" {command}"
+            f" {how_to_set_up('cu13' if description.device_memory else None)}"
         )
     module = importlib.import_module(f"{__name__}.{name}")
     engine: Callable[[JoinShape], Engine] = getattr(module, description.attribute)

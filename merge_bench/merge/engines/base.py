@@ -60,42 +60,33 @@ class How(Enum):
         A side's fields are nullable where rows of the other side are kept that it has no match for. The key of a row
         that only the right side has is the right one.
         """
-        nullable = {field.name: field.nullable for field in right}
+        never_null = {field.name for field in right if field.name in keys and not field.nullable}
         ours = (
-            replace(
-                field,
-                nullable=field.nullable or (self.keeps_right and (field.name not in keys or nullable[field.name])),
-            )
+            replace(field, nullable=field.nullable or (self.keeps_right and field.name not in never_null))
             for field in left
         )
         theirs = (
-            replace(field, nullable=field.nullable or self.keeps_left)
-            for field in right
-            if field.name not in keys and self.pairs
+            replace(field, nullable=field.nullable or self.keeps_left) for field in right if field.name not in keys
         )
-        return (*ours, *theirs)
+        return (*ours, *theirs) if self.pairs else tuple(ours)
 
 
 @dataclass(frozen=True)
 class JoinShape:
-    """The join as all workers agree on it before any row is sent.
-
-    `keys` are names in both sides' fields; other names differ between the sides. `rows`: of both frames over all
-    workers. `threads`: this worker's share of the cores. `how`: which rows the result has. `sent`: the side that is
-    sent whole to every worker, while the other stays where it is, and `sent_rows`: its rows over all workers; None if
-    both are partitioned among the workers.
-    """
+    """The join as all workers agree on it before any row is sent."""
 
     left: tuple[Field, ...]
     right: tuple[Field, ...]
-    keys: tuple[str, ...]
+    keys: tuple[str, ...]  # names in both sides' fields; other names differ between the sides
     workers: int
     rank: int
-    rows: int
-    threads: int = 1
+    rows: int  # of both frames over all workers
+    threads: int = 1  # this worker's share of the cores
     how: How = How.INNER
-    sent: Side | None = None
-    sent_rows: int = 0
+    sent: Side | None = (
+        None  # whole to every worker, while the other side stays where it is; None: both are partitioned
+    )
+    sent_rows: int = 0  # of the side that is sent, over all workers
 
     def fields(self, side: Side) -> tuple[Field, ...]:
         return self.left if side is Side.LEFT else self.right

@@ -21,8 +21,7 @@ import pyarrow as pa
 from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.copy_rate import CopyRounds, measure_copy
 from merge_bench.merge.engines.base import WHOLE, JoinShape, Outgoing, Piece, PipelinedEngine, Share, Side
-from merge_bench.merge.engines.hash_join import rows_without_key, unmatched_result
-from merge_bench.merge.engines.library_columns import LibraryColumns
+from merge_bench.merge.engines.join_columns import LibraryColumns, rows_without_key, unmatched_result
 from merge_bench.merge.frame import Bytes, Frame, integer_type
 from merge_bench.merge.partition import (
     PLAIN,
@@ -104,7 +103,7 @@ class HostEngine:
 
     @staticmethod
     def storage(arrow_type: pa.DataType) -> pa.DataType:
-        """The type under which the library is given values of another one; see `library_columns.Storage`."""
+        """The type under which the library is given values of another one; see `join_columns.Storage`."""
         return integer_type(arrow_type)
 
     def __init__(self, shape: JoinShape) -> None:

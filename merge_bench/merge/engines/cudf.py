@@ -1,6 +1,8 @@
 """cuDF: the engine for NVIDIA GPUs. Only this module uses pylibcudf; `gpu_memory` has the device memory.
 
-Frames stay in device memory from `load` to `results`; `gpu_parcels` says how they travel.
+Frames stay in device memory from `load` to `results`. The partition of a chunk leaves each worker's rows of a column in
+one run. A column of fixed width without nulls is sent as it lies, and received at its place in the whole column. The
+other columns of a parcel are packed into one run more; a header says what travels.
 
 All work, and all memory, is ordered by one CUDA stream of our own, and UCX works on streams of its own. So the stream
 is drained wherever memory changes hands: in `partition`, before UCX reads the parcels; in `make_inboxes`, because the
@@ -12,18 +14,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from merge_bench.errors import RunFailed, UsageError, first_line
+from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import How, JoinShape, Outgoing, Side, TableEngine
-from merge_bench.merge.engines.gpu_memory import DeviceBytes, copy, load_rapids, own_stream
-from merge_bench.merge.engines.gpu_parcels import NOTHING, GpuLayout, GpuParcel, ParcelHeader, ReceivedSide
-from merge_bench.merge.engines.hash_join import rows_without_key
+from merge_bench.merge.engines.gpu_memory import DeviceBytes, allocate, copy, load_rapids, named_errors, own_stream
+from merge_bench.merge.engines.join_columns import rows_without_key
 from merge_bench.merge.frame import Bytes, Field, Frame, arrow_schema, integer_type
 from merge_bench.merge.partition import Runs
 
@@ -37,10 +38,7 @@ ENGINE = Description(
     place=1,
     device_memory=True,
     dask_backend="cudf",
-    refuses=(
-        ("time", "cuDF has no type for a time of day"),
-        ("large_binary", "cuDF has no type for byte strings"),
-    ),
+    refuses=(("time", "cuDF has no type for a time of day"), ("large_binary", "cuDF has no type for byte strings")),
     result_copies=1.25,
 )
 
@@ -50,23 +48,113 @@ RESULT_PIECE_ROWS = 1 << 22  # rows brought to the host at once
 # libcudf's join hashes with seed 0. With the same seed here, all keys on one worker would agree in the hash's remainder
 # by the number of workers, and crowd together in the join's table.
 PARTITION_SEED = 0x9E3779B9
+NOTHING = DeviceBytes(0, 0)
+
+_COUNTS = 24  # bytes of the numbers at the beginning of a header, int64 each
+# libcudf 26.10 describes a table in 16 bytes and each column in 40; the offsets of strings are a column (its pack.cpp).
+# Other releases may need more, so there is room to grow.
+_TABLE_BYTES, _COLUMN_BYTES = 128, 64
+
+
+@dataclass(frozen=True, eq=False)
+class GpuParcel:
+    """One worker's rows of another's chunk, at the sender or at the receiver.
+
+    `runs`: the values of each column that lies as it is sent. `packed`: the other columns, and their `description`.
+    """
+
+    rows: int
+    runs: tuple[DeviceBytes, ...] = ()
+    packed: DeviceBytes = NOTHING
+    description: bytes = b""
+
+    @property
+    def data(self) -> Runs:
+        return Runs((*self.runs, self.packed))
+
+
+@dataclass(frozen=True, eq=False)
+class ReceivedSide:
+    """One side of what a worker joins: the whole `columns` that are received in place, and all `parcels` by rank."""
+
+    columns: tuple[DeviceBytes, ...]
+    parcels: tuple[GpuParcel, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(parcel.rows for parcel in self.parcels)
+
+
+class ParcelHeader(NamedTuple):
+    """What a header says of its parcel. `packed`: the bytes of its packed columns."""
+
+    rows: int
+    description: bytes
+    packed: int
+
+
+class GpuLayout:
+    """How the columns of one side travel between GPUs.
+
+    `in_place`: positions of the fields that travel as they lie. `packed`: those of the others. `description_room`:
+    bytes of every header for libcudf's description of what is packed. `header_bytes`: all bytes of every header.
+    """
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        self.packed = [at for at, field in enumerate(fields) if field.variable or field.nullable]
+        self.in_place = [at for at in range(len(fields)) if at not in self.packed]
+        self._widths = [fields[at].width for at in self.in_place]
+        columns = sum(2 if fields[at].variable else 1 for at in self.packed)
+        self.description_room = _TABLE_BYTES + columns * _COLUMN_BYTES if columns else 0
+        self.header_bytes = _COUNTS + self.description_room
+
+    def make_header(self, parcel: GpuParcel) -> Bytes:
+        """The bytes of a parcel's header; the parcel's description has to fit into `description_room`."""
+        size = len(parcel.description)
+        header = np.zeros(self.header_bytes, np.uint8)
+        header[:_COUNTS].view(np.int64)[:] = parcel.rows, size, parcel.packed.size
+        header[_COUNTS : _COUNTS + size] = np.frombuffer(parcel.description, np.uint8)
+        return header
+
+    def read_header(self, header: Bytes) -> ParcelHeader:
+        """What the bytes of a header say of its parcel; `ValueError` if they are no header."""
+        rows, size, packed = (int(n) for n in np.frombuffer(header[:_COUNTS].tobytes(), np.int64))
+        if rows < 0 or not 0 <= size <= self.description_room or packed < 0:
+            raise ValueError(f"{rows} rows described in {size} bytes, {packed} bytes packed")
+        return ParcelHeader(rows, header[_COUNTS : _COUNTS + size].tobytes(), packed)
+
+    def slice_runs(self, columns: Sequence[DeviceBytes], span: tuple[int, int]) -> tuple[DeviceBytes, ...]:
+        """The memory of rows start…stop-1 of `span` in each of the columns that travel as they lie."""
+        start, stop = span
+        return tuple(each[start * width : stop * width] for each, width in zip(columns, self._widths, strict=True))
+
+    def make_room(self, own: GpuParcel, rank: int, others: Mapping[int, ParcelHeader]) -> ReceivedSide:
+        """Allocate device memory, out of the pool, for all parcels of a side; `others`: what others announced, by rank.
+
+        `own`: this worker's rows of its own chunk. What is packed of them stays where it is; the other columns are
+        still to be copied into their runs.
+        """
+        headers = {**others, rank: ParcelHeader(own.rows, own.description, 0)}
+        edges = [0, *itertools.accumulate(headers[source].rows for source in range(len(headers)))]
+        whole = [edges[-1] * width for width in self._widths]
+        memory = allocate([*whole, *(header.packed for header in others.values())])
+        columns = tuple(memory[: len(whole)])
+        packed = {**dict(zip(others, memory[len(whole) :], strict=True)), rank: own.packed}
+        parcels = (
+            GpuParcel(headers[source].rows, self.slice_runs(columns, span), packed[source], headers[source].description)
+            for source, span in enumerate(itertools.pairwise(edges))
+        )
+        return ReceivedSide(columns, tuple(parcels))
 
 
 class CudfEngine:
     """Hash-partitions, and joins once over everything that a worker owns.
 
     With one worker nothing is partitioned: all rows are its own. Make the engine before the process's UCX context,
-    because UCX looks for CUDA when the context is made.
+    because UCX looks for CUDA when the context is made. A CUDA context is bound in the thread that makes the engine;
+    call `cuda_context.bind` in any other thread that uses it.
 
-    A CUDA context is bound in the thread that makes the engine; call `cuda_context.bind` in any other thread that uses
-    it.
-
-    Raises
-    ------
-    UsageError
-        If there is no GPU that CUDA can use here.
-    RunFailed
-        If CUDA refuses a context or a stream.
+    Raises `UsageError` if there is no GPU that CUDA can use here, `RunFailed` if CUDA refuses a context or a stream.
     """
 
     name: ClassVar[str] = ENGINE.name
@@ -89,13 +177,13 @@ class CudfEngine:
         self._without_key: list[Any] = []  # rows of the result for these rows
 
     def load(self, left: Frame, right: Frame) -> None:
-        for side, frame in ((Side.LEFT, left), (Side.RIGHT, right)):
+        for side, frame in zip(Side, (left, right), strict=True):
             if frame.rows > MOST_ROWS:
                 raise UsageError(
                     f"the {side.value} chunk has {frame.rows:,} rows, but engine cudf can hold only {MOST_ROWS:,};"
                     " use a smaller --chunk or more workers"
                 )
-            with self._named_errors("copying the chunks to the GPU"):
+            with named_errors(self.shape.rank, "copying the chunks to the GPU"):
                 stored = _to_storage_types(frame.to_arrow(), self.shape.fields(side))
                 self._chunks[side] = self._plc.Table.from_arrow(stored, stream=self._stream)
                 rows = rows_without_key(frame, self.shape.keys) if self.shape.how.keeps(side) else ()
@@ -115,22 +203,22 @@ class CudfEngine:
     def partition(self) -> dict[Side, list[Outgoing]]:
         """Split both chunks by libcudf's hash of their keys, which takes both zeros for one value."""
         outgoing = {side: self._split_chunk(side) for side in Side}
-        with self._named_errors("partitioning the frames"):
+        with named_errors(self.shape.rank, "partitioning the frames"):
             self._without_key = [self._rows_beside_nulls(side, maps) for side, maps in self._maps.items()]
             self._stream.synchronize()
         return outgoing
 
     def tables(self) -> dict[Side, Any]:
-        with self._named_errors("leaving out rows that match nothing"):
+        with named_errors(self.shape.rank, "leaving out rows that match nothing"):
             self._without_key = [self._rows_beside_nulls(side, maps) for side, maps in self._maps.items()]
             return {side: self._rows_with_key(side) for side in Side}
 
     def take_table(self, side: Side, table: Any) -> None:
-        with self._named_errors("receiving rows"):
+        with named_errors(self.shape.rank, "receiving rows"):
             self._whole[side] = self._no_rows(side) if table is None else table
 
     def synchronize(self) -> None:
-        with self._named_errors("waiting for the GPU"):
+        with named_errors(self.shape.rank, "waiting for the GPU"):
             self._stream.synchronize()
 
     def make_inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Runs]:
@@ -144,7 +232,7 @@ class CudfEngine:
                 f"rank {self.shape.rank} received {rows:,} rows of the {side.value} table, but engine cudf can join"
                 f" only {MOST_ROWS:,}; use a smaller --chunk or more workers"
             )
-        with self._named_errors("allocating memory for received rows"):
+        with named_errors(self.shape.rank, "allocating memory for received rows"):
             received = self._received[side] = layout.make_room(own, self.shape.rank, others)
         return {source: received.parcels[source].data for source in headers}
 
@@ -153,26 +241,32 @@ class CudfEngine:
 
     def join(self) -> int:
         """Join all parcels at once: maps of row numbers, then one gather a side."""
-        with self._named_errors("joining"):
+        with named_errors(self.shape.rank, "joining"):
             left, right = self._table_to_join(Side.LEFT), self._table_to_join(Side.RIGHT)
             self._joined = {Side.LEFT: left.num_rows(), Side.RIGHT: right.num_rows()}
+            left_map, right_map = self._matching_rows(left, right)
+            columns = self._gather(left, left_map, may_lack=self.shape.how.keeps_right)
+            del left, left_map
             if self.shape.how.pairs:
-                left_map, right_map = self._matching_rows(left, right)
-                columns = self._gather(left, left_map, may_lack=self.shape.how.keeps_right)
-                del left, left_map
                 columns = self._add_right_columns(columns, right, right_map)
-            else:
-                columns = self._gather(left, self._left_rows_of_result(left, right), may_lack=False)
             self._stream.synchronize()
         self._result = self._plc.Table(columns)
         return int(sum(table.num_rows() for table in (self._result, *self._without_key)))
 
     def _matching_rows(self, left: Any, right: Any) -> tuple[Any, Any]:
-        """Two columns of row numbers: for each row of the result its left and its right row, or `NO_ROW`."""
+        """Two columns of row numbers: for each row of the result its left and its right row, or `NO_ROW`.
+
+        If the join makes no pairs, there are no right ones.
+        """
         plc, how, stream = self._plc, self.shape.how, self._stream
         ours, theirs = self._select(left, self._keys[Side.LEFT]), self._select(right, self._keys[Side.RIGHT])
         unequal = plc.types.NullEquality.UNEQUAL
-        if how is How.LEFT:
+        right_map = None
+        if how is How.SEMI:
+            left_map = plc.join.left_semi_join(ours, theirs, unequal, stream=stream)
+        elif how is How.ANTI:
+            left_map = plc.join.left_anti_join(ours, theirs, unequal, stream=stream)
+        elif how is How.LEFT:
             left_map, right_map = plc.join.left_join(ours, theirs, unequal, stream=stream)
         elif how is How.RIGHT:
             right_map, left_map = plc.join.left_join(theirs, ours, unequal, stream=stream)
@@ -181,14 +275,6 @@ class CudfEngine:
         else:
             left_map, right_map = plc.join.inner_join(ours, theirs, unequal, stream=stream)
         return left_map, right_map
-
-    def _left_rows_of_result(self, left: Any, right: Any) -> Any:
-        plc, stream = self._plc, self._stream
-        ours, theirs = self._select(left, self._keys[Side.LEFT]), self._select(right, self._keys[Side.RIGHT])
-        unequal = plc.types.NullEquality.UNEQUAL
-        if self.shape.how is How.SEMI:
-            return plc.join.left_semi_join(ours, theirs, unequal, stream=stream)
-        return plc.join.left_anti_join(ours, theirs, unequal, stream=stream)
 
     def _gather(self, table: Any, rows: Any, *, may_lack: bool) -> list[Any]:
         """The columns of the rows of a table with these numbers, null for `NO_ROW`, which occurs only if `may_lack`."""
@@ -217,8 +303,7 @@ class CudfEngine:
         own = self._gather(self._chunks[side], rows, may_lack=False)
         if not self.shape.how.pairs:
             return self._plc.Table(own)
-        other = Side.RIGHT if side is Side.LEFT else Side.LEFT
-        nulls = self._gather(self._chunks[other], no_rows, may_lack=True)
+        nulls = self._gather(self._chunks[side.other], no_rows, may_lack=True)
         left, right = (own, nulls) if side is Side.LEFT else (nulls, own)
         if side is Side.RIGHT:
             for at, key in zip(self._keys[Side.LEFT], self._keys[Side.RIGHT], strict=True):
@@ -238,8 +323,8 @@ class CudfEngine:
         for table in tables:
             rows = int(table.num_rows())
             for start in range(0, rows, RESULT_PIECE_ROWS):
-                with self._named_errors("copying the result to the host"):
-                    bounds = [start, min(start + RESULT_PIECE_ROWS, rows)]
+                bounds = [start, min(start + RESULT_PIECE_ROWS, rows)]
+                with named_errors(self.shape.rank, "copying the result to the host"):
                     piece = self._plc.copying.slice(table, bounds, stream=self._stream)[0]
                     host = piece.to_arrow(schema.names, stream=self._stream)
                 yield _from_storage_types(host, schema)
@@ -268,7 +353,7 @@ class CudfEngine:
     def _split_chunk(self, side: Side) -> list[Outgoing]:
         """Put the partition of one side's chunk on the stream; gives a parcel per worker."""
         plc, stream, workers = self._plc, self._stream, self.shape.workers
-        with self._named_errors(f"partitioning the {side.value} frame"):
+        with named_errors(self.shape.rank, f"partitioning the {side.value} frame"):
             table = self._rows_with_key(side)
             if workers == 1 or side is self.shape.staying_side:
                 self._whole[side] = table
@@ -298,7 +383,7 @@ class CudfEngine:
         values, expected = column.data(), int(column.size()) * field.width
         memory = NOTHING if values is None else DeviceBytes(values.ptr, values.size, values)
         if memory.size != expected:
-            raise self._unsupported_libcudf(
+            raise _unsupported_libcudf(
                 f"holds column {field.name!r} in {memory.size} bytes, but engine cudf expects {expected}"
             )
         return memory
@@ -313,14 +398,11 @@ class CudfEngine:
     def _as_outgoing(self, side: Side, parcel: GpuParcel) -> Outgoing:
         layout, needed = self._layouts[side], len(parcel.description)
         if needed > layout.description_room:
-            raise self._unsupported_libcudf(
+            raise _unsupported_libcudf(
                 f"needs {needed} bytes to describe the columns of the {side.value} frame, but engine cudf reserves only"
                 f" {layout.description_room}"
             )
         return Outgoing(layout.make_header(parcel), parcel.data)
-
-    def _unsupported_libcudf(self, what: str) -> RunFailed:
-        return RunFailed(f"the installed libcudf does not work with engine cudf: libcudf {what}; use another --engine")
 
     def _read_header(self, layout: GpuLayout, source: int, header: Bytes) -> ParcelHeader:
         try:
@@ -365,21 +447,12 @@ class CudfEngine:
         columns = table.columns()
         return self._plc.Table([columns[index] for index in indices])
 
-    @contextmanager
-    def _named_errors(self, doing: str) -> Iterator[None]:
-        """Turn exceptions of libcudf and RMM in the block into `RunFailed` with one sentence."""
-        try:
-            yield
-        except MemoryError as error:
-            raise RunFailed(
-                f"rank {self.shape.rank} ran out of GPU memory while {doing}; use a smaller --chunk, more workers or a"
-                " larger --rmm-pool-size"
-            ) from error
-        except (RuntimeError, ValueError, TypeError, ArithmeticError, IndexError) as error:
-            raise RunFailed(f"rank {self.shape.rank} failed while {doing}: {first_line(error)}") from error
-
 
 _COMPLETE: type[TableEngine] = CudfEngine  # for the type checker: it has every method
+
+
+def _unsupported_libcudf(what: str) -> RunFailed:
+    return RunFailed(f"the installed libcudf does not work with engine cudf: libcudf {what}; use another --engine")
 
 
 def _storage_type(arrow_type: pa.DataType) -> pa.DataType:

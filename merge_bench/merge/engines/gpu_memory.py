@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,10 +100,7 @@ def download(source: DeviceBytes, target: Any) -> None:
 def inspect() -> GpuMemory | None:
     """How much memory this process's GPU has, free and in total; None if the process has a pool already.
 
-    Raises
-    ------
-    UsageError
-        If there is no GPU, or other processes cannot open the memory that is set up.
+    Raises `UsageError` if there is no GPU, or other processes cannot open the memory that is set up.
     """
     _, rmm = load_rapids()
     return None if _shareable_pool(rmm) is not None else GpuMemory(*map(int, rmm.mr.available_device_memory()))
@@ -113,12 +111,7 @@ def pool_size(pool_bytes: int | None, memories: Sequence[GpuMemory]) -> int:
 
     `pool_bytes`: `--rmm-pool-size`; None: `POOL_SHARE` of the GPU's memory in equal parts, or of what is free where
     that is less. `memories`: of each worker, after all had a CUDA context and before any made a pool, so that the size
-    does not depend on who is first.
-
-    Raises
-    ------
-    UsageError
-        If the pools do not fit what is free.
+    does not depend on who is first. Raises `UsageError` if the pools do not fit what is free.
     """
     free, total = min(each.free for each in memories), max(each.total for each in memories)
     size = pool_bytes or int(POOL_SHARE * (total if POOL_SHARE * total <= free else free) / len(memories))
@@ -134,13 +127,10 @@ def set_up_pool(size: int | None = None) -> int:
     Where there is a pool, as in a running cluster whose workers were started with `--rmm-pool-size`, this only checks
     that it can be shared over CUDA IPC. In a process that has none, it makes one over `cudaMalloc`, of `size` bytes;
     None for a process that is alone on its GPU. That pool never grows: it would into other workers' shares, and into
-    what CUDA and UCX need. Call it before a `CudfEngine` is made. It binds a CUDA context, in
-    this thread alone. Returns the size of the pool in bytes.
+    what CUDA and UCX need. Call it before a `CudfEngine` is made. It binds a CUDA context, in this thread alone.
+    Returns the size of the pool in bytes.
 
-    Raises
-    ------
-    UsageError
-        If there is no GPU, the pool does not fit, or other processes cannot open the memory that is set up.
+    Raises `UsageError` if there is no GPU, the pool does not fit, or other processes cannot open the memory.
     """
     _, rmm = load_rapids()
     existing_pool = _shareable_pool(rmm)
@@ -173,12 +163,27 @@ def _shareable_pool(rmm: Any) -> Any:
 
 
 def _pool_too_large(size: int, count: int, memory: GpuMemory) -> UsageError:
-    what = "an RMM pool" if count == 1 else plural(count, "RMM pool")
+    pools = "an RMM pool" if count == 1 else plural(count, "RMM pool")
     return UsageError(
-        f"{what} of {format_bytes(size)} {'does' if count == 1 else 'do'} not fit on the GPU, which has"
+        f"{pools} of {format_bytes(size)} {'does' if count == 1 else 'do'} not fit on the GPU, which has"
         f" {format_bytes(memory.free)} of {format_bytes(memory.total)} free; use a smaller --rmm-pool-size, or end"
         " other programs on the GPU"
     )
+
+
+@contextmanager
+def named_errors(rank: int, doing: str, library: str = "") -> Iterator[None]:
+    """Turn exceptions of RAPIDS' libraries in the block into `RunFailed` with one sentence."""
+    try:
+        yield
+    except MemoryError as error:
+        raise RunFailed(
+            f"rank {rank} ran out of GPU memory while {doing}{library and f' for {library}'}; use a smaller --chunk,"
+            " more workers or a larger --rmm-pool-size"
+        ) from error
+    except (RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
+        failed = f"{library} failed on rank {rank}" if library else f"rank {rank} failed"
+        raise RunFailed(f"{failed} while {doing}: {first_line(error)}") from error
 
 
 def load_rapids() -> tuple[Any, Any]:
@@ -186,12 +191,8 @@ def load_rapids() -> tuple[Any, Any]:
 
     The context comes first: without a GPU the libraries end the process, and without a context their calls fail.
 
-    Raises
-    ------
-    UsageError
-        If there is no GPU that CUDA can use here, or a library cannot be loaded.
-    RunFailed
-        If CUDA refuses a context.
+    Raises `UsageError` if there is no GPU that CUDA can use here or a library cannot be loaded, `RunFailed` if CUDA
+    refuses a context.
     """
     cuda_context.bind()
     try:
@@ -209,11 +210,7 @@ def own_stream() -> Any:
 
     It is not the default stream, because there RMM waits for every buffer that libcudf hands over (`c_from_unique_ptr`
     in its device_buffer.pyx). It is non-blocking, so that work of others on the default stream does not hold it up.
-
-    Raises
-    ------
-    RunFailed
-        If CUDA makes none.
+    Raises `RunFailed` if CUDA makes none.
     """
     from rmm.pylibrmm.stream import CudaStreamFlags, Stream
 

@@ -81,8 +81,8 @@ def find_pairs(
             at += block.size
         if pairs + count > lefts.size:
             break
-        found, count = _follow_chains(keys, candidates, entries, count, links, copies, lefts[pairs:], rights[pairs:])
-        pairs += found
+        size, count = _follow_chains(keys, candidates, entries, count, links, copies, lefts[pairs:], rights[pairs:])
+        pairs += size
     return pairs, at, count
 
 

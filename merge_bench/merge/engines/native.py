@@ -1,17 +1,36 @@
-"""This package's own hash join, for all keys but floats; Polars joins the rest."""
+"""This package's own compiled hash join, for all keys but floats; Polars joins the rest.
+
+The left rows of a bucket are entered into a table of chains, and the right rows are looked up in it. For a bucket of
+65,000 rows a side, what is read in random order (heads, links and left keys) is about the size of the L2 cache. The
+processor works on many look-ups at once: the first loop finds without a branch, by a tag of three further bits of the
+hash, which right rows can have a match at all (after the tagged chain heads of Leis et al.,
+"Morsel-Driven Parallelism", SIGMOD 2014, section 4.2).
+
+Where rows without a match are kept, each row of that side that is in a pair gets a mark; the others follow once all
+right rows of the bucket were looked up. A semi or anti join makes no pairs: it enters the right rows, looks up the left
+ones, and marks each when the first match is found.
+
+Rows are entered and looked up by 64 bits. A single key of up to 8 bytes is used as it is. Several such keys are folded
+into 64 bits, all others are hashed; of the pairs of rows that are found, those with equal keys are kept.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
 
-from merge_bench.merge.buffer_pool import ALIGN, BufferPool
+import numpy as np
+
+from merge_bench.merge.buffer_pool import ALIGN, BufferPool, aligned_bytes
 from merge_bench.merge.engines import Description
-from merge_bench.merge.engines.base import JoinShape, Side
-from merge_bench.merge.engines.hash_join import EXCHANGED, MOST_ROWS, BucketJoin, FewRightRowsJoin
+from merge_bench.merge.engines import hash_join_loops as loops
+from merge_bench.merge.engines.base import How, JoinShape, Side
+from merge_bench.merge.engines.join_columns import take_rows, unmatched_result
 from merge_bench.merge.engines.polars import PolarsEngine
-from merge_bench.merge.frame import Bytes, Frame, arrow_schema
+from merge_bench.merge.frame import Array, Bytes, Column, Frame, arrow_schema
+from merge_bench.merge.hashing import BLOCK, RowHasher
 from merge_bench.merge.partition import RowReader
 
 ENGINE = Description(
@@ -23,6 +42,256 @@ ENGINE = Description(
     in_parts=True,
     reuses_sent=True,
 )
+
+MOST_ROWS = (1 << 24) - 2
+"""Most rows of a table: a head has 24 bits for the row and 8 for tags."""
+
+LOOKED_UP = 1 << 11  # rows at a time: their keys and candidates stay in the L1 cache
+
+_Table: TypeAlias = tuple[Any, Array, Array, Array, Array, Array]
+"""What loops look rows up in: the shift of hashes, heads, links and keys; and room for candidates and entries."""
+_MatchedChunk: TypeAlias = tuple[Frame, slice]
+"""A chunk of right rows, and which of the pairs of rows found belong to it."""
+
+
+def chain_bits(rows: int) -> int:
+    """Bits of a slot number in the table of so many rows: a power of two above 1.25 × rows, at least 16 slots."""
+    return max(4, int(1.25 * rows).bit_length())
+
+
+class BucketJoin:
+    """Joins bucket after bucket with the same scratch memory; for use by one thread.
+
+    The keys of `shape` are columns of one type on both sides, without nulls, and none is a float: values are equal
+    where their bytes are.
+    """
+
+    def __init__(self, shape: JoinShape) -> None:
+        self._shape, self._output = shape, shape.output
+        self._keys = {side: shape.key_positions(side) for side in Side}
+        self._fixed = all(0 < shape.left[at].width <= 8 for at in self._keys[Side.LEFT])
+        # With fixed keys, the words of two rows with equal other keys are equal only if the last keys are.
+        self._compared = slice(-1 if self._fixed else None)
+        self._hasher = RowHasher()
+        self._heads = np.zeros(0, np.uint32)
+        self._links = self._entered = np.zeros(0, np.uint64)
+        self._hashes: Array = np.zeros(0, np.uint64)
+        self._candidates, self._entries = np.empty(LOOKED_UP, np.int32), np.empty(LOOKED_UP, np.int32)
+        self._found: list[Array] = [np.zeros(0, np.int32)] * 2
+        self._rooms: dict[str, Bytes] = {}
+
+    def join(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
+        """The result of joining a bucket, a piece at a time, in memory of `out`.
+
+        `left`, `right`: the bucket's rows in chunks.
+        """
+        how = self._shape.how
+        left_marks = self._cleared_marks(Side.LEFT, left) if how.keeps_left or not how.pairs else None
+        right_marks = self._cleared_marks(Side.RIGHT, right) if how.keeps_right else None
+        if how.pairs:
+            yield from self._join_pairs(left, right, out, left_marks, right_marks)
+        elif left_marks is not None:
+            self._mark_matched_left(left, right, left_marks)
+        if left_marks is not None:
+            yield from self._rows_without_match(Side.LEFT, left, left_marks, int(how is How.SEMI), out)
+        if right_marks is not None:
+            yield from self._rows_without_match(Side.RIGHT, right, right_marks, 0, out)
+
+    def _mark_matched_left(self, left: Sequence[Frame], right: Sequence[Frame], marks: Bytes) -> None:
+        rows = sum(chunk.rows for chunk in right)
+        if not rows:
+            return
+        table, compared = self._enter_rows(Side.RIGHT, right, rows), self._compared_columns(Side.RIGHT, right)
+        theirs, ours = (np.empty(LOOKED_UP, np.int32) for _ in range(2))
+        first = 0
+        for chunk in left:
+            words, chunk_marks = self._key_words(Side.LEFT, chunk), marks[first : first + chunk.rows]
+            if not compared:
+                loops.mark_matches(words, *table, chunk_marks)
+            at = count = 0
+            while compared and (count or at < chunk.rows):
+                pairs, at, count = loops.follow_links(words, at, count, *table, theirs, ours)
+                for column, place in compared:
+                    pairs = loops.keep_equal(column, chunk.columns[place], theirs[:pairs], ours[:pairs])
+                loops.mark_rows(ours[:pairs], chunk_marks)
+                count = loops.keep_unmarked(self._candidates, self._entries, count, chunk_marks)
+            first += chunk.rows
+
+    def _cleared_marks(self, side: Side, chunks: Sequence[Frame]) -> Bytes:
+        marks = self._room(f"marks of {side.value}", sum(chunk.rows for chunk in chunks))
+        marks[:] = 0
+        return marks
+
+    def _rows_without_match(
+        self, side: Side, chunks: Sequence[Frame], marks: Bytes, wanted: int, out: BufferPool
+    ) -> Iterator[Frame]:
+        """Rows of the result for the rows of one side whose mark is `wanted`, with nulls beside them."""
+        parts, first = [], 0
+        for chunk in chunks:
+            rows = np.empty(chunk.rows + 1, np.int32)  # one more, because it writes before it knows
+            size = loops.find_marked(marks[first : first + chunk.rows], wanted, rows)
+            first += chunk.rows
+            if size:
+                parts.append((chunk, rows[:size]))
+        if parts:
+            yield unmatched_result(self._shape, side, parts, out)
+
+    def _join_pairs(
+        self,
+        left: Sequence[Frame],
+        right: Sequence[Frame],
+        out: BufferPool,
+        left_marks: Bytes | None,
+        right_marks: Bytes | None,
+    ) -> Iterator[Frame]:
+        """The pairs of matching rows, a piece at a time; the rows of a side that has marks are marked."""
+        rows = sum(chunk.rows for chunk in left)
+        if not rows:
+            return
+        table, compared = self._enter_rows(Side.LEFT, left, rows), self._compared_columns(Side.LEFT, left)
+        lefts, rights = self._room_for_pairs(rows, right)
+        parts: list[_MatchedChunk] = []
+        pairs = first = 0
+        for chunk in right:
+            words = self._key_words(Side.RIGHT, chunk)
+            at = count = 0
+            while count or at < chunk.rows:
+                if pairs + count > lefts.size:
+                    yield self._make_piece(left, parts, lefts, rights, out)
+                    parts, pairs = [], 0
+                ours, theirs = lefts[pairs:], rights[pairs:]
+                size, at, count = loops.find_pairs(words, at, count, *table, ours, theirs)
+                for column, place in compared:
+                    size = loops.keep_equal(column, chunk.columns[place], ours[:size], theirs[:size])
+                if left_marks is not None:
+                    loops.mark_rows(ours[:size], left_marks)
+                if right_marks is not None:
+                    loops.mark_rows(theirs[:size], right_marks[first:])
+                if size:
+                    parts.append((chunk, slice(pairs, pairs + size)))
+                    pairs += size
+            first += chunk.rows
+        if parts:
+            yield self._make_piece(left, parts, lefts, rights, out)
+
+    def _enter_rows(self, side: Side, chunks: Sequence[Frame], rows: int) -> _Table:
+        """Enter the rows of one side into a table."""
+        bits = chain_bits(rows)
+        if self._heads.size < 1 << bits:
+            self._heads = np.zeros(1 << bits, np.uint32)
+        if self._entered.size < rows:
+            self._links, self._entered = np.empty(rows, np.uint32), np.empty(rows, np.uint64)
+        self._heads[: 1 << bits] = 0
+        shift, first = np.uint64(64 - bits), 0
+        for chunk in chunks:
+            loops.build_chains(self._key_words(side, chunk), first, shift, self._heads, self._links, self._entered)
+            first += chunk.rows
+        return shift, self._heads, self._links, self._entered, self._candidates, self._entries
+
+    def _compared_columns(self, side: Side, chunks: Sequence[Frame]) -> list[tuple[Column, int]]:
+        """Key columns of the rows entered that a word is not enough for, each with its position on the other side."""
+        keys = zip(self._keys[side][self._compared], self._keys[side.other][self._compared], strict=True)
+        return [(self._contiguous_column(chunks, at, f"key {at}"), place) for at, place in keys]
+
+    def _key_words(self, side: Side, chunk: Frame) -> Array:
+        """The 64 bits by which each row of a chunk is entered or looked up; valid until the next call."""
+        keys = self._keys[side]
+        if self._fixed and len(keys) == 1:
+            return chunk.columns[keys[0]].values
+        if self._hashes.size < chunk.rows:
+            self._hashes = np.empty(chunk.rows, np.uint64)
+        if self._fixed:
+            words = chunk.columns[keys[0]].values
+            for at in keys[1:]:
+                loops.fold_key(words, chunk.columns[at].values, self._hashes[: chunk.rows])
+                words = self._hashes[: chunk.rows]
+            return words
+        columns = [(self._shape.fields(side)[at], replace(chunk.columns[at], valid=None)) for at in keys]
+        for start in range(0, chunk.rows, BLOCK):
+            hashes, _ = self._hasher.hash_rows(columns, start, min(BLOCK, chunk.rows - start))
+            self._hashes[start : start + hashes.size] = hashes
+        return self._hashes[: chunk.rows]
+
+    def _contiguous_column(self, chunks: Sequence[Frame], at: int, room: str) -> Column:
+        """A column as one chunk, which stays valid until the next column goes into the same `room`."""
+        columns = [chunk.columns[at] for chunk in chunks]
+        offsets = [column.offsets for column in columns if column.offsets is not None]
+        valids = [column.valid for column in columns if column.valid is not None]
+        return Column(
+            self._concatenate([column.values for column in columns], f"values of {room}"),
+            self._concatenate_offsets(offsets, f"offsets of {room}") if offsets else None,
+            self._concatenate(valids, f"validity of {room}") if valids else None,
+        )
+
+    def _concatenate(self, chunks: list[Array], name: str) -> Array:
+        return chunks[0] if len(chunks) == 1 else np.concatenate(chunks, out=self._room_for_chunks(name, chunks))
+
+    def _concatenate_offsets(self, chunks: list[Array], name: str) -> Array:
+        if len(chunks) == 1:
+            return chunks[0]
+        room, rows = self._room_for_chunks(name, chunks), 0
+        room[0] = 0
+        for chunk in chunks:
+            np.add(chunk[1:], room[rows], out=room[rows + 1 : rows + chunk.size])
+            rows += chunk.size - 1
+        return room[: rows + 1]
+
+    def _room_for_chunks(self, name: str, chunks: list[Array]) -> Array:
+        return self._room(name, sum(chunk.nbytes for chunk in chunks)).view(chunks[0].dtype)
+
+    def _room(self, name: str, size: int) -> Bytes:
+        """Memory of so many bytes, the same for every call with this name."""
+        if name not in self._rooms or self._rooms[name].size < size:
+            self._rooms[name] = aligned_bytes(size)
+        return self._rooms[name][:size]
+
+    def _room_for_pairs(self, rows: int, right: Sequence[Frame]) -> list[Array]:
+        """Two arrays for the left and the right row numbers of pairs of rows.
+
+        There is room for as many pairs as either side has rows. So of n pairs with `rows` left rows, at most n / `rows`
+        times are the pieces made, and the left columns copied.
+        """
+        size = max(rows, sum(chunk.rows for chunk in right))
+        self._found = [room if room.size >= size else np.empty(size, np.int32) for room in self._found]
+        return self._found
+
+    def _make_piece(
+        self, left: Sequence[Frame], parts: Sequence[_MatchedChunk], lefts: Array, rights: Array, out: BufferPool
+    ) -> Frame:
+        """The result rows of all `parts`, made by columns, because a copied left column stays in the cache so long."""
+        pairs = parts[-1][1].stop
+        keys = dict(zip(self._keys[Side.LEFT], self._keys[Side.RIGHT], strict=True))
+
+        def right_column(at: int) -> Column:
+            return take_rows([(chunk.columns[at], rights[found]) for chunk, found in parts], out)
+
+        def left_column(at: int) -> Column:
+            if at in keys:  # from the right, where keys are read in order
+                return right_column(keys[at])
+            return take_rows([(self._contiguous_column(left, at, "payload"), lefts[:pairs])], out)
+
+        ours, theirs = map(left_column, range(len(self._shape.left))), map(right_column, self._shape.payload_positions)
+        return Frame(self._output, (*ours, *theirs), pairs)
+
+
+EXCHANGED = {How.INNER: How.INNER, How.LEFT: How.RIGHT}
+"""Joins that look right rows up in a table of the left ones, and what they are with the sides exchanged."""
+
+
+class FewRightRowsJoin(BucketJoin):
+    """A `BucketJoin` of `EXCHANGED` that looks left rows up in a table of the right ones."""
+
+    def __init__(self, shape: JoinShape) -> None:
+        exchanged = replace(shape, left=shape.right, right=shape.left, how=EXCHANGED[shape.how])
+        super().__init__(exchanged)
+        names = [field.name for field in exchanged.output]
+        self._fields, self._places = shape.output, [names.index(field.name) for field in shape.output]
+
+    def join(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
+        """The result of joining a block of left rows with all right ones, a piece at a time, in memory of `out`."""
+        for piece in super().join(right, left, out):
+            columns = tuple(piece.columns[at] for at in self._places)
+            yield Frame(self._fields, columns, piece.rows)
 
 
 def needs_no_library(shape: JoinShape) -> bool:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import How
 from merge_bench.merge.engines.cpu_base import HostEngine
-from merge_bench.merge.engines.library_columns import text_as_bytes
+from merge_bench.merge.engines.join_columns import text_as_bytes
 
 ENGINE = Description(
     name="pandas",

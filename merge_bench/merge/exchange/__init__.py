@@ -20,62 +20,28 @@ from merge_bench.merge import read_members
 
 @dataclass(frozen=True, kw_only=True)
 class DataPlane:
-    """What a file of this folder says of its data plane: what it is and can do.
+    """What a file of this folder says of its data plane: what it is and can do."""
 
-    Attributes
-    ----------
-    name
-        Its name in ``--exchange``, and the name of its file.
-    help
-        How it moves rows, in a few words of the option's help.
-    place
-        Its position in lists; the first one is the default.
-    attribute
-        The name of its class, an `Exchange`, with which the workers exchange rows by themselves and measure it. None:
-        Dask's scheduler merges dataframes of the engine's library, of which only the wall-clock time is known.
-    packages
-        Names of the packages that it imports.
-    joins
-        The kinds of join (``--how``) that it has, each with its name in the library that joins; empty: all.
-    pipeline
-        Whether rows can travel while others are partitioned and joined (`MessageExchange`).
-    runtime_filter
-        Whether workers can share which keys they have before they partition.
-    timeline
-        Whether what begins and ends when can be noted.
-    link_limit
-        Whether the messages of a merge can be sent again without the merge.
-    endpoints
-        Whether our own UCX endpoints carry the rows: with lanes to record and transports to require.
-    ucx
-        Whether UCX moves the rows, as its settings say.
-    engines
-        Names of the engines that it works with; empty: all.
-    tables
-        Whether it partitions and moves whole tables of the engine (`base.TableExchange`) instead of parcels.
-    broadcast
-        Whether a worker can send a frame whole to all others.
-    shuffles
-        The values of ``--shuffle`` that it has, each with the memory that it needs, as a multiple of both frames;
-        measured.
-    """
-
-    name: str
-    help: str
-    place: int
+    name: str  # in `--exchange`, and of its file
+    help: str  # how it moves rows, in a few words of the option's help
+    place: int  # its position in lists; the first one is the default
     attribute: str | None = None
-    packages: tuple[str, ...] = ()
+    """The name of its class, an `Exchange`, with which the workers exchange rows by themselves and measure it. None:
+    Dask's scheduler merges dataframes of the engine's library, of which only the wall-clock time is known."""
+    packages: tuple[str, ...] = ()  # names of those that it imports
     joins: tuple[tuple[str, str], ...] = ()
-    pipeline: bool = False
-    runtime_filter: bool = False
-    timeline: bool = False
-    link_limit: bool = False
-    endpoints: bool = False
-    ucx: bool = False
-    engines: tuple[str, ...] = ()
-    tables: bool = False
-    broadcast: bool = True
+    """The kinds of join (``--how``) that it has, each with its name in the library that joins; empty: all."""
+    pipeline: bool = False  # whether rows can travel while others are partitioned and joined (`MessageExchange`)
+    runtime_filter: bool = False  # whether workers can share which keys they have before they partition
+    timeline: bool = False  # whether what begins and ends when can be noted
+    link_limit: bool = False  # whether the messages of a merge can be sent again without the merge
+    endpoints: bool = False  # whether our own UCX endpoints carry the rows: lanes to record, transports to require
+    ucx: bool = False  # whether UCX moves the rows, as its settings say
+    engines: tuple[str, ...] = ()  # names of those that it works with; empty: all
+    tables: bool = False  # whether it partitions and moves tables of the engine (`TableExchange`) instead of parcels
+    broadcast: bool = True  # whether a worker can send a frame whole to all others
     shuffles: tuple[tuple[str, float], ...] = ()
+    """The values of ``--shuffle`` that it has, each with the memory it needs, in sizes of both frames; measured."""
 
     @property
     def by_workers(self) -> bool:
@@ -101,13 +67,7 @@ def data_planes() -> tuple[DataPlane, ...]:
 
 
 def data_plane(name: str) -> DataPlane:
-    """The description of the data plane called `name`.
-
-    Raises
-    ------
-    UsageError
-        If there is none.
-    """
+    """The description of the data plane called `name`; raises `UsageError` if there is none."""
     plane = recorded_plane(name)
     if plane is UNKNOWN:
         names = ", ".join(plane.name for plane in data_planes())
@@ -131,13 +91,7 @@ def help_text() -> str:
 
 
 def exchange_class(name: str) -> type[Any]:
-    """Import the data plane called `name` with its libraries; returns its class of `base.Exchange`.
-
-    Raises
-    ------
-    UsageError
-        If there is no data plane of that name.
-    """
+    """Import the data plane called `name` with its libraries; returns its class, an `Exchange`."""
     plane = data_plane(name)
     assert plane.attribute is not None, "Dask's scheduler moves the rows"
     exchange: type[Any] = getattr(importlib.import_module(f"{__name__}.{name}"), plane.attribute)

@@ -16,6 +16,7 @@ from merge_bench.records.schema import SizeRange
 
 ORPHANED_SECONDS = 60.0
 """Seconds without a heartbeat of the driver, after which work on a cluster that keeps running ends by itself."""
+STALL_FACTOR = 4  # × timeout without one byte ends a run even while heartbeats arrive
 
 
 class Abort:
@@ -52,6 +53,15 @@ class Abort:
         """Whether the run was aborted, or its driver has sent no heartbeat for so many seconds."""
         return self._reason is not None or time.monotonic() - self.last_heartbeat > seconds
 
+    def is_stalled(self, silent: float, timeout: float) -> bool:
+        """Whether a wait has to end that has seen no progress for `silent` seconds.
+
+        After `timeout` seconds it ends if there was no heartbeat either, otherwise after `STALL_FACTOR` times as many.
+        """
+        if silent < timeout:
+            return False
+        return silent >= STALL_FACTOR * timeout or time.monotonic() - self.last_heartbeat >= timeout
+
     def check(self) -> None:
         """Raise `RunFailed` if the run was aborted."""
         reason = self._reason
@@ -75,9 +85,7 @@ def share_bytes(workers: int) -> int:
 def longest_message_bytes(workers: int, message_bytes: int) -> int:
     """The length in bytes at which sender and receiver cut a parcel into messages.
 
-    It is half a share, so that one message is posted while another is in flight.
-
-    `message_bytes`: the limit that the user set, 0 for none.
+    It is half a share, so that one message is posted while another is in flight, and at most `message_bytes`; 0: any.
     """
     half = share_bytes(workers) // 2 // PAGE * PAGE
     return min(message_bytes or half, half)
@@ -85,29 +93,29 @@ def longest_message_bytes(workers: int, message_bytes: int) -> int:
 
 @dataclass
 class Flight:
-    """The transfers of one frame on one worker, in seconds of the worker's monotonic clock.
-
-    `seconds`: length of the interval in which transfers were in flight; 0 if there were none. `arrived`: per source
-    rank, bytes and seconds from the first receive posted to the last one completed. `batches`: if they were noted, the
-    time at which each peer's messages were posted and that of the last one's completion, with their bytes; the key is
-    the peer and whether they were received.
-    """
+    """The transfers of one frame on one worker, in seconds of the worker's monotonic clock."""
 
     sent_bytes: int = 0
-    seconds: float = 0.0
+    seconds: float = 0.0  # of the interval in which transfers were in flight
     arrived: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """Per source rank, bytes and seconds from the first receive posted to the last one completed."""
     batches: dict[tuple[int, bool], tuple[float, float, int]] = field(default_factory=dict)
+    """If they were noted: by peer and whether they were received, when the messages were posted, when the last one was
+    complete, and their bytes."""
 
 
 @dataclass
 class Pending:
-    """A posted message: UCXX's request, the rank it goes to or comes from, its bytes, and the memory they are in."""
+    """A posted message: UCXX's request, the rank it goes to or comes from, and the memory that its bytes are in.
+
+    `piece`: the number of the piece that it is a part of, in a pipelined exchange.
+    """
 
     request: Any
     peer: int
     receive: bool
-    size: int
     buffer: Any
+    piece: int | None = None
 
 
 class Meter:
@@ -136,9 +144,6 @@ class Meter:
         self.last = now
         if self._count == 0:
             self.seconds += now - self._since
-
-
-STALL_FACTOR = 4  # × timeout without one byte ends a run even while heartbeats arrive
 
 
 class Exchange(ABC):

@@ -6,8 +6,8 @@ and an empty cuDF frame needs a GPU. Dask also plans in its scheduler, which the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
 
 import dask
 import numpy as np
@@ -18,8 +18,13 @@ from distributed import Client, Future, get_client
 from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.engines import describe
 from merge_bench.merge.engines.base import JoinShape, Side
-from merge_bench.merge.engines.hash_join import rows_without_key, unmatched_result
-from merge_bench.merge.engines.library_columns import LibraryColumns, decimals_as_bytes, library_key_names
+from merge_bench.merge.engines.join_columns import (
+    LibraryColumns,
+    decimals_as_bytes,
+    library_key_names,
+    rows_without_key,
+    unmatched_result,
+)
 from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type
 from merge_bench.merge.plan import Plan
@@ -35,9 +40,11 @@ PLANE = DataPlane(
 )
 
 NO_DISK = {"distributed.p2p.storage.disk": False}
+Fields: TypeAlias = tuple[Sequence[Field], Sequence[Field]]
+"""The fields of the left and of the right frame."""
 
 
-def library_columns_of(fields: tuple[Sequence[Field], Sequence[Field]], plan: Plan) -> LibraryColumns:
+def library_columns_of(fields: Fields, plan: Plan) -> LibraryColumns:
     """The columns of a merge of frames with these fields, as Dask and the library below it see them."""
     return LibraryColumns.of(*fields, plan.keys, plan.how, integer_type if _uses_cudf(plan) else decimals_as_bytes)
 
@@ -92,13 +99,13 @@ def result_without_key(left: Frame, right: Frame, plan: Plan) -> Any:
     return _make_dataframe(columns.result_to_library(pa.concat_tables(tables)), columns, plan)
 
 
-def keeps_without_key(fields: tuple[Sequence[Field], Sequence[Field]], plan: Plan) -> bool:
+def keeps_without_key(fields: Fields, plan: Plan) -> bool:
     """Whether the result of a merge of frames with these fields can have rows with null keys."""
-    kept = (columns for side, columns in zip(Side, fields, strict=True) if plan.how.keeps(side))
-    return any(field.name in plan.keys and (field.nullable or field.floating) for columns in kept for field in columns)
+    kept = (field for side, columns in zip(Side, fields, strict=True) if plan.how.keeps(side) for field in columns)
+    return any(field.name in plan.keys and (field.nullable or field.floating) for field in kept)
 
 
-def empty_pandas_frames(fields: tuple[Sequence[Field], Sequence[Field]], plan: Plan) -> list[Any]:
+def empty_pandas_frames(fields: Fields, plan: Plan) -> list[Any]:
     """A pandas frame without rows for each side, with the column types of its `dask_frame`."""
     columns = library_columns_of(fields, plan)
     return [_make_dataframe(arrow_schema(columns.sides[side]).empty_table(), columns, plan) for side in Side]
@@ -121,14 +128,8 @@ def dask_join(
 ) -> Any:
     """Dask's join of a left and a right frame, not yet computed.
 
-    Parameters
-    ----------
-    parts
-        The left and the right frame's partitions.
-    empty
-        A frame without rows of the type of each. Without it Dask fetches a partition at once, in a wait without limit.
-    without_key
-        Partitions of further rows of the result, of `baseline_without_key`.
+    `parts`: both frames' partitions. `empty`: a frame without rows of the type of each; without it Dask fetches a
+    partition at once, in a wait without limit. `without_key`: partitions of further rows, of `baseline_without_key`.
     """
     import dask.dataframe as dd
 
@@ -140,8 +141,7 @@ def dask_join(
         left = left.repartition(npartitions=1)
     elif sent is Side.RIGHT:
         right = right.repartition(npartitions=1)
-    how = dict(PLANE.joins)[plan.how.value]
-    keys = list(library_key_names(len(plan.keys)))
+    how, keys = dict(PLANE.joins)[plan.how.value], list(library_key_names(len(plan.keys)))
     result = left.merge(right, on=keys, how=how, shuffle_method=plan.shuffle, broadcast=False)
     if without_key:
         result = dd.concat([result, dd.from_delayed(list(without_key), meta=result._meta, verify_meta=False)])
@@ -156,7 +156,7 @@ def baseline_start(left: Sequence[Any], right: Sequence[Any], addresses: Sequenc
     state = current_plugin().launch
     client = get_client()
     parts = [[Future(key, client) for key in keys] for keys in (left, right)]
-    empty = [state.empty[side] for side in ("left", "right")]
+    empty = [state.empty[side.value] for side in Side]
     with client.as_current(), dask.config.set(NO_DISK):
         result = client.persist(dask_join(parts, empty, state.plan), workers=addresses)
     client.publish_dataset(futures_of(client, result), name=name, override=True)
@@ -172,22 +172,25 @@ def baseline_loaded() -> None:
     current_plugin().launch.frames = None
 
 
-def baseline_check(frame: Any, fields: tuple[Sequence[Field], Sequence[Field]]) -> Check:
+def baseline_check(frame: Any, fields: Fields) -> Check:
     """Check one partition of Dask's result of a merge of frames with these fields."""
     plugin = current_plugin()
-    plan = plugin.launch.plan
-    pieces = (result_table(each, fields, plan) for each in (frame,))  # made only while memory is not counted
-    return plugin.launch.verify(pieces, plugin.abort)
+    return plugin.launch.verify(_result_tables(frame, fields, plugin.launch.plan), plugin.abort)
 
 
-def baseline_write(frame: Any, number: int, fields: tuple[Sequence[Field], Sequence[Field]]) -> Check:
+def baseline_write(frame: Any, number: int, fields: Fields) -> Check:
     """Write partition `number` of Dask's result, and check what can be read back."""
     plugin = current_plugin()
-    pieces = (result_table(each, fields, plugin.launch.plan) for each in (frame,))
-    return plugin.launch.write(pieces, number, fields, plugin.abort)
+    tables = _result_tables(frame, fields, plugin.launch.plan)
+    return plugin.launch.write(tables, number, fields, plugin.abort)
 
 
-def result_table(frame: Any, fields: tuple[Sequence[Field], Sequence[Field]], plan: Plan) -> pa.Table:
+def _result_tables(frame: Any, fields: Fields, plan: Plan) -> Iterator[pa.Table]:
+    """The table of one partition, made only when it is read: while memory is not counted."""
+    yield result_table(frame, fields, plan)
+
+
+def result_table(frame: Any, fields: Fields, plan: Plan) -> pa.Table:
     """One partition of Dask's result under the users' names and types."""
     from merge_bench.merge.engines.pandas import from_pandas
 

@@ -20,9 +20,8 @@ from merge_bench.config.files import loaded_library
 from merge_bench.errors import RunFailed
 from merge_bench.merge.jit import address_of, call, compiled
 
-_FIELD_LENGTH, _FIELD_FLAGS = 1 << 1, 1 << 2
+_FIELD_ADDRESS, _FIELD_LENGTH, _FIELD_FLAGS = 1 << 0, 1 << 1, 1 << 2
 _ALLOCATE = 1 << 1
-_FIELD_ADDRESS = 1 << 0
 _OK, _IN_PROGRESS = 0, 1
 _FIRST_ERROR = 2**64 - 100  # UCS_STATUS_IS_ERR: a status code in place of a pointer
 STOPPED = -1000
@@ -69,14 +68,13 @@ class Memory:
     """Memory that UCX allocated and registered, as in ``ucx_perftest``, so that transports may choose its kind."""
 
     def __init__(self, context: int, length: int) -> None:
-        self._library = loaded_library("libucp")
         self._context, self.length = ctypes.c_void_p(context), length
         self._handle = ctypes.c_void_p()
         params = _MapParams(field_mask=_FIELD_LENGTH | _FIELD_FLAGS, length=length, flags=_ALLOCATE)
-        self._call_ucp("ucp_mem_map", self._context, ctypes.byref(params), ctypes.byref(self._handle))
+        self._call("ucp_mem_map", self._context, ctypes.byref(params), ctypes.byref(self._handle))
         attributes = _MemoryAttributes(field_mask=_FIELD_ADDRESS)
         try:
-            self._call_ucp("ucp_mem_query", self._handle, ctypes.byref(attributes))
+            self._call("ucp_mem_query", self._handle, ctypes.byref(attributes))
         except RunFailed:
             self.free()
             raise
@@ -90,19 +88,17 @@ class Memory:
     def window(self) -> Window:
         """The address and key that a peer needs to put into this memory."""
         packed, size = ctypes.c_void_p(), ctypes.c_size_t()
-        self._call_ucp("ucp_rkey_pack", self._context, self._handle, ctypes.byref(packed), ctypes.byref(size))
-        try:
-            key = ctypes.string_at(packed, size.value) if packed.value else b""
-        finally:
-            self._library.ucp_rkey_buffer_release(packed)
+        self._call("ucp_rkey_pack", self._context, self._handle, ctypes.byref(packed), ctypes.byref(size))
+        key = ctypes.string_at(packed, size.value) if packed.value else b""
+        loaded_library("libucp").ucp_rkey_buffer_release(packed)
         return Window(self.address, self.length, key)
 
     def free(self) -> None:
         """Free the memory; no put may be in flight."""
-        self._call_ucp("ucp_mem_unmap", self._context, self._handle)
+        self._call("ucp_mem_unmap", self._context, self._handle)
 
-    def _call_ucp(self, name: str, *arguments: Any) -> None:
-        status = _status_function(self._library, name)(*arguments)
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = _call_ucp(name, *arguments)
         if status != _OK:
             raise RunFailed(f"{name} of {self.length} bytes failed with UCX status {status}")
 
@@ -124,8 +120,7 @@ class Loops:
 def unpack_key(endpoint: int, key: bytes) -> int:
     """The remote key for an endpoint from its packed form, as an integer; free it with `drop_key`."""
     unpacked = ctypes.c_void_p()
-    unpack = _status_function(loaded_library("libucp"), "ucp_ep_rkey_unpack")
-    status = unpack(ctypes.c_void_p(endpoint), key, ctypes.byref(unpacked))
+    status = _call_ucp("ucp_ep_rkey_unpack", ctypes.c_void_p(endpoint), key, ctypes.byref(unpacked))
     if status != _OK or not unpacked.value:
         raise RunFailed(f"UCX rejected the memory key of another worker (UCX status {status})")
     return int(unpacked.value)
@@ -200,8 +195,8 @@ def _drive_progress(progress, worker, rounds, stop):  # type: ignore[no-untyped-
     return 0
 
 
-def _status_function(library: ctypes.CDLL, name: str) -> Any:
-    """A function of the library that returns `ucs_status_t`, which is packed into a byte."""
-    function = getattr(library, name)
+def _call_ucp(name: str, *arguments: Any) -> int:
+    """Call a function of libucp that returns `ucs_status_t`, which is packed into a byte."""
+    function = getattr(loaded_library("libucp"), name)
     function.restype = ctypes.c_int8
-    return function
+    return int(function(*arguments))

@@ -16,7 +16,6 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ import numpy as np
 from merge_bench.merge.engines.base import WHOLE, Outgoing, Piece, Side
 from merge_bench.merge.exchange.base import MessageExchange, Meter, Pending, longest_message_bytes, share_bytes
 from merge_bench.merge.frame import Bytes
-from merge_bench.merge.time_notes import Key, TimeNotes
+from merge_bench.merge.time_notes import TimeNotes
 
 IDLE_SECONDS = 300e-6  # between polls of UCX while the worker computes; sockets buffer what arrives meanwhile
 WAITING_SECONDS = 50e-6  # and while it waits
@@ -34,28 +33,12 @@ _NUMBER_BYTES = 8  # bytes before a header: the number of its piece
 Room = Callable[[int, int, Bytes], Any]
 
 
-@dataclass(frozen=True, eq=False)
-class _Transfer:
-    """A message in flight: part of piece `number`, or a header."""
-
-    message: Pending
-    number: int | None = None
-    header: Bytes | None = None
-
-
 class PipelinedExchange:
     """One worker's end of one pipelined exchange. All workers open it at the same point, with the same pieces.
 
-    Parameters
-    ----------
-    pieces
-        What is exchanged, the same on all workers. A piece is identified by its position in this list.
-    header_bytes
-        Length of the longest header.
-    room
-        Called by the exchange thread with a piece's number, a source rank and a header; returns the buffer.
-    notes
-        Where to note when messages of data begin and end; None: nowhere.
+    `pieces`: what is exchanged; a piece is identified by its position in this list. `header_bytes`: length of the
+    longest header. `room`: called by the exchange thread with a piece's number, a source rank and a header; returns the
+    buffer. `notes`: where to note when messages of data begin and end; None: nowhere.
     """
 
     def __init__(
@@ -84,7 +67,7 @@ class PipelinedExchange:
         self._receives_posted = dict.fromkeys(self._peers, 0)  # messages of data posted from each peer
         self._still_to_arrive: dict[tuple[int, int], int] = {}  # (source, piece) → messages that are still to arrive
         self._missing = Counter(piece.part for piece in pieces for _ in self._peers)  # part → pieces still to arrive
-        self._pending: list[_Transfer] = []
+        self._pending: list[Pending] = []
         self.sent_bytes = dict.fromkeys(Side, 0)
         self.flights = {side: Meter() for side in Side}
         self.both = Meter()
@@ -110,10 +93,7 @@ class PipelinedExchange:
     def send(self, number: int, outgoing: Sequence[Outgoing]) -> None:
         """Queue a piece to be sent: one parcel per worker, in rank order. Its buffers must not change until the end.
 
-        Raises
-        ------
-        RunFailed
-            If the exchange has failed.
+        Raises the `RunFailed` with which the exchange has failed.
         """
         self._handed_over.append((number, outgoing))
         if self._error is not None:
@@ -142,7 +122,7 @@ class PipelinedExchange:
             self._exchange_pieces()
         except BaseException as error:
             self._error = error
-        self._exchange.abandon(item.message for item in self._pending)
+        self._exchange.abandon(self._pending)
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -163,7 +143,7 @@ class PipelinedExchange:
                 return
             since = self._waiting_since
             if since is not None and self._pending:
-                self._exchange.check_silence([item.message for item in self._pending], max(last_byte, since))
+                self._exchange.check_silence(self._pending, max(last_byte, since))
             time.sleep(IDLE_SECONDS if since is None else WAITING_SECONDS)
 
     def _all_exchanged(self) -> bool:
@@ -205,22 +185,21 @@ class PipelinedExchange:
             header[:_NUMBER_BYTES].view(np.int64)[0] = number
             header[_NUMBER_BYTES : _NUMBER_BYTES + outgoing.header.nbytes] = outgoing.header
             message = self._exchange.post(header, peer, self._stage, self._headers_sent[peer], receive=False)
-            self._pending.append(_Transfer(message, header=header))
+            self._pending.append(message)
             self._headers_sent[peer] += 1
             if outgoing.data.nbytes:
                 self._sending[peer] = (number, 0)
             return
         number, start = self._sending.pop(peer)
-        data, side = self._outgoing[number][peer].data, self._pieces[number].side
-        size = data.nbytes
-        stop = min(size, start + self._longest)
+        data = self._outgoing[number][peer].data
+        stop = min(data.nbytes, start + self._longest)
         posted = time.perf_counter()
         message = self._exchange.post(data[start:stop], peer, self._stage + 1, self._sends_posted[peer], receive=False)
-        self._start_transfer(_Transfer(message, number), posted)
+        self._start_transfer(message, number, posted)
         self._sends_posted[peer] += 1
-        self._bytes_under_way[peer] += message.size
-        self.sent_bytes[side] += message.size
-        if stop < size:
+        self._bytes_under_way[peer] += stop - start
+        self.sent_bytes[self._pieces[number].side] += stop - start
+        if stop < data.nbytes:
             self._sending[peer] = (number, stop)
 
     def _post_header_receive(self, peer: int) -> None:
@@ -228,22 +207,21 @@ class PipelinedExchange:
         if self._headers_received[peer] < len(self._pieces):
             header = np.empty(self._header_bytes, np.uint8)
             message = self._exchange.post(header, peer, self._stage, self._headers_received[peer], receive=True)
-            self._pending.append(_Transfer(message, header=header))
+            self._pending.append(message)
 
     def _handle_completed(self) -> bool:
         """Handle the messages that are complete; returns whether there were any."""
-        done, unfinished = list[_Transfer](), list[_Transfer]()
-        for item in self._pending:
-            (done if item.message.request.completed else unfinished).append(item)
+        done, unfinished = list[Pending](), list[Pending]()
+        for message in self._pending:
+            (done if message.request.completed else unfinished).append(message)
         self._pending = unfinished
-        for item in done:
-            message = item.message
+        for message in done:
             self._exchange.check(message)
-            if item.number is not None:
-                self._end_transfer(item)
-            elif message.receive and item.header is not None:
+            if message.piece is not None:
+                self._end_transfer(message, message.piece)
+            elif message.receive:
                 self._headers_received[message.peer] += 1
-                self._post_receives(message.peer, item.header)
+                self._post_receives(message.peer, message.buffer)
                 self._post_header_receive(message.peer)
         return bool(done)
 
@@ -251,41 +229,39 @@ class PipelinedExchange:
         """Get the buffer for the piece that a header announces, and post the receives into it."""
         number = int(header[:_NUMBER_BYTES].view(np.int64)[0])
         buffer = self._room(number, source, header[_NUMBER_BYTES:])
-        size = buffer.nbytes
-        starts = range(0, size, self._longest)
+        starts = range(0, buffer.nbytes, self._longest)
         self._still_to_arrive[source, number] = len(starts)
         for start in starts:
-            piece = buffer[start : min(size, start + self._longest)]
-            posted = time.perf_counter()
-            message = self._exchange.post(piece, source, self._stage + 1, self._receives_posted[source], receive=True)
+            part, posted = buffer[start : start + self._longest], time.perf_counter()
+            message = self._exchange.post(part, source, self._stage + 1, self._receives_posted[source], receive=True)
             self._receives_posted[source] += 1
-            self._start_transfer(_Transfer(message, number), posted)
+            self._start_transfer(message, number, posted)
         if not starts:
             self._note_arrival(source, number)
 
-    def _start_transfer(self, item: _Transfer, posted: float) -> None:
+    def _start_transfer(self, message: Pending, number: int, posted: float) -> None:
         """Count a message as in flight. Notes get the time before it was `posted`: it may be complete already."""
-        self._pending.append(item)
+        message.piece = number
+        self._pending.append(message)
         now = time.perf_counter()
-        for meter in self._meters_of(item):
+        for meter in self._meters_of(message, number):
             meter.enter(now)
         if self._notes is not None:
-            self._notes.begin_message(_batch_key(item), posted, item.message.size)
+            self._notes.begin_message((number, message.peer, message.receive), posted, message.buffer.nbytes)
 
-    def _end_transfer(self, item: _Transfer) -> None:
-        message, now = item.message, time.perf_counter()
-        for meter in self._meters_of(item):
+    def _end_transfer(self, message: Pending, number: int) -> None:
+        now, peer, size = time.perf_counter(), message.peer, message.buffer.nbytes
+        for meter in self._meters_of(message, number):
             meter.leave(now)
         if self._notes is not None:
-            self._notes.end_message(_batch_key(item), now)
+            self._notes.end_message((number, peer, message.receive), now)
         if not message.receive:
-            self._bytes_under_way[message.peer] -= message.size
+            self._bytes_under_way[peer] -= size
             return
-        assert item.number is not None
-        self.arrived_bytes[message.peer] += message.size
-        self._still_to_arrive[message.peer, item.number] -= 1
-        if not self._still_to_arrive[message.peer, item.number]:
-            self._note_arrival(message.peer, item.number)
+        self.arrived_bytes[peer] += size
+        self._still_to_arrive[peer, number] -= 1
+        if not self._still_to_arrive[peer, number]:
+            self._note_arrival(peer, number)
 
     def _note_arrival(self, source: int, number: int) -> None:
         """Note that a piece from one peer has arrived whole."""
@@ -296,12 +272,6 @@ class PipelinedExchange:
             if not self._missing[part]:
                 self._changed.notify_all()
 
-    def _meters_of(self, item: _Transfer) -> list[Meter]:
-        assert item.number is not None
-        meters = [self.flights[self._pieces[item.number].side], self.both]
-        return [*meters, self.arrivals[item.message.peer]] if item.message.receive else meters
-
-
-def _batch_key(item: _Transfer) -> Key:
-    assert item.number is not None
-    return item.number, item.message.peer, item.message.receive
+    def _meters_of(self, message: Pending, number: int) -> list[Meter]:
+        meters = [self.flights[self._pieces[number].side], self.both]
+        return [*meters, self.arrivals[message.peer]] if message.receive else meters

@@ -13,11 +13,14 @@ No endpoint of it has error handling: it does not notice that a peer has died.
 from __future__ import annotations
 
 import ctypes
+import queue
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
+from concurrent.futures import Future
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -25,10 +28,9 @@ import numpy as np
 from merge_bench.errors import RunFailed, UsageError, first_line
 from merge_bench.host import cuda_context
 from merge_bench.merge.engines.cudf import PARTITION_SEED
-from merge_bench.merge.engines.gpu_memory import memory_resource, own_stream
+from merge_bench.merge.engines.gpu_memory import memory_resource, named_errors, own_stream
 from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.exchange.base import Abort, Exchange, Flight, PackedTable, ShuffledTable, TableExchange
-from merge_bench.merge.exchange.limited_calls import LimitedCalls
 from merge_bench.merge.plan import Plan
 
 PLANE = DataPlane(
@@ -47,19 +49,81 @@ RECEIVED = "shuffle-payload-recv"
 """The name under which rapidsmpf counts bytes of chunks that arrived whole."""
 
 CLOSE_SECONDS = 1.0
+CHECK_SECONDS = 0.05
+
+Result = TypeVar("Result")
+
+
+class LimitedCalls:
+    """One thread that makes one call after the other, so that the worker's own wait for a call has a limit.
+
+    A call that never returns keeps its thread, and all that it uses, for as long as the process runs: what it waits for
+    may still write into that memory.
+
+    `timeout`: seconds without progress and without a heartbeat after which a wait ends. `begin`: called once in the
+    thread before any call, to bind a CUDA context there.
+    """
+
+    def __init__(self, rank: int, abort: Abort, timeout: float, begin: Callable[[], object]) -> None:
+        self._rank, self._abort, self._timeout = rank, abort, timeout
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._stuck = ""
+        threading.Thread(target=self._make_calls, name="limited-calls", daemon=True).start()
+        self.call(begin, "preparing a thread")
+
+    def call(self, function: Callable[[], Result], doing: str, progress: Callable[[], float] = lambda: 0.0) -> Result:
+        """What the function returns; the arguments are those of `start` and `wait`."""
+        return self.wait(self.start(function), doing, progress)
+
+    def start(self, function: Callable[[], Result]) -> Future[Result]:
+        """Begin a call, to be waited for with `wait`; raises `RunFailed` if an earlier one has not returned."""
+        if self._stuck:
+            raise RunFailed(f"rank {self._rank} is still {self._stuck}, after a run that failed; restart the workers")
+        call = Future[Result]()
+        self._calls.put((call, function))
+        return call
+
+    def wait(self, call: Future[Result], doing: str, progress: Callable[[], float] = lambda: 0.0) -> Result:
+        """What a call returns, or the exception that it raises.
+
+        Raises `RunFailed` if the run is aborted, or there is no progress for too long. `doing`: what the call does, as
+        in ``waiting for rows``. `progress`: a number that changes while there is progress.
+        """
+        last, since = progress(), time.monotonic()
+        try:
+            while futures.wait([call], CHECK_SECONDS).not_done:
+                self._abort.check()
+                now, moved = time.monotonic(), progress()
+                if moved != last:
+                    last, since = moved, now
+                if self._abort.is_stalled(now - since, self._timeout):
+                    raise RunFailed(f"rank {self._rank} was {doing} for {now - since:.0f} s without progress")
+        except RunFailed:
+            self._stuck = doing
+            raise
+        return call.result()
+
+    def end(self, function: Callable[[], object], seconds: float) -> None:
+        """Make a last call and end the thread; waits so many seconds at most for it."""
+        call = Future[object]()
+        self._calls.put((call, function))
+        self._calls.put(None)
+        futures.wait([call], seconds)
+
+    def _make_calls(self) -> None:
+        while (entry := self._calls.get()) is not None:
+            call, function = entry
+            try:
+                call.set_result(function())
+            except BaseException as error:
+                call.set_exception(error)
 
 
 class RapidsmpfExchange(Exchange):
     """One worker's end of the data plane.
 
-    Parameters
-    ----------
-    control
-        This worker's end of the data plane for barriers and small messages.
-    timeout
-        Seconds without progress and without a heartbeat after which a wait ends.
-    bind
-        Binds a CUDA context in the thread that calls it.
+    `control`: its end of the data plane for barriers and small messages. `timeout`: seconds without progress and
+    without a heartbeat after which a wait ends. `bind`: binds a CUDA context in the thread that calls it.
     """
 
     title = "rapidsmpf"
@@ -91,24 +155,20 @@ class RapidsmpfExchange(Exchange):
     def connect(self, addresses: Sequence[bytes]) -> None:
         """Connect the workers' own endpoints, then have one after the other join rapidsmpf's communicator.
 
-        Raises
-        ------
-        RunFailed
-            If a peer does not answer within the limit, or rapidsmpf gives a worker another number.
+        Raises `RunFailed` if a peer does not answer within the limit, or rapidsmpf gives a worker another number.
         """
         pairs = [msgspec.msgpack.decode(address, type=tuple[bytes, bytes]) for address in addresses]
         self._control.connect([own for own, _ in pairs])
         if self.workers == 1:
             return
-        with _named_errors(self.rank, "connecting"):
-            doing = "connecting over rapidsmpf"
-            passed = self._calls.start(self._pass_barrier, doing) if self.rank == 0 else None
+        with named_errors(self.rank, "connecting", "rapidsmpf"):
+            passed = self._calls.start(self._pass_barrier) if self.rank == 0 else None
             for rank in range(1, self.workers):
                 if rank == self.rank:
                     self._join(pairs[0][1])
                 self.barrier()
             self._check_rank()
-            self._calls.wait(passed or self._calls.start(self._pass_barrier, doing))
+            self._calls.wait(passed or self._calls.start(self._pass_barrier), "connecting over rapidsmpf")
 
     def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> Flight:
         return self._control.transfer(sends, receives, noted=noted)
@@ -120,7 +180,7 @@ class RapidsmpfExchange(Exchange):
     def pack(self, table: Any, keys: Sequence[int]) -> PackedTable:
         from cudf_streaming.partition_utils import partition_and_pack, unpack_and_concat_cost
 
-        with _named_errors(self.rank, "packing rows"):
+        with named_errors(self.rank, "packing rows", "rapidsmpf"):
             chunks = partition_and_pack(
                 table, list(keys), self.workers, own_stream(), self._buffers, seed=PARTITION_SEED
             )
@@ -132,15 +192,19 @@ class RapidsmpfExchange(Exchange):
         from rapidsmpf.shuffler import Shuffler
 
         began, seconds, shufflers = time.perf_counter(), list[float](), list[Any]()
+
+        def received_bytes() -> float:
+            return self.statistics().get(RECEIVED, 0.0)
+
         try:
-            with _named_errors(self.rank, "exchanging rows"):
+            with named_errors(self.rank, "exchanging rows", "rapidsmpf"):
                 for table in tables:
                     shuffler = Shuffler(self._comm, self._next_operation(), self.workers, self._buffers)
                     shufflers.append(shuffler)
                     shuffler.insert_chunks(table.chunks)
                     shuffler.insert_finished()
                 for shuffler in shufflers:
-                    self._calls.call(shuffler.wait, "waiting for rows over rapidsmpf", self._received_bytes)
+                    self._calls.call(shuffler.wait, "waiting for rows over rapidsmpf", received_bytes)
                     seconds.append(time.perf_counter() - began)
                 chunks = [shuffler.extract(self.rank) for shuffler in shufflers]
                 for shuffler in shufflers:  # all its messages are complete, so this does not wait for peers
@@ -148,14 +212,14 @@ class RapidsmpfExchange(Exchange):
         except BaseException:
             _keep(shufflers)
             raise
-        return [ShuffledTable(*each) for each in zip(chunks, seconds, strict=True)]
+        return list(map(ShuffledTable, chunks, seconds))
 
     def unpack(self, shuffled: ShuffledTable) -> Any:
         from cudf_streaming.partition_utils import unpack_and_concat
 
         if not shuffled.chunks:
             return None
-        with _named_errors(self.rank, "unpacking rows"):
+        with named_errors(self.rank, "unpacking rows", "rapidsmpf"):
             return unpack_and_concat(shuffled.chunks, own_stream(), self._buffers)
 
     def statistics(self) -> dict[str, float]:
@@ -196,7 +260,7 @@ class RapidsmpfExchange(Exchange):
             own = bytes(get_root_ucxx_address(comm)) if root is None else b""  # of other ranks it ends the process
             return comm, (comm.rank, comm.nranks), own
 
-        with _named_errors(self.rank, "opening its communicator"):
+        with named_errors(self.rank, "opening its communicator", "rapidsmpf"):
             self._comm, self._numbered, own = self._calls.call(make, "opening rapidsmpf's communicator")
         return own
 
@@ -217,9 +281,6 @@ class RapidsmpfExchange(Exchange):
         self._operation += 1
         return self._operation % int(Shuffler.max_concurrent_shuffles)
 
-    def _received_bytes(self) -> float:
-        return self.statistics().get(RECEIVED, 0.0)
-
 
 _COMPLETE: type[TableExchange] = RapidsmpfExchange  # for the type checker: it has every method
 
@@ -230,17 +291,3 @@ def _keep(things: Sequence[object]) -> None:
     """
     for thing in things:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
-
-
-@contextmanager
-def _named_errors(rank: int, doing: str) -> Iterator[None]:
-    """Turn exceptions of rapidsmpf and cudf_streaming in the block into `RunFailed` with one sentence."""
-    try:
-        yield
-    except MemoryError as error:
-        raise RunFailed(
-            f"rank {rank} ran out of GPU memory while {doing} for rapidsmpf; use a smaller --chunk, more workers or a"
-            " larger --rmm-pool-size"
-        ) from error
-    except (RuntimeError, ValueError, TypeError, ArithmeticError, IndexError, KeyError) as error:
-        raise RunFailed(f"rapidsmpf failed on rank {rank} while {doing}: {first_line(error)}") from error

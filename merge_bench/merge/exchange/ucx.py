@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import os
 import re
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,12 +29,12 @@ from ucxx._lib.arr import Array
 from ucxx._lib.libucxx import Feature, UCXAddress, UCXContext, UCXEndpoint, UCXWorker, UCXXTag, get_ucx_version
 from ucxx.exceptions import UCXError, UCXShmemSegmentError
 
-from merge_bench.config.files import loaded_library
+from merge_bench.config.files import library_path, loaded_library
+from merge_bench.config.ucx_choice import CUDA_REMEDY, cuda_module_problem, has_cuda
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.host.memory import shared_memory_problem
+from merge_bench.host.machine import shared_memory_problem
 from merge_bench.merge.exchange import DataPlane
-from merge_bench.merge.exchange.base import STALL_FACTOR, Abort, Exchange, Flight, Pending
-from merge_bench.merge.exchange.ucx_library import Flush, cancel_receive, knows_cuda_memory, why_no_cuda_memory
+from merge_bench.merge.exchange.base import Abort, Exchange, Flight, Pending
 from merge_bench.merge.partition import contiguous_buffers
 from merge_bench.merge.plan import Plan
 from merge_bench.records.schema import SizeRange
@@ -59,6 +60,11 @@ SLEEP_SECONDS = 50e-6
 GOODBYE = 0  # the number of no operation: the message with which a worker leaves after an aborted run
 GOODBYE_SECONDS = 5.0  # for which it waits for its peers, which leave when they are asked to prepare the next run
 
+_FIELD_MEMORY_TYPES = 1 << 2
+_CUDA = 1 << 1  # UCS_MEMORY_TYPE_CUDA
+_OK, _IN_PROGRESS = 0, 1
+_FIRST_ERROR = 2**64 - 100  # UCS_STATUS_IS_ERR: a status code in place of a pointer
+
 _kept: list[Pending] = []
 """Messages of aborted runs that may be in flight as long as this process lives: their memory is never freed."""
 
@@ -66,30 +72,12 @@ _kept: list[Pending] = []
 class UcxExchange(Exchange):
     """One worker's end of the data plane.
 
-    Parameters
-    ----------
-    rank, workers
-        This worker's number and how many there are.
-    error_handling
-        UCX's peer error handling on the endpoints. With it UCX reports a dead peer, but drops shared memory unless
-        `UCX_POSIX_ERROR_HANDLING` or `UCX_SYSV_ERROR_HANDLING` is `y`.
-    message_bytes
-        Longest message; each run of a parcel is cut into messages of this size. 0: never cut.
-    timeout
-        Seconds without a byte and without a heartbeat after which a wait ends.
-    abort
-        The flag every wait looks at.
-    puts
-        Whether peers may also put into each other's memory, through `handles`.
-    device_memory
-        Whether buffers lie in GPU memory.
-
-    Raises
-    ------
-    RunFailed
-        If UCX cannot create shared memory.
-    UsageError
-        If buffers lie in GPU memory, and this process's UCX would take it for host memory.
+    `error_handling`: UCX's peer error handling on the endpoints. With it UCX reports a dead peer, but drops shared
+    memory unless `UCX_POSIX_ERROR_HANDLING` or `UCX_SYSV_ERROR_HANDLING` is `y`. `message_bytes`: longest message; each
+    run of a parcel is cut into messages of this size; 0: never cut. `timeout`: seconds without a byte and without a
+    heartbeat after which a wait ends. `puts`: whether peers may also put into each other's memory, through `handles`.
+    `device_memory`: whether buffers lie in GPU memory; raises `UsageError` if UCX would take it for host memory.
+    Raises `RunFailed` if UCX cannot create shared memory.
     """
 
     title = "UCX"
@@ -109,9 +97,8 @@ class UcxExchange(Exchange):
         device_memory: bool = False,
     ) -> None:
         super().__init__(rank, workers, abort=abort)
-        self._timeout = timeout
         self._error_handling, self.message_bytes = error_handling, message_bytes
-        self._puts = puts
+        self._timeout, self._puts = timeout, puts
         self._context = UCXContext(feature_flags=(Feature.TAG, Feature.RMA) if puts else (Feature.TAG,))
         if device_memory and not knows_cuda_memory(self._context.handle):
             raise UsageError(why_no_cuda_memory(".".join(map(str, get_ucx_version()))))
@@ -147,10 +134,7 @@ class UcxExchange(Exchange):
     def connect(self, addresses: Sequence[bytes]) -> None:
         """Make an endpoint to every other worker, and exchange a first message with each.
 
-        Raises
-        ------
-        RunFailed
-            If a peer does not answer within the limit, or UCX finds no transport that reaches it.
+        Raises `RunFailed` if a peer does not answer within the limit, or UCX finds no transport that reaches it.
         """
         for peer in self.peers:
             try:
@@ -179,7 +163,8 @@ class UcxExchange(Exchange):
                 if peer in sends:
                     if noted:
                         posted[peer, False] = time.perf_counter()
-                    flight.sent_bytes += self._post_parcel(pending, sends[peer], peer, receive=False)
+                    self._post_parcel(pending, sends[peer], peer, receive=False)
+                    flight.sent_bytes += sends[peer].nbytes
             if pending:
                 finished, ended = self._wait_for_all(pending)
                 flight.seconds = ended - began
@@ -224,7 +209,7 @@ class UcxExchange(Exchange):
         source = peer if receive else self.rank
         tag, piece = UCXXTag(stage << 32 | source << 16 | number & 0xFFFF), Array(buffer)
         request = self._worker.tag_recv(piece, tag) if receive else self._endpoints[peer].tag_send(piece, tag)
-        return Pending(request, peer, receive, buffer.nbytes, buffer)
+        return Pending(request, peer, receive, buffer)
 
     def progress(self) -> bool:
         if not self._worker.progress_once():
@@ -269,27 +254,23 @@ class UcxExchange(Exchange):
             ]
             if flush is None or flush.is_done():
                 busy = {item.peer for item in unfinished if item.receive}
-                told += [self._say_goodbye(peer) for peer in untold if peer not in busy]
+                goodbye = np.zeros(1, np.uint8)
+                told += [self.post(goodbye, peer, GOODBYE, 0, receive=False) for peer in untold if peer not in busy]
                 untold = [peer for peer in untold if peer in busy]
-            self.unanswered = tuple(peer for peer, goodbye in heard.items() if not goodbye.request.completed)
+            self.unanswered = tuple(peer for peer, answer in heard.items() if not answer.request.completed)
             if not (unfinished or untold or (self._puts and self.unanswered)):
                 break
             if not self.progress():
                 time.sleep(SLEEP_SECONDS)
         for peer in self.unanswered:
             cancel_receive(heard[peer].request)
-        self.kept_bytes = sum(item.size for item in unfinished)
+        self.kept_bytes = sum(item.buffer.nbytes for item in unfinished)
         _kept.extend(item for item in (*unfinished, *heard.values(), *told) if not item.request.completed)
         self._abandoned = []
 
-    def _say_goodbye(self, peer: int) -> Pending:
-        return self.post(np.zeros(1, np.uint8), peer, GOODBYE, 0, receive=False)
-
-    def _post_parcel(self, pending: list[Pending], buffer: Any, peer: int, *, receive: bool) -> int:
+    def _post_parcel(self, pending: list[Pending], buffer: Any, peer: int, *, receive: bool) -> None:
         for number, message in enumerate(self._cut_into_messages(buffer)):
             pending.append(self.post(message, peer, self._stage, number, receive=receive))
-        size: int = buffer.nbytes
-        return size
 
     def _cut_into_messages(self, buffer: Any) -> Iterator[Any]:
         for run in contiguous_buffers(buffer):
@@ -339,12 +320,8 @@ class UcxExchange(Exchange):
             raise RunFailed(f"rank {self.rank} failed to {what} rank {item.peer}: {error}") from error
 
     def check_silence(self, pending: list[Pending], last_byte: float) -> None:
-        now = time.monotonic()
-        silent = now - last_byte
-        if silent < self._timeout:
-            return
-        unheard = now - self.abort.last_heartbeat
-        if unheard >= self._timeout or silent >= STALL_FACTOR * self._timeout:
+        silent = time.monotonic() - last_byte
+        if self.abort.is_stalled(silent, self._timeout):
             peers = sorted({item.peer for item in pending})
             ranks = f"{plural_noun(len(peers), 'rank')} {', '.join(map(str, peers))}"
             raise RunFailed(f"rank {self.rank} received nothing from {ranks} for {silent:.0f} s")
@@ -352,10 +329,7 @@ class UcxExchange(Exchange):
 
 def _shared_memory_error(folder: Path) -> str:
     """A sentence why UCX could not create shared memory; `folder`: where its posix transport creates it."""
-    problem = shared_memory_problem(folder, 1)
-    if problem:
-        return problem
-    return (
+    return shared_memory_problem(folder, 1) or (
         f"UCX cannot create shared memory, but {folder} is writable; see the lines with UCX ERROR in this worker's log,"
         " and check the SysV limits with merge-bench doctor"
     )
@@ -378,24 +352,15 @@ def endpoint_description(handle: int) -> str:
     measured. (`UCX_PROTO_INFO` would have to be set before UCX starts, and writes to the log of every endpoint.) A
     memory type is listed once something was sent from it.
     """
-    libc = ctypes.CDLL(None)
-    open_stream, close_stream = libc.open_memstream, libc.fclose
-    open_stream.restype = ctypes.c_void_p
-    close_stream.argtypes = libc.free.argtypes = (ctypes.c_void_p,)
-    show = loaded_library("libucp").ucp_ep_print_info
+    libc, show = ctypes.CDLL(None), loaded_library("libucp").ucp_ep_print_info
+    libc.fdopen.restype, libc.fclose.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
     show.argtypes, show.restype = (ctypes.c_void_p, ctypes.c_void_p), None
-    text, size = ctypes.c_void_p(), ctypes.c_size_t()
-    stream = open_stream(ctypes.byref(text), ctypes.byref(size))
-    if not stream:
-        return ""
-    try:
+    with open(os.memfd_create("ucp_ep_print_info"), encoding="utf-8", errors="replace") as file:
+        stream = libc.fdopen(os.dup(file.fileno()), b"w")
         show(handle, stream)
-    finally:
-        close_stream(stream)  # only now the text is complete
-    try:
-        return ctypes.string_at(text, size.value).decode(errors="replace") if text.value else ""
-    finally:
-        libc.free(text)
+        libc.fclose(stream)  # only now the text is complete
+        file.seek(0)
+        return file.read()
 
 
 def parse_size_ranges(text: str) -> list[SizeRange]:
@@ -416,26 +381,23 @@ def parse_size_ranges(text: str) -> list[SizeRange]:
                 memory = None
             continue
         if memory is not None:
-            ranges.append(_size_range(memory, row))
+            first, protocol = _parse_size(row["first"]) or 0, row["protocol"]
+            ranges.append(
+                SizeRange(
+                    memory=memory,
+                    first_bytes=first,
+                    last_bytes=_parse_size(row["last"]) if row["last"] else first,
+                    protocol=protocol.removeprefix("(?)").strip(),
+                    transports=row["transports"],
+                    estimated=protocol.startswith("(?)"),
+                )
+            )
     return ranges or list(_parse_thresholds(text))
 
 
 def parse_lanes(text: str) -> list[str]:
     """Transports and devices of the lanes that UCX selected, like ``sysv/memory``, in its order, without repeats."""
     return list(dict.fromkeys(match["transport"] for match in _LANE.finditer(text)))
-
-
-def _size_range(memory: str, row: re.Match[str]) -> SizeRange:
-    protocol = row["protocol"]
-    first = _parse_size(row["first"]) or 0
-    return SizeRange(
-        memory=memory,
-        first_bytes=first,
-        last_bytes=_parse_size(row["last"]) if row["last"] else first,
-        protocol=protocol.removeprefix("(?)").strip(),
-        transports=row["transports"],
-        estimated=protocol.startswith("(?)"),
-    )
 
 
 def _parse_size(text: str) -> int | None:
@@ -459,3 +421,77 @@ def _parse_thresholds(text: str) -> Iterator[SizeRange]:
             transports="",
             estimated=names[0] == "rndv",
         )
+
+
+class _ContextAttributes(ctypes.Structure):
+    """`ucp_context_attr_t` of UCX 1.12 and later (public header `ucp/api/ucp.h`), with room for later fields."""
+
+    _fields_ = (
+        ("field_mask", ctypes.c_uint64),
+        ("request_size", ctypes.c_size_t),
+        ("thread_mode", ctypes.c_int),
+        ("memory_types", ctypes.c_uint64),
+        ("rest", ctypes.c_uint8 * 256),
+    )
+
+
+def knows_cuda_memory(context: int) -> bool:
+    """Whether UCX tells GPU memory from host memory, in this context (a `ucp_context_h`).
+
+    UCXX's `cuda_support` only reads `UCX_TLS`.
+    """
+    attributes = _ContextAttributes(field_mask=_FIELD_MEMORY_TYPES)
+    query = loaded_library("libucp").ucp_context_query
+    query.restype = ctypes.c_int8
+    status = query(ctypes.c_void_p(context), ctypes.byref(attributes))
+    if status != _OK:
+        raise RunFailed(f"UCX did not say which kinds of memory it can send (ucp_context_query gave {status})")
+    return bool(attributes.memory_types & _CUDA)
+
+
+def why_no_cuda_memory(version: str) -> str:
+    """A sentence why this process's UCX, of this version, cannot send GPU memory, and what to do."""
+    library = library_path("libucp") or Path("libucp.so")
+    reason, remedy = "it finds no GPU", "run merge-bench doctor on this host"
+    if not has_cuda(library):
+        reason, remedy = "it was built without CUDA", CUDA_REMEDY
+    elif (problem := cuda_module_problem(library)) is not None:
+        reason = f"its CUDA module cannot be loaded ({problem})"
+        remedy = "install what it lacks, such as the GPU's driver"
+    elif "UCX_TLS" in os.environ:
+        reason, remedy = f"UCX_TLS={os.environ['UCX_TLS']} excludes CUDA", "add cuda to UCX_TLS"
+    return f"UCX {version} on {socket.gethostname()} ({library}) cannot send GPU memory: {reason}; {remedy}"
+
+
+def cancel_receive(request: Any) -> None:
+    """Cancel a receive (a `UCXRequest`) that no message has matched; it completes at once. Others go on."""
+    library = loaded_library("libucxx")
+    # `Request::cancel` and its override; without them (another compiler or release) nothing is cancelled.
+    for name in ("_ZN4ucxx10RequestTag6cancelEv", "_ZN4ucxx7Request6cancelEv"):
+        function = getattr(library, name, None)
+        if function is not None:
+            function.argtypes, function.restype = (ctypes.c_void_p,), None
+            function(request.ucxx_ptr)
+            return
+
+
+class Flush:
+    """A flush of all that a UCX worker (`ucp_worker_h`) has put; `is_done` once it is complete at the targets."""
+
+    def __init__(self, worker: int) -> None:
+        self._library = loaded_library("libucp")
+        flush = self._library.ucp_worker_flush_nbx
+        flush.restype = ctypes.c_uint64
+        parameters = (ctypes.c_uint8 * 256)()  # an empty `ucp_request_param_t`
+        self._request = flush(ctypes.c_void_p(worker), ctypes.byref(parameters))
+
+    def is_done(self) -> bool:
+        """Whether it is complete, or has failed; drive UCX between two calls."""
+        if self._request and self._request < _FIRST_ERROR:
+            check = self._library.ucp_request_check_status
+            check.restype = ctypes.c_int8
+            if check(ctypes.c_void_p(self._request)) == _IN_PROGRESS:
+                return False
+            self._library.ucp_request_free(ctypes.c_void_p(self._request))
+        self._request = 0
+        return True

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merge_bench.errors import RunFailed, WrongResult, first_line
-from merge_bench.host.memory import available_bytes
+from merge_bench.host.machine import available_bytes
 from merge_bench.merge import hashing
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type, view_as

@@ -12,17 +12,18 @@ from typing import Any, TypeVar
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.progress import Progress
 from merge_bench.cluster import scratch, signals
-from merge_bench.cluster.dask_commands import forwarded_variables
+from merge_bench.cluster.dask_commands import forwarded_variables, ucx_settings
 from merge_bench.cluster.host_check import rdma_warnings
 from merge_bench.cluster.launchers import launchers
 from merge_bench.cluster.start_on_hosts import main_argv
 from merge_bench.cluster.supervisor import tail
 from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.errors import Caution, LaunchFailed
-from merge_bench.probe.ranks import messages, mpirun
-from merge_bench.probe.ranks.messages import ExchangeRow, Message, RankDescription, Row
+from merge_bench.probe.ranks import mpirun
+from merge_bench.probe.ranks import rank as messages
 from merge_bench.probe.ranks.mpirun import MpirunProcess
-from merge_bench.probe.shared.placements import are_lanes_as_requested, placement_of_workers
+from merge_bench.probe.ranks.rank import ExchangeRow, Message, RankDescription, Row
+from merge_bench.probe.shared.options import are_lanes_as_requested, placement_of_workers
 from merge_bench.records.schema import Cluster, LaunchLine, ProbeLine, WarningLine, Worker
 from merge_bench.records.writer import CampaignWriter
 
@@ -59,7 +60,7 @@ class RankSession:
             self._scratch = scratch.make_folder()
 
     def cause(self, problem: Exception) -> None:
-        """Nothing: the end of a rank is always a `LaunchFailed`, which needs no other cause."""
+        """None: the end of a rank is always a `LaunchFailed`, which needs no other cause."""
 
     def end(self, *, well: bool) -> None:
         """End all ranks, and remove the scratch folder."""
@@ -82,20 +83,19 @@ class RankSession:
         `hosts`: their hosts, by default all; `extra_variables`: more variables for their environment; `ucx`: whether
         MPI sends over UCX only.
         """
-        names = [name for name, _ in hosts or self.hosts]
+        hosts = hosts or self.hosts
+        environment = {**self.settings.environment, **(extra_variables or {})}
         spec = {
             **work,
             "limit": self.silence,
             "interface": self.settings.interface,
             "library": self.mpi.library,
-            "peers": names if len(names) > 1 else [],
+            "peers": [name for name, _ in hosts] if len(hosts) > 1 else [],
             "names": sorted(self.settings.environment),
+            "ucx": ucx_settings_of_ranks({**os.environ, **environment}, hosts=len(hosts)),
         }
         argv = main_argv("merge_bench.probe.ranks.rank", json.dumps(spec))
-        words = mpirun.command(
-            self.mpi, hosts or self.hosts, self.settings, argv, str(self._scratch), extra_variables, ucx=ucx
-        )
-        environment = {**self.settings.environment, **(extra_variables or {})}
+        words = mpirun.command(self.mpi, hosts, self.settings, argv, str(self._scratch), extra_variables, ucx=ucx)
         with signals.deferred():
             ranks = MpirunProcess(words, environment, self.writer.logs / f"launch-{self.launch:03d}-mpirun.log")
             self._ranks.append(ranks)
@@ -109,11 +109,11 @@ class RankSession:
         Their warnings are recorded, and so is the launch when its first ranks are up. Raises LaunchFailed, also while
         the rows are read, if ranks fail, fall silent, or end before they are done.
         """
-        reported = self._reported_rows(self.execute(work, hosts), hosts or self.hosts)
+        reported = self._reported_messages(self.execute(work, hosts), hosts or self.hosts)
         next(reported, None)
-        return (each for each in reported if isinstance(each, row_type))
+        return (row for row in reported if isinstance(row, row_type))
 
-    def _reported_rows(self, ranks: MpirunProcess, hosts: mpirun.Hosts) -> Iterator[Message]:
+    def _reported_messages(self, ranks: MpirunProcess, hosts: mpirun.Hosts) -> Iterator[Message]:
         """The message that the ranks have started, then the rows that they report."""
         done = False
         try:
@@ -123,7 +123,7 @@ class RankSession:
                         self._record_started_ranks(message.ranks, hosts)
                         ranks.pids = {worker.rank: worker.pid for worker in self.workers}
                         yield message
-                    case messages.Row() | messages.ExchangeRow():
+                    case Row() | ExchangeRow():
                         yield message
                     case messages.Warn():
                         self.warn(message.caution)
@@ -156,14 +156,9 @@ class RankSession:
         except LaunchFailed as error:
             error.args = (f"{error}, {self.doing}{self._transport_settings() if error.code == mpirun.NO_UCX else ''}",)
             raise
-        who = message.host if message.rank is None else f"rank {message.rank} on {message.host}"
-        raise LaunchFailed(
-            f"{who}: {message.message}",
-            host=message.host,
-            rank=message.rank,
-            log_tail=tail(ranks.log),
-            code=message.code or "run-failed",
-        )
+        host, rank = message.host, message.rank
+        text = f"{host if rank is None else f'rank {rank} on {host}'}: {message.message}"
+        raise LaunchFailed(text, host=host, rank=rank, log_tail=tail(ranks.log), code=message.code or "run-failed")
 
     def warn(self, caution: Caution) -> None:
         """Record a warning about this launch."""
@@ -217,19 +212,25 @@ class RankSession:
                     startup_seconds=time.monotonic() - self._began,
                 )
             )
-            for report in unused_rdma_cautions(
-                reports, hosts, {**forwarded_variables(os.environ), **self.settings.environment}
-            ):
-                self.warn(report)
+            variables = {**forwarded_variables(os.environ), **self.settings.environment}
+            for caution in unused_rdma_cautions(reports, hosts, variables):
+                self.warn(caution)
         for worker in self.workers if self.mpi.kind == mpirun.OPEN_MPI else ():
             if not worker.ucx.lanes:
-                raise LaunchFailed(
+                message = (
                     f"on rank {worker.rank} ({worker.host}), MPI does not use UCX: OMPI_MCA_pml is {worker.ucx.pml};"
-                    " set OMPI_MCA_pml=ucx, and check UCX_TLS",
-                    host=worker.host,
-                    rank=worker.rank,
-                    code=mpirun.NO_UCX,
+                    " set OMPI_MCA_pml=ucx, and check UCX_TLS"
                 )
+                raise LaunchFailed(message, host=worker.host, rank=worker.rank, code=mpirun.NO_UCX)
+
+
+def ucx_settings_of_ranks(variables: Mapping[str, str], *, hosts: int) -> dict[str, str]:
+    """UCX's settings of ranks on this number of hosts, by the rule of workers; on one host no tcp, in any case.
+
+    `variables`: the environment with the config, which have precedence.
+    """
+    settings = ucx_settings(variables, hosts=hosts, exchange="ucx", protocol="mpi", error_handling=False)
+    return settings if hosts > 1 else {"UCX_TLS": "^tcp", **settings}
 
 
 def unused_rdma_cautions(

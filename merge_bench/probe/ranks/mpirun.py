@@ -101,11 +101,8 @@ class Mpi:
 
 def mpi_release(text: str) -> tuple[str, str] | None:
     """Kind and version of an MPI, as ``mpirun --version`` or ``MPI_Get_library_version`` says; None if unknown."""
-    for kind, pattern in _KINDS:
-        match = pattern.search(text)
-        if match:
-            return kind, match[1]
-    return None
+    matches = ((kind, pattern.search(text)) for kind, pattern in _KINDS)
+    return next(((kind, match[1]) for kind, match in matches if match), None)
 
 
 def find_mpi(wanted: str | None = None, tool: str | None = None) -> Mpi:
@@ -130,20 +127,16 @@ def _find_mpi_cached(path: str, prefix: str, libraries: str, wanted: str | None,
             unfit.append(f"{mpirun} is neither Open MPI, MPICH nor Intel MPI")
             continue
         library = _libmpi_folder(mpirun)
-        loaded = output_or_none(
-            [sys.executable, "-P", "-c", _LIBRARY_VERSION], {"MPI4PY_LIBMPI": library} if library else {}
-        )
+        chosen = {"MPI4PY_LIBMPI": library} if library else {}
+        loaded = output_or_none([sys.executable, "-P", "-c", _LIBRARY_VERSION], chosen)
         if loaded is not None and mpi_release(loaded) == release:
             mpi = Mpi(*release, mpirun, library)
             if mpi.kind == OPEN_MPI and not _can_use_ucx(mpirun):
-                raise UsageError(
-                    f"{mpirun} belongs to {mpi.name}, which was built without UCX (ompi_info lists no"
-                    f" pml ucx); {_OTHER}"
-                )
+                without = "which was built without UCX (ompi_info lists no pml ucx)"
+                raise UsageError(f"{mpirun} belongs to {mpi.name}, {without}; {_OTHER}")
             return mpi
-        theirs = (
-            " ".join(mpi_release(loaded) or ("another MPI",)) if loaded is not None else "no MPI (missing or broken)"
-        )
+        known = " ".join(mpi_release(loaded or "") or ("another MPI",))
+        theirs = "no MPI (missing or broken)" if loaded is None else known
         unfit.append(f"{mpirun} is {' '.join(release)}, but mpi4py loads {theirs}")
     if not unfit:
         raise UsageError(f"there is no mpirun in {prefix}/bin or on PATH; {_REMEDY}")
@@ -157,13 +150,12 @@ def find_mpiruns(path: str, prefix: str, tool: str | None = None) -> list[str]:
         program = next((file for name in _NAMES if (file := shutil.which(name, path=folder or "."))), None)
         if program is not None:
             programs.setdefault(os.path.realpath(os.path.dirname(program)), os.path.abspath(program))
-    return sorted(programs.values(), key=lambda mpirun: tool is None or not _has_libmpi(mpirun, tool))
 
+    def has_other_libmpi(mpirun: str) -> bool:
+        libraries = Path(_libmpi_folder(mpirun) or "/nonexistent").glob("libmpi.so*")
+        return tool is None or Path(tool).resolve() not in {library.resolve() for library in libraries}
 
-def _has_libmpi(mpirun: str, file: str) -> bool:
-    """Whether `file` is the libmpi that belongs to this mpirun."""
-    folder = _libmpi_folder(mpirun)
-    return folder is not None and Path(file).resolve() in {each.resolve() for each in Path(folder).glob("libmpi.so*")}
+    return sorted(programs.values(), key=has_other_libmpi)
 
 
 def _libmpi_folder(mpirun: str) -> str | None:
@@ -204,7 +196,7 @@ def program_output(argv: Sequence[str], environment: Mapping[str, str] | None = 
 
 
 def run_as_root_variables() -> dict[str, str]:
-    """The environment variables without which Open MPI does not run as root, if this is root, as in most containers."""
+    """The variables without which Open MPI does not run as root, if this is root, as in most containers."""
     names = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
     return dict.fromkeys(names, "1") if os.geteuid() == 0 else {}
 
@@ -250,9 +242,8 @@ def command(
 ) -> tuple[str, ...]:
     """The command line that runs `argv` in every rank, with the config's variables and the driver's UCX settings.
 
-    It has only names of variables (``-x NAME``); mpirun takes their values from its environment.
-    `extra_variables`: more of them. `ucx`: MPI sends over UCX only; False for a tool that loads its own UCX, so that
-    MPI chooses itself.
+    It has only names of variables (``-x NAME``); mpirun takes their values from its environment. `ucx`: MPI sends over
+    UCX only; False for a tool that loads its own UCX, so that MPI chooses itself.
     """
     ranks = sum(count for _, count in hosts)
     if mpi.kind != OPEN_MPI:  # its mpirun passes the whole environment on
@@ -295,17 +286,12 @@ def subnet(interface: str | None, peers: Sequence[str]) -> str | None:
         for entry in interfaces.get(name or "", ()):
             if entry.family == socket.AF_INET and entry.netmask:
                 candidate = ipaddress.ip_network(f"{entry.address}/{entry.netmask}", strict=False)
-                if named or not candidate.is_loopback:  # a name of this host may resolve to loopback
-                    return (
-                        str(candidate) if interface or all(_is_in_subnet(candidate, peer) for peer in peers) else None
-                    )
+                if not named and candidate.is_loopback:  # a name of this host may resolve to loopback
+                    continue
+                addresses = () if interface else map(network.resolve_address, peers)
+                within = all(address and (address in candidate or address.is_loopback) for address in addresses)
+                return str(candidate) if within else None
     return None
-
-
-def _is_in_subnet(subnet: ipaddress.IPv4Network | ipaddress.IPv6Network, peer: str) -> bool:
-    """Whether the address of `peer` is in this address range, or leads back to this host."""
-    address = network.resolve_address(peer)
-    return address is not None and (address in subnet or address.is_loopback)
 
 
 def error_of_output(text: str, status: int, silence: float, pids: Mapping[int, int] | None = None) -> LaunchFailed:
@@ -314,11 +300,9 @@ def error_of_output(text: str, status: int, silence: float, pids: Mapping[int, i
     `silence`: seconds without progress after which a rank ends itself. `pids`: process ids that the ranks reported;
     Open MPI 4 prints 0 for ranks on its own host.
     """
-    error = _known_error(text, " ".join(text.split()), silence, pids or {})
-    if error is not None:
-        return error
     ended = f"mpirun ended with status {status}" if status else "the ranks ended before the measurement was complete"
-    return LaunchFailed(ended + _first_line_with_words(text))
+    known = _known_error(text, " ".join(text.split()), silence, pids or {})
+    return known or LaunchFailed(ended + _first_line_with_words(text))
 
 
 def _known_error(text: str, flat: str, silence: float, pids: Mapping[int, int]) -> LaunchFailed | None:
@@ -332,11 +316,8 @@ def _known_error(text: str, flat: str, silence: float, pids: Mapping[int, int]) 
         who = f"rank {rank}" + (f" (process {pid})" if pid else "")
         return LaunchFailed(f"{who} on {host} {how}", host=host, rank=rank, code=DIED)
     if match := _ENDED.search(flat):
-        return LaunchFailed(
-            f"process {match[1]} on {match[2]} ended with status {match[3]} (an exit code or a signal number)",
-            host=match[2],
-            code=DIED,
-        )
+        message = f"process {match[1]} on {match[2]} ended with status {match[3]} (an exit code or a signal number)"
+        return LaunchFailed(message, host=match[2], code=DIED)
     if match := _EXECUTABLE.search(flat):
         message = f"{match[1]} cannot be executed on {match[2]}; install it at the same path on every host"
         return LaunchFailed(message, host=match[2], code=NOT_STARTED)
@@ -348,10 +329,8 @@ def _known_error(text: str, flat: str, silence: float, pids: Mapping[int, int]) 
         return LaunchFailed(message, host=named, code=UNREACHABLE)
     if any(words in flat for words in _WITHOUT_UCX):
         match = re.search(r"Host: (\S+)", flat)
-        message = (
-            f"MPI ranks{f' on {match[1]}' if match else ''} cannot use UCX (pml ucx): UCX does not load, or has no"
-            " transport between the ranks"
-        )
+        ranks = f"MPI ranks on {match[1]}" if match else "MPI ranks"
+        message = f"{ranks} cannot use UCX (pml ucx): UCX does not load, or has no transport between the ranks"
         return LaunchFailed(message, host=match[1] if match else None, code=NO_UCX)
     if match := _STATUS.search(flat):
         message = f"rank {match[1]} ended with status {match[2]}{_first_line_with_words(text)}"
@@ -374,10 +353,7 @@ def _first_line_with_words(text: str) -> str:
 
 
 class MpirunProcess:
-    """One mpirun process in a session of its own, and the lines that its ranks print.
-
-    `pids`: process ids of the ranks, once they have reported them.
-    """
+    """One mpirun in a session of its own, and the lines that its ranks print; `pids`: those that they have reported."""
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self.log = log
@@ -392,12 +368,10 @@ class MpirunProcess:
     def lines(self, first: float, silence: float) -> Iterator[str]:
         """Every line that ranks print until mpirun ends.
 
-        The first has to come within `first` seconds, others within `silence` seconds of the one before.
-
-        Raises LaunchFailed if nothing comes in that time, or mpirun ends with a status other than 0.
+        The first has to come within `first` seconds, others within `silence` seconds of the one before. Raises
+        LaunchFailed if nothing comes in that time, or mpirun ends with a status other than 0.
         """
-        limit = first
-        heard = time.monotonic()
+        limit, heard = first, time.monotonic()
         while True:
             try:
                 line = self._lines.get(timeout=_POLL_SECONDS)

@@ -1,7 +1,8 @@
 """The program that mpirun starts in each rank: it sets up the environment, and runs the probe's part or another tool.
 
 Its one argument is JSON: what `prepare_environment` needs, and the work: a ``probe`` with its parameters, a command to
-``execute``, or neither; then the ranks only describe themselves. It contains nothing secret.
+``execute``, or neither; then the ranks only describe themselves. It contains nothing secret. Ranks report in messages,
+lines of JSON on standard output; other lines there come from libraries or tools.
 """
 
 from __future__ import annotations
@@ -16,13 +17,19 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from msgspec.structs import replace
+
 from merge_bench.cluster import ucx_log
+from merge_bench.errors import Caution, MergeBenchError
+from merge_bench.host.description import Network, Ucx
 from merge_bench.probe import probes
-from merge_bench.probe.ranks import messages
+from merge_bench.records.schema import Worker
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,6 +42,99 @@ WATCH_SECONDS = 1.0
 GRACE_SECONDS = 5.0  # so that the driver, which can name the cause, reports a standstill first
 DAEMONS = ("prted", "orted")
 _PML = "OMPI_MCA_pml"  # mpirun sets it for its ranks
+KEY = "merge_bench"
+"""The first key of a message."""
+_send_lock = threading.Lock()
+
+
+class _Message(msgspec.Struct, frozen=True, tag_field=KEY, tag=str.lower):
+    """A message; its tag is the name of its class in lower case."""
+
+
+class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank is. `host_number`: equal for ranks on one host. `network`: its host's, if UCX got an interface."""
+
+    worker: Worker
+    host_number: int
+    network: Network | None = None
+
+
+class Hello(_Message, frozen=True):
+    """All ranks have started."""
+
+    ranks: list[RankDescription]
+
+
+class Row(_Message, frozen=True):
+    """The result of one test at one size.
+
+    `seconds`: seconds of an operation, as the test defines it, on each rank that measures time. `rate`: bytes per
+    second, if the test has one. `wrong`: how many elements are wrong, if they were checked. `selected`: UCX's lanes.
+    """
+
+    test: str
+    size: int
+    iterations: int
+    seconds: list[float]
+    selected: tuple[str, ...]
+    rate: float | None = None
+    wrong: int | None = None
+
+
+class ExchangeRow(_Message, frozen=True):
+    """The result of one exchange of `probe all-to-all`.
+
+    `frames`: bytes from each rank to each, for each frame; `rounds`: seconds by rank and round; others as of `Row`.
+    """
+
+    frames: Sequence[Sequence[Sequence[int]]]
+    rounds: Sequence[Sequence[float]]
+    selected: tuple[str, ...]
+    wrong: int
+
+
+class Warn(_Message, frozen=True):
+    caution: Caution
+
+
+class Error(_Message, frozen=True):
+    """Why a rank aborts; `rank` is None before MPI has started."""
+
+    rank: int | None
+    host: str
+    code: str | None
+    message: str
+
+
+class Progress(_Message, frozen=True):
+    """A timed loop has done more operations."""
+
+
+class Done(_Message, frozen=True):
+    """The ranks have reported all results."""
+
+
+Message = Hello | Row | ExchangeRow | Warn | Error | Progress | Done
+
+
+def send_to_driver(message: Message) -> None:
+    """Print a message on standard output, which the driver reads."""
+    with _send_lock:
+        sys.stdout.write(json.dumps(msgspec.to_builtins(message)) + "\n")  # ASCII, whatever the locale
+        sys.stdout.flush()
+
+
+def parse_message(line: str) -> Message | None:
+    """The message in a line of standard output; None if the line is not a message.
+
+    Raises msgspec.ValidationError if a message has another form.
+    """
+    if not line.startswith(f'{{"{KEY}"'):
+        return None
+    with contextlib.suppress(json.JSONDecodeError):  # it may be cut off
+        message: Message = msgspec.convert(json.loads(line), Message)
+        return message
+    return None
 
 
 class ProgressWatch:
@@ -60,12 +160,11 @@ class ProgressWatch:
         seen = 0
         while time.monotonic() - self._moved < self._limit:
             time.sleep(WATCH_SECONDS)
-            now = int(self._done[0])
-            if now != seen:
-                seen = now
+            if self._done[0] != seen:
+                seen = int(self._done[0])
                 self.touch()
                 if self.reports:
-                    messages.send_to_driver(messages.Progress())
+                    send_to_driver(Progress())
         end_daemon()
         os.kill(os.getpid(), signal.SIGALRM)
 
@@ -85,8 +184,7 @@ class Rank:
     """This rank among the others.
 
     `comm`: the communicator of all ranks. `done`: operations that this rank has done; the loops count them.
-    `host_number`: the lowest rank on this host: ranks with equal numbers share memory. `local_ranks`: ranks on this
-    host.
+    `host_number`: the lowest rank on this host, whose ranks share memory. `local_ranks`: ranks on this host.
     """
 
     def __init__(self, spec: Mapping[str, Any], log: int, interface: str | None) -> None:
@@ -120,28 +218,20 @@ class Rank:
 
     def warn_of_few_cores(self) -> None:
         """Report a warning if a host has fewer cores than ranks; all ranks call this."""
-        from merge_bench.host.memory import usable_cores
-        from merge_bench.probe.shared.placements import CROWDED
+        from merge_bench.host.machine import usable_cores
+        from merge_bench.probe.shared.options import CROWDED
 
-        crowded = self.comm.allreduce(int(self.local_ranks > usable_cores()))
-        if self.rank == 0 and crowded:
-            messages.send_to_driver(messages.Warn(CROWDED))
+        if self.comm.allreduce(int(self.local_ranks > usable_cores())) and self.rank == 0:
+            send_to_driver(Warn(CROWDED))
 
     def report_ranks(self) -> None:
         """Report from rank 0 that all ranks have started, and what each is; all ranks call this."""
-        ranks = self.comm.gather(self._describe())
-        if ranks is not None:  # as on rank 0 alone
-            messages.send_to_driver(messages.Hello(ranks))
-
-    def _describe(self) -> messages.RankDescription:
         import mpi4py
         from mpi4py import MPI
-        from msgspec.structs import replace
 
         from merge_bench.config.files import library_path
         from merge_bench.host import machine, network
-        from merge_bench.host.description import Ucx
-        from merge_bench.records.schema import Worker
+        from merge_bench.probe.ranks.mpirun import mpi_release
 
         path, own = library_path("libucp"), library_path("libmpi")
         ucx = Ucx(
@@ -152,20 +242,17 @@ class Rank:
             pml=os.environ.get(_PML),
         )
         host_facts = machine.describe_process(self.spec.get("names", ()), ucx=ucx)
-        versions = {**host_facts.versions, "mpi4py": mpi4py.__version__, "mpi": _mpi_version(MPI)}
-        return messages.RankDescription(
-            worker=Worker.of(self.rank, f"rank-{self.rank}", replace(host_facts, versions=versions)),
+        text = str(MPI.Get_library_version()).replace("\0", "")
+        mpi = " ".join(mpi_release(text) or (text.partition("\n")[0],))
+        host_facts = replace(host_facts, versions={**host_facts.versions, "mpi4py": mpi4py.__version__, "mpi": mpi})
+        description = RankDescription(
+            worker=Worker.of(self.rank, f"rank-{self.rank}", host_facts),
             host_number=self.host_number,
             network=network.describe_network(self._interface) if self._interface else None,
         )
-
-
-def _mpi_version(mpi: Any) -> str:
-    """Kind and version of the loaded MPI; the first line of what it calls itself if they are unknown."""
-    from merge_bench.probe.ranks.mpirun import mpi_release
-
-    text = str(mpi.Get_library_version()).replace("\0", "")
-    return " ".join(mpi_release(text) or (text.partition("\n")[0],))
+        ranks = self.comm.gather(description)
+        if ranks is not None:  # as on rank 0 alone
+            send_to_driver(Hello(ranks))
 
 
 def prepare_environment(spec: Mapping[str, Any]) -> tuple[int, str | None]:
@@ -174,15 +261,16 @@ def prepare_environment(spec: Mapping[str, Any]) -> tuple[int, str | None]:
     Returns the descriptor of the file for UCX's log, and the interface to the other hosts that UCX gets here; None if
     there are no other hosts, or the environment names devices.
 
-    The process ends with its parent, and after twice the limit without progress. As under the launchers, UCX may use
-    the interface to the other hosts and its RDMA devices, unless the environment names others.
+    The process ends with its parent, and after twice the limit without progress. UCX gets the driver's settings
+    ``ucx``, and as under the launchers the interface to the other hosts with its RDMA devices; what the environment
+    has stays.
     """
     from merge_bench.cluster.supervisor import die_with_parent
 
     die_with_parent()
     signal.alarm(math.ceil(2 * float(spec["limit"]) + GRACE_SECONDS))
     devices = net_devices(spec.get("interface"), spec.get("peers", ()), os.environ)
-    os.environ.update({**devices, **connection_settings(spec.get("peers", ()), os.environ)})
+    os.environ.update({**spec.get("ucx", {}), **devices, **os.environ})
     if spec.get("library"):
         os.environ["MPI4PY_LIBMPI"] = str(spec["library"])
     if os.environ.get("UCX_LOG_LEVEL", "warn").lower() not in _LOUD:
@@ -210,9 +298,8 @@ def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[st
         ways = [network.interface_towards(peer) for peer in peers]
         names = [way for way in ways if way not in (None, LOOPBACK)][:1]
         if not names:
-            raise LookupError(
-                f"this host has no route to {' or '.join(peers)}; name a network interface with --interface"
-            )
+            away = " or ".join(peers)
+            raise LookupError(f"this host has no route to {away}; name a network interface with --interface")
     else:
         far = not allowed(environ.get("UCX_TLS", "all")) & SHARED_MEMORY
         names = [LOOPBACK, *(name for name in network.ip_addresses() if far and name != LOOPBACK)]
@@ -220,18 +307,9 @@ def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[st
     return {"UCX_NET_DEVICES": ",".join([*ports, *names])}
 
 
-def connection_settings(peers: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """UCX settings that the launchers also give to workers: ports with other hosts, else no tcp; {} if they are set."""
-    from merge_bench.config.allowed_transports import UCX_PORTS
-
-    settings = {"UCX_TCP_PORT_RANGE": UCX_PORTS} if peers else {"UCX_TLS": "^tcp"}
-    return {name: value for name, value in settings.items() if name not in environ}
-
-
 def main() -> None:
     """Do the work that the command line's argument describes; an error is reported, and ends all ranks."""
-    from merge_bench.errors import MergeBenchError
-
+    sys.modules.setdefault("scipy", None)  # type: ignore[arg-type]  # numba would load it, and no rank needs it
     spec = json.loads(sys.argv[1])
     rank = None
     try:
@@ -252,18 +330,11 @@ def main() -> None:
         ours = isinstance(error, MergeBenchError)
         message = str(error) if ours else f"{type(error).__name__}: {error}"
         code = error.code if isinstance(error, MergeBenchError) else None
-        messages.send_to_driver(messages.Error(rank.rank if rank else None, os.uname().nodename, code, message))
+        send_to_driver(Error(rank.rank if rank else None, os.uname().nodename, code, message))
         if not ours:
-            import traceback
-
             traceback.print_exc()
         if rank is None:
             sys.exit(1)
         rank.comm.Abort(1)
     if rank is not None and rank.rank == 0:
-        messages.send_to_driver(messages.Done())
-
-
-if __name__ == "__main__":
-    sys.modules["scipy"] = None  # type: ignore[assignment]  # numba would load it, and no rank needs it
-    main()
+        send_to_driver(Done())

@@ -8,8 +8,7 @@ sees progress. The caller measures the time of the whole loop, unless said other
 from __future__ import annotations
 
 import ctypes
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -27,21 +26,12 @@ PAGE = 4096
 _MOST_STATUS_BYTES = 64  # of one MPI_Status; 24 in Open MPI, 20 in MPICH
 
 
-def _function_addresses(*names: str) -> Sequence[int]:
-    """The addresses of these C functions of libmpi."""
-    return [address_of(_libmpi(), name) for name in names]
-
-
-@functools.cache
-def _libmpi() -> ctypes.CDLL:
-    """The library that mpi4py has loaded into this process.
-
-    Raises OSError if it cannot be found.
-    """
+def _function_addresses(*names: str) -> tuple[int, ...]:
+    """The addresses of these C functions of the library that mpi4py has loaded; raises OSError without it."""
     path = library_path("libmpi") or library_path("libmpich")
     if path is None:
         raise OSError("mpi4py is loaded, but the path of its MPI library (libmpi) could not be found")
-    return ctypes.CDLL(str(path))
+    return tuple(address_of(ctypes.CDLL(str(path)), name) for name in names)
 
 
 def request_buffers(count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -95,29 +85,14 @@ def bandwidth_loop() -> Callable[..., int]:
     second receives into it; `incoming` is for the short one.
     """
     functions = _function_addresses("MPI_Isend", "MPI_Irecv", "MPI_Waitall", "MPI_Send", "MPI_Recv")
-    return partial(_bandwidth_loop, *functions, MPI._sizeof(MPI.Request))  # type: ignore[call-arg]
+    return partial(_bandwidth_loop, functions, MPI._sizeof(MPI.Request))
 
 
 @compiled
 def _bandwidth_loop(  # type: ignore[no-untyped-def]
-    isend,
-    irecv,
-    waitall,
-    send,
-    receive,
-    width,
-    buffer,
-    ack,
-    size,
-    iterations,
-    first,
-    peer,
-    byte,
-    comm,
-    requests,
-    statuses,
-    done,
+    functions, width, buffer, ack, size, iterations, first, peer, byte, comm, requests, statuses, done
 ):  # pragma: no cover
+    isend, irecv, waitall, send, receive = functions
     address, answer = buffer.ctypes.data, ack.ctypes.data
     request, where = requests.ctypes.data, statuses.ctypes.data
     length, other = np.int32(size), np.int32(peer)
@@ -166,29 +141,14 @@ def _reduce_scatter(  # type: ignore[no-untyped-def]
 def rooted_reduces_loop() -> Callable[..., float]:
     """The loop over one MPI_Ireduce to each rank, then MPI_Waitall; with the signature of `reduce_scatter_loop`'s."""
     functions = _function_addresses("MPI_Ireduce", "MPI_Barrier", "MPI_Wtime", "MPI_Waitall")
-    return partial(_rooted_reduces, *functions, MPI._sizeof(MPI.Request), MPI.FLOAT.Get_size())  # type: ignore[call-arg]
+    return partial(_rooted_reduces, functions, MPI._sizeof(MPI.Request), MPI.FLOAT.Get_size())
 
 
 @compiled
 def _rooted_reduces(  # type: ignore[no-untyped-def]
-    ireduce,
-    barrier,
-    clock,
-    waitall,
-    width,
-    element,
-    source,
-    target,
-    block,
-    iterations,
-    real,
-    add,
-    comm,
-    ranks,
-    requests,
-    statuses,
-    done,
+    functions, width, element, source, target, block, iterations, real, add, comm, ranks, requests, statuses, done
 ):  # pragma: no cover
+    ireduce, barrier, clock, waitall = functions
     whole, mine = source.ctypes.data, target.ctypes.data
     request, where = requests.ctypes.data, statuses.ctypes.data
     inside = 0.0
@@ -251,7 +211,7 @@ def _all_to_all_v(  # type: ignore[no-untyped-def]
     return 0
 
 
-def mpi_handles(*objects: Any) -> Sequence[np.signedinteger[Any]]:
+def mpi_handles(*objects: Any) -> list[np.signedinteger[Any]]:
     """The C handles of mpi4py's objects with the width that they have: pointers in Open MPI, integers in MPICH."""
     width = np.int64 if MPI._sizeof(MPI.Comm) == ctypes.sizeof(ctypes.c_void_p) else np.int32
     return [width(np.uint64(MPI._handleof(each)).astype(width)) for each in objects]

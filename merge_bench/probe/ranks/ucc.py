@@ -78,12 +78,11 @@ _TWO_UCX = (
 
 @dataclass(frozen=True)
 class Tool:
-    """A ucc_perftest, and the release of its UCC."""
+    """A ucc_perftest, the release of its UCC, and the MPI library that it loads (None if unknown)."""
 
     path: str
     version: tuple[int, ...]
     libmpi: str | None = None
-    """The MPI library that it loads; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class DoublingRun:
 def find_tool() -> Tool:
     """The ucc_perftest on PATH.
 
-    Raises UsageError if there is none, or its release is unknown: the meaning of its counts depends on it.
+    Raises UsageError if there is none, or its release is unknown: UCC 1.5 changed the vector whose elements it counts.
     """
     path = shutil.which(TOOL)
     if path is None:
@@ -129,10 +128,8 @@ def find_tool() -> Tool:
     except OSError as error:
         problem = f"cannot be started ({error.strerror})"
     if release is None:
-        # Without the version the element counts are ambiguous: UCC 1.5 changed which vector they describe.
-        raise UsageError(
-            f"the UCC version of {path} is unknown: `{info} -v` {problem}; repair this installation of UCC"
-        )
+        unknown = f"the UCC version of {path} is unknown: `{info} -v` {problem}"
+        raise UsageError(f"{unknown}; repair this installation of UCC")
     return Tool(path, release, libmpi_path(output_or_none(["ldd", path]) or ""))
 
 
@@ -192,10 +189,7 @@ def parse_table(text: str) -> tuple[list[PrintedRow], list[str]]:
 
 
 def _decimals(words: Sequence[str]) -> tuple[int, int] | None:
-    """How many decimals the times and the bandwidths of a line have; None if a time or a bandwidth has fewer.
-
-    Then the line was cut off.
-    """
+    """How many decimals the times and the bandwidths of a line have; None if one has fewer: the line was cut off."""
     decimals = [len(word.partition(".")[2]) for word in words]
     return (decimals[0], decimals[3]) if len(set(decimals[:3])) == len(set(decimals[3:])) == 1 else None
 
@@ -251,10 +245,7 @@ def why_no_sharp(text: str) -> str:
 
 
 def check_one_job(text: str, ranks: int) -> None:
-    """Check that the ranks found each other.
-
-    Raises LaunchFailed if each ran by itself: ucc_perftest is linked with another MPI than that of the mpirun.
-    """
+    """Raise LaunchFailed if each rank ran by itself: ucc_perftest is linked with another MPI than the mpirun's."""
     if len(_COLLECTIVE.findall(text)) > 1:
         raise LaunchFailed(f"{TOOL} ran as {ranks} separate jobs instead of one job of {ranks} ranks; {OWN_MPIRUN}")
 

@@ -31,7 +31,6 @@ _LATENCY_WORDS = frozenset(("lat", "latency"))
 LATENCY_TEST, RATE_TEST, PING_PONG, COLLECTIVE = "latency", "bandwidth", "ping-pong", "collective"
 ALL_TO_ALL = "all-to-all"
 """Kinds of tests."""
-_PLACEMENTS = {ONE_HOST: "one host", TWO_HOSTS: "two hosts"}
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,7 @@ class Measure:
         from merge_bench.records.probe_rows import Range
 
         value: Range | None = getattr(row, self.field) if row is not None else None
-        if value is None:
-            return None
-        return Range(value.median / self.scale, value.low / self.scale, value.high / self.scale)
+        return value and Range(value.median / self.scale, value.low / self.scale, value.high / self.scale)
 
 
 ONE_WAY = Measure("Latency, one way", "µs", 1e-6, "seconds", less_is_better=True)
@@ -73,10 +70,9 @@ def kind_by_test_name(test: str, otherwise: str) -> str:
 
 def family_of_test(test: str) -> str:
     """The common name of a latency and a bandwidth test: ``tag_lat``, ``tag_bw`` → ``tag``."""
-    words = [
-        word for word in re.split(r"([^A-Za-z0-9]+)", test) if word.lower() not in _BANDWIDTH_WORDS | _LATENCY_WORDS
-    ]
-    return "".join(words).strip("_- .") or test
+    words = re.split(r"([^A-Za-z0-9]+)", test)
+    common = [word for word in words if word.lower() not in _BANDWIDTH_WORDS | _LATENCY_WORDS]
+    return "".join(common).strip("_- .") or test
 
 
 def kind_of_test(row: Row) -> str:
@@ -94,15 +90,17 @@ def measure_of(row: Row) -> Measure:
 
 
 def placement_text(placement: str) -> str:
-    """The placement of a pair of ranks in words: ``one-host`` → ``one host``."""
-    return _PLACEMENTS.get(placement, placement)
+    """The placement of ranks in words: ``one-host`` → ``one host``."""
+    return placement.replace("-", " ") if placement in (ONE_HOST, TWO_HOSTS) else placement
 
 
 class Probe:
     """A network measurement.
 
     `name`: the name of its kind. `exchange`: name of the data plane that workers load before they measure; None for
-    none. `sweeps`: whether several numbers of workers may be given, each for launches of its own.
+    none. `sweeps`: whether several numbers of workers may be given, each for launches of its own. `device_memory`:
+    whether messages are in GPU memory, so that workers need GPUs. `parts`: the measurements that get launches of their
+    own, in turn.
     """
 
     name: ClassVar[str]
@@ -111,12 +109,10 @@ class Probe:
 
     @property
     def device_memory(self) -> bool:
-        """Whether messages are in GPU memory, so that workers need GPUs."""
         return False
 
     @property
     def parts(self) -> tuple[Probe, ...]:
-        """The measurements that get launches of their own, in turn; by default this one alone."""
         return (self,)
 
     def cautions(self) -> tuple[Caution, ...]:
@@ -209,13 +205,10 @@ class MpirunProbe(Probe):
 class ProbeKind(Generic[OptionsT]):
     """What each file of the folder `probe` declares as ``PROBE``.
 
-    - `name`, `help`: name and help of the command; the name is also the one in the records
-    - `options`: its options besides those that all probes share
-    - `make`: makes the measurement from them and from what the command line gave of those of `run`. Raises UsageError.
-    - `other_tests`: kind of its tests whose names do not say bandwidth or latency (see `kind_by_test_name`); tables and
-      charts depend on it
-    - `latency`: what its latency tests measure
-    - `in_rank`: what runs in each rank of a probe that mpirun starts
+    `name`, `help`: of the command; the records have the name, too. `options`: besides those that all probes share.
+    `make`: makes the measurement from them and from what the command line gave of those of `run`; raises UsageError.
+    `other_tests`: kind of its tests whose names do not say bandwidth or latency (`kind_by_test_name`), as tables and
+    charts need it. `latency`: what its latency tests measure. `in_rank`: what runs in each rank that mpirun starts.
     """
 
     name: str

@@ -74,10 +74,7 @@ def _parts_with_contents(message: Bytes, sender: int, receiver: int, frame: int)
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of one exchange, by rank.
-
-    `sent`, `received`: bytes to and from other ranks; `whole`: the whole send buffer, the rank's own part included.
-    """
+    """Bytes of one exchange by rank: `sent` to others, `received` from them, and the `whole` send buffer."""
 
     sent: tuple[int, ...]
     received: tuple[int, ...]
@@ -98,14 +95,9 @@ class Traffic:
 
 def mean_message_bytes(frames: Sequence[Matrix]) -> int:
     """Mean bytes of a message from one rank to another in a frame."""
-    others = [
-        size
-        for frame in frames
-        for sender, row in enumerate(frame)
-        for receiver, size in enumerate(row)
-        if sender != receiver
-    ]
-    return round(mean(others))
+    total = np.sum([np.array(frame, np.int64) for frame in frames], axis=0)
+    ranks = len(total)
+    return round(int(total.sum() - total.trace()) / (len(frames) * ranks * (ranks - 1)))
 
 
 def figures_of_exchange(traffic: Traffic, rounds: Sequence[Sequence[float]], limit: float | None) -> dict[str, Any]:

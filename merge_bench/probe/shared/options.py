@@ -1,11 +1,34 @@
-"""Options that several probes have besides those of all probes."""
+"""Options that several probes have besides those of all probes, and what their values mean: sizes, and pairs of ranks.
+
+Sizes and counts are lists (``8,65536``) of numbers, doubling ranges (``1..4M``), and ranges in steps (``1K..100K+1K``).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from merge_bench.config import parsers
+from merge_bench.config.allowed_transports import WITHIN_A_PROCESS, allowed
 from merge_bench.config.option import Options, option
+from merge_bench.errors import Caution, UsageError
+from merge_bench.records.placements import EVERY_PAIR, ONE_HOST, TWO_HOSTS
+from merge_bench.units import parse_bytes, parse_count
+
+if TYPE_CHECKING:
+    from merge_bench.campaign.make_plan import PlannedRun
+    from merge_bench.records.schema import Worker
+
+CROWDED = Caution(
+    "more-ranks-than-cores",
+    "a host has more ranks than cores, so the measured times include waiting for a core",
+    "lower --workers",
+)
+PLACEMENTS = (ONE_HOST, TWO_HOSTS, EVERY_PAIR)
+LARGEST = 1 << 34
+MOST = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,3 +75,141 @@ class MpirunOptions(Options):
         "The mpirun that starts the ranks; it must belong to the MPI that mpi4py uses. [default: found automatically]",
         "PATH",
     )
+
+
+def parse_names(option: str, text: str, allowed: Collection[str]) -> tuple[str, ...]:
+    """The names in the value `text` of an option, without repeats.
+
+    Raises UsageError if there is none, or one is not `allowed`.
+    """
+    names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    unknown = [name for name in names if name not in allowed]
+    if unknown or not names:
+        raise UsageError(f"{option} {text}: {', '.join(unknown)!r} is not one of {', '.join(allowed)}")
+    return names
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """The sizes in bytes that the value of ``--sizes`` lists, ascending and without repeats.
+
+    Raises UsageError if `text` has another form, or a value that is out of range.
+    """
+    return _parse_numbers("--sizes", text, parse_bytes, "1 byte to 16 GiB")
+
+
+def parse_counts(text: str) -> tuple[int, ...]:
+    """The numbers of elements that ``--counts`` lists, such as ``16Ki..128Mi`` or ``1e6,3e6``; raises UsageError."""
+    return _parse_numbers("--counts", text, parse_count, "1 to 16Gi")
+
+
+def _parse_numbers(option: str, text: str, read: Callable[[str], int], limits: str) -> tuple[int, ...]:
+    values: set[int] = set()
+    try:
+        for value in itertools.chain.from_iterable(_expand_range(part.strip(), read) for part in text.split(",")):
+            if not 1 <= value <= LARGEST:
+                raise ValueError(f"{value} is out of range ({limits})")
+            values.add(value)
+            if len(values) > MOST:
+                raise ValueError(f"the list has more than {MOST:,} values")
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}") from None
+    return tuple(sorted(values))
+
+
+def _expand_range(part: str, read: Callable[[str], int]) -> Iterator[int]:
+    first, dots, rest = part.partition("..")
+    if not dots:
+        yield read(part)
+        return
+    last, plus, step = rest.partition("+")
+    value, end, stride = read(first), read(last), read(step) if plus else 0
+    if value < 1 or end < value or (plus and stride < 1):
+        raise ValueError(f"{part!r} is not a valid range; write 1..4M (doubling) or 1K..100K+1K (steps of 1K)")
+    while value <= end:
+        yield value
+        value = value + stride if plus else value * 2
+
+
+@dataclass(frozen=True)
+class Placements:
+    """On which hosts both ends of a measurement are.
+
+    `requested`: () for two-hosts where there are two hosts, else one-host; with `both`, one-host in any case.
+    """
+
+    requested: tuple[str, ...] = ()
+    both: bool = False
+
+    @classmethod
+    def parse(cls, text: str | None, *, both: bool = False) -> Placements:
+        """The placements that the value of ``--placement`` lists; raises UsageError if it has another word."""
+        return cls(() if text is None else parse_names("--placement", text, PLACEMENTS), both)
+
+    def _of_run(self, prepared: PlannedRun) -> tuple[str, ...]:
+        two = len(prepared.settings.hosts) > 1
+        return self.requested or (*((ONE_HOST,) if self.both or not two else ()), *((TWO_HOSTS,) if two else ()))
+
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
+        """The run with as many workers as the placements need: two or one on the first host, one on the second.
+
+        Raises UsageError if there are too few hosts or workers.
+        """
+        placements, hosts = self._of_run(prepared), prepared.settings.hosts
+        if EVERY_PAIR in placements:
+            if prepared.plan.workers < 2:
+                raise UsageError("--placement every-pair needs at least two workers; use --workers 2 or more")
+            return prepared
+        slots = [2 if ONE_HOST in placements else 1]
+        if TWO_HOSTS in placements:
+            if len(hosts) < 2:
+                raise UsageError(
+                    "--placement two-hosts needs two hosts; name them with --hosts, or run in a batch job with two"
+                    " hosts"
+                )
+            slots.append(1)
+        hosts = tuple(replace(host, slots=count) for host, count in zip(hosts, slots, strict=False))
+        plan = replace(prepared.plan, workers=sum(slots))
+        return replace(prepared, plan=plan, settings=replace(prepared.settings, hosts=hosts))
+
+    def pairs(self, prepared: PlannedRun, hosts: list[str]) -> list[tuple[tuple[int, int], str]]:
+        """Each pair of ranks to measure, with its placement; `hosts`: the host of each rank.
+
+        Raises UsageError without such a pair.
+        """
+        placements = self._of_run(prepared)
+        every = [
+            (pair, ONE_HOST if hosts[pair[0]] == hosts[pair[1]] else TWO_HOSTS)
+            for pair in itertools.combinations(range(len(hosts)), 2)
+        ]
+        if EVERY_PAIR in placements:
+            return every
+        first_pairs = {placement: pair for pair, placement in reversed(every)}
+        for placement in placements:
+            if placement not in first_pairs:
+                where = "on one host" if placement == ONE_HOST else "on different hosts"
+                raise UsageError(
+                    f"--placement {placement} needs two workers {where}, but the cluster has no such pair; choose"
+                    " another --placement"
+                )
+        return [(first_pairs[placement], placement) for placement in placements]
+
+    def pair_count(self, prepared: PlannedRun) -> int:
+        """How many pairs of ranks are measured."""
+        placements, workers = self._of_run(prepared), prepared.plan.workers
+        return workers * (workers - 1) // 2 if EVERY_PAIR in placements else len(placements)
+
+
+def placement_of_workers(workers: Sequence[Worker]) -> str:
+    """On how many hosts the workers are: ``one-host``, ``two-hosts``, or ``4-hosts``."""
+    hosts = len({worker.host for worker in workers})
+    return {1: ONE_HOST, 2: TWO_HOSTS}.get(hosts, f"{hosts}-hosts")
+
+
+def are_lanes_as_requested(requested: str | None, lanes: Sequence[str]) -> bool | None:
+    """Whether every lane that UCX selected (``tcp/eth0``) is of a transport that ``UCX_TLS`` = `requested` allows.
+
+    None if ``UCX_TLS`` is not set, or no lane is known.
+    """
+    if not lanes or requested is None:
+        return None
+    return {lane.partition("/")[0] for lane in lanes} <= allowed(requested) | WITHIN_A_PROCESS

@@ -65,11 +65,7 @@ def plan_campaign(probe: Probe, configs: Sequence[str | None], options: RunOptio
 
 
 def _recorded_plan(probe: Probe, part: Probe, prepared: PlannedRun) -> dict[str, Any]:
-    return {
-        "probe": probe.name,
-        **part.describe(),
-        **({"workers": prepared.plan.workers} if probe.sweeps else {}),
-    }
+    return {"probe": probe.name, **part.describe(), **({"workers": prepared.plan.workers} if probe.sweeps else {})}
 
 
 def _part_of_job(probe: Probe, head: Head, job: Job) -> Probe:
@@ -112,10 +108,7 @@ def run_campaign(
     caller: Caller = UNTOUCHED,
     wait_for_quiet: float | None = None,
 ) -> tuple[Path, int]:
-    """Make the campaign, or resume it unless `fresh`; returns its folder and the exit status.
-
-    `wait_for_quiet`: most seconds to wait for a quiet host, as of `make_campaign`.
-    """
+    """Make the campaign, or resume it unless `fresh`; returns its folder and the exit status."""
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
         shown = Labelled(progress, f"{jobs.index(job) + 1}/{len(jobs)} {_launch_label(head, job)}")

@@ -6,6 +6,7 @@ The CSV files have the columns of the original program; one file for a series.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import socket
 from collections import Counter
@@ -51,21 +52,16 @@ def rows_in_order(campaign: Campaign) -> list[Row]:
 
 
 def ucx_latency_rows(results: Path) -> list[Row]:
-    """The rows of tag_lat in the newest `probe p2p` campaign of this host in the folder `results`; [] if there is none.
-
-    Only its first config counts.
-    """
+    """The rows of tag_lat of the first config in this host's newest `probe p2p` in the folder `results`; or []."""
     this_host = socket.gethostname()
     folders = ResultsFolder(results).newest(
         lambda head: head.host == this_host, names=lambda name: "-probe-p2p-" in name
     )
     for folder, _ in folders:
         with contextlib.suppress(UsageError):
-            rows = [
-                row for row in rows_in_order(read_campaign(folder)) if row.test == "tag_lat" and row.memory == "host"
-            ]
-            if rows:
-                return [row for row in rows if row.config == rows[0].config]
+            rows = rows_in_order(read_campaign(folder))
+            if latencies := [row for row in rows if row.test == "tag_lat" and row.memory == "host"]:
+                return [row for row in latencies if row.config == latencies[0].config]
     return []
 
 
@@ -82,9 +78,8 @@ def label_rows(campaigns: Sequence[Campaign], labels: Sequence[str] = ()) -> lis
             )
         if any(other.head.campaign_id == campaign.head.campaign_id for other in campaigns[:number]):
             raise UsageError(f"the campaign in {campaign.folder} is named twice; name each campaign once")
-    config_counts = Counter(
-        name for campaign in campaigns for name in {config.name for config in campaign.head.configs}
-    )
+    names_of_configs = ({config.name for config in campaign.head.configs} for campaign in campaigns)
+    config_counts = Counter(itertools.chain.from_iterable(names_of_configs))
     names = labels or [_short_campaign_id(campaign) for campaign in campaigns]
     return [
         (campaign, replace(row, config=f"{row.config} ({name})") if config_counts[row.config] > 1 else row)

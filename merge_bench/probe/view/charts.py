@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from merge_bench.probe.shared.base import (
@@ -36,33 +36,20 @@ _UNITS = {"MB/s": "MB/s, 1 MB = 10⁶ B", "GB/s": "GB/s, 1 GB = 10⁹ B"}
 Label = Callable[[Row], str]
 
 
-@dataclass(frozen=True)
 class _Series:
     """One series of a panel: the rows that share a label, by x, with their values in the panel's unit.
 
-    `index`: number of its color and marker, the same in every panel.
+    `index`: number of its color and marker, the same in every panel. `spreads`: whether the least and the greatest
+    value of any point differ. `has_many_points`: too many to draw a bar at each. `doubtful`: for each point whether it
+    used other transports than requested, or its result was wrong.
     """
 
-    label: str
-    index: int
-    x: Sequence[float]
-    values: Sequence[Range]
-    rows: Sequence[Row]
-
-    @property
-    def spreads(self) -> bool:
-        """Whether the least and the greatest value of any point differ."""
-        return any(value.low != value.high for value in self.values)
-
-    @property
-    def has_many_points(self) -> bool:
-        """Whether the series has too many points to draw a bar at each."""
-        return len(self.x) > MANY
-
-    @property
-    def doubtful(self) -> list[bool]:
-        """For each point whether it used other transports than requested, or its result was wrong."""
-        return [row.as_requested is False or bool(row.wrong) for row in self.rows]
+    def __init__(self, label: str, index: int, points: Sequence[tuple[float, Range, Row]]) -> None:
+        self.label, self.index = label, index
+        self.x, self.values, self.rows = zip(*sorted(points, key=lambda point: point[0]), strict=True)
+        self.spreads = any(value.low != value.high for value in self.values)
+        self.has_many_points = len(self.x) > MANY
+        self.doubtful = [row.as_requested is False or bool(row.wrong) for row in self.rows]
 
 
 def panels_of(rows: Sequence[Row]) -> tuple[Chart, ...]:
@@ -126,10 +113,8 @@ def _label_maker(rows: Sequence[Row], *, apart: bool) -> Label:
         return len({of(row) for row in rows if of(row)}) > 1
 
     tests, placements = several(lambda row: family_of_test(row.test)), several(lambda row: row.placement)
-    memories = several(lambda row: row.memory)
-    pairs = {
-        (row.placement, row.ranks) for row in rows if row.ranks and kind_of_test(row) not in (COLLECTIVE, ALL_TO_ALL)
-    }
+    memories, together = several(lambda row: row.memory), (COLLECTIVE, ALL_TO_ALL)
+    pairs = {(row.placement, row.ranks) for row in rows if row.ranks and kind_of_test(row) not in together}
     groups = several(lambda row: len(row.ranks) if kind_of_test(row) == ALL_TO_ALL else 0)
     ranks = len(pairs) > len({placement for placement, _ in pairs})
 
@@ -156,10 +141,7 @@ def _series_by_label(rows: Sequence[Row], label: Label, order: Sequence[str], *,
         if value is not None and (value.low > 0 or not log):
             at = row.count if kind_of_test(row) == COLLECTIVE and row.count is not None else row.size
             points.setdefault(label(row), []).append((at, value, row))
-    return [
-        _Series(name, order.index(name), *zip(*sorted(line, key=lambda point: point[0]), strict=True))
-        for name, line in points.items()
-    ]
+    return [_Series(name, order.index(name), line) for name, line in points.items()]
 
 
 def range_of_row(row: Row) -> Range | None:

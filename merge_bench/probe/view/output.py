@@ -1,4 +1,4 @@
-"""Output beside the tables: CSV, drawings and published rows. Options are checked before anything is measured.
+"""Output beside the tables: documents, CSV, drawings, published rows. Options are checked before anything is measured.
 
 The CSV has the same columns always, with SI units in their names.
 """
@@ -8,33 +8,61 @@ from __future__ import annotations
 import csv
 import io
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from merge_bench.analysis import published
-from merge_bench.errors import UsageError
+from merge_bench.analysis.documents import Failure
+from merge_bench.errors import Caution, UsageError
 from merge_bench.probe.view.charts import panels_of
-from merge_bench.probe.view.documents import ReferencesDocument
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.outputs import replacing
 from merge_bench.records.probe_rows import Row
 from merge_bench.view.document import print_document
 from merge_bench.view.plot.draw import check_plots, draw, write_each
 
-COLUMNS = (
-    "probe", "test", "method", "config", "placement", "ranks", "hosts", "memory", "size_bytes", "count_elements",
-    "launches", "seconds", "seconds_min_of_launches", "seconds_max_of_launches", "seconds_min_of_ranks",
-    "seconds_max_of_ranks", "bandwidth_bytes_per_second", "bandwidth_min_of_launches_bytes_per_second",
-    "bandwidth_max_of_launches_bytes_per_second", "bandwidth_min_of_ranks_bytes_per_second",
-    "bandwidth_max_of_ranks_bytes_per_second", "messages_per_second", "wrong_elements", "requested_transports",
-    "selected_transports", "protocol", "as_requested", "source", "note", "seconds_mean_of_ranks",
-    "bus_bandwidth_bytes_per_second", "link_limit_bytes_per_second", "link_limit_from", "link_share",
-)  # fmt: skip
+COLUMNS = tuple(
+    """
+    probe test method config placement ranks hosts memory size_bytes count_elements launches seconds
+    seconds_min_of_launches seconds_max_of_launches seconds_min_of_ranks seconds_max_of_ranks bandwidth_bytes_per_second
+    bandwidth_min_of_launches_bytes_per_second bandwidth_max_of_launches_bytes_per_second
+    bandwidth_min_of_ranks_bytes_per_second bandwidth_max_of_ranks_bytes_per_second messages_per_second wrong_elements
+    requested_transports selected_transports protocol as_requested source note seconds_mean_of_ranks
+    bus_bandwidth_bytes_per_second link_limit_bytes_per_second link_limit_from link_share
+    """.split()  # noqa: SIM905
+)
+_FIELDS = tuple(
+    """
+    probe test method config placement ranks hosts memory size count launches seconds_median seconds_range seconds_ranks
+    bandwidth_median bandwidth_range bandwidth_ranks messages_per_second wrong requested selected protocol as_requested
+    source note seconds_mean bus_bandwidth link_limit link_limit_from link_share
+    """.split()  # noqa: SIM905
+)
+"""The fields of a row whose values the columns have; a range is two columns."""
 LIST = "list"
 """The value of --reference that prints the names of published results."""
+
+
+class ProbeDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """All rows of one campaign, or of several and of files: `records` has the path of the one, or of each."""
+
+    document_version: Literal[1] = 1
+    records: str | list[str]
+    rows: list[Row]
+    warnings: list[Caution]
+    error: Failure | None
+
+
+class ReferencesDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``--reference`` can name: published measurements, each with where it is from."""
+
+    document_version: Literal[1] = 1
+    references: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -49,10 +77,7 @@ class Output:
 def check_outputs(csv_file: str | None, plots: Sequence[str], references: Sequence[str]) -> Output:
     """What ``--csv``, ``--plot`` and ``--reference`` ask for, checked before anything is measured.
 
-    Raises
-    ------
-    UsageError
-        If a file cannot be written, cannot be drawn, or is named twice, or a published result is not known.
+    Raises UsageError if a file cannot be written, cannot be drawn, or is named twice, or a published result is unknown.
     """
     table = Path(csv_file) if csv_file else None
     drawings = check_plots(plots, [("--csv", table)] if table is not None else [])
@@ -85,38 +110,23 @@ def write_files(output: Output, rows: Sequence[Row], campaigns: Sequence[Campaig
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """Write `rows` into the file `path`; what is unknown is an empty cell.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written; what was there before stays.
-    """
+    """Write `rows` into the file `path`; raises OSError if that fails, and what was there before stays."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([_csv_cell(value) for value in _csv_values(row)] for row in rows)
+    writer.writerows([COLUMNS, *(tuple(_csv_cells(row)) for row in rows)])
     with replacing(path) as stream:
         stream.write(text.getvalue().encode("utf-8", "surrogateescape"))
 
 
-def _csv_values(row: Row) -> tuple[Any, ...]:
-    """The values of a row in the order of `COLUMNS`; a list becomes words as a shell splits them."""
-    return (
-        row.probe, row.test, row.method, row.config, row.placement, _shell_words(row.ranks),
-        _shell_words(row.hosts), row.memory, row.size, row.count, row.launches, row.seconds_median,
-        *(row.seconds_range or (None, None)), *row.seconds_ranks, row.bandwidth_median,
-        *(row.bandwidth_range or (None, None)), *row.bandwidth_ranks, row.messages_per_second,
-        row.wrong, _shell_words(f"{name}={value}" for name, value in row.requested.items()),
-        _shell_words(row.selected), row.protocol, row.as_requested, row.source, row.note, row.seconds_mean,
-        row.bus_bandwidth, row.link_limit, row.link_limit_from, row.link_share,
-    )  # fmt: skip
-
-
-def _shell_words(values: Any) -> str:
-    return shlex.join(str(value) for value in values)
-
-
-def _csv_cell(value: Any) -> Any:
-    """`value` for a `csv.writer`, which makes an empty cell of None."""
-    return str(value).lower() if isinstance(value, bool) else value
+def _csv_cells(row: Row) -> Iterator[Any]:
+    """The cells of a row in the order of `COLUMNS`; a list becomes words as a shell splits them, None an empty cell."""
+    for name in _FIELDS:
+        value = getattr(row, name)
+        if name.endswith(("_range", "_ranks")):
+            yield from value or (None, None)
+        elif isinstance(value, bool):
+            yield str(value).lower()
+        elif isinstance(value, dict):
+            yield shlex.join(f"{key}={content}" for key, content in value.items())
+        else:
+            yield shlex.join(map(str, value)) if isinstance(value, tuple) else value

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import TextIO
 
 from merge_bench.errors import Caution
+from merge_bench.probe.ranks.ucc import SHARP_ASKED
 from merge_bench.probe.shared.base import (
     ALL_TO_ALL,
     BUS,
@@ -24,7 +27,6 @@ from merge_bench.probe.shared.base import (
     measure_of,
     placement_text,
 )
-from merge_bench.probe.view.tables import Line, Table, mark_of_row, tables_of, write_footnotes
 from merge_bench.records.probe_rows import Range, Row
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, grouped
@@ -58,6 +60,11 @@ _LIMITS = {
 _DELAY = "-delay"
 _MPI = {"std": "MPI_Send", "buff": "MPI_Bsend", "osu_latency": "MPI", "osu_bw": "MPI"}
 WITHOUT = "For UCX's own times beside these, run `probe p2p` with the same --results."
+TOGETHER = (COLLECTIVE, ALL_TO_ALL)
+"""Kinds of tests that all ranks take part in."""
+MOST_SIDE_BY_SIDE = 4
+"""Pairs of ranks that get columns, or tables, of their own; more are the rows of one table."""
+OTHER_LANES, WRONG, REMARK = "!", "!!", "*"
 
 
 def print_rows(
@@ -133,7 +140,7 @@ def write_rows(page: Page, rows: Sequence[Row], *, baseline: str | None = None) 
             _write_pairs(page, table)
         else:
             _write_comparison(page, table, baseline)
-        write_footnotes(page, table)
+        _write_footnotes(page, table)
     if exchanged := [row for table in tables if table.kind == ALL_TO_ALL for line in table.lines for row in line.rows]:
         _write_convention(page, exchanged)
 
@@ -193,15 +200,13 @@ def _write_sizes(
     base = next((line for line in table.lines if line.config == baseline and not line.published), None)
     first = [Column("Size\n(KiB)" if unit > 1 else "Size\n(B)", [_size_text(size, unit) for size in shown_sizes])]
     # A test that was not measured at these sizes has no columns.
-    lines = [line for line in table.lines if any(line.row_at(size) is not None for size in shown_sizes)]
+    lines = [line for line in table.lines if any(size in line.by_size for size in shown_sizes)]
     blocks: list[list[Column]] = []
     for line in lines:
-        rows, speed_up = [line.row_at(size) for size in shown_sizes], None
+        rows, speed_up = [line.by_size.get(size) for size in shown_sizes], None
         if base is not None and line in _compared_lines(table, baseline):
-            ratios = [
-                _speed_up_text(measures[0], base.row_at(size), row) for size, row in zip(shown_sizes, rows, strict=True)
-            ]
-            speed_up = Column(f"Speed-up over\n{base.label}", ratios)
+            pairs = zip((base.by_size.get(size) for size in shown_sizes), rows, strict=True)
+            speed_up = Column(f"Speed-up over\n{base.label}", [_speed_up_text(measures[0], *pair) for pair in pairs])
         blocks.append([*_line_columns(line, rows, measures, speed_up), _mark_column(rows)])
     if base in lines:  # beside the others wherever a terminal has no room for all
         first += blocks.pop(lines.index(base))
@@ -225,10 +230,8 @@ def _line_columns(
             continue
         columns.append(_median_column(f"{line.label}\n({measure.unit})", measure, rows))
         if measure is measures[0]:
-            several = any(row.launches > 1 for row in line.rows)
-            columns += (
-                [Column(f"min–max\n({measure.unit})", [_range_text(value) for value in values])] if several else []
-            )
+            if any(row.launches > 1 for row in line.rows):
+                columns.append(Column(f"min–max\n({measure.unit})", [_range_text(value) for value in values]))
             columns += [speed_up] if speed_up is not None else []
     return columns
 
@@ -243,7 +246,7 @@ def _median_text(measure: Measure, row: Row | None) -> str:
 
 
 def _mark_column(rows: Sequence[Row | None]) -> Column:
-    return Column("", [mark_of_row(row) for row in rows], text=True)
+    return Column("", [_mark_of_row(row) for row in rows], text=True)
 
 
 def _range_text(value: Range | None) -> str:
@@ -269,14 +272,12 @@ def _write_pairs(page: Page, table: Table) -> None:
     page.heading(f"{table.title}: {_measure_heading(measure)}")
     sizes = sorted({row.size for line in table.lines for row in line.rows})
     shown_sizes = [sizes[at] for at in thin(len(sizes), _PAIR_SIZES)]
+    rows_by_size = [(size, [line.by_size.get(size) for line in table.lines]) for size in shown_sizes]
     page.table(
         Column("Pair", [line.label for line in table.lines], text=True),
         Column("Placement", [placement_text(line.rows[0].placement) for line in table.lines], text=True),
-        *(
-            _median_column(f"{binary(size)}\n({measure.unit})", measure, [line.row_at(size) for line in table.lines])
-            for size in shown_sizes
-        ),
-        Column("", [max((mark_of_row(row) for row in line.rows), key=len) for line in table.lines], text=True),
+        *(_median_column(f"{binary(size)}\n({measure.unit})", measure, at_size) for size, at_size in rows_by_size),
+        Column("", [max((_mark_of_row(row) for row in line.rows), key=len) for line in table.lines], text=True),
     )
     page.line("Medians at a few sizes; use --csv or --json to get all sizes with their ranges.", "dim")
 
@@ -306,9 +307,8 @@ def _write_collective(page: Page, table: Table, base: Line | None) -> None:
     ]
     if base is not None:
         other = base.config if base.config != line.config else base.rows[0].test
-        times.append(
-            Column(f"Speed-up over\n{other}", [_speed_up_text(TIME, base.row_at(row.size), row) for row in rows])
-        )
+        ratios = [_speed_up_text(TIME, base.by_size.get(row.size), row) for row in rows]
+        times.append(Column(f"Speed-up over\n{other}", ratios))
     rates = [
         _median_column("Bus bandwidth avg\n(GB/s)", BUS, rows),
         Column("max\n(GB/s)", [_scaled_text(row.bandwidth_ranks[1], BUS) for row in rows]),
@@ -375,12 +375,199 @@ def _write_mpi_beside_ucx(page: Page, title: str, rows: Sequence[Row], ucx: Sequ
     page.heading(f"{title}: time of a message in one direction")
     columns = [Column("Size", [binary(size) for size in sizes])]
     for test in tests:
-        columns.append(
-            _median_column(f"{_MPI.get(test, test)}\n(µs)", ONE_WAY, [times.get((test, size)) for size in sizes])
-        )
+        at_sizes = [times.get((test, size)) for size in sizes]
+        columns.append(_median_column(f"{_MPI.get(test, test)}\n(µs)", ONE_WAY, at_sizes))
     if ours and tests:
         columns.append(_median_column("UCX\n(µs)", ONE_WAY, [ours.get(size) for size in sizes]))
         ratios = [_speed_up_text(ONE_WAY, times.get((tests[0], size)), ours.get(size), ratio) for size in sizes]
         columns.append(Column(f"{_MPI.get(tests[0], tests[0])}\n÷ UCX", ratios))
     rated = _MPI["osu_bw" if "osu_latency" in tests else "std"]
     page.table(*columns, _median_column(f"{rated}\n(MB/s)", RATE, [rates.get(size) for size in sizes]))
+
+
+class Line:
+    """One series in a table: a label that differs from the table's other series, and its rows in order, and by size."""
+
+    def __init__(self, label: str, rows: Sequence[Row]) -> None:
+        self.label, self.config, self.published = label, rows[0].config, rows[0].source is not None
+        self.rows = sorted(rows, key=lambda row: (row.size, row.count or 0))
+        self.by_size = {row.size: row for row in self.rows}
+
+
+@dataclass(frozen=True)
+class Table:
+    """The series that stand in one table. `by_pair`: so many pairs of ranks that each is a row."""
+
+    kind: str
+    title: str
+    lines: Sequence[Line]
+    by_pair: bool
+
+
+def tables_of(rows: Sequence[Row]) -> list[Table]:
+    """The tables of `rows`.
+
+    Several configs are compared: a table for each test, placement and pair, with a column a config. One config: a table
+    for each test (all tests of a ping-pong together), with a column a placement. Collectives: a table for each series.
+    All-to-all: a table for each set of ranks, with all configs and backends.
+    Published rows join the table of the same test and placement if there is just one; else they have their own.
+    """
+    measured = [row for row in rows if row.source is None]
+    several = len({row.config for row in measured}) > 1
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for row in measured:
+        many = len({other.ranks for other in measured if _same_test(other, row)}) > MOST_SIDE_BY_SIDE
+        key = _group_key(row, apart=several, by_pair=many and kind_of_test(row) not in TOGETHER)
+        groups.setdefault(key, []).append(row)
+    for row in rows:
+        if row.source is not None:
+            _group_of_published(groups, row).append(row)
+    return [_make_table(found, by_pair=bool(key[1])) for key, found in groups.items()]
+
+
+def _same_test(row: Row, other: Row) -> bool:
+    return (row.probe, row.test, row.memory) == (other.probe, other.test, other.memory)
+
+
+def _group_key(row: Row, *, apart: bool, by_pair: bool) -> tuple[object, ...]:
+    kind = kind_of_test(row)
+    if kind == COLLECTIVE:
+        return kind, False, row.series
+    if kind == ALL_TO_ALL:
+        return kind, False, row.placement, row.ranks, row.memory, row.count is not None
+    test = "" if kind == PING_PONG and not apart else row.test
+    place = (row.placement, row.ranks) if apart and not by_pair else ()
+    return kind, by_pair, row.probe, test, row.memory, place
+
+
+def _group_of_published(groups: dict[tuple[object, ...], list[Row]], row: Row) -> list[Row]:
+    kind = kind_of_test(row)
+    alike = [
+        found
+        for (_, by_pair, *_), found in groups.items()
+        if not by_pair
+        and kind != COLLECTIVE
+        and any(_same_test(one, row) and one.placement == row.placement and one.source is None for one in found)
+    ]
+    if len(alike) == 1:
+        return alike[0]
+    series = row.series if kind == COLLECTIVE else (row.test if kind != PING_PONG else "", row.memory)
+    return groups.setdefault((kind, False, "published", row.source, series), [])
+
+
+def _make_table(rows: Sequence[Row], *, by_pair: bool) -> Table:
+    def several(of: Callable[[Row], object]) -> bool:
+        return len({of(row) for row in rows}) > 1
+
+    tests, placements = several(lambda row: row.test), several(lambda row: row.placement)
+    pairs = {(row.placement, row.ranks) for row in rows if row.ranks}
+    ranks = len(pairs) > len({placement for placement, _ in pairs})
+    title: list[Callable[[Row], str]] = []
+    heading: list[Callable[[Row], str]] = []
+    for varies, of in (
+        (several(lambda row: (row.config, row.source)), lambda row: row.config),
+        (tests, lambda row: row.test),
+        (placements, lambda row: placement_text(row.placement)),
+        (ranks, _ranks_text),
+    ):
+        (heading if varies else title).append(of)
+    if not ranks and len(pairs) > 1:
+        title.remove(_ranks_text)  # the placements have a pair each
+
+    def joined(row: Row, parts: Sequence[Callable[[Row], str]]) -> str:
+        return ", ".join(filter(None, (of(row) for of in parts)))
+
+    lines = []
+    for mine in grouped(rows, lambda row: (row.series, row.source)).values():
+        origin = "" if mine[0].source is None else " (file)" if mine[0].from_file else " (published)"
+        lines.append(Line((joined(mine[0], heading) or mine[0].config) + origin, mine))
+    memory = ", cuda memory" if rows[0].memory == "cuda" else ""
+    return Table(kind_of_test(rows[0]), joined(rows[0], title) + memory, lines, by_pair)
+
+
+def _ranks_text(row: Row) -> str:
+    if kind_of_test(row) in TOGETHER:
+        return f"{len(row.ranks)} ranks" if row.ranks else ""
+    return f"rank {row.ranks[0]} to {row.ranks[1]}" if len(row.ranks) == 2 else ""
+
+
+def _mark_of_row(row: Row | None) -> str:
+    """The mark beside a row that a footnote explains: a wrong result, other transports, or a remark; else empty."""
+    if row is None or row.wrong:
+        return WRONG if row else ""
+    return OTHER_LANES if row.as_requested is False else REMARK if row.note else ""
+
+
+def _write_footnotes(page: Page, table: Table) -> None:
+    """Write below `table` how each of its series was measured; series with the same sentences together."""
+    for sentences, lines in grouped(table.lines, lambda line: tuple(_footnote_sentences(line.rows))).items():
+        (first, _), *rest = sentences
+        labels = "; ".join(line.label for line in lines) if len(lines) <= 8 else f"all {len(lines)}"
+        page.line(f"{labels}: {first}", "dim")
+        for text, style in rest:
+            page.line(text, style, indent=2)
+
+
+def _footnote_sentences(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """The footnotes of a series, each a sentence with its style."""
+    first = rows[0]
+    notes = [(f"{REMARK} {note}", "yellow") for note in dict.fromkeys(row.note for row in rows) if note]
+    requested = ", ".join(f"{name}={value}" for name, value in first.requested.items())
+    lanes = list(dict.fromkeys(lane for row in rows for lane in row.selected))
+    if first.source is not None:
+        facts = [(f"requested: {requested}", "dim")] if requested else []
+        facts += [(f"selected: {', '.join(lanes)}", "dim")] if lanes else []
+        return [(f"{first.source}; {first.method}", ""), *facts, *notes]
+    counts = sorted({row.launches for row in rows})
+    number = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    how = "one launch" if counts == [1] else f"medians over {number} launches"
+    return [
+        (f"{how}; {' / '.join(dict.fromkeys(row.method for row in rows))}{_hosts_text(rows)}", ""),
+        (f"requested: {requested or 'nothing'}", "dim"),
+        (f"selected: {', '.join(lanes) or 'not known'}", "dim"),
+        (f"protocols: {_protocols_text(rows) or 'not known'}", "dim"),
+        *_doubt_sentences(rows, first.requested.get("UCX_TLS"), lanes),
+        *notes,
+    ]
+
+
+def _hosts_text(rows: Sequence[Row]) -> str:
+    """The names of the hosts of `rows`; their number if they are many."""
+    hosts = list(dict.fromkeys(row.hosts for row in rows if row.hosts))
+    if len(hosts) != 1:
+        return ""
+    names = list(dict.fromkeys(hosts[0]))
+    return f"; on {' and '.join(names) if len(names) < 3 else f'{len(names)} hosts'}"
+
+
+def _doubt_sentences(rows: Sequence[Row], requested: str | None, lanes: Sequence[str]) -> list[tuple[str, str]]:
+    doubts = []
+    other = [row for row in rows if row.as_requested is False]
+    if other:
+        used = f"UCX selected {', '.join(lanes) or '?'}"
+        though = f" although UCX_TLS={requested} was requested" if requested else ", not only the requested ones"
+        if other[0].test.endswith(SHARP_ASKED):
+            used = f"{' / '.join(dict.fromkeys(row.protocol or '?' for row in other))} was used"
+            though = " although SHARP was requested"
+        doubts.append((f"{OTHER_LANES} {_sizes_text(other, rows)}: {used}{though}", "bold yellow"))
+    if requested is not None and not lanes:
+        doubts.append(("unknown whether the requested transports were used", "dim"))
+    if wrong := [row for row in rows if row.wrong]:
+        result = "WRONG RESULT; the table shows the number of wrong elements"
+        doubts.append((f"{WRONG} {_sizes_text(wrong, rows)}: {result}", "bold red"))
+    return doubts
+
+
+def _sizes_text(marked: Sequence[Row], rows: Sequence[Row]) -> str:
+    if len(marked) == len(rows):
+        return "every size"
+    return binary(marked[0].size) if len(marked) == 1 else f"{len(marked)} of {len(rows)} sizes"
+
+
+def _protocols_text(rows: Sequence[Row]) -> str:
+    """The protocol of each run of measured sizes that have the same, as text."""
+    if all(row.protocol is None for row in rows):
+        return ""
+    runs = [list(run) for _, run in groupby(rows, lambda row: row.protocol)]
+    spans = (" to ".join(dict.fromkeys((binary(run[0].size), binary(run[-1].size)))) for run in runs)
+    return "; ".join(f"{span} {run[0].protocol or 'not known'}" for span, run in zip(spans, runs, strict=True))

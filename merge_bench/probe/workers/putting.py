@@ -37,7 +37,6 @@ class Measured:
 
 
 def _ucx_exchange() -> UcxExchange:
-    """This worker's end of the data plane, as `worker.open_ucx` has opened it."""
     return cast("UcxExchange", current_plugin().exchange)
 
 
@@ -89,20 +88,11 @@ def put_all_sizes(target: int, window: Window, sizes: Sequence[tuple[int, int]])
             for test in (TOGETHER, APART):
                 memory.bytes[:size] = _test_byte(number, test)
                 seconds = 0.0
+                loop = loops.together if test == TOGETHER else loops.apart
                 for times in (max(1, count // 10), count):
-                    loop = loops.together if test == TOGETHER else loops.apart
+                    route = (worker, endpoint, memory.address, size, window.address, held.key)
                     start = time.perf_counter()
-                    status = loop(
-                        worker,
-                        endpoint,
-                        memory.address,
-                        size,
-                        window.address,
-                        held.key,
-                        times,
-                        parameters.ctypes.data,
-                        stop,
-                    )
+                    status = loop(*route, times, parameters.ctypes.data, stop)
                     seconds = time.perf_counter() - start
                     _check_status(status, f"this rank wrote to the memory of rank {target}")
                 _ucx_exchange().transfer({target: np.ones(1, np.uint8)}, {})

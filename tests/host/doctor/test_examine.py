@@ -103,8 +103,13 @@ def test_free_space_of_a_folder_that_a_run_would_make(
 def doctor(folder: Path, *options: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-P", "-m", "merge_bench", "doctor", *map(str, options)],
-        cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
 
 
 def test_this_host(tmp_path: Path) -> None:

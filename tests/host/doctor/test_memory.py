@@ -8,7 +8,7 @@ import pytest
 
 from merge_bench.host import doctor
 from merge_bench.host.doctor import BAD, OK, WARN
-from merge_bench.host.memory import segment_problem
+from merge_bench.host.machine import segment_problem
 from tests.host.doctor.conftest import Make
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -137,7 +137,9 @@ def abort_while_receiving(exchange: Any, kind: str, size: int, when: str, folder
     return overwritten, address in map(buffers.address, again), plugin.kept_bytes, seconds
 
 
-@pytest.mark.parametrize("when", [pytest.param("at once", marks=pytest.mark.soak), "late", "in flight"])
+@pytest.mark.parametrize(
+    "when", [*(pytest.param(when, marks=pytest.mark.soak) for when in ("at once", "late")), "in flight"]
+)
 def test_no_peer_writes_into_device_memory_of_the_next_run(driver: dict[str, str], tmp_path: Path, when: str) -> None:
     slow = {"FAKE_GPU_COPY_MS": "1000"} if when == "in flight" else {}
     with ranks(2, {**driver, **slow}) as made:

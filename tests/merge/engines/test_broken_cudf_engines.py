@@ -29,11 +29,11 @@ from tests.helpers.fake_device import (
     is_drained,
     read,
     room_for,
-)  # fmt: skip
+)
 from tests.host.test_cuda_context import in_a_thread, install
 
 WORKERS = 2
-MODULES = ("gpu_memory", "gpu_parcels", "cudf")  # in the order of their imports
+MODULES = ("gpu_memory", "cudf")  # in the order of their imports
 LATE = "            self._stream.synchronize()\n"
 SENT = "for side, maps in self._maps.items()]\n"
 ROOM = "    stream.synchronize()  # until then kernels in the stream may use the same memory\n"
@@ -62,10 +62,11 @@ MISTAKES = {
     "own rows are not copied": (OWN, "            pass\n"),
     "own rows are copied where others' lie": ("received.parcels[self.shape.rank]", "received.parcels[-1]"),
     "rows are received in another order than they are put together": (
-        "enumerate(itertools.pairwise(edges))", "reversed(list(enumerate(itertools.pairwise(edges))))"
+        "enumerate(itertools.pairwise(edges))",
+        "reversed(list(enumerate(itertools.pairwise(edges))))",
     ),
     "an iteration keeps the last one's result": (f"        self._result = None\n{BEGIN}", BEGIN),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True)

@@ -58,9 +58,12 @@ KEY_KINDS = ("int64", "uint8", "double", "float", "large_string", "decimal128(38
 
 
 @given(
-    seed=seeds, rows=st.tuples(st.integers(0, 60), st.integers(0, 60)), workers=st.integers(1, 4),
-    key=st.lists(st.sampled_from(KEY_KINDS), min_size=1, max_size=2), engine=st.sampled_from(ENGINES),
-)  # fmt: skip
+    seed=seeds,
+    rows=st.tuples(st.integers(0, 60), st.integers(0, 60)),
+    workers=st.integers(1, 4),
+    key=st.lists(st.sampled_from(KEY_KINDS), min_size=1, max_size=2),
+    engine=st.sampled_from(ENGINES),
+)
 @examples(30)
 def test_random_tables(seed: int, rows: tuple[int, int], workers: int, key: list[str], engine: str) -> None:
     """Against a join in plain Python; payload of several types with nulls, duplicates on both sides."""
@@ -130,8 +133,7 @@ def test_many_buckets_and_threads(engine: str, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("engine", "way"),
-    [(engine, way) for engine in ENGINES for way in WAYS if engine == "native" or way == LINES],
+    ("engine", "way"), [(engine, way) for engine in ENGINES for way in WAYS if engine == "native" or way == LINES]
 )
 def test_more_buckets_once_the_way_of_writing_is_chosen(engine: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `choose_stores` does after the engines were made: the result is the same."""

@@ -17,11 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.merge.buffer_pool import BufferPool
-from merge_bench.merge.engines import engine_class, hash_join
+from merge_bench.merge.engines import engine_class, native
 from merge_bench.merge.engines.base import JoinShape, Side
-from merge_bench.merge.engines.hash_join import BucketJoin
 from merge_bench.merge.engines.hash_join_loops import find_pairs
-from merge_bench.merge.engines.native import NativeEngine, needs_no_library
+from merge_bench.merge.engines.native import BucketJoin, NativeEngine, needs_no_library
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Frame
 from tests.helpers.examples import examples
@@ -70,10 +69,13 @@ KINDS = (pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.uint32(), pa.int64(),
 
 
 @given(
-    kind=st.sampled_from(KINDS), parts=st.integers(1, 3), data=st.data(),
-    step=st.sampled_from([1, 1 << 20, 1 << 40]), size=st.tuples(st.integers(0, 40), st.integers(0, 40)),
-    at_once=st.sampled_from([1, 3, 7, hash_join.LOOKED_UP]),
-)  # fmt: skip
+    kind=st.sampled_from(KINDS),
+    parts=st.integers(1, 3),
+    data=st.data(),
+    step=st.sampled_from([1, 1 << 20, 1 << 40]),
+    size=st.tuples(st.integers(0, 40), st.integers(0, 40)),
+    at_once=st.sampled_from([1, 3, 7, native.LOOKED_UP]),
+)
 @examples(150)
 def test_a_bucket_is_joined_as_duckdb_joins_it(
     kind: pa.DataType, parts: int, data: st.DataObject, step: int, size: tuple[int, int], at_once: int
@@ -82,7 +84,7 @@ def test_a_bucket_is_joined_as_duckdb_joins_it(
     key = st.integers(-3, 8).map(lambda number: int(min(max(number * step, info.min), info.max)))
     left, right = tables(*(data.draw(st.lists(key, min_size=n, max_size=n)) for n in size), kind)
     expected = answer(left, right).cast(pa.schema([("k", kind), ("a", pa.int64()), ("b", pa.int64())]))
-    with mock.patch.object(hash_join, "LOOKED_UP", at_once):
+    with mock.patch.object(native, "LOOKED_UP", at_once):
         assert joined(left, right, parts=parts).equals(expected)
 
 
@@ -195,7 +197,7 @@ def test_a_bucket_too_long_for_its_table_goes_to_polars(monkeypatch: pytest.Monk
         .sort_by([("k", "ascending"), ("a", "ascending"), ("b", "ascending")])
         .equals(answer(left, right))
     )
-    assert hash_join.MOST_ROWS < 2**24  # what a head's lower bits can number
+    assert native.MOST_ROWS < 2**24  # what a head's lower bits can number
 
 
 def test_the_result_lies_in_memory_that_is_used_again() -> None:

@@ -14,11 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.merge.buffer_pool import BufferPool
-from merge_bench.merge.engines import hash_join
+from merge_bench.merge.engines import native
 from merge_bench.merge.engines.base import JoinShape
-from merge_bench.merge.engines.hash_join import BucketJoin
 from merge_bench.merge.engines.hash_join_loops import FOLD
-from merge_bench.merge.engines.native import NativeEngine
+from merge_bench.merge.engines.native import BucketJoin, NativeEngine
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.partition import BucketReader, Layout, Parcel
@@ -58,7 +57,7 @@ def collide(monkeypatch: pytest.MonkeyPatch) -> None:
     Of folded keys only the last one is left in a word, which is what a fold must keep.
     """
 
-    class Constant(hash_join.RowHasher):
+    class Constant(native.RowHasher):
         def hash_rows(self, columns: Any, start: int, rows: int) -> Any:
             hashes, missing = super().hash_rows(columns, start, rows)
             hashes[:] = 7
@@ -67,8 +66,8 @@ def collide(monkeypatch: pytest.MonkeyPatch) -> None:
     def fold_key(words: Any, values: Any, out: Any) -> None:
         out[:] = values
 
-    monkeypatch.setattr(hash_join, "RowHasher", Constant)
-    monkeypatch.setattr(hash_join, "fold_key", fold_key)
+    monkeypatch.setattr(native, "RowHasher", Constant)
+    monkeypatch.setattr(native.loops, "fold_key", fold_key)
 
 
 def joined(left: pa.Table, right: pa.Table, keys: Sequence[str], parts: int = 1) -> Counter[tuple[Any, ...]]:
@@ -99,9 +98,11 @@ def test_a_bucket_is_joined_as_nested_loops_join_it(colliding: bool, monkeypatch
         collide(monkeypatch)
 
     @given(
-        kinds=st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3), parts=st.integers(1, 4),
-        rows=st.tuples(st.integers(0, 30), st.integers(0, 30)), seed=seeds,
-    )  # fmt: skip
+        kinds=st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3),
+        parts=st.integers(1, 4),
+        rows=st.tuples(st.integers(0, 30), st.integers(0, 30)),
+        seed=seeds,
+    )
     @examples(100)
     def holds(kinds: list[pa.DataType], parts: int, rows: tuple[int, int], seed: int) -> None:
         keys = [f"k{number}" for number in range(len(kinds))]

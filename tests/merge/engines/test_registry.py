@@ -88,7 +88,7 @@ def test_what_is_read_is_what_the_module_has(engine: Description, monkeypatch: p
 
 def test_files_that_engines_share_are_no_engines() -> None:
     files = {path.stem for path in Path(engines.__path__[0]).glob("*.py")}
-    assert {"__init__", "base", "cpu_base", "hash_join", "hash_join_loops", "gpu_memory"} <= files - set(names())
+    assert {"__init__", "base", "cpu_base", "hash_join_loops", "gpu_memory"} <= files - set(names())
     assert len(set(names())) == len(names()) >= 4
 
 
@@ -109,8 +109,11 @@ def test_an_unknown_engine() -> None:
 def test_auto_takes_the_first_that_can_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Description, "missing", None)
     assert {(gpus, dask): auto_engine(gpus=gpus, dask=dask).name for gpus in (0, 1) for dask in (0, 1)} == {
-        (0, 0): "native", (0, 1): "pandas", (1, 0): "cudf", (1, 1): "cudf",
-    }  # fmt: skip
+        (0, 0): "native",
+        (0, 1): "pandas",
+        (1, 0): "cudf",
+        (1, 1): "cudf",
+    }
     monkeypatch.setattr(Description, "missing", "pylibcudf")
     assert auto_engine(gpus=True).name == "native"
     assert auto_engine(gpus=True, dask=True).name == "pandas"
@@ -196,9 +199,13 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def command(package: Path, folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-P", "-m", "merge_bench", *words], cwd=folder, capture_output=True, text=True, check=False,
+        [sys.executable, "-P", "-m", "merge_bench", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
         env=environment(folder, {"PYTHONPATH": str(package), "COLUMNS": "200", **more}),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 
 from merge_bench.errors import RunFailed
 from merge_bench.merge.exchange.base import Abort
-from merge_bench.merge.exchange.limited_calls import LimitedCalls
+from merge_bench.merge.exchange.rapidsmpf import LimitedCalls
 
 
 @pytest.fixture

@@ -21,9 +21,10 @@ from tests.merge.exchange.ranks import ABORTED, Ranks, ranks
 KIB, MIB = 1 << 10, 1 << 20
 PARTS = 4
 PIECES = (
-    Piece(Side.LEFT, WHOLE), Piece(Side.LEFT, WHOLE),
+    Piece(Side.LEFT, WHOLE),
+    Piece(Side.LEFT, WHOLE),
     *(Piece(side, part) for side in Side for part in range(PARTS)),
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +70,8 @@ class Ends:
             for source in range(self.workers)
             for number in numbers
             if source != self.rank
-            and not np.array_equal(
-                self.rooms.get((source, number)), content(source, self.rank, number, self.most)
-            )
-        ]  # fmt: skip
+            and not np.array_equal(self.rooms.get((source, number)), content(source, self.rank, number, self.most))
+        ]
 
 
 def pieces_of(part: int) -> list[int]:
@@ -136,7 +135,7 @@ class Watched(PipelinedExchange):
         super()._post_next(peer)
         self.most = max(self.most, sum(self._bytes_under_way.values()))
         self.most_to_one = max(self.most_to_one, *self._bytes_under_way.values())
-        self.longest = max(self.longest, self._pending[-1].message.size)
+        self.longest = max(self.longest, self._pending[-1].buffer.nbytes)
 
 
 @contextlib.contextmanager
@@ -215,8 +214,16 @@ def test_a_peer_that_takes_nothing_delays_nobody_else(four: Ranks, tmp_path: Pat
     assert four.everyone(beside_one_that_waits, 4, tmp_path, timeout=60) == [True] * 4
 
 
-@pytest.mark.parametrize(("workers", "share", "longest"), [(1, 16 * MIB, 8 * MIB), (2, 16 * MIB, 8 * MIB),
-    (32, 541_200, 270_336), (257, 64 * KIB, 32 * KIB), (1024, 64 * KIB, 32 * KIB)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("workers", "share", "longest"),
+    [
+        (1, 16 * MIB, 8 * MIB),
+        (2, 16 * MIB, 8 * MIB),
+        (32, 541_200, 270_336),
+        (257, 64 * KIB, 32 * KIB),
+        (1024, 64 * KIB, 32 * KIB),
+    ],
+)
 def test_peers_share_the_window_until_shares_would_be_too_small(workers: int, share: int, longest: int) -> None:
     assert base.share_bytes(workers) == share
     assert base.longest_message_bytes(workers, 0) == base.longest_message_bytes(workers, 32 * MIB) == longest

@@ -71,10 +71,13 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("case", "workers"),
     [
-        ("integers", 4),
+        ("integers", 2),
         ("strings", 2),
         ("decimals", 1),
-        *(pytest.param(*each, marks=pytest.mark.soak) for each in (("strings", 4), ("no match", 4), ("no rows", 2))),
+        *(
+            pytest.param(*each, marks=pytest.mark.soak)
+            for each in (("integers", 4), ("strings", 4), ("no match", 4), ("no rows", 2))
+        ),
     ],
 )
 def test_same_rows_as_polars(case: str, workers: int) -> None:

@@ -28,7 +28,7 @@ class Noted(UcxExchange):
     def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> Pending:
         self.noted[receive].append(peer)
         self.messages += [] if receive else [(number, buffer.nbytes)]
-        return Pending(SimpleNamespace(completed=True, check_error=lambda: None), peer, receive, buffer.nbytes, buffer)
+        return Pending(SimpleNamespace(completed=True, check_error=lambda: None), peer, receive, buffer)
 
 
 def schedule(workers: int) -> list[Noted]:

@@ -265,8 +265,11 @@ def test_killed_peer(error_handling: bool) -> None:
 
 
 LANES_CASES = (  # UCX's error handling, and settings
-    ("off", {}), ("on", {}), ("off", {"UCX_TLS": "tcp"}), ("on", {"UCX_POSIX_ERROR_HANDLING": "y"}),
-)  # fmt: skip
+    ("off", {}),
+    ("on", {}),
+    ("off", {"UCX_TLS": "tcp"}),
+    ("on", {"UCX_POSIX_ERROR_HANDLING": "y"}),
+)
 LANES = """
 import ctypes, json, os, sys
 from multiprocessing.connection import Client, Listener

@@ -51,8 +51,10 @@ class Page(HTMLParser):
 def test_latency_and_bandwidth_are_two_panels_with_units() -> None:
     first, second = panels_of([latency(size=8), rate(size=8), latency(size=16)])
     assert (first.title, first.y.title, first.x.title) == (
-        "Latency, one way: tag_lat", "Latency, one way (µs)", "Message size (B)",
-    )  # fmt: skip
+        "Latency, one way: tag_lat",
+        "Latency, one way (µs)",
+        "Message size (B)",
+    )
     assert (second.title, second.y.title) == ("Bandwidth: tag_bw", "Bandwidth (MB/s, 1 MB = 10⁶ B)")
     assert first.x.log
     assert second.x.log
@@ -112,8 +114,10 @@ def test_reduce_scatter_is_bus_bandwidth_over_count_with_the_extremes_of_ranks()
 def test_a_ping_pong_in_equal_steps_is_linear_with_a_panel_a_placement() -> None:
     rows = [
         ping_pong(test, 1024 * size, 4.0, placement)
-        for placement in ("one-host", "two-hosts") for test in ("std", "buff") for size in range(1, 20)
-    ]  # fmt: skip
+        for placement in ("one-host", "two-hosts")
+        for test in ("std", "buff")
+        for size in range(1, 20)
+    ]
     panels = panels_of([*rows, ping_pong("std", 1, 0.5)])  # the delay does not count
     assert [panel.x.log for panel in panels] == [False, False]
     assert [panel.title for panel in panels] == ["Throughput, one host: std, buff", "Throughput, two hosts: std, buff"]

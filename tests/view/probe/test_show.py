@@ -114,9 +114,7 @@ def test_placements_of_one_config_stand_side_by_side_without_a_speed_up() -> Non
 
 
 def test_several_configs_get_a_table_for_each_placement() -> None:
-    rows = [
-        latency(config, placement=placement) for config in ("a", "b") for placement in ("one-host", "two-hosts")
-    ]  # fmt: skip
+    rows = [latency(config, placement=placement) for config in ("a", "b") for placement in ("one-host", "two-hosts")]
     assert headings(piped(rows, baseline="a")) == [
         "tag_lat, one host, rank 0 to 1: Latency, one way (µs)",
         "tag_lat, two hosts, rank 0 to 1: Latency, one way (µs)",
@@ -176,8 +174,11 @@ def test_a_published_row_is_never_held_against_the_baseline() -> None:
 
 def test_a_ping_pong_has_time_and_throughput_of_both_sends_in_kib_and_its_delay_in_bytes() -> None:
     rows = [
-        ping_pong("std", 1, 0.5), ping_pong("buff", 1, 2.0), ping_pong("std", 2048, 4.0), ping_pong("buff", 2048, 8.0),
-    ]  # fmt: skip
+        ping_pong("std", 1, 0.5),
+        ping_pong("buff", 1, 2.0),
+        ping_pong("std", 2048, 4.0),
+        ping_pong("buff", 2048, 8.0),
+    ]
     text = piped(rows)
     assert table(text)["Size (B)"] == ["1"]
     big = table(text, 1)

@@ -47,9 +47,10 @@ def test_every_value_of_the_json_row_has_a_column(tmp_path: Path) -> None:
     write_csv([row], tmp_path / "rows.csv")
     (cells,) = read(tmp_path / "rows.csv")
     flat = [
-        part for name, value in to_builtins(row).items()
+        part
+        for name, value in to_builtins(row).items()
         for part in (value if name.endswith(("_range", "_over_ranks")) else [value])
-    ]  # fmt: skip
+    ]
     assert len(cells) == len(COLUMNS) == len(flat)
     assert all(cells.values())
 

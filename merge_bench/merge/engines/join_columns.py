@@ -1,4 +1,4 @@
-"""The columns of a join as a dataframe library sees them, for every library that is used here.
+"""The columns of a join: as a dataframe library sees them, and with some rows of a chunk.
 
 A user's names do not reach a library: columns are numbered, because a name can be one that the library uses itself, or
 cannot have. Dates, times and durations are integers of the same bits, because libraries round, refuse or misread some
@@ -7,14 +7,20 @@ of them. A library may need the same for other types (`Storage`).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from merge_bench.merge.engines.base import How, Side
-from merge_bench.merge.frame import Field, arrow_schema, integer_type, view_as
+from merge_bench.merge.buffer_pool import BufferPool
+from merge_bench.merge.engines.base import How, JoinShape, Side
+from merge_bench.merge.engines.hash_join_loops import gather, gather_bytes, gather_offsets
+from merge_bench.merge.frame import Array, Column, Field, Frame, arrow_schema, integer_type, storage_dtype, view_as
+from merge_bench.merge.hashing import BLOCK, RowHasher, is_plain_key
 
 Storage: TypeAlias = Callable[[pa.DataType], pa.DataType]
 """The type under which a library is given the values of another type: of the same width, or ``large_binary``."""
@@ -25,23 +31,12 @@ class LibraryColumns:
     """Both sides of a join and its result under the users' names, and under those that a library sees.
 
     Key number i is ``k{i}`` on both sides, column number i of the left table ``l{i}``, of the right one ``r{i}``.
-
-    Attributes
-    ----------
-    sides
-        The fields of each side as a library sees them.
-    output
-        The fields of the result as a library sees them, in the order of `How.output`.
-    named
-        The fields of the result under the users' names and types.
-    keys
-        Names of the keys, as a library sees them.
     """
 
-    sides: dict[Side, tuple[Field, ...]]
-    output: tuple[Field, ...]
-    named: tuple[Field, ...]
-    keys: tuple[str, ...]
+    sides: dict[Side, tuple[Field, ...]]  # the fields of each side as a library sees them
+    output: tuple[Field, ...]  # those of the result as a library sees them, in the order of `How.output`
+    named: tuple[Field, ...]  # those of the result under the users' names and types
+    keys: tuple[str, ...]  # names of the keys, as a library sees them
 
     @staticmethod
     def of(
@@ -104,3 +99,75 @@ def text_as_bytes(arrow_type: pa.DataType) -> pa.DataType:
 def decimals_as_bytes(arrow_type: pa.DataType) -> pa.DataType:
     """The type of `integer_type`, but bytes for decimals: Dask makes objects of them, and fails if one is missing."""
     return pa.large_binary() if pa.types.is_decimal(arrow_type) else integer_type(arrow_type)
+
+
+Rows = Sequence[tuple[Frame, Array]]
+"""Chunks of one side, each with the numbers of some of its rows."""
+
+
+def rows_without_key(chunk: Frame, keys: Sequence[str]) -> npt.NDArray[np.int32]:
+    """The numbers of the rows of a chunk that have a null or NaN among their keys."""
+    columns = [chunk.column(key) for key in keys]
+    if all(is_plain_key(*column) for column in columns):
+        return np.zeros(0, np.int32)
+    hasher, parts = RowHasher(), []
+    for start in range(0, chunk.rows, BLOCK):
+        _, missing = hasher.hash_rows(columns, start, min(BLOCK, chunk.rows - start))
+        parts.append(np.flatnonzero(missing) + start)
+    return np.concatenate(parts).astype(np.int32) if parts else np.zeros(0, np.int32)
+
+
+def unmatched_result(shape: JoinShape, side: Side, rows: Rows, out: BufferPool) -> Frame:
+    """Rows of the result for these rows of `side`, which have no match, in memory of `out`.
+
+    Where only left columns are in the result, these are its rows.
+    """
+    count = sum(numbers.size for _, numbers in rows)
+    names = [field.name for field in shape.fields(side)]
+
+    def column(field: Field) -> Column:
+        if field.name in names:
+            at = names.index(field.name)
+            return take_rows([(chunk.columns[at], numbers) for chunk, numbers in rows], out)
+        return null_column(field, count, out)
+
+    output = shape.output
+    return Frame(output, tuple(column(field) for field in output), count)
+
+
+def null_column(field: Field, count: int, out: BufferPool) -> Column:
+    """A column of `count` nulls, in memory of `out`."""
+    valid = out.take(count)
+    valid[:] = 0
+    if field.variable:
+        offsets = out.take((count + 1) * 8).view(np.int64)
+        offsets[:] = 0
+        return Column(out.take(0), offsets, valid)
+    values = out.take(count * field.width)
+    values[:] = 0
+    return Column(values.view(storage_dtype(field.width)), None, valid)
+
+
+def take_rows(sources: Sequence[tuple[Column, Array]], out: BufferPool) -> Column:
+    """One column with the rows of these numbers of each source, one source after the other, in memory of `out`."""
+    edges = [0, *itertools.accumulate(rows.size for _, rows in sources)]
+    spans = list(itertools.pairwise(edges))
+    (kind, _), count = sources[0], edges[-1]
+    valid = None
+    if kind.valid is not None:
+        valid = out.take(count)
+        for (column, rows), (first, last) in zip(sources, spans, strict=True):
+            gather(column.valid, rows, valid[first:last])
+    if kind.offsets is not None:
+        offsets = out.take((count + 1) * 8).view(np.int64)
+        offsets[0] = 0
+        for (column, rows), (first, last) in zip(sources, spans, strict=True):
+            gather_offsets(column.offsets, rows, offsets[first : last + 1])
+        data = out.take(int(offsets[count]))
+        for (column, rows), (first, _) in zip(sources, spans, strict=True):
+            gather_bytes(column.values, column.offsets, rows, offsets[first:], data)
+        return Column(data, offsets, valid)
+    values = out.take(count * kind.values.itemsize).view(kind.values.dtype)
+    for (column, rows), (first, last) in zip(sources, spans, strict=True):
+        gather(column.values, rows, values[first:last])
+    return Column(values, None, valid)

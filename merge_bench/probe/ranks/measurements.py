@@ -1,0 +1,267 @@
+"""What the ranks of `probe mpi`, `probe all-to-all` and `probe reduce-scatter` run: timed loops, and checks of results.
+
+A ping-pong, or the latency and bandwidth tests of OSU; MPI_Alltoall and MPI_Alltoallv, whose every byte is checked; and
+reduce-scatter: every rank contributes a whole vector of float32, and the result on rank r is block r of the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from merge_bench.errors import Caution, RunFailed
+from merge_bench.merge.workload.synthetic import SyntheticSpec, parcel_bytes
+from merge_bench.probe.ranks import osu_rules, timed_loops
+from merge_bench.probe.ranks.osu_rules import (
+    ELEMENT,
+    LARGEST_MESSAGE,
+    OPERATIONS,
+    OPERATIONS_SKIPPED,
+    TimedLoop,
+    block_elements,
+    iterations_by_count,
+    iterations_by_size,
+    split_by_memory,
+)
+from merge_bench.probe.ranks.rank import ExchangeRow, Rank, Row, Warn, send_to_driver
+from merge_bench.probe.shared import exchange_matrix
+from merge_bench.probe.shared.exchange_matrix import MOST_RANKS, Matrix
+from merge_bench.probe.shared.options import parse_sizes
+from merge_bench.units import format_bytes, format_count
+
+Loop = Callable[..., Any]
+Result = tuple[str, TimedLoop, float, float | None]
+"""A test's name, its timed loop, seconds of a message, and bytes per second."""
+EXCHANGE_WARM_UPS = 3
+UNIT = 8
+"""Bytes of the elements of MPI_Alltoallv: MPI counts them with an int, and parcels are whole multiples."""
+
+
+def _gather_reports(rank: Rank, seconds: Any) -> tuple[list[Any], tuple[str, ...]] | None:
+    """The `seconds` of every rank, and UCX's lanes on all of them; None except on rank 0. All ranks call this."""
+    reports = rank.comm.gather((seconds, rank.lanes()))
+    if reports is None:
+        return None
+    return [each for each, _ in reports], tuple(dict.fromkeys(lane for _, lanes in reports for lane in lanes))
+
+
+class RankOfPair:
+    """One of two ranks, with its buffers: `buffer` for messages, `ack` for the answer to a window of them."""
+
+    def __init__(self, rank: Rank, largest: int) -> None:
+        self.rank = rank
+        self.buffer, self.ack = timed_loops.page_aligned_buffer(largest), np.zeros(64, np.uint8)
+        self.handles = timed_loops.mpi_handles(MPI.BYTE, rank.comm)
+        self.requests = timed_loops.request_buffers(osu_rules.WINDOW)
+
+    def time_loop(self, loop: Loop, size: int, iterations: int, incoming: Any = None) -> TimedLoop:
+        """Time a loop on both ranks; `incoming`: the buffer of what is received, by default the one that is sent."""
+        rank, arrivals = self.rank, self.buffer if incoming is None else incoming
+        ends = rank.rank == 0, 1 - rank.rank
+        arguments = (self.buffer, arrivals, size, iterations, *ends, *self.handles, *self.requests, rank.done)
+        rank.watch.touch()
+        rank.comm.Barrier()
+        began = MPI.Wtime()
+        failed = loop(*arguments)
+        elapsed = MPI.Wtime() - began
+        timed_loops.check_status(failed, f"{size} bytes")
+        return TimedLoop(size, iterations, elapsed)
+
+
+def measure_pair(rank: Rank) -> None:
+    """Measure the pattern of the spec at its sizes; the first rank reports each row."""
+    spec = rank.spec
+    if rank.size != 2:
+        raise RunFailed(f"the ping-pong needs exactly 2 ranks, but mpirun started {rank.size}")
+    rank.watch.reports = rank.rank == 0
+    sizes = parse_sizes(spec["sizes"])
+    pattern = _measure_ping_pong if spec["pattern"] == osu_rules.PING_PONG else _measure_osu
+    for test, timed, seconds, rate in pattern(RankOfPair(rank, sizes[-1]), sizes):
+        if rank.rank == 0:
+            send_to_driver(Row(test, timed.size, timed.iterations, [seconds], rank.lanes(), rate=rate))
+
+
+def _measure_ping_pong(pair: RankOfPair, sizes: tuple[int, ...]) -> Iterable[Result]:
+    """A ping-pong with standard, then with buffered sends: messages of all sizes, then the delay of one byte."""
+    fixed_count = pair.rank.spec["iterations"]
+    room = bytearray(osu_rules.BUFFERED_MESSAGES * (sizes[-1] + MPI.BSEND_OVERHEAD))
+    for name, function in (("std", "MPI_Send"), ("buff", "MPI_Bsend")):
+        loop = timed_loops.ping_pong_loop(function)
+        if name == "buff":
+            MPI.Attach_buffer(room)
+        pair.time_loop(loop, 1, 1)  # compiles it
+        for size in sizes:
+            warm = [pair.time_loop(loop, size, osu_rules.WARM_UP) for _ in range(osu_rules.WARM_UPS)]
+            quickest = min(timed.elapsed for timed in warm) / osu_rules.WARM_UP
+            iterations = fixed_count or pair.rank.comm.bcast(osu_rules.ping_pong_iterations(quickest))
+            timed = pair.time_loop(loop, size, iterations)
+            yield name, timed, timed.one_way_seconds, timed.both_ways_rate
+        timed = pair.time_loop(loop, 1, fixed_count or osu_rules.DELAYS)
+        yield f"{name}-delay", timed, timed.one_way_seconds, None
+        if name == "buff":
+            MPI.Detach_buffer()
+
+
+def _measure_osu(pair: RankOfPair, sizes: tuple[int, ...]) -> Iterable[Result]:
+    """Latency and bandwidth as the OSU micro-benchmarks define them."""
+    fixed_count, incoming = pair.rank.spec["iterations"], timed_loops.page_aligned_buffer(sizes[-1])
+    ping_pong, stream = timed_loops.ping_pong_loop("MPI_Send"), timed_loops.bandwidth_loop()
+    for size in sizes:
+        pair.time_loop(ping_pong, size, iterations_by_size(size, osu_rules.LATENCY_SKIPPED), incoming)
+        count = fixed_count or iterations_by_size(size, osu_rules.LATENCY)
+        timed = pair.time_loop(ping_pong, size, count, incoming)
+        yield "osu_latency", timed, timed.one_way_seconds, None
+    for size in sizes:
+        pair.time_loop(stream, size, iterations_by_size(size, osu_rules.WINDOWS_SKIPPED), pair.ack)
+        timed = pair.time_loop(stream, size, fixed_count or iterations_by_size(size, osu_rules.WINDOWS), pair.ack)
+        yield "osu_bw", timed, timed.window_message_seconds, timed.window_rate
+
+
+def measure_all_to_all(rank: Rank) -> None:
+    """Make every exchange of the spec, the ring first, and report each row."""
+    spec, ranks = rank.spec, rank.size
+    rank.watch.reports = rank.rank == 0
+    rank.warn_of_few_cores()
+    uniform, uneven = timed_loops.all_to_all_loop(), timed_loops.all_to_all_v_loop()
+    if spec["ring"] and ranks > 2:
+        whole_units = -(-spec["ring"] // UNIT) * UNIT
+        _measure_frames(rank, uneven, [exchange_matrix.ring_matrix(whole_units, ranks)], whole=False)
+    for size in spec["sizes"]:
+        _measure_frames(rank, uniform, [exchange_matrix.equal_matrix(size, ranks)], whole=True)
+    for table in spec["tables"]:
+        mine = parcel_bytes(SyntheticSpec(**table), rank.rank, ranks)
+        rank.watch.touch()
+        left, right = zip(*rank.comm.allgather(mine), strict=True)
+        _measure_frames(rank, uneven, [left, right], whole=False)
+
+
+def _measure_frames(rank: Rank, loop: Loop, frames: Sequence[Matrix], *, whole: bool) -> None:
+    """Time an exchange of these frames and check what arrived; rank 0 reports the row.
+
+    `whole`: a rank also sends to itself, as with MPI_Alltoall.
+    """
+    buffers_by_frame = [_FrameBuffers(frame, rank, number, whole=whole) for number, frame in enumerate(frames)]
+
+    def rank_seconds(rounds: int) -> Any:
+        """Seconds of this rank in each round, all frames together."""
+        times_by_frame = np.zeros((len(buffers_by_frame), rounds))
+        for times, frame in zip(times_by_frame, buffers_by_frame, strict=True):
+            rank.watch.touch()
+            rank.comm.Barrier()
+            timed_loops.check_status(loop(*frame.arguments, times, rank.done), f"{frame.largest} bytes")
+        return times_by_frame.sum(axis=0)
+
+    slowest_rank_seconds = rank.comm.allreduce(float(rank_seconds(EXCHANGE_WARM_UPS).min()), op=MPI.MAX)
+    rounds = rank.spec["iterations"] or exchange_matrix.rounds_in_half_a_second(slowest_rank_seconds)
+    before = rank_seconds(rounds - 1) if rounds > 1 else np.zeros(0)
+    for frame in buffers_by_frame:  # so that bytes of an earlier round cannot pass the check
+        frame.target[:] = exchange_matrix.BLANK
+    seconds_by_round = np.concatenate([before, rank_seconds(1)])
+    wrong = rank.comm.allreduce(sum(frame.count_wrong_bytes() for frame in buffers_by_frame))
+    if reports := _gather_reports(rank, seconds_by_round.tolist()):
+        send_to_driver(ExchangeRow([[list(row) for row in frame] for frame in frames], *reports, wrong))
+
+
+class _FrameBuffers:
+    """The send and receive buffers of one frame on one rank; messages lie in them one after the other, by rank.
+
+    `arguments`: both buffers for a timed loop, with their counts and MPI's handles; for MPI_Alltoallv also with
+    displacements. `largest`: bytes of the largest message.
+    """
+
+    def __init__(self, matrix: Matrix, rank: Rank, number: int, *, whole: bool) -> None:
+        self._rank, self._number = rank.rank, number
+        sends, self._receives = (
+            [size if whole or peer != self._rank else 0 for peer, size in enumerate(sizes)]
+            for sizes in (matrix[self._rank], [row[self._rank] for row in matrix])
+        )
+        self.largest = max(*sends, *self._receives)
+        for sizes in (sends, self._receives):
+            if not whole and sum(sizes) // UNIT > LARGEST_MESSAGE:
+                raise RunFailed(f"MPI_Alltoallv cannot address {format_bytes(sum(sizes))}; use a smaller --chunk")
+        source, self.target = (timed_loops.page_aligned_buffer(sum(sizes)) for sizes in (sends, self._receives))
+        for peer, message in _message_views(source, sends):
+            exchange_matrix.fill_message(message, self._rank, peer, number)
+        counts = [np.array(sizes, np.int64) // UNIT for sizes in (sends, self._receives)]
+        sent, received = ((each.astype(np.int32), (each.cumsum() - each).astype(np.int32)) for each in counts)
+        buffers = (source, self.target, self.largest) if whole else (source, *sent, self.target, *received)
+        handles = timed_loops.mpi_handles(MPI.BYTE if whole else MPI.INT64_T, rank.comm)
+        self.arguments: tuple[Any, ...] = (*buffers, *handles)
+
+    def count_wrong_bytes(self) -> int:
+        """How many bytes that arrived are wrong."""
+        return sum(
+            exchange_matrix.count_wrong_bytes(message, peer, self._rank, self._number)
+            for peer, message in _message_views(self.target, self._receives)
+        )
+
+
+def _message_views(buffer: Any, sizes: Sequence[int]) -> list[tuple[int, Any]]:
+    """Each rank with its message in the buffer."""
+    ends = np.cumsum(sizes)
+    return [(peer, buffer[end - size : end]) for peer, (size, end) in enumerate(zip(sizes, ends, strict=True))]
+
+
+def measure_reduce_scatter(rank: Rank) -> None:
+    """Measure every algorithm with vectors of every count that fits into memory, and report each row."""
+    spec, ranks = rank.spec, rank.size
+    if ranks > MOST_RANKS:
+        raise RunFailed(
+            f"reduce-scatter cannot be checked with {ranks} ranks: float32 sums are exact only up to {MOST_RANKS}"
+            " ranks; use fewer ranks"
+        )
+    counts = _counts_that_fit(rank, [int(count) for count in spec["counts"]])
+    if not counts or not spec["algorithms"]:  # those of ucc_perftest are not measured here
+        return
+    loops = {"mpi": timed_loops.reduce_scatter_loop, "reduces": timed_loops.rooted_reduces_loop}
+    longest = block_elements(counts[-1], ranks)
+    source, target = np.empty(longest * ranks, np.float32), np.empty(longest, np.float32)
+    exchange_matrix.fill_contribution(source, rank.rank)
+    rank.watch.reports = rank.rank == 0
+    for name in spec["algorithms"]:
+        loop = loops[name]()
+        for count in counts:
+            block = block_elements(count, ranks)
+            _measure_count(rank, name, loop, source, target[:block])
+
+
+def _measure_count(rank: Rank, name: str, loop: Loop, source: Any, own_block: Any) -> None:
+    ranks, block, count = rank.size, own_block.size, own_block.size * rank.size
+    real, add, comm = timed_loops.mpi_handles(MPI.FLOAT, MPI.SUM, rank.comm)
+    requests = timed_loops.request_buffers(ranks)
+
+    def mean_seconds(iterations: int) -> float:
+        """Mean seconds of an operation on this rank, over so many iterations."""
+        rank.watch.touch()
+        rank.comm.Barrier()
+        inside = loop(source, own_block, block, iterations, real, add, comm, ranks, *requests, rank.done)
+        timed_loops.check_status(int(-min(inside, 0)), f"{format_count(count)} elements")
+        return float(inside) / iterations
+
+    mean_seconds(iterations_by_count(count, OPERATIONS_SKIPPED))
+    own_block[:] = -1  # so that results of the warm-up cannot pass the check
+    iterations = rank.spec["iterations"] or iterations_by_count(count, OPERATIONS)
+    seconds = mean_seconds(iterations)
+    wrong = rank.comm.allreduce(exchange_matrix.count_wrong_sums(own_block, block * rank.rank, ranks))
+    if reports := _gather_reports(rank, seconds):
+        send_to_driver(Row(name, count * ELEMENT, iterations, *reports, wrong=wrong))
+
+
+def _counts_that_fit(rank: Rank, counts: list[int]) -> list[int]:
+    """The counts whose vectors fit into the memory of every rank; rank 0 reports a warning about others."""
+    from merge_bench.host.machine import available_bytes
+
+    available = int(available_bytes())
+    room = rank.comm.allreduce(available // rank.local_ranks, op=MPI.MIN)
+    kept, left_out = split_by_memory(counts, rank.size, room)
+    if rank.rank == 0 and left_out:
+        listed = ", ".join(format_count(count) for count in left_out)
+        message = (
+            f"vectors of {listed} elements are not measured, because each rank has only {format_bytes(room)} of memory"
+        )
+        send_to_driver(Warn(Caution("counts-left-out", message, "use fewer ranks per host, or smaller --counts")))
+    rank.warn_of_few_cores()
+    return kept
