@@ -15,7 +15,6 @@ from merge_bench.analysis.aggregate import state_of
 from merge_bench.analysis.transports import lanes
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Launch, Run
-from merge_bench.records.schema import ProbeLine, WorkerIteration
 
 Rows = Iterator[dict[str, Any]]
 _TYPES: Mapping[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
@@ -73,8 +72,26 @@ def workers(campaign: Campaign) -> Rows:
         for iteration in launch.timed:
             frames = aggregate.frames_sent(iteration.workers)
             for worker in iteration.workers:
-                own = {"iteration": iteration.index, "rank": worker.rank, "host": hosts.get(worker.rank)}
-                yield _launch_cells(campaign, run, launch) | own | _worker_cells(worker, frames)
+                bandwidth = aggregate.worker_bandwidth(worker, frames)
+                yield _launch_cells(campaign, run, launch) | {
+                    "iteration": iteration.index,
+                    "rank": worker.rank,
+                    "host": hosts.get(worker.rank),
+                    "seconds": worker.seconds,
+                    **{f"{name}_seconds": getattr(worker.phases_seconds, name, None) for name in aggregate.PHASES},
+                    "overlap_seconds": worker.overlap_seconds,
+                    "join_overlap_seconds": worker.join_overlap_seconds,
+                    "sent_left_bytes": getattr(worker.sent_bytes, "left", None),
+                    "sent_right_bytes": getattr(worker.sent_bytes, "right", None),
+                    "flight_seconds": getattr(worker.flight_seconds, "union", None),
+                    "bandwidth_left": bandwidth.left,
+                    "bandwidth_right": bandwidth.right,
+                    "bandwidth": bandwidth.mean,
+                    "received_left_rows": getattr(worker.received_rows, "left", None),
+                    "received_right_rows": getattr(worker.received_rows, "right", None),
+                    "result_rows": worker.result_rows,
+                    "cpu_seconds": worker.cpu_seconds,
+                }
 
 
 def pairs(campaign: Campaign) -> Rows:
@@ -118,10 +135,24 @@ def launches(campaign: Campaign) -> Rows:
 
 def probes(campaign: Campaign) -> Rows:
     """A row for every line of a network measurement, with the numbers that its tool gave."""
+    names = ("probe", "test", "method", "placement", "memory", "size", "count", "iterations", "seconds")
     for launch in campaign.standing:
         for line in launch.probes:
-            config = launch.line.config if launch.line else None
-            yield {"campaign": campaign.head.campaign_id, "config": config, "launch": launch.index} | _probe_cells(line)
+            yield {
+                "campaign": campaign.head.campaign_id,
+                "config": launch.line.config if launch.line else None,
+                "launch": launch.index,
+                **{name: getattr(line, name) for name in names},
+                "bandwidth": line.bandwidth_bytes_per_second,
+                "messages_per_second": line.messages_per_second,
+                "ranks": ",".join(map(str, line.ranks)),
+                "hosts": ",".join(line.hosts),
+                "selected": ",".join(line.selected),
+                "protocol": line.protocol,
+                "link_limit": line.limit_bytes_per_second,
+                "wrong": line.wrong,
+                "as_requested": line.as_requested,
+            }
 
 
 def flat_rows(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], list[dict[str, Any]]]:
@@ -185,40 +216,4 @@ def _launch_cells(campaign: Campaign, run: Run, launch: Launch) -> dict[str, Any
         "launch": launch.index,
         "block": launch.block,
         "complete": launch.complete,
-    }
-
-
-def _worker_cells(worker: WorkerIteration, frames: tuple[bool, bool]) -> dict[str, Any]:
-    bandwidth = aggregate.worker_bandwidth(worker, frames)
-    return {
-        "seconds": worker.seconds,
-        **{f"{name}_seconds": getattr(worker.phases_seconds, name, None) for name in aggregate.PHASES},
-        "overlap_seconds": worker.overlap_seconds,
-        "join_overlap_seconds": worker.join_overlap_seconds,
-        "sent_left_bytes": getattr(worker.sent_bytes, "left", None),
-        "sent_right_bytes": getattr(worker.sent_bytes, "right", None),
-        "flight_seconds": getattr(worker.flight_seconds, "union", None),
-        "bandwidth_left": bandwidth.left,
-        "bandwidth_right": bandwidth.right,
-        "bandwidth": bandwidth.mean,
-        "received_left_rows": getattr(worker.received_rows, "left", None),
-        "received_right_rows": getattr(worker.received_rows, "right", None),
-        "result_rows": worker.result_rows,
-        "cpu_seconds": worker.cpu_seconds,
-    }
-
-
-def _probe_cells(line: ProbeLine) -> dict[str, Any]:
-    names = ("probe", "test", "method", "placement", "memory", "size", "count", "iterations", "seconds")
-    return {
-        **{name: getattr(line, name) for name in names},
-        "bandwidth": line.bandwidth_bytes_per_second,
-        "messages_per_second": line.messages_per_second,
-        "ranks": ",".join(map(str, line.ranks)),
-        "hosts": ",".join(line.hosts),
-        "selected": ",".join(line.selected),
-        "protocol": line.protocol,
-        "link_limit": line.limit_bytes_per_second,
-        "wrong": line.wrong,
-        "as_requested": line.as_requested,
     }

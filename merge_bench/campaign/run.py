@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from merge_bench.analysis.compare.judging import least_blocks
+from merge_bench.analysis.compare.document import least_blocks
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller
 from merge_bench.campaign.campaign import make_campaign
 from merge_bench.campaign.expected_time import ExpectedTime, launch_seconds_by_rule

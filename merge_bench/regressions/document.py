@@ -19,8 +19,16 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from merge_bench.analysis.compare.document import compare, nothing_compared
-from merge_bench.analysis.compare.judging import METRIC, METRICS, Metric, Sample, Side, side_of_run
+from merge_bench.analysis.compare.document import (
+    METRIC,
+    METRICS,
+    Metric,
+    Sample,
+    Side,
+    compare,
+    nothing_compared,
+    side_of_run,
+)
 from merge_bench.analysis.compare.properties import differences
 from merge_bench.analysis.documents import CompareDocument, Failure
 from merge_bench.analysis.statistics import median

@@ -20,7 +20,7 @@ import msgspec
 
 from merge_bench.analysis.aggregate import State, complete_launches, state_of
 from merge_bench.analysis.compare import properties
-from merge_bench.analysis.compare.judging import METRICS, match_launches, side_of_run
+from merge_bench.analysis.compare.document import METRICS, match_launches, side_of_run
 from merge_bench.analysis.compare.select import Pair, planned_pairs
 from merge_bench.analysis.statistics.verdict import noise_floor
 from merge_bench.errors import UsageError

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.compare.judging import least_blocks
+from merge_bench.analysis.compare.document import compare, least_blocks
 from merge_bench.campaign import run as run_module
 from merge_bench.campaign.load_runs import plan_runs
 from merge_bench.campaign.make_plan import PlannedRun

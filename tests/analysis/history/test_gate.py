@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.analysis.compare.document import ONE_NIGHT
-from merge_bench.analysis.compare.judging import METRICS
+from merge_bench.analysis.compare.document import METRICS, ONE_NIGHT
 from merge_bench.analysis.documents import Failure
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
