@@ -22,7 +22,7 @@ from benchmarks import command
 from benchmarks.goal.bench import Bench, need_hosts, scratch
 from benchmarks.processes import options, run_merge_bench, surroundings
 from benchmarks.width import PAYLOAD, number
-from merge_bench.cli.parameters import ParsedValue
+from merge_bench.cli.common import ParsedValue
 from merge_bench.errors import RunFailed
 from merge_bench.probe.shared.options import parse_sizes
 from merge_bench.units import parse_count
@@ -31,9 +31,19 @@ SCHEMA = 1
 GOAL = 0.95
 TIMER_HZ = 250  # bursts have to last from one tick of the kernel's timer to the next
 HEADINGS = (
-    "hosts", "test", "bytes per pair", "rows of a chunk", "launches", "slowest rank (ms)", "MB/s a rank", "min to max",
-    "bus MB/s", "of link", "without burst", "wrong",
-)  # fmt: skip
+    "hosts",
+    "test",
+    "bytes per pair",
+    "rows of a chunk",
+    "launches",
+    "slowest rank (ms)",
+    "MB/s a rank",
+    "min to max",
+    "bus MB/s",
+    "of link",
+    "without burst",
+    "wrong",
+)
 
 
 @dataclass(frozen=True)
@@ -93,24 +103,41 @@ def figures(document: Mapping[str, Any], hosts: int, link: Link) -> Iterator[Fig
         rate = row["bandwidth_bytes_per_second"]
         low, high = row["bandwidth_range"] or (rate, rate)
         yield Figure(
-            hosts=hosts, test=row["test"], method=row["method"], size=row["size"], rows=row["count"],
-            launches=row["launches"], seconds=row["seconds"], bandwidth=rate, bandwidth_range=(low, high),
-            bus_bandwidth=row["bus_bandwidth_bytes_per_second"], share=row["link_share"],
-            share_without_burst=row["link_share"] - link.burst / row["seconds"] / link.limit, wrong=row["wrong"],
-        )  # fmt: skip
+            hosts=hosts,
+            test=row["test"],
+            method=row["method"],
+            size=row["size"],
+            rows=row["count"],
+            launches=row["launches"],
+            seconds=row["seconds"],
+            bandwidth=rate,
+            bandwidth_range=(low, high),
+            bus_bandwidth=row["bus_bandwidth_bytes_per_second"],
+            share=row["link_share"],
+            share_without_burst=row["link_share"] - link.burst / row["seconds"] / link.limit,
+            wrong=row["wrong"],
+        )
 
 
 def table(found: Sequence[Figure]) -> str:
     """The figures in Markdown."""
     rows = [
         (
-            str(each.hosts), each.test, f"{each.size:,}", "" if each.rows is None else f"{each.rows:,}",
-            str(each.launches), f"{each.seconds * 1e3:.2f}", f"{each.bandwidth / 1e6:.2f}",
-            " to ".join(f"{end / 1e6:.2f}" for end in each.bandwidth_range), f"{each.bus_bandwidth / 1e6:.2f}",
-            f"{each.share:.1%}", f"{max(each.share_without_burst, 0.0):.1%}", str(each.wrong),
+            str(each.hosts),
+            each.test,
+            f"{each.size:,}",
+            "" if each.rows is None else f"{each.rows:,}",
+            str(each.launches),
+            f"{each.seconds * 1e3:.2f}",
+            f"{each.bandwidth / 1e6:.2f}",
+            " to ".join(f"{end / 1e6:.2f}" for end in each.bandwidth_range),
+            f"{each.bus_bandwidth / 1e6:.2f}",
+            f"{each.share:.1%}",
+            f"{max(each.share_without_burst, 0.0):.1%}",
+            str(each.wrong),
         )
         for each in found
-    ]  # fmt: skip
+    ]
     return command.table(HEADINGS, rows, text=(1,))
 
 
@@ -130,9 +157,14 @@ def reached(found: Sequence[Figure]) -> bool:
 @command.OUTPUT
 @command.time_limit(560)
 def all_to_all(
-    hosts: list[int], rate: float, sizes: Sequence[int], chunk: int, repetitions: int, output: Path | None,
+    hosts: list[int],
+    rate: float,
+    sizes: Sequence[int],
+    chunk: int,
+    repetitions: int,
+    output: Path | None,
     time_limit: float,
-) -> None:  # fmt: skip
+) -> None:
     """Measure all-to-all between hosts with shaped links, over our data plane and over MPI in turns."""
     need_hosts()
     link = Link(round(rate * 1e9))
@@ -159,9 +191,14 @@ def measure(bench: Bench, count: int, link: Link, chosen: Mapping[str, object]) 
     from tests.hosts import make_hosts
 
     words = options(
-        **chosen, workers=count, config="ethernet.cfg", link_limit=f"{link.limit / 1e6}MB/s", timeout=60,
-        start_timeout=200, results=str(bench.folder / f"{count}.results"),
-    )  # fmt: skip
+        **chosen,
+        workers=count,
+        config="ethernet.cfg",
+        link_limit=f"{link.limit / 1e6}MB/s",
+        timeout=60,
+        start_timeout=200,
+        results=str(bench.folder / f"{count}.results"),
+    )
     make_hosts.BURST = f"{link.burst}b"
     with make_hosts.Hosts(count, f"{link.rate}bit") as hosts:
         stem, verb = bench.folder / str(count), ("probe", "all-to-all")

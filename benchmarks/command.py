@@ -21,8 +21,8 @@ from msgspec import to_builtins
 
 from benchmarks.processes import adopt_orphans
 from merge_bench.campaign.campaign import git_state
-from merge_bench.cli.parameters import CONTEXT as CONTEXT
-from merge_bench.cli.parameters import ParsedValue
+from merge_bench.cli.common import CONTEXT as CONTEXT
+from merge_bench.cli.common import ParsedValue
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.host import machine
 from merge_bench.records.outputs import replacing
@@ -137,10 +137,15 @@ def shuffled(items: Sequence[T], seed: int, block: int) -> list[T]:
 def head(schema: int, **more: Any) -> dict[str, Any]:
     """The first fields of a document: what was run, when, from which sources, and on which machine."""
     return {
-        "schema": schema, "argv": sys.argv[1:], "time": time.time(), "git": to_builtins(git_state()),
-        "versions": machine.versions(), "hardware": to_builtins(machine.hardware()), "load_average": os.getloadavg(),
+        "schema": schema,
+        "argv": sys.argv[1:],
+        "time": time.time(),
+        "git": to_builtins(git_state()),
+        "versions": machine.versions(),
+        "hardware": to_builtins(machine.hardware()),
+        "load_average": os.getloadavg(),
         **more,
-    }  # fmt: skip
+    }
 
 
 def write(path: Path | None, document: Mapping[str, Any] | str) -> None:

@@ -30,7 +30,9 @@ HEADINGS = ("goal", "target", "measured", "spread", "met", "how")
 
 MEASURES: tuple[Measure, ...] = (
     Measure(
-        "shared-memory", (targets.SHARED_MEMORY, targets.CHECK_SHARED_MEMORY, targets.MEMORY), 40,
+        "shared-memory",
+        (targets.SHARED_MEMORY, targets.CHECK_SHARED_MEMORY, targets.MEMORY),
+        40,
         measures.shared_memory,
     ),
     Measure("tcp", (targets.TCP, targets.CHECK_TCP), 25, measures.shaped_tcp),
@@ -45,7 +47,7 @@ MEASURES: tuple[Measure, ...] = (
     Measure("linear", (targets.LINEAR,), 90, measures.linear),
     Measure("launch", (targets.LAUNCH,), 12, measures.launch),
     Measure("help", (targets.HELP,), 3, measures.show_help),
-)  # fmt: skip
+)
 
 
 def chosen(names: Sequence[str] | None) -> list[Measure]:
@@ -140,9 +142,15 @@ def markdown(results: Sequence[Result]) -> str:
 @command.SEED
 @click.option("--dry-run", is_flag=True, help="Print the planned measurements and their usual duration, and exit.")
 def goals(
-    blocks: int, only: list[str] | None, output: Path | None, add: bool, show: Path | None,
-    time_limit: float, seed: int, dry_run: bool,
-) -> None:  # fmt: skip
+    blocks: int,
+    only: list[str] | None,
+    output: Path | None,
+    add: bool,
+    show: Path | None,
+    time_limit: float,
+    seed: int,
+    dry_run: bool,
+) -> None:
     """Measure the speed goals of this project in blocks, and report which goals are met."""
     if show is not None:
         _end(_read(show))

@@ -48,9 +48,17 @@ AMPLE = 1.5  # times what the steps usually take: a budget in which all of them 
 @command.SEED
 @click.option("--dry-run", is_flag=True, help="Print the steps and their usual duration, and exit.")
 def on_gpus(
-    budget: float | None, output: Path, resume: Path | None, curated: str | None, only: list[str] | None,
-    pack: Path | None, show: Path | None, blocks: int, seed: int, dry_run: bool,
-) -> None:  # fmt: skip
+    budget: float | None,
+    output: Path,
+    resume: Path | None,
+    curated: str | None,
+    only: list[str] | None,
+    pack: Path | None,
+    show: Path | None,
+    blocks: int,
+    seed: int,
+    dry_run: bool,
+) -> None:
     """Test and measure merge_bench on the GPUs of this machine, the most important steps first."""
     if show is not None:
         again(show, curated)
@@ -156,9 +164,12 @@ def look() -> Machine:
     mine = [index for name in names if (index := gpu.gpu_index(name)) is not None] or list(range(len(known)))
     bandwidths = [bandwidth for index in mine if (bandwidth := known[index].memory_bandwidth) is not None]
     return Machine(
-        len(names), min(free[index] for index in mine), min(bandwidths) if len(bandwidths) == len(mine) else None,
-        available_bytes(), usable_cores(),
-    )  # fmt: skip
+        len(names),
+        min(free[index] for index in mine),
+        min(bandwidths) if len(bandwidths) == len(mine) else None,
+        available_bytes(),
+        usable_cores(),
+    )
 
 
 def line(each: Ended) -> str:

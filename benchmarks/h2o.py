@@ -26,8 +26,7 @@ from benchmarks.peer.protocol import Job
 from benchmarks.peer.ratios import Standing
 from merge_bench.errors import UsageError
 from merge_bench.host.machine import available_bytes, usable_cores
-from merge_bench.merge.workload.benchmark import Question
-from merge_bench.merge.workload.h2o import BENCHMARK, ensure_tables
+from merge_bench.merge.workload.benchmarks import H2O, Question, h2o_tables
 
 SCHEMA = 1
 FAMILIES = {
@@ -85,14 +84,22 @@ def chosen_contenders(only: Sequence[str] | None) -> list[str]:
 @command.SEED
 @command.option("--results", command.FOLDER, command.ROOT / "results", "Folder for the results of each question.")
 def h2o(
-    rows: int, question: list[str] | None, workers: int, blocks: int, iterations: int, only: list[str] | None,
-    output: Path | None, time_limit: float, seed: int, results: Path,
-) -> None:  # fmt: skip
+    rows: int,
+    question: list[str] | None,
+    workers: int,
+    blocks: int,
+    iterations: int,
+    only: list[str] | None,
+    output: Path | None,
+    time_limit: float,
+    seed: int,
+    results: Path,
+) -> None:
     """Compare merge_bench with other programs on the join task of the db-benchmark."""
     if usable_cores() < workers:
         raise UsageError(f"--workers {workers} needs {workers} cores, but only {usable_cores()} may be used here")
     contenders = chosen_contenders(only)
-    questions = [BENCHMARK.question(name) for name in BENCHMARK.choose(question or ())]
+    questions = [H2O.question(name) for name in H2O.choose(question or ())]
     base = Job(rows // workers, workers, usable_cores() // workers * workers, iterations, 1, 0.9, seed)
     document: dict[str, Any] = command.head(SCHEMA, job=asdict(base), rows=rows, blocks=blocks, questions={})
     statuses = [0]
@@ -100,7 +107,7 @@ def h2o(
     def measure_all() -> None:
         for asked in questions:
             command.say(named(asked))
-            made = tables.of_question(asked, *ensure_tables(rows, (asked.left, asked.right)))
+            made = tables.of_question(asked, *h2o_tables(rows, (asked.left, asked.right)))
             job = replace(base, tables=made)
             comparison = Comparison.of(contenders, job, results, time_limit)
             refuse_unfit(comparison.contenders, job, available_bytes())
@@ -109,10 +116,13 @@ def h2o(
             comparison.finish()
             statuses.append(comparison.status)
             document["questions"][asked.name] = {
-                "rows": made.rows, "columns": len(made.columns), "data_bytes": made.data_bytes,
-                "standings": [asdict(line) for line in lines], "results": comparison.store.folder.name,
+                "rows": made.rows,
+                "columns": len(made.columns),
+                "data_bytes": made.data_bytes,
+                "standings": [asdict(line) for line in lines],
+                "results": comparison.store.folder.name,
                 "versions": comparison.versions,
-            }  # fmt: skip
+            }
             command.write(output, document)
 
     statuses.append(command.until_interrupted(measure_all))

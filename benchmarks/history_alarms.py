@@ -124,8 +124,10 @@ FAMILIES: Mapping[str, Callable[[Random, int, int], Launches]] = {
     **{each.__name__: each for each in (normal, heavy, outliers, drift, tail, tenth, weekends, ties)},
     **{f"ar-{share}": memory(share) for share in (0.3, 0.5, 0.8)},
     **{f"states-{nights}": states(nights) for nights in (2, 3, 5, 7)},
-    "doubled": doubled, "slope-0.01%": slope(1e-4), "slope-0.05%": slope(5e-4),
-}  # fmt: skip
+    "doubled": doubled,
+    "slope-0.01%": slope(1e-4),
+    "slope-0.05%": slope(5e-4),
+}
 
 
 def rule_of(commit: str | None) -> Rule:
@@ -201,9 +203,17 @@ def false_alarms(
 
 
 def detections(
-    series: int, launches: int, seed: int, *, family: str = "normal", loss: float = LOSS, scale: float = 1.0,
-    before: tuple[int, int] = (BEFORE, LONGEST), soon: int = SOON, rule: Rule = find_shifts,
-) -> tuple[int, int]:  # fmt: skip
+    series: int,
+    launches: int,
+    seed: int,
+    *,
+    family: str = "normal",
+    loss: float = LOSS,
+    scale: float = 1.0,
+    before: tuple[int, int] = (BEFORE, LONGEST),
+    soon: int = SOON,
+    rule: Rule = find_shifts,
+) -> tuple[int, int]:
     """In how many `series` a loss is found `soon`, and in how many of these also at the right result.
 
     `before`: results before it, from and to; `scale`: of the noise.
@@ -220,9 +230,15 @@ def detections(
 
 
 def closed(
-    series: int, length: int, seed: int, *, before: int = 30, loss: float = LOSS, scale: float = 0.5,
+    series: int,
+    length: int,
+    seed: int,
+    *,
+    before: int = 30,
+    loss: float = LOSS,
+    scale: float = 0.5,
     rule: Rule = find_shifts,
-) -> tuple[int, int]:  # fmt: skip
+) -> tuple[int, int]:
     """How many losses that last so long are found meanwhile, and how many are closed within 3 nights of their end."""
     random = _random(seed, "closed", length, before, loss, scale)
     found = ended = 0

@@ -30,7 +30,7 @@ from benchmarks.processes import Document, options, run_limited, run_merge_bench
 from merge_bench.analysis.statistics import median, median_interval
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge.exchange.base import longest_message_bytes
-from merge_bench.view.plot.charts import Bar, bars
+from merge_bench.view.plot import Bar, bars
 from merge_bench.view.plot.draw import check_plots, draw
 
 SCHEMA = 1
@@ -89,9 +89,12 @@ class Measurer:
         self.copied: float | None = None
         self._count = 0
         self.layers: dict[str, Callable[[], float]] = {
-            "ucx_perftest": self.perftest, "mpi": self.mpi, "data plane": self.data_plane, "merge": self.merge,
+            "ucx_perftest": self.perftest,
+            "mpi": self.mpi,
+            "data plane": self.data_plane,
+            "merge": self.merge,
             "dask p2p": self.dask,
-        }  # fmt: skip
+        }
 
     def perftest(self) -> float:
         """Bytes per second of messages as long as those of a merge."""
@@ -110,9 +113,11 @@ class Measurer:
     def merge(self) -> float:
         """Bytes per second of the exchange in a merge; notes the rate at which memory is copied, too."""
         document = self.bench.merge(
-            hosts=self.hosts, chunk=self.setting.chunk, iterations=self.setting.iterations,
+            hosts=self.hosts,
+            chunk=self.setting.chunk,
+            iterations=self.setting.iterations,
             **self.setting.chosen(),
-        ).document  # fmt: skip
+        ).document
         rate = (document["memory_rate"] or {}).get("copy_bytes_per_second")
         self.copied = None if rate is None else rate / 2
         return self.setting.received / float(document["phases_seconds"]["exchange"])
@@ -120,9 +125,11 @@ class Measurer:
     def dask(self) -> float:
         """Bytes per second of Dask's P2P shuffle."""
         words = [
-            sys.executable, "-m", "benchmarks.peer.dask_shuffle",
+            sys.executable,
+            "-m",
+            "benchmarks.peer.dask_shuffle",
             *options(workers=self.setting.workers, chunk=self.setting.chunk, iterations=self.setting.iterations),
-        ]  # fmt: skip
+        ]
         if self.hosts is not None:
             from tests.hosts.make_hosts import SWITCH_ADDRESS
 
@@ -147,7 +154,7 @@ class Measurer:
         words = options(**self.setting.chosen(), **chosen, launches=1, results=f"{stem}.results")
         return run_merge_bench(
             words, surroundings(*SETTINGS), stem, self.bench.limit, verb=("probe", name), hosts=self.hosts
-        )[0]  # fmt: skip
+        )[0]
 
     def _stem(self) -> Path:
         self._count += 1
@@ -196,12 +203,19 @@ def rows(rates: Mapping[str, Sequence[float]]) -> list[dict[str, Any]]:
             continue
         interval = median_interval(values)
         hardware, above = rates.get(HARDWARE) or [], rates.get(layer.above or "") or []
-        found.append({
-            "layer": layer.name, "what": layer.what, "blocks": len(values), "bytes_per_second": median(values),
-            "low": interval.low if interval else None, "high": interval.high if interval else None,
-            "share": _ratio(values, hardware), "above": layer.above,
-            "loss": None if (ratio := _ratio(values, above)) is None else 1 - ratio,
-        })  # fmt: skip
+        found.append(
+            {
+                "layer": layer.name,
+                "what": layer.what,
+                "blocks": len(values),
+                "bytes_per_second": median(values),
+                "low": interval.low if interval else None,
+                "high": interval.high if interval else None,
+                "share": _ratio(values, hardware),
+                "above": layer.above,
+                "loss": None if (ratio := _ratio(values, above)) is None else 1 - ratio,
+            }
+        )
     return found
 
 
@@ -216,10 +230,16 @@ def table(found: Sequence[Mapping[str, Any]]) -> str:
     for row in found:
         interval = "" if row["low"] is None else f"{row['low'] / 1e6:,.0f} to {row['high'] / 1e6:,.0f}"
         loss = "" if row["loss"] is None else f"{row['above']}: {row['loss']:.1%}"
-        lines.append((
-            row["layer"], row["what"], f"{row['bytes_per_second'] / 1e6:,.0f}", interval,
-            "" if row["share"] is None else f"{row['share']:.1%}", loss,
-        ))  # fmt: skip
+        lines.append(
+            (
+                row["layer"],
+                row["what"],
+                f"{row['bytes_per_second'] / 1e6:,.0f}",
+                interval,
+                "" if row["share"] is None else f"{row['share']:.1%}",
+                loss,
+            )
+        )
     return command.table(HEADINGS, lines, text=(0, 1, 5))
 
 
@@ -227,9 +247,7 @@ def show(document: Mapping[str, Any], plots: Sequence[Path]) -> None:
     """Print the table, and draw the ladder into files."""
     found = rows(document["rates"])
     click.echo(table(found))
-    ladder = [
-        (row["layer"], [Bar(row["layer"], 0, row["bytes_per_second"] / 1e6, _interval(row))]) for row in found
-    ]  # fmt: skip
+    ladder = [(row["layer"], [Bar(row["layer"], 0, row["bytes_per_second"] / 1e6, _interval(row))]) for row in found]
     for plot in plots:
         title, axis = f"What each layer moves: {document['title']}", "received by a worker (MB/s)"
         draw(
@@ -254,9 +272,18 @@ def _interval(row: Mapping[str, Any]) -> tuple[float, float] | None:
 @command.SEED
 @command.time_limit(300)
 def layers(
-    workers: int, hosts: int | None, rate: float, chunk: int, iterations: int, blocks: int, plot: str | None,
-    output: Path | None, show_file: Path | None, seed: int, time_limit: float,
-) -> None:  # fmt: skip
+    workers: int,
+    hosts: int | None,
+    rate: float,
+    chunk: int,
+    iterations: int,
+    blocks: int,
+    plot: str | None,
+    output: Path | None,
+    show_file: Path | None,
+    seed: int,
+    time_limit: float,
+) -> None:
     """Measure what each layer between hardware and merge costs."""
     plots = check_plots([plot] if plot else [])
     if show_file is not None:

@@ -23,9 +23,15 @@ from merge_bench.analysis.statistics import median
 from merge_bench.records.campaign import Launch
 
 HEADINGS = (
-    "Gbit/s", "pipeline", "wall (ms)", "on the wire (ms)", "wall ÷ wire (min to max)", "computing", "cores used",
+    "Gbit/s",
+    "pipeline",
+    "wall (ms)",
+    "on the wire (ms)",
+    "wall ÷ wire (min to max)",
+    "computing",
+    "cores used",
     "limit (MB/s)",
-)  # fmt: skip
+)
 
 
 def measure(bench: Bench, rate: float, **chosen: object) -> dict[str, Sequence[Launch]]:
@@ -57,10 +63,15 @@ def row(rate: float, name: str, launches: Sequence[Launch]) -> list[str]:
     wires = [wall / ratio for wall, ratio in zip(walls, ratios, strict=True)]
     limit = aggregate.link_limit(launches) or float("nan")
     return [
-        f"{rate:g}", name, f"{median(walls) * 1e3:.0f}", f"{median(wires) * 1e3:.0f}",
-        f"{median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})", f"{median(computing):.0%}",
-        f"{median(cores_used):.0%}", f"{limit / 1e6:.0f} of {rate * 1e9 / 8 * PAYLOAD / 1e6:.0f}",
-    ]  # fmt: skip
+        f"{rate:g}",
+        name,
+        f"{median(walls) * 1e3:.0f}",
+        f"{median(wires) * 1e3:.0f}",
+        f"{median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})",
+        f"{median(computing):.0%}",
+        f"{median(cores_used):.0%}",
+        f"{limit / 1e6:.0f} of {rate * 1e9 / 8 * PAYLOAD / 1e6:.0f}",
+    ]
 
 
 @click.command(context_settings=command.CONTEXT)

@@ -50,10 +50,20 @@ _KINDS = ("duckdb", "polars")
 @command.SEED
 @command.option("--results", command.FOLDER, command.ROOT / "results", "Folder for the results.")
 def peers(
-    chunk: int, workers: int, blocks: int, iterations: int, warmup: int, frac_match: float, how: Kind,
+    chunk: int,
+    workers: int,
+    blocks: int,
+    iterations: int,
+    warmup: int,
+    frac_match: float,
+    how: Kind,
     cores: int | None,
-    only: list[str] | None, time_limit: float, settle: float, seed: int, results: Path,
-) -> None:  # fmt: skip
+    only: list[str] | None,
+    time_limit: float,
+    settle: float,
+    seed: int,
+    results: Path,
+) -> None:
     """Compare merge_bench with other merge programs, in randomised blocks."""
     _keep_to(cores)
     if usable_cores() < workers:
@@ -66,9 +76,15 @@ def peers(
     refuse_unfit(contenders, job, available_bytes())
     store = Store(results)
     head = command.head(
-        SCHEMA, job=job, data_bytes=job.data_bytes, blocks=blocks, seed=seed, gpus=gpu_facts(),
-        contenders=[contender.name for contender in contenders], environment=machine.recorded_environment(),
-    )  # fmt: skip
+        SCHEMA,
+        job=job,
+        data_bytes=job.data_bytes,
+        blocks=blocks,
+        seed=seed,
+        gpus=gpu_facts(),
+        contenders=[contender.name for contender in contenders],
+        environment=machine.recorded_environment(),
+    )
     store.write("comparison", **head)
     comparison = Comparison(job, contenders, store, time_limit, settle, indent="")
     interrupted = command.until_interrupted(lambda: comparison.run(blocks, seed))

@@ -63,9 +63,16 @@ class Target:
 
 FITTED = {False: (Target(2), Target(2, 2)), True: (Target(2, at_once=True),)}
 TARGETS = (
-    Target(2, rates=(0.5,)), Target(4), Target(4, rates=(0.5,)), Target(4, 2), Target(4, rates=(1.0, 1.0, 0.5, 1.0)),
-    Target(4, rates=(2.0, 1.0, 0.5, 1.0)), Target(4, at_once=True), Target(8), Target(8, rates=(2.0,)),
-)  # fmt: skip
+    Target(2, rates=(0.5,)),
+    Target(4),
+    Target(4, rates=(0.5,)),
+    Target(4, 2),
+    Target(4, rates=(1.0, 1.0, 0.5, 1.0)),
+    Target(4, rates=(2.0, 1.0, 0.5, 1.0)),
+    Target(4, at_once=True),
+    Target(8),
+    Target(8, rates=(2.0,)),
+)
 
 
 @click.command(context_settings=command.CONTEXT)
@@ -81,9 +88,16 @@ TARGETS = (
 @command.SHOW
 @command.time_limit(300)
 def validate(
-    rate: float, chunk: int, launches: int, iterations: int, only: list[str] | None, goal: float, output: Path | None,
-    show: Path | None, time_limit: float,
-) -> None:  # fmt: skip
+    rate: float,
+    chunk: int,
+    launches: int,
+    iterations: int,
+    only: list[str] | None,
+    goal: float,
+    output: Path | None,
+    show: Path | None,
+    time_limit: float,
+) -> None:
     """Compare forecasts with merges on test hosts that the model was not fitted on."""
     if show is not None:
         sys.exit(_show(command.read(show)))
@@ -121,9 +135,12 @@ def _measure_all(bench: Bench, targets: Sequence[Target], document: dict[str, An
                 fits[target.at_once] = [measure(bench, each, asked).campaign for each in used]
                 document["fitted"] += [_named(each) for each in used]
             found = predict(
-                fits[target.at_once], workers=target.hosts * target.per_host, hosts=target.hosts,
-                config="ethernet", what_if=target.what_if,
-            )  # fmt: skip
+                fits[target.at_once],
+                workers=target.hosts * target.per_host,
+                hosts=target.hosts,
+                config="ethernet",
+                what_if=target.what_if,
+            )
             forecast = to_builtins(found.forecast)
             compared = compare(forecast, measure(bench, target, asked).document, at_once=target.at_once)
             document["targets"].append({**_named(target), "limit": forecast["limit"], "compared": compared})
@@ -144,12 +161,19 @@ def measure(bench: Bench, target: Target, asked: Mapping[str, Any]) -> Ran:
             hosts.shape(host, f"{round(asked['rate'] * rate * 1e6)}bit")
         hosts.write_hosts([f"{host.name} slots={target.per_host}" for host in hosts.hosts])
         ran = bench.merge(
-            config="ethernet.cfg", fresh=True, workers=target.hosts * target.per_host, chunk=asked["chunk"],
-            payload_columns=7, launches=asked["launches"], iterations=asked["iterations"], timeout=60,
-            start_timeout=180, pipeline="on" if target.at_once else "off",
+            config="ethernet.cfg",
+            fresh=True,
+            workers=target.hosts * target.per_host,
+            chunk=asked["chunk"],
+            payload_columns=7,
+            launches=asked["launches"],
+            iterations=asked["iterations"],
+            timeout=60,
+            start_timeout=180,
+            pipeline="on" if target.at_once else "off",
             link_rounds=None if target.at_once else 0,  # with phases at once links are fitted on these rounds
             hosts=hosts,
-        )  # fmt: skip
+        )
     if len(ran.campaign.standing) != asked["launches"]:
         raise RunFailed(f"{target.name}: {len(ran.campaign.standing)} of {asked['launches']} launches succeeded")
     return ran
@@ -171,19 +195,23 @@ def compare(forecast: Mapping[str, Any], measured: Mapping[str, Any], *, at_once
         ]
     return [
         {
-            "what": what, "forecast": one["value"], "interval": one["interval"], "measured": true,
+            "what": what,
+            "forecast": one["value"],
+            "interval": one["interval"],
+            "measured": true,
             "error": one["value"] / true - 1,
         }
         for what, one, true in found
-    ]  # fmt: skip
+    ]
 
 
 def rows_of(found: Mapping[str, Any], rate: float) -> list[list[str]]:
     """A target's rows of the table; `rate` that was fitted on, in Mbit/s."""
     shown = {
-        "wall_seconds": ("wall (ms)", 1e3), "exchange_seconds": ("exchange (ms)", 1e3),
+        "wall_seconds": ("wall (ms)", 1e3),
+        "exchange_seconds": ("exchange (ms)", 1e3),
         "bandwidth_bytes_per_second": ("bandwidth (MB/s)", 1e-6),
-    }  # fmt: skip
+    }
     rates = " / ".join(f"{rate * each:g}" for each in found["rates"])
     head = [str(found["hosts"]), str(found["per_host"]), rates, "at once" if found["at_once"] else "apart"]
     rows = []

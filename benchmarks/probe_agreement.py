@@ -25,9 +25,9 @@ import click
 from benchmarks import command
 from benchmarks.processes import options, run_merge_bench, surroundings
 from merge_bench.analysis.statistics import median
-from merge_bench.cli.parameters import ParsedValue
+from merge_bench.cli.common import ParsedValue
 from merge_bench.cluster import ucx_perftest
-from merge_bench.config.old_names import UCXX_OVERRIDES
+from merge_bench.config.variables import UCXX_OVERRIDES
 from merge_bench.probe.shared.options import parse_sizes
 from merge_bench.units import MIB
 
@@ -63,9 +63,13 @@ def _typed(transport: str, kind: ucx_perftest.Perftest, size: int) -> float:
         for _ in range(50):
             time.sleep(0.1)
             client = subprocess.run(
-                [str(program), "127.0.0.1", "-p", port, "-c", client_core, *line, "-f", "-v"], stdout=subprocess.PIPE,
-                text=True, timeout=120, check=False, **quiet,
-            )  # type: ignore[call-overload]  # fmt: skip
+                [str(program), "127.0.0.1", "-p", port, "-c", client_core, *line, "-f", "-v"],
+                stdout=subprocess.PIPE,
+                text=True,
+                timeout=120,
+                check=False,
+                **quiet,
+            )  # type: ignore[call-overload]
             if client.returncode == 0:
                 break
     finally:

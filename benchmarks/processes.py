@@ -112,9 +112,14 @@ def options(**values: object) -> list[str]:
 
 
 def run_merge_bench(
-    chosen: Sequence[str], environment: Mapping[str, str], stem: Path, limit: float, *,
-    verb: Sequence[str] = ("run",), hosts: Any = None,
-) -> tuple[Document, Ended]:  # fmt: skip
+    chosen: Sequence[str],
+    environment: Mapping[str, str],
+    stem: Path,
+    limit: float,
+    *,
+    verb: Sequence[str] = ("run",),
+    hosts: Any = None,
+) -> tuple[Document, Ended]:
     """Run ``merge_bench run --json`` with these options; gives the document that it printed.
 
     `verb`: another command than ``run``; `hosts`: test hosts to run on. The driver then runs at their switch.

@@ -32,9 +32,15 @@ SCHEMA = 1
 PHASES = ("partition", "exchange", "join")
 WHOLE = "whole"
 HEADINGS = (
-    "phase", "bytes per row", "moved (GB)", "each worker (ms)", "slowest (ms)", "at the copy limit (ms)", "GB/s",
+    "phase",
+    "bytes per row",
+    "moved (GB)",
+    "each worker (ms)",
+    "slowest (ms)",
+    "at the copy limit (ms)",
+    "GB/s",
     "of the copy limit",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -135,12 +141,17 @@ def table(phases: Sequence[Phase]) -> str:
     """The phases in Markdown."""
     rows = [
         (
-            each.name, f"{each.moved / each.rows:.1f}", f"{each.moved / 1e9:.2f}",
-            ", ".join(f"{seconds * 1e3:.0f}" for seconds in each.workers), f"{each.seconds * 1e3:.0f}",
-            f"{each.least * 1e3:.0f}", f"{each.rate / 1e9:.1f}", f"{each.fraction:.0%}",
+            each.name,
+            f"{each.moved / each.rows:.1f}",
+            f"{each.moved / 1e9:.2f}",
+            ", ".join(f"{seconds * 1e3:.0f}" for seconds in each.workers),
+            f"{each.seconds * 1e3:.0f}",
+            f"{each.least * 1e3:.0f}",
+            f"{each.rate / 1e9:.1f}",
+            f"{each.fraction:.0%}",
         )
         for each in phases
-    ]  # fmt: skip
+    ]
     return command.table(HEADINGS, rows)
 
 
@@ -178,9 +189,14 @@ def roofline(
         before = limits.measure(cores, cache)
         with scratch(time_limit) as bench:
             ran = bench.merge(
-                chunk=chunk, workers=workers, payload_columns=payload_columns, engine="native", iterations=iterations,
-                config="optimized.cfg", pipeline="off",
-            )  # fmt: skip
+                chunk=chunk,
+                workers=workers,
+                payload_columns=payload_columns,
+                engine="native",
+                iterations=iterations,
+                config="optimized.cfg",
+                pipeline="off",
+            )
             memory = limits.together(before, limits.measure(cores, cache))
             used = as_run(shape, ran)
             document = judged(ran, used, [*memory, limits.measure_bucket(cores, used.bucket_bytes)])
@@ -248,8 +264,12 @@ def judged(ran: Ran, shape: Shape, measured: list[limits.Limit]) -> dict[str, An
     return {
         "limits": [each.to_json() for each in measured],
         "shape": {
-            "chunk": shape.chunk, "workers": shape.workers, "payload_columns": shape.payloads,
-            "buckets": shape.buckets, "bucket_bytes": shape.bucket_bytes, "stores": shape.stores,
+            "chunk": shape.chunk,
+            "workers": shape.workers,
+            "payload_columns": shape.payloads,
+            "buckets": shape.buckets,
+            "bucket_bytes": shape.bucket_bytes,
+            "stores": shape.stores,
         },
         "phases": [phase.to_json() for phase in phases],
         "exchange": {"least_seconds_through_kernel": through_kernel},
@@ -264,7 +284,7 @@ def judged(ran: Ran, shape: Shape, measured: list[limits.Limit]) -> dict[str, An
             for iteration in launch.timed
         ],
         "transports": lanes,
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

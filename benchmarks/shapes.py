@@ -32,9 +32,16 @@ from merge_bench.host.machine import available_bytes, usable_cores
 SCHEMA = 1
 PEERS = ("duckdb-table", "duckdb-arrow", "polars-streaming")
 HEADINGS = (
-    "shape", "rows per chunk", "ours (ms)", "fastest peer", "peer (ms)", "peer / ours", "interval", "ours, filter (ms)",
+    "shape",
+    "rows per chunk",
+    "ours (ms)",
+    "fastest peer",
+    "peer (ms)",
+    "peer / ours",
+    "interval",
+    "ours, filter (ms)",
     "peer / filter",
-)  # fmt: skip
+)
 INTEGERS, SPREAD = Keys("integers", ("key",)), Keys("spread", ("key",))
 
 
@@ -101,9 +108,14 @@ def row(shape: Shape, rows: int, lines: Sequence[Standing]) -> tuple[str, ...]:
     ratio = peer.ratio
     beside = "-" if filtered is None else f"{peer.wall / filtered:.2f}"
     return (
-        *cells, peer.contender, _milliseconds(peer.wall), f"{ratio.median:.2f}", str(ratio), _milliseconds(filtered),
+        *cells,
+        peer.contender,
+        _milliseconds(peer.wall),
+        f"{ratio.median:.2f}",
+        str(ratio),
+        _milliseconds(filtered),
         beside,
-    )  # fmt: skip
+    )
 
 
 def _milliseconds(seconds: float | None) -> str:
@@ -121,9 +133,16 @@ def _milliseconds(seconds: float | None) -> str:
 @command.SEED
 @command.option("--results", command.FOLDER, command.ROOT / "results", "Folder for the results of each shape.")
 def shapes(
-    chunk: int, workers: int, blocks: int, iterations: int, only: list[str] | None, output: Path | None,
-    time_limit: float, seed: int, results: Path,
-) -> None:  # fmt: skip
+    chunk: int,
+    workers: int,
+    blocks: int,
+    iterations: int,
+    only: list[str] | None,
+    output: Path | None,
+    time_limit: float,
+    seed: int,
+    results: Path,
+) -> None:
     """Compare merge_bench with DuckDB and Polars on joins of several shapes."""
     if usable_cores() < workers:
         raise UsageError(f"--workers {workers} needs {workers} cores, but only {usable_cores()} may be used here")

@@ -138,8 +138,12 @@ def within_a_job(browser: Any, service: RealService, view: str, pairs: int, rng:
 @click.command(context_settings=command.CONTEXT)
 @command.option("--pairs", click.IntRange(6), 36, "Pairs of jobs, or of stretches.")
 @command.option("--within", click.BOOL, True, "Compare stretches of one job instead of jobs.")
-@command.option("--view", click.Choice(["elsewhere", "hidden", "here"]), "elsewhere",
-                "The page is in a browser of another machine, in a hidden tab of this one, or in view.")  # fmt: skip
+@command.option(
+    "--view",
+    click.Choice(["elsewhere", "hidden", "here"]),
+    "elsewhere",
+    "The page is in a browser of another machine, in a hidden tab of this one, or in view.",
+)
 @command.SEED
 def watched_jobs(pairs: int, within: bool, view: str, seed: int) -> None:
     """Measure the pairs."""

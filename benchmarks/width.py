@@ -43,9 +43,22 @@ ROW_BYTES = 2 * 8 * (1 + PAYLOAD_COLUMNS)  # of a row of each frame
 PROCESS_BYTES = 250 << 20  # of a worker, its nanny and its host's guard, without data
 COPIES = 4  # of the input, at the peak
 HEADINGS = (
-    "workers", "Mbit/s per link", "MB sent by each", "wall (ms)", "exchange (ms)", "bytes at link rate (ms)", "ratio",
-    "MB/s, slowest worker", "median", "of link, slowest", "median", "arrivals", "dropped", "peak ÷ input", "start (s)",
-)  # fmt: skip
+    "workers",
+    "Mbit/s per link",
+    "MB sent by each",
+    "wall (ms)",
+    "exchange (ms)",
+    "bytes at link rate (ms)",
+    "ratio",
+    "MB/s, slowest worker",
+    "median",
+    "of link, slowest",
+    "median",
+    "arrivals",
+    "dropped",
+    "peak ÷ input",
+    "start (s)",
+)
 
 
 @dataclass(frozen=True)
@@ -223,23 +236,35 @@ def table(found: Sequence[Wide]) -> str:
     """The widths in Markdown."""
     rows = [
         (
-            str(each.workers), f"{each.rate / 1e6:.0f}", f"{each.sent / 1e6:.0f}", f"{each.wall * 1e3:.0f}",
-            f"{each.exchange * 1e3:.0f}", f"{each.least * 1e3:.0f}", f"{each.ratio:.2f}", f"{each.slowest / 1e6:.1f}",
-            f"{each.middle / 1e6:.1f}", f"{each.slowest_fraction:.0%}", f"{each.middle_fraction:.0%}",
-            f"{each.arrivals:.2f}", "-" if each.dropped is None else f"{each.dropped:.2%}",
-            f"{each.peak_over_input:.2f}", f"{each.startup:.0f}",
+            str(each.workers),
+            f"{each.rate / 1e6:.0f}",
+            f"{each.sent / 1e6:.0f}",
+            f"{each.wall * 1e3:.0f}",
+            f"{each.exchange * 1e3:.0f}",
+            f"{each.least * 1e3:.0f}",
+            f"{each.ratio:.2f}",
+            f"{each.slowest / 1e6:.1f}",
+            f"{each.middle / 1e6:.1f}",
+            f"{each.slowest_fraction:.0%}",
+            f"{each.middle_fraction:.0%}",
+            f"{each.arrivals:.2f}",
+            "-" if each.dropped is None else f"{each.dropped:.2%}",
+            f"{each.peak_over_input:.2f}",
+            f"{each.startup:.0f}",
         )
         for each in found
-    ]  # fmt: skip
+    ]
     return command.table(HEADINGS, rows, text=())
 
 
 @click.command(context_settings=command.CONTEXT)
 @command.option("--workers", command.listed("N", number), "2,4,8,16", "Numbers of hosts; each host runs one worker.")
 @command.option(
-    "--budget", click.FloatRange(0, min_open=True), None,
+    "--budget",
+    click.FloatRange(0, min_open=True),
+    None,
     "Total rate of all links in Gbit/s, each way. [a quarter of the measured rate of this machine]",
-)  # fmt: skip
+)
 @command.option("--seconds", click.FloatRange(0.1), 2.0, "Target duration of an exchange in seconds.")
 @command.option("--iterations", click.IntRange(1), 3, "Number of timed merges.")
 @command.OUTPUT
@@ -310,9 +335,17 @@ def measure(bench: Bench, made: Size, iterations: int) -> Wide:
 def options(made: Size, iterations: int) -> dict[str, Any]:
     """The options of a run."""
     return {
-        "workers": made.workers, "chunk": made.chunk, "payload_columns": PAYLOAD_COLUMNS, "iterations": iterations,
-        "warmup": 1, "link_rounds": 0, "config": "ethernet.cfg", "timeout": 60, "start_timeout": 220, "pipeline": "off",
-    }  # fmt: skip
+        "workers": made.workers,
+        "chunk": made.chunk,
+        "payload_columns": PAYLOAD_COLUMNS,
+        "iterations": iterations,
+        "warmup": 1,
+        "link_rounds": 0,
+        "config": "ethernet.cfg",
+        "timeout": 60,
+        "start_timeout": 220,
+        "pipeline": "off",
+    }
 
 
 def _qdiscs(hosts: Any) -> list[dict[str, Any]]:

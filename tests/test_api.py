@@ -47,7 +47,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 
 def test_the_public_names_are_functions_whatever_modules_are_loaded() -> None:
-    for module in ("cli.clusters", "campaign.run", "analysis.compare.document"):
+    for module in ("cli.run", "campaign.campaign", "analysis.compare.document"):
         importlib.import_module(f"merge_bench.{module}")
     public = (merge_bench.compare, merge_bench.load, merge_bench.run, merge_bench.Result)
     assert [type(each).__name__ for each in public] == ["function", "function", "function", "type"]
@@ -218,13 +218,17 @@ def test_a_report_is_written_where_it_is_wanted(tmp_path: Path) -> None:
 
 def test_options_are_data_and_have_a_command_line() -> None:
     given = {
-        "chunk": [1e6, 25_000_000], "workers": 2, "config": Path("tcp.cfg"), "fresh": True, "check_link": False,
-        "skew": "zipf:1.2", "frac_match": 0.3, "seed": None,
-    }  # fmt: skip
-    assert as_command_line(given, OPTIONS) == [
-        "--chunk", "1000000,25000000", "--workers", "2", "--config", "tcp.cfg", "--fresh", "--skew", "zipf:1.2",
-        "--frac-match", "0.3",
-    ]  # fmt: skip
+        "chunk": [1e6, 25_000_000],
+        "workers": 2,
+        "config": Path("tcp.cfg"),
+        "fresh": True,
+        "check_link": False,
+        "skew": "zipf:1.2",
+        "frac_match": 0.3,
+        "seed": None,
+    }
+    words = "--chunk 1000000,25000000 --workers 2 --config tcp.cfg --fresh --skew zipf:1.2 --frac-match 0.3"
+    assert as_command_line(given, OPTIONS) == words.split()
     options = from_python(RunOptions, given, OPTIONS)
     assert options.several == {"chunk": (1_000_000, 25_000_000)}
     assert (options.fresh, options.check_link, options.seed, options.skew) == (True, False, 0, 1.2)
@@ -257,7 +261,7 @@ def test_a_run_that_did_not_end_well_raises_unless_told_not_to(
     status: int, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write_campaign(tmp_path, Script(failure="rank 0 died", end_status=status), end=status)
-    monkeypatch.setattr("merge_bench.campaign.run.run", lambda *_, **__: (folder, status))
+    monkeypatch.setattr("merge_bench.campaign.campaign.run", lambda *_, **__: (folder, status))
     with pytest.raises(error, match=f"^rank 0 died; the records are in {folder}$"):
         merge_bench.run(results=tmp_path)
     kept = merge_bench.run(results=tmp_path, check=False)
@@ -266,7 +270,9 @@ def test_a_run_that_did_not_end_well_raises_unless_told_not_to(
 
 def test_the_records_hold_the_command_that_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, seen = write_campaign(tmp_path), []
-    monkeypatch.setattr("merge_bench.campaign.run.run", lambda *_, caller, **__: (seen.append(caller), (folder, 0))[1])
+    monkeypatch.setattr(
+        "merge_bench.campaign.campaign.run", lambda *_, caller, **__: (seen.append(caller), (folder, 0))[1]
+    )
     before = list(sys.argv)
     merge_bench.run(results=tmp_path, chunk=5e6)
     assert sys.argv == before

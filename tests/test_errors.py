@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.errors import Caution, say
-from merge_bench.view.messages import say_warnings
+from merge_bench.view.streams import say_warnings
 
 LONG = "6 launches take about 84 seconds (as 3 earlier launches of the same problem on this host took, without waiting)"
 

@@ -28,10 +28,17 @@ OPENING = re.compile(r"r?glob|i?open|stat|is_file|read_\w+")
 PRIVATE = re.compile(r"_[a-z]\w*", re.I)
 NAMED_TUPLE = frozenset({"_asdict", "_fields", "_make", "_replace"})
 GENERATED = "<!-- Generated."
-NOT_CODE = frozenset({
-    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING,
-    tokenize.ENDMARKER,
-})  # fmt: skip
+NOT_CODE = frozenset(
+    {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENCODING,
+        tokenize.ENDMARKER,
+    }
+)
 
 
 def code_lines(source: Source) -> int:
@@ -175,36 +182,89 @@ Counted = int | list[str] | tuple[int, list[str]]
 """A number, the places whose number it is, or a number with its place."""
 MEASURES: Sequence[tuple[str, str, str, Callable[[House], Counted]]] = (
     ("files in the package", "≤ 230", f"Python files below {PACKAGE}/", lambda house: len(house.package)),
-    ("lines in the package", "≤ 40000", "all lines of these files",
-     lambda house: sum(source.text.count("\n") for source in house.package)),
-    ("circles of files", "0", "groups of modules that import each other, inside functions too",
-     lambda house: house.circles(with_types=False)),
-    ("circles with types", "0", "the same with imports for type checking only",
-     lambda house: house.circles(with_types=True)),
-    ("look-ups of options", "0", '`values["…"]` and `values.get("…")` outside config/, by syntax tree',
-     lambda house: house.find(_looks_up_an_option, "/config/")),
-    ("tests of an exchange's name", "0", "something called `exchange` beside a name of one in a comparison or `match`,"
-     " outside files called after an exchange", lambda house: house.find(_asks_for_an_exchange, OWN_FILE)),
-    ("readers of a results folder", "1", "modules outside records/ that call open, stat, glob, is_file or read_… with"
-     " the name of records.jsonl", lambda house: house.readers()),
-    ("# fmt: skip", "≤ 30", "lines of the package that end so",
-     lambda house: [source.path for source in house.package for _ in re.findall(r"# fmt: skip$", source.text, re.M)]),
-    (f"files under {SMALL_FILE} lines of code", "≤ 20", "but __init__.py; without blank lines, comments and docstrings",
-     lambda house: house.small_files()),
-    ("decisions", "≤ 60", "numbered headings of docs/decisions.md",
-     lambda house: len(re.findall(r"^#+ \d+\. ", house.decisions, re.M))),
+    (
+        "lines in the package",
+        "≤ 40000",
+        "all lines of these files",
+        lambda house: sum(source.text.count("\n") for source in house.package),
+    ),
+    (
+        "circles of files",
+        "0",
+        "groups of modules that import each other, inside functions too",
+        lambda house: house.circles(with_types=False),
+    ),
+    (
+        "circles with types",
+        "0",
+        "the same with imports for type checking only",
+        lambda house: house.circles(with_types=True),
+    ),
+    (
+        "look-ups of options",
+        "0",
+        '`values["…"]` and `values.get("…")` outside config/, by syntax tree',
+        lambda house: house.find(_looks_up_an_option, "/config/"),
+    ),
+    (
+        "tests of an exchange's name",
+        "0",
+        "something called `exchange` beside a name of one in a comparison or `match`,"
+        " outside files called after an exchange",
+        lambda house: house.find(_asks_for_an_exchange, OWN_FILE),
+    ),
+    (
+        "readers of a results folder",
+        "1",
+        "modules outside records/ that call open, stat, glob, is_file or read_… with the name of records.jsonl",
+        lambda house: house.readers(),
+    ),
+    (
+        "# fmt: skip",
+        "≤ 30",
+        "lines of the package that end so",
+        lambda house: [source.path for source in house.package for _ in re.findall(r"# fmt: skip$", source.text, re.M)],
+    ),
+    (
+        f"files under {SMALL_FILE} lines of code",
+        "≤ 20",
+        "but __init__.py; without blank lines, comments and docstrings",
+        lambda house: house.small_files(),
+    ),
+    (
+        "decisions",
+        "≤ 60",
+        "numbered headings of docs/decisions.md",
+        lambda house: len(re.findall(r"^#+ \d+\. ", house.decisions, re.M)),
+    ),
     ("lines of decisions", "", "all lines of docs/decisions.md", lambda house: house.decisions.count("\n")),
-    ("pages of docs by hand", "≤ 20", "docs/**/*.md but decisions.md, generated pages, and README.md, which lists them",
-     lambda house: [name for name in house.by_hand if name != "docs/README.md"]),
+    (
+        "pages of docs by hand",
+        "≤ 20",
+        "docs/**/*.md but decisions.md, generated pages, and README.md, which lists them",
+        lambda house: [name for name in house.by_hand if name != "docs/README.md"],
+    ),
     ("longest line of these pages", "≤ 120", "characters, tables and code too", lambda house: house.longest_line()),
-    ("private accesses in tests", "", "`object._name` and `import _name`, not of self, cls, os, sys, named tuples",
-     lambda house: house.find_in_tests(_is_private_access)),
-    ("replaced attributes in tests", "", "`monkeypatch.setattr` and `setattr` of other objects",
-     lambda house: house.find_in_tests(lambda node: isinstance(node, ast.Attribute) and node.attr == "setattr")),
-    ("variables without a noun", "0", f"{', '.join(sorted(VAGUE_NAMES))}: once for each function, class or module that"
-     " binds one outside comprehensions and lambdas",
-     lambda house: [place for source in house.package for place in vague_variables(source)]),
-)  # fmt: skip
+    (
+        "private accesses in tests",
+        "",
+        "`object._name` and `import _name`, not of self, cls, os, sys, named tuples",
+        lambda house: house.find_in_tests(_is_private_access),
+    ),
+    (
+        "replaced attributes in tests",
+        "",
+        "`monkeypatch.setattr` and `setattr` of other objects",
+        lambda house: house.find_in_tests(lambda node: isinstance(node, ast.Attribute) and node.attr == "setattr"),
+    ),
+    (
+        "variables without a noun",
+        "0",
+        f"{', '.join(sorted(VAGUE_NAMES))}: once for each function, class or module that"
+        " binds one outside comprehensions and lambdas",
+        lambda house: [place for source in house.package for place in vague_variables(source)],
+    ),
+)
 LISTED = ("circles of files", "readers of a results folder", "longest line of these pages")
 
 

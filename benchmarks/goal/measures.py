@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.goal import targets
 from benchmarks.goal.bench import SETTINGS, Bench, Ran, two_hosts
 from benchmarks.goal.targets import Target
+from benchmarks.on_gpu.figures import host_bytes_of_worker
 from benchmarks.peer.comparison import Comparison
 from benchmarks.peer.contenders import REFERENCE
 from benchmarks.peer.protocol import Job, PeerError, Tables
@@ -20,7 +21,6 @@ from merge_bench.analysis import aggregate
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import RunFailed
 from merge_bench.host.machine import available_bytes, usable_cores
-from merge_bench.merge.plan import synthetic_worker_bytes
 
 LARGE, WORKERS = 25_000_000, 2
 ENGINE = "native"  # what `run` takes on CPUs
@@ -44,9 +44,14 @@ class Measure:
 def shared_memory(bench: Bench) -> Values:
     """The data plane on one host, its limit checked, and peak memory."""
     ran = bench.merge(
-        chunk=LARGE, workers=WORKERS, iterations=5, check_link=True, config="optimized.cfg", pipeline="off",
+        chunk=LARGE,
+        workers=WORKERS,
+        iterations=5,
+        check_link=True,
+        config="optimized.cfg",
+        pipeline="off",
         require_transport="sysv,posix,cma",
-    )  # fmt: skip
+    )
     return {
         **link_values(bench, ran, targets.SHARED_MEMORY, targets.CHECK_SHARED_MEMORY),
         targets.MEMORY.name: memory_ratio(ran),
@@ -179,7 +184,7 @@ def sizes(available: int) -> list[int]:
     """Rows per chunk, doubling, as long as the chunks of all workers fit into 80 % of `available` bytes."""
     doubled = [FIRST_SIZE << power for power in range((LAST_SIZE // FIRST_SIZE).bit_length())]
     each = 0.8 * available / WORKERS
-    return [rows for rows in doubled if synthetic_worker_bytes(rows, WORKERS, 0.3, 1, engine=ENGINE) <= each]
+    return [rows for rows in doubled if host_bytes_of_worker(rows, WORKERS, 0.3, ENGINE) <= each]
 
 
 def launch(bench: Bench) -> Values:
@@ -195,8 +200,12 @@ def show_help(bench: Bench) -> Values:
     for _ in range(5):
         start = time.monotonic()
         subprocess.run(
-            [sys.executable, "-P", "-m", "merge_bench", "--help"], env=surroundings(*SETTINGS), cwd=ROOT, check=True,
-            stdout=subprocess.DEVNULL, timeout=60,
-        )  # fmt: skip
+            [sys.executable, "-P", "-m", "merge_bench", "--help"],
+            env=surroundings(*SETTINGS),
+            cwd=ROOT,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            timeout=60,
+        )
         seconds.append(time.monotonic() - start)
     return {targets.HELP.name: median(seconds)}

@@ -90,10 +90,16 @@ class Result:
         """One goal as plain data."""
         about, spread = asdict(self.target), self.spread
         return {
-            "goal": about.pop("name"), **about, "value": spread and spread.median,
-            **{name: getattr(spread, name, None) for name in ("low", "high", "coverage")}, "values": self.values,
-            "met": self.met, "sure": self.sure, "failures": self.failures, "details": self.details,
-        }  # fmt: skip
+            "goal": about.pop("name"),
+            **about,
+            "value": spread and spread.median,
+            **{name: getattr(spread, name, None) for name in ("low", "high", "coverage")},
+            "values": self.values,
+            "met": self.met,
+            "sure": self.sure,
+            "failures": self.failures,
+            "details": self.details,
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -122,9 +128,12 @@ SHARED_MEMORY = Target(
 )
 TCP = Target("link-tcp", "data plane ÷ link limit, shaped TCP link", "two hosts, 2 Gbit/s, messages of 4 MiB", 0.9)
 CHECK_SHARED_MEMORY = Target(
-    "perftest-shared-memory", "link limit ÷ `ucx_perftest`, shared memory", "opposite tests at once, same launch",
-    0.9, 1.1,
-)  # fmt: skip
+    "perftest-shared-memory",
+    "link limit ÷ `ucx_perftest`, shared memory",
+    "opposite tests at once, same launch",
+    0.9,
+    1.1,
+)
 CHECK_TCP = Target(
     "perftest-tcp", "link limit ÷ `ucx_perftest`, shaped TCP link", "opposite tests at once, same launch", 0.9, 1.1
 )
@@ -138,9 +147,13 @@ OVERLAP = Target(
     "slow-link", "wall ÷ (bytes ÷ link limit), slow link", "two hosts, 2 Gbit/s, 5e6 rows × 2 workers", None, 1.1
 )
 FAST_LINK = Target(
-    "fast-link", "wall ÷ (bytes ÷ link limit), fast link", "two hosts of one core, 8 Gbit/s, 4e6 rows × 2 workers",
-    None, 1.1, or_limited_by="cores",
-)  # fmt: skip
+    "fast-link",
+    "wall ÷ (bytes ÷ link limit), fast link",
+    "two hosts of one core, 8 Gbit/s, 4e6 rows × 2 workers",
+    None,
+    1.1,
+    or_limited_by="cores",
+)
 LAUNCH = Target("launch", "launch to first timed iteration", "1e6 rows × 2 workers, one warm-up", None, 3.0, " s")
 HELP = Target("help", "`--help`", "median of 5", None, 0.3, " s")
 STRING_POLARS = Target("strings-polars", "times as fast as Polars streaming, string key", "25e6 rows × 2 workers", 1.5)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from merge_bench.merge.plan import synthetic_worker_bytes
+from merge_bench.merge.plan import Plan, synthetic_worker_bytes
+from merge_bench.merge.workload.synthetic import SyntheticSpec
 
 ROW_BYTES = 16  # key and payload
 RESULT_ROW_BYTES = 24
@@ -21,10 +22,16 @@ def largest_chunk(free: int, sharers: int, need: int, host_bytes: int, workers: 
     `need`: device bytes for each row. Rounded down to millions; 0 if not even one fits.
     """
     rows = int(POOL_SHARE * free / sharers / need)
-    fixed = synthetic_worker_bytes(0, workers, fraction, 1, engine="cudf")
-    per_row = (synthetic_worker_bytes(STEP_ROWS, workers, fraction, 1, engine="cudf") - fixed) / STEP_ROWS
+    fixed = host_bytes_of_worker(0, workers, fraction, "cudf")
+    per_row = (host_bytes_of_worker(STEP_ROWS, workers, fraction, "cudf") - fixed) / STEP_ROWS
     on_host = int((0.9 * host_bytes / workers - fixed) / per_row)
     return max(0, min(rows, on_host)) // STEP_ROWS * STEP_ROWS
+
+
+def host_bytes_of_worker(rows_per_chunk: int, workers: int, fraction: float, engine: str) -> int:
+    """Estimated host memory that a worker needs with one payload column and the default options."""
+    spec = SyntheticSpec(rows_per_chunk * workers, fraction, 0)
+    return synthetic_worker_bytes(Plan(spec, workers, 1, 1, 1, engine, "ucx", "tcp", "ends", 60.0, 0))
 
 
 def bytes_touched(rows_per_chunk: int, workers: int, result_rows: int) -> dict[str, int | None]:

@@ -36,9 +36,12 @@ Tried = dict[str, Any]
 
 
 def find(
-    folder: Path, left: float, variants: Sequence[Variant] = VARIANTS, argv: Sequence[str] = ARGV,
+    folder: Path,
+    left: float,
+    variants: Sequence[Variant] = VARIANTS,
+    argv: Sequence[str] = ARGV,
     limit: float = LIMIT_SECONDS,
-) -> Finding:  # fmt: skip
+) -> Finding:
     """Run the variants in turn until two have worked, the list ends or `left` seconds are over.
 
     Each may take `limit` seconds. How each ended is in ``peer-variant.json`` as soon as it has ended, its output in
@@ -62,11 +65,19 @@ def attempt(variant: Variant, stem: Path, argv: Sequence[str], limit: float) -> 
     text = ended.errors.read_text(errors="replace")
     walls, failure = _walls(ended)
     found: Tried = {
-        "name": variant.name, "environment": dict(variant.environment), "status": ended.status,
-        "seconds": ended.seconds, "timed_out": ended.timed_out, "failure": failure, "errors": errors(text),
+        "name": variant.name,
+        "environment": dict(variant.environment),
+        "status": ended.status,
+        "seconds": ended.seconds,
+        "timed_out": ended.timed_out,
+        "failure": failure,
+        "errors": errors(text),
         "signal": next((match[1] for line in text.splitlines() if (match := SIGNAL.fullmatch(line))), None),
-        "stack": c_stack(text), "wall_seconds": walls, "wall_median": None, "throughput_bytes_per_second": None,
-    }  # fmt: skip
+        "stack": c_stack(text),
+        "wall_seconds": walls,
+        "wall_median": None,
+        "throughput_bytes_per_second": None,
+    }
     if walls:
         median = statistics.median(walls)
         found |= {"wall_median": median, "throughput_bytes_per_second": JOB.data_bytes / median}

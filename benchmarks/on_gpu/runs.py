@@ -46,11 +46,21 @@ class Merge:
     def options(self) -> list[str]:
         """The options of `run`."""
         return options(
-            config=CONFIG, engine=self.engine, exchange=self.exchange, workers=self.workers,
-            workers_per_gpu=self.sharers, chunk=self.rows, iterations=self.iterations, warmup=2,
-            link_rounds=self.link_rounds, start_timeout=120, timeout=60, check_link=self.check_link,
-            launches=self.launches if self.launches > 1 else None, timeline="off",
-        )  # fmt: skip
+            config=CONFIG,
+            engine=self.engine,
+            exchange=self.exchange,
+            workers=self.workers,
+            workers_per_gpu=self.sharers,
+            chunk=self.rows,
+            iterations=self.iterations,
+            warmup=2,
+            link_rounds=self.link_rounds,
+            start_timeout=120,
+            timeout=60,
+            check_link=self.check_link,
+            launches=self.launches if self.launches > 1 else None,
+            timeline="off",
+        )
 
 
 def run(merge: Merge, name: str, folder: Path, limit: float, variables: Mapping[str, str] | None = None) -> Document:
@@ -77,12 +87,17 @@ def judge(merge: Merge, document: Document, device_bandwidth: int | None) -> Fin
             f"the run used the engine {document['plan']['engine']}, not {merge.engine}", status=RunFailed.exit_status
         )
     figures: dict[str, Any] = {
-        "rows_per_chunk": merge.rows, "workers": merge.workers, "workers_per_gpu": merge.sharers,
-        "engine": merge.engine, "exchange": document["plan"].get("exchange", merge.exchange),
-        "wall_seconds": document["wall_seconds"], "warnings": document["warnings"],
-        "throughput_bytes_per_second": document["throughput_bytes_per_second"], "run_id": document.get("run_id"),
+        "rows_per_chunk": merge.rows,
+        "workers": merge.workers,
+        "workers_per_gpu": merge.sharers,
+        "engine": merge.engine,
+        "exchange": document["plan"].get("exchange", merge.exchange),
+        "wall_seconds": document["wall_seconds"],
+        "warnings": document["warnings"],
+        "throughput_bytes_per_second": document["throughput_bytes_per_second"],
+        "run_id": document.get("run_id"),
         ENERGY: document.get(ENERGY),
-    }  # fmt: skip
+    }
     parts = [
         f"{format_count(document['result_rows'])} rows verified",
         f"{format_seconds(document['wall_seconds']['median'])} per merge",
@@ -94,10 +109,11 @@ def judge(merge: Merge, document: Document, device_bandwidth: int | None) -> Fin
         peaks = [each["device_peak"] for each in document["peak_memory_bytes"]["per_worker"]]
         known = [peak for peak in peaks if peak is not None]
         figures |= {
-            "phases_seconds": document["phases_seconds"], "device_peak_bytes": peaks,
+            "phases_seconds": document["phases_seconds"],
+            "device_peak_bytes": peaks,
             "memory_bandwidth": bandwidth_shares(document, merge.gpus, device_bandwidth),
             "device_memory_bandwidth": device_bandwidth,
-        }  # fmt: skip
+        }
         parts += [f"device peak {format_bytes(max(known))}"] if known else []
         if merge.workers > 1 and figures["exchange"] == UCX:
             figures |= {"link": document["link"], "lanes": document["lanes"], "protocols": document.get("protocols")}

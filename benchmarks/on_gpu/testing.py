@@ -22,9 +22,17 @@ def run_tests(folder: Path, limit: float) -> Finding:
     logs.mkdir(parents=True, exist_ok=True)
     report = logs / "tests.xml"
     argv = [
-        sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", f"--junitxml={report}",
+        sys.executable,
+        "-m",
+        "pytest",
+        "-m",
+        "gpu",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        f"--junitxml={report}",
         str(ROOT / "tests" / "gpu"),
-    ]  # fmt: skip
+    ]
     ended = run_limited(argv, surroundings(), logs / "tests", limit)
     if ended.timed_out:
         return Finding(

@@ -52,9 +52,15 @@ def compare(
 
 
 def _compare(
-    names: Sequence[str], job: Job, folder: Path, blocks: int, until: float, gpus: int, goal: Target | None,
+    names: Sequence[str],
+    job: Job,
+    folder: Path,
+    blocks: int,
+    until: float,
+    gpus: int,
+    goal: Target | None,
     variant: Variant,
-) -> Finding:  # fmt: skip
+) -> Finding:
     limit = LAUNCH_LIMIT if job.rows_per_chunk <= LARGE and UCXX[0] in names else LARGEST_LIMIT
     comparison = Comparison.of(names, job, folder, min(limit, until - time.monotonic()), gpus)
     comparison.patience = PATIENCE

@@ -132,9 +132,18 @@ class Comparison:
         ended = run_limited(argv, {**surroundings(*self.without), **own}, stem, self.limit)
         outcome, problem = self._judge(ended)
         self.store.write(
-            "launch", contender=contender.name, family=contender.family, block=block, argv=argv, environment=own,
-            status=ended.status, seconds=ended.seconds, left_over=ended.left_over, outcome=outcome, failure=problem,
-        )  # fmt: skip
+            "launch",
+            contender=contender.name,
+            family=contender.family,
+            block=block,
+            argv=argv,
+            environment=own,
+            status=ended.status,
+            seconds=ended.seconds,
+            left_over=ended.left_over,
+            outcome=outcome,
+            failure=problem,
+        )
         if outcome is None:
             self.say(f"    failed: {problem}")
             self.samples.append(Sample(contender.name, block, ()))

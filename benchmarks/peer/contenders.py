@@ -59,15 +59,25 @@ _PROTOCOLS, _SHUFFLES = ("tcp", "ucx"), ("tasks", "p2p")
 CONTENDERS: tuple[Contender, ...] = (
     Contender(REFERENCE, "merge_bench", "merge_bench_run", 3.5, {"exchange": "ucx"}, several=True),
     Contender(
-        FILTERED, FILTERED, "merge_bench_run", 3.5, {"exchange": "ucx", "runtime_filter": "on"}, several=True,
+        FILTERED,
+        FILTERED,
+        "merge_bench_run",
+        3.5,
+        {"exchange": "ucx", "runtime_filter": "on"},
+        several=True,
         gpu=False,
     ),
     *(
         Contender(
-            f"exchange-dask-{shuffle}-{protocol}", "dask", "merge_bench_run", 6.0,
-            {"exchange": "dask", "shuffle": shuffle, "protocol": protocol, "timeout": "120"}, several=True,
+            f"exchange-dask-{shuffle}-{protocol}",
+            "dask",
+            "merge_bench_run",
+            6.0,
+            {"exchange": "dask", "shuffle": shuffle, "protocol": protocol, "timeout": "120"},
+            several=True,
         )
-        for shuffle in _SHUFFLES for protocol in _PROTOCOLS
+        for shuffle in _SHUFFLES
+        for protocol in _PROTOCOLS
     ),
     *(Contender(f"dask-{name}", "dask", "dask_merge", 6.0, {"shuffle": name}, several=True) for name in _SHUFFLES),
     *(_dask_cuda(f"dask-cuda-{protocol}", 6.0, "cpu", protocol) for protocol in _PROTOCOLS),
@@ -78,7 +88,7 @@ CONTENDERS: tuple[Contender, ...] = (
     Contender("pandas", "pandas", "libraries", 5.0),
     Contender("ucxx-cudf-merge", "ucxx", "ucxx_merge", 0.5, several=True, gpu=True),
     *(_dask_cuda(f"dask-cuda-gpu-{protocol}", 0.5, "gpu", protocol) for protocol in _PROTOCOLS),
-)  # fmt: skip
+)
 
 
 def choose(only: Sequence[str], *, gpus: int) -> tuple[Contender, ...]:

@@ -22,7 +22,7 @@ import msgspec
 from distributed import Client
 
 from benchmarks.peer.protocol import Job, Outcome, PeerError, Seconds, printed_by, serve, workers_per_gpu
-from merge_bench.campaign.load_runs import plan_runs
+from merge_bench.campaign.planned_launches import plan_runs
 from merge_bench.cluster.launchers import make_launcher
 from merge_bench.config.options import RunOptions
 from merge_bench.host import cuda_context, files
@@ -45,12 +45,31 @@ class Results(msgspec.Struct):
 def command(job: Job, scheduler_file: Path, results: Path) -> list[str]:
     """What is run: one chunk of each frame a worker, its default shuffle; its figures go to ``<results>.json``."""
     return [
-        sys.executable, "-m", PROGRAM, "--type", job.options["type"], "--protocol", job.options["protocol"],
-        "--scheduler-file", str(scheduler_file), "--chunk-size", str(job.rows_per_chunk),
-        "--base-chunks", str(job.workers), "--other-chunks", str(job.workers), "--frac-match", str(job.fraction),
-        "--runs", str(job.iterations), "--warmup-runs", str(job.warmup), "--no-show-p2p-bandwidth",
-        "--output-basename", str(results),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        PROGRAM,
+        "--type",
+        job.options["type"],
+        "--protocol",
+        job.options["protocol"],
+        "--scheduler-file",
+        str(scheduler_file),
+        "--chunk-size",
+        str(job.rows_per_chunk),
+        "--base-chunks",
+        str(job.workers),
+        "--other-chunks",
+        str(job.workers),
+        "--frac-match",
+        str(job.fraction),
+        "--runs",
+        str(job.iterations),
+        "--warmup-runs",
+        str(job.warmup),
+        "--no-show-p2p-bandwidth",
+        "--output-basename",
+        str(results),
+    ]
 
 
 def parse(results: Path, job: Job) -> list[float]:
@@ -83,10 +102,14 @@ def cluster(job: Job, folder: Path) -> Iterator[tuple[Path, list[int]]]:
     (prepared,) = plan_runs(
         CONFIG,
         RunOptions().given(
-            chunk=job.rows_per_chunk, workers=job.workers, exchange="dask", engine="cudf" if gpu else "pandas",
-            protocol=job.options["protocol"], workers_per_gpu=shared,
+            chunk=job.rows_per_chunk,
+            workers=job.workers,
+            exchange="dask",
+            engine="cudf" if gpu else "pandas",
+            protocol=job.options["protocol"],
+            workers_per_gpu=shared,
         ),
-    )  # fmt: skip
+    )
     launcher = make_launcher(prepared.settings)
     try:
         access = launcher.start(prepared.plan, prepared.settings, folder, "cluster-")

@@ -66,10 +66,11 @@ def meter(step: str) -> int:
 def run(job: Job) -> Outcome:
     """The job, with the shuffle in `options`."""
     with (
-        LocalCluster(n_workers=job.workers, threads_per_worker=max(1, job.threads // job.workers),
-                     dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=job.workers, threads_per_worker=max(1, job.threads // job.workers), dashboard_address=None
+        ) as cluster,
         Client(cluster) as client,
-    ):  # fmt: skip
+    ):
         client.wait_for_workers(job.workers, timeout=60)
         return _measure(job, client)
 
@@ -97,9 +98,12 @@ def _measure(job: Job, client: Client) -> Outcome:
         distributed.wait(results[0])
 
     walls, rows = timed(
-        job, ready=ready, merge=merge, check=lambda: _verify(job, client, results[0], expected),
+        job,
+        ready=ready,
+        merge=merge,
+        check=lambda: _verify(job, client, results[0], expected),
         meter=lambda step: client.run(meter, step),
-    )  # fmt: skip
+    )
     peak = sum(client.run(meter, "read").values())
     return Outcome("dask", str(distributed.__version__), walls, rows, rows is not None, peak)
 

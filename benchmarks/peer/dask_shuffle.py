@@ -97,8 +97,10 @@ def _scheduler(host: str) -> Iterator[str]:
     """The address of a scheduler in a process of its own."""
     with subprocess.Popen(
         [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", host, "--port", "8786", "--no-dashboard"],
-        stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=sys.stderr,
-    ) as process:  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+        stderr=sys.stderr,
+    ) as process:
         try:
             yield f"tcp://{host}:8786"
         finally:
@@ -165,9 +167,15 @@ def _distinct(parts: list[pd.DataFrame]) -> int:
 @command.option("--host", str, "127.0.0.1", "Address of the scheduler, which the hosts reach.")
 @command.SEED
 def dask_shuffle(
-    workers: int, chunk: int, iterations: int, warmup: int, addresses: list[str] | None, ssh_config: str | None,
-    host: str, seed: int,
-) -> None:  # fmt: skip
+    workers: int,
+    chunk: int,
+    iterations: int,
+    warmup: int,
+    addresses: list[str] | None,
+    ssh_config: str | None,
+    host: str,
+    seed: int,
+) -> None:
     """Measure Dask's P2P shuffle."""
     count = len(addresses or range(workers))
     place: Any = cluster_of_hosts(addresses, ssh_config or "", host) if addresses else local_cluster(workers)

@@ -49,9 +49,13 @@ class Joiner:
 
 
 def timed(
-    job: Job, *, ready: Callable[[], object], merge: Callable[[], object], check: Callable[[], int],
+    job: Job,
+    *,
+    ready: Callable[[], object],
+    merge: Callable[[], object],
+    check: Callable[[], int],
     meter: Callable[[str], object],
-) -> tuple[list[float], int | None]:  # fmt: skip
+) -> tuple[list[float], int | None]:
     """Warm up, time every iteration, and check the result after the last warm-up and after the last iteration.
 
     `ready` drops the last result; `meter` gets ``restart`` and ``pause``, so that checks do not count as memory used.

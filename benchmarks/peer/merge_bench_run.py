@@ -18,17 +18,26 @@ CONFIG = "optimized.cfg"
 def command(job: Job, results: Path) -> list[str]:
     """The options of `run`: the shipped config, and no link measurement, since no other contender makes one."""
     problem: dict[str, object] = {
-        "chunk": job.rows_per_chunk, "frac_match": job.fraction, "payload_columns": job.payload_columns,
+        "chunk": job.rows_per_chunk,
+        "frac_match": job.fraction,
+        "payload_columns": job.payload_columns,
         "skew": f"zipf:{job.zipf:g}" if job.zipf else "none",
-    }  # fmt: skip
+    }
     if job.tables is not None:
         problem = {"left": job.tables.left, "right": job.tables.right, "on": ",".join(job.on)}
     problem |= {"how": job.how} if job.how != "inner" else {}
     return options(
-        config=CONFIG, workers=job.workers, iterations=job.iterations, warmup=job.warmup, seed=job.seed,
-        link_rounds=0, results=results, workers_per_gpu=workers_per_gpu(job.workers, gpu_count()), **problem,
+        config=CONFIG,
+        workers=job.workers,
+        iterations=job.iterations,
+        warmup=job.warmup,
+        seed=job.seed,
+        link_rounds=0,
+        results=results,
+        workers_per_gpu=workers_per_gpu(job.workers, gpu_count()),
+        **problem,
         **job.options,
-    )  # fmt: skip
+    )
 
 
 def run(job: Job) -> Outcome:

@@ -9,8 +9,16 @@ from merge_bench.analysis.statistics import median, median_interval
 from merge_bench.units import GIB
 
 HEADINGS = (
-    "peer", "version", "launches", "wall s", "throughput GiB/s", "ours / peer", "interval", "peak GiB", "result",
-)  # fmt: skip
+    "peer",
+    "version",
+    "launches",
+    "wall s",
+    "throughput GiB/s",
+    "ours / peer",
+    "interval",
+    "peak GiB",
+    "result",
+)
 TEXT = (0, 1, 6, 8)
 
 

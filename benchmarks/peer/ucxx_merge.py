@@ -54,10 +54,24 @@ def command(job: Job, gpus: Sequence[int], memory_bytes: int) -> list[str]:
     each = job.workers // len(devices)
     pool = int(POOL_FRACTION * memory_bytes / each) // 256 * 256
     return [
-        sys.executable, "-m", MODULE, "--devs", ",".join(map(str, devices)),
-        "--chunks-per-dev", str(each), "--chunk-size", str(job.rows_per_chunk), "--frac-match", str(job.fraction),
-        "--iter", str(job.iterations), "--warmup-iter", str(job.warmup), "--rmm-init-pool-size", str(pool),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        MODULE,
+        "--devs",
+        ",".join(map(str, devices)),
+        "--chunks-per-dev",
+        str(each),
+        "--chunk-size",
+        str(job.rows_per_chunk),
+        "--frac-match",
+        str(job.fraction),
+        "--iter",
+        str(job.iterations),
+        "--warmup-iter",
+        str(job.warmup),
+        "--rmm-init-pool-size",
+        str(pool),
+    ]
 
 
 def parse(text: str, job: Job) -> list[float]:

@@ -5,7 +5,7 @@ row's bucket number, 2 bytes below 65,536 buckets of all workers together and el
 read and write in arrays too large for the caches, each once:
 
 - **partition**, a row of either frame: the histogram reads the key and writes the bucket number, 8 + i; the scatter
-  takes some columns at a time (`stores.py`: up to five with full lines, two with plain stores into few buckets, else
+  takes some columns at a time (`partition.py`: up to five with full lines, two with plain stores into few buckets, else
   one), and for each n of them reads the numbers again, ⌈C/n⌉ i; it reads the columns and writes the parcels, 2 w.
   With one payload column: 10 + 2 + 32 = 44 bytes.
 - **exchange**, a byte sent to another worker: cma copies once, out of the sender's parcel into the receiver's, so the

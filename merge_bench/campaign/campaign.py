@@ -1,8 +1,9 @@
-"""Runs a campaign: creates its results folder, writes its first lines, makes its launches in order, writes its end."""
+"""Runs the campaign of a sweep or of another command: its results folder, its launches in their order, its end."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import subprocess
 import time
@@ -11,38 +12,45 @@ from pathlib import Path
 
 import msgspec
 
-from merge_bench.campaign.calling_program import UNTOUCHED, Caller
-from merge_bench.campaign.expected_time import ExpectedTime
-from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import Head, Job
+from merge_bench.analysis.compare.document import least_blocks
+from merge_bench.analysis.diagnostics import BUSY, BUSY_HOST, REMEDY
+from merge_bench.campaign.calling_program import UNTOUCHED, Caller, Labelled, Progress
+from merge_bench.campaign.expected_time import ExpectedTime, launch_seconds_by_rule
+from merge_bench.campaign.launch import make_launch
+from merge_bench.campaign.planned_launches import Head, Job, Sweep
 from merge_bench.campaign.resume import CONTINUE_AFTER, find_resumable, reopen_to_extend, run_environment
-from merge_bench.campaign.wait_for_quiet import check_host
 from merge_bench.cluster import signals
-from merge_bench.config.installation import __version__, checkout
-from merge_bench.errors import RunFailed, say
-from merge_bench.records.schema import CampaignLine, Config, EndLine, FailureLine, Git, WarningLine
+from merge_bench.cluster.base import ClusterSettings
+from merge_bench.cluster.launchers import launchers, make_launcher
+from merge_bench.config.installation import checkout
+from merge_bench.errors import Caution, RunFailed, say, warn
+from merge_bench.host import other_load
+from merge_bench.host.other_load import Look, OtherLoad
+from merge_bench.merge.plan import Plan
+from merge_bench.merge.workload.tables import TableSpec
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.recorded_plan import RecordedPlan
+from merge_bench.records.schema import CampaignLine, EndLine, FailureLine, Git, WarningLine
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.units import format_duration
+from merge_bench.units import format_count, format_duration, plural
 
 LaunchOne = Callable[[Job, CampaignWriter, int], int]
 """Makes the launch of a job, with this index in the campaign, and records it; returns the exit status."""
 
 
-def config_line(planned: PlannedRun) -> Config:
-    """The record of a run's config: its name, path and variables. A run without a config has the name ``default``."""
-    config = planned.config
-    return Config(
-        name=config.name if config is not None else "default",
-        path=str(config.path) if config is not None else None,
-        variables=dict(planned.settings.environment),
-    )
-
-
 def make_campaign(
-    results: Path, name: str, head: Head, jobs: Sequence[Job], launch: LaunchOne, *, resume: bool = True,
-    extend: Path | None = None, caller: Caller = UNTOUCHED, wait_for_quiet: float | None = None,
+    results: Path,
+    name: str,
+    head: Head,
+    jobs: Sequence[Job],
+    launch: LaunchOne,
+    *,
+    resume: bool = True,
+    extend: Path | None = None,
+    caller: Caller = UNTOUCHED,
+    wait_for_quiet: float | None = None,
     expected: ExpectedTime | None = None,
-) -> tuple[Path, int]:  # fmt: skip
+) -> tuple[Path, int]:
     """Make every launch of `jobs` in their order; returns the campaign's folder and the exit status.
 
     A failed launch is recorded, and the next one is made. A wrong result, a gate that is not met, or a signal ends the
@@ -59,8 +67,7 @@ def make_campaign(
         writer, left, first_index, status = resumed or (CampaignWriter.create(results, name), list(jobs), 0, 0)
         with writer:
             if resumed:
-                finished = f"{len(jobs) - len(left)} of {len(jobs)} launches finished"
-                say(f"resuming {writer.folder}: {finished}")
+                say(f"resuming {writer.folder}: {len(jobs) - len(left)} of {len(jobs)} launches finished")
             else:
                 write_first_lines(writer, line, jobs)
             with caller.surround(writer.logs / "driver.log"):
@@ -77,17 +84,21 @@ def make_campaign(
             if done < len(left) and status in CONTINUE_AFTER:
                 status = RunFailed.exit_status
                 if resume and len(jobs) > 1:
-                    finished = f"{len(jobs) - len(left) + done} of {len(jobs)} launches finished"
-                    say(f"{finished}; run the same command to resume")
+                    finished = len(jobs) - len(left) + done
+                    say(f"{finished} of {len(jobs)} launches finished; run the same command to resume")
             with contextlib.suppress(RunFailed):
                 writer.write(EndLine(status=status))
             return writer.folder, status
 
 
 def _make_launches(
-    jobs: Sequence[Job], writer: CampaignWriter, launch: LaunchOne, first_index: int, status: int,
-    expected: ExpectedTime | None = None,
-) -> tuple[int, int]:  # fmt: skip
+    jobs: Sequence[Job],
+    writer: CampaignWriter,
+    launch: LaunchOne,
+    first_index: int,
+    status: int,
+    expected: ExpectedTime | None,
+) -> tuple[int, int]:
     """Make the launches of `jobs`; returns how many were made to their end, and the worst exit status."""
     done = 0
     try:
@@ -105,9 +116,8 @@ def _make_launches(
                 break
             if expected is not None and launch_status == 0:
                 expected.note_launch(job, time.monotonic() - began)
-                rest = jobs[done:]
-                seconds_left = expected.total_seconds(rest)
-                if done == 1 and rest and seconds_left is not None:
+                seconds_left = expected.total_seconds(rest) if (rest := jobs[done:]) else None
+                if done == 1 and seconds_left is not None:
                     say(f"about {format_duration(seconds_left)} left, as the first launch took")
     except signals.Interrupted as between_two:  # within a launch it is recorded
         write_interruption(writer, between_two)
@@ -122,18 +132,8 @@ def write_interruption(writer: CampaignWriter, error: signals.Interrupted) -> No
 
 def first_line(head: Head, jobs: Sequence[Job], caller: Caller = UNTOUCHED) -> CampaignLine:
     """The record that begins a new campaign's file, still without the campaign's name."""
-    return CampaignLine(
-        campaign_id="",
-        argv=list(caller.argv),
-        options=caller.options,
-        version=__version__,
-        git=git_state(),
-        configs=list(head.configs),
-        seed=head.seed,
-        plans=list(head.plans),
-        runs=list(head.runs),
-        surroundings=run_environment(jobs),
-    )
+    environment = run_environment(jobs)
+    return head.record(argv=list(caller.argv), options=caller.options, git=git_state(), surroundings=environment)
 
 
 def write_first_lines(writer: CampaignWriter, line: CampaignLine, jobs: Sequence[Job]) -> None:
@@ -158,3 +158,142 @@ def git_state() -> Git | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return Git(commit=commit, dirty=bool(dirty), host=socket.gethostname())
+
+
+def dry_run(sweep: Sweep) -> str:
+    """The text of --dry-run: the commands of each run; for several launches also their time and their order."""
+    lines, jobs, run_labels = [], sweep.jobs(), sweep.run_labels()
+    for (config, index), prepared in sweep.prepared.items():
+        plan = prepared.plan
+        if len(jobs) > 1:
+            size = f"{_size_text(plan)} per chunk" if plan.rows_per_chunk is not None else _size_text(plan)
+            names = f"{config}/{index}" + (f" ({name})" if (name := run_labels[config, index]) != config else "")
+            lines.append(f"## {names}: {plural(plan.workers, 'worker')}{size}, {plan.launches} launches")
+        for command in make_launcher(prepared.settings).commands(plan, prepared.settings):
+            lines += [f"# {command.role} on {command.host}", command.shell_line()]
+    if len(jobs) > 1:
+        lines.append(f"## {expected_time(sweep).describe(jobs)}")
+        lines += [f"## {short}"] if (short := too_few_blocks(sweep)) else []
+        for block, members in itertools.groupby(jobs, lambda job: job.block):
+            lines.append(f"## block {block}: " + " ".join(f"{job.config}/{job.plan}" for job in members))
+    return "\n".join(lines) if lines else "# no process would be started: the cluster is already running"
+
+
+def run(
+    sweep: Sweep,
+    progress: Progress,
+    *,
+    fresh: bool = False,
+    extend: Path | None = None,
+    caller: Caller = UNTOUCHED,
+    wait_for_quiet: float | None = None,
+    say_time: bool = True,
+) -> tuple[Path, int]:
+    """Make every launch of the sweep; returns the campaign's folder and the exit status.
+
+    Every measurement is written to the disk at once. Every process that was started has ended when this returns. An
+    interrupted campaign of the same sweep is resumed, unless `fresh`; `extend`: the folder of a campaign to which
+    launches are added. `wait_for_quiet`: the most seconds to wait until other processes leave this host's cores alone;
+    `say_time`: print how long several launches take.
+    """
+    jobs, expected = sweep.jobs(), expected_time(sweep)
+    if say_time and (short := too_few_blocks(sweep)):
+        warn(Caution("few-blocks", short))
+
+    def launch(job: Job, writer: CampaignWriter, index: int) -> int:
+        shown = progress
+        if len(jobs) > 1:
+            shown = Labelled(progress, launch_label(job, jobs), expected.total_seconds(jobs[jobs.index(job) + 1 :]))
+        return launch_merge(job, writer, shown, index)
+
+    name = "-".join(config.name for config in sweep.configs)
+    return make_campaign(
+        sweep.results,
+        name,
+        sweep.head(),
+        jobs,
+        launch,
+        resume=not fresh,
+        extend=extend,
+        caller=caller,
+        wait_for_quiet=wait_for_quiet,
+        expected=expected if say_time and len(jobs) > 1 else None,
+    )
+
+
+def expected_time(sweep: Sweep) -> ExpectedTime:
+    return ExpectedTime(sweep.results, sweep.plans, launch_seconds_by_rule)
+
+
+def too_few_blocks(sweep: Sweep) -> str | None:
+    """A sentence with the number of blocks that can show a difference, if the sweep has fewer; else None."""
+    plans, blocks = tuple(map(RecordedPlan.of, sweep.plans)), sweep.first.plan.launches
+    least = least_blocks(Campaign(Path(), sweep.head().record(), plans, (), truncated=False, skipped={}))
+    if blocks >= least:
+        return None
+    what = f"{len(sweep.labels)} configs" if len(sweep.configs) > 1 else ", ".join(sweep.labels)
+    return f"{plural(blocks, 'block')} cannot show a difference between {what}; use --launches {least} or more"
+
+
+def launch_label(job: Job, jobs: Sequence[Job]) -> str:
+    """The label of a launch in the display: ``1 of 12: default, 1,000,000 rows, 2 workers``."""
+    plan = job.prepared.plan
+    number, workers = f"{jobs.index(job) + 1} of {len(jobs)}", plural(plan.workers, "worker")
+    return f"{number}: {job.label}{_size_text(plan)}, {workers}"
+
+
+def _size_text(plan: Plan) -> str:
+    """The size of the merge for a label: ``, 1,000,000 rows`` or ``, h2o q1``; empty for tables of files."""
+    if plan.rows_per_chunk is not None:
+        return f", {format_count(plan.rows_per_chunk)} rows"
+    work = plan.workload
+    return f", {work.benchmark} {work.question}" if isinstance(work, TableSpec) and work.benchmark else ""
+
+
+def launch_merge(job: Job, writer: CampaignWriter, progress: Progress, launch: int) -> int:
+    """Make one launch with its merges and other measurements; returns the exit status."""
+    from merge_bench.campaign.measure_launch import measure
+
+    return make_launch(job, writer, progress, launch, measure)
+
+
+IN_A_ROW = 3
+"""The number of quiet measurements in a row that end the wait: a single one may fall into a pause."""
+
+
+def check_host(
+    settings: ClusterSettings,
+    writer: CampaignWriter,
+    *,
+    wait: float | None = None,
+    first: Look | None = None,
+    look: Look | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Print and record a warning if other processes keep this host's cores busy.
+
+    With `wait`, first wait for at most this many seconds until the host is quiet. Does nothing if the cluster does not
+    run on this host. `first`: ends a measurement that has begun already. `look`, `clock`: replaced in tests.
+    """
+    look = look or other_load.measure
+    if not launchers()[settings.launcher].starts_here:
+        return
+    load = (first or look)()
+    if not load.quiet and wait is not None:
+        load = _wait_for_quiet(load, wait, look, clock)
+    if load.quiet:
+        return
+    caution = Caution(BUSY_HOST, BUSY.format(load), REMEDY)
+    warn(caution)
+    writer.write(WarningLine.of(caution))
+
+
+def _wait_for_quiet(load: OtherLoad, wait: float, look: Look, clock: Callable[[], float]) -> OtherLoad:
+    began, quiet = clock(), 0
+    say(f"waiting for at most {format_duration(wait)} until this host is quiet: other processes keep {load}")
+    while quiet < IN_A_ROW and clock() - began < wait:
+        load = look()
+        quiet = quiet + 1 if load.quiet else 0
+    how = "this host is quiet" if quiet == IN_A_ROW else "stopped waiting for a quiet host"
+    say(f"{how} after {format_duration(clock() - began)}")
+    return load

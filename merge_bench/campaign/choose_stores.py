@@ -1,4 +1,4 @@
-"""Chooses how each host writes the parcels of the partition step: as ``--stores`` says, or the fastest way there.
+"""Chooses how each host writes the parcels of the partition step: as ``--partition-writes`` says, or the fastest way.
 
 All workers of a host measure at once, because they will write at once. The times are kept in the user's cache, by all
 that they depend on: the processor and the number of workers that share it, the shape of the merge, and the code.
@@ -36,7 +36,7 @@ Nanoseconds = Mapping[str, float]
 
 
 def choose_stores(session: Session) -> None:
-    """Choose how each worker writes parcels: as --stores says, or the fastest way on its host; records the choice."""
+    """Choose how each worker writes parcels: as the option says, or the fastest way on its host; records the choice."""
     plan, calls = session.plan, session.workers
     if plan.device_memory:
         return
@@ -45,13 +45,11 @@ def choose_stores(session: Session) -> None:
     else:
         chosen = [Stores(way=plan.stores, because="asked for") for _ in session.descriptions]
     ways = [each.way if each else partition.PLAIN for each in chosen]
-    streams, caches = partition.most_streams(ways), [worker.hardware.l2_bytes for worker in session.descriptions]
-    sizes = [each for each in caches if each is not None]
-    least = min(sizes) if sizes and len(sizes) == len(caches) else None
+    caches = [described.hardware.l2_bytes for described in session.descriptions]
+    streams, least = partition.most_streams(ways), min((size or 0 for size in caches), default=0) or None
     calls.results(calls.submit(worker.use_stores, [(way, streams, least) for way in ways]))
-    session.descriptions = [
-        replace(worker, stores=each) for worker, each in zip(session.descriptions, chosen, strict=True)
-    ]
+    described_and_chosen = zip(session.descriptions, chosen, strict=True)
+    session.descriptions = [replace(described, stores=stores) for described, stores in described_and_chosen]
 
 
 def _fastest_stores(session: Session) -> list[Stores | None]:
@@ -64,10 +62,9 @@ def _fastest_stores(session: Session) -> list[Stores | None]:
     times, because = read_cached_times(file) if file else {}, "known"
     if not times.keys() >= set(keys):
         times, because = _median_times(keys, session.workers.on_all(worker.measure_stores)), "measured"
+        clear = {key: by_way for key, by_way in times.items() if max(by_way.values()) > CLEAR * min(by_way.values())}
         if file is not None:
-            cache_times(
-                file, {key: each for key, each in times.items() if max(each.values()) > CLEAR * min(each.values())}
-            )
+            cache_times(file, clear)
     return [
         Stores(way=min(by_way, key=by_way.__getitem__), because=because, nanoseconds=by_way) if by_way else None
         for by_way in map(times.get, keys)
@@ -98,11 +95,8 @@ def _median_times(keys: Sequence[str], times: Sequence[Nanoseconds]) -> dict[str
     by_key: dict[str, list[Nanoseconds]] = {}
     for key, measured in zip(keys, times, strict=True):
         by_key.setdefault(key, []).extend([measured] if measured else [])
-    return {
-        key: {way: median(one[way] for one in measured) for way in measured[0]}
-        for key, measured in by_key.items()
-        if measured
-    }
+    measured_keys = {key: measured for key, measured in by_key.items() if measured}
+    return {key: {way: median(one[way] for one in each) for way in each[0]} for key, each in measured_keys.items()}
 
 
 def _cache_key(worker: Worker, workers: Sequence[Worker], plan: Plan) -> str:
@@ -114,21 +108,9 @@ def _cache_key(worker: Worker, workers: Sequence[Worker], plan: Plan) -> str:
         sides = tables.left, tables.right
         rows = sum(side.rows for side in sides)
         shape = [f"{field.type} {field.nullable}" for side in sides for field in side.fields]
-    facts = [
-        hardware.cpu_model,
-        hardware.cpu_id,
-        hardware.cache_bytes,
-        hardware.cores,
-        here,
-        plan.workers,
-        plan.engine,
-        plan.keys,
-        plan.distribution.name,
-        (rows // plan.workers).bit_length(),
-        shape,
-        _code_checksum(),
-    ]
-    return json.dumps(facts)
+    processor = hardware.cpu_model, hardware.cpu_id, hardware.cache_bytes, hardware.cores
+    merge = plan.workers, plan.engine, plan.keys, plan.distribution.name, (rows // plan.workers).bit_length(), shape
+    return json.dumps([*processor, here, *merge, _code_checksum()])
 
 
 @functools.cache

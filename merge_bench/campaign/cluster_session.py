@@ -11,23 +11,15 @@ from distributed import Client
 from msgspec.structs import replace
 
 from merge_bench.analysis.diagnostics import BUSY, BUSY_HOST
+from merge_bench.campaign.calling_program import Progress
 from merge_bench.campaign.planned_launches import Job
-from merge_bench.campaign.progress import Progress
-from merge_bench.campaign.wait_for_quiet import begin_look
-from merge_bench.cluster import dask_scheduler_functions
+from merge_bench.cluster import dask_scheduler_functions, scheduler_client
 from merge_bench.cluster.base import ClusterSettings, Launcher
 from merge_bench.cluster.host_check import check_environment, check_ucx
-from merge_bench.cluster.launchers import make_launcher
-from merge_bench.cluster.scheduler_client import (
-    close_client,
-    connect,
-    dashboard_link,
-    raise_for_exited,
-    wait_for_workers,
-)
-from merge_bench.cluster.watch import Member
-from merge_bench.cluster.worker_calls import WorkerCalls
+from merge_bench.cluster.launchers import launchers, make_launcher
+from merge_bench.cluster.worker_calls import Member, WorkerCalls
 from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, warn
+from merge_bench.host import other_load
 from merge_bench.merge import worker
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import GpuMemory, pool_size
@@ -39,14 +31,8 @@ from merge_bench.records.writer import CampaignWriter
 class Session:
     """The Dask cluster of one launch. `start` brings it up, its workers then run what they are sent, `end` stops it.
 
-    Attributes
-    ----------
-    descriptions
-        The description of each worker and its machine, by rank.
-    topic
-        The name of the Dask topic to which workers send events.
-    lanes
-        The record of the UCX lanes between workers that was written last.
+    `descriptions`: of each worker and its machine, by rank. `topic`: the Dask topic to which workers send events.
+    `lanes`: the record of the UCX lanes between workers that was written last.
     """
 
     def __init__(self, job: Job, writer: CampaignWriter, progress: Progress, launch: int = 0) -> None:
@@ -70,7 +56,6 @@ class Session:
 
     @property
     def members(self) -> list[Member]:
-        """The workers in the order of their ranks."""
         return self.workers.members
 
     # -- starting and ending the cluster
@@ -81,14 +66,15 @@ class Session:
         `merges`: whether workers load the libraries of the plan's merge; `exchange`: the data plane to load if not.
         """
         self.progress.phase("launching")
-        look = begin_look(self.settings)
+        here = launchers()[self.settings.launcher].starts_here
+        look = other_load.begin_measuring() if here else None
         access = self.launcher.start(self.plan, self.settings, self.writer.logs, f"launch-{self.launch:03d}-")
         for host, load in self.launcher.busy_hosts.items():
             caution = Caution(BUSY_HOST, f"{host}: {BUSY.format(load)}", "run again while this host is quiet")
             warn(caution)
             self.warn(caution)
         up_by = time.monotonic() + self.settings.start_timeout
-        self._client = connect(access, self.launcher, self.settings, up_by)
+        self._client = scheduler_client.connect(access, self.launcher, self.settings, up_by)
         self._workers = WorkerCalls(self._client, self.launcher, self.plan.timeout)
         self.progress.phase("waiting for workers")
         self._gather_workers(up_by)
@@ -105,7 +91,10 @@ class Session:
         if self.plan.device_memory:
             set_up_devices(self.workers, self.descriptions, self.settings.rmm_pool_bytes)
         self._client.subscribe_topic(self.topic, self._handle_event)
-        self._other_load = look()
+        if look is not None:
+            other = look()
+            processes = [f"pid {process.pid} {process.name}" for process in other.processes]
+            self._other_load = HostLoad(busy=other.busy, cores=other.cores, processes=processes)
 
     def cause(self, problem: Exception) -> MergeBenchError | None:
         """The error that names the process whose end caused a `problem` that Dask raised; None if no process ended."""
@@ -113,7 +102,7 @@ class Session:
             if self._workers is not None:
                 # An OSError, as Dask's CommClosedError is, means that the connection to the scheduler closed.
                 self._workers.watch.settle(lost_scheduler=isinstance(problem, OSError))
-            raise_for_exited(self.launcher)
+            scheduler_client.raise_for_exited(self.launcher)
         except LaunchFailed as reason:
             return reason
         return None
@@ -126,18 +115,15 @@ class Session:
             if not well and not self.launcher.owns_processes:
                 self._workers.abort("the run is ending")
         if well and self._client is not None:
-            close_client(self._client)
+            scheduler_client.close_client(self._client)
         self.launcher.stop()
         if not well and self._client is not None:
-            close_client(self._client)
+            scheduler_client.close_client(self._client)
 
     # -- between start and end
 
     def on_event(self, name: str, handler: Callable[[Mapping[str, Any]], None]) -> None:
-        """Call `handler`, in a thread of the Dask client, with every event of this name that a worker sends.
-
-        An error that `handler` raises ends the wait for the workers.
-        """
+        """Call `handler`, in a thread of the client, with every event of this name; its error ends the wait."""
         self._handlers[name] = handler
 
     def connect(self, addresses: Sequence[bytes]) -> float:
@@ -153,7 +139,6 @@ class Session:
         return float(max(connection.round_trip_seconds for connection in connected))
 
     def warn(self, caution: Caution) -> None:
-        """Record a warning about this launch."""
         self.writer.write(WarningLine.of(caution, self.launch))
 
     def record_launch(self, *, data_bytes: int = 0, rows: int = 0) -> None:
@@ -179,7 +164,7 @@ class Session:
         client = self.workers.client
         port = self.workers.call(client._run_on_scheduler(dask_scheduler_functions.dashboard_port))
         address = client.scheduler.address if client.scheduler else None
-        link = dashboard_link(address, port)
+        link = scheduler_client.dashboard_link(address, port)
         return Cluster(launcher=self.launcher.name, protocol=self.plan.protocol, scheduler=address, dashboard=link)
 
     # -- the steps of a start
@@ -188,7 +173,7 @@ class Session:
         """Wait for the workers, give them ranks, and install the plugin that merges on them."""
         calls = self.workers
         calls.watch.start([])
-        places = wait_for_workers(
+        places = scheduler_client.wait_for_workers(
             lambda: calls.call(calls.client._run_on_scheduler(dask_scheduler_functions.worker_names)),
             self.launcher,
             self.settings,
@@ -197,12 +182,17 @@ class Session:
         )
         # Workers that we start are numbered host by host; those of a running cluster are grouped by host.
         owned = self.launcher.owns_processes
-        chosen = sorted(places, key=lambda at: ("" if owned else places[at][0], _natural_order(places[at][1])))
+
+        def order(address: str) -> tuple[str, int, str]:
+            host, name = places[address]
+            digits = "".join(character for character in name if character.isdigit())
+            return "" if owned else host, int(digits or 0), name
+
+        chosen = sorted(places, key=order)
         placed = self.launcher.hosts_by_role()
-        calls.members = [
-            Member(rank, address, places[address][1], placed.get(places[address][1], places[address][0]), 0)
-            for rank, address in enumerate(chosen[: self.plan.workers])
-        ]
+        for rank, address in enumerate(chosen[: self.plan.workers]):
+            host, name = places[address]
+            calls.members.append(Member(rank, address, name, placed.get(name, host), 0))
         calls.watch.start(calls.members)
         calls.call(calls.client._register_worker_plugin(worker.MergeWorker(), worker.PLUGIN, True))
 
@@ -219,20 +209,19 @@ class Session:
 
     def _handle_event(self, event: tuple[float, Mapping[str, Any]]) -> None:
         message = event[1]
-        if message["event"] == "out-of-memory":
-            self.workers.watch.report(message["message"])
-            return
-        if message["event"] == "stuck":
-            self.workers.notice_stuck(message["rank"], message["how"])
-            return
-        handler = self._handlers.get(message["event"])
-        try:
-            if handler is not None:
-                handler(message)
-        except MergeBenchError as error:
-            self.workers.notice(error)
-        else:
-            self.workers.notice()
+        match message["event"]:
+            case "out-of-memory":
+                self.workers.watch.report(message["message"])
+            case "stuck":
+                self.workers.notice_stuck(message["rank"], message["how"])
+            case name:
+                try:
+                    if name in self._handlers:
+                        self._handlers[name](message)
+                except MergeBenchError as error:
+                    self.workers.notice(error)
+                else:
+                    self.workers.notice()
 
 
 def host_cautions(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[Caution]:
@@ -243,23 +232,14 @@ def host_cautions(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> 
 
 
 def check_memory(plan: Plan, workers: Sequence[Worker]) -> None:
-    """Check that the plan's data fits into the memory that is available now, after the workers started.
-
-    Raises
-    ------
-    UsageError
-        If the data does not fit on a host.
-    """
+    """Raise UsageError if the plan's data does not fit into the memory that the workers left available on a host."""
     for host in {each.host for each in workers}:
         here = [each.hardware.available_bytes or 0 for each in workers if each.host == host]
         check_fits(plan, min(here) + len(here) * PROCESS_BYTES, len(here), host)
 
 
 def set_up_devices(workers: WorkerCalls, descriptions: Sequence[Worker], pool_bytes: int | None) -> None:
-    """Make a pool of GPU memory on every worker; workers that share a GPU get pools of the same size.
-
-    `pool_bytes`: the requested size of each pool; None: the size follows from the free memory of the GPU.
-    """
+    """Make a pool of GPU memory on every worker, of `pool_bytes` or by free memory; sharers of a GPU get equal ones."""
     workers.on_all(worker.open_device)  # each context takes some of the memory that the next step looks at
     memories = workers.on_all(gpu_memory.inspect)
     places = [(each.host, str(each.environment.get("CUDA_VISIBLE_DEVICES")).partition(",")[0]) for each in descriptions]
@@ -268,8 +248,3 @@ def set_up_devices(workers: WorkerCalls, descriptions: Sequence[Worker], pool_by
         on_gpu.setdefault(place, []).extend([memory] if memory else [])
     sizes = {place: pool_size(pool_bytes, each) for place, each in on_gpu.items() if each}
     workers.results(workers.submit(gpu_memory.set_up_pool, [(sizes.get(place),) for place in places]))
-
-
-def _natural_order(name: Any) -> tuple[int, str]:
-    digits = "".join(c for c in str(name) if c.isdigit())
-    return (int(digits) if digits else 0, str(name))

@@ -1,4 +1,7 @@
-"""Reads and checks the text that cudf-merge prints; no other module depends on its layout.
+"""Imports a report of cudf-merge: reads and checks its text, and writes its figures as the records of a campaign.
+
+What the report does not tell stays null or empty in the records: hosts, settings, transports, single workers, the
+warm-up. No result is verified, and the records say so. No other module depends on the report's layout.
 
 That is ``cudf-merge.py`` of the 2022 APAC HPC-AI competition, of UCX-Py, and ``ucxx.benchmarks.cudf_merge``. All print
 the same quantities in several ways, so that a damaged text contradicts itself and is refused. The relations are those
@@ -15,18 +18,53 @@ report and does not have its form is damaged, and the text is refused.
 from __future__ import annotations
 
 import codecs
+import hashlib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from merge_bench.analysis.statistics import harmonic_mean
-from merge_bench.errors import UsageError, visible
-from merge_bench.units import format_bytes, format_count, format_rate, format_seconds
+from merge_bench.campaign.campaign import git_state
+from merge_bench.config.files import read_regular
+from merge_bench.config.installation import __version__
+from merge_bench.errors import Caution, RunFailed, UsageError, visible
+from merge_bench.records import schema as s
+from merge_bench.records.campaign import IMPORTED
+from merge_bench.records.outputs import replacing
+from merge_bench.records.writer import CampaignWriter
+from merge_bench.units import format_bytes, format_count, format_rate, format_seconds, plural
 
+PROGRAM = "cudf-merge"
+DEFINITIONS = (
+    "cudf-merge defines two figures slightly differently from merge_bench: its wall-clock is the time of one worker, "
+    "including the closing barrier; its bandwidth is bytes ÷ seconds of both frames' exchanges, as the harmonic mean "
+    "over workers"
+)
+TITLE = "cuDF merge benchmark"
+LARGEST = 64 << 20
+_LONGEST = 1000
+_SEPARATOR = re.compile(r"-{10,}|={10,}")
+_COLOUR = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_BLANK = re.compile(r"[^\S\t]")
+_PREFIX = re.compile(r"((>|\d+:|\[\d+(,\d+)?\](<\w+>:)?)\s*)*", re.ASCII)
+"""Quotes of mail, and the ranks that ``srun --label`` and ``mpirun --tag-output`` put before each line."""
+_COUNT = re.compile(r"\d{1,15}", re.ASCII)
+_DEVICES = re.compile(r"\[\d+(, *\d+)*\]", re.ASCII)
+_WRONG_RESULT = "Result verification for rank"
+_TRACEBACK = "Traceback (most recent call last)"
+_COMMAND = re.compile(r"cudf[-_]merge")
+_NAMES = {"Avg Bandwidth / GPU": "Bandwidth", "Throughput / GPU": "Throughput", "Run": "Iteration"}
+_HEADINGS = ["Iteration", "Wall-clock", "Bandwidth", "Throughput"]
+_REQUIRED = ("Rows per chunk", "Total data processed", "Data processed per iter", *_HEADINGS[1:])
+_OPTIONAL = ("Device(s)", "Number of devices", "Chunks per device", "Row matching fraction")
+_LABELS = "|".join(map(re.escape, {*_REQUIRED, *_OPTIONAL, *_NAMES} - {"Run"}))
+_FACT = re.compile(rf"({_LABELS})(\s*\||\t|\s\s|$)")
+_ROW = re.compile(r"(\d+)(\s*\||(\t|\s\s).*B/s$|$)", re.ASCII)
+Value = TypeVar("Value")
 _SIZES = {
     "B": Decimal(1),
     **{f"{letter}iB": Decimal(1024**power) for power, letter in enumerate("KMGTP", 1)},
@@ -37,6 +75,7 @@ _TIMES = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "µs": 
 _NUMBER = re.compile(r"(\d{1,18}(?:\.(\d{1,18}))?) ?([A-Za-zµ]+)", re.ASCII)
 _LONG = {"m": 60, "hr": 3600, "d": 86_400}
 _LONG_TIME = re.compile(r"(\d{1,6})(m|hr|d) (\d{1,2})(s|m|hr)", re.ASCII)
+ROW_BYTES = 32
 _SLACK = 1e-9
 """The relative rounding error of floating-point arithmetic that is tolerated at a bound."""
 
@@ -61,28 +100,19 @@ class PrintedNumber:
 
 
 def read_bytes(text: str, line: int) -> PrintedNumber:
-    """Parse a size, such as ``488.28 MiB``, to bytes.
-
-    Raises ValueError if `text` is no size.
-    """
+    """Parse a size, such as ``488.28 MiB``, to bytes; raises ValueError if `text` is no size."""
     return _parse_printed(text, line, _SIZES, "size")
 
 
 def read_rate(text: str, line: int) -> PrintedNumber:
-    """Parse a rate, such as ``1.06 GiB/s``, to bytes per second.
-
-    Raises ValueError if `text` is no rate.
-    """
+    """Parse a rate, such as ``1.06 GiB/s``, to bytes per second; raises ValueError if `text` is no rate."""
     if not text.endswith("/s"):
         raise ValueError(f"{text!r} is not a rate")
     return _parse_printed(text.removesuffix("/s"), line, _SIZES, "rate")
 
 
 def read_time(text: str, line: int) -> PrintedNumber:
-    """Parse a time, such as ``49.16 ms``, to seconds. Times such as ``20m 34s`` were cut off, not rounded.
-
-    Raises ValueError if `text` is no time.
-    """
+    """Parse a time, ``49.16 ms`` or ``20m 34s`` (cut off, not rounded), to seconds; raises ValueError if it is none."""
     long = _LONG_TIME.fullmatch(text)
     if long is None:
         return _parse_printed(text, line, _TIMES, "time")
@@ -103,9 +133,6 @@ def _parse_printed(text: str, line: int, units: Mapping[str, Decimal], kind: str
     return PrintedNumber(float(value), float(low), float(high), float(digit), line)
 
 
-ROW_BYTES = 32
-
-
 class Contradiction(Exception):
     """Two numbers of a report contradict each other; `line`: the number of a line that has one of them."""
 
@@ -114,117 +141,62 @@ class Contradiction(Exception):
         self.line = line
 
 
-def data_bytes(workers: int, rows_per_chunk: int) -> int:
+def _data_bytes(workers: int, rows_per_chunk: int) -> int:
     """Bytes of both input frames, summed over all workers."""
     return workers * rows_per_chunk * ROW_BYTES
 
 
-def count_workers(listed: int, rows_per_chunk: int, iteration_bytes: PrintedNumber, *, lists_devices: bool) -> int:
+def _count_workers(listed: int, rows_per_chunk: int, iteration_bytes: PrintedNumber, *, lists_devices: bool) -> int:
     """The number of workers: the `listed` ones, if the bytes per iteration match them.
 
     `lists_devices`: the report lists devices. On several hosts a server lists only its own, so there may be more
-    workers, and the bytes per iteration tell how many.
-
-    Raises Contradiction if the bytes per iteration match no number of workers.
+    workers, and the bytes per iteration tell how many. Raises Contradiction if these match no number of workers.
     """
-    expected = data_bytes(listed, rows_per_chunk)
+    expected, worker_bytes = _data_bytes(listed, rows_per_chunk), _data_bytes(1, rows_per_chunk)
     if iteration_bytes.overlaps(expected, expected):
         return listed
-    worker_bytes = data_bytes(1, rows_per_chunk)
     workers = round(iteration_bytes.value / worker_bytes)
-    alone = iteration_bytes.resolution < worker_bytes
-    whole = workers * worker_bytes
+    whole, alone = workers * worker_bytes, iteration_bytes.resolution < worker_bytes
     if lists_devices and alone and workers > listed and iteration_bytes.overlaps(whole, whole):
         return workers
-    raise Contradiction(
-        iteration_bytes.line,
-        f"the data processed per iteration do not match {listed} × {format_count(rows_per_chunk)} rows of {ROW_BYTES} "
-        f"bytes ({format_bytes(expected)})",
-    )
+    rows = f"{listed} × {format_count(rows_per_chunk)} rows of {ROW_BYTES} bytes ({format_bytes(expected)})"
+    raise Contradiction(iteration_bytes.line, f"the data processed per iteration do not match {rows}")
 
 
-def most_iterations(total: PrintedNumber, iteration_bytes: int) -> int:
-    """The most iterations whose bytes, rounded as printed, add up to the printed total."""
-    return math.floor(total.high / iteration_bytes * (1 + 1e-12))
-
-
-def check_iteration_count(iterations: int, total: PrintedNumber, iteration_bytes: int, requested: int | None) -> None:
-    """Check that no iteration is missing from the report.
-
-    Raises Contradiction if the total bytes, or ``--iter`` of the command line, mean another number of iterations.
-    """
-    if requested is not None and requested != iterations:
-        raise Contradiction(
-            total.line, f"the text has {iterations} iterations, but --iter requested {requested}; the text is truncated"
-        )
+def _check_iteration_count(iterations: int, total: PrintedNumber, iteration_bytes: int, command: str | None) -> None:
+    """Raise Contradiction if the total bytes, or ``--iter`` of the command line, mean another number of iterations."""
+    match = re.search(r"--iter[= ](\d{1,15})\b", command or "", re.ASCII)
+    if match is not None and int(match[1]) != iterations:
+        wanted = f"--iter requested {int(match[1])}"
+        raise Contradiction(total.line, f"the text has {iterations} iterations, but {wanted}; the text is truncated")
     if not total.overlaps(iterations * iteration_bytes, iterations * iteration_bytes):
-        meant = total.value / iteration_bytes
-        raise Contradiction(
-            total.line,
-            f"the total matches about {meant:.0f} iterations, but the text has {iterations}; "
-            "it is truncated or damaged",
-        )
+        matches = f"the total matches about {total.value / iteration_bytes:.0f} iterations"
+        raise Contradiction(total.line, f"{matches}, but the text has {iterations}; it is truncated or damaged")
 
 
-def check_figures(report: Report) -> None:
-    """Check every rate against its bytes and seconds, and the figures of the whole run against the iterations.
-
-    Raises
-    ------
-    Contradiction
-        For the first figure that does not fit.
-    """
+def _check_figures(report: Report) -> None:
+    """Raise Contradiction where a rate does not fit its bytes and seconds, or the run's figures its iterations."""
     for index, iteration in enumerate(report.iterations):
         _check_throughput(f"iteration {index}", report.data_bytes, iteration.wall, iteration.throughput)
     _check_throughput("the run", report.data_bytes * len(report.iterations), report.wall, report.throughput)
     least_seconds = math.fsum(iteration.wall.low for iteration in report.iterations)
-    if least_seconds > report.wall.high * (1 + 1e-9):
-        whole = format_seconds(report.wall.value)
-        raise Contradiction(
-            report.wall.line, f"the iterations took {format_seconds(least_seconds)}, longer than the run ({whole})"
-        )
-    rates = [iteration.bandwidth for iteration in report.iterations]
-    low, high = (harmonic_mean([getattr(rate, end) for rate in rates]) for end in ("low", "high"))
+    if least_seconds > report.wall.high * (1 + _SLACK):
+        took, whole = format_seconds(least_seconds), format_seconds(report.wall.value)
+        raise Contradiction(report.wall.line, f"the iterations took {took}, longer than the run ({whole})")
     # Every iteration sends the same bytes, so the bandwidth of all is the harmonic mean of theirs.
+    rates = [iteration.bandwidth for iteration in report.iterations]
+    low, mean, high = (harmonic_mean([getattr(rate, name) for rate in rates]) for name in ("low", "value", "high"))
     if not report.bandwidth.overlaps(low, high):
-        raise Contradiction(
-            report.bandwidth.line,
-            f"the bandwidth of the run ({format_rate(report.bandwidth.value)}) is not the harmonic mean of its "
-            f"iterations ({format_rate(harmonic_mean([rate.value for rate in rates]))})",
-        )
+        what = f"the bandwidth of the run ({format_rate(report.bandwidth.value)}) is not the harmonic mean"
+        raise Contradiction(report.bandwidth.line, f"{what} of its iterations ({format_rate(mean)})")
 
 
 def _check_throughput(of_what: str, data: int, wall: PrintedNumber, throughput: PrintedNumber) -> None:
     fastest = data / wall.low if wall.low > 0 else math.inf
     if not throughput.overlaps(data / wall.high, fastest):
-        raise Contradiction(
-            throughput.line,
-            f"the throughput of {of_what} ({format_rate(throughput.value)}) is not its data ÷ its wall-clock "
-            f"({format_rate(data / wall.value if wall.value else None)})",
-        )
-
-
-TITLE = "cuDF merge benchmark"
-LARGEST = 64 << 20
-_LONGEST = 1000
-_SEPARATOR = re.compile(r"-{10,}|={10,}")
-_COLOUR = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-_BLANK = re.compile(r"[^\S\t]")
-_PREFIX = re.compile(r"((>|\d+:|\[\d+(,\d+)?\](<\w+>:)?)\s*)*", re.ASCII)
-"""Quotes of mail, and the ranks that ``srun --label`` and ``mpirun --tag-output`` put before each line."""
-_COUNT = re.compile(r"\d{1,15}", re.ASCII)
-_DEVICES = re.compile(r"\[\d+(, *\d+)*\]", re.ASCII)
-_WRONG_RESULT = "Result verification for rank"
-_TRACEBACK = "Traceback (most recent call last)"
-_COMMAND = re.compile(r"cudf[-_]merge")
-_NAMES = {"Avg Bandwidth / GPU": "Bandwidth", "Throughput / GPU": "Throughput", "Run": "Iteration"}
-_HEADINGS = ["Iteration", "Wall-clock", "Bandwidth", "Throughput"]
-_REQUIRED = ("Rows per chunk", "Total data processed", "Data processed per iter", *_HEADINGS[1:])
-_OPTIONAL = ("Device(s)", "Number of devices", "Chunks per device", "Row matching fraction")
-_LABELS = "|".join(map(re.escape, {*_REQUIRED, *_OPTIONAL, *_NAMES} - {"Run"}))
-_FACT = re.compile(rf"({_LABELS})(\s*\||\t|\s\s|$)")
-_ROW = re.compile(r"(\d+)(\s*\||(\t|\s\s).*B/s$|$)", re.ASCII)
-Value = TypeVar("Value")
+        shown, expected = format_rate(throughput.value), format_rate(data / wall.value if wall.value else None)
+        what = f"the throughput of {of_what} ({shown}) is not its data ÷ its wall-clock ({expected})"
+        raise Contradiction(throughput.line, what)
 
 
 @dataclass(frozen=True)
@@ -375,25 +347,26 @@ class _ReportReader:
         iteration_bytes = self._read_value("Data processed per iter", read_bytes)
         total = self._read_value("Total data processed", read_bytes)
         try:
-            workers = count_workers(printed, rows, iteration_bytes, lists_devices=named == "Device(s)")
+            workers = _count_workers(printed, rows, iteration_bytes, lists_devices=named == "Device(s)")
+            data = _data_bytes(workers, rows)
             report = Report(
                 command=self.command,
                 workers=workers,
                 workers_printed=printed,
                 rows_per_chunk=rows,
-                data_bytes=data_bytes(workers, rows),
+                data_bytes=data,
                 fraction=self._matching_fraction(),
                 wall=self._read_value("Wall-clock", read_time),
                 bandwidth=self._read_value("Bandwidth", read_rate),
                 throughput=self._read_value("Throughput", read_rate),
                 iterations=tuple(self.rows),
-                longest=most_iterations(total, data_bytes(workers, rows)),
+                longest=math.floor(total.high / data * (1 + 1e-12)),
                 left_out=tuple(self.left_out),
                 traceback=self._last_python_error(),
                 first_left_out=_shorten_line(self.lines[self.left_out[0] - 1]) if self.left_out else "",
             )
-            check_iteration_count(len(self.rows), total, report.data_bytes, _requested_iterations(self.command))
-            check_figures(report)
+            _check_iteration_count(len(self.rows), total, data, self.command)
+            _check_figures(report)
         except Contradiction as error:
             self._refuse_line(error.line, str(error))
         return report
@@ -451,7 +424,110 @@ def _shorten_line(line: str) -> str:
     return visible(line[:200])
 
 
-def _requested_iterations(command: str | None) -> int | None:
-    """The value of ``--iter`` on the command line; None if that is not known."""
-    match = re.search(r"--iter[= ](\d{1,15})\b", command or "", re.ASCII)
-    return int(match[1]) if match else None
+def import_text(file: Path, results: Path, argv: Sequence[str] = ()) -> Path:
+    """Import the report in `file` as a campaign in the folder `results`; returns the campaign's folder.
+
+    The campaign's logs get a copy of `file`. Raises UsageError, before anything is written, if `file` has no complete
+    report; RunFailed if the disk is full.
+    """
+    try:
+        content = read_regular(file, LARGEST)
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        problem = f"there is no file {file}" if missing else f"cannot read {file}: {error.strerror}"
+        raise UsageError(problem) from error
+    report = read_report(file, content)
+    with CampaignWriter.create(results, file.stem) as writer:
+        try:
+            with replacing(writer.logs / file.name) as stream:
+                stream.write(content)
+        except OSError as error:
+            raise RunFailed(f"cannot copy {file} to {writer.logs}: {error.strerror}") from error
+        for record in _make_records(report, file, hashlib.sha256(content).hexdigest(), writer.campaign_id, argv):
+            writer.write(record)
+        return writer.folder
+
+
+def _make_records(report: Report, file: Path, digest: str, campaign_id: str, argv: Sequence[str]) -> Iterator[s.Record]:
+    yield _campaign_line(report, file, digest, campaign_id, argv)
+    for caution in _report_warnings(report):
+        yield s.WarningLine.of(caution)
+    yield s.LaunchLine(
+        launch=0,
+        config=_recordable_text(file.stem),
+        plan=0,
+        cluster=s.Cluster(launcher=IMPORTED, protocol=None),
+        workers=[],
+        data_bytes=report.data_bytes,
+        rows=2 * report.workers * report.rows_per_chunk,
+    )
+    for index, iteration in enumerate(report.iterations):
+        yield s.IterationLine(
+            launch=0,
+            index=index,
+            wall_seconds=iteration.wall.value,
+            imported=s.ImportedIteration(
+                bandwidth_bytes_per_second=iteration.bandwidth.value,
+                throughput_bytes_per_second=iteration.throughput.value,
+                wall_resolution_seconds=iteration.wall.resolution,
+            ),
+        )
+    yield s.LaunchEndLine(launch=0, status=0, seconds=None)
+    yield s.EndLine(status=0)
+
+
+def _campaign_line(report: Report, file: Path, digest: str, campaign_id: str, argv: Sequence[str]) -> s.CampaignLine:
+    headline = s.Headline(
+        wall_seconds=report.wall.value,
+        wall_resolution_seconds=report.wall.resolution,
+        bandwidth_bytes_per_second=report.bandwidth.value,
+        throughput_bytes_per_second=report.throughput.value,
+    )
+    source = s.ImportedFrom(
+        program=PROGRAM,
+        file=_recordable_text(str(file)),
+        sha256=digest,
+        command=report.command,
+        fraction=report.fraction,
+        headline=headline,
+    )
+    numbers = {"rows_per_chunk": report.rows_per_chunk, "workers": report.workers, "iterations": len(report.iterations)}
+    plan, name = {**numbers, "launches": 1, "engine": "cudf", "verify": IMPORTED}, _recordable_text(file.stem)
+    return s.CampaignLine(
+        campaign_id=campaign_id,
+        argv=[_recordable_text(word) for word in argv],
+        version=__version__,
+        git=git_state(),
+        configs=[s.Config(name=name)],
+        plans=[plan],
+        runs=[s.RunKey(config=name, plan=0)],
+        imported_from=source,
+    )
+
+
+def _recordable_text(name: str) -> str:
+    """`name` without bytes that are no UTF-8, which a file name may have and records may not."""
+    return name.encode("utf-8", "replace").decode("utf-8")
+
+
+def _report_warnings(report: Report) -> Iterator[Caution]:
+    """The warnings about an imported report; those that only this report has come first, as a terminal shows two."""
+    printed, counted = report.workers_printed, len(report.iterations)
+    if report.workers != printed:
+        what = f"the imported output lists {printed} workers, but has the data of {report.workers}"
+        yield Caution("imported-workers", f"{what}; the number of workers was set to {report.workers}")
+    if report.longest > counted:
+        what = f"it lists {counted} iterations, but has data for {report.longest}"
+        yield Caution("imported-length", f"the imported output may be incomplete: {what}")
+    if report.traceback is not None:
+        yield Caution("imported-error", f"the imported output also contains a Python error: {report.traceback}")
+    if count := len(report.left_out):
+        what = f"{plural(count, 'line')} {'is' if count == 1 else 'are'} not part of the report and left out"
+        first = f"line {report.left_out[0]}: {report.first_left_out}"
+        yield Caution("imported-lines", f"{what}; the first is {first}")
+    yield Caution("imported-definitions", DEFINITIONS)
+    digits = [iteration.wall.resolution for iteration in report.iterations]
+    finest, coarsest = min(digits), max(digits)
+    least = "" if coarsest == finest else f"{format_seconds(finest)} to "
+    what = f"rounds each iteration's wall-clock time to the nearest {least}{format_seconds(coarsest)}"
+    yield Caution("imported-rounded", f"the imported output {what}")

@@ -16,13 +16,12 @@ import dask
 from distributed import Future
 
 from merge_bench.campaign.cluster_session import Session
-from merge_bench.campaign.record_power import begin_power
-from merge_bench.campaign.recording import MergeRecord, Tables, compare_environment, make_tables
+from merge_bench.campaign.recording import MergeRecord, Tables, compare_environment, make_tables, record_power
 from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.errors import RunFailed
 from merge_bench.merge import worker
 from merge_bench.merge.exchange import dask as dask_steps
-from merge_bench.merge.verification.verify import Check
+from merge_bench.merge.result import Check
 from merge_bench.records.schema import IterationLine, MemoryLine
 
 
@@ -40,9 +39,10 @@ def measure_baseline(session: Session) -> None:
             session.progress.phase("warming up")
             merge.merge_once(index, last=index == plan.warmup - 1)
         session.progress.phase("merging")
-        finish_power = begin_power(session)
+        power = contextlib.ExitStack()  # closed before the last result is verified
+        power.enter_context(record_power(session))
         for index in range(plan.iterations):
-            merge.merge_once(index, finish_power, last=index == plan.iterations - 1)
+            merge.merge_once(index, power.close, last=index == plan.iterations - 1)
     session.writer.write(MemoryLine(launch=session.launch, workers=session.workers.on_all(worker.finish)))
     session.workers.on_all(worker.close)
 
@@ -99,7 +99,6 @@ class _DaskMerge:
         return futures
 
     def _submit_merge(self) -> list[Future]:
-        """Submit the merge to Dask from this process; returns the futures of the result's partitions."""
         plan, client = self._session.plan, self._session.workers.client
         empty = dask_steps.empty_pandas_frames(self._tables.fields, plan)
         merge = dask_steps.dask_join(self._parts, empty, plan, self._without_key)
@@ -107,10 +106,7 @@ class _DaskMerge:
         return dask_steps.futures_of(client, result)
 
     def _submit_on_worker(self) -> list[Future]:
-        """Have the first worker submit the merge, as cuDF frames need a GPU; returns the futures of the partitions.
-
-        The measured time includes one round trip to that worker.
-        """
+        """Have the first worker submit the merge, as cuDF frames need a GPU; the time includes this round trip."""
         workers, name = self._session.workers, f"{self._session.topic}-result"
         try:
             parts = ([part.key for part in each] for each in self._parts)
@@ -130,13 +126,7 @@ async def _await_quietly(answer: Awaitable[object]) -> None:
 
 
 def wait_until_forgotten(session: Session, keys: Sequence[Any]) -> None:
-    """Wait until the scheduler has released a result, which it would otherwise return for the next, equal merge.
-
-    Raises
-    ------
-    RunFailed
-        If it has not released the result within the plan's timeout.
-    """
+    """Wait until the scheduler has released a result, which it would otherwise return for the next, equal merge."""
     workers, timeout = session.workers, session.plan.timeout
     deadline = time.monotonic() + timeout
     gc.collect()

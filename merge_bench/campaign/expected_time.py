@@ -15,7 +15,7 @@ from merge_bench.campaign.planned_launches import Job
 from merge_bench.errors import MergeBenchError
 from merge_bench.host.machine import usable_cores
 from merge_bench.merge.engines import describe
-from merge_bench.records.campaign import Campaign, Launch
+from merge_bench.records.campaign import Launch
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import without_table_names
 from merge_bench.records.results_folder import ResultsFolder
@@ -30,19 +30,8 @@ RULE = (
     f"by a rule of thumb: {START_SECONDS:g} s a launch, and {ROW_SECONDS * 1e9:g} ns of a core for each row and merge"
 )
 ENOUGH_LAUNCHES, MOST_READ, FEW = 6, 12, 3
-_LENGTHS = (
-    "launches",
-    "iterations",
-    "warmup",
-    "tune",
-    "seed",
-    "timeout",
-    "require_transport",
-    "verify",
-    "link_rounds",
-    "check_link",
-    "write_result",
-)
+_COUNTS = ("launches", "iterations", "warmup", "tune", "seed", "timeout")
+_CHECKS = ("require_transport", "verify", "link_rounds", "check_link", "write_result")
 
 
 def launch_seconds_by_rule(job: Job) -> float | None:
@@ -50,10 +39,8 @@ def launch_seconds_by_rule(job: Job) -> float | None:
     plan = job.prepared.plan
     if plan.rows_per_chunk is None or not plan.data_plane.by_workers or describe(plan.engine).device_memory:
         return None
-    here = job.prepared.launcher.starts_here
-    return rule_of_thumb_seconds(
-        plan.rows_per_chunk * max(plan.workers / usable_cores() if here else 1.0, 1.0), plan.iterations
-    )
+    workers_of_core = plan.workers / usable_cores() if job.prepared.launcher.starts_here else 1.0
+    return rule_of_thumb_seconds(plan.rows_per_chunk * max(workers_of_core, 1.0), plan.iterations)
 
 
 def rule_of_thumb_seconds(rows: float, iterations: int) -> float:
@@ -82,23 +69,17 @@ def earlier_launch_seconds(results: Path, plan: Mapping[str, Any], config: str) 
         except MergeBenchError:
             continue
         busy = bool(busy_warnings(campaign))
-        for launch in _complete_launches(campaign, alike):
-            its = launch.key[0] if launch.key else campaign.head.configs[0].name
-            seconds.setdefault((busy, its != config), []).append(_scaled_seconds(launch, plan.get("iterations")))
+        for launch in campaign.launches:
+            its, number = launch.key or (campaign.head.configs[0].name, 0)
+            total = launch.end.seconds if launch.complete and launch.end else None
+            if total and number in alike:
+                scaled = _scaled_seconds(launch, total, plan.get("iterations"))
+                seconds.setdefault((busy, its != config), []).append(scaled)
     return seconds[min(seconds)][:ENOUGH_LAUNCHES] if seconds else []
 
 
-def _complete_launches(campaign: Campaign, plans: Sequence[int]) -> list[Launch]:
-    return [
-        launch
-        for launch in campaign.launches
-        if launch.complete and launch.end and launch.end.seconds and (launch.key[1] if launch.key else 0) in plans
-    ]
-
-
-def _scaled_seconds(launch: Launch, iterations: object) -> float:
-    """Seconds that the launch would have taken with this number of timed iterations."""
-    total = (launch.end.seconds or 0.0) if launch.end else 0.0
+def _scaled_seconds(launch: Launch, total: float, iterations: object) -> float:
+    """Seconds that a launch, which took `total`, would have taken with this number of timed iterations."""
     walls = [each.wall_seconds for each in launch.timed]
     if not walls or not isinstance(iterations, int):
         return total
@@ -107,7 +88,7 @@ def _scaled_seconds(launch: Launch, iterations: object) -> float:
 
 def _timing_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a plan that decide how long one merge takes."""
-    kept = {name: value for name, value in without_table_names(plan).items() if name not in _LENGTHS}
+    kept = {name: value for name, value in without_table_names(plan).items() if name not in _COUNTS + _CHECKS}
     if "probe" in kept:
         return {**kept, "iterations": plan.get("iterations")}
     kept.setdefault("how", "inner")  # older records have no other
@@ -171,11 +152,9 @@ class ExpectedTime:
         count = f"{plural(len(jobs), 'launch')} {'take' if len(jobs) > 1 else 'takes'}"
         total = self.total_seconds(jobs)
         if total is None:
-            new = dict.fromkeys(job.config for job in jobs if self.launch_seconds(job) is None)
-            return (
-                f"{count} a time that is not known before the first one has ended: no earlier result here has the same"
-                f" tables, engine and workers as {', '.join(new)}"
-            )
+            new = ", ".join(dict.fromkeys(job.config for job in jobs if self.launch_seconds(job) is None))
+            why = f"no earlier result here has the same tables, engine and workers as {new}"
+            return f"{count} a time that is not known before the first one has ended: {why}"
         return f"{count} about {format_duration(total)} ({self.describe_source(jobs)})"
 
     def describe_source(self, jobs: Sequence[Job]) -> str:

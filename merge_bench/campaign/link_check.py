@@ -48,23 +48,23 @@ def check_link(session: Session, link: LinkLine) -> None:
         {rank: (worker_programs.run_client, servers[after[rank]], text, limits) for rank in ranks}
     )
     session.workers.on_some({rank: (worker_programs.wait_for_server, servers[rank]) for rank in ranks})
-    rates, lanes, protocols = [], [], []
+    rates, lanes, protocols = [], set(), set()
     for rank, output in enumerate(outputs):
         log = ucx_perftest.parse_log(output.log, test)
         (figures,) = ucx_perftest.median_figures(output.text, [size])
         rates.append(figures.bandwidth)
-        lanes.append(log.lanes)
-        protocols.append(log.protocol(size) or "")
-        to = after[rank]
+        lanes.add(log.lanes)
+        protocols.add(log.protocol(size) or "")
+        hosts = [session.members[each].host for each in (rank, after[rank])]
         session.writer.write(
             ProbeLine(
                 launch=session.launch,
                 probe=NAME,
                 test=test.name,
-                ranks=[rank, to],
+                ranks=[rank, after[rank]],
                 method=f"ucx_perftest of UCX {log.version}, window {WINDOW}, every worker to the next at once",
-                placement="one-host" if session.members[rank].host == session.members[to].host else "two-hosts",
-                hosts=[session.members[rank].host, session.members[to].host],
+                placement="one-host" if len(set(hosts)) == 1 else "two-hosts",
+                hosts=hosts,
                 memory=memory,
                 size=size,
                 iterations=figures.iterations,
@@ -80,15 +80,12 @@ def check_link(session: Session, link: LinkLine) -> None:
     if abs(mean_rate / limit - 1) > TOLERANCE:
         causes = _causes_here(session, lanes, protocols, size, memory)
         shown = f"possible causes: {'; '.join(causes)}" if causes else "the cause is unknown"
-        message = (
-            f"ucx_perftest measured {format_rate(mean_rate)} per worker with messages of {format_bytes(size)}, but the"
-            f" link limit is {format_rate(limit)}; {shown}"
-        )
+        measured = f"ucx_perftest measured {format_rate(mean_rate)} per worker with messages of {format_bytes(size)}"
+        message = f"{measured}, but the link limit is {format_rate(limit)}; {shown}"
         session.warn(Caution(LINK_CHECK, message, remedy_for(causes)))
 
 
 def _message_bytes(session: Session, link: LinkLine) -> int:
-    """The bytes of most messages of the merge."""
     parcel = max(link.bytes) // (2 * max(1, len(session.members) - 1))
     longest = session.plan.message_bytes
     if session.plan.pipeline:
@@ -97,13 +94,13 @@ def _message_bytes(session: Session, link: LinkLine) -> int:
 
 
 def _causes_here(
-    session: Session, lanes: list[tuple[str, ...]], protocols: list[str], size: int, memory: str
+    session: Session, lanes: set[tuple[str, ...]], protocols: set[str], size: int, memory: str
 ) -> list[str]:
     selected = {tuple(pair.transports) for pair in session.lanes.pairs} if session.lanes is not None else None
     one_host = len({member.host for member in session.members}) == 1
     cache = session.descriptions[0].hardware.cache_bytes if memory == "host" and one_host else None
     workers = len(session.members)
-    return possible_causes(set(lanes), selected, workers=workers, size=size, cache=cache, protocols=set(protocols))
+    return possible_causes(lanes, selected, workers=workers, size=size, cache=cache, protocols=protocols)
 
 
 def remedy_for(causes: Sequence[str]) -> str | None:
@@ -129,17 +126,14 @@ def possible_causes(
     `protocols`: those of ``ucx_perftest``, as UCX names them.
     """
     causes = []
-    if all(lane.startswith("tcp/") for each in lanes for lane in each) and any(
-        "rendezvous" in each for each in protocols
-    ):
+    only_tcp = all(lane.startswith("tcp/") for each in lanes for lane in each)
+    if only_tcp and any("rendezvous" in protocol for protocol in protocols):
         causes.append(TURNS)
     if selected is not None and selected != lanes:
         causes.append("ucx_perftest used other transports than the merge")
     if workers > 2:
         causes.append("ucx_perftest sends to one peer, but the merge sends to all")
     if cache is not None and size <= cache:
-        causes.append(
-            f"ucx_perftest sends the same buffer of {format_bytes(size)} repeatedly, which fits into the processor "
-            f"cache ({format_bytes(cache)}), but the merge sends new data"
-        )
+        fits = f"which fits into the processor cache ({format_bytes(cache)}), but the merge sends new data"
+        causes.append(f"ucx_perftest sends the same buffer of {format_bytes(size)} repeatedly, {fits}")
     return causes

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import socket
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from merge_bench.cluster.base import how_ended
+from merge_bench.cluster.dask_commands import THREAD_COUNTS
 from merge_bench.cluster.host_check import refuse_parts
 from merge_bench.config import allowed_transports
+from merge_bench.config.files import TOKENS
 from merge_bench.config.installation import how_to_set_up
-from merge_bench.config.ucx_info import NAME_LISTS, Installed, find_installed, usable_transports
+from merge_bench.config.ucx_info import NAME_LISTS, find_installed, usable_transports
 from merge_bench.errors import Caution, GateNotMet, UsageError
 from merge_bench.host import gpu
 from merge_bench.host.machine import available_bytes, shared_memory_problem, usable_cores
@@ -28,6 +34,17 @@ if TYPE_CHECKING:
     from merge_bench.merge.verification.duckdb_reference import Counts
 
 TABLE_COPIES = 3  # the chunks, the parcels sent and the parcels received
+LIBRARY_SECONDS = 60.0
+_LIBRARY_VARIABLES = re.compile(
+    r"(NUMBA|POLARS|ARROW|OPENBLAS|MKL|OMP|GOMP|KMP|RAYON|MALLOC|GLIBC|_RJEM)_\w+|PYTHON\w+"
+)
+_LIBRARY_USE = """
+import numba, numpy as np, polars as pl
+frame = pl.DataFrame({"key": np.arange(9)})
+total = numba.njit(nogil=True)(lambda values: values.sum())
+assert total(frame.join(frame, on="key")["key"].to_numpy()) == 36
+"""
+"""What a worker does first: it compiles a loop with numba, and joins two frames with polars."""
 
 
 @dataclass(frozen=True)
@@ -57,25 +74,20 @@ def check_engine(engine: Description, environment: Mapping[str, str], gpus: int,
     if here and not gpus:
         raise UsageError(f"{names} need an NVIDIA GPU, but none is visible on this host")
     if here and engine.missing is not None:
-        raise UsageError(
-            f"{names} each need the package {engine.missing}; run: {how_to_set_up('cu13')}, or with a CUDA 12 driver:"
-            f" {how_to_set_up('cu12')}"
-        )
+        setup = f"{how_to_set_up('cu13')}, or with a CUDA 12 driver: {how_to_set_up('cu12')}"
+        raise UsageError(f"{names} each need the package {engine.missing}; run: {setup}")
     for name, order in gpu.IN_ORDER.items():
         if environment.get(name, order) != order:
-            raise UsageError(
-                f"with {name}={environment[name]}, GPU numbers differ from those of nvidia-smi; unset it, or set it to"
-                f" {order}"
-            )
+            differ = f"with {name}={environment[name]}, GPU numbers differ from those of nvidia-smi"
+            raise UsageError(f"{differ}; unset it, or set it to {order}")
 
 
 def check_gpus(workers: int, gpus: int, per_gpu: int) -> None:
     """Refuse more workers than this machine's GPUs take, `per_gpu` each; without GPUs there is no limit."""
     if gpus and workers > gpus * per_gpu:
-        raise UsageError(
-            f"--workers {workers} with --workers-per-gpu {per_gpu} needs {-(-workers // per_gpu)} GPUs, but only"
-            f" {gpus} can be used; use --workers-per-gpu {-(-workers // gpus)} to share GPUs"
-        )
+        needs = f"--workers {workers} with --workers-per-gpu {per_gpu} needs {-(-workers // per_gpu)} GPUs"
+        share = f"use --workers-per-gpu {-(-workers // gpus)} to share GPUs"
+        raise UsageError(f"{needs}, but only {gpus} can be used; {share}")
 
 
 def check_parts(workers: int, per_gpu: int) -> None:
@@ -88,10 +100,8 @@ def check_parts(workers: int, per_gpu: int) -> None:
 def check_installed(plan: Plan) -> None:
     """Refuse a plan whose data plane, or whose ``ucx_perftest`` for --check-link, is not installed here."""
     if plan.data_plane.missing is not None:
-        raise UsageError(
-            f"--exchange {plan.exchange} needs the package {plan.data_plane.missing}, which is not installed in this"
-            f" environment; run: {how_to_set_up()}"
-        )
+        needs = f"--exchange {plan.exchange} needs the package {plan.data_plane.missing}"
+        raise UsageError(f"{needs}, which is not installed in this environment; run: {how_to_set_up()}")
     if plan.check_link:
         from merge_bench.cluster import ucx_perftest
 
@@ -101,13 +111,9 @@ def check_installed(plan: Plan) -> None:
 def check_transports(required: Sequence[str], environment: Mapping[str, str], workers: int = 2) -> None:
     """Check that this machine's UCX can connect the workers; `environment`: the variables that workers start with.
 
-    Raises
-    ------
-    UsageError
-        If UCX_TLS and lists of devices leave no transport between two processes (UCX itself would only say "no such
-        device"), or there is too little shared memory for the workers.
-    GateNotMet
-        If this machine has none of the `required` transports.
+    Raises UsageError if UCX_TLS and lists of devices leave no transport between two processes (UCX itself would only
+    say "no such device"), or there is too little shared memory for the workers; GateNotMet if this machine has none of
+    the `required` transports.
     """
     installed = find_installed(environment.get("MERGE_BENCH_UCX", "auto"), environment)
     allowed = allowed_transports.allowed(environment.get("UCX_TLS", "all"))
@@ -120,32 +126,23 @@ def check_transports(required: Sequence[str], environment: Mapping[str, str], wo
             raise UsageError(problem)
     if installed is None or not installed.transports:
         return
-    _refuse_no_transport(installed, environment, usable)
-    if not required or allowed_transports.resolve_aliases(required) & set(installed.transports):
-        return
-    raise GateNotMet(
-        f"--require-transport {','.join(required)} cannot be met: UCX {installed.version} ({installed.info.origin}) on"
-        f" this host offers only {', '.join(sorted(installed.transports))}"
-    )
+    ucx = f"UCX {installed.version} ({installed.info.origin})"
+    if not _connects_processes(usable):
+        lists = " with ".join(f"{name}={environment[name]}" for name in NAME_LISTS if name in environment)
+        offered = (
+            f"{name} on {', '.join(devices)}" if name == "tcp" else name
+            for name, devices in sorted(installed.transports.items())
+            if name not in allowed_transports.WITHIN_A_PROCESS
+        )
+        leaves = f"{lists or 'UCX'} leaves no transport for two workers to communicate"
+        raise UsageError(f"{leaves}; add one that {ucx} offers on this host: {'; '.join(offered)}")
+    if required and not allowed_transports.resolve_aliases(required) & set(installed.transports):
+        only = f"{ucx} on this host offers only {', '.join(sorted(installed.transports))}"
+        raise GateNotMet(f"--require-transport {','.join(required)} cannot be met: {only}")
 
 
 def _connects_processes(transports: frozenset[str]) -> bool:
     return bool(transports - allowed_transports.WITHIN_A_PROCESS - allowed_transports.ONLY_BESIDE_ANOTHER)
-
-
-def _refuse_no_transport(installed: Installed, environment: Mapping[str, str], usable: frozenset[str]) -> None:
-    if _connects_processes(usable):
-        return
-    lists = " with ".join(f"{name}={environment[name]}" for name in NAME_LISTS if name in environment)
-    offered = (
-        f"{name} on {', '.join(devices)}" if name == "tcp" else name
-        for name, devices in sorted(installed.transports.items())
-        if name not in allowed_transports.WITHIN_A_PROCESS
-    )
-    raise UsageError(
-        f"{lists or 'UCX'} leaves no transport for two workers to communicate; add one that UCX"
-        f" {installed.version} ({installed.info.origin}) offers on this host: {'; '.join(offered)}"
-    )
 
 
 def count_tables(
@@ -153,18 +150,11 @@ def count_tables(
 ) -> tuple[Caution, ...]:
     """Read the keys of real tables: refuse a merge that cannot fit, and warn of rows whose key is null.
 
-    `available`: bytes of memory; `sent`: the table that is sent whole to every worker.
-
-    Raises
-    ------
-    UsageError
-        If the tables and the result need more memory than is available.
+    `available`: bytes of memory; `sent`: the table that is sent whole to every worker. Raises UsageError if the tables
+    and the result need more memory than is available.
     """
-    counts = _count_rows(spec, how)
-    rows = counts.rows
-    sizes = side_bytes(spec)
-    tables = int(sum(sizes.values()))
-    result = output_bytes(spec, rows, how)
+    counts, sizes = _count_rows(spec, how), side_bytes(spec)
+    tables, result = int(sum(sizes.values())), output_bytes(spec, counts.rows, how)
     # Of a broadcast: the chunks, what is partitioned of the table that stays, and the other one once on every worker.
     copies = TABLE_COPIES * tables if sent is None else tables + sizes[sent.other] + workers * sizes[sent]
     needed = int(workers * PROCESS_BYTES + copies + result)
@@ -172,10 +162,8 @@ def count_tables(
         remedy = "use smaller tables, or keys that repeat less often"
         if sent is not None and workers * sizes[sent] > TABLE_COPIES * tables:
             remedy = f"use --distribution shuffle, which does not copy the {sent.value} table to all {workers} workers"
-        raise UsageError(
-            f"a merge with {format_count(rows)} result rows needs about {format_bytes(needed)} of memory, but"
-            f" {socket.gethostname()} has {format_bytes(available)}; {remedy}"
-        )
+        needs = f"a merge with {format_count(counts.rows)} result rows needs about {format_bytes(needed)} of memory"
+        raise UsageError(f"{needs}, but {socket.gethostname()} has {format_bytes(available)}; {remedy}")
     return null_key_warning(spec, counts.keyless)
 
 
@@ -199,10 +187,39 @@ def null_key_warning(spec: TableSpec, keyless: Mapping[Side, int]) -> tuple[Caut
     floats = any(field.floating for field in spec.left.fields if field.name in spec.keys)
     null = "null or NaN" if floats else "null"
     has = "have" if sum(keyless.values()) > 1 else "has"
-    return (
-        Caution(
-            "null-keys",
-            f"{' and '.join(counted)} {has} a {null} key; a {null} key matches nothing, as in SQL; pandas matches them"
-            " with each other",
-        ),
-    )
+    what = f"{' and '.join(counted)} {has} a {null} key; a {null} key matches nothing, as in SQL"
+    return (Caution("null-keys", f"{what}; pandas matches them with each other"),)
+
+
+def check_libraries(config: Mapping[str, str], surroundings: Mapping[str, str]) -> None:
+    """Refuse variables with which a library ends a worker's process, such as ``NUMBA_CPU_FEATURES``.
+
+    `config`: the variables that processes get; `surroundings`: this process's environment. Python's own variables there
+    have not ended this process either, and Polars sets that of its allocator itself when it is imported. Only if one of
+    the libraries has a variable, a child process uses them, which takes a second. Raises UsageError, which names the
+    variables and the last line that the child printed.
+    """
+    outside = {name: value for name, value in surroundings.items() if not name.startswith(("PYTHON", "_RJEM"))}
+    suspects = {
+        name: value
+        for name, value in sorted({**outside, **config}.items())
+        if _LIBRARY_VARIABLES.fullmatch(name) and not (name in THREAD_COUNTS and value.isdecimal() and int(value) > 0)
+    }
+    environment = tuple((name, value) for name, value in {**surroundings, **config}.items() if name not in TOKENS)
+    if suspects and (problem := _worker_start_problem(environment)):
+        names = ", ".join(f"{name}={value}" for name, value in suspects.items())
+        raise UsageError(f"a worker would end at its start with {names}: {problem}; correct or leave out")
+
+
+@functools.cache
+def _worker_start_problem(environment: tuple[tuple[str, str], ...]) -> str:
+    argv, nothing = [sys.executable, "-P", "-c", _LIBRARY_USE], subprocess.DEVNULL
+    try:
+        done = subprocess.run(argv, env=dict(environment), stdin=nothing, capture_output=True, timeout=LIBRARY_SECONDS)
+    except subprocess.TimeoutExpired:
+        return ""
+    if done.returncode == 0:
+        return ""
+    lines = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()
+    errors = [line for line in lines if re.search(r"rror|ssertion|Exception", line)] or lines or ["it printed nothing"]
+    return f"its process {how_ended(done.returncode)} ({errors[-1].strip()[-160:]})"

@@ -1,37 +1,208 @@
-"""Makes the plan of a run and the settings of its cluster from its options, on the machine that starts it."""
+"""Makes the plan of each run and the settings of its cluster from options, and refuses those that cannot work."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from merge_bench.campaign.library_check import check_libraries
-from merge_bench.campaign.machine_checks import Machine, check_engine, check_gpus, check_parts, check_transports
-from merge_bench.campaign.run_options import AUTO, engine_of, option_needing_shuffle, protocol_of, refuse_no_pairs
+from merge_bench.campaign.machine_checks import (
+    Machine,
+    check_engine,
+    check_gpus,
+    check_libraries,
+    check_parts,
+    check_transports,
+)
 from merge_bench.cluster import dask_settings
 from merge_bench.cluster.base import ClusterSettings, LauncherKind
 from merge_bench.cluster.dask_commands import open_port_warning, ucx_settings
 from merge_bench.cluster.hosts import HostSpec, count_workers, place_workers
-from merge_bench.cluster.launchers import choose_launcher, launchers, leftover_job_warning
+from merge_bench.cluster.launchers import choose_kind, choose_launcher, launchers, leftover_job_warning
 from merge_bench.cluster.scheduler_client import count_running_workers
+from merge_bench.config import allowed_transports
 from merge_bench.config.files import open_regular
+from merge_bench.config.option import DEFAULT
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile
-from merge_bench.config.trust import REMEDY, process_environment
+from merge_bench.config.variables import REMEDY, process_environment
 from merge_bench.errors import Caution, UsageError
 from merge_bench.host import network
-from merge_bench.merge import shuffle_or_broadcast as distribution
+from merge_bench.merge import engines
+from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import How
-from merge_bench.merge.exchange import data_plane
-from merge_bench.merge.plan import Plan, check_fits, side_bytes
-from merge_bench.merge.shuffle_or_broadcast import Distribution
-from merge_bench.merge.workload import BENCHMARKS
-from merge_bench.merge.workload.benchmark import Benchmark
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.exchange import data_plane, planes_with
+from merge_bench.merge.plan import (
+    BROADCAST,
+    SHUFFLE,
+    Distribution,
+    Plan,
+    check_broadcast,
+    check_fits,
+    choose_distribution,
+    side_bytes,
+)
+from merge_bench.merge.workload.benchmarks import BENCHMARKS, Benchmark
+from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec, plan_tables
+
+AUTO = "auto"
+SWEPT = ("chunk", "workers", "question", "engine", "exchange", "shuffle")
+"""The options of which several values make a sweep, those of the tables first: runs of the same tables are in a row."""
+
+
+def runs_of(options: RunOptions, environ: Mapping[str, str]) -> list[RunOptions]:
+    """The options of each run, one for each combination of swept values; raises UsageError if they clash."""
+    if options.rows is not None and options.workload != "h2o":
+        raise UsageError("--rows needs --workload h2o; the size of synthetic tables is set with --chunk")
+    benchmark = BENCHMARKS.get(options.workload)
+    if benchmark is not None:
+        named = options.several.get("question", (options.question,) if options.question else ())
+        options = options.updated({"question": benchmark.choose(named)}, {})
+    elif options.question is not None:
+        raise UsageError(f"--question needs --workload {' or '.join(BENCHMARKS)}")
+    swept = {key: options.several[key] for key in SWEPT if key in options.several}
+    if "chunk" in swept and options.workload != "synthetic":
+        raise UsageError("--chunk cannot be used with real tables, whose size is fixed; omit --chunk")
+    exchanges = swept.get("exchange", (options.exchange,))
+    if "shuffle" in swept and not any(data_plane(name).shuffles for name in exchanges):
+        shuffling = planes_with(lambda plane: plane.shuffles)
+        raise UsageError(f"several values of --shuffle need --exchange {shuffling}; no other has a shuffle method")
+    runs = []
+    for combination in itertools.product(*swept.values()):
+        run = options.updated(dict(zip(swept, combination, strict=True)), {})
+        if "shuffle" in swept and not data_plane(run.exchange).shuffles and run.shuffle != swept["shuffle"][0]:
+            continue
+        if benchmark is not None and (how := benchmark.question(run.question or "").how) is not None:
+            if options.source("how") != DEFAULT:
+                cannot = f"--how cannot be used with --workload {benchmark.name}"
+                raise UsageError(f"{cannot}, whose questions define it; omit --how")
+            run = replace(run, how=how)
+        runs.append(run)
+    for run in runs:
+        _refuse_impossible(run, environ)
+    return runs
+
+
+def _refuse_impossible(options: RunOptions, environ: Mapping[str, str]) -> None:
+    launcher = choose_kind(options, environ)
+    if not launcher.owns_processes and options.interface and not options.source("interface").startswith("environment"):
+        cannot = "--interface cannot be used with a running cluster"
+        raise UsageError(f"{cannot}, whose interface is fixed; omit --interface")
+    refuse_more_launches(launcher.name, options.launches)
+    if launcher.owns_processes and not launcher.starts_here:
+        protocol_of(options, others_connect=True)
+    if options.workload == "synthetic":
+        _refuse_synthetic_keys(options)
+    if options.engine != AUTO:
+        engine_of(options, gpus=False)
+    _refuse_for_data_plane(options)
+    how = How(options.how)
+    if options.runtime_filter == "on" and how.keeps_left and how.keeps_right:
+        keeps = f"--how {how.value} keeps those of both tables; use --runtime-filter off"
+        raise UsageError(f"--runtime-filter on drops rows that have no match, and {keeps}")
+    if options.distribution == BROADCAST:
+        check_broadcast(how)
+        if without := option_needing_shuffle(options):
+            raise UsageError(f"{without} cannot be used with --distribution broadcast; omit it, or use a shuffle")
+    for word, hint in allowed_transports.unknown_words(",".join(options.require_transport)).items():
+        raise UsageError(f"--require-transport {word}: no release of UCX has such a transport{hint}")
+    if options.workers is not None:
+        _refuse_no_pairs(options, options.workers)
+    if options.write_result is not None and options.verify == "off":
+        raise UsageError("--write-result writes a table that was verified; omit --verify off")
+
+
+def _refuse_synthetic_keys(options: RunOptions) -> None:
+    if options.columns:
+        raise UsageError("--columns cannot be used with synthetic tables; --payload-columns sets how many they have")
+    keys = options.on or options.left_on
+    if keys and tuple(keys) != (KEY,):
+        names = ("--on", "--on") if options.on else ("--left-on", "--left-on and --right-on")
+        cannot = f"{names[0]} {','.join(keys)} cannot be used with synthetic tables"
+        raise UsageError(f"{cannot}, whose key column is always {KEY!r}; omit {names[1]}")
+
+
+def _refuse_for_data_plane(options: RunOptions) -> None:
+    plane = data_plane(options.exchange)
+    if not plane.supports_join(options.how):
+        others, joins = planes_with(lambda other: other.supports_join(options.how)), ", ".join(dict(plane.joins))
+        use = f"use --how {joins} or --exchange {others}"
+        raise UsageError(f"--exchange {plane.name} does not support --how {options.how}; {use}")
+    if options.pipeline == "on" and not plane.pipeline:
+        others = planes_with(lambda other: other.pipeline)
+        raise UsageError(f"--pipeline on needs --exchange {others}, not {plane.name}; use --pipeline off")
+    if options.runtime_filter == "on" and not plane.runtime_filter:
+        raise UsageError(f"--exchange {plane.name} has no runtime filter; use --runtime-filter off")
+    if options.timeline == "on" and not plane.timeline:
+        others = planes_with(lambda other: other.timeline)
+        raise UsageError(f"--timeline on needs --exchange {others}; use --timeline auto")
+    if options.distribution == BROADCAST and not plane.broadcast:
+        raise UsageError(f"--exchange {plane.name} sends no table whole; use --distribution shuffle")
+    if options.require_transport and not plane.endpoints:
+        others, has = planes_with(lambda other: other.endpoints), f"--exchange {plane.name} has"
+        raise UsageError(f"--require-transport needs --exchange {others}; {has} no UCX endpoints between workers")
+
+
+def refuse_more_launches(launcher: str, launches: int) -> None:
+    """Raise `UsageError` if more than one launch is wanted of a cluster that is already running."""
+    if launches > 1 and not launchers()[launcher].owns_processes:
+        raise UsageError("with a running cluster, use one config and one size, and omit --launches")
+
+
+def _refuse_no_pairs(options: RunOptions, workers: int) -> None:
+    if options.require_transport and workers < 2:
+        what = "needs at least two workers, because it checks pairs of workers"
+        raise UsageError(f"--require-transport {what}; use --workers 2 or more")
+
+
+def protocol_of(options: RunOptions, *, others_connect: bool) -> str:
+    """The protocol of Dask's messages: tls, unless another one or --insecure is given.
+
+    `others_connect`: whether other machines can reach the ports. If not, `auto` means tcp for a data plane that sends
+    the rows in Dask's messages, which would measure the encryption. Raises UsageError if other machines could connect
+    to ports that ask for no certificate.
+    """
+    if options.protocol == AUTO and dask_settings.requires_encryption():
+        return "tls"
+    if options.protocol == AUTO:
+        open_anyway = options.insecure if others_connect else not data_plane(options.exchange).by_workers
+        return "tcp" if open_anyway else "tls"
+    if others_connect and options.protocol != "tls" and not options.insecure:
+        what = f"--protocol {options.protocol} is not encrypted: anyone able to connect can run code here"
+        raise UsageError(f"{what}; use --protocol tls, or add --insecure on a trusted network")
+    return options.protocol
+
+
+def engine_of(options: RunOptions, *, gpus: bool) -> Description:
+    """The engine that the options name, for ``auto`` by whether there are GPUs; raises UsageError as for `runs_of`."""
+    dask = not data_plane(options.exchange).by_workers
+    engine = engines.auto_engine(gpus=gpus, dask=dask) if options.engine == AUTO else engines.describe(options.engine)
+    if dask and engine.dask_backend is None:
+        others = " or ".join(other.name for other in engines.descriptions() if other.dask_backend is not None)
+        what = f"--exchange {options.exchange} does not support --engine {engine.name}"
+        raise UsageError(f"{what}; use --engine {others}")
+    if options.pipeline == "on" and not engine.in_parts:
+        raise UsageError(f"--engine {engine.name} cannot overlap phases; use --pipeline off")
+    if (only := data_plane(options.exchange).engines) and engine.name not in only:
+        raise UsageError(f"--exchange {options.exchange} needs --engine {' or '.join(only)}, not {engine.name}")
+    if options.runtime_filter == "on" and engine.device_memory:
+        raise UsageError(f"--engine {engine.name} has no runtime filter; use --runtime-filter off")
+    return engine
+
+
+def option_needing_shuffle(options: RunOptions) -> str | None:
+    """The option among those given that needs the distribution `shuffle`, as on the command line; None if none does.
+
+    A broadcast has hardly anything to overlap: no row can be joined before all of the small table has arrived. A
+    runtime filter saves the partition and exchange of rows, and a broadcast has neither for the large table.
+    """
+    values = {"--pipeline on": options.pipeline, "--runtime-filter on": options.runtime_filter}
+    return next((option for option, value in values.items() if value == "on"), None)
+
 
 MESSAGE_BYTES = 32 << 20
 MESSAGE_BYTES_ACROSS = 4 << 20  # with long messages, peers that share a link take turns, and the last one waits
@@ -54,22 +225,21 @@ class PlannedRun:
 
     @property
     def launcher(self) -> LauncherKind:
-        """The kind of launcher that starts the cluster."""
         return launchers()[self.settings.launcher]
 
 
 def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -> PlannedRun:
-    """Plan one run on `machine`; `options`: one element of what `run_options.runs_of` returns.
+    """Plan one run on `machine`; `options`: one element of what `runs_of` returns.
 
-    Raises
-    ------
-    UsageError
-        If this machine, its hosts, or the tables do not allow the run.
-    GateNotMet
-        If no required transport can be used on this machine.
+    Raises UsageError if this machine, its hosts, or the tables do not allow the run; GateNotMet if no required
+    transport can be used on this machine.
     """
     launcher, hosts = choose_launcher(options, machine.environ)
-    _refuse_other_users(options, hosts)
+    user = next((host.name for host in hosts if "@" in host.name), None)
+    if user and options.source("hosts").startswith("config") and not options.trust_config:
+        # This machine unpickles what the processes of that user send.
+        where = options.source("hosts").removeprefix("config ")
+        raise UsageError(f"{where}: MERGE_BENCH_HOSTS has a host with a user name, {user}@...; {REMEDY}")
     existing = not launcher.owns_processes
     environment = {} if config is None else process_environment(config, trusted=options.trust_config)
     variables = {**machine.environ, **environment}
@@ -80,7 +250,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
     if gpus:  # an unknown host is assumed to be like this one; the launcher asks it later
         hosts = tuple(host if host.gpus is not None else replace(host, gpus=gpus, assumed=True) for host in hosts)
     workers = options.workers or _default_workers(options, launcher, hosts, gpus, machine)
-    refuse_no_pairs(options, workers)
+    _refuse_no_pairs(options, workers)
     others_connect = bool(hosts) or (launcher.starts_here and _reachable_from_others(options.interface))
     protocol = "tcp"
     if not (existing and options.protocol == AUTO):
@@ -109,7 +279,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
         check_link=options.check_link,
         shuffle=options.shuffle,
         pipeline=options.pipeline == "on" and workers > 1,
-        stores=options.stores,
+        stores="lines" if options.partition_writes == "streaming" else options.partition_writes,  # as records name it
         runtime_filter=options.runtime_filter == "on",
         threads=max(1, machine.cores // most_on_host),
         require_transport=options.require_transport,
@@ -145,18 +315,11 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
         if plane.endpoints:
             check_transports(plan.require_transport, variables, workers)
     planned = PlannedRun(options, config, plan, settings)
-    ports = () if existing else _port_warnings(planned, variables, others_connect=others_connect)
-    return replace(planned, warnings=(*_plan_warnings(planned, machine), *ports))
+    return replace(planned, warnings=tuple(_plan_warnings(planned, machine, variables, others_connect=others_connect)))
 
 
 def sends_gpu_memory(options: RunOptions, machine: Machine) -> bool:
-    """Whether workers of this run (an element of what `run_options.runs_of` returns) send GPU memory with UCX.
-
-    Raises
-    ------
-    UsageError
-        If the engine does not support another option.
-    """
+    """Whether workers of this run (an element of what `runs_of` returns) send GPU memory with UCX."""
     _, hosts = choose_launcher(options, machine.environ)
     over_ucx = data_plane(options.exchange).endpoints or options.protocol == "ucx"
     return over_ucx and engine_of(options, gpus=_gpus_seen(hosts, machine) > 0).device_memory
@@ -167,27 +330,23 @@ def _gpus_seen(hosts: Sequence[HostSpec], machine: Machine) -> int:
     return max((host.gpus or 0 for host in hosts), default=0) or machine.gpus
 
 
-def _plan_warnings(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...]:
-    """The warnings about the tables, the launcher and a pipeline on one host."""
-    workload = planned.plan.workload
-    warnings = list(workload.warnings) if isinstance(workload, TableSpec) else []
-    if left := leftover_job_warning(planned.options, machine.environ):
-        warnings.append(left)
-    if planned.plan.pipeline and planned.launcher.starts_here:
-        warnings.append(SLOW_PIPELINE)
-    return tuple(warnings)
-
-
-def _port_warnings(planned: PlannedRun, variables: Mapping[str, str], *, others_connect: bool) -> tuple[Caution, ...]:
-    """The warnings for open ports of Dask and UCX that ask for no certificate."""
-    plan, settings, warnings = planned.plan, planned.settings, list[Caution]()
-    if plan.protocol != "tls":
-        warnings.append(dask_port_warning(plan.protocol, everyone=not others_connect))
-    if len(settings.hosts) < 2 and (plan.data_plane.ucx or plan.protocol == "ucx"):
-        bound = planned.options.interface or ("its host" if settings.hosts else None)
-        port = open_port_warning({**settings.ucx, **variables}, bound)
-        warnings += [port] if port else []
-    return tuple(warnings)
+def _plan_warnings(
+    planned: PlannedRun, machine: Machine, variables: Mapping[str, str], *, others_connect: bool
+) -> Iterator[Caution]:
+    """Warnings about the tables, the launcher, a pipeline on one host, and open ports that ask for no certificate."""
+    plan, settings, options = planned.plan, planned.settings, planned.options
+    if isinstance(plan.workload, TableSpec):
+        yield from plan.workload.warnings
+    if left := leftover_job_warning(options, machine.environ):
+        yield left
+    if plan.pipeline and planned.launcher.starts_here:
+        yield SLOW_PIPELINE
+    if planned.launcher.owns_processes and plan.protocol != "tls":
+        yield dask_port_warning(plan.protocol, everyone=not others_connect)
+    if planned.launcher.owns_processes and len(settings.hosts) < 2 and (plan.data_plane.ucx or plan.protocol == "ucx"):
+        bound = options.interface or ("its host" if settings.hosts else None)
+        if port := open_port_warning({**settings.ucx, **variables}, bound):
+            yield port
 
 
 def dask_port_warning(protocol: str, *, everyone: bool) -> Caution:
@@ -202,21 +361,8 @@ def dask_port_warning(protocol: str, *, everyone: bool) -> Caution:
 
 def launcher_ucx_settings(options: RunOptions, variables: Mapping[str, str], *, hosts: int) -> dict[str, str]:
     """The UCX settings that the launcher adds to `variables` for these options, on this number of hosts."""
-    return ucx_settings(
-        variables,
-        hosts=hosts,
-        exchange=options.exchange,
-        protocol=options.protocol,
-        error_handling=options.error_handling == "peer",
-    )
-
-
-def _refuse_other_users(options: RunOptions, hosts: Sequence[HostSpec]) -> None:
-    """Refuse a config that names hosts with another user, because this machine unpickles what their processes send."""
-    user = next((host.name for host in hosts if "@" in host.name), None)
-    if user and options.source("hosts").startswith("config") and not options.trust_config:
-        where = options.source("hosts").removeprefix("config ")
-        raise UsageError(f"{where}: MERGE_BENCH_HOSTS has a host with a user name, {user}@...; {REMEDY}")
+    handling, protocol = options.error_handling == "peer", options.protocol
+    return ucx_settings(variables, hosts=hosts, exchange=options.exchange, protocol=protocol, error_handling=handling)
 
 
 def _reachable_from_others(interface: str | None) -> bool:
@@ -232,7 +378,6 @@ def _reachable_from_others(interface: str | None) -> bool:
 def _default_workers(
     options: RunOptions, launcher: LauncherKind, hosts: Sequence[HostSpec], gpus: int, machine: Machine
 ) -> int:
-    """The number of workers if the option --workers is not given."""
     if not launcher.owns_processes:
         if not machine.looks:
             return 2
@@ -252,13 +397,8 @@ def _make_workload(options: RunOptions, workers: int, engine: str, *, generate: 
         keys = options.on or ()
         left_on, right_on = options.left_on or keys, options.right_on or keys
         return plan_tables(options.left, options.right, left_on, right_on, workers, engine, options.columns)
-    return SyntheticSpec(
-        rows=options.chunk * workers,
-        fraction=options.frac_match,
-        seed=options.seed,
-        payload_columns=options.payload_columns,
-        zipf=options.skew,
-    )
+    rows, fraction, columns = options.chunk * workers, options.frac_match, options.payload_columns
+    return SyntheticSpec(rows=rows, fraction=fraction, seed=options.seed, payload_columns=columns, zipf=options.skew)
 
 
 def _question_tables(benchmark: Benchmark, options: RunOptions, workers: int, engine: str) -> TableSpec:
@@ -270,19 +410,17 @@ def _question_tables(benchmark: Benchmark, options: RunOptions, workers: int, en
     question = benchmark.question(options.question or "")
     left, right = map(str, benchmark.make(options, (question.left, question.right)))
     spec = plan_tables(left, right, question.left_on, question.right_on, workers, engine, options.columns)
-    left_side, right_side = (replace(side, fingerprint="") for side in (spec.left, spec.right))
-    return replace(
-        spec, left=left_side, right=right_side, warnings=(), benchmark=benchmark.name, question=question.name
-    )
+    spec = replace(spec, left=replace(spec.left, fingerprint=""), right=replace(spec.right, fingerprint=""))
+    return replace(spec, warnings=(), benchmark=benchmark.name, question=question.name)
 
 
 def _choose_distribution(options: RunOptions, workload: SyntheticSpec | TableSpec, workers: int) -> Distribution:
-    if options.distribution == distribution.SHUFFLE:
+    if options.distribution == SHUFFLE:
         return Distribution()
     how, shuffle_option = How(options.how), option_needing_shuffle(options)
     if not data_plane(options.exchange).broadcast:
         shuffle_option = f"--exchange {options.exchange}"
-    return distribution.choose(options.distribution, how, workers, side_bytes(workload, how), without=shuffle_option)
+    return choose_distribution(options.distribution, how, workers, side_bytes(workload, how), without=shuffle_option)
 
 
 def _new_result_folder(options: RunOptions) -> str | None:

@@ -1,39 +1,39 @@
-"""Measures one launch of a run: the merge, the link limit, and the memory."""
+"""Measures one launch: the merge, the link limit and the memory, or only the transports (command `transports`)."""
 
 from __future__ import annotations
 
 import math
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from merge_bench.analysis.aggregate import limit_of_rounds
+from merge_bench.analysis.documents import Pair, TransportsDocument
+from merge_bench.analysis.transports import staged_memory_warnings
+from merge_bench.campaign import recording
+from merge_bench.campaign.calling_program import Caller, Progress
 from merge_bench.campaign.choose_stores import choose_stores
-from merge_bench.campaign.cluster_session import Session
+from merge_bench.campaign.cluster_session import Session, host_cautions
+from merge_bench.campaign.launch import stop_on_exit
 from merge_bench.campaign.link_check import check_link
-from merge_bench.campaign.record_power import record_power
-from merge_bench.campaign.recording import (
-    IterationAssembler,
-    MergeRecord,
-    Tables,
-    decide_timeline,
-    make_tables,
-    most_note_share,
-    record_connections,
-    record_lanes,
-    record_timeline,
-    record_traffic,
-)
+from merge_bench.campaign.make_plan import PlannedRun
+from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import worker_programs
-from merge_bench.errors import RunFailed
+from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.files import parse_cores
+from merge_bench.host.pinning import describe_binding
 from merge_bench.merge import worker
-from merge_bench.merge.verification.verify import Check
+from merge_bench.merge.result import Check
 from merge_bench.records.schema import LinkLine, MemoryLine, Worker
+from merge_bench.records.writer import CampaignWriter
 
+DEVICE_MESSAGE_BYTES = 1 << 20
 LINK_SECONDS, MOST_LINK_ROUNDS = 0.1, 50
 """Short rounds of the link measurement are repeated for about this many seconds, at most this often: Dask, which has
 just started them, disturbs the first rounds."""
@@ -49,30 +49,35 @@ def measure(session: Session) -> None:
         return
     if plan.check_link:
         session.workers.on_all(worker_programs.prepare_worker)  # finds a missing tool before the merge
-    tables = make_tables(session)
+    tables = recording.make_tables(session)
     merge = Merge(session, tables)
     merge.connect()
     session.record_launch(data_bytes=tables.data_bytes, rows=tables.rows)
-    record_connections(session)
+    recording.record_connections(session)
     merge.run()
     link = _measure_link(session)
     if plan.check_link and link is not None:
         session.progress.phase("checking the link limit")
         check_link(session, link)
-    record_timeline(session, merge.timeline, merge.skew)
-    _measure_copy(session)
-    _record_memory(session)
+    recording.record_timeline(session, merge.timeline, merge.skew)
+    if plan.link_rounds and not plan.device_memory:
+        session.progress.phase("measuring the copy rate of memory")
+        session.workers.on_all(worker.measure_copy)
+    ends = session.workers.on_all(worker.finish)
+    recording.record_lanes(session)  # also of lanes that UCX opened during the merge
+    session.writer.write(MemoryLine(launch=session.launch, workers=ends))
+    session.workers.on_all(worker.close)
 
 
 class Merge:
     """The merge over the data plane: connected, warmed up, timed, verified."""
 
-    def __init__(self, session: Session, tables: Tables) -> None:
+    def __init__(self, session: Session, tables: recording.Tables) -> None:
         self._session, self._tables = session, tables
-        self._record = MergeRecord(session, tables)
-        self._assembler = IterationAssembler(session.launch, session.plan.workers)
+        self._record = recording.MergeRecord(session, tables)
+        self._assembler = recording.IterationAssembler(session.launch, session.plan.workers)
         self._checks: dict[int | None, dict[int, Check]] = {}  # of one iteration, by rank
-        self.timeline = decide_timeline(session.plan, [], session.launch)
+        self.timeline = recording.decide_timeline(session.plan, [], session.launch)
         session.on_event("iteration", self._collect_iteration)
         session.on_event("verification", self._collect_check)
 
@@ -100,7 +105,7 @@ class Merge:
             if plan.verify != "off" and not every:
                 self._verify(None)
         session.progress.phase("merging")
-        with record_traffic(session, "iterations"), record_power(session):
+        with recording.record_traffic(session, "iterations"), recording.record_power(session):
             self._iterate(plan.iterations, warmup=False)
         self._wait_for_events(plan.warmup + plan.iterations)
         if plan.verify != "off" and not every:
@@ -113,11 +118,11 @@ class Merge:
     def _iterate(self, count: int, *, warmup: bool) -> None:
         """Merge `count` times, then decide by the cost of its notes whether the timeline goes on."""
         plan = self._session.plan
-        share, every = most_note_share(plan, self.timeline), plan.verify == "every"
+        share, every = recording.most_note_share(plan, self.timeline), plan.verify == "every"
         costs = self._session.workers.on_all(worker.iterate, 0, count, warmup=warmup, verify=every, timeline=share)
         if share:
             notes = [cost for cost in costs if cost is not None]
-            self.timeline = decide_timeline(plan, notes, self._session.launch)
+            self.timeline = recording.decide_timeline(plan, notes, self._session.launch)
 
     def _collect_iteration(self, event: Mapping[str, Any]) -> None:
         line = self._assembler.add(event)
@@ -134,7 +139,6 @@ class Merge:
             self._record.write_verdict(after, [checks[rank] for rank in range(workers)])
 
     def _wait_for_events(self, count: int) -> None:
-        """Wait until the workers' events of `count` iterations have arrived."""
         plan = self._session.plan
         checks = count if plan.verify == "every" else 0
         deadline = time.monotonic() + plan.timeout
@@ -144,10 +148,8 @@ class Merge:
 
         self._session.workers.until(lambda: arrived() or time.monotonic() > deadline)
         if not arrived():
-            raise RunFailed(
-                f"the merge ended, but its measurements did not arrive within {plan.timeout:g} s: the connection to"
-                " the scheduler was interrupted"
-            )
+            late = f"the merge ended, but its measurements did not arrive within {plan.timeout:g} s"
+            raise RunFailed(f"{late}: the connection to the scheduler was interrupted")
 
     def _verify(self, after: int | None) -> None:
         self._session.progress.phase("verifying")
@@ -172,7 +174,7 @@ def _measure_link(session: Session) -> LinkLine | None:
     session.progress.phase("measuring the link limit")
     (first, *_) = zip(*session.workers.on_all(worker.measure_link, 1), strict=True)
     count = rounds_to_measure(plan.link_rounds, max(each.seconds.union for each in first))
-    with record_traffic(session, "link"):
+    with recording.record_traffic(session, "link"):
         measured = session.workers.on_all(worker.measure_link, count)
     sent = [rounds[0].sent_bytes.left + rounds[0].sent_bytes.right for rounds in measured]
     seconds = [[each.seconds.union for each in of_round] for of_round in zip(*measured, strict=True)]
@@ -188,16 +190,47 @@ def rounds_to_measure(least: int, seconds: float) -> int:
     return max(least, min(enough, MOST_LINK_ROUNDS))
 
 
-def _measure_copy(session: Session) -> None:
-    """Have the workers measure how fast memory is copied; `_record_memory` records the rate."""
-    if session.plan.link_rounds and not session.plan.device_memory:
-        session.progress.phase("measuring the copy rate of memory")
-        session.workers.on_all(worker.measure_copy)
+def survey_transports(planned: PlannedRun, name: str, progress: Progress, caller: Caller) -> TransportsDocument:
+    """Start and connect a cluster as `run` does, ask its workers for their transports, and stop it.
+
+    `name`: of the config. Raises UsageError if there would be only one worker; LaunchFailed if the cluster does not
+    start or its workers do not connect.
+    """
+    if planned.plan.workers < 2:
+        raise UsageError("`transports` checks pairs of workers; use --workers 2 or more")
+    with (
+        tempfile.TemporaryDirectory(prefix="merge-bench-transports-") as scratch,
+        CampaignWriter.create(Path(scratch), name) as writer,
+        caller.surround(writer.logs / "driver.log"),
+    ):
+        session = Session(Job(planned, name), writer, progress)
+        with stop_on_exit(session, writer):
+            session.start()
+            return _ask_workers(session)
 
 
-def _record_memory(session: Session) -> None:
-    """Record each worker's memory and lanes that UCX opened during the merge, and free the workers' data."""
-    ends = session.workers.on_all(worker.finish)
-    record_lanes(session)
-    session.writer.write(MemoryLine(launch=session.launch, workers=ends))
-    session.workers.on_all(worker.close)
+def _ask_workers(session: Session) -> TransportsDocument:
+    plan, workers = session.plan, session.workers
+    session.progress.phase("connecting")
+    session.connect(workers.on_all(worker.open_ucx, plan, ranked=True, after=(session.topic,)))
+    if plan.device_memory:
+        workers.on_all(worker.swap_device_memory, DEVICE_MESSAGE_BYTES)
+    warnings = [*host_cautions(session.launcher, plan, session.settings), *recording.compare_environment(session)]
+    recording.record_lanes(session)
+    answers = workers.on_all(worker.available_transports)
+    bindings = workers.on_all(describe_binding)
+    workers.on_all(worker.close)
+    lanes = session.lanes
+    assert lanes is not None
+    available, bound = {}, []
+    for member, answer, binding in zip(session.members, answers, bindings, strict=True):
+        available[member.host] = {name: list(devices) for name, devices in answer.items()}
+        bound.append(replace(binding, rank=member.rank, worker=member.name, host=member.host))
+    pairs = [
+        Pair(**{**asdict(pair), "protocols": [] if pair.protocols is None else lanes.protocols[pair.protocols]})
+        for pair in lanes.pairs
+    ]
+    warnings += staged_memory_warnings(lanes.pairs, lanes.protocols)
+    return TransportsDocument(
+        requested=lanes.requested, available=available, pairs=pairs, bindings=bound, warnings=warnings
+    )

@@ -1,21 +1,36 @@
-"""The planned launches of a campaign: its head, one job for each launch, and the order of the launches of a sweep."""
+"""Plans the launches of a campaign: reads configs, settles options, checks settings with UCX, orders the launches."""
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+from merge_bench.campaign import make_plan, registry_options
+from merge_bench.campaign.machine_checks import Machine, check_installed, count_tables
 from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.run_options import refuse_more_launches
-from merge_bench.config.options import RunOptions
-from merge_bench.errors import UsageError
+from merge_bench.cluster.dask_commands import LOOPBACK, open_port_warning
+from merge_bench.cluster.launchers import choose_kind, choose_launcher, leftover_job_warning
+from merge_bench.config.check import BRINGS_CODE, NO_DEVICE, CheckResult, Conflict, check_config, options_for_ucx
+from merge_bench.config.installation import __version__
+from merge_bench.config.options import RunOptions, resolve
+from merge_bench.config.reader import ConfigFile, read_config
+from merge_bench.config.shipped import find_config
+from merge_bench.config.ucx_choice import SYSTEM, probe_ucx, refuse_without_cuda, use_ucx
+from merge_bench.errors import Caution, GateNotMet, UsageError
+from merge_bench.host import network
+from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records.campaign import labels
-from merge_bench.records.schema import Config, RunKey
+from merge_bench.records.schema import CampaignLine, Config, RunKey
 
 _T = TypeVar("_T")
+WORTH_A_WARNING = ("deprecated", "module-absent", "no-effect", BRINGS_CODE)
+ReplaceOptions: TypeAlias = Callable[[RunOptions], RunOptions]
+"""Replaces the options of merges, for a command that does not merge."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +41,11 @@ class Head:
     plans: Sequence[dict[str, Any]]
     runs: Sequence[RunKey]
     seed: int
+
+    def record(self, **more: Any) -> CampaignLine:
+        """The first record, without the campaign's name; `more`: its other fields."""
+        head = {"configs": list(self.configs), "plans": list(self.plans), "runs": list(self.runs), "seed": self.seed}
+        return CampaignLine(**{"campaign_id": "", "argv": [], "version": __version__, **head, **more})
 
 
 @dataclass(frozen=True)
@@ -53,20 +73,21 @@ def order_in_blocks(runs: Sequence[_T], *, blocks: int, seed: int) -> list[tuple
     return launches
 
 
-def add_config(configs: list[Config], config: Config) -> None:
-    """Append a config to those of a campaign, which all have different names.
+def config_line(planned: PlannedRun) -> Config:
+    """The record of a run's config: its name, path and variables. A run without a config has the name ``default``."""
+    config, variables = planned.config, dict(planned.settings.environment)
+    if config is None:
+        return Config(name="default", variables=variables)
+    return Config(name=config.name, path=str(config.path), variables=variables)
 
-    Raises
-    ------
-    UsageError
-        If another config has this name: files of one name in different folders, or one file twice.
-    """
+
+def add_config(configs: list[Config], config: Config) -> None:
+    """Append a config to those of a campaign; raises UsageError if one has its name (another folder's, or itself)."""
     for other in configs:
         if other.name == config.name:
             where = f"{other.path} and {config.path}" if other.path != config.path else f"{config.path}, twice"
-            raise UsageError(
-                f"two configs have the name {config.name} ({where}); give every config of a campaign a different name"
-            )
+            same = f"two configs have the name {config.name} ({where})"
+            raise UsageError(f"{same}; give every config of a campaign a different name")
     configs.append(config)
 
 
@@ -81,11 +102,8 @@ class Sweep:
     def add(self, planned: Sequence[PlannedRun], config: Config) -> None:
         """Add a config with its plans.
 
-        Raises
-        ------
-        UsageError
-            If another config has this name, another results folder or another number of launches, or if a running
-            cluster would have to be launched more than once.
+        Raises UsageError if another config has this name, another results folder or another number of launches, or if a
+        running cluster would have to be launched more than once.
         """
         add_config(self.configs, config)
         for run in planned:
@@ -94,13 +112,12 @@ class Sweep:
                 self.plans.append(plan)
             self.prepared[config.name, self.plans.index(plan)] = run
         if len({each.plan.launches for each in self.prepared.values()}) > 1:
-            raise UsageError(
-                "the configs set different numbers of launches; use --launches N to launch each config N times"
-            )
+            use = "use --launches N to launch each config N times"
+            raise UsageError(f"the configs set different numbers of launches; {use}")
         if len({each.settings.results for each in self.prepared.values()}) > 1:
             raise UsageError("the configs set different folders for results; choose one folder with --results")
         for run in self.prepared.values():
-            refuse_more_launches(run.settings.launcher, len(self.prepared))
+            make_plan.refuse_more_launches(run.settings.launcher, len(self.prepared))
 
     @property
     def first(self) -> PlannedRun:
@@ -114,7 +131,6 @@ class Sweep:
 
     @property
     def results(self) -> Path:
-        """The folder that campaigns are written to."""
         return self.first.settings.results
 
     def run_labels(self) -> dict[tuple[str, int], str]:
@@ -128,7 +144,6 @@ class Sweep:
         return list(dict.fromkeys(self.run_labels().values()))
 
     def head(self) -> Head:
-        """The configs, plans, runs and seed for the first record."""
         keys = [RunKey(config=config, plan=plan) for config, plan in self.prepared]
         return Head(self.configs, self.plans, keys, self.first.plan.seed)
 
@@ -138,3 +153,151 @@ class Sweep:
         order = order_in_blocks(list(self.prepared.items()), blocks=plan.launches, seed=plan.seed)
         run_labels = self.run_labels()
         return [Job(prepared, *key, block, run_labels[key]) for block, (key, prepared) in order]
+
+
+def plan_runs(
+    name: str | None, command_line: RunOptions, replace_options: ReplaceOptions | None = None, *, several: bool = True
+) -> list[PlannedRun]:
+    """Read the config `name`, settle the options and plan each run.
+
+    `command_line`: its options; `replace_options`: changes the options of a command that does not merge; `several`:
+    whether options may have several values. Raises UsageError if the config or an option is wrong, or this machine
+    cannot make a run.
+    """
+    config = None if name is None else read_config(find_config(name), os.environ)
+    options = resolve(command_line, config, os.environ, registry_options.options())
+    if replace_options is not None:
+        options = replace_options(options)
+    runs = make_plan.runs_of(options, os.environ)
+    if len(runs) > 1 and not several:
+        keys = ", ".join(f"--{key}" for key in make_plan.SWEPT)
+        raise UsageError(f"only `run` accepts several values of {keys}; use one value of each")
+    machine = Machine()
+    device_memory = any(make_plan.sends_gpu_memory(run, machine) for run in runs)
+    warnings = [*_choose_ucx(options, device_memory=device_memory), *_check_settings(config, options)]
+    planned = [make_plan.plan_run(run, config, machine) for run in runs]
+    _refuse_equal_plans(planned)
+    for run in planned:
+        if replace_options is None and run.launcher.starts_here:
+            check_installed(run.plan)
+    return [replace(run, warnings=(*_table_warnings(run, machine), *run.warnings, *warnings)) for run in planned]
+
+
+def load_sweep(command_line: RunOptions) -> Sweep:
+    """Plan the runs of every config of ``--config`` or ``--configs``: one run for each combination of options."""
+    sweep = Sweep()
+    for name in command_line.configs or (command_line.config,):
+        planned = plan_runs(name, command_line)
+        sweep.add(planned, config_line(planned[0]))
+        if planned[0].plan.write_result and len(sweep.jobs()) > 1:
+            use = "use one config, one value of each option, and omit --launches"
+            raise UsageError(f"--write-result writes the merged table of one launch; {use}")
+    return sweep
+
+
+def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_hosts: bool = False) -> CheckResult:
+    """Check `config` as `run` does before it starts processes; other options are taken from the environment.
+
+    Only the footers of tables are read, TPC-H's tables are not generated, and no running cluster is asked.
+
+    `ucx`: the UCX that the workers will load, ``wheel`` or ``system``; `trusted`: the config may bring code;
+    `other_hosts`: the config is for other hosts, so what only this machine lacks is a warning instead of an error.
+    Raises UsageError if the value of an old name in the config cannot be translated.
+    """
+    table = registry_options.options()
+    ucx_options = options_for_ucx(config, os.environ, table)
+    interface = ucx_options.interface or LOOPBACK
+    variables = {**os.environ, **config.environment}
+    own = make_plan.launcher_ucx_settings(ucx_options, variables, hosts=2 if other_hosts else 1)
+    launcher = {"UCX_NET_DEVICES": network.net_devices(interface), **own}
+    result = check_config(config, os.environ, ucx=ucx, launcher=launcher, table=table, trusted=trusted)
+    if not other_hosts and (port := open_port_warning({**own, **variables}, interface)):
+        opened = Conflict(port.code, ("UCX_TLS",), f"{port.message}; {port.remedy}.", "uct/tcp of UCX")
+        result = replace(result, conflicts=(opened, *result.conflicts))
+    if not result.options_are_valid:
+        return result
+    trusting = RunOptions().given(trust_config=True)  # code is among the errors already
+    try:
+        options = replace(resolve(trusting, config, os.environ, table), trust_config=trusted)
+        runs = make_plan.runs_of(options, os.environ)
+    except UsageError as error:
+        return replace(result, ok=False, refusals=(str(error),))
+    if left := leftover_job_warning(options, os.environ):
+        result = replace(result, warnings=(*result.warnings, f"{left.message}; {left.remedy}"))
+    machine = Machine(looks=False)
+    try:
+        for run in runs:
+            planned = make_plan.plan_run(run, config, machine)
+            if planned.launcher.starts_here:
+                check_installed(planned.plan)
+            if planned.plan.device_memory and planned.plan.data_plane.endpoints and ucx == SYSTEM:
+                refuse_without_cuda(probe_ucx(ucx, os.environ))
+    except (UsageError, GateNotMet) as error:
+        here = f"this machine cannot run this config: {error}"
+        if other_hosts:
+            return replace(result, warnings=(*result.warnings, here))
+        return replace(result, ok=False, refusals=(f"{here} (for other hosts: --other-hosts)",))
+    return result
+
+
+def _refuse_equal_plans(planned: Sequence[PlannedRun]) -> None:
+    """Refuse a sweep in which two values of an option mean the same, such as `auto` and the engine it chooses."""
+    for run, other in itertools.combinations(planned, 2):
+        if run.plan == other.plan:
+            values = {key: (getattr(run.options, key), getattr(other.options, key)) for key in make_plan.SWEPT}
+            key, (first, second) = next(item for item in values.items() if item[1][0] != item[1][1])
+            same = f"--{key} {first} and {second} mean the same here ({getattr(run.plan, key)})"
+            raise UsageError(f"{same}; name only one of them")
+
+
+def _table_warnings(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...]:
+    plan = planned.plan
+    if not isinstance(plan.workload, TableSpec):
+        return ()
+    return count_tables(plan.workload, plan.workers, machine.memory, plan.how, plan.distribution.sent)
+
+
+def _choose_ucx(options: RunOptions, *, device_memory: bool) -> list[Caution]:
+    """Choose the UCX that this command loads, by whether workers send GPU memory (`device_memory`); gives warnings."""
+    if choose_kind(options, os.environ).owns_processes:
+        warning = use_ucx(options.ucx, device_memory=device_memory).warning
+        return [] if warning is None else [warning]
+    if options.ucx is not None:
+        raise UsageError("--ucx cannot be used with a running cluster, which has already loaded its UCX; omit --ucx")
+    return []
+
+
+def _check_settings(config: ConfigFile | None, options: RunOptions) -> list[Caution]:
+    """Check the settings of config and environment with the installed UCX; refuses errors and returns warnings."""
+    if config is None:
+        outside = any(name.startswith(("UCX_", "UCXPY_")) for name in os.environ)
+        if not (outside and choose_kind(options, os.environ).owns_processes):
+            return []
+        config = ConfigFile("environment", Path(), "", ())
+    launcher = _launcher_settings(options, {**os.environ, **config.environment})
+    ucx, table = os.environ.get("MERGE_BENCH_UCX", "auto"), registry_options.options()
+    trusted = options.trust_config
+    result = check_config(config, os.environ, ucx=ucx, launcher=launcher, options=options, table=table, trusted=trusted)
+    if result.errors and not options.allow_unknown:
+        raise UsageError("\n".join([*result.errors, "add --allow-unknown to continue anyway"]))
+    warned = [Caution("config", sentence) for sentence in (*result.errors, *result.warnings)]
+    absent = [name for conflict in result.conflicts if conflict.code == NO_DEVICE for name in conflict.settings]
+    for setting in result.variables:
+        told = setting.source == "config" and setting.state in WORTH_A_WARNING and setting.message
+        if told and setting.name not in absent:
+            where = f"{config.where(setting.line)}: " if setting.line else ""
+            message = f"{where}{setting.name}={setting.value}: {setting.message}"
+            warned.append(Caution(f"config-{setting.state}", message))
+    warned += [Caution(conflict.code, conflict.message, conflict.documented) for conflict in result.conflicts]
+    return warned
+
+
+def _launcher_settings(options: RunOptions, variables: Mapping[str, str]) -> dict[str, str]:
+    """The UCX settings that the launcher will set, as far as they are known before hosts are asked."""
+    (launcher, hosts), devices = choose_launcher(options, os.environ), dict[str, str]()
+    if not hosts and launcher.starts_here:
+        devices = {"UCX_NET_DEVICES": network.net_devices(options.interface or LOOPBACK)}
+    elif hosts and options.interface:
+        devices = {"UCX_NET_DEVICES": options.interface}
+    own = make_plan.launcher_ucx_settings(options, variables, hosts=len(hosts)) if launcher.owns_processes else {}
+    return {**devices, **own}

@@ -1,7 +1,7 @@
 """Records a launch that merges.
 
 Its tables and their expected result, iterations and verdicts; settings that differ from the requested ones, lanes that
-UCX selected, bytes that devices counted; the timeline.
+UCX selected, bytes that devices counted; energy, clocks and throttling; the timeline.
 """
 
 from __future__ import annotations
@@ -17,35 +17,32 @@ import msgspec
 from msgspec.structs import replace
 
 from merge_bench.campaign.cluster_session import Session
+from merge_bench.cluster.worker_calls import Member
 from merge_bench.config import allowed_transports
 from merge_bench.config.ucx_info import Installed, effective_settings, find_installed
 from merge_bench.errors import Caution, GateNotMet, RunFailed, WrongResult, warn
 from merge_bench.host import machine
+from merge_bench.host.machine import PowerReading
 from merge_bench.merge import worker
 from merge_bench.merge.frame import Field
 from merge_bench.merge.merger import Measured
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.verification.verify import MODULUS, Check, deserialize_tables, judge
+from merge_bench.merge.result import MODULUS, Check, deserialize_tables, judge
 from merge_bench.merge.workload.tables import TableSpec
+from merge_bench.records import timeline as timelines
 from merge_bench.records.schema import (
     DeviceTraffic,
+    GpuPower,
+    HostPower,
     HostTraffic,
     IterationLine,
     LanePair,
     LanesLine,
+    PowerLine,
     SizeRange,
     TimelineLine,
     TrafficLine,
     VerificationLine,
-)
-from merge_bench.records.timeline import (
-    Timeline,
-    TimelineHead,
-    TimelineIteration,
-    TimelineRound,
-    WorkerClock,
-    encode_timeline,
-    timeline_file_name,
 )
 from merge_bench.units import format_bytes, plural_noun
 
@@ -53,13 +50,7 @@ KEPT = "memory-kept"
 
 
 def record_connections(session: Session) -> None:
-    """Record lanes, and settings that differ from the requested ones, before the first measurement.
-
-    Raises
-    ------
-    GateNotMet
-        If a pair of workers uses none of the required transports.
-    """
+    """Record lanes and differing settings before the merge; raises GateNotMet without a required transport."""
     compare_environment(session)
     record_lanes(session)
     if session.lanes is not None:
@@ -67,25 +58,16 @@ def record_connections(session: Session) -> None:
 
 
 def check_required_transports(required: Sequence[str], pairs: Sequence[LanePair]) -> None:
-    """Check that every pair of workers uses one of the `required` transports.
-
-    Raises
-    ------
-    GateNotMet
-        If a pair does not; names the first such pair and its transports.
-    """
-    if not required:
-        return
+    """Raise GateNotMet for the first pair of workers that uses none of the `required` transports."""
     wanted = allowed_transports.resolve_aliases(required)
     failing = [pair for pair in pairs if not wanted & {lane.partition("/")[0] for lane in pair.transports}]
-    if failing:
+    if required and failing:
         first = failing[0]
         uses = ", ".join(first.transports) or "no transport that UCX reports"
         others = f" ({len(failing)} of {len(pairs)} pairs fail)" if len(pairs) > 1 else ""
-        raise GateNotMet(
-            f"--require-transport {','.join(required)} is not met: the connection from rank {first.from_rank} to rank"
-            f" {first.to_rank} ({first.placement or 'placement unknown'}) uses {uses}{others}"
-        )
+        pair = f"rank {first.from_rank} to rank {first.to_rank} ({first.placement or 'placement unknown'})"
+        unmet = f"--require-transport {','.join(required)} is not met"
+        raise GateNotMet(f"{unmet}: the connection from {pair} uses {uses}{others}")
 
 
 def compare_environment(session: Session) -> list[Caution]:
@@ -102,24 +84,17 @@ def compare_environment(session: Session) -> list[Caution]:
 
 def _requested_settings(session: Session) -> list[Mapping[str, str]]:
     """The settings of config and launcher that each rank's process was started with."""
-    commands = session.launcher.commands(session.plan, session.settings)
+    config, commands = session.settings.environment, session.launcher.commands(session.plan, session.settings)
     started = {command.role: command.environment for command in commands}
-    config = session.settings.environment
+    launched = [started.get(member.name, config) for member in session.members]
     return [
-        {
-            name: value
-            for name, value in started.get(member.name, config).items()
-            if name in config or name.startswith("UCX")
-        }
-        for member in session.members
+        {name: value for name, value in variables.items() if name in config or name.startswith("UCX")}
+        for variables in launched
     ]
 
 
 def record_lanes(session: Session) -> None:
-    """Write the transports and protocols of every ordered pair, unless they were already written.
-
-    Equal protocols are written once. With one worker, or without UCX, there is no pair.
-    """
+    """Write the transports and protocols of every ordered pair of workers, unless they were already written."""
     if session.plan.workers == 1 or not session.plan.data_plane.endpoints:
         return
     hosts = [member.host for member in session.members]
@@ -129,15 +104,9 @@ def record_lanes(session: Session) -> None:
         for peer, (lanes, ranges) in sorted(peers.items()):
             if ranges and ranges not in protocols:
                 protocols.append(ranges)
-            pairs.append(
-                LanePair(
-                    from_rank=rank,
-                    to_rank=peer,
-                    placement="same host" if hosts[rank] == hosts[peer] else "between hosts",
-                    transports=lanes,
-                    protocols=protocols.index(ranges) if ranges else None,
-                )
-            )
+            number = protocols.index(ranges) if ranges else None
+            place = "same host" if hosts[rank] == hosts[peer] else "between hosts"
+            pairs.append(LanePair(from_rank=rank, to_rank=peer, placement=place, transports=lanes, protocols=number))
     if session.lanes is None or (pairs, protocols) != (session.lanes.pairs, session.lanes.protocols):
         transports = allowed_transports.transport_settings(session.descriptions[0].ucx.config)
         session.lanes = LanesLine(launch=session.launch, requested=transports, pairs=pairs, protocols=protocols)
@@ -153,16 +122,20 @@ def record_traffic(session: Session, during: str) -> Iterator[None]:
     before = session.workers.on_all(machine.read_counters)
     yield
     after = session.workers.on_all(machine.read_counters)
-    hosts: dict[str, HostTraffic] = {}  # by the first worker of each
-    for member in session.members:
-        if member.host not in hosts:
-            devices = machine.counter_difference(before[member.rank], after[member.rank])
-            traffic = [
-                DeviceTraffic(device=name, sent_bytes=sent, received_bytes=received)
-                for name, (sent, received) in devices.items()
-            ]
-            hosts[member.host] = HostTraffic(host=member.host, devices=traffic)
-    session.writer.write(TrafficLine(launch=session.launch, during=during, hosts=list(hosts.values())))
+    hosts = []
+    for host, rank in _first_ranks(session.members).items():
+        devices = machine.counter_difference(before[rank], after[rank]).items()
+        counted = [DeviceTraffic(device=name, sent_bytes=out, received_bytes=into) for name, (out, into) in devices]
+        hosts.append(HostTraffic(host=host, devices=counted))
+    session.writer.write(TrafficLine(launch=session.launch, during=during, hosts=hosts))
+
+
+def _first_ranks(members: Sequence[Member]) -> dict[str, int]:
+    """The rank of the first worker of each host, which reads the host's counters."""
+    ranks: dict[str, int] = {}
+    for member in members:
+        ranks.setdefault(member.host, member.rank)
+    return ranks
 
 
 ENVIRONMENT_DIFFERS = "environment-differs"
@@ -223,13 +196,8 @@ def setting_differences(
     A setting that UCX's context holds is compared with the context, which takes effect whatever the environment says.
     UCX writes values in its own form (``8192`` becomes ``8K``), so the same UCX converts the requested value.
 
-    Parameters
-    ----------
-    wanted_settings, environments, contexts
-        For each rank: the requested settings, those of these names that the environment of its process has, and the
-        settings that its UCX context holds (empty without a context).
-    canonical
-        Converts settings to the form in which UCX prints them.
+    `wanted_settings`, `environments`, `contexts`: for each rank, the requested settings, those of these names that the
+    environment of its process has, and the settings that its UCX context holds (empty without a context).
     """
     ranks_by_difference: dict[tuple[str, str, str | None, str], list[int]] = {}
     for rank, (wanted, environment, context) in enumerate(zip(wanted_settings, environments, contexts, strict=True)):
@@ -282,10 +250,8 @@ def make_tables(session: Session) -> Tables:
         session.workers.on_all(worker.make_result_folder)  # finds one that cannot be used before the merge
     other = next((p.rank for p in prepared if p.fields != prepared[0].fields), None)
     if other is not None:
-        raise RunFailed(
-            f"rank {prepared[0].rank} and rank {other} read tables with different columns; give every host the same"
-            " files"
-        )
+        different = f"rank {prepared[0].rank} and rank {other} read tables with different columns"
+        raise RunFailed(f"{different}; give every host the same files")
     return Tables(
         rows=sum(p.rows for p in prepared),
         data_bytes=sum(p.input_bytes for p in prepared),
@@ -301,39 +267,25 @@ def _kept_memory(prepared: Sequence[worker.Prepared]) -> list[Caution]:
         return []
     ranks = f"{plural_noun(len(keepers), 'rank')} {', '.join(str(each.rank) for each in keepers)}"
     size = format_bytes(sum(each.kept_bytes for each in keepers))
-    return [
-        Caution(
-            KEPT,
-            f"{ranks} cannot free {size} of an aborted run, because other workers of that run did not answer and may"
-            " still write there",
-            "restart the running cluster to free it",
-        )
-    ]
+    why = "because other workers of that run did not answer and may still write there"
+    what = f"{ranks} cannot free {size} of an aborted run, {why}"
+    return [Caution(KEPT, what, "restart the running cluster to free it")]
 
 
 def _expected_result(plan: Plan, prepared_tables: Sequence[worker.Prepared]) -> ExpectedResult:
-    """The expected result, computed without this package's partition, exchange or join.
-
-    The generator of synthetic tables knows it; for other tables, DuckDB computes it.
-    """
+    """The expected result without this package's partition, exchange or join: the generator's, or DuckDB's."""
     if isinstance(plan.workload, TableSpec):
         from merge_bench.merge.verification import duckdb_reference
 
         rows, total = duckdb_reference.expected_result(plan.workload, plan.how)
         return ExpectedResult(rows, total, "row count and checksum compared with DuckDB")
     parts = [p.expected for p in prepared_tables if p.expected is not None]
-    return ExpectedResult(
-        sum(part.rows for part in parts),
-        sum(part.checksum for part in parts) % MODULUS,
-        "every row, row count and checksum",
-    )
+    rows, total = sum(part.rows for part in parts), sum(part.checksum for part in parts)
+    return ExpectedResult(rows, total % MODULUS, "every row, row count and checksum")
 
 
 class MergeRecord:
-    """Records the iterations and verdicts of one launch, and shows iterations.
-
-    `verdicts`: the number of verdicts written so far.
-    """
+    """Records the iterations and verdicts of one launch, and shows iterations; `verdicts`: those written so far."""
 
     def __init__(self, session: Session, tables: Tables) -> None:
         self._session, self._tables = session, tables
@@ -459,9 +411,9 @@ def record_timeline(session: Session, decision: TimelineLine, skew: float | None
     if session.plan.timeline == "off":
         return
     if decision.recorded:
-        name, timeline = timeline_file_name(session.launch), gather_timeline(session, skew)
+        name, timeline = timelines.timeline_file_name(session.launch), gather_timeline(session, skew)
         if timeline.iterations:
-            session.writer.write_beside(name, encode_timeline(timeline))
+            session.writer.write_beside(name, timelines.encode_timeline(timeline))
             lines = [*timeline.iterations, *timeline.rounds]
             events = sum(worker.events for line in lines for worker in line.workers)
             kept = [iteration.index for iteration in timeline.iterations]
@@ -471,23 +423,75 @@ def record_timeline(session: Session, decision: TimelineLine, skew: float | None
     session.writer.write(decision)
 
 
-def gather_timeline(session: Session, skew: float | None) -> Timeline:
+def gather_timeline(session: Session, skew: float | None) -> timelines.Timeline:
     """The timeline of the iterations that all workers noted and of the rounds of the link measurement."""
     by_rank = session.workers.on_all(worker.timelines)
     kept = sorted(set.intersection(*(set(each.iterations) for each in by_rank)))
     rounds = zip(*(each.rounds for each in by_rank), strict=True)
-    clocks = zip(session.descriptions, by_rank, strict=True)
-    return Timeline(
-        head=TimelineHead(
-            launch=session.launch,
-            clocks=[
-                WorkerClock(rank=worker.rank, host=worker.host, unix_seconds=each.unix_seconds)
-                for worker, each in clocks
-            ],
-            skew_seconds=skew,
-        ),
-        iterations=[
-            TimelineIteration(index=index, workers=[each.iterations[index] for each in by_rank]) for index in kept
-        ],
-        rounds=[TimelineRound(index=index, workers=list(workers)) for index, workers in enumerate(rounds)],
+    clocks = [
+        timelines.WorkerClock(rank=described.rank, host=described.host, unix_seconds=each.unix_seconds)
+        for described, each in zip(session.descriptions, by_rank, strict=True)
+    ]
+    iterations = [
+        timelines.TimelineIteration(index=at, workers=[each.iterations[at] for each in by_rank]) for at in kept
+    ]
+    return timelines.Timeline(
+        head=timelines.TimelineHead(launch=session.launch, clocks=clocks, skew_seconds=skew),
+        iterations=iterations,
+        rounds=[timelines.TimelineRound(index=index, workers=list(workers)) for index, workers in enumerate(rounds)],
     )
+
+
+@contextmanager
+def record_power(session: Session) -> Iterator[None]:
+    """Record energy, clocks and throttling during the block, if no error ends it.
+
+    Counters are read before the first timed iteration and after the last one, so reading them takes no time of either.
+    """
+    with_gpu, members = session.plan.device_memory, session.members
+    before = session.workers.on_all(machine.read_power, with_gpu=with_gpu)
+    yield
+    after = session.workers.on_all(machine.read_power, with_gpu=with_gpu)
+    gpus, hosts = gpus_between(members, before, after) if with_gpu else None, hosts_between(members, before, after)
+    session.writer.write(PowerLine(launch=session.launch, gpus=gpus, hosts=hosts))
+
+
+def gpus_between(
+    members: Sequence[Member], before: Sequence[PowerReading], after: Sequence[PowerReading]
+) -> list[GpuPower]:
+    """What each GPU did between the readings, by rank, of its first worker; left out if only one reading has it."""
+    gpus: dict[tuple[str, str], GpuPower] = {}
+    for member in members:
+        first, last = before[member.rank].gpu, after[member.rank].gpu
+        if first is None or last is None or first.key != last.key:
+            continue
+        if (member.host, first.key) in gpus:
+            gpus[member.host, first.key].ranks.append(member.rank)
+            continue
+        gpus[member.host, first.key] = GpuPower(
+            host=member.host,
+            index=first.index,
+            name=first.name,
+            ranks=[member.rank],
+            seconds=last.at - first.at,
+            joules=machine.gpu_joules(first, last),
+            throttled_seconds=machine.throttled_seconds(first, last),
+            before=first.state,
+            after=last.state,
+            limit_watts=last.limit_watts,
+            max_sm_mhz=last.max_sm_mhz,
+            max_memory_mhz=last.max_memory_mhz,
+        )
+    return list(gpus.values())
+
+
+def hosts_between(
+    members: Sequence[Member], before: Sequence[PowerReading], after: Sequence[PowerReading]
+) -> list[HostPower]:
+    """What the processors of each host did between the readings of its first worker; `before`, `after`: by rank."""
+    hosts = []
+    for host, rank in _first_ranks(members).items():
+        seconds, packages = after[rank].at - before[rank].at, len(before[rank].packages)
+        joules, unknown = machine.package_joules(before[rank], after[rank])
+        hosts.append(HostPower(host=host, packages=packages, seconds=seconds, joules=joules, unknown=unknown))
+    return hosts

@@ -30,7 +30,7 @@ from merge_bench.records.writer import CampaignWriter
 PREFIXES = (*machine.RECORDED_PREFIXES, "DASK_DISTRIBUTED__", "DASK_DATAFRAME__")
 NAMES = (*THREAD_COUNTS, "LD_LIBRARY_PATH")
 _NAMED, _SHORT = 4, 60
-"""The most differing_fields that a message names, and the length in characters from which it omits their values."""
+"""The most differences that a message names, and the length in characters from which it omits their values."""
 CONTINUE_AFTER = (0, RunFailed.exit_status)
 """The exit statuses of a launch after which the campaign makes further launches."""
 
@@ -45,11 +45,7 @@ class Resumed(NamedTuple):
 
 
 def run_environment(jobs: Sequence[Job]) -> dict[str, Any]:
-    """The surroundings that decide beside configs and plans how `jobs` run, as plain data.
-
-    These are host and cores, sources and packages, the environment variables that reach UCX, Dask and the libraries,
-    and for every config and plan its workers, hosts and launcher. Resolved options are in the plans.
-    """
+    """The surroundings that decide beside configs and plans how `jobs` run, as plain data."""
     environment = {
         name: value
         for name, value in sorted(os.environ.items())
@@ -74,10 +70,9 @@ def _cluster_facts(job: Job) -> dict[str, Any]:
 
 
 def find_resumable(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> Resumed | None:
-    """Open the newest unfinished campaign in `results` of the same command; None if there is none.
+    """Open the newest campaign in `results` of the same command that lacks some of `jobs` or its end, if there is one.
 
-    Its first record equals `line`, and it lacks some of `jobs` or its end. A campaign with a wrong result, or a gate
-    that was not met, is finished.
+    A campaign with a wrong result, or a gate that was not met, is finished.
     """
 
     def unfinished(campaign: Campaign) -> bool:
@@ -134,18 +129,11 @@ def _prepare_resumed(writer: CampaignWriter, campaign: Campaign, jobs: Sequence[
     begun = {launch.block for launch in campaign.launches if not launch.interrupted}
     if missing and len(campaign.head.runs) > 1 and missing[0].block in begun:
         # What changed on the machine in between affects the comparisons of the block.
-        caution = Caution(
-            "torn-block",
-            f"block {missing[0].block} was interrupted and resumed later; the machine may have changed in between",
-            "use --fresh to start a new campaign",
-        )
-        writer.write(WarningLine.of(caution))
-    return Resumed(
-        writer=writer,
-        left=missing,
-        next_launch=max((launch.index for launch in campaign.launches), default=-1) + 1,
-        status=max((_exit_status(launch) for launch in campaign.launches if not launch.interrupted), default=0),
-    )
+        what = f"block {missing[0].block} was interrupted and resumed later; the machine may have changed in between"
+        writer.write(WarningLine.of(Caution("torn-block", what, "use --fresh to start a new campaign")))
+    next_launch = max((launch.index for launch in campaign.launches), default=-1) + 1
+    status = max((_exit_status(launch) for launch in campaign.launches if not launch.interrupted), default=0)
+    return Resumed(writer, missing, next_launch, status)
 
 
 def reopen_newest(
@@ -207,9 +195,8 @@ def _differing_paths(recorded: Any, other: Any, at: str = "") -> Iterator[str]:
         for index, (first, second) in enumerate(zip(recorded, other, strict=True)):
             yield from _differing_paths(first, second, f"{at} {index}")
     elif recorded != other:
-        short = all(
-            isinstance(each, (str, int, float, type(None))) and len(str(each)) < _SHORT for each in (recorded, other)
-        )
+        plain = all(isinstance(value, str | int | float | None) for value in (recorded, other))
+        short = plain and max(len(str(recorded)), len(str(other))) < _SHORT
         yield f"{at} ({recorded} and {other})" if short else at
 
 

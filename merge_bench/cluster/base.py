@@ -39,10 +39,7 @@ class Command(NamedTuple):
 
 
 class Exited(NamedTuple):
-    """A process that ended on its own. `log_tail`: the last lines of its log.
-
-    `status`: its exit status, or the negative signal number; None if its host is out of reach, so that it is unknown.
-    """
+    """A process that ended on its own; `status`: its exit status or negative signal, None: unreachable."""
 
     role: str
     host: str
@@ -145,11 +142,11 @@ class Launcher:
 
     def make_scratch(self, plan: Plan) -> Access:
         """Make the scratch folder, with a certificate if the plan's protocol is encrypted."""
-        from merge_bench.cluster import certificate, scratch, signals
+        from merge_bench.cluster import scratch, signals
 
         with signals.deferred():
             self.scratch = scratch.make_folder()
-        tls = certificate.write_files(self.scratch) if plan.protocol == "tls" else {}
+        tls = scratch.write_certificate(self.scratch) if plan.protocol == "tls" else {}
         return Access(scheduler_file=self.scratch / SCHEDULER_FILE, tls=tls)
 
 

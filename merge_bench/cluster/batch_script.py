@@ -38,10 +38,7 @@ module load {{ module }}
 
 @dataclass
 class Job:
-    """A batch job as the user asks for it. `time`: given as ``MM:SS`` or ``HH:MM:SS``, kept as the latter.
-
-    Raises UsageError, naming the option that is wrong.
-    """
+    """A batch job as the user asks for it; raises UsageError, naming the wrong option. `time`: kept as ``HH:MM:SS``."""
 
     nodes: int
     gpus_per_node: int
@@ -87,20 +84,14 @@ def render(launcher: str, job: Job, config: str | None, options: Sequence[str], 
         if not word.isprintable():
             raise UsageError(f"{word!r} contains a line break or another control character; remove it")
     # Text, not HTML: what is filled in was checked above or is quoted for the shell below.
+    strict = jinja2.StrictUndefined
     templates = jinja2.Environment(
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
+        undefined=strict, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False
     )
-    return templates.from_string(_HEAD + batch.directives + _REST).render(
-        job=job,
-        batch=batch,
-        folder=HERE if checkout() is None else REPOSITORY,
-        command=shlex.join([*_merge_command(config), "--launcher", launcher, *options]),
-        made_by=shlex.join(["merge-bench", "submit", *typed]),
-    )
+    folder, made_by = HERE if checkout() is None else REPOSITORY, shlex.join(["merge-bench", "submit", *typed])
+    command = shlex.join([*_merge_command(config), "--launcher", launcher, *options])
+    template = templates.from_string(_HEAD + batch.directives + _REST)
+    return template.render(job=job, batch=batch, folder=folder, command=command, made_by=made_by)
 
 
 def _merge_command(config: str | None) -> list[str]:
@@ -126,10 +117,8 @@ def submit(launcher: str, script: str) -> str:
     except FileNotFoundError as error:
         raise UsageError(f"--now needs {command}, which is not on the PATH of this machine") from error
     except subprocess.TimeoutExpired as error:
-        raise RunFailed(
-            f"{command} did not answer within 60 s, but may have submitted the job; check the queue before you"
-            " submit again"
-        ) from error
+        slow = f"{command} did not answer within 60 s, but may have submitted the job"
+        raise RunFailed(f"{slow}; check the queue before you submit again") from error
     if done.returncode:
         raise RunFailed(f"{command} refused the job: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout.strip()

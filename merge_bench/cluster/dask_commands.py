@@ -47,11 +47,9 @@ DASK_VARIABLES = {
     "DASK_DISTRIBUTED__ADMIN__TICK__LIMIT": "1h",
     "DASK_DISTRIBUTED__P2P__STORAGE__DISK": "False",
 }
-THREAD_COUNTS = tuple(
-    """
-    OMP_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS NUMEXPR_NUM_THREADS NUMBA_NUM_THREADS POLARS_MAX_THREADS
-    RAYON_NUM_THREADS
-    """.split()  # noqa: SIM905
+THREAD_COUNTS = (
+    *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS"),
+    *("POLARS_MAX_THREADS", "RAYON_NUM_THREADS"),
 )
 LOOPBACK = "lo"
 OPEN_PORT = "ucx-port"
@@ -62,10 +60,7 @@ FORWARDED = ("LD_LIBRARY_PATH", "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY", "MERGE_BE
 
 @dataclass(frozen=True)
 class Place:
-    """One host: its name, the folder of the run's scratch files, and the interface to bind to.
-
-    `rdma`: RDMA ports that lead to the network of that interface.
-    """
+    """One host, its scratch folder, the interface to bind to, and RDMA ports on the network of that interface."""
 
     host: str
     scratch: str
@@ -81,19 +76,9 @@ class Place:
         bind = ("--interface", self.interface) if plan.protocol == "ucx" else ("--host", self.address)
         ca, cert, key = (f"{self.scratch}/{name}.pem" for name in ("ca", "cert", "key"))
         tls = ("--tls-ca-file", ca, "--tls-cert", cert, "--tls-key", key) if plan.protocol == "tls" else ()
-        return (
-            "--scheduler-file",
-            f"{self.scratch}/{SCHEDULER_FILE}",
-            "--protocol",
-            plan.protocol,
-            *bind,
-            *tls,
-            "--dashboard" if dashboard else "--no-dashboard",
-            "--dashboard-address",
-            f"{self.address}:0",
-            "--preload",
-            PRELOAD,
-        )
+        scheduler = ("--scheduler-file", f"{self.scratch}/{SCHEDULER_FILE}", "--protocol", plan.protocol)
+        served = ("--dashboard" if dashboard else "--no-dashboard", "--dashboard-address", f"{self.address}:0")
+        return (*scheduler, *bind, *tls, *served, "--preload", PRELOAD)
 
 
 def commands(
@@ -105,10 +90,7 @@ def commands(
     surroundings: Mapping[str, str],
     threads: int | str,
 ) -> list[Command]:
-    """The commands of the workers whose numbers are in `pins`, after the scheduler's if worker 0 is among them.
-
-    `config`, `surroundings`, `threads`: given to `process_environment`.
-    """
+    """The commands of the workers whose numbers are in `pins`, after the scheduler's if worker 0 is among them."""
 
     def environment(rdma: Sequence[str]) -> dict[str, str]:
         ucx = {**settings.ucx, "UCX_NET_DEVICES": ",".join([*rdma, place.interface])}
@@ -138,19 +120,8 @@ def worker_command(
     started. A device memory limit of 0 keeps dask-cuda from moving data to the host when device memory is short; on a
     GPU without memory of its own dask-cuda refuses a limit, and moves no data by default.
     """
-    argv = (
-        *place.common_options(plan),
-        "--name",
-        f"worker-{number}",
-        "--nthreads",
-        "1",
-        "--memory-limit",
-        "0",
-        "--death-timeout",
-        f"{settings.start_timeout:g}",
-        "--local-directory",
-        place.scratch,
-    )
+    limits = ("--nthreads", "1", "--memory-limit", "0", "--death-timeout", f"{settings.start_timeout:g}")
+    argv = (*place.common_options(plan), "--name", f"worker-{number}", *limits, "--local-directory", place.scratch)
     if pin.gpu is None:
         # No nanny, which would restart a worker that died, and so hide the failure.
         argv = (*WORKER, *argv, "--nworkers", "1", "--no-nanny")
@@ -186,10 +157,10 @@ def ucx_settings(
         return {}
     unconnected = error_handling and not handles_errors(variables)
     needs_tcp = protocol == "ucx" or unconnected or not reaches_peers(installed.transports)
-    return {
-        **({} if needs_tcp else {"UCX_TLS": "^tcp"}),
-        **({"UCX_MEM_EVENTS": "n"} if REGISTER_NO_MEMORY.issuperset(installed.transports) else {}),
-    }
+    settings = {} if needs_tcp else {"UCX_TLS": "^tcp"}
+    if REGISTER_NO_MEMORY.issuperset(installed.transports):
+        settings["UCX_MEM_EVENTS"] = "n"
+    return settings
 
 
 def open_port_warning(variables: Mapping[str, str], interface: str | None) -> Caution | None:
@@ -197,11 +168,9 @@ def open_port_warning(variables: Mapping[str, str], interface: str | None) -> Ca
     if "tcp" not in allowed(variables.get("UCX_TLS", "all")):
         return None
     who = "every user of this machine" if interface in (None, LOOPBACK) else f"whoever can connect to {interface}"
-    return Caution(
-        OPEN_PORT,
-        f"each worker listens on a TCP port of UCX, which asks for no password: {who} can write to its memory",
-        "let shared memory connect the workers, and leave tcp out (UCX_TLS=^tcp), or have no other users there",
-    )
+    what = f"each worker listens on a TCP port of UCX, which asks for no password: {who} can write to its memory"
+    remedy = "let shared memory connect the workers, and leave tcp out (UCX_TLS=^tcp), or have no other users there"
+    return Caution(OPEN_PORT, what, remedy)
 
 
 def process_environment(

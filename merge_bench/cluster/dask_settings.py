@@ -34,22 +34,16 @@ def requires_encryption() -> bool:
 
 
 def check_allowed(*, protocol: str, dask_frames: bool) -> None:
-    """Refuse a run whose Dask connections (`protocol`) or dataframes Dask's configuration does not allow.
-
-    Raises UsageError (one sentence with the file or the variable).
-    """
+    """Raise UsageError if Dask's configuration does not allow the run's connections (`protocol`) or dataframes."""
     import dask.config
 
     if protocol != "tls" and requires_encryption():
-        raise UsageError(
-            f"{_source_of_setting(_ENCRYPTION)} sets {_ENCRYPTION}, so Dask refuses --protocol {protocol}; use"
-            " --protocol tls"
-        )
+        sets = f"{_source_of_setting(_ENCRYPTION)} sets {_ENCRYPTION}"
+        raise UsageError(f"{sets}, so Dask refuses --protocol {protocol}; use --protocol tls")
     if dask_frames and dask.config.get(_PLANNING, None) is False:
-        raise UsageError(
-            f"{_source_of_setting(_PLANNING)} sets {_PLANNING} to False, but the dataframes of --exchange dask have"
-            " query planning only; remove the setting"
-        )
+        sets = f"{_source_of_setting(_PLANNING)} sets {_PLANNING} to False"
+        only = "the dataframes of --exchange dask have query planning only"
+        raise UsageError(f"{sets}, but {only}; remove the setting")
 
 
 def _source_of_setting(key: str) -> str:
@@ -59,11 +53,7 @@ def _source_of_setting(key: str) -> str:
     variable = "DASK_" + key.replace(".", "__").replace("-", "_").upper()
     if variable in os.environ:
         return variable
-    files = dask.config.collect_yaml(dask.config.paths, return_paths=True)
-    return next((str(file) for file, values in reversed([*files]) if _sets(values, key)), "Dask's configuration")
-
-
-def _sets(values: object, key: str) -> bool:
-    import dask.config
-
-    return isinstance(values, dict) and dask.config.get(key, None, config=values) is not None
+    for file, values in reversed([*dask.config.collect_yaml(dask.config.paths, return_paths=True)]):
+        if isinstance(values, dict) and dask.config.get(key, None, config=values) is not None:
+            return str(file)
+    return "Dask's configuration"

@@ -49,10 +49,7 @@ class _StartedProcess:
 
 
 class HostAgent:
-    """Processes of one run on this host.
-
-    `silence`: seconds without a request after which the driver counts as gone; the request `describe` sets it.
-    """
+    """Processes of one run on this host; after `silence` seconds without a request, the driver counts as gone."""
 
     def __init__(self) -> None:
         self.scratch = scratch.make_folder("node")

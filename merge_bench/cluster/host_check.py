@@ -14,7 +14,7 @@ from merge_bench.cluster import host_agent
 from merge_bench.cluster.hosts import Placement
 from merge_bench.config import allowed_transports
 from merge_bench.config.installation import __version__, how_to_set_up
-from merge_bench.config.old_names import UCXX_OVERRIDES
+from merge_bench.config.variables import UCXX_OVERRIDES
 from merge_bench.errors import Caution, UsageError
 from merge_bench.host import machine, network, pinning
 from merge_bench.host.description import Host, Network, Node, Port, Project
@@ -28,17 +28,12 @@ _TO_STORAGE = "if they lead to the other hosts, and not to storage, set UCX_NET_
 
 
 def parse_node(name: str, answer: Mapping[str, Any]) -> Node:
-    """The description of a host from its agent's answer.
-
-    Raises UsageError if another release of merge_bench wrote the answer.
-    """
+    """The description of a host from its agent's answer; raises UsageError if that is from another release."""
     try:
         return msgspec.convert(answer, Node)
     except msgspec.ValidationError as error:
-        raise UsageError(
-            f"{name} and this host have different releases of merge_bench ({error}); install the same packages on"
-            f" every host: {how_to_set_up()}"
-        ) from error
+        differing = f"{name} and this host have different releases of merge_bench ({error})"
+        raise UsageError(f"{differing}; install the same packages on every host: {how_to_set_up()}") from error
 
 
 def check_alike(hosts: Mapping[str, Node]) -> None:
@@ -56,10 +51,8 @@ def check_alike(hosts: Mapping[str, Node]) -> None:
             theirs_named, wanted = (f"{each.version} with sources {each.sources}" for each in (host.project, project))
             differences.append(f"merge_bench {theirs_named} instead of {wanted}")
         if differences:
-            raise UsageError(
-                f"{name} and this host have different software: {'; '.join(differences)}. Install the same packages"
-                f" on every host: {how_to_set_up()}"
-            )
+            differing = f"{name} and this host have different software: {'; '.join(differences)}"
+            raise UsageError(f"{differing}. Install the same packages on every host: {how_to_set_up()}")
 
 
 def check_reachable(hosts: Mapping[str, Node], driver: str | None) -> None:
@@ -67,10 +60,8 @@ def check_reachable(hosts: Mapping[str, Node], driver: str | None) -> None:
     for name, host in hosts.items():
         own = driver is None or host.stack is None or host.stack == driver
         if not own and network.is_loopback(host.address):
-            raise UsageError(
-                f"{name} would listen only on {host.interface} ({host.address}), which other hosts cannot reach; set"
-                " --interface to one that they can reach"
-            )
+            only = f"{name} would listen only on {host.interface} ({host.address}), which other hosts cannot reach"
+            raise UsageError(f"{only}; set --interface to one that they can reach")
 
 
 def check_distinct(hosts: Mapping[str, Node]) -> None:
@@ -83,20 +74,15 @@ def check_distinct(hosts: Mapping[str, Node]) -> None:
 
 
 def check_ucx(workers: Sequence[Worker]) -> None:
-    """Refuse ranks that loaded different releases of UCX.
-
-    `check_alike` compares packages only, and a system's UCX is not a package. Ranks that loaded no UCX do not count.
-    """
+    """Refuse ranks that loaded different releases of UCX, which `check_alike` does not see if it is the system's."""
     loaded: dict[str, list[str]] = {}
     for worker in workers:
         if worker.ucx.version is not None:
             loaded.setdefault(worker.ucx.version, []).append(f"rank {worker.rank} on {worker.host}")
     if len(loaded) > 1:
         releases = "; ".join(f"{version} by {', '.join(ranks)}" for version, ranks in sorted(loaded.items()))
-        raise UsageError(
-            f"the ranks loaded different releases of UCX: {releases}. Install the same release on every host, or use"
-            " --ucx wheel"
-        )
+        remedy = "Install the same release on every host, or use --ucx wheel"
+        raise UsageError(f"the ranks loaded different releases of UCX: {releases}. {remedy}")
 
 
 def check_environment(workers: Sequence[Worker], environment: Mapping[str, str]) -> None:
@@ -107,10 +93,8 @@ def check_environment(workers: Sequence[Worker], environment: Mapping[str, str])
             actual = worker.environment.get(name)
             if actual != value:
                 has = f"has {name}={actual}" if actual is not None else f"has no {name}"
-                raise UsageError(
-                    f"the config sets {name}={value}, but rank {worker.rank} on {worker.host} {has}; restart the"
-                    " running cluster with this config"
-                )
+                differing = f"the config sets {name}={value}, but rank {worker.rank} on {worker.host} {has}"
+                raise UsageError(f"{differing}; restart the running cluster with this config")
 
 
 def check_gpus(placements: Sequence[Placement], gpus: Mapping[str, int], workers_per_gpu: int, *, chosen: bool) -> None:
@@ -123,17 +107,13 @@ def check_gpus(placements: Sequence[Placement], gpus: Mapping[str, int], workers
         needed = -(-len(placement.workers) // workers_per_gpu)
         present = gpus[placement.host.name]
         if present < needed:
-            raise UsageError(
-                f"{placement.host.name} has {plural(present, 'GPU')}, but its {len(placement.workers)} workers"
-                f" need {needed}; change --workers, --workers-per-gpu or the slots of this host"
-            )
+            has = f"{placement.host.name} has {plural(present, 'GPU')}, but its {len(placement.workers)} workers"
+            raise UsageError(f"{has} need {needed}; change --workers, --workers-per-gpu or the slots of this host")
     unknown = [p for p in placements if p.host.slots is None and (p.host.gpus is None or p.host.assumed)]
     if not chosen and any(gpus[p.host.name] * workers_per_gpu > len(p.workers) for p in unknown):
         lines = ", ".join(f"{p.host.name} gpus={gpus[p.host.name]}" for p in unknown)
-        raise UsageError(
-            f"this run would leave GPUs unused; to use them, put these GPU counts into the --hosts file: {lines}; to"
-            " leave them unused, set --workers"
-        )
+        use = f"to use them, put these GPU counts into the --hosts file: {lines}"
+        raise UsageError(f"this run would leave GPUs unused; {use}; to leave them unused, set --workers")
 
 
 def check_parts(hosts: Mapping[str, Host], pins: Mapping[str, Sequence[Pin]]) -> None:
@@ -179,9 +159,8 @@ def rdma_warnings(hosts: Mapping[str, Network], config: Mapping[str, str]) -> li
         else:
             why += ", which has no RDMA device" + (f": {_speed(left)} are unused" if _gigabits(left) else "")
         alike.setdefault((f"{what}, {why}", _rdma_remedy(host, left)), []).append(name)
-    return [
-        Caution(CODE, f"UCX on {', '.join(names)} cannot use {what}", remedy) for (what, remedy), names in alike.items()
-    ]
+    groups = alike.items()
+    return [Caution(CODE, f"UCX on {', '.join(names)} cannot use {what}", remedy) for (what, remedy), names in groups]
 
 
 def idle_port_warnings(
@@ -214,9 +193,8 @@ def idle_port_warnings(
             what = f"{share}: {RAILS}={rails} lets a message use {plural(rails, 'port')}, and a worker has {most}"
             remedy = f"set {RAILS}={most} in the config, or start more workers"
         alike.setdefault((what, remedy), []).append(name)
-    return [
-        Caution(IDLE, f"workers on {', '.join(names)} use {what}", remedy) for (what, remedy), names in alike.items()
-    ]
+    groups = alike.items()
+    return [Caution(IDLE, f"workers on {', '.join(names)} use {what}", remedy) for (what, remedy), names in groups]
 
 
 def _ports_of_more_workers(host: Host, *, gpus: bool) -> set[str]:

@@ -43,8 +43,6 @@ class HostSpec:
 
 
 class Placement(NamedTuple):
-    """A host and the numbers of its workers."""
-
     host: HostSpec
     workers: tuple[int, ...]
 
@@ -66,9 +64,8 @@ def place_workers(hosts: Sequence[HostSpec], workers: int, workers_per_gpu: int 
     placed, first = [], 0
     for host, share in zip(hosts, shares, strict=True):
         if host.most is not None and share > host.most:
-            raise UsageError(
-                f"{host.name} would get {share} workers, but its max_slots is {host.most}; lower --workers"
-            )
+            most = f"its max_slots is {host.most}"
+            raise UsageError(f"{host.name} would get {share} workers, but {most}; lower --workers")
         if share:
             placed.append(Placement(host, tuple(range(first, first + share))))
         first += share
@@ -117,10 +114,7 @@ def is_host_name(text: str) -> bool:
 
 
 def parse_hosts_line(line: str) -> Iterator[HostSpec]:
-    """The hosts of one line, in its order.
-
-    Raises ValueError, with a sentence, if the line is not in the form that `read_hosts` describes.
-    """
+    """The hosts of one line, in its order; raises ValueError if it has not the form that `read_hosts` describes."""
     words = re.sub(r"\s*([,=])\s*", r"\1", line.partition("#")[0]).split()
     if not words:
         return
@@ -186,10 +180,8 @@ def _split_slots(word: str) -> tuple[str, int | None]:
     if not _is_number(number) or int(number) < 1:
         raise ValueError(f"{word!r} is not a host name; {FORM}")
     if "@" in word or _ip_address(name) is not None:
-        raise ValueError(
-            f"{word!r} may mean a port or a number of slots; write {name.strip('[]')} slots={number}, or, for a port,"
-            f" {_SSH_CONFIG}"
-        )
+        slots = f"{name.strip('[]')} slots={number}"
+        raise ValueError(f"{word!r} may mean a port or a number of slots; write {slots}, or, for a port, {_SSH_CONFIG}")
     return name, int(number)
 
 
@@ -225,9 +217,8 @@ def _read_host_numbers(words: Iterable[str]) -> dict[str, int]:
 
 def _refuse_other_formats(words: list[str]) -> None:
     first, rest = words[0], words[1:]
-    if (re.fullmatch(r"\[[A-Za-z_][^\]]*\]", first) and _ip_address(first) is None) or any(
-        word.lower().startswith("ansible_") for word in rest
-    ):
+    section = re.fullmatch(r"\[[A-Za-z_][^\]]*\]", first) and _ip_address(first) is None
+    if section or any(word.lower().startswith("ansible_") for word in rest):
         raise ValueError(f"{' '.join(words)!r} is in the form of Ansible's inventory; {FORM}, and {_SSH_CONFIG}")
     names = [word for word in rest if "=" not in word]
     if names and _ip_address(first) is not None:

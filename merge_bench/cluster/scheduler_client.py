@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import json
 import logging
@@ -43,20 +44,15 @@ def connect(access: Access, launcher: Launcher, settings: ClusterSettings, up_by
     if access.tls:
         from distributed.security import Security
 
-        security = Security(
-            tls_ca_file=access.tls["ca"],
-            tls_client_cert=access.tls["cert"],
-            tls_client_key=access.tls["key"],
-            require_encryption=True,
-        )
+        files = {"tls_ca_file": access.tls["ca"], "tls_client_cert": access.tls["cert"]}
+        security = Security(**files, tls_client_key=access.tls["key"], require_encryption=True)
+
+    def look() -> None:
+        raise_for_exited(launcher)
+
+    address, file, seconds = access.address, access.scheduler_file, max(up_by - time.monotonic(), 1.0)
     try:
-        return open_client(
-            access.address,
-            access.scheduler_file,
-            seconds=max(up_by - time.monotonic(), 1.0),
-            security=security,
-            look=lambda: raise_for_exited(launcher),
-        )
+        return open_client(address, file, seconds=seconds, security=security, look=look)
     except (OSError, TimeoutError, ValueError) as error:
         raise_for_exited(launcher)
         if launcher.owns_processes:
@@ -90,10 +86,8 @@ def open_client(
         time.sleep(LOOK_SECONDS)
     left = max(deadline - time.monotonic(), 1.0)
 
-    def make() -> Client:
-        return Client(address=address, security=security, timeout=left, set_as_default=False)
-
-    return _call_within(make, left + 1.0, look)
+    call = functools.partial(Client, address=address, security=security, timeout=left, set_as_default=False)
+    return _call_within(call, left + 1.0, look)
 
 
 def _address_in_file(scheduler_file: str | Path | None) -> str | None:
@@ -142,7 +136,6 @@ def _call_within(call: Callable[[], T], seconds: float, look: Callable[[], None]
 
 
 def raise_for_exited(launcher: Launcher) -> None:
-    """Raise LaunchFailed if a process of the launcher has ended on its own."""
     for ended in launcher.exited():
         raise _start_failed(launcher, ended.role, f"{ended.how} before it was ready", ended.log_tail)
 
@@ -185,16 +178,11 @@ def wait_for_workers(
 
 def _print_what_is_missing(count: int, wanted: int, settings: ClusterSettings) -> None:
     """Print on standard error what the run waits for; raises `UsageError` if no more workers can be expected."""
-    where = settings.scheduler_address or settings.scheduler_file
+    cluster = f"the cluster at {settings.scheduler_address or settings.scheduler_file}"
     if settings.counted == wanted:
-        raise UsageError(
-            f"the cluster at {where} has {count} workers, but had {wanted} when this run began; use --workers N to"
-            " wait for N workers"
-        )
-    say(
-        f"waiting up to {settings.start_timeout:.0f} s for {wanted} workers; the cluster at {where} now has"
-        f" {count or 'none'}"
-    )
+        had = f"{cluster} has {count} workers, but had {wanted} when this run began"
+        raise UsageError(f"{had}; use --workers N to wait for N workers")
+    say(f"waiting up to {settings.start_timeout:.0f} s for {wanted} workers; {cluster} now has {count or 'none'}")
 
 
 def dashboard_link(scheduler: str | None, port: int | None) -> str | None:
@@ -215,10 +203,7 @@ def dashboard_link(scheduler: str | None, port: int | None) -> str | None:
 def _open_running_cluster(
     address: str | None, scheduler_file: str | None, seconds: float, advice: str = ""
 ) -> Iterator[tuple[Client, dict[str, Any]]]:
-    """A client of a running cluster, and what its scheduler reports about each worker, by address.
-
-    `advice`: the end of the message for a cluster without workers.
-    """
+    """A running cluster's client and workers, by address; `advice`: end of the message where there are none."""
     where = address or scheduler_file
     if scheduler_file and not Path(scheduler_file).exists():
         raise UsageError(f"--scheduler-file {scheduler_file}: there is no such file")
@@ -235,21 +220,14 @@ def _open_running_cluster(
 
 
 def count_running_workers(address: str | None, scheduler_file: str | None, seconds: float = CONNECT_SECONDS) -> int:
-    """How many workers a running cluster has; its scheduler has `seconds` to answer, but at most 10.
-
-    Raises UsageError if it cannot be reached, or has none.
-    """
+    """How many workers a running cluster has; raises UsageError without an answer in time, or if it has none."""
     advice = "; use --workers N to wait for N workers, at most for --start-timeout"
     with _open_running_cluster(address, scheduler_file, min(seconds, CONNECT_SECONDS), advice) as (_, workers):
         return len(workers)
 
 
 def ask_each_host(address: str | None, scheduler_file: str | None, question: Callable[[], T]) -> list[T]:
-    """The answers to `question` of one worker on each host, in the order of the hosts' addresses.
-
-    Raises UsageError if the cluster cannot be reached, or has no workers, or they do not answer (without merge_bench
-    they cannot).
-    """
+    """The answers of one worker on each host, in the order of hosts' addresses; UsageError if there is none in time."""
     with _open_running_cluster(address, scheduler_file, CONNECT_SECONDS) as (client, workers):
         hosts = {str(about["host"]): worker for worker, about in reversed(workers.items())}
         return _ask(client, [hosts[host] for host in sorted(hosts)], question, address or scheduler_file)
@@ -267,9 +245,8 @@ def _ask(client: Client, workers: list[str], question: Callable[[], T], where: s
     try:
         return [future.result(timeout=ANSWER_SECONDS) for future in futures]
     except Exception as error:
-        raise UsageError(
-            f"the workers of the cluster at {where} do not answer: {type(error).__name__}: {error}"
-        ) from error
+        problem = f"{type(error).__name__}: {error}"
+        raise UsageError(f"the workers of the cluster at {where} do not answer: {problem}") from error
 
 
 @contextlib.contextmanager

@@ -14,8 +14,6 @@ _deferring = False
 
 
 class Interrupted(RunFailed):
-    """A signal asked the run to end."""
-
     code = "interrupted"
 
 

@@ -36,10 +36,7 @@ STDERR_LINES = 3
 
 
 class RemoteLauncher(Launcher):
-    """Scheduler on the first host, workers on all, bound to one interface of each host.
-
-    `reach`: how a host's agent is started.
-    """
+    """Scheduler on the first host, workers on all; each is bound to one interface. `reach`: starts a host's agent."""
 
     def __init__(self, name: str, reach: Reach) -> None:
         self.name = name
@@ -76,10 +73,8 @@ class RemoteLauncher(Launcher):
         deadline = time.monotonic() + settings.start_timeout
         placements = _placements(plan, settings)
         for host in (placement.host for placement in placements):
-            argv = self._reach(host, agent_argv(), settings)
-            self._agents[host.name] = HostAgentClient(
-                host.name, argv, logs / f"{prefix}agent-{host.name}.log", self._on_event
-            )
+            argv, log = self._reach(host, agent_argv(), settings), logs / f"{prefix}agent-{host.name}.log"
+            self._agents[host.name] = HostAgentClient(host.name, argv, log, self._on_event)
         threading.Thread(target=self._keep_pinging, name="ping-agents", daemon=True).start()
         try:
             hosts = self._hosts = self._describe_hosts(placements, settings, plan, deadline)
@@ -95,7 +90,9 @@ class RemoteLauncher(Launcher):
             if plan.device_memory and (plan.data_plane.endpoints or plan.protocol == "ucx"):
                 host_check.check_parts(hosts, self._pins)
             if self.checks_host_load:
-                self.busy_hosts = self._find_busy_hosts(deadline)
+                answers = {name: agent.send("load") for name, agent in self._agents.items()}
+                loads = {name: answer(deadline - time.monotonic())["busy"] for name, answer in answers.items()}
+                self.busy_hosts = {name: load for name, load in loads.items() if load}
             self._start_processes(plan, settings, placements, access, deadline)
         except LaunchFailed as error:
             for placement in placements:
@@ -111,10 +108,8 @@ class RemoteLauncher(Launcher):
     def cautions(self, settings: ClusterSettings) -> list[Caution]:
         """RDMA ports that UCX cannot use because of the chosen interfaces, or that no worker uses."""
         variables = _worker_variables(settings)
-        return [
-            *host_check.rdma_warnings(self._hosts, variables),
-            *host_check.idle_port_warnings(self._hosts, self._pins, variables),
-        ]
+        idle = host_check.idle_port_warnings(self._hosts, self._pins, variables)
+        return [*host_check.rdma_warnings(self._hosts, variables), *idle]
 
     def exited(self) -> list[Exited]:
         """Processes that ended on their own, the scheduler first: without it workers end too."""
@@ -154,24 +149,16 @@ class RemoteLauncher(Launcher):
     def _describe_hosts(
         self, placements: Sequence[Placement], settings: ClusterSettings, plan: Plan, deadline: float
     ) -> dict[str, Node]:
-        names = [placement.host.name for placement in placements]
-        silence = max(plan.timeout, SHORTEST_SILENCE)
-        answers = {}
+        names, answers, hosts = [placement.host.name for placement in placements], {}, {}
+        common = {"interface": settings.interface, "silence": max(plan.timeout, SHORTEST_SILENCE)}
         for name in names:
             # Without --interface: the one that leads to the other hosts, or from a single host to the driver.
             peer = next((other.rpartition("@")[2] for other in names if other != name), None)
-            answers[name] = self._agents[name].send(
-                "describe", interface=settings.interface, peer=peer, silence=silence, driver=network.network_stack()
-            )
-        return {
-            name: host_check.parse_node(name, answer(deadline - time.monotonic())) for name, answer in answers.items()
-        }
-
-    def _find_busy_hosts(self, deadline: float) -> dict[str, str]:
-        """How busy other processes keep the cores of each busy host; all agents measure that at the same time."""
-        answers = {name: agent.send("load") for name, agent in self._agents.items()}
-        loads = {name: answer(deadline - time.monotonic())["busy"] for name, answer in answers.items()}
-        return {name: load for name, load in loads.items() if load}
+            driver = network.network_stack()
+            answers[name] = self._agents[name].send("describe", peer=peer, driver=driver, **common)
+        for name, answer in answers.items():
+            hosts[name] = host_check.parse_node(name, answer(deadline - time.monotonic()))
+        return hosts
 
     def _start_processes(
         self, plan: Plan, settings: ClusterSettings, placements: Sequence[Placement], access: Access, deadline: float
@@ -184,14 +171,9 @@ class RemoteLauncher(Launcher):
             written += [agent.send("write", name=file.name, text=file.read_text()) for file in files]
             for command in _host_commands(plan, settings, placement, self._hosts[name]):
                 self._placed[command.role] = name
-                answer = agent.send(
-                    "start",
-                    role=command.role,
-                    argv=command.argv,
-                    environment=dict(command.environment),
-                    cores=command.cores,
-                )
-                started.append((agent, command.role, answer))
+                role, argv, environment = command.role, command.argv, dict(command.environment)
+                answer = agent.send("start", role=role, argv=argv, environment=environment, cores=command.cores)
+                started.append((agent, role, answer))
         for answer in written:
             answer(deadline - time.monotonic())
         for agent, role, answer in started:
@@ -241,7 +223,6 @@ def _host_commands(plan: Plan, settings: ClusterSettings, placement: Placement, 
 
 
 def _pins(plan: Plan, settings: ClusterSettings, placement: Placement, host: Node) -> list[Pin]:
-    """The part of the host that each of its workers gets."""
     count = len(placement.workers)
     return pinning.worker_pins(host, count, gpus=plan.device_memory, workers_per_gpu=settings.workers_per_gpu)
 
@@ -267,7 +248,7 @@ def _unknown_node(settings: ClusterSettings, plan: Plan) -> Node:
 
 def main_argv(module: str, *arguments: str) -> tuple[str, ...]:
     """The command that runs a module's `main`: the driver's Python and package, at the paths that they have here."""
-    path = f"import sys; sys.path.insert(0, {str(host_agent.ROOT)!r})"
+    path = f"import sys; sys.path.insert(0, {str(ROOT)!r})"
     return (sys.executable, "-P", "-c", f"{path}; from {module} import main; main()", *arguments)
 
 
@@ -296,15 +277,9 @@ class HostAgentClient:
         self.lost: str | None = None
         with signals.deferred():
             # Its input ends when this process does: then the agent ends what it started, and the connection after that.
+            pipe = subprocess.PIPE
             try:
-                self._process = Child(
-                    argv,
-                    environment=os.environ,
-                    log=log,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    death_signal=None,
-                )
+                self._process = Child(argv, environment=os.environ, log=log, stdin=pipe, stdout=pipe, death_signal=None)
             except OSError as error:
                 why = f"{argv[0]} cannot be run here: {error.strerror}"
                 raise LaunchFailed(f"{host} cannot be reached: {why}", host=host) from error

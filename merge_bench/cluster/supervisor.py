@@ -122,10 +122,7 @@ class Child:
             kill_sessions([self.pid])
 
     def end(self, first: int | None = None, seconds: float = 0.0) -> int:
-        """End its whole session and return when it is gone; gives its exit status.
-
-        `first`: a signal that it gets before that, with `seconds` to end by itself.
-        """
+        """End its whole session, at first with a signal and `seconds` to obey it; gives its exit status."""
         if first is not None:
             self.send(first)
             self.wait(seconds)

@@ -1,8 +1,15 @@
-"""Command lines of UCX's ``ucx_perftest``, and its output: figures, and logged lanes and protocols.
+"""Command lines and output of UCX's ``ucx_perftest``; the lanes and protocols in UCX's log (``UCX_LOG_LEVEL=info``).
 
-Its manual omits this: ``overall_*`` columns cover the whole run, ``avg_*`` columns only its last second. Rates
-are in MiB/s although the heading says ``MB/s``. Latency tests print half a round trip. A server takes one client and
-then ends.
+What its manual omits: ``overall_*`` columns cover the whole run, ``avg_*`` columns only its last second. Rates are in
+MiB/s although the heading says ``MB/s``. Latency tests print half a round trip. A server takes one client and then
+ends.
+
+In the log, UCX ≥ 1.15 writes a line for each configuration of an endpoint and each place of its peer::
+
+    … UCX  INFO    ucp_context_0 intra-node cfg#1 tag(sysv/memory cma/memory)
+
+Several lines for one place are steps of connecting: the last one counts. UCX ≤ 1.14 writes ``ep_cfg[1]: tag(…)``
+without the place.
 """
 
 from __future__ import annotations
@@ -15,9 +22,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from merge_bench.cluster import ucx_log
-from merge_bench.config.old_names import UCXX_OVERRIDES
 from merge_bench.config.ucx_info import find_ucx_info
+from merge_bench.config.variables import UCXX_OVERRIDES
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.units import MIB, parse_bytes
 
@@ -27,6 +33,12 @@ WINDOW = 32
 RUNS = 3
 """Runs of each size in one process. The median run counts, so that a short disturbance of a core does no harm."""
 COLUMNS = ("iterations", "overall_lat", "overall_bw", "overall_mr")
+SELF, UNKNOWN = "self", "unknown"
+# Not the titles of UCX_PROTO_INFO's tables.
+_PLACE_LANES = re.compile(r"\b(self|intra-node|inter-node) cfg#\d+\s+(\w+\(.*)$", re.MULTILINE)
+_OLD_LANES = re.compile(r"\bep_cfg\[\d+\]:\s*(\S.*)$", re.MULTILINE)
+_LANES = re.compile(r"\b\w+\(([^)]*)\)")
+_VERSION = re.compile(r"UCX\s+INFO\s+Version (\S+) \(loaded")
 _MISSING = re.compile(r"UCX\s+WARN\s+transports? (?P<names>'[^ ]+') (?:is|are) not available")
 _TITLE = re.compile(
     r"\| (?P<what>[^|]*? by ucp_(?:tag|am|stream)_send\S*?[^|(]*?)(?P<kind>\([^)]*\))? from (?P<memory>\S+)"
@@ -79,10 +91,7 @@ class UcxLog:
 
 
 def find_perftest(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path | None, str]:
-    """The ``ucx_perftest`` of the workers' UCX, its library folder (None: the linker finds it), and its origin.
-
-    Raises UsageError if that UCX comes without the program.
-    """
+    """The ``ucx_perftest`` of the workers' UCX, its library folder (None: the linker's), its origin; or UsageError."""
     info = find_ucx_info(environ.get("MERGE_BENCH_UCX", "auto"), environ)
     program: str | Path | None = info.program.with_name("ucx_perftest")
     if not Path(str(program)).is_file():
@@ -104,18 +113,13 @@ def iteration_counts(size: int, measures: str) -> tuple[int, int]:
 
 def batch_file(test: Perftest, sizes: Sequence[int], *, memory: str, count: int | None, error_handling: bool) -> str:
     """The text of the batch file of both sides: for each size `RUNS` lines, which are named by the size."""
+    window = f" -O {WINDOW}" if test.measures == BANDWIDTH else ""
+    more = window + (f" -m {memory}" if memory != "host" else "") + (" -e" if error_handling else "")
     lines = []
     for size in sizes:
         timed, warm = iteration_counts(size, test.measures)
         timed = count or timed
-        words = [str(size), "-t", test.name, "-s", str(size), "-n", str(timed), "-w", str(min(warm, timed))]
-        if test.measures == BANDWIDTH:
-            words += ["-O", str(WINDOW)]
-        if memory != "host":
-            words += ["-m", memory]
-        if error_handling:
-            words.append("-e")
-        lines += [" ".join(words)] * RUNS
+        lines += [f"{size} -t {test.name} -s {size} -n {timed} -w {min(warm, timed)}{more}"] * RUNS
     return "\n".join(lines) + "\n"
 
 
@@ -133,10 +137,7 @@ def has_heading(text: str) -> bool:
 
 
 def parse_output(text: str) -> list[Figures]:
-    """The figures in a client's output (``-b … -f -v``), in its order. The heading says what each column is.
-
-    Raises RunFailed if the heading is missing, or a line after it is damaged or incomplete.
-    """
+    """The figures in a client's output (``-b … -f -v``), in its order; raises RunFailed if it is damaged."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     start = next((at for at, line in enumerate(lines) if _is_heading(line)), None)
     if start is None:
@@ -155,10 +156,9 @@ def median_figures(text: str, sizes: Sequence[int]) -> list[Figures]:
     wanted = [size for size in sizes for _ in range(RUNS)]
     if measured != wanted:
         missing = [str(size) for size in sizes if measured.count(size) < RUNS]
-        raise RunFailed(
-            f"ucx_perftest finished {len(measured)} of {len(wanted)} runs"
-            + (f"; missing sizes: {', '.join(missing[:5])}{', …' if len(missing) > 5 else ''} bytes" if missing else "")
-        )
+        named = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
+        lacking = f"; missing sizes: {named} bytes" if missing else ""
+        raise RunFailed(f"ucx_perftest finished {len(measured)} of {len(wanted)} runs{lacking}")
     runs = (figures[at : at + RUNS] for at in range(0, len(figures), RUNS))
     return [sorted(each, key=lambda run: run.seconds)[RUNS // 2] for each in runs]
 
@@ -205,12 +205,37 @@ def parse_log(text: str, test: Perftest) -> UcxLog:
                 tables[title["kind"] or ""] = current
         elif row := _RANGE.search(line):
             last = None if row["last"] == "inf" else parse_bytes(row["last"] or row["first"])
-            current.append(
-                (parse_bytes(row["first"]), last, f"{row['protocol'].removeprefix('(?) ')} [{row['lanes']}]")
-            )
+            name = f"{row['protocol'].removeprefix('(?) ')} [{row['lanes']}]"
+            current.append((parse_bytes(row["first"]), last, name))
     chosen = tables.get("(multi)" if test.measures == BANDWIDTH else "") or tables.get("", [])
-    lanes = ucx_log.lanes_to_others(text)
-    return UcxLog(ucx_log.logged_version(text), lanes, tuple(dict.fromkeys(missing)), tuple(chosen))
+    lanes = lanes_to_others(text)
+    return UcxLog(logged_version(text), lanes, tuple(dict.fromkeys(missing)), tuple(chosen))
+
+
+def logged_lanes(text: str) -> dict[str, tuple[str, ...]]:
+    """The lanes of the last configuration for each place, as ``tcp/eth0``, in UCX's order; {} if none was logged."""
+    by_place = {place: _parse_lanes(rest) for place, rest in _PLACE_LANES.findall(text)}
+    if not by_place:
+        for rest in _OLD_LANES.findall(text):
+            selected = _parse_lanes(rest)
+            if not all(lane.startswith("self/") for lane in selected):
+                by_place[UNKNOWN] = selected
+    return by_place
+
+
+def lanes_to_others(text: str) -> tuple[str, ...]:
+    """The lanes to all other processes, on this host and on others, each once."""
+    others = (lane for place, selected in logged_lanes(text).items() if place != SELF for lane in selected)
+    return tuple(dict.fromkeys(others))
+
+
+def logged_version(text: str) -> str | None:
+    match = _VERSION.search(text)
+    return match[1] if match else None
+
+
+def _parse_lanes(rest: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(lane for words in _LANES.findall(rest) for lane in words.split()))
 
 
 def last_error(text: str) -> str:

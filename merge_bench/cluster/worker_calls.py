@@ -1,25 +1,303 @@
-"""Runs steps on the workers of one launch, collects their results, and names what failed first."""
+"""Runs steps on the workers of one launch, collects their results, and watches processes: which one failed first?
+
+One process that ends can end others: without error handling UCX aborts a worker whose peer is gone, and workers exit
+when their scheduler is gone. The news of the others may arrive earlier. So evidence decides, not the order of news.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import pickle
+import re
+import signal
+import socket
 import threading
+import time
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from distributed import Client, Future
 
-from merge_bench.cluster import signals
-from merge_bench.cluster.base import Launcher
-from merge_bench.cluster.dask_scheduler_functions import run_step
-from merge_bench.cluster.watch import Member, Watch, broadcast
+from merge_bench.cluster import dask_scheduler_functions, signals
+from merge_bench.cluster.base import Exited, Launcher, how_ended
 from merge_bench.errors import LaunchFailed, MergeBenchError, UsageError
+from merge_bench.host.machine import shared_memory_problem
 from merge_bench.merge import worker
+from merge_bench.units import format_bytes
 
+POLL_SECONDS = 0.5
 ERROR_SECONDS = 5.0  # to read the error of a failed future, which the client already has
+# A loss may be the consequence of another one, which is given this long to be seen. A killed worker's memory is freed
+# before its process has ended, and that alone can make UCX abort its peers.
+PATIENCE_SECONDS = 2.0
+SETTLE_SECONDS = 1.0  # after an error, for the loss of a process that caused it to be seen
+# A silent worker must be found early enough that the run can still end within the timeout.
+SILENT_FRACTION = 0.7
+# What UCX prints before it aborts, when the kernel refuses a read from the memory of a process that is gone.
+_LOST_PEER = re.compile(r"process_vm_\w+\(pid=(\d+).*No such process")
+# What Dask's nanny logs about a worker process that it started.
+_NANNY = re.compile(r"Worker process (\d+) (?:was killed by signal (\d+)|exited with status (\d+))")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A worker of a launch. `address`, `name`: Dask's; `pid`: 0 until the worker has reported it."""
+
+    rank: int
+    address: str
+    name: str
+    host: str
+    pid: int
+
+    @property
+    def shown(self) -> str:
+        process = f", process {self.pid}" if self.pid else ""
+        return f"rank {self.rank} (worker {self.name}{process} on {self.host})"
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A process that is gone or silent.
+
+    `status`: its exit status or the negative number of the signal that killed it, None if unknown. `how`: what
+    happened to it, to follow its name in a sentence. `member`: None for the scheduler.
+    """
+
+    shown: str
+    host: str
+    how: str
+    status: int | None
+    log_tail: str
+    member: Member | None = None
+
+    @property
+    def certain(self) -> bool:
+        """Whether the loss of another process cannot be its cause: it was killed by a signal other than SIGABRT."""
+        return self.status is not None and self.status < 0 and self.status != -signal.SIGABRT
+
+
+def find_losses(
+    exited: Iterable[Exited], left: Iterable[Member], members: Sequence[Member], tail: Callable[[str], str]
+) -> list[Loss]:
+    """Every process that is gone, once each.
+
+    `exited`: processes of the launcher that have ended. `left`: workers that the scheduler no longer knows. `members`:
+    all workers of the launch. `tail`: gives the last lines of a worker's log by the worker's name; empty if there are
+    none.
+    """
+    by_name = {member.name: member for member in members}
+    lost: dict[str, Loss] = {}
+    for ended in exited:
+        member = by_name.get(ended.role)
+        shown = member.shown if member else f"{ended.role} (process {ended.pid} on {ended.host})"
+        host = member.host if member else ended.host  # its peers on the host have this name of the host, too
+        lost[ended.role] = Loss(shown, host, f"{ended.how} during the run", ended.status, ended.log_tail, member)
+    for member in left:
+        if member.name not in lost:
+            log = tail(member.name)
+            status = _status_in_nanny_log(member.pid, log)
+            how = "left the cluster" if status is None else f"{how_ended(status)} during the run"
+            lost[member.name] = Loss(member.shown, member.host, how, status, log, member)
+    reported = _peers_reported_lost(lost.values())
+    for member in members:
+        if member.name not in lost and (member.host, member.pid) in reported:
+            how = "has ended: other workers can no longer read its memory"
+            lost[member.name] = Loss(member.shown, member.host, how, None, "", member)
+    return list(lost.values())
+
+
+def first_cause(lost: Sequence[Loss]) -> tuple[Loss, bool]:
+    """The process that most likely ended first, and whether that is certain.
+
+    Processes killed by a signal other than SIGABRT come first, then those that another process could not read from,
+    then those that ended in an unknown way or with a status, and aborted ones last. Only the first two kinds can be
+    certain.
+    """
+    reported = _peers_reported_lost(lost)
+
+    def order(loss: Loss) -> int:
+        if loss.certain:
+            return 0
+        if loss.member is not None and (loss.host, loss.member.pid) in reported:
+            return 1
+        return 3 if loss.status == -signal.SIGABRT or _LOST_PEER.search(loss.log_tail) else 2
+
+    first = min(lost, key=order)
+    return first, order(first) == 0 or (order(first) == 1 and first.status is not None)
+
+
+def _peers_reported_lost(lost: Iterable[Loss]) -> set[tuple[str, int]]:
+    """Host and number of each process whose memory a lost process could no longer read, by UCX's message."""
+    return {(loss.host, int(pid)) for loss in lost for pid in _LOST_PEER.findall(loss.log_tail)}
+
+
+def _status_in_nanny_log(pid: int, log: str) -> int | None:
+    for number, killed, ended in _NANNY.findall(log):
+        if int(number) == pid:
+            return -int(killed) if killed else int(ended)
+    return None
+
+
+def broadcast(client: Client, step: Callable[..., Any], *arguments: Any) -> None:
+    """Have every worker run a coroutine on its event loop, without waiting: one of them may never answer."""
+
+    async def send() -> None:
+        with contextlib.suppress(Exception):
+            await client._run(step, *arguments, wait=False, on_error="ignore")
+
+    client.loop.add_callback(send)
+
+
+class Watch:
+    """Looks at the launcher's processes, and asks the scheduler twice a second what each worker does.
+
+    `check` raises `LaunchFailed` for the first thing that is wrong. The workers also get a heartbeat of the driver.
+    """
+
+    def __init__(self, client: Client, launcher: Launcher, timeout: float) -> None:
+        self._client, self._launcher = client, launcher
+        self._limit = timeout * SILENT_FRACTION
+        self._members: Mapping[str, Member] = {}
+        self._states: dict[str, dict[str, Any]] | None = None  # of the workers; None: no answer yet
+        self._waits: dict[str, tuple[int, float, float]] = {}  # an idle worker's tasks, since when, until when
+        self._generation = 0
+        self._answered = time.monotonic()
+        self._stop = threading.Event()
+        self._fatal: str | None = None
+        self._noticed: float | None = None  # when the first loss was seen
+        self._checked = time.monotonic()
+        self._thread = threading.Thread(target=self._ask_repeatedly, name="watch", daemon=True)
+
+    def start(self, members: list[Member]) -> None:
+        self._members = {member.address: member for member in members}
+        self._states = None  # an answer from before a worker came must not make it look lost
+        self._waits = {}
+        self._generation += 1
+        self._answered = time.monotonic()
+        if not self._thread.is_alive():
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def report(self, message: str) -> None:
+        """Keep what a worker reported before it ended, for the message about its end."""
+        self._fatal = message
+
+    def check(self) -> None:
+        """Raise `LaunchFailed` for what ended first, or else for the worker or scheduler that is silent or idle."""
+        now, before = time.monotonic(), self._checked
+        self._checked = now
+        if now - before > self._limit / 2:  # this process was stopped, and meanwhile nothing was asked
+            self._answered = now
+        answer = self._states
+        left = [member for address, member in self._members.items() if answer is not None and address not in answer]
+        lost = find_losses(self._launcher.exited(), left, list(self._members.values()), self._launcher.tail)
+        if lost:
+            first, certain = first_cause(lost)
+            self._noticed = self._noticed or time.monotonic()
+            if not certain and time.monotonic() - self._noticed < PATIENCE_SECONDS:
+                return
+            fatal = self._fatal or _lack_of_shared_memory(first)
+            code, reason = "worker-died" if first.member else "process-died", fatal and f" ({fatal})"
+        else:
+            self._noticed = None
+            stuck = self._find_silent(answer or {}) or self._find_idle(answer or {})
+            if stuck is None:
+                return
+            (first, code), reason = stuck, None
+        message, rank = f"{first.shown} {first.how}{reason or ''}", first.member.rank if first.member else None
+        raise LaunchFailed(message, host=first.host or None, rank=rank, log_tail=first.log_tail or None, code=code)
+
+    def _find_silent(self, states: Mapping[str, Mapping[str, Any]]) -> tuple[Loss, str] | None:
+        """The worker that has been silent for too long, or else the scheduler, with a code; or None."""
+        silences = {address: states[address]["silence"] for address in self._members if address in states}
+        address = max(silences, key=silences.__getitem__, default="")
+        if silences.get(address, 0.0) > self._limit:
+            return self._loss_of_stuck(address, f"sent no heartbeat for {silences[address]:.0f} s"), "worker-silent"
+        if time.monotonic() - self._answered > self._limit:
+            host = self._launcher.hosts_by_role().get("scheduler", "")
+            how = f"did not answer for {self._limit:.0f} s"
+            shown = f"the scheduler on {host}" if host else "the scheduler"
+            return Loss(shown, host, how, None, self._launcher.tail("scheduler")), "scheduler-silent"
+        return None
+
+    def _find_idle(self, states: Mapping[str, Mapping[str, Any]]) -> tuple[Loss, str] | None:
+        """The worker that has had tasks of this run for too long and executes none of them, with a code; or None."""
+        for address in self._members:
+            if address not in states or address not in self._waits:
+                continue
+            _, since, until = self._waits[address]
+            waited = until - since
+            # Only a heartbeat that came since then shows that it executes nothing.
+            if waited > self._limit and states[address]["silence"] < waited - POLL_SECONDS:
+                return self._loss_of_stuck(address, _why_idle(states[address], waited)), "worker-idle"
+        return None
+
+    def _loss_of_stuck(self, address: str, how: str) -> Loss:
+        member = self._members[address]
+        return Loss(member.shown, member.host, how, None, self._launcher.tail(member.name), member)
+
+    def settle(self, *, lost_scheduler: bool = False) -> None:
+        """After an error, wait for the news of a loss that may have caused it, and raise `LaunchFailed` for it.
+
+        `lost_scheduler`: the connection to the scheduler closed. Then one of the run's processes ended or a network was
+        cut, and the news may take longer, for example over ssh from a busy host. The wait ends at the latest when the
+        scheduler counts as silent.
+        """
+        certain = lost_scheduler and self._launcher.owns_processes
+        deadline = time.monotonic() + (self._limit + POLL_SECONDS if certain else SETTLE_SECONDS)
+        while time.monotonic() < deadline or self._noticed is not None:
+            self.check()
+            time.sleep(0.05)
+
+    def _ask_repeatedly(self) -> None:
+        while not self._stop.wait(POLL_SECONDS):
+            try:
+                generation = self._generation
+                states = self._client.run_on_scheduler(dask_scheduler_functions.worker_states, self._client.id)
+                self._answered = time.monotonic()
+                if generation == self._generation:
+                    self._note_waits(states)
+                    self._states = states
+                broadcast(self._client, worker.heartbeat)
+            except Exception:  # the connection is gone; `check` reports that after the limit, or sooner a lost process
+                continue
+
+    def _note_waits(self, states: Mapping[str, Mapping[str, Any]]) -> None:
+        """Note since when each idle worker has had its tasks; the time begins anew whenever they change."""
+        waiting = {address: state["waiting"] for address, state in states.items() if state["waiting"] is not None}
+        before, now = self._waits, time.monotonic()
+        self._waits = {
+            address: (tasks, before[address][1] if before.get(address, (None,))[0] == tasks else now, now)
+            for address, tasks in waiting.items()
+        }
+
+
+def _why_idle(state: Mapping[str, Any], seconds: float) -> str:
+    """What keeps a worker from executing its tasks, and the remedy, to follow its name in a sentence."""
+    opening = f"has executed no task of this run for {seconds:.0f} s"
+    if state["status"] == "paused":
+        of = f" of its limit of {format_bytes(state['limit'])}" if state["limit"] else ""
+        return (
+            f"{opening}: Dask paused it because it uses {format_bytes(state['memory'])}{of}; restart the workers with a"
+            " higher --memory-limit (0: none), or use smaller chunks"
+        )
+    if state["others"]:
+        return f"{opening}: it executes {state['others']} of another client; run again when the cluster is free"
+    return f"{opening}: its status is {state['status']}; restart the workers"
+
+
+def _lack_of_shared_memory(loss: Loss) -> str:
+    """Why UCX cannot use this host's shared memory, if that may have killed the process."""
+    here = loss.host == socket.gethostname()
+    killed = loss.status in (-signal.SIGSEGV, -signal.SIGBUS)
+    return shared_memory_problem(Path(os.environ.get("UCX_POSIX_DIR") or "/dev/shm"), 1) if here and killed else ""
 
 
 class WorkerCalls:
@@ -71,14 +349,9 @@ class WorkerCalls:
         ]
 
     def _submit(self, member: Member, step: Callable[..., Any], *arguments: Any, **kwargs: Any) -> Future:
-        return self.client.submit(
-            run_step,
-            pickle.dumps((step, arguments, kwargs)),
-            key=f"{step.__name__}-{uuid.uuid4()}",
-            workers=[member.address],
-            allow_other_workers=False,
-            priority=10,
-        )
+        pickled, key = pickle.dumps((step, arguments, kwargs)), f"{step.__name__}-{uuid.uuid4()}"
+        where = {"workers": [member.address], "allow_other_workers": False}
+        return self.client.submit(dask_scheduler_functions.run_step, pickled, key=key, priority=10, **where)
 
     def results(self, futures: list[Future], members: Sequence[Member] | None = None) -> list[Any]:
         """Wait for futures, then fetch and release them; `members`: their workers, by default one future per rank."""
@@ -147,9 +420,8 @@ class WorkerCalls:
         if error is None:  # this run itself never cancels a task
             raise LaunchFailed("Dask's scheduler stopped, or it cancelled the tasks of this run", code="process-died")
         message = str(error) if isinstance(error, MergeBenchError) else f"{type(error).__name__}: {error}"
-        raise LaunchFailed(
-            f"{shown} failed: {message}", host=member.host if member else None, rank=member.rank if member else None
-        ) from error
+        host, rank = (member.host, member.rank) if member else (None, None)
+        raise LaunchFailed(f"{shown} failed: {message}", host=host, rank=rank) from error
 
     def abort(self, reason: str) -> None:
         broadcast(self.client, worker.abort, reason)

@@ -75,10 +75,7 @@ class Tool:
 
 
 def prepare_worker() -> str:
-    """Release what an earlier run left on this worker; gives the origin of the UCX of its ``ucx_perftest``.
-
-    Raises UsageError, which names the host, if that UCX has no such program.
-    """
+    """Release what an earlier run left here; gives the origin of the UCX of ``ucx_perftest``, or raises UsageError."""
     worker.release(worker.current_plugin())
     try:
         return ucx_perftest.find_perftest()[2]

@@ -1,19 +1,24 @@
-"""The application: tabs over one results folder, the same in a browser and in a notebook."""
+"""The application: tabs over one results folder, the same in a browser and in a notebook; and the pages of a server."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import panel as pn
+from bokeh.server.tornado import BokehTornado
+from bokeh.util.warnings import BokehUserWarning
+from panel.io.application import build_applications
+from tornado.websocket import WebSocketClosedError
 
 from merge_bench.analysis.published import published_beside
-from merge_bench.dashboard import style_sheets
 from merge_bench.dashboard.background import Session
-from merge_bench.dashboard.components import html, problem_lines
+from merge_bench.dashboard.components import html, problem_lines, sheet
 from merge_bench.dashboard.history_tab import HistoryView
 from merge_bench.dashboard.live_tab import LiveView
 from merge_bench.dashboard.network_tab import NetworkView
@@ -56,9 +61,14 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
     """
 
     def __init__(
-        self, results: str | os.PathLike[str] = "results", *, index: ResultsFolder | None = None,
-        cache: CampaignCache | None = None, queue: Queue | None = None, pace: Callable[[], float] = lambda: 0.0,
-    ) -> None:  # fmt: skip
+        self,
+        results: str | os.PathLike[str] = "results",
+        *,
+        index: ResultsFolder | None = None,
+        cache: CampaignCache | None = None,
+        queue: Queue | None = None,
+        pace: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         super().__init__()
         self._index = index or ResultsFolder(results, other_folders=published_beside(Path(results)))
         self._session = Session(pace)
@@ -70,20 +80,18 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         self._problem = html(height=24, visible=False)
         # Buttons, because Bokeh's tabs cannot be used with the keyboard.
         self.tabs = pn.widgets.RadioButtonGroup(
-            options=self._tabs, value=_TABS[0], stylesheets=[style_sheets.TABS], margin=0, sizing_mode="stretch_width"
+            options=self._tabs, value=_TABS[0], stylesheets=[sheet("tabs")], margin=0, sizing_mode="stretch_width"
         )
         self._body = pn.Column(sizing_mode="stretch_width", min_height=600, margin=0)
         self.tabs.param.watch(lambda event: self._open_tab(event.new), "value")
-        sheets = [style_sheets.ROOT] if self._session.served else [style_sheets.PALETTE, style_sheets.ROOT]
-        self._layout = _Page(
-            self._problem, self.tabs, self._body, self._session.page_ready.pane,
-            session=self._session, sizing_mode="stretch_width", stylesheets=sheets, margin=0,
-        )  # fmt: skip
+        sheets = [sheet("root")] if self._session.served else [sheet("palette"), sheet("root")]
+        parts = (self._problem, self.tabs, self._body, self._session.page_ready.pane)
+        self._layout = _Page(*parts, session=self._session, sizing_mode="stretch_width", stylesheets=sheets, margin=0)
         self._open_tab(_TABS[0])
         self._session.every(SCAN_SECONDS, self._index.entries, self._set_campaigns)
 
     # Each tab is made when it is first chosen. It has a `layout`, a method `refresh` that reads in a thread, and a
-    # method `show` for what `refresh` returned.
+    # method `show` for what `refresh` returned, called under the document's lock.
     live = cached_property(lambda self: LiveView(self._session, self._campaigns))
     results = cached_property(lambda self: ResultsView(self._campaigns, self._cache))
     tuning = cached_property(lambda self: TuningView(self._campaigns, self._cache))
@@ -140,3 +148,35 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         self._entries = self._index.refresh([name])
         self.live.choose_newest()
         self.tabs.value = "Live"
+
+
+def make_pages(
+    results: ResultsFolder, hosts: Sequence[str], queue: Callable[[str], Queue], pace: Callable[[], float]
+) -> BokehTornado:
+    """Make the application that answers the requests of pages, on the event loop of this thread.
+
+    `hosts`: whose pages may connect; `queue`: gives the queue of a session by its name; `pace`: as of `Session`.
+    """
+    pn.extension("tabulator")
+    # Bokeh warns if a browser sends a part that the server already has, as it does when a tab is shown again.
+    warnings.filterwarnings("ignore", message="reference already known", category=BokehUserWarning)
+    asyncio.get_event_loop().set_exception_handler(log_exception)
+    cache = CampaignCache()
+
+    def make_page() -> Dashboard:
+        context: Any = pn.state.curdoc.session_context
+        own_queue = queue(context.request.session)
+        pn.state.curdoc.template_variables.update(results=str(results.path), logged_in=own_queue.logged_in)
+        view = Dashboard(results.path, index=results, cache=cache, queue=own_queue, pace=pace)
+        view.end_when(lambda: own_queue.ended)
+        return view
+
+    # By default Bokeh puts headers and cookies into the page, where scripts can read them.
+    pages = build_applications(make_page, title="merge_bench")
+    return BokehTornado(pages, include_headers=[], include_cookies=[], extra_websocket_origins=hosts)
+
+
+def log_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an exception of the event loop, unless its page was closed during an update."""
+    if not isinstance(context.get("exception"), WebSocketClosedError):
+        loop.default_exception_handler(context)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from importlib import resources
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
 import panel as pn
 from bokeh.models import LayoutDOM, Plot, Selection
 from bokeh.models.widgets import NumericInput
 from panel.io.resources import LOCAL_DIST
 
-from merge_bench.dashboard.content_security import set_policy
+from merge_bench.dashboard.components import sheet
+from merge_bench.errors import MergeBenchError
 
+_TEMPLATE = (resources.files("merge_bench.dashboard") / "templates" / "page.html.j2").read_text(encoding="utf-8")
 _READERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="results")
 DRAWN_SECONDS = 0.5
 """The shortest pause after something was drawn."""
@@ -25,6 +29,8 @@ LOOK_SECONDS = 0.25
 ANSWER_SECONDS = 10.0
 """The longest time to wait for an answer of the page."""
 _LOG = logging.getLogger(__name__)
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
 Data = TypeVar("Data")
 
 
@@ -52,14 +58,23 @@ class Session:
         if self._document is not None:
             # Panel sets this when it makes the page; parts made before that would load styles from a public server.
             self._document.template_variables.setdefault("dist_url", LOCAL_DIST)
-            set_policy(self._document)
+            # The page's policy, a second defence behind the escaping of every text: scripts run if they come from this
+            # server or carry the page's nonce; handlers in markup do not run, and nothing is sent elsewhere. So no part
+            # of a page may use CustomJS, `ReactiveHTML` or Panel's `FlexBox`, which need `eval`. In a notebook,
+            # JupyterLab owns the page and sets the policy.
+            css = sheet("palette") + sheet("page")
+            self._document.template_variables.update(nonce=secrets.token_urlsafe(18), css=css)
+            self._document.template = _TEMPLATE  # text, which extends the usual page
             self._document.on_session_destroyed(lambda _: self.close())
             self._document.on_change(self._note_change)
 
     def every(
-        self, seconds: float, work: Callable[[], Data], show: Callable[[Data], object],
+        self,
+        seconds: float,
+        work: Callable[[], Data],
+        show: Callable[[Data], object],
         when: Callable[[], bool] = lambda: True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Do `work` in a thread and `show` its result, repeatedly, with a pause of `seconds`.
 
         After a `show` that returned True the pause is at least `DRAWN_SECONDS`, and lasts until the page answers and
@@ -114,7 +129,6 @@ class Session:
             pn.io.push_notebook(*shown)
 
     def close(self) -> None:
-        """End all tasks."""
         for task in self._tasks:
             task.cancel()
 
@@ -203,7 +217,6 @@ class PageReady:
 
     @property
     def hidden(self) -> bool:
-        """Whether the page is in a tab or window that nobody sees."""
         return bool(self._model.disabled)
 
     def ask(self) -> asyncio.Future[None]:
@@ -215,11 +228,34 @@ class PageReady:
 
     def _receive(self, number: int) -> None:
         self.answered = True
-        for asked in [asked for asked in self._waiting if asked <= number]:
-            waiting = self._waiting.pop(asked)
+        for question in [asked for asked in self._waiting if asked <= number]:
+            waiting = self._waiting.pop(question)
             waiting.get_loop().call_soon_threadsafe(_finish_future, waiting)
 
 
 def _finish_future(waiting: asyncio.Future[None]) -> None:
     if not waiting.done():
         waiting.set_result(None)
+
+
+class LastResult(Generic[*Arguments, Result]):
+    """Keeps what `make` returns for the last arguments; if it raises, what `make_failed` returns for the reason."""
+
+    def __init__(self, make: Callable[[*Arguments], Result], make_failed: Callable[[str], Result]) -> None:
+        self._make, self._make_failed = make, make_failed
+        self._last: tuple[tuple[*Arguments], Result] | None = None
+
+    def __call__(self, *arguments: *Arguments) -> Result:
+        """The result for `arguments`: the same object as before if they are equal to the last ones."""
+        if self._last is None or self._last[0] != arguments:
+            self._last = arguments, self._result(arguments)
+        return self._last[1]
+
+    def _result(self, arguments: tuple[*Arguments]) -> Result:
+        try:
+            return self._make(*arguments)
+        except MergeBenchError as reason:
+            return self._make_failed(str(reason))
+        except Exception as error:
+            _LOG.warning("a result cannot be shown", exc_info=True)
+            return self._make_failed(f"Cannot show this result: {type(error).__name__}: {error}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from html import escape
+from importlib import resources
 from typing import Any
 
 import pandas as pd
@@ -12,16 +14,25 @@ import panel as pn
 from bokeh.models.widgets import NumberFormatter
 
 from merge_bench.analysis import published
-from merge_bench.dashboard import style_sheets
 from merge_bench.dashboard.progress import Progress
 from merge_bench.errors import Caution
 from merge_bench.view.content import Column
-from merge_bench.view.definitions import definitions, find_definition
 from merge_bench.view.plot.interactive import figure_of
 from merge_bench.view.plot.marks import Chart
-from merge_bench.view.text import as_html, for_canvas, short, unbroken, visible
+from merge_bench.view.text import as_html, definitions, find_definition, for_canvas, short, unbroken, visible
 
 WIDE = "stretch_width"
+
+
+@cache
+def sheet(name: str) -> str:
+    """A style sheet of `styles/`; how the dashboard looks, in light and dark, in a browser and in JupyterLab.
+
+    One set of CSS variables at the root (``palette``, ``root``) reaches every component, shadow roots and canvases
+    included (Bokeh reads ``--bk-…`` when it paints). They follow JupyterLab's theme or VS Code's where there is one,
+    else the browser's wish. In a browser the whole page has the palette, in a notebook the dashboard in it.
+    """
+    return (resources.files("merge_bench.dashboard") / "styles" / f"{name}.css").read_text(encoding="utf-8")
 
 
 def definition_of(word: str) -> str:
@@ -47,7 +58,7 @@ def html(content: str = "", **options: Any) -> pn.widgets.StaticText:
     Not `pn.pane.HTML`, which with each new content sends its style sheets again, in a notebook as addresses elsewhere.
     """
     return pn.widgets.StaticText(
-        value=content, stylesheets=[style_sheets.TEXT], **{"sizing_mode": WIDE, "margin": (4, 6)} | options
+        value=content, stylesheets=[sheet("text")], **{"sizing_mode": WIDE, "margin": (4, 6)} | options
     )
 
 
@@ -70,11 +81,10 @@ def card(title: str, terms: Sequence[str], *body: Any, width: int | None = 560) 
     # Styles, because a row adds up its parts' widths.
     styles = {"flex": "none" if width is None else f"1 1 {width}px", "min-width": "300px"}
     head = html(heading(title, terms), min_height=24, margin=(0, 0, 4, 0), styles={"z-index": "5"})
-    return pn.Column(head, *body, sizing_mode=WIDE, margin=5, styles=styles, stylesheets=[style_sheets.CARD])
+    return pn.Column(head, *body, sizing_mode=WIDE, margin=5, styles=styles, stylesheets=[sheet("card")])
 
 
 def cards(*parts: Any) -> pn.Row:
-    """A row of cards, side by side as far as there is room."""
     return side_by_side(*parts, sizing_mode=WIDE, margin=0)
 
 
@@ -96,18 +106,15 @@ def caution_line(caution: Caution, *, config: str = "") -> str:
 
 
 def select_several(label: str, options: Any, **settings: Any) -> pn.widgets.MultiSelect:
-    """A list of which several entries can be chosen."""
-    return pn.widgets.MultiSelect(label=label, options=options, stylesheets=[style_sheets.CONTROLS], **settings)
+    return pn.widgets.MultiSelect(label=label, options=options, stylesheets=[sheet("controls")], **settings)
 
 
 def select(label: str, options: Any, **settings: Any) -> pn.widgets.Select:
-    """A list of which one entry can be chosen."""
-    return pn.widgets.Select(label=label, options=options, stylesheets=[style_sheets.CONTROLS], **settings)
+    return pn.widgets.Select(label=label, options=options, stylesheets=[sheet("controls")], **settings)
 
 
 def radio_buttons(options: Sequence[str]) -> pn.widgets.RadioButtonGroup:
-    """Buttons of which one is chosen, at first the first."""
-    return pn.widgets.RadioButtonGroup(options=list(options), value=options[0], stylesheets=[style_sheets.CONTROLS])
+    return pn.widgets.RadioButtonGroup(options=list(options), value=options[0], stylesheets=[sheet("controls")])
 
 
 def select_published(label: str, kind: str, width: int) -> pn.widgets.MultiSelect:
@@ -123,22 +130,16 @@ def change_options(widget: pn.widgets.Select, options: Mapping[str, str], defaul
         widget.param.update(options=options, value=widget.value if kept else default)
 
 
-def figure_pane(figure: Any) -> pn.pane.Bokeh:
-    """A Bokeh figure as a part of a card. Its colours come from the style sheet."""
-    return pn.pane.Bokeh(figure, sizing_mode=WIDE, margin=0)
-
-
 def chart_card(chart: Chart, words: Sequence[str] = ()) -> pn.Column:
     """A chart as a card of the height that it needs; `words`: terms to define beside those in its title."""
     figure = figure_of(chart)
     figure.title = None
     words = [*words, chart.title.partition(":")[0], *(word.strip(":,").capitalize() for word in chart.title.split())]
     terms = [word for word in dict.fromkeys(words) if find_definition(word) is not None]
-    return card(for_canvas(chart.title), terms, figure_pane(figure), width=600)
+    return card(for_canvas(chart.title), terms, pn.pane.Bokeh(figure, sizing_mode=WIDE, margin=0), width=600)
 
 
 def chart_cards(charts: Iterable[Chart], words: Sequence[str] = ()) -> pn.Row:
-    """A row of charts as cards, side by side as far as there is room."""
     return cards(*(chart_card(chart, words) for chart in charts))
 
 
@@ -159,13 +160,14 @@ def table(
         if pd.api.types.is_numeric_dtype(kind)
     }
     formats |= {column: {"type": "plaintext"} for column in texts}
+    looks = {"theme": "simple", "layout": "fit_data_stretch", "stylesheets": [sheet("table")], "margin": 0}
     settings = {
-        "show_index": False, "disabled": True, "theme": "simple", "layout": "fit_data_stretch", "height": height,
-        "sizing_mode": WIDE, "margin": 0, "stylesheets": [style_sheets.TABLE],
-        "header_tooltips": {column: definition_of(term) for column, term in defined.items()}, "selectable": False,
+        **looks | {"show_index": False, "disabled": True, "selectable": False, "sizing_mode": WIDE, "height": height},
+        "header_tooltips": {column: definition_of(term) for column, term in defined.items()},
         "configuration": {"columnDefaults": {"sorterParams": {"alignEmptyValues": "bottom"}, "tooltip": True}},
-        "formatters": formats, "text_align": dict.fromkeys(texts, "left"),
-    }  # fmt: skip
+        "formatters": formats,
+        "text_align": dict.fromkeys(texts, "left"),
+    }
     return pn.widgets.Tabulator(frame, **settings | options)
 
 
@@ -190,7 +192,6 @@ def frame_of(
 
 
 def row_table(rows: Iterable[Sequence[str]], header: Sequence[str] = ()) -> str:
-    """A small table as HTML; cells are HTML already."""
     cells = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
     cells[:0] = ["".join(f'<th scope="col">{cell}</th>' for cell in header)] if header else []
     return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
@@ -206,17 +207,15 @@ def column_table(columns: Sequence[Column]) -> str:
 
 def progress_line(share: float | None, *parts: str) -> str:
     """A line of `parts`, which are HTML; before them a bar and the share in %, if it is known."""
-    bar = [] if share is None else [
-        f'<progress value="{share:.4f}" max="1" aria-label="Progress"></progress> {share:.0%}'
-    ]  # fmt: skip
-    return f"<p>{' · '.join(filter(None, [*bar, *parts]))}</p>"
+    if share is not None:
+        parts = (f'<progress value="{share:.4f}" max="1" aria-label="Progress"></progress> {share:.0%}', *parts)
+    return f"<p>{' · '.join(filter(None, parts))}</p>"
 
 
 def stage_line(progress: Progress) -> str:
     """What a tuning does now, as HTML; empty for other campaigns."""
-    if progress.stage is None:
-        return ""
-    return f"<p>Now {as_html(progress.stage.doing)}; {as_html(progress.doing)}.</p>"
+    stage = progress.stage
+    return f"<p>Now {as_html(stage.doing)}; {as_html(progress.doing)}.</p>" if stage else ""
 
 
 def log_box(text: str, label: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import panel as pn
 
 from merge_bench.dashboard import components as ui
-from merge_bench.dashboard.last_result import LastResult
+from merge_bench.dashboard.background import LastResult
 from merge_bench.records.results_folder import YOURS, Entry
 from merge_bench.regressions.document import BY_NAME, HistoryDocument, history_document
 from merge_bench.regressions.index import HistoryIndex

@@ -9,22 +9,23 @@ from merge_bench.analysis import aggregate, diagnostics
 from merge_bench.analysis.aggregate import State, state_of
 from merge_bench.analysis.documents import RunDocument, runs_of
 from merge_bench.analysis.summary import summarize
-from merge_bench.dashboard.conclusion import conclusion_of
-from merge_bench.dashboard.last_result import LastResult
+from merge_bench.dashboard import components as ui
+from merge_bench.dashboard.background import LastResult
 from merge_bench.dashboard.progress import Progress, progress_of
 from merge_bench.errors import Caution
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign, Launch, planned_labels
-from merge_bench.report.workers import why_no_bandwidth
+from merge_bench.report.next_step import after_recorded_tuning
+from merge_bench.report.run import write_conclusion
+from merge_bench.report.run_sections import why_no_bandwidth
+from merge_bench.tune.result import recorded_result_of
+from merge_bench.tune.text import write_outcome
 from merge_bench.units import plural
-from merge_bench.view.content import Column, by_pair
-from merge_bench.view.messages import logs_of_failure, place_of_failure
-from merge_bench.view.numbers import gib, ms
+from merge_bench.view.content import Block, Column, Heading, Line, NamedValues, NextCommand, Page, Table, by_pair
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
-from merge_bench.view.plot.source import source_of
-from merge_bench.view.text import as_html
-from merge_bench.view.titles import is_tuning_campaign
+from merge_bench.view.text import as_html, gib, ms, unbroken
+from merge_bench.view.titles import is_tuning_campaign, logs_of_failure, place_of_failure, size_of, source_of
 
 RECENT = 10
 """Workers' figures are medians over this many iterations, the last ones: what the workers do now, at a bounded cost."""
@@ -107,7 +108,6 @@ class Points:
     _looks: dict[str, int] = field(default_factory=dict)
 
     def add(self, records: Sequence[s.Record]) -> list[Point]:
-        """Add the timed iterations in new `records`, and return them."""
         before = len(self.timed)
         for record in records:
             if isinstance(record, s.CampaignLine):
@@ -139,11 +139,8 @@ class Points:
         imported = line.imported.throughput_bytes_per_second if line.imported else None
         through = imported or aggregate.data_rate(launch.data_bytes, line.wall_seconds)
         name = self._names[launch.config, launch.plan]
-        return Point(
-            number=len(self.timed) + 1, launch=line.launch, index=line.index, config=name,
-            look=self._looks[name], wall_seconds=line.wall_seconds, throughput=through,
-            bandwidth=aggregate.iteration_bandwidth(line),
-        )  # fmt: skip
+        number, bandwidth = len(self.timed) + 1, aggregate.iteration_bandwidth(line)
+        return Point(number, line.launch, line.index, name, self._looks[name], line.wall_seconds, through, bandwidth)
 
 
 def live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
@@ -155,10 +152,17 @@ def live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
     notes = _notes_of(campaign, documents)
     conclusion = LastResult(conclusion_of, as_html)(campaign, documents) if documents else ""
     ended_by = () if conclusion else failure_sentences(campaign, running=running)
-    notes = tuple(_without_message(note) if as_html(note.message) in conclusion else note for note in notes)
+    notes = tuple(
+        replace(note, message=note.where, where=None)  # without its reason, which the conclusion has
+        if note.kind == FAILED and note.where and as_html(note.message) in conclusion
+        else note
+        for note in notes
+    )
     if launch is None or launch.line is None:
         return LiveState(progress, notes=notes, running=running, fatal=ended_by, conclusion=conclusion)
     pairs, rates = _pair_rates(launch)
+    run = next((run for run in campaign.runs if any(each is launch for each in run.launches)), None)
+    limited = [each for each in aggregate.complete_launches(run) if each.link is not None] if run is not None else []
     recent = replace(launch, iterations=launch.timed[-RECENT:])
     workers = aggregate.worker_figures([recent])
     return LiveState(
@@ -173,7 +177,7 @@ def live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
         notes=notes,
         checks=_checks_text(campaign, running=running),
         limit=aggregate.link_limit([launch]),
-        doubt=_limit_caution(campaign, launch),
+        doubt=next(diagnostics.limit_exceeded_warning(limited), None),
         dask=launch.line.cluster.dashboard if running and launch is campaign.launches[-1] else None,
         source=source_of([campaign]),
         running=running,
@@ -199,18 +203,6 @@ def _fastest_figures(campaign: Campaign, documents: Sequence[RunDocument]) -> di
         "Limited by": best.bottleneck.what if best.bottleneck else None,
     }
     return {name: value for name, value in figures.items() if value}
-
-
-def _without_message(note: Note) -> Note:
-    """A failure without its reason, which the conclusion has: where it was, and the logs to read."""
-    return replace(note, message=note.where, where=None) if note.kind == FAILED and note.where else note
-
-
-def _limit_caution(campaign: Campaign, launch: Launch) -> Caution | None:
-    """The warning that the run of `launch` exceeded the limit of the link, over all launches so far; or None."""
-    run = next((run for run in campaign.runs if any(each is launch for each in run.launches)), None)
-    launches = [each for each in aggregate.complete_launches(run) if each.link is not None] if run is not None else []
-    return next(diagnostics.limit_exceeded_warning(launches), None)
 
 
 def _pair_rates(launch: Launch) -> tuple[Chart, tuple[Column, ...]]:
@@ -239,7 +231,6 @@ def _notes_of(campaign: Campaign, documents: Sequence[RunDocument]) -> tuple[Not
 
 
 def failure_notes(campaign: Campaign) -> list[Note]:
-    """A note for each failure of a campaign: what failed, where, and the logs to read."""
     lines = [*campaign.failures, *(failure for launch in campaign.launches for failure in launch.failures)]
     logs = [logs_of_failure(each, campaign) for each in lines]
     return [
@@ -272,3 +263,38 @@ def _checks_text(campaign: Campaign, *, running: bool) -> str:
     if not any(launch.timed for launch in campaign.launches):
         return ""
     return "not checked yet" if running else "not checked"
+
+
+def conclusion_of(campaign: Campaign, documents: Sequence[RunDocument]) -> str:
+    """HTML of the conclusion of a campaign that has ended, without its warnings, which the Live tab lists."""
+    page = Page()
+    if is_tuning_campaign(campaign):
+        step, tuning = after_recorded_tuning(campaign).here(), campaign.plans[0].tune
+        sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
+        metric = (tuning and tuning.metric) or "throughput"
+        write_outcome(page, recorded_result_of(campaign), sizes, metric, step.note)
+        page.next_step(step.command, step.does)
+    elif documents:
+        warnings = {caution for one in documents for caution in one.warnings}
+        write_conclusion(page, campaign, documents, str(campaign.records), above=warnings)
+    return "".join(map(_block_html, page.blocks))
+
+
+def _block_html(block: Block) -> str:
+    match block:
+        case Heading(text):
+            return f"<h2>{as_html(text)}</h2>"
+        case Line(unbroken=True):
+            return ""  # where the records are, which the line above names by their result
+        case Line(text, style):
+            mark = {"bold red": ' class="bad"', "dim": ' class="soft"'}.get(style, "")
+            return f"<p{mark}>{unbroken(as_html(text))}</p>"
+        case NamedValues():
+            rows = [(name, f"{value}  {mark}" if mark else value) for name, value, mark in block.marked]
+            return ui.row_table([(as_html(name), as_html(value)) for name, value in rows])
+        case Table(mark=mark):
+            marks = [Column("", [mark] * len(block.rows))] if mark else []
+            return ui.column_table([*block.columns, *marks])
+        case NextCommand(command, does):
+            return f"<p>Next: <code>{unbroken(as_html(command))}</code> ({as_html(does)})</p>"
+    return ""

@@ -5,25 +5,32 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
+from operator import gt
 from typing import Any
 
 import panel as pn
+from bokeh.models import BasicTicker, ColumnDataSource
+from bokeh.models.annotations import Legend
 
-from merge_bench.analysis.aggregate import median_or_none
+from merge_bench.analysis.aggregate import WorkerFigures, median_or_none
 from merge_bench.dashboard import components as ui
-from merge_bench.dashboard import live_charts
 from merge_bench.dashboard.background import Session
-from merge_bench.dashboard.live_data import FAILED, NO_PAIRS, WARNING, LiveState, Point, Points, live_state
+from merge_bench.dashboard.live_data import FAILED, WARNING, LiveState, Point, Points, live_state
+from merge_bench.dashboard.progress import Progress
 from merge_bench.records.follow import Follower
 from merge_bench.records.results_folder import PROBE, RUNNING, TUNE, YOURS, Entry
-from merge_bench.report.workers import NOT_MEASURED, slowest_rank
-from merge_bench.units import format_bytes, plural_noun
+from merge_bench.records.schema import WorkerMemory
+from merge_bench.report.run_sections import NOT_MEASURED, slowest_rank
+from merge_bench.units import GIB, format_bytes, plural_noun
 from merge_bench.view.content import grouped
-from merge_bench.view.numbers import gib, ms
-from merge_bench.view.plot.marks import Chart
-from merge_bench.view.text import as_html, unbroken
+from merge_bench.view.plot import GREY, look, stacked_bars, thin_ticks, with_unit
+from merge_bench.view.plot.interactive import BokehChart, hover
+from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Whiskers
+from merge_bench.view.plot.merge import PARTS, phase_milliseconds
+from merge_bench.view.text import as_html, gib, ms, short, unbroken, visible
 from merge_bench.view.titles import entry_choices, listed
 
 _NEWEST = ""
@@ -34,12 +41,155 @@ _READ_SECONDS = 0.6  # of reading, before what was read so far is shown
 _PAIR_CHART = 2
 """The place of the map of pairs of workers in what `_charts_of` returns."""
 
+NOTHING_YET = LiveState(Progress())
 NOTHING = ui.nothing_yet("run", "run --chunk 1e6")
-OTHER_TABS = {
-    TUNE: "The <b>Tuning</b> tab shows its steps.",
-    PROBE: "The <b>Network</b> tab shows what it measured.",
-}
+OTHER_TABS = {TUNE: "The <b>Tuning</b> tab shows its steps.", PROBE: "The <b>Network</b> tab shows what it measured."}
 NO_DASK_PAGES = "Dask's own dashboard is off because it slows the measurement down; use --dask-dashboard to turn it on."
+HEIGHT = 270
+_MOST_EXPLAINED = 4
+"""Up to so many workers have room for more than their rank below their bars."""
+_COLUMNS = ("number", "rate", "colour", "shape", "config", "launch", "iteration", "value", "wall")
+"""What each point in `Rates` has; the columns from ``config`` on are shown under the pointer."""
+
+
+def live_figure(chart: Chart) -> BokehChart:
+    """Draw `chart` in the tab's size, without its legend, which would not grow with new series."""
+    drawn = BokehChart(chart)
+    drawn.figure.update(frame_height=None, frame_width=None, height=HEIGHT, sizing_mode="stretch_width")
+    drawn.figure.below = [part for part in drawn.figure.below if not isinstance(part, Legend)]
+    return drawn
+
+
+def legend_of(chart: Chart) -> str:
+    """HTML of a legend of `chart`: the colour and name of each series that has a bar or line of any length."""
+    symbols = {
+        group.label: f'<span style="color: {look(group.index).colour}">{"■" if isinstance(mark, Boxes) else "━"}</span>'
+        for group, mark in chart.marks
+        if group.label and (not isinstance(mark, Boxes) or any(map(gt, mark.end, mark.start)))
+    }
+    return _legend_html(symbols)
+
+
+class Rates:
+    """A figure of a rate of every iteration, in GiB/s; `legend` names the configs, as HTML.
+
+    Unlike a `Chart` it sends only new points: there may be very many. It has no legend of Bokeh's, because one that
+    follows a column fails while the column is empty.
+    """
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+        self._source = ColumnDataSource({name: [] for name in _COLUMNS})
+        self._configs: dict[str, int] = {}
+        self._highest, self._last = 0.0, 0
+        self._drawn = live_figure(self._empty_chart())
+        self.figure = self._drawn.figure
+        self.figure.xaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
+        points = self.figure.scatter(
+            "number", "rate", source=self._source, marker="shape", size=7, color="colour", fill_alpha=0.8
+        )
+        self.figure.add_tools(hover(points, _COLUMNS[4:]))
+
+    def _empty_chart(self) -> Chart:
+        x = Axis("Timed iteration, over all launches", low=0.5, high=max(self._last, 10) + 0.5)
+        return Chart(x, _axis_from_zero("GiB/s", [self._highest]), (), HEIGHT)
+
+    def add(self, points: Sequence[Point], *, anew: bool) -> None:
+        """Add new points; `anew`: remove all others before."""
+        measured = [(point, rate / GIB) for point in points if (rate := getattr(point, self._field)) is not None]
+        columns: dict[str, Any] = {name: [] for name in _COLUMNS}
+        for point, rate in measured:
+            marker, wall = look(point.look), f"{point.wall_seconds * 1e3:,.2f} ms"
+            drawn = (point.number, rate, marker.colour, marker.shape, visible(point.config))
+            for column, value in zip(
+                columns.values(), (*drawn, point.launch, point.index, with_unit(rate, "GiB/s"), wall), strict=True
+            ):
+                column.append(value)
+        if anew:
+            self._source.data = columns
+            self._highest, self._last, self._configs = 0.0, 0, {}
+        elif measured:
+            self._source.stream(columns)
+        self._highest = max([self._highest, *(rate for _, rate in measured)])
+        self._last = measured[-1][0].number if measured else self._last
+        self._configs |= {point.config: point.look for point, _ in measured}
+        self._drawn.show(self._empty_chart())
+
+    @property
+    def legend(self) -> str:
+        looks = ((config, look(number)) for config, number in self._configs.items())
+        return _legend_html({name: f'<span style="color: {one.colour}">{one.symbol}</span>' for name, one in looks})
+
+
+def _legend_html(symbols: Mapping[str, str]) -> str:
+    """HTML of a legend: each name with its symbol, which is HTML already."""
+    return " ".join(
+        f'<span class="entry">{symbol} {as_html(short(name, 30))}</span>' for name, symbol in symbols.items()
+    )
+
+
+def worker_bandwidths(figures: Sequence[WorkerFigures], lacking: Mapping[int, str]) -> Chart:
+    """A chart of the bandwidth of every worker, in the colour of no config; the slowest has a hatch and a remark.
+
+    `lacking`: why workers have no bandwidth, by rank; if there are few, it stands below the place of the bar.
+    """
+    slowest = slowest_rank(figures)
+    measured = [(worker, rate / GIB) for worker in figures if (rate := worker.bandwidth.mean) is not None]
+    groups = []
+    for slow in (False, True):
+        drawn = [(worker, rate) for worker, rate in measured if (worker.rank == slowest) == slow]
+        ranks, rates = [worker.rank for worker, _ in drawn], [rate for _, rate in drawn]
+        names = [f"{worker.rank} {visible(worker.host)}" + " (the slowest)" * slow for worker, _ in drawn]
+        details = {"worker": names, "value": [with_unit(rate, "GiB/s") for rate in rates]}
+        bars = Boxes(ranks, [0.0] * len(ranks), rates, True, fill=0.8, hatched=slow, details=details)
+        groups.append(Group(GREY, (bars,)))
+    ticks = {worker.rank: str(worker.rank) for worker in figures}
+    if len(figures) <= _MOST_EXPLAINED:
+        ticks |= {rank: f"{rank}: {why}" for rank, why in lacking.items()}
+    return _chart_by_rank("GiB/s", ticks, groups, [rate for _, rate in measured])
+
+
+def phase_times(figures: Sequence[WorkerFigures]) -> Chart:
+    """A chart of the time of every worker in an iteration, by phase."""
+    measured = [(worker, parts) for worker in figures if (parts := phase_milliseconds(worker)) is not None]
+    rows = {f"{worker.rank} {visible(worker.host)}": parts for worker, parts in measured}
+    ends, groups = stacked_bars(PARTS, rows, at=[worker.rank for worker, _ in measured], upright=True)
+    return _chart_by_rank("ms", {worker.rank: str(worker.rank) for worker in figures}, groups, ends)
+
+
+def memory_peaks(figures: Sequence[WorkerMemory]) -> Chart:
+    """A chart of the highest memory use of every worker; a line marks the size of the worker's input."""
+
+    def gibibytes(field: str) -> list[float]:
+        values = [getattr(worker, field) for worker in figures]
+        return [nan if value is None else value / GIB for value in values]
+
+    ranks, inputs = [worker.rank for worker in figures], gibibytes("input_bytes")
+    above = ("peak_above_imports_bytes", "above imports", 0, 0.55)
+    kinds = (("peak_bytes", "peak", 5, 0.8), above, ("device_peak_bytes", "on the GPU", 2, 0.25))
+    groups, highest = [], [*inputs]
+    for field, label, index, width in kinds:
+        values = gibibytes(field)
+        details = {"rank": list(map(str, ranks)), label: [f"{value:,.3f} GiB" for value in values]}
+        details["input"] = [f"{value:,.3f} GiB" for value in inputs]
+        bars = Boxes(ranks, [0.0] * len(ranks), values, True, width=width, fill=0.7, details=details)
+        groups.append(Group(index, (bars,), label))
+        highest += values
+    mark = Whiskers(inputs, [rank - 0.4 for rank in ranks], [rank + 0.4 for rank in ranks], width=3)
+    groups.append(Group(1, (mark,), "its input"))
+    return _chart_by_rank("GiB", {rank: str(rank) for rank in ranks}, groups, highest)
+
+
+def _chart_by_rank(unit: str, names: Mapping[int, str], groups: Sequence[Group], values: Iterable[float]) -> Chart:
+    """A chart with a place for every rank; `names`: what stands below each place; `values`: for the vertical axis."""
+    x = Axis("Rank", thin_ticks(names, 32), min(names, default=0) - 0.5, max(names, default=0) + 0.5)
+    return Chart(x, _axis_from_zero(unit, values), tuple(groups), HEIGHT)
+
+
+def _axis_from_zero(unit: str, values: Iterable[float]) -> Axis:
+    """An axis from 0 to a little more than the highest of `values`."""
+    high = max((value for value in values if value == value), default=0.0)
+    return Axis(unit, low=0.0, high=1.08 * high if high > 0 else 1.0)
 
 
 @dataclass(frozen=True)
@@ -64,8 +214,6 @@ def newest_running(entries: Sequence[Entry]) -> Entry | None:
 
 
 class LiveView:
-    """The Live tab."""
-
     def __init__(self, session: Session, entries: Callable[[], Sequence[Entry]]) -> None:
         self._session, self._entries = session, entries
         self._follower: Follower | None = None
@@ -76,30 +224,22 @@ class LiveView:
         self._bandwidth: float | None = None
         self._drawn: tuple[Points | None, int] = None, 0
         self._shown: tuple[object, ...] | None = None
-        self.choice = ui.select(
-            "Campaign (times in UTC)", {"the newest": _NEWEST}, value=_NEWEST, width=640,
-            description="The newest: a running campaign, or else the last one.",
-        )  # fmt: skip
-        self._status = ui.html(min_height=84)
-        self._notes = ui.html()
-        self._source = ui.html()
-        self._conclusion = ui.html()
+        about = "The newest: a running campaign, or else the last one."
+        newest = {"the newest": _NEWEST}
+        self.choice = ui.select("Campaign (times in UTC)", newest, value=_NEWEST, width=640, description=about)
+        self._status, self._slowest, self._dask = ui.html(min_height=84), ui.html(min_height=24), ui.html(height=24)
+        self._notes, self._source, self._conclusion = ui.html(), ui.html(), ui.html()
+        self._rates, self._phases, self._memory = ui.html(), ui.html(), ui.html()
         self._concluded = ui.card("Conclusion", [], self._conclusion, width=None)
         self._concluded.visible = False
-        self._slowest = ui.html(min_height=24)
-        self._rates = ui.html()
-        self._phases, self._memory = ui.html(), ui.html()
-        self._dask = ui.html(height=24)
         self._legends = (ui.html(), ui.html())
-        self._charts = (live_charts.Rates("throughput"), live_charts.Rates("bandwidth"))
-        self._figures = [live_charts.live_figure(picture) for picture in _charts_of(None)]
+        self._charts = (Rates("throughput"), Rates("bandwidth"))
+        self._figures = [live_figure(picture) for picture in _charts_of(NOTHING_YET)]
         drawn = [*(chart.figure for chart in self._charts), *(each.figure for each in self._figures)]
-        self._panes = [ui.figure_pane(figure) for figure in drawn]
+        self._panes = [pn.pane.Bokeh(figure, sizing_mode=ui.WIDE, margin=0) for figure in drawn]
         self._cards = self._make_cards()
-        self.layout = pn.Column(
-            self.choice, self._source, self._status, self._concluded, ui.cards(*self._cards), self._dask,
-            sizing_mode=ui.WIDE,
-        )  # fmt: skip
+        parts = (self.choice, self._source, self._status, self._concluded, ui.cards(*self._cards), self._dask)
+        self.layout = pn.Column(*parts, sizing_mode=ui.WIDE)
 
     def _make_cards(self) -> tuple[Any, ...]:
         """Make a card for each figure, in their order, and one for warnings; all hidden until something is known."""
@@ -126,13 +266,13 @@ class LiveView:
         ui.change_options(self.choice, options, _NEWEST)
 
     def choose_newest(self) -> None:
-        """Follow the newest campaign, whatever was chosen."""
         self.choice.value = _NEWEST
 
     def refresh(self) -> Update:
         """Read what is new in the records of the chosen campaign; in a thread."""
         entries = self._entries()
-        entry = self._chosen_entry(entries)
+        newest, value = newest_running(entries), self.choice.value
+        entry = newest if value == _NEWEST else next((entry for entry in entries if entry.id == value), None)
         if (entry.id if entry else None) != self._followed:
             self._followed = entry.id if entry else None
             self._follower = Follower(entry.folder, lean=True) if entry else None
@@ -157,13 +297,7 @@ class LiveView:
             self._points, entries, entry, self._bandwidth, self._now, follower.problem, follower.offset, follower.size
         )
 
-    def _chosen_entry(self, entries: Sequence[Entry]) -> Entry | None:
-        if self.choice.value == _NEWEST:
-            return newest_running(entries)
-        return next((entry for entry in entries if entry.id == self.choice.value), None)
-
     def show(self, update: Update) -> bool:
-        """Show what `refresh` returned, under the document's lock; returns whether anything was new."""
         self._offer_campaigns(update.entries)
         if update.read < update.size and not update.problem:
             self._session.touch()  # read the rest at once, whatever the pace
@@ -180,40 +314,37 @@ class LiveView:
         self._drawn = update.points, len(points)
         has_rates = [any(getattr(point, rate) is not None for point in points) for rate in ("throughput", "bandwidth")]
         self._status.value = _status_html(update)
-        self._show_state(update.now, has_rates)
+        self._show_state(update.now or NOTHING_YET, has_rates)
         self._session.push_figures(self._panes)
         return True
 
-    def _show_state(self, state: LiveState | None, has_rates: Sequence[bool]) -> None:
+    def _show_state(self, state: LiveState, has_rates: Sequence[bool]) -> None:
         """Show `state`, and only cards that have content; `has_rates`: whether the two figures of iterations do."""
         pictures = _charts_of(state)
         for figure, picture in zip(self._figures, pictures, strict=True):
             figure.show(picture)
-        noted = state is not None and bool(state.notes)
-        filled = [*has_rates, *(not picture.empty for picture in pictures), noted]
-        filled[len(has_rates)] |= state is not None and _bandwidth_expected(state)
-        mapped, self._rates.value = filled[len(has_rates) + _PAIR_CHART], _pair_rates_html(state) if state else ""
-        filled[len(has_rates) + _PAIR_CHART] |= bool(self._rates.value)
+        workers, phases, pairs, memory = (not picture.empty for picture in pictures)
+        rates = bool(state.rates)  # too few workers for a map
+        self._rates.value = f"<p>Rate in GiB/s, from row to column</p>{ui.column_table(state.rates)}" if rates else ""
+        self._figures[_PAIR_CHART].figure.visible, self._rates.visible = pairs, rates
+        explained = len(state.workers) > 1 and any(why != NOT_MEASURED for why in state.lacking.values())
+        filled = (*has_rates, workers or explained, phases, pairs or rates, memory, bool(state.notes))
         for card, has_content in zip(self._cards, filled, strict=True):
             card.visible = has_content
-        self._figures[_PAIR_CHART].figure.visible, self._rates.visible = mapped, bool(self._rates.value)
-        self._source.value = f'<p class="soft">{as_html(state.source)}</p>' if state and state.source else ""
-        self._conclusion.value = state.conclusion if state else ""
-        self._concluded.visible = bool(self._conclusion.value)
-        self._slowest.value = _slowest_worker_html(state) if state else ""
-        _, phases, _, memory = pictures
-        self._phases.value = live_charts.legend_of(phases)
-        launch = f"Launch {state.memory.launch}: " if state and state.memory else ""
-        self._memory.value = launch + live_charts.legend_of(memory)
-        self._notes.value = _notes_table(state) if state else ""
-        self._dask.value = _dask_link(state.dask) if state and state.launch is not None else ""
+        self._source.value = f'<p class="soft">{as_html(state.source)}</p>' if state.source else ""
+        self._conclusion.value, self._concluded.visible = state.conclusion, bool(state.conclusion)
+        self._slowest.value = _slowest_worker_html(state)
+        self._phases.value = legend_of(pictures[1])
+        launch = f"Launch {state.memory.launch}: " if state.memory else ""
+        self._memory.value = launch + legend_of(pictures[3])
+        self._notes.value = _notes_table(state)
+        self._dask.value = _dask_link(state.dask) if state.launch is not None else ""
 
 
-def _charts_of(state: LiveState | None) -> tuple[Chart, ...]:
+def _charts_of(state: LiveState) -> tuple[Chart, ...]:
     """The charts of the workers' bandwidths, of their phases, of their pairs, and of their memory."""
-    workers, lacking, pairs = (state.workers, state.lacking, state.pairs) if state else ((), {}, NO_PAIRS)
-    memory = live_charts.memory_peaks(state.memory.workers if state and state.memory else ())
-    return live_charts.worker_bandwidths(workers, lacking), live_charts.phase_times(workers), pairs, memory
+    bandwidths, memory = worker_bandwidths(state.workers, state.lacking), state.memory
+    return bandwidths, phase_times(state.workers), state.pairs, memory_peaks(memory.workers if memory else ())
 
 
 def _dask_link(address: str | None) -> str:
@@ -266,11 +397,8 @@ def _figure_tiles(points: Sequence[Point], bandwidth: float | None, state: LiveS
 
 def _last_launch_figures(points: Sequence[Point], bandwidth: float | None, state: LiveState) -> dict[str, str]:
     last = [point for point in points if point.launch == state.launch]
-    rates = {
-        "Throughput": median_or_none(point.throughput for point in last),
-        "Bandwidth": bandwidth,
-        "Link limit": state.limit,
-    }  # fmt: skip
+    throughput = median_or_none(point.throughput for point in last)
+    rates = {"Throughput": throughput, "Bandwidth": bandwidth, "Link limit": state.limit}
     several = state.launch is not None and any(point.launch != state.launch for point in points)
     numbers = {"Launch": str(state.launch)} if several else {}  # the numbers are those of one of several launches
     numbers |= {name: f"{gib(rate)} GiB/s" for name, rate in rates.items() if rate is not None}
@@ -279,58 +407,33 @@ def _last_launch_figures(points: Sequence[Point], bandwidth: float | None, state
     return numbers | ({"Config": state.config} if state.config else {})
 
 
-def _bandwidth_expected(state: LiveState) -> bool:
-    """Whether the card of the workers' bandwidths is shown even without any: it says why there is none."""
-    return len(state.workers) > 1 and any(why != NOT_MEASURED for why in state.lacking.values())
-
-
 def _slowest_worker_html(state: LiveState) -> str:
+    """HTML of a sentence that names the slowest worker of a launch, or why there is none."""
     if state.launch is None:
         return ""
     slowest = slowest_rank(state.workers)
     worker = next((worker for worker in state.workers if worker.rank == slowest), None)
-    if worker is None:
-        return f'<p class="soft">Launch {state.launch}{_no_slowest_text(state)}.</p>'
-    lacking = _lacking_text(state.lacking)
-    return (
-        f"<p>Slowest worker of launch {state.launch} (hatched): <b>rank {worker.rank}</b> ({as_html(worker.host)}), "
-        f"{gib(worker.bandwidth.mean)} GiB/s{f'; {lacking}' if lacking else ''}</p>"
-    )
-
-
-def _no_slowest_text(state: LiveState) -> str:
-    """Why none of the workers is the slowest, as the end of a sentence."""
-    if len(state.workers) == 1:
-        return ": one worker sends nothing to others"
+    alike = grouped(state.lacking, lambda rank: state.lacking[rank])  # ranks with the same reason together
+    lacking = "; ".join(f"{_listed_ranks(ranks)}: {why}" for why, ranks in alike.items())
+    if worker is not None:
+        who = f"<b>rank {worker.rank}</b> ({as_html(worker.host)}), {gib(worker.bandwidth.mean)} GiB/s"
+        return f"<p>Slowest worker of launch {state.launch} (hatched): {who}{f'; {lacking}' if lacking else ''}</p>"
     measured = [worker.rank for worker in state.workers if worker.rank not in state.lacking]
-    some = "all workers" if not state.lacking else _listed_ranks(measured)
-    same = f": {some} have the same bandwidth" if len(measured) > 1 else ""
-    return same + (f", {_lacking_text(state.lacking)}" if state.lacking else "")
-
-
-def _lacking_text(reasons: Mapping[int, str]) -> str:
-    """``rank 1: sent nothing in these 5 iterations``, with the ranks of the same reason together."""
-    alike = grouped(reasons, lambda rank: reasons[rank])
-    return "; ".join(f"{_listed_ranks(ranks)}: {why}" for why, ranks in alike.items())
+    some = _listed_ranks(measured) if lacking else "all workers"
+    none = f": {some} have the same bandwidth" if len(measured) > 1 else ""
+    none += f", {lacking}" if lacking else ""
+    none = ": one worker sends nothing to others" if len(state.workers) == 1 else none
+    return f'<p class="soft">Launch {state.launch}{none}.</p>'
 
 
 def _listed_ranks(ranks: Sequence[int]) -> str:
     return f"{plural_noun(len(ranks), 'rank')} {listed(map(str, ranks))}"
 
 
-def _pair_rates_html(state: LiveState) -> str:
-    """HTML of a table of the rates of pairs of workers, if there are too few workers for a map."""
-    return f"<p>Rate in GiB/s, from row to column</p>{ui.column_table(state.rates)}" if state.rates else ""
-
-
 def _notes_table(state: LiveState) -> str:
     kinds = {FAILED: f'<b class="bad">{FAILED}</b>', WARNING: WARNING}
-    rows = [
-        (
-            kinds[each.kind],
-            as_html(each.message) + (f'<br><span class="soft">{as_html(each.where)}</span>' if each.where else ""),
-            unbroken(as_html(each.remedy or "")),
-        )
-        for each in state.notes
-    ]
+    rows = []
+    for note in state.notes:
+        where = f'<br><span class="soft">{as_html(note.where)}</span>' if note.where else ""
+        rows.append((kinds[note.kind], as_html(note.message) + where, unbroken(as_html(note.remedy or ""))))
     return f'<div class="list" tabindex="0" aria-label="Warnings">{ui.row_table(rows, ("", "Message", "Remedy"))}</div>'

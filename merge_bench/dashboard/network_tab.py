@@ -11,7 +11,7 @@ import panel as pn
 
 from merge_bench.analysis import published
 from merge_bench.dashboard import components as ui
-from merge_bench.dashboard.last_result import LastResult
+from merge_bench.dashboard.background import LastResult
 from merge_bench.errors import MergeBenchError
 from merge_bench.probe.shared.base import measure_of, placement_text
 from merge_bench.probe.shared.stored_rows import label_rows
@@ -27,8 +27,8 @@ MOST_ROWS = 20_000
 NOTHING = ui.nothing_yet("network measurement", "probe p2p")
 UNCHOSEN = '<p class="soft">No campaign is selected, or the selected ones contain no measurements.</p>'
 _MOST_LISTED = 200
-_WIDTHS = {"Config": 100, "Test": 80, "Placement": 120, "Message size (B)": 105, "What": 180, "Median": 90,
-           "Least": 85, "Most": 85, "Lanes": 120, "Protocol": 220, "Launches": 110, "From": 90}  # fmt: skip
+_WIDTHS = {"Config": 100, "Message size (B)": 105, "Launches": 110, "What": 180, "Protocol": 220, "Test": 80}
+_WIDTHS |= {"Placement": 120, "Lanes": 120, "Median": 90, "From": 90, "Least": 85, "Most": 85}
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,6 @@ def content_of(loaded: Sequence[Loaded], datasets: Sequence[str]) -> Content:
 
 
 def _row_table(rows: Sequence[Row]) -> pd.DataFrame:
-    """The table of measured rows, each in the unit that people read it in."""
     values = [(measure_of(row), range_of_row(row)) for row in rows]  # as the charts show them
     columns: dict[str, list[Any]] = {
         "Config": [row.config for row in rows],
@@ -106,7 +105,6 @@ class NetworkView:
         return entries, self._contents(chosen, tuple(self.datasets.value))
 
     def show(self, update: tuple[Sequence[Entry], Content]) -> None:
-        """Show what `refresh` returned; under the document's lock."""
         entries, content = update
         options = entry_choices(entries)
         if options != self.choice.options:

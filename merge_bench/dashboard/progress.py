@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from merge_bench.analysis.statistics import median
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
@@ -23,58 +23,48 @@ class Progress:
     budget's time, and what is planned is None. `doing`: what happens now; `stage`: of a tuning that goes on.
     """
 
-    launches: int
-    planned_launches: int | None
-    iterations: int
-    planned_iterations: int | None
-    share: float | None
-    left: str
-    doing: str
+    launches: int = 0
+    planned_launches: int | None = None
+    iterations: int = 0
+    planned_iterations: int | None = None
+    share: float | None = None
+    left: str = ""
+    doing: str = ""
     stage: Stage | None = None
     failed: int = 0
 
 
 def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
     """How far `campaign` is, and how long the rest takes at the speed until now."""
-    if any(run.plan.tune is not None for run in campaign.runs):
-        return _tuning_progress(campaign, running=running)
-    planned = sum(run.planned_launches for run in campaign.runs)
+    runs = campaign.runs
+    goes_on = running and campaign.end is None
+    count = Progress(
+        launches=sum(map(_completed, campaign.launches)),
+        iterations=sum(len(launch.timed) for launch in campaign.launches),
+        share=1.0 if campaign.end is not None else None,
+        doing=_current_step(campaign, running=running),
+        failed=sum(finished(launch) and launch.failed for launch in campaign.launches),
+    )
+    if any(run.plan.tune is not None for run in runs):
+        stage = stage_of(campaign) if goes_on else None
+        return replace(count, share=stage.share, left=stage.left, stage=stage) if stage is not None else count
+    planned = sum(run.planned_launches for run in runs)
+    merges = [run for run in runs if run.plan.probe is None]  # network measurements record rows, not iterations
     shares = (
         1.0 if _completed(launch) else len(launch.timed) / max(run.plan.iterations or 0, 1)
-        for run in campaign.runs
+        for run in runs
         for launch in run.launches
     )
     done = campaign.end is not None and campaign.end.status == 0
-    seconds = seconds_left(campaign) if campaign.end is None and running else None
-    return Progress(
-        launches=sum(min(sum(map(_completed, run.launches)), run.planned_launches) for run in campaign.runs),
+    seconds = seconds_left(campaign) if goes_on else None
+    return replace(
+        count,
+        launches=sum(min(sum(map(_completed, run.launches)), run.planned_launches) for run in runs),
         planned_launches=planned,
-        iterations=sum(len(launch.timed) for run in campaign.runs for launch in run.launches),
-        planned_iterations=sum(run.planned_launches * _iterations_per_launch(run.plan) for run in campaign.runs),
+        iterations=sum(len(launch.timed) for run in runs for launch in run.launches),
+        planned_iterations=sum(run.planned_launches * (run.plan.iterations or 0) for run in merges),
         share=1.0 if done else min(sum(shares) / max(planned, 1), 0.99),
         left="" if seconds is None else f"{format_duration(seconds)} left",
-        doing=_current_step(campaign, running=running),
-        failed=_count_failed(campaign),
-    )
-
-
-def _iterations_per_launch(plan: RecordedPlan) -> int:
-    """Planned iterations of a launch that are recorded one by one: none of a network measurement."""
-    return plan.iterations or 0 if plan.probe is None else 0
-
-
-def _tuning_progress(campaign: Campaign, *, running: bool) -> Progress:
-    stage = stage_of(campaign) if campaign.end is None and running else None
-    return Progress(
-        launches=sum(map(_completed, campaign.launches)),
-        planned_launches=None,
-        iterations=sum(len(launch.timed) for launch in campaign.launches),
-        planned_iterations=None,
-        share=1.0 if campaign.end is not None else stage.share if stage is not None else None,
-        left=stage.left if stage is not None else "",
-        doing=_current_step(campaign, running=running),
-        stage=stage,
-        failed=_count_failed(campaign),
     )
 
 
@@ -99,7 +89,6 @@ def seconds_left(campaign: Campaign) -> float | None:
 
 
 def _launch_seconds(launches: Sequence[Launch]) -> list[float]:
-    """Seconds that each complete launch took, from starting its processes to its end."""
     return [_seconds_run(each.line, each.end.time) for each in launches if each.line and each.end and each.complete]
 
 
@@ -144,10 +133,6 @@ def _ended(launch: Launch) -> bool:
 
 def _completed(launch: Launch) -> bool:
     return finished(launch) and not launch.failed
-
-
-def _count_failed(campaign: Campaign) -> int:
-    return sum(finished(launch) and launch.failed for launch in campaign.launches)
 
 
 def finished(launch: Launch) -> bool:

@@ -15,7 +15,6 @@ import panel as pn
 from merge_bench.analysis.statistics import median
 from merge_bench.config.shipped import config_names, shipped_files
 from merge_bench.dashboard import components as ui
-from merge_bench.dashboard import style_sheets
 from merge_bench.dashboard.background import Session
 from merge_bench.dashboard.progress import progress_of, seconds_left
 from merge_bench.errors import MergeBenchError
@@ -90,10 +89,8 @@ class Form:
         for widget in (self.command, self.configs, *self.fields.values()):
             while_typing = ["value_input"] if isinstance(widget, pn.widgets.TextInput) else []
             widget.param.watch(lambda *_: self._update_preview(), ["value", *while_typing])
-        fields = pn.Column(
-            ui.side_by_side(self.command, *self.fields.values()), ui.side_by_side(self.start), self._preview,
-            sizing_mode=ui.WIDE, min_width=420,
-        )  # fmt: skip
+        rows = (ui.side_by_side(self.command, *self.fields.values()), ui.side_by_side(self.start), self._preview)
+        fields = pn.Column(*rows, sizing_mode=ui.WIDE, min_width=420)
         row = pn.Row(self.configs, fields, styles={"flex-wrap": "wrap"}, sizing_mode=ui.WIDE)
         self.layout = ui.card("New run", [], row, ui.html(OWN_CONFIGS), width=None)
         self._update_preview()
@@ -126,7 +123,7 @@ def _field_text(field: Any) -> str:
 
 def _box(name: str, description: str, placeholder: str = "default") -> Any:
     return pn.widgets.TextInput(
-        label=name, description=description, placeholder=placeholder, width=140, stylesheets=[style_sheets.CONTROLS]
+        label=name, description=description, placeholder=placeholder, width=140, stylesheets=[ui.sheet("controls")]
     )
 
 
@@ -147,9 +144,14 @@ class RunView:
     """
 
     def __init__(
-        self, session: Session, queue: Queue, entries: Callable[[], Sequence[Entry]], cache: CampaignCache,
-        compare: Callable[[Sequence[str]], object], follow: Callable[[str], object],
-    ) -> None:  # fmt: skip
+        self,
+        session: Session,
+        queue: Queue,
+        entries: Callable[[], Sequence[Entry]],
+        cache: CampaignCache,
+        compare: Callable[[Sequence[str]], object],
+        follow: Callable[[str], object],
+    ) -> None:
         self._session, self._queue, self._entries, self._cache = session, queue, entries, cache
         self._compare, self._follow = compare, follow
         self._chosen: int | None = None
@@ -193,12 +195,13 @@ class RunView:
             rows.append((job, text))
             wait += needed
         ended = [(job, f"<p>{as_html(job.message)}</p>" if job.message else "") for job in jobs if job.ended]
-        return Update(
-            _queue_summary(running, len(waiting), wait), [*rows[:_MOST_ROWS], *ended][:_MOST_ROWS],
-            ui.log_box(shown.log or "", f"Output of job {shown.id}, newest lines last") if shown else "",
-            f"<p>Of job {shown.id}, newest lines last: <code>{as_html(shown.command)}</code></p>" if shown else "",
-            next((job.result for job in (running, *jobs) if job and job.id == self._started and job.result), None),
-        )  # fmt: skip
+        began = next((job.result for job in (running, *jobs) if job and job.id == self._started and job.result), None)
+        update = Update(_queue_summary(running, len(waiting), wait), [*rows, *ended][:_MOST_ROWS], began=began)
+        if not shown:
+            return update
+        newest_last = f"job {shown.id}, newest lines last"
+        title = f"<p>Of {newest_last}: <code>{as_html(shown.command)}</code></p>"
+        return update._replace(output=ui.log_box(shown.log or "", f"Output of {newest_last}"), title=title)
 
     def _job_progress(self, job: Any, usual: float) -> tuple[str, float]:
         """HTML of how far the running job is, and the seconds that it still needs."""
@@ -213,7 +216,6 @@ class RunView:
         return text, left if seconds is None else seconds
 
     def show(self, update: Update) -> None:
-        """Show what `refresh` returned; under the document's lock."""
         self._summary.value, self._output.value, self._title.value = update.summary, update.output, update.title
         self._panel.visible = bool(update.title)
         rows = [(job.id, job.cancellable, job.result) for job, _ in update.jobs]
@@ -232,7 +234,7 @@ class RunView:
         buttons = [pn.widgets.Button(label=f"{name} {number}", width=90) for name in acts]
         for button, act in zip(buttons, acts.values(), strict=True):
             button.on_click(lambda _, act=act: self._try_action(act))
-        return pn.Row(ui.html(min_width=300), *buttons, sizing_mode=ui.WIDE, stylesheets=[style_sheets.JOB])
+        return pn.Row(ui.html(min_width=300), *buttons, sizing_mode=ui.WIDE, stylesheets=[ui.sheet("job")])
 
     def _try_action(self, act: Callable[[], object]) -> None:
         problems = []

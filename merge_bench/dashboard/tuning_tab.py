@@ -14,12 +14,12 @@ import pandas as pd
 import panel as pn
 
 from merge_bench.analysis import aggregate
-from merge_bench.config.shell_syntax import NAME, parse
+from merge_bench.config.reader import NAME, parse
 from merge_bench.dashboard import components as ui
-from merge_bench.dashboard.last_result import LastResult
+from merge_bench.dashboard.background import LastResult
 from merge_bench.dashboard.live_data import failure_sentences
 from merge_bench.dashboard.progress import Progress, finished, progress_of
-from merge_bench.records.campaign import Campaign, Run
+from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import Tuning
 from merge_bench.records.results_folder import RUNNING, TUNE, Entry
 from merge_bench.records.schema import ConfigLine, TuneLine
@@ -32,13 +32,21 @@ from merge_bench.tune.result import LEFT_OUT, PHASE_NAMES, Result, decision_of, 
 from merge_bench.tune.stage import stage_of, steps_of
 from merge_bench.tune.text import open_questions
 from merge_bench.units import plural
-from merge_bench.view.content import Column
+from merge_bench.view.content import Column, by_row
 from merge_bench.view.next_command import NextStep
-from merge_bench.view.numbers import NULL, ends, gib, with_interval
 from merge_bench.view.plot.marks import Chart
-from merge_bench.view.plot.source import source_of, with_source
-from merge_bench.view.text import as_html, capitalized, short, unbroken, uncapitalized, visible
-from merge_bench.view.titles import entry_choices, listed, size_of
+from merge_bench.view.text import (
+    as_html,
+    capitalized,
+    ends,
+    gib,
+    short,
+    unbroken,
+    uncapitalized,
+    visible,
+    with_interval,
+)
+from merge_bench.view.titles import entry_choices, listed, size_of, source_of, with_source
 
 MOST_STEPS = 2000
 _MOST_NAMED = 8
@@ -46,8 +54,8 @@ _MOST_NAMED = 8
 NOTHING = ui.nothing_yet("tuning", "tune --budget 10m")
 _MOST_LISTED = 100
 _NO_CHOICE, _READING_CHOICE = {"none yet": ""}, {"reading results …": ""}
-_WIDTHS = {"Step": 75, "Phase": 120, "Setting": 190, "Decision": 105, "Speed-up": 105, "Interval": 120, "Blocks": 90,
-           "Why": 210, "Against": 105, "Problem": 125}  # fmt: skip
+_WIDTHS = dict.fromkeys(("Decision", "Speed-up", "Against"), 105) | dict.fromkeys(("Phase", "Interval"), 120)
+_WIDTHS |= {"Step": 75, "Setting": 190, "Blocks": 90, "Why": 210, "Problem": 125}
 """Together less than a window of 1400 pixels has; a cell that is cut shows its text under the pointer."""
 
 
@@ -139,7 +147,6 @@ def _config_text(campaign: Campaign, result: Result, winner: ConfigLine) -> str 
 
 
 def _step_table(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataFrame:
-    """A row for each step, in the order in which they were made."""
     columns: dict[str, list[Any]] = {
         "Step": list(range(1, len(steps) + 1)),
         "Phase": [PHASE_NAMES.get(step.phase, step.phase) for step in steps],
@@ -183,42 +190,25 @@ def _speedup_text(line: TuneLine | None) -> str:
 
 def describe_unfinished(campaign: Campaign) -> Unfinished:
     """What there is of a tuning whose records have no end, and which no process writes."""
-    return Unfinished(measured_columns(campaign), _missing_sentences(campaign), after_recorded_tuning(campaign).command)
-
-
-def measured_columns(campaign: Campaign) -> tuple[Column, ...]:
-    """A row for each config and problem with a complete launch: its median throughput in GiB/s."""
-    runs = [run for run in campaign.runs if aggregate.complete_launches(run)]
-    if not runs:
-        return ()
-    sizes = {run.plan_index for run in runs}
-    size = Column("Problem", [size_of(campaign, run.plan_index) for run in runs], text=True)
-    return (
-        Column("Config", [run.config.name for run in runs], text=True),
-        *([size] if len(sizes) > 1 else []),
-        Column("Launches", [str(len(aggregate.complete_launches(run))) for run in runs]),
-        Column("Throughput (GiB/s)", list(map(_throughput_text, runs))),
-    )
-
-
-def _throughput_text(run: Run) -> str:
-    rate = aggregate.run_median(aggregate.complete_launches(run), aggregate.throughput)
-    return NULL if rate is None else gib(rate)
-
-
-def _missing_sentences(campaign: Campaign) -> tuple[str, ...]:
+    rows = []
+    for run in campaign.runs:
+        if launches := aggregate.complete_launches(run):
+            rate = gib(aggregate.run_median(launches, aggregate.throughput))
+            rows.append((run.config.name, size_of(campaign, run.plan_index), str(len(launches)), rate))
+    columns = by_row(("Config", "Problem", "Launches", "Throughput (GiB/s)"), rows, (0, 1))
+    columns = columns if len({size for _, size, _, _ in rows}) > 1 else [columns[0], *columns[2:]]
     tuning = campaign.plans[0].tune or Tuning()
     left_out = {line.setting for line in campaign.tuning if line.decision == LEFT_OUT}
     candidates = [name for name in tuning.values if name not in left_out]
-    measured = {run.config.name for run in campaign.runs if aggregate.complete_launches(run)}
-    absent = [name for name in candidates if name not in measured]
+    absent = [name for name in candidates if name not in {config for config, *_ in rows}]
     named = ", ".join(absent[:_MOST_NAMED]) + f" and {len(absent) - _MOST_NAMED} more" * (len(absent) > _MOST_NAMED)
     sentences = [f"{capitalized(stage_of(campaign).doing)}: this step is not finished."]
     if absent:
         sentences.append(f"Not measured: {len(absent)} of {plural(len(candidates), 'candidate')}: {short(named, 600)}.")
     if not any(line.phase == CONFIRM for line in campaign.tuning):
         sentences.append("Nothing is confirmed yet.")
-    return tuple(sentences)
+    command = after_recorded_tuning(campaign).command
+    return Unfinished(tuple(columns) if rows else (), tuple(sentences), command)
 
 
 @dataclass(frozen=True)
@@ -243,9 +233,14 @@ class TuningView:
         self._shown: Content | None = None
         self.choice = ui.select("Tuning (times in UTC)", _READING_CHOICE, width=640)
         self.download = pn.widgets.FileDownload(
-            callback=lambda: io.StringIO((self._shown and self._shown.config) or ""), filename="tuned.cfg",
-            label="Download the config", color="primary", width=220, disabled=True, embed=False,
-        )  # fmt: skip
+            callback=lambda: io.StringIO((self._shown and self._shown.config) or ""),
+            filename="tuned.cfg",
+            label="Download the config",
+            color="primary",
+            width=220,
+            disabled=True,
+            embed=False,
+        )
         self._outcome = ui.html(min_height=70)
         self._newer = ui.html()
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
@@ -262,13 +257,10 @@ class TuningView:
         chosen = next((entry for entry in entries if entry.id == self.choice.value), first)
         labels = entry_choices(entries, self._choice_label)
         newer = itertools.takewhile(lambda each: chosen is not None and each[1] != chosen.id, labels.items())
-        return Update(
-            labels, chosen.id if chosen else "", self._contents(chosen),
-            tuple(label for label, name in newer if name in empty),
-        )  # fmt: skip
+        unmeasured = tuple(label for label, name in newer if name in empty)
+        return Update(labels, chosen.id if chosen else "", self._contents(chosen), unmeasured)
 
     def _measured_nothing(self, entry: Entry) -> bool:
-        """Whether the campaign `entry` ended without a measurement."""
         figures = self._cache.figures(entry)
         return not entry.written and figures is not None and not figures.launches
 
@@ -280,7 +272,6 @@ class TuningView:
         return f"{listed(entry.configs[:1])} · {short(uncapitalized(outcome)) or entry.status}{nothing}"
 
     def show(self, update: Update) -> None:
-        """Show what `refresh` returned; under the document's lock."""
         content = update.content
         ui.change_options(self.choice, update.options or _NO_CHOICE, update.chosen)
         without = f"Newer, without measurements: {'; '.join(update.newer)}." if update.newer else ""
@@ -307,18 +298,16 @@ def _outcome_html(content: Content) -> str:
     return outcome + ui.stage_line(progress) + ui.progress_line(progress.share, as_html(progress.left))
 
 
-def _unfinished_html(tuning: Unfinished) -> str:
-    measured = ui.heading("Measured so far", ["Throughput", "Launch"]) + ui.column_table(tuning.measured)
-    measured = measured if tuning.measured else ""
-    missing = "".join(f"<p>{as_html(sentence)}</p>" for sentence in tuning.missing)
-    command = f"<p>This command continues it, and keeps what was measured: <code>{as_html(tuning.command)}</code></p>"
-    return f"{measured}<h2>What is missing</h2>{missing}{command}"
-
-
 def _make_parts(content: Content) -> list[Any]:
     drawn = content.race is not None and not content.race.empty
     charts = [ui.chart_card(content.race, ["Speed-up", "Interval", "Phase"])] if content.race and drawn else []
-    parts: list[Any] = [ui.html(_unfinished_html(content.unfinished))] if content.unfinished else []
+    parts: list[Any] = []
+    if (tuning := content.unfinished) is not None:
+        measured = ui.heading("Measured so far", ["Throughput", "Launch"]) + ui.column_table(tuning.measured)
+        missing = "".join(f"<p>{as_html(sentence)}</p>" for sentence in tuning.missing)
+        command = f"This command continues it, and keeps what was measured: <code>{as_html(tuning.command)}</code>"
+        head = measured if tuning.measured else ""
+        parts.append(ui.html(f"{head}<h2>What is missing</h2>{missing}<p>{command}</p>"))
     charts += map(ui.chart_card, content.charts)
     parts += [ui.cards(*charts)] if charts else []
     if content.frame is not None:

@@ -95,8 +95,7 @@ def gpu_index(name: str) -> int | None:
         if name.isdigit():
             return int(name) if int(name) < _count_gpus(nvml) else None
         for index, handle in enumerate(_handles(nvml)):
-            uuid = None if handle is None else _as_text(_try(nvml.nvmlDeviceGetUUID, handle))
-            if name and (uuid or "").startswith(name):
+            if name and (_as_text(_try(nvml.nvmlDeviceGetUUID, handle)) or "").startswith(name):
                 return index
     return None
 
@@ -106,9 +105,8 @@ def whole_gpu(name: str) -> int | None:
     if not name.startswith(_PART):
         return gpu_index(name)
     with _nvml() as nvml:
-        part = _try(nvml.nvmlDeviceGetHandleByUUID, name.encode()) if nvml else None
-        gpu = None if part is None else _try(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, part)
-        index = None if gpu is None else _try(nvml.nvmlDeviceGetIndex, gpu)
+        part = _try(nvml.nvmlDeviceGetHandleByUUID, name.encode())
+        index = _try(nvml.nvmlDeviceGetIndex, _try(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, part))
     return None if index is None else int(index)
 
 
@@ -120,11 +118,9 @@ def instance(name: str) -> str | None:
     index = whole_gpu(name)
     with _nvml() as nvml:
         if not name.startswith(_PART):
-            gpu = None if index is None else _try(nvml.nvmlDeviceGetHandleByIndex, index)
-            mode = None if gpu is None else _try(nvml.nvmlDeviceGetMigMode, gpu)
+            mode = _try(nvml.nvmlDeviceGetMigMode, _try(nvml.nvmlDeviceGetHandleByIndex, index))
             return f"{index}/first" if mode and mode[0] else None
-        part = _try(nvml.nvmlDeviceGetHandleByUUID, name.encode()) if nvml else None
-        number = None if part is None else _try(nvml.nvmlDeviceGetGpuInstanceId, part)
+        number = _try(nvml.nvmlDeviceGetGpuInstanceId, _try(nvml.nvmlDeviceGetHandleByUUID, name.encode()))
     return name if index is None or number is None else f"{index}/{number}"
 
 
@@ -132,7 +128,7 @@ def has_own_memory(name: str) -> bool:
     """Whether the GPU of this name has memory of its own; False only where the driver says so, as of GB10."""
     index = gpu_index(name)
     with _nvml() as nvml:
-        handle = None if index is None else _try(nvml.nvmlDeviceGetHandleByIndex, index)
+        handle = _try(nvml.nvmlDeviceGetHandleByIndex, index)
         if handle is None:
             return True
         try:
@@ -161,7 +157,7 @@ def fixed_facts() -> list[Gpu]:
 def free_bytes() -> list[int]:
     """Free device memory of each GPU, in the order of `gpu_facts`; 0 where the driver does not tell."""
     with _nvml() as nvml:
-        memories = [None if each is None else _try(nvml.nvmlDeviceGetMemoryInfo, each) for each in _handles(nvml)]
+        memories = [_try(nvml.nvmlDeviceGetMemoryInfo, handle) for handle in _handles(nvml)]
     return [0 if memory is None else int(memory.free) for memory in memories]
 
 
@@ -170,7 +166,7 @@ def nvlink_bytes() -> dict[str, tuple[int, int]]:
     counts = {}
     with _nvml() as nvml:
         for handle in _handles(nvml):
-            pci = None if handle is None else _try(nvml.nvmlDeviceGetPciInfo, handle)
+            pci = _try(nvml.nvmlDeviceGetPciInfo, handle)
             if pci is None:
                 continue
             fields = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX
@@ -187,8 +183,8 @@ def read_own_gpu() -> GpuReading | None:
     None without one, and for a part of a GPU (MIG), whose energy and clocks are not its own.
     """
     with _nvml() as nvml:
-        index = gpu_index(next(iter(visible_gpus()), "")) if nvml else None
-        handle = None if index is None else _try(nvml.nvmlDeviceGetHandleByIndex, index)
+        index = gpu_index(next(iter(visible_gpus()), ""))
+        handle = _try(nvml.nvmlDeviceGetHandleByIndex, index)
         return None if index is None or handle is None else _read_power(nvml, handle, index)
 
 
@@ -246,7 +242,7 @@ def _clock_reasons(nvml: Any, handle: Any) -> list[str] | None:
 
 
 def _count_gpus(nvml: Any) -> int:
-    return _try(nvml.nvmlDeviceGetCount) or 0 if nvml else 0
+    return _try(nvml.nvmlDeviceGetCount) or 0
 
 
 def _handles(nvml: Any) -> Iterator[Any]:
@@ -298,6 +294,13 @@ def _count_nvlinks(nvml: Any, handle: Any) -> dict[str, int]:
     return dict(ends)
 
 
+class _NoLibrary:
+    """In place of the library: each of its functions tells nothing."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
 @contextmanager
 def _nvml() -> Iterator[Any]:
     try:
@@ -305,7 +308,7 @@ def _nvml() -> Iterator[Any]:
 
         pynvml.nvmlInit()
     except Exception:  # not installed, no driver, or a driver that does not answer
-        yield None
+        yield _NoLibrary()
         return
     try:
         yield pynvml
@@ -314,8 +317,9 @@ def _nvml() -> Iterator[Any]:
 
 
 def _try(question: Callable[..., Any], *about: Any) -> Any:
+    """The answer to a question; None if there is none, or it is about something unknown."""
     try:
-        return question(*about)
+        return None if any(argument is None for argument in about) else question(*about)
     except Exception:  # NVMLError has a subclass for every status, and old drivers lack some functions
         return None
 

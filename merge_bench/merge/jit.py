@@ -134,10 +134,7 @@ def _pointer(context: Any, builder: Any, signature: Any, arguments: Any, of: int
 def address_of(library: ctypes.CDLL, name: str) -> int:
     """The address of the C function `name` of a loaded library, for `call`.
 
-    Raises
-    ------
-    AttributeError
-        If the library has no such function.
+    Raises `AttributeError` if the library has no such function.
     """
     address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
     assert address is not None

@@ -46,10 +46,6 @@ def phase_ranges(engine: str) -> Ranges:
     return lambda phase: nvtx.annotate(phase, domain="merge_bench")
 
 
-_PIECES = {side: number for number, side in enumerate(Side)}
-"""The number of the piece that each side is: here a frame travels whole."""
-
-
 class Measured(msgspec.Struct, frozen=True):
     """One worker's part of one iteration. `pairs`: what arrived from each other worker, by rank."""
 
@@ -89,35 +85,15 @@ class Merger:
         self.exchange.barrier()
         cpu, start = time.process_time(), time.perf_counter()
         with self._range("partition"):
-            self._filter_rows()
-            outgoing = self.engine.partition()
+            outgoing = self._partition()
         partitioned = time.perf_counter()
         with self._range("exchange"):
-            headers = self._exchange_headers(outgoing)
-            flights = {side: self._exchange_side(side, outgoing[side], headers[side]) for side in self._sides_in_turn()}
+            flights = self._exchange(outgoing)
         exchanged = time.perf_counter()
         with self._range("join"):
             rows = self.engine.join()
         joined, cpu = time.perf_counter(), time.process_time() - cpu
-        phases = self._end_phases(entered, start, partitioned, exchanged, joined)
-        return self._make_measurement(joined - start, phases, _add_up_flights(flights), rows, cpu)
-
-    def exchange_only(self) -> Transfers:
-        """Send the last merge's messages again, between the same warmed buffers, without partition and join."""
-        self.exchange.barrier()
-        start = time.perf_counter()
-        flights = {side: self.exchange.transfer(*self._last_messages[side]) for side in self._sides_in_turn()}
-        self._note_spans(("link", start, time.perf_counter()))
-        self.exchange.barrier()
-        return _add_up_flights(flights)
-
-    @property
-    def sides(self) -> list[str]:
-        """The names of the sides to which the pieces that are sent belong, by the number of the piece."""
-        return [side.value for side in Side]
-
-    def _end_phases(self, entered: float, start: float, partitioned: float, exchanged: float, joined: float) -> Phases:
-        """Wait for the others, and note the phases that followed each other; times are those of `time.perf_counter`."""
+        transfers = self._transfers(outgoing, flights)
         self.exchange.barrier()
         self._note_spans(
             ("barrier", entered, start),
@@ -126,7 +102,54 @@ class Merger:
             ("join", exchanged, joined),
             ("barrier", joined, time.perf_counter()),
         )
-        return Phases(partition=partitioned - start, exchange=exchanged - partitioned, join=joined - exchanged)
+        phases = Phases(partition=partitioned - start, exchange=exchanged - partitioned, join=joined - exchanged)
+        return self._make_measurement(joined - start, phases, transfers, rows, cpu)
+
+    def exchange_only(self) -> Transfers:
+        """Send the last merge's messages again, between the same warmed buffers, without partition and join."""
+        self.exchange.barrier()
+        start = time.perf_counter()
+        flights = {side: self.exchange.transfer(*self._last_messages[side]) for side in self._sides_in_turn()}
+        self._note_spans(("link", start, time.perf_counter()))
+        self.exchange.barrier()
+        return self._transfers(None, flights)
+
+    @property
+    def sides(self) -> list[str]:
+        """The names of the sides to which the pieces that are sent belong, by the number of the piece."""
+        return [side.value for side in Side]
+
+    def _partition(self) -> Any:
+        """Filter and partition both chunks; returns what is to be sent, for `_exchange`."""
+        self._filter_rows()
+        return self.engine.partition()
+
+    def _exchange(self, outgoing: Any) -> Any:
+        """Exchange both sides, the headers first in one small message per peer; returns the flight of each side."""
+        sizes = [self.engine.header_bytes(side) for side in Side]
+        sends = {peer: np.concatenate([outgoing[side][peer].header for side in Side]) for peer in self.exchange.peers}
+        headers: dict[int, Bytes] = {peer: np.empty(sum(sizes), np.uint8) for peer in self.exchange.peers}
+        self.exchange.transfer(sends, headers)
+        parts = dict(zip(Side, (slice(sizes[0]), slice(sizes[0], None)), strict=True))
+        flights = {}
+        for side in self._sides_in_turn():
+            of_side = {peer: header[parts[side]] for peer, header in headers.items()}
+            flights[side] = self._exchange_side(side, outgoing[side], of_side)
+        return flights
+
+    def _transfers(self, outgoing: Any, flights: Any) -> Transfers:
+        """What was exchanged of both sides, of which one begins when the other has ended."""
+        left, right = flights[Side.LEFT], flights[Side.RIGHT]
+        arrived: dict[int, tuple[int, float]] = {}
+        for flight in (left, right):
+            for source, (size, seconds) in flight.arrived.items():
+                before = arrived.get(source, (0, 0.0))
+                arrived[source] = (before[0] + size, before[1] + seconds)
+        return Transfers(
+            FrameCounts(left=left.sent_bytes, right=right.sent_bytes),
+            FlightSeconds(left=left.seconds, right=right.seconds, union=left.seconds + right.seconds),
+            arrived,
+        )
 
     def _note_spans(self, *spans: tuple[str, float, float]) -> None:
         if self.notes is not None:
@@ -159,29 +182,13 @@ class Merger:
         yield Side.RIGHT
 
     def _make_measurement(
-        self,
-        seconds: float,
-        phases: Phases,
-        transfers: Transfers,
-        rows: int,
-        cpu: float,
-        *,
-        overlap: float = 0.0,
-        join_overlap: float = 0.0,
+        self, seconds: float, phases: Phases, transfers: Transfers, rows: int, cpu: float, *overlaps: float
     ) -> Measured:
         """What the records hold of this worker's part of an iteration.
 
-        Parameters
-        ----------
-        seconds
-            From this worker's exit from the opening barrier to the end of its join, on its own monotonic clock.
-        rows
-            Rows of its part of the result.
-        cpu
-            Seconds of cores, user and system, of all threads of the process.
-        overlap, join_overlap
-            Seconds in which partition and join ran beside the exchange. They count in both phases.
+        `overlaps`: seconds in which partition and join ran beside the exchange; they count in both phases.
         """
+        overlap, join_overlap = overlaps or (0.0, 0.0)
         worker = WorkerIteration(
             rank=self.rank,
             seconds=seconds,
@@ -206,34 +213,11 @@ class Merger:
         self._last_messages[side] = ({peer: outgoing[peer].data for peer in self.exchange.peers}, receives)
         flight = self.exchange.transfer(*self._last_messages[side], noted=self.notes is not None)
         if self.notes is not None:
+            piece = self.sides.index(side.value)  # here a frame travels whole
             for (peer, received), batch in flight.batches.items():
-                self.notes.add_batch((_PIECES[side], peer, received), *batch)
+                self.notes.add_batch((piece, peer, received), *batch)
         self.engine.release_sent(side)
         return flight
-
-    def _exchange_headers(self, outgoing: dict[Side, list[Outgoing]]) -> dict[Side, dict[int, Bytes]]:
-        """Exchange the headers of both sides in one small message per peer."""
-        sizes = [self.engine.header_bytes(side) for side in Side]
-        sends = {peer: np.concatenate([outgoing[side][peer].header for side in Side]) for peer in self.exchange.peers}
-        headers: dict[int, Bytes] = {peer: np.empty(sum(sizes), np.uint8) for peer in self.exchange.peers}
-        self.exchange.transfer(sends, headers)
-        parts = zip(Side, (slice(sizes[0]), slice(sizes[0], None)), strict=True)
-        return {side: {peer: header[part] for peer, header in headers.items()} for side, part in parts}
-
-
-def _add_up_flights(flights: dict[Side, Flight]) -> Transfers:
-    """Add up the transfers of both sides, of which one begins when the other has ended."""
-    left, right = flights[Side.LEFT], flights[Side.RIGHT]
-    arrived: dict[int, tuple[int, float]] = {}
-    for flight in (left, right):
-        for source, (size, seconds) in flight.arrived.items():
-            before = arrived.get(source, (0, 0.0))
-            arrived[source] = (before[0] + size, before[1] + seconds)
-    return Transfers(
-        FrameCounts(left=left.sent_bytes, right=right.sent_bytes),
-        FlightSeconds(left=left.seconds, right=right.seconds, union=left.seconds + right.seconds),
-        arrived,
-    )
 
 
 class PipelinedMerger(Merger):
@@ -279,16 +263,15 @@ class PipelinedMerger(Merger):
             *(("join", began, ended) for began, ended in joins),
             ("barrier", end, time.perf_counter()),
         )
+        join = sum(ended - began for began, ended in joins)
         return self._make_measurement(
             end - start,
-            Phases(
-                partition=partitioned - start, exchange=last - first, join=sum(ended - began for began, ended in joins)
-            ),
+            Phases(partition=partitioned - start, exchange=last - first, join=join),
             _pipelined_transfers(pipeline),
             self.engine.result_rows(),
             cpu,
-            overlap=max(0.0, min(partitioned, last) - first),
-            join_overlap=sum(max(0.0, min(ended, last) - max(began, first)) for began, ended in joins),
+            max(0.0, min(partitioned, last) - first),
+            sum(max(0.0, min(ended, last) - max(began, first)) for began, ended in joins),
         )
 
     def exchange_only(self) -> Transfers:
@@ -319,10 +302,20 @@ class PipelinedMerger(Merger):
         return room
 
 
+def _pipelined_transfers(pipeline: PipelinedExchange) -> Transfers:
+    left, right = (pipeline.flights[side].seconds for side in Side)
+    return Transfers(
+        FrameCounts(**{side.value: size for side, size in pipeline.sent_bytes.items()}),
+        FlightSeconds(left=left, right=right, union=pipeline.both.seconds),
+        {peer: (pipeline.arrived_bytes[peer], meter.seconds) for peer, meter in pipeline.arrivals.items()},
+    )
+
+
 class TableMerger(Merger):
     """Over a data plane that takes whole tables: it partitions, moves and puts together the rows by itself.
 
-    Both tables are moved at once. The phase ``exchange`` ends when the received rows of each are one table."""
+    Both tables are moved at once. The phase ``exchange`` ends when the received rows of each are one table.
+    """
 
     engine: TableEngine
 
@@ -330,37 +323,27 @@ class TableMerger(Merger):
         super().__init__(engine, rank, plan, abort)
         assert isinstance(self.exchange, TableExchange)  # as its description says
         self._plane = self.exchange
+        self._tables: dict[Side, Any] = {}  # that are not sent, while one worker merges alone
 
-    def merge(self) -> Measured:
-        engine = self.engine
-        engine.begin()
-        entered = time.perf_counter()
-        self.exchange.barrier()
-        cpu, start = time.process_time(), time.perf_counter()
-        with self._range("partition"):
-            tables, packed = engine.tables(), dict[Side, PackedTable]()
-            if self.exchange.workers > 1:
-                keys = engine.shape.key_positions
-                packed = {side: self._plane.pack(tables.pop(side), keys(side)) for side in Side}
-            engine.synchronize()
-        partitioned = time.perf_counter()
+    def _partition(self) -> dict[Side, PackedTable]:
+        self._tables, packed = self.engine.tables(), {}
+        if self.exchange.workers > 1:
+            keys = self.engine.shape.key_positions
+            packed = {side: self._plane.pack(self._tables.pop(side), keys(side)) for side in Side}
+        self.engine.synchronize()
+        return packed
+
+    def _exchange(self, packed: dict[Side, PackedTable]) -> dict[Side, ShuffledTable]:
         shuffled = dict[Side, ShuffledTable]()
-        with self._range("exchange"):
-            if packed:
-                shuffled = dict(zip(Side, self._plane.shuffle([packed[side] for side in Side]), strict=True))
-                tables = {side: self._plane.unpack(shuffled[side]) for side in Side}
-            for side in Side:
-                engine.take_table(side, tables.pop(side))
-            engine.synchronize()
-        exchanged = time.perf_counter()
-        with self._range("join"):
-            rows = engine.join()
-        joined, cpu = time.perf_counter(), time.process_time() - cpu
-        transfers = self._make_transfers(packed, shuffled)
-        phases = self._end_phases(entered, start, partitioned, exchanged, joined)
-        return self._make_measurement(joined - start, phases, transfers, rows, cpu)
+        if packed:
+            shuffled = dict(zip(Side, self._plane.shuffle([packed[side] for side in Side]), strict=True))
+            self._tables = {side: self._plane.unpack(shuffled[side]) for side in Side}
+        for side in Side:
+            self.engine.take_table(side, self._tables.pop(side))
+        self.engine.synchronize()
+        return shuffled
 
-    def _make_transfers(self, packed: dict[Side, PackedTable], shuffled: dict[Side, ShuffledTable]) -> Transfers:
+    def _transfers(self, packed: dict[Side, PackedTable], shuffled: dict[Side, ShuffledTable]) -> Transfers:
         """What was exchanged. Peers say how much they sent to this worker, since the data plane does not.
 
         That comes after the timed interval. The seconds of a source are those in which anything was under way.
@@ -386,11 +369,8 @@ class TableMerger(Merger):
 def make_merger(engine: Engine, rank: int, plan: Plan, abort: Abort) -> Merger:
     """The merger for a plan: with overlapping phases or without.
 
-    Raises
-    ------
-    UsageError
-        If the phases are to overlap and the engine cannot join a part of its rows, or if it has no runtime filter and
-        is to use one.
+    Raises `UsageError` if the phases are to overlap and the engine cannot join a part of its rows, or if it has no
+    runtime filter and is to use one.
     """
     if plan.runtime_filter and not isinstance(engine, FilteringEngine):
         raise UsageError(f"--engine {engine.name} has no runtime filter; use --runtime-filter off")
@@ -403,12 +383,3 @@ def make_merger(engine: Engine, rank: int, plan: Plan, abort: Abort) -> Merger:
     if not isinstance(engine, PipelinedEngine):
         raise UsageError(f"--engine {engine.name} cannot overlap phases; use --pipeline off")
     return PipelinedMerger(engine, rank, plan, abort)
-
-
-def _pipelined_transfers(pipeline: PipelinedExchange) -> Transfers:
-    left, right = (pipeline.flights[side].seconds for side in Side)
-    return Transfers(
-        FrameCounts(**{side.value: size for side, size in pipeline.sent_bytes.items()}),
-        FlightSeconds(left=left, right=right, union=pipeline.both.seconds),
-        {peer: (pipeline.arrived_bytes[peer], meter.seconds) for peer, meter in pipeline.arrivals.items()},
-    )

@@ -29,9 +29,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from merge_bench.merge.buffer_pool import BufferPool, aligned_bytes, aligned_size
-from merge_bench.merge.frame import Array, Bytes, Column, Field, Frame, arrow_schema, storage_dtype
-from merge_bench.merge.hashing import BLOCK, RowHasher, is_plain_key
+from merge_bench.merge.frame import BLOCK, Array, Bytes, Column, Field, Frame, arrow_schema, storage_dtype
+from merge_bench.merge.memory import BufferPool, aligned_bytes, aligned_size
 
 _Item = TypeVar("_Item")
 Counts = npt.NDArray[np.int64]
@@ -115,22 +114,12 @@ Pieces: TypeAlias = Iterable[tuple[tuple[Array, ...], Array]]
 """Values of successive rows, an array per column, all of one type, and each row's bucket, or none to leave it out."""
 
 
-class Writer(Protocol):
-    """Writes columns of one type into parcels.
+class PlainStores:
+    """Writes each value to its place in the parcel at once: the way ``plain``.
 
-    `most_columns`: how many of them to write at once. `most_streams`: with more buckets, the partition loses more time
+    `most_columns`: how many columns to write at once. `most_streams`: with more buckets, the partition loses more time
     than the join of smaller buckets gains.
     """
-
-    most_columns: int
-    most_streams: ClassVar[int]
-
-    def write(self, pieces: Pieces, positions: Counts, out: Array) -> None:
-        """Write columns to `out`; `positions`: shape (columns, buckets), where each bucket's first value goes."""
-
-
-class PlainStores:
-    """Writes each value to its place in the parcel at once: the way ``plain``."""
 
     most_streams: ClassVar[int] = 512
 
@@ -138,6 +127,7 @@ class PlainStores:
         self.most_columns = 2 if buckets <= PAIRED_STREAMS else 1
 
     def write(self, pieces: Pieces, positions: Counts, out: Array) -> None:
+        """Write columns to `out`; `positions`: shape (columns, buckets), where each bucket's first value goes."""
         from merge_bench.merge import partition_loops
 
         at, gaps = _first_positions_and_gaps(positions)
@@ -171,7 +161,9 @@ def _first_positions_and_gaps(positions: Counts) -> tuple[Array, Array]:
     return positions[0].astype(np.uint64), (positions - positions[0]).T.astype(np.uint64).ravel()
 
 
-WAYS: dict[str, type[PlainStores] | type[WholeLines]] = {PLAIN: PlainStores, LINES: WholeLines}
+Writer: TypeAlias = PlainStores | WholeLines
+"""Writes columns of one type into parcels."""
+WAYS: dict[str, type[Writer]] = {PLAIN: PlainStores, LINES: WholeLines}
 
 
 def most_streams(ways: Iterable[str]) -> int:
@@ -191,20 +183,11 @@ SLACK = 64  # 1/64 more memory for a parcel, so that one of nearly the same size
 class Partitioner:
     """Splits one side's chunk into a parcel for each worker.
 
-    Attributes
-    ----------
-    fields
-        The chunk's fields, the same on every worker.
-    keys
-        Names of the key columns. Rows with a null or NaN among them match nothing and are left out.
-    workers, buckets
-        Destinations, and buckets of each destination.
-    threads
-        Threads of this worker. Rows are divided evenly among them.
-    scratch
-        Memory that maps rows to buckets. It is used during a split only, so partitioners may share it.
-    stores
-        How rows are written into parcels: ``plain`` or ``lines``; the parcels are the same.
+    `fields`: the chunk's fields, the same on every worker. `keys`: names of the key columns. Rows with a null or NaN
+    among them match nothing and are left out. `workers`, `buckets`: destinations, and buckets of each destination.
+    `threads`: threads of this worker. Rows are divided evenly among them. `scratch`: memory that maps rows to buckets.
+    It is used during a split only, so partitioners may share it. `stores`: how rows are written into parcels: ``plain``
+    or ``lines``; the parcels are the same.
     """
 
     fields: tuple[Field, ...]
@@ -263,10 +246,10 @@ class Partitioner:
         keys = [frame.column(name) for name in self.keys]
         total = self.workers * self.buckets
         counts = np.zeros((partition_loops.HISTOGRAMS, total + 1), np.int64)
-        if all(is_plain_key(*key) for key in keys):
+        if all(partition_loops.is_plain_key(*key) for key in keys):
             _assign_plain([column.values[slice(*span)] for _, column in keys], total, self._ids[slice(*span)], counts)
         else:
-            hasher = RowHasher()
+            hasher = partition_loops.RowHasher()
             for start in range(span[0], span[1], BLOCK):
                 hashes, missing = hasher.hash_rows(keys, start, min(BLOCK, span[1] - start))
                 ids = self._ids[start : start + hashes.size]
@@ -376,7 +359,8 @@ class BucketReader:
     def __init__(self, fields: tuple[Field, ...], parcels: Sequence[Parcel]) -> None:
         self.fields = fields
         self.parcels = [parcel for parcel in parcels if parcel.rows]
-        self._edges = [[_bucket_edges(sizes) for sizes in parcel.layout.header] for parcel in self.parcels]
+        headers = [parcel.layout.header for parcel in self.parcels]
+        self._edges = [[[0, *np.cumsum(sizes).tolist()] for sizes in header] for header in headers]
         self._columns = [[_column_of(field, parcel, at) for at, field in enumerate(fields)] for parcel in self.parcels]
 
     def rows_as_table(self, first: int, stop: int) -> pa.Table:
@@ -393,17 +377,13 @@ class BucketReader:
                 continue
             spans = ((edges[first], edges[stop]) for edges in sizes)
             columns = tuple(
-                _slice_variable(column, start, end, *next(spans))
-                if column.offsets is not None
-                else Column(column.values[start:end], None, None if column.valid is None else column.valid[start:end])
+                column.slice_fixed(start, end)
+                if column.offsets is None
+                else _slice_variable(column, start, end, *next(spans))
                 for column in whole
             )
             frames.append(Frame(self.fields, columns, end - start))
         return frames
-
-
-def _bucket_edges(sizes: Counts) -> list[int]:
-    return [0, *np.cumsum(sizes).tolist()]
 
 
 def _column_of(field: Field, parcel: Parcel, index: int) -> Column:
@@ -453,7 +433,7 @@ class RowReader(Protocol):
 
 
 class WholeReader:
-    """Reads all rows of its parcels, whatever buckets or blocks are asked for."""
+    """A `RowReader` of all rows of its parcels, whatever buckets or blocks are asked for."""
 
     def __init__(self, fields: tuple[Field, ...], parcels: Sequence[Parcel]) -> None:
         buckets = len(parcels[0].layout.header[0])
@@ -470,7 +450,7 @@ class WholeReader:
 
 
 class BlockReader:
-    """Reads a worker's chunk where it lies, in blocks of at most `rows` rows, as many as there are threads or more."""
+    """A `RowReader` of a worker's chunk where it lies, in blocks of at most `rows` rows, one a thread or more."""
 
     def __init__(self, frame: Frame, rows: int, threads: int) -> None:
         self._frame = frame

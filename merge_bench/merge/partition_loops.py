@@ -1,16 +1,19 @@
-"""Compiled loops over columns: hashing, histograms, scatter and the row checksum.
+"""Compiled loops over columns: hashing, histograms, scatter and the row checksum, and hashes of whole rows by them.
 
-They do plain arithmetic on NumPy arrays. They run without the interpreter's lock, so that heartbeats and abort requests
-get through meanwhile. Indices that are loaded or computed are unsigned, and loops count from 0 over slices: an index
+Loops do plain arithmetic on NumPy arrays. They run without the interpreter's lock, so that heartbeats and aborts get
+through meanwhile. Indices that are loaded or computed are unsigned, and loops count from 0 over slices: an index
 that may be negative costs a check whether it counts from the end, and keeps the compiler from using vectors.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from merge_bench.merge.frame import BLOCK, Column, Field, Frame
 from merge_bench.merge.jit import LINE, compiled, copy_bytes, finish_stores, inlined, item_size, load_word, store_lines
 
 NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
@@ -256,3 +259,55 @@ def sum_hashes(hashes: Any) -> Any:
     for i in range(hashes.size):
         total += mix64(hashes[i])
     return total
+
+
+class RowHasher:
+    """Hashes rows block by block with scratch memory of its own: one per thread.
+
+    Equal values hash alike on every worker, engine and machine. Null takes a hash of its own and both zeros of a float
+    are one value, as SQL compares them.
+    """
+
+    def __init__(self) -> None:
+        self._hashes = np.empty(BLOCK, np.uint64)
+        self._before = np.empty(BLOCK, np.uint64)
+        self._missing = np.empty(BLOCK, np.uint8)
+
+    def hash_rows(
+        self, columns: Sequence[tuple[Field, Column]], start: int, rows: int
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]:
+        """Hashes of rows start…start+rows-1, and 1 for each row with a null or NaN; valid until the next call."""
+        hashes, missing, before = self._hashes[:rows], self._missing[:rows], self._before[:rows]
+        hashes[:] = SEED  # not 0, which the mixing leaves 0: rows of zeros must count in the checksum
+        missing[:] = 0
+        for field, column in columns:
+            if column.valid is not None:
+                before[:] = hashes
+            values, hashed = column.values, slice(start, start + rows)
+            if column.offsets is not None:
+                hash_variable(values, column.offsets[start : start + rows + 1], hashes)
+            elif field.width == 16:
+                hash_wide(column.words[hashed], hashes)
+            elif field.floating:
+                floats = values.view(np.float32 if field.width == 4 else np.float64)
+                hash_float(floats[hashed], hashes, missing)
+            else:
+                hash_fixed(values[hashed], hashes)
+            if column.valid is not None:
+                fold_nulls(column.valid[hashed], before, hashes, missing)
+        return hashes, missing
+
+
+def is_plain_key(field: Field, column: Column) -> bool:
+    """Whether equal values of a key column have equal bytes, 8 at most, and none is null: `start_hashes` suffices."""
+    return 0 < field.width <= 8 and not field.floating and column.valid is None
+
+
+def checksum(frame: Frame, names: Sequence[str]) -> int:
+    """Sum of all rows' hashes over the named columns, modulo 2**64; the order of rows does not matter."""
+    columns = [frame.column(name) for name in names]
+    hasher, total = RowHasher(), 0
+    for start in range(0, frame.rows, BLOCK):
+        hashes, _ = hasher.hash_rows(columns, start, min(BLOCK, frame.rows - start))
+        total += int(sum_hashes(hashes))
+    return total % 2**64

@@ -1,9 +1,16 @@
-"""The plan of a run: frozen, picklable, and checked against the available memory before anything is started."""
+"""The plan of a run: frozen, picklable, and checked against the available memory before anything is started.
+
+A part of it is how rows reach their matches: a shuffle partitions both frames among the workers, a broadcast sends one
+whole. A worker joins the whole frame that was sent with its own chunk of the other, which stays where it is. All
+workers have the rows that were sent, so none of them can say that such a row has no match anywhere: a side whose
+unmatched rows belong to the result, and the side of which semi and anti joins return rows, cannot be sent.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +19,6 @@ from merge_bench.merge.engines import describe
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.exchange import DataPlane, data_plane
 from merge_bench.merge.partition import SLACK
-from merge_bench.merge.shuffle_or_broadcast import SHUFFLED, Distribution
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec, row_bytes
 from merge_bench.units import format_bytes, format_count, plural
@@ -20,6 +26,31 @@ from merge_bench.units import format_bytes, format_count, plural
 PROCESS_BYTES = 400 << 20  # a Python worker with its libraries, before any data
 BUCKET_MAP_BYTES = 2  # per row: its bucket; one side after the other uses the same memory
 FILTER_BYTES = 3  # per row, in the same memory: a mark, and for at most half of the rows their numbers of 4 bytes
+SHUFFLE, BROADCAST = "shuffle", "broadcast"
+
+GAIN = 2.0
+"""``auto`` broadcasts if a shuffle sends at least so many times as much. Nearer to it, a broadcast saves little of the
+link, while each worker joins all rows of the smaller table instead of its share."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """`sent`: the side that is sent whole to every worker; None: a shuffle. `reason`: why, where ``auto`` decided."""
+
+    sent: Side | None = None
+    reason: str | None = None
+
+    @property
+    def name(self) -> str:
+        """``shuffle`` or ``broadcast``."""
+        return SHUFFLE if self.sent is None else BROADCAST
+
+    def to_json(self) -> dict[str, Any]:
+        sent = None if self.sent is None else self.sent.value
+        return {"distribution": self.name, "broadcast_side": sent, "distribution_reason": self.reason}
+
+
+SHUFFLED = Distribution()
 
 
 @dataclass(frozen=True)
@@ -28,7 +59,7 @@ class Plan:
 
     `message_bytes`: longest message of the data plane, 0 for no limit.
     `how`: which rows the result has. `distribution`: whether both frames are shuffled, or one is sent whole.
-    `pipeline`: whether partition and join run beside the exchange. `stores`: ``plain``, ``lines`` (`stores.py`), or
+    `pipeline`: whether partition and join run beside the exchange. `stores`: ``plain``, ``lines`` (`partition.py`), or
     ``auto`` for what is faster on each host. `runtime_filter`: whether rows without a match are left out before
     they are partitioned (`runtime_filter.py`). `timeout`: seconds. `verify`: ``ends`` (after the
     warm-up and the last iteration), ``every``, ``full`` or ``off``. `timeline`: ``on``, ``off``, or ``auto`` for where
@@ -119,22 +150,60 @@ def side_bytes(workload: SyntheticSpec | TableSpec, how: How = How.INNER) -> dic
     return {side: row_bytes(workload.side(side), names[side]) * workload.side(side).rows for side in Side}
 
 
-def synthetic_worker_bytes(
-    rows_per_chunk: int,
-    workers: int,
-    fraction: float,
-    payload_columns: int,
-    *,
-    engine: str,
-    exchange: str = "ucx",
-    pipeline: bool = False,
-    shuffle: str = "tasks",
-    hottest: float = 0.0,
-    runtime_filter: bool = False,
-    how: How = How.INNER,
-    sent: Side | None = None,
-) -> int:
-    """Estimated peak host memory of the worker that needs most, bytes.
+def sendable_sides(how: How) -> tuple[Side, ...]:
+    """The sides that a broadcast can send whole in this kind of join; the module says why it cannot send the others."""
+    return tuple(side for side in Side if not how.keeps(side) and (how.pairs or side is Side.RIGHT))
+
+
+def check_broadcast(how: How) -> None:
+    """Refuse, with a `UsageError`, a broadcast with a kind of join of which it cannot give the right result."""
+    if not sendable_sides(how):
+        raise UsageError(
+            f"--distribution broadcast cannot be used with --how {how.value}, which keeps unmatched rows of both"
+            " tables; use --distribution shuffle"
+        )
+
+
+def crossing_bytes(sizes: Mapping[Side, float], workers: int, sent: Side | None) -> float:
+    """Bytes that all workers together send to others: of a shuffle (W - 1) ÷ W of all rows, of a broadcast W - 1 times
+    the side that is sent (`sent`; None: a shuffle). `sizes`: bytes of both sides over all workers.
+    """
+    return sum(sizes.values()) * (workers - 1) / workers if sent is None else sizes[sent] * (workers - 1)
+
+
+def choose_distribution(
+    name: str, how: How, workers: int, sizes: Mapping[Side, float], *, without: str | None
+) -> Distribution:
+    """The distribution called `name`; a broadcast sends the smaller side. ``auto`` decides by the bytes that are sent.
+
+    No separate rule for memory is needed: a broadcast that sends fewer bytes in all than a shuffle also leaves fewer
+    received bytes on each worker, the whole side that is sent included, and no worker makes a table of more than a
+    bucket of it at once.
+
+    `sizes`: bytes of both sides over all workers. `without`: an option with which there is no broadcast, such as
+    ``--pipeline on``; None if there is none.
+    """
+    sides = sorted(sendable_sides(how), key=lambda side: sizes[side])
+    if name == BROADCAST:
+        return Distribution(sides[0])
+    if name == SHUFFLE:
+        return Distribution()
+    if workers == 1:
+        return Distribution(reason="one worker sends nothing to others")
+    if without is not None:
+        return Distribution(reason=f"{without} needs a shuffle")
+    if not sides:
+        return Distribution(reason=f"--how {how.value} keeps unmatched rows of both tables")
+    whole, shuffled = crossing_bytes(sizes, workers, sides[0]), crossing_bytes(sizes, workers, None)
+    reason = (
+        f"a broadcast of the {sides[0].value} table sends {format_bytes(whole)} per iteration, a shuffle"
+        f" {format_bytes(shuffled)}"
+    )
+    return Distribution(sides[0] if GAIN * whole < shuffled else None, reason)
+
+
+def synthetic_worker_bytes(plan: Plan) -> int:
+    """Estimated peak host memory of the worker that needs most in a synthetic merge, bytes.
 
     For each row of a chunk, with r the bytes of a row, R those of a row's share of the result, W workers:
 
@@ -148,34 +217,37 @@ def synthetic_worker_bytes(
       `kept_bytes` by payload column. One that `reuses_sent` writes it, with phases apart, where the right parcels lay
       that were sent, and adds what goes beyond.
 
-    With a broadcast of the side `sent`, l or s times W - 1 for its rows of all other workers, and nothing lies where
+    With a broadcast, l or s times W - 1 for its rows of all other workers, and nothing lies where
     parcels lay that were sent, because a worker joins what it sends, too.
 
-    `hottest` is the part of the matching rows with the most frequent key (`SyntheticSpec.hottest`). One worker gets all
-    of them beside its share of the others. Dask's merge keeps splits of both frames beside the frames:
-    `DataPlane.shuffles` times both.
+    With a skew, one worker gets all rows with the most frequent key (`SyntheticSpec.hottest`) beside its share of the
+    others. Dask's merge keeps splits of both frames beside the frames: `DataPlane.shuffles` times both.
     """
+    spec, workers, how, sent = plan.workload, plan.workers, plan.how, plan.distribution.sent
+    assert isinstance(spec, SyntheticSpec)
+    rows_per_chunk, payload_columns, fraction = spec.rows // workers, spec.payload_columns, spec.fraction
+    hottest = spec.hottest if spec.zipf else 0.0
     row, burden = 8 * (1 + payload_columns), 1 + hottest * (workers - 1)  # times an even share of the matching rows
     burden = 1 if sent is Side.LEFT else burden  # then right rows stay, whose keys are as frequent on every worker
     pairs, alone = _result_rows_per_chunk_row(how, fraction, skewed=hottest > 0)
     result = (pairs * burden + alone) * _result_row_bytes(how, payload_columns)
-    shuffles = dict(data_plane(exchange).shuffles)
+    shuffles = dict(plan.data_plane.shuffles)
     if shuffles:
         everywhere = row * workers if sent is not None else 0
-        return PROCESS_BYTES + int(rows_per_chunk * (shuffles[shuffle] * 2 * row + everywhere + result))
+        return PROCESS_BYTES + int(rows_per_chunk * (shuffles[plan.shuffle] * 2 * row + everywhere + result))
     right = 1 + fraction * (burden - 1)  # times an even share of the right rows
     sends = sent_row_bytes(how, payload_columns)
     ours, theirs = sends[Side.LEFT], sends[Side.RIGHT]
-    left_received, right_received = (each * (workers - 1) / workers for each in (ours, theirs * right))
-    joins = describe(engine)
-    again = sent is None and not pipeline and not joins.device_memory
+    left_received, right_received = (size * (workers - 1) / workers for size in (ours, theirs * right))
+    joins = describe(plan.engine)
+    again = sent is None and not plan.pipeline and not joins.device_memory
     received = left_received if again and theirs * right <= ours * (1 + 1 / SLACK) else left_received + right_received
     if sent is not None:
         received = sends[sent] * (workers - 1)
     result = joins.result_copies * result + joins.kept_bytes * payload_columns
     if again and joins.reuses_sent:
         result = max(0.0, result - theirs * (1 - right / workers))
-    chunks = 2 * row + (FILTER_BYTES if runtime_filter else BUCKET_MAP_BYTES)
+    chunks = 2 * row + (FILTER_BYTES if plan.runtime_filter else BUCKET_MAP_BYTES)
     parcels = (ours + theirs) * (1 + 1 / SLACK)
     return PROCESS_BYTES + int(rows_per_chunk * (chunks + parcels + received + result))
 
@@ -201,10 +273,7 @@ def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> Non
 
     Of tables only the processes count here; `count_tables` counts the rows.
 
-    Raises
-    ------
-    UsageError
-        With the largest chunk that would fit, or if none would, with the largest number of workers.
+    Raises `UsageError`, with the largest chunk that would fit, or if none would, with the largest number of workers.
     """
 
     def bytes_of(thousands: int, here: int) -> int:
@@ -213,20 +282,7 @@ def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> Non
         if not isinstance(spec, SyntheticSpec):
             return PROCESS_BYTES
         table = dataclasses.replace(spec, rows=1000 * thousands * workers)
-        return synthetic_worker_bytes(
-            1000 * thousands,
-            workers,
-            spec.fraction,
-            spec.payload_columns,
-            engine=plan.engine,
-            exchange=plan.exchange,
-            pipeline=plan.pipeline,
-            shuffle=plan.shuffle,
-            hottest=table.hottest if spec.zipf else 0.0,
-            runtime_filter=plan.runtime_filter,
-            how=plan.how,
-            sent=plan.distribution.sent,
-        )
+        return synthetic_worker_bytes(dataclasses.replace(plan, workload=table, workers=workers))
 
     def workers_that_fit(thousands: int) -> int:
         """The largest number of workers on this host that fit with so many thousand rows a chunk."""

@@ -22,13 +22,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from merge_bench.merge.buffer_pool import BufferPool, aligned_size
 from merge_bench.merge.engines.base import JoinShape, Share, Side
 from merge_bench.merge.engines.join_columns import take_rows
-from merge_bench.merge.frame import Array, Bytes, Field, Frame
-from merge_bench.merge.hashing import BLOCK, RowHasher, is_plain_key
+from merge_bench.merge.frame import BLOCK, Array, Bytes, Field, Frame
 from merge_bench.merge.jit import compiled, inlined, load_word
+from merge_bench.merge.memory import BufferPool, aligned_size
 from merge_bench.merge.partition import row_spans
+from merge_bench.merge.partition_loops import RowHasher, is_plain_key, start_hashes
 
 KEY_BITS = 16  # of the Bloom filter for each key. With two of them set in one word, 2 % of other keys pass
 MOST_BYTES = 1 << 20  # of the Bloom filter, which is read at random and has to stay in the L2 cache
@@ -126,8 +126,6 @@ class RuntimeFilter:
 
     def _hash_blocks(self, frame: Frame, span: Span) -> Iterator[tuple[int, Array, Bytes | None]]:
         """The first row, the hashes, and the marks of rows with null or NaN keys (None: no row) of each block."""
-        from merge_bench.merge.partition_loops import start_hashes
-
         keys, hasher, room = [frame.column(name) for name in self._shape.keys], RowHasher(), np.empty(BLOCK, np.uint64)
         plain = len(keys) == 1 and is_plain_key(*keys[0])
         for start in range(*span, BLOCK):

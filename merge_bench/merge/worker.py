@@ -28,18 +28,19 @@ from merge_bench.host import cuda_context, machine
 from merge_bench.host.description import ProcessFacts
 from merge_bench.host.machine import PeakMeter, available_bytes
 from merge_bench.merge import engines
-from merge_bench.merge.copy_rate import CopyRounds
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.base import CopyingEngine, JoinShape, StoringEngine
 from merge_bench.merge.exchange import exchange_class
 from merge_bench.merge.exchange.base import STALL_FACTOR, Abort, Exchange
 from merge_bench.merge.frame import Field, Frame
-from merge_bench.merge.merger import Measured, Merger, Transfers
+from merge_bench.merge.memory import CopyRounds
+from merge_bench.merge.merger import Measured, Merger, Transfers, make_merger
 from merge_bench.merge.plan import Plan
+from merge_bench.merge.result import Check, check_result, make_folder, read_part, write_part
 from merge_bench.merge.time_notes import KeptTimelines, TimeNotes, note_seconds
-from merge_bench.merge.verification.verify import Check, check_result
 from merge_bench.merge.workload import synthetic
 from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload.tables import load_chunk
 from merge_bench.records.schema import SizeRange, WorkerMemory
 from merge_bench.records.timeline import WorkerTimeline
 
@@ -81,21 +82,20 @@ class State:
 
         `fields`: of both frames. The memory that this takes is not counted.
         """
-        from merge_bench.merge import written_result
-
         output = self.plan.how.output(*fields, self.plan.keys)
         self.meter.pause()
         try:
-            path = written_result.write_part(self.plan, number, pieces, output)
+            path = write_part(self.plan, number, pieces, output)
         finally:
             self.meter.restart()
-        return self.verify(written_result.read_part(path, output), abort)
+        return self.verify(read_part(path, output), abort)
 
     def verify(self, pieces: Iterable[pa.Table], abort: Abort) -> Check:
         """Check this worker's part of the result; the memory that this takes is not counted."""
         self.meter.pause()
         try:
-            return check_result(self.plan.workload, self.plan.how, pieces, abort, full=self.plan.verify == "full")
+            full = self.plan.verify == "full"
+            return check_result(self.plan.workload, self.plan.how, pieces, abort, full=full)
         finally:
             self.meter.restart()
 
@@ -308,14 +308,8 @@ class Timelines:
 def describe(engine: str | None, exchange: str | None, variables: Sequence[str] = ()) -> ProcessFacts:
     """Load the libraries that a launch needs; returns a description of this worker's machine and environment.
 
-    Parameters
-    ----------
-    engine
-        Name of the engine to load; None for none.
-    exchange
-        Name of the data plane to load; None for none.
-    variables
-        Environment variables to include beside those that are always included.
+    `engine`, `exchange`: names of the engine and the data plane to load; None for none. `variables`: names of
+    environment variables to include beside those that are always included.
     """
     if engine is not None:
         engines.engine_class(engine)
@@ -342,8 +336,6 @@ def prepare(plan: Plan, rank: int, topic: str) -> Prepared:
     if isinstance(plan.workload, SyntheticSpec):
         left, right, expected = synthetic.generate(plan.workload, rank, plan.workers, plan.how)
     else:
-        from merge_bench.merge.workload.tables import load_chunk
-
         left, right = load_chunk(plan.workload, rank)
     input_bytes = left.nbytes + right.nbytes
     plugin.state = State(rank, plan, topic, meter, (left, right), input_bytes)
@@ -361,20 +353,10 @@ def open_data_plane(rows: int, threads: int) -> bytes:
     plan = state.plan
     if not plan.how.pairs:
         right = right.only_columns(plan.keys)  # its other columns are not in the result
+    sent = plan.distribution.sent
     shape = JoinShape(
-        left.fields,
-        right.fields,
-        plan.keys,
-        workers=plan.workers,
-        rank=state.rank,
-        rows=rows,
-        threads=threads,
-        how=plan.how,
-        sent=plan.distribution.sent,
-        sent_rows=plan.sent_rows,
+        left.fields, right.fields, plan.keys, plan.workers, state.rank, rows, threads, plan.how, sent, plan.sent_rows
     )
-    from merge_bench.merge.merger import make_merger
-
     engine = engines.engine_class(plan.engine)(shape)
     engine.load(left, right)
     state.frames = None
@@ -491,8 +473,6 @@ def verify() -> Check:
 
 def make_result_folder() -> None:
     """Make the folder for the result on this worker's host."""
-    from merge_bench.merge.written_result import make_folder
-
     folder = current_plugin().launch.plan.write_result
     if folder is not None:
         make_folder(folder)

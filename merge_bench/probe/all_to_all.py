@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from merge_bench.config import parsers
 from merge_bench.config.allowed_transports import transport_settings
-from merge_bench.config.option import option
+from merge_bench.config.option import value
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import Caution, UsageError, WrongResult
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.merge.workload.synthetic import SyntheticSpec
     from merge_bench.probe.ranks.launch import RankSession
-    from merge_bench.probe.ranks.rank import ExchangeRow, Rank
+    from merge_bench.probe.ranks.rank import ExchangeRow
     from merge_bench.probe.shared.exchange_matrix import Matrix
     from merge_bench.records.schema import ProbeLine
 
@@ -95,8 +95,8 @@ def require_two_ranks(prepared: PlannedRun) -> PlannedRun:
 
 def message_matrices(session: Session, pattern: Pattern) -> Iterator[list[Matrix]]:
     """The message sizes of each exchange between the workers of a cluster, a matrix for each frame; the ring first."""
+    from merge_bench.probe.ranks import exchanging
     from merge_bench.probe.shared.exchange_matrix import equal_matrix, ring_matrix
-    from merge_bench.probe.workers import exchanging
 
     ranks = session.plan.workers
     if size := pattern.ring_bytes(ranks):
@@ -166,9 +166,9 @@ class ExchangeInWorkers(Probe):
         `prepare_messages`: makes the messages on every worker and gives each one's seconds of its fastest warm-up
         round. `methods`: what exchanges equal messages, and uneven ones. `extra_fields`: fields of every row.
         """
+        from merge_bench.probe.ranks import exchanging
         from merge_bench.probe.ranks.rank import ExchangeRow
         from merge_bench.probe.shared.exchange_matrix import rounds_in_half_a_second
-        from merge_bench.probe.workers import exchanging
         from merge_bench.records.schema import ProbeLine
 
         def exchanges() -> Iterator[ExchangeRow]:
@@ -211,7 +211,7 @@ class AllToAllOverUcx(ExchangeInWorkers):
         from merge_bench.campaign.recording import record_connections
         from merge_bench.host import machine
         from merge_bench.merge import worker
-        from merge_bench.probe.workers import exchanging
+        from merge_bench.probe.ranks import exchanging
 
         workers = session.workers
         session.progress.phase("connecting")
@@ -246,7 +246,7 @@ class AllToAllOverNccl(ExchangeInWorkers):
 
     def prepare(self, prepared: PlannedRun) -> PlannedRun:
         """The run as it is; raises `UsageError` without NCCL, with one worker, or if workers share a GPU."""
-        from merge_bench.probe.workers import exchanging
+        from merge_bench.probe.ranks import exchanging
 
         if prepared.settings.workers_per_gpu > 1:
             raise UsageError("--backend nccl needs a GPU for each rank; use --workers-per-gpu 1")
@@ -256,7 +256,7 @@ class AllToAllOverNccl(ExchangeInWorkers):
 
     def measure(self, session: Session) -> None:
         """Connect the workers over NCCL, make every exchange, and record it."""
-        from merge_bench.probe.workers import exchanging
+        from merge_bench.probe.ranks import exchanging
 
         workers = session.workers
         session.record_launch()
@@ -340,30 +340,20 @@ class AllToAll(Probe):
 
 @dataclass(frozen=True, kw_only=True)
 class AllToAllOptions(MpirunOptions, IterationOptions, SizeOptions):
-    """Options of `probe all-to-all`: what is exchanged, and with which backends."""
+    """Options of `probe all-to-all`: what is exchanged, and with which backends.
 
-    chunk: int | tuple[int, ...] | None = option(
-        parsers.counts(1),
-        None,
-        "Send the parcels of a merge with this many rows per worker in each frame; several values are separated by"
-        " commas. [default: only messages of --sizes]",
-        "ROWS[,ROWS]",
-    )
-    backend: str | None = option(
-        parsers.text,
-        None,
-        "What exchanges the messages: ucx (the data plane of a merge), mpi (MPI_Alltoall, MPI_Alltoallv), nccl"
-        " (between GPUs; then ucx sends GPU memory as well); several are separated by commas. [default: ucx, and"
-        " mpi if it is installed]",
-        "NAME[,NAME]",
-    )
-    link_limit: float | None = option(
-        parsers.rate,
-        None,
-        "Bandwidth of each rank's link in one direction, such as 12.5GB/s or 100Gbit/s. [default: measured if there"
-        " are more than two ranks]",
-        "RATE",
-    )
+    chunk: Send the parcels of a merge with this many rows per worker in each frame; several values are separated by
+        commas. [default: only messages of --sizes]
+    backend: What exchanges the messages: ucx (the data plane of a merge), mpi (MPI_Alltoall, MPI_Alltoallv), nccl
+        (between GPUs; then ucx sends GPU memory as well); several are separated by commas. [default: ucx, and mpi if it
+        is installed]
+    link_limit: Bandwidth of each rank's link in one direction, such as 12.5GB/s or 100Gbit/s. [default: measured if
+        there are more than two ranks]
+    """
+
+    chunk: int | tuple[int, ...] | None = value(parsers.counts(1), None, "ROWS[,ROWS]")
+    backend: str | None = value(parsers.text, None, "NAME[,NAME]")
+    link_limit: float | None = value(parsers.rate, None, "RATE")
 
 
 def make_probe(options: AllToAllOptions, run: RunOptions) -> AllToAll:
@@ -400,17 +390,11 @@ def make_probe(options: AllToAllOptions, run: RunOptions) -> AllToAll:
     return AllToAll(tuple(backends[name] for name in names), left_out_warning)
 
 
-def measure_in_rank(rank: Rank) -> None:
-    from merge_bench.probe.ranks import measurements
-
-    measurements.measure_all_to_all(rank)
-
-
 PROBE = ProbeKind(
     name=NAME,
     help="Every rank sends to every other: our data plane, MPI, NCCL; by message size and number of ranks (--workers).",
     options=AllToAllOptions,
     make=make_probe,
     other_tests=ALL_TO_ALL,
-    in_rank=measure_in_rank,
+    in_rank="merge_bench.probe.ranks.measurements:measure_all_to_all",
 )

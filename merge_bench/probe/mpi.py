@@ -18,7 +18,6 @@ from merge_bench.units import format_bytes
 if TYPE_CHECKING:
     from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.probe.ranks.launch import RankSession
-    from merge_bench.probe.ranks.rank import Rank
 
 SIZES = {pattern: {ONE_HOST: sizes, TWO_HOSTS: sizes} for pattern, sizes in ((PING_PONG, "1K..1M"), (OSU, "1..4M"))}
 PING_PONG_SECONDS, OSU_SECONDS = 0.24, 0.07
@@ -106,14 +105,14 @@ class MpiProbe(MpirunProbe):
 
 @dataclass(frozen=True, kw_only=True)
 class MpiOptions(MpirunOptions, PairOptions):
-    """Options of `probe mpi`: what is sent, and what is printed."""
+    """Options of `probe mpi`: what is sent, and what is printed.
 
-    pattern: str = choice(
-        f"{PING_PONG}|{OSU}",
-        PING_PONG,
-        "Test to run. ping-pong: standard and buffered sends; osu: latency and bandwidth as in the OSU benchmarks.",
-    )
-    details: bool = flag("Print the tables of all sizes instead of a summary.")
+    pattern: Test to run. ping-pong: standard and buffered sends; osu: latency and bandwidth as in the OSU benchmarks.
+    details: Print the tables of all sizes instead of a summary.
+    """
+
+    pattern: str = choice(f"{PING_PONG}|{OSU}", PING_PONG)
+    details: bool = flag()
 
 
 def make_probe(options: MpiOptions, run: RunOptions) -> MpiProbe:
@@ -130,17 +129,11 @@ def make_probe(options: MpiOptions, run: RunOptions) -> MpiProbe:
     )
 
 
-def measure_in_rank(rank: Rank) -> None:
-    from merge_bench.probe.ranks import measurements
-
-    measurements.measure_pair(rank)
-
-
 PROBE = ProbeKind(
     name=MpiProbe.name,
     help="MPI messages between two ranks: ping-pong (standard and buffered sends), or OSU latency and bandwidth tests.",
     options=MpiOptions,
     make=make_probe,
     other_tests=base.PING_PONG,
-    in_rank=measure_in_rank,
+    in_rank="merge_bench.probe.ranks.measurements:measure_pair",
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from merge_bench.config import parsers
-from merge_bench.config.option import option
+from merge_bench.config.option import value
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import Caution, LaunchFailed, UsageError, WrongResult
 from merge_bench.probe.ranks.osu_rules import (
@@ -26,7 +26,6 @@ from merge_bench.units import format_count
 if TYPE_CHECKING:
     from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.probe.ranks.launch import RankSession
-    from merge_bench.probe.ranks.rank import Rank
 
 COUNTS = "16Ki..128Mi"
 MPI_CALLS = {"mpi": "MPI_Reduce_scatter_block", "reduces": "one MPI_Ireduce to each rank, MPI_Waitall"}
@@ -121,23 +120,19 @@ class ReduceScatterProbe(MpirunProbe):
             raise LaunchFailed(f"{ucc.TOOL}: {problems[0]}{more}")
 
 
+_COUNTS_HELP = "Vector lengths in float32 elements: a list (1e6,3e6) or a doubling range (1Ki..1Mi)."
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReduceScatterOptions(MpirunOptions, IterationOptions):
-    """Options of `probe reduce-scatter`: lengths of the vectors, and algorithms."""
+    """Options of `probe reduce-scatter`: lengths of the vectors, and algorithms.
 
-    counts: str | None = option(
-        parsers.text,
-        None,
-        f"Vector lengths in float32 elements: a list (1e6,3e6) or a doubling range (1Ki..1Mi). [default: {COUNTS}]",
-        "COUNTS",
-    )
-    algorithms: str = option(
-        parsers.text,
-        "mpi,reduces",
-        "Algorithms to measure, separated by commas: mpi (MPI_Reduce_scatter_block), reduces (one MPI_Ireduce"
-        " per rank), ucc-ucp (ucc_perftest over UCP), ucc-sharp (ucc_perftest over SHARP).",
-        "NAME[,NAME]",
-    )
+    algorithms: Algorithms to measure, separated by commas: mpi (MPI_Reduce_scatter_block), reduces (one MPI_Ireduce per
+        rank), ucc-ucp (ucc_perftest over UCP), ucc-sharp (ucc_perftest over SHARP).
+    """
+
+    counts: str | None = value(parsers.text, None, "COUNTS", help=f"{_COUNTS_HELP} [default: {COUNTS}]")
+    algorithms: str = value(parsers.text, "mpi,reduces", "NAME[,NAME]")
 
 
 def make_probe(options: ReduceScatterOptions, run: RunOptions) -> ReduceScatterProbe:
@@ -155,17 +150,11 @@ def make_probe(options: ReduceScatterOptions, run: RunOptions) -> ReduceScatterP
     )
 
 
-def measure_in_rank(rank: Rank) -> None:
-    from merge_bench.probe.ranks import measurements
-
-    measurements.measure_reduce_scatter(rank)
-
-
 PROBE = ProbeKind(
     name=REDUCE_SCATTER,
     help="Time and bus bandwidth of reduce-scatter for each vector length, with verified results.",
     options=ReduceScatterOptions,
     make=make_probe,
     other_tests=COLLECTIVE,
-    in_rank=measure_in_rank,
+    in_rank="merge_bench.probe.ranks.measurements:measure_reduce_scatter",
 )

@@ -74,7 +74,7 @@ class Rma(Probe):
     def _measure_pair(self, session: Session, ranks: tuple[int, int], placement: str) -> None:
         """Measure and record the puts of one pair of ranks; wrong bytes are recorded, too, and then end the launch."""
         from merge_bench.merge import worker
-        from merge_bench.probe.workers import putting
+        from merge_bench.probe.ranks import putting
         from merge_bench.records.schema import ProbeLine
 
         (source, target), workers = ranks, session.workers

@@ -1,26 +1,32 @@
-"""Keeps chosen campaigns in memory, up to a limit; of a campaign that grows, only new lines are read."""
+"""Figures of campaigns for lists, kept up to a limit; of a campaign that grows, only new lines are read."""
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import State, state_of
+from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.follow import LIMIT_BYTES, Follower
-from merge_bench.records.results_folder import DONE, Entry
+from merge_bench.records.results_folder import DONE, Entry, ResultsFolder
 from merge_bench.tune.result import result_of
 from merge_bench.units import GIB
-from merge_bench.view.titles import is_tuning_campaign, size_of
+from merge_bench.view.terminal import page_on
+from merge_bench.view.text import number, visible
+from merge_bench.view.titles import is_tuning_campaign, short_time, size_of, title_of_entry, unusual_engines
 
 MOST_KEPT = 2 * LIMIT_BYTES
 SMALL_BYTES = 4 << 20
 """Campaigns up to this size are read for the table of results without being chosen."""
 
+_NO_RESULTS = "No results yet. This command makes one: python -m merge_bench --chunk 1e6"
 _BATCH_BYTES = 16 << 20
 
 
@@ -127,14 +133,13 @@ def _figures_of(campaign: Campaign) -> Figures:
         best = result.winner.config.name if result.winner is not None else result.baseline
         rates = [each for each in rates if each[0].config.name == best] or rates
     run, throughput, bandwidth = max(rates, key=lambda each: (each[1] or 0.0, each[2] or 0.0))
-    names = {
-        (each.config.name, each.plan_index): name for each, name in zip(campaign.runs, campaign.labels, strict=True)
-    }
-    name, size = names[run.config.name, run.plan_index], size_of(campaign, run.plan_index)
-    several = any(size_of(campaign, each.plan_index) != size for each in campaign.runs)
-    name = f"{name} at {size}" if several else name
+    names = dict(zip(((each.config.name, each.plan_index) for each in campaign.runs), campaign.labels, strict=True))
+    name = names[run.config.name, run.plan_index] if len(campaign.runs) > 1 else ""
+    size = size_of(campaign, run.plan_index)
+    if any(size_of(campaign, other.plan_index) != size for other in campaign.runs):
+        name += f" at {size}"
     sizes = frozenset(run.plan_index for run, _ in counted)
-    return Figures(name if len(campaign.runs) > 1 else "", throughput, bandwidth, verified, measured, outcome, sizes)
+    return Figures(name, throughput, bandwidth, verified, measured, outcome, sizes)
 
 
 def _read_to_end(follower: Follower) -> Campaign | None:
@@ -143,3 +148,32 @@ def _read_to_end(follower: Follower) -> Campaign | None:
     while follower.behind:
         follower.read()
     return follower.campaign
+
+
+def print_results(folder: Path, file: TextIO | None = None) -> None:
+    """Print when each campaign in `folder` began, whether it is verified, its best throughput, and what it measured.
+
+    Raises
+    ------
+    UsageError
+        If the folder cannot be read.
+    """
+    results, cache = ResultsFolder(folder), CampaignCache()
+    entries = results.entries()[::-1]
+    if results.problem:
+        raise UsageError(results.problem)
+    while cache.read_small(entries):
+        pass
+    with page_on(file) as page:
+        for entry in entries:
+            day, _, clock = short_time(entry.started)  # the folder's name has the year
+            figures = cache.figures(entry) or Figures()
+            rate = "" if figures.throughput is None else f"{number(figures.throughput)} GiB/s"
+            began = f"{day} {clock}"
+            page.unbroken(f"{began:12}  {status_of(entry, figures):11}  {rate:>12}  {visible(str(entry.folder))}")
+            what = filter(None, (title_of_entry(entry, figures.measured), unusual_engines(entry.plans)))
+            outcome = f". {figures.outcome}" if figures.outcome else ""
+            page.line(visible(", ".join(what) + outcome), "dim", indent=2)
+        page.line("Times are in UTC; throughput is that of the fastest config." if entries else _NO_RESULTS)
+        if entries:
+            page.unbroken(f"The newest one: merge-bench show {shlex.quote(visible(str(entries[-1].folder)))}")

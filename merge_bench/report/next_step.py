@@ -20,11 +20,12 @@ from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
 from merge_bench.records.schema import GivenOptions
 from merge_bench.records.writer import safe_name
 from merge_bench.regressions.gates import HISTORY
+from merge_bench.report.run_sections import hosts_of
 from merge_bench.tune.budget import round_up_duration, time_to_decide_all
 from merge_bench.tune.result import Result, result_of
 from merge_bench.units import plural
 from merge_bench.view.next_command import NextStep, can_wait_for_quiet, launchers_of
-from merge_bench.view.titles import is_tuning_campaign
+from merge_bench.view.titles import is_tuning_campaign, workers_of
 
 _TUNING_BUDGET = "10m"
 _MOST_MORE_LAUNCHES = 40  # of each config
@@ -45,7 +46,7 @@ def after_run(campaign: Campaign, document: RunDocument) -> NextStep | None:
     if document.error is not None:
         return _after_error(campaign, old_options, campaign.runs[0], document.error)
     if not document.verified:
-        return NextStep((), "measures again and verifies the result", _repeat_options(old_options, verify="ends"))
+        return _repeat_step(old_options, "measures again and verifies the result", verify="ends")
     bottleneck = document.bottleneck
     if bottleneck is None:
         return _report_step(campaign)
@@ -55,11 +56,9 @@ def after_run(campaign: Campaign, document: RunDocument) -> NextStep | None:
     if limit == "overload":
         return _report_step(campaign, more=_WHAT_HELPS)
     if crowd is not None:
-        if crowd.bound or not _ran_on_one_host(document):
+        if crowd.bound or len(hosts_of(document)) != 1:
             return None
-        return NextStep(
-            (), "gives each worker a core", _repeat_options(old_options, workers=str(crowd.workers_that_fit))
-        )
+        return _repeat_step(old_options, "gives each worker a core", workers=str(crowd.workers_that_fit))
     if limit == "link":
         return _transports_step(old_options)
     if limit != "exchange":
@@ -83,18 +82,15 @@ def _after_compute_limit(campaign: Campaign, old_options: GivenOptions, document
     used = next((engine for engine in engines.descriptions() if engine.name == plan.engine), None)
     usual = engines.first_engine(device_memory=False, dask=not recorded_plane(plan.exchange).by_workers)
     if used is not None and not used.device_memory and used != usual and limit != "memory":
-        return NextStep(
-            (), f"measures the same with the engine {usual.name}", _repeat_options(old_options, engine=usual.name)
-        )
-    if _ran_on_one_host(document):
+        return _repeat_step(old_options, f"measures the same with the engine {usual.name}", engine=usual.name)
+    if len(hosts_of(document)) == 1:
         return _report_step(campaign, more=_WHAT_HELPS)
     try:
         gather([campaign], None)
     except MergeBenchError:
         return _report_step(campaign, more=_WHAT_HELPS)
-    workers = document.bandwidth_bytes_per_second.per_worker
-    hosts = len({worker.host for worker in workers})
-    size: GivenOptions = {"workers": str(2 * len(workers)), "hosts": str(2 * hosts)}
+    workers, hosts = len(document.bandwidth_bytes_per_second.per_worker), len(hosts_of(document))
+    size: GivenOptions = {"workers": str(2 * workers), "hosts": str(2 * hosts)}
     return NextStep(("predict", str(campaign.folder)), "forecasts it on twice as many hosts", size)
 
 
@@ -113,11 +109,9 @@ def after_sweep(
     if more:
         blocks = str(more + max(each.launches for each in comparisons))
         if campaign.of_a_job:  # no job may name a result to add to
-            return NextStep(
-                (), "measures anew, as often as a verdict needs", _repeat_options(old_options, launches=blocks)
-            )
-        added = _repeat_options(old_options, launches=blocks, extend=str(campaign.folder))
-        return NextStep((), f"adds {plural(more, 'block')}, as many as a verdict needs", added)
+            return _repeat_step(old_options, "measures anew, as often as a verdict needs", launches=blocks)
+        does = f"adds {plural(more, 'block')}, as many as a verdict needs"
+        return _repeat_step(old_options, does, launches=blocks, extend=str(campaign.folder))
     return _report_step(campaign)
 
 
@@ -142,7 +136,9 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     limited = result.stopped is not None or bool(result.left_out_values)
     unjudged = [line.config for line in result.open_in_confirmation]
     inconclusive = bool(unjudged)
-    busy, waits = _host_was_busy(campaign), can_wait_for_quiet(campaign) and "wait_for_quiet" not in old_options
+    warned = any(line.code == BUSY_HOST for line in campaign.warnings)  # noise may be why there is no result
+    busy = warned or len(busy_launch_indexes(campaign.launches)) >= _BUSY_SHARE * len(campaign.launches)
+    waits = can_wait_for_quiet(campaign) and "wait_for_quiet" not in old_options
     changed, does = {}, "searches anew, with time for what was not tried or not decided"
     open_one = result.unconfirmed or next(iter(unjudged), None)
     alone = next((line.settings for line in campaign.added if line.config.name == open_one), [])
@@ -200,18 +196,12 @@ def after_recorded_tuning(campaign: Campaign) -> NextStep:
     old_options, result = _recorded_options(campaign), result_of(campaign)
     if campaign.end is None or (campaign.end.status and not result.untried):
         return _tune_step(old_options, "continues it, and keeps what was measured")
-    hosts = [each.line.workers[0].host for each in campaign.launches if each.line is not None and each.line.workers]
-    default = f"tuned-{safe_name(hosts[0].partition('.')[0])}.cfg" if hosts else None
+    workers = workers_of(campaign.launches)
+    default = f"tuned-{safe_name(workers[0].host.partition('.')[0])}.cfg" if workers else None
     output, space = old_options.get("output", default), old_options.get("space")
     written = Path(str(output)) if result.winner is not None and output is not None else None
     enough_seconds = time_to_decide_all(campaign, Path(str(space)) if space else None)
     return after_tuning(campaign, result, written=written, enough_seconds=enough_seconds)
-
-
-def _host_was_busy(campaign: Campaign) -> bool:
-    """Whether other processes kept the host busy, so that noise may be why a tuning has no result."""
-    warned = any(line.code == BUSY_HOST for line in campaign.warnings)
-    return warned or len(busy_launch_indexes(campaign.launches)) >= _BUSY_SHARE * len(campaign.launches)
 
 
 def _error_severity(code: str) -> int:
@@ -229,24 +219,22 @@ def _after_error(campaign: Campaign, old_options: GivenOptions, run: Run, error:
         several = sum(each.planned_launches for each in campaign.runs) > 1
         return NextStep((), "goes on where this was interrupted" if several else "measures again", again)
     if code == WrongResult.code:
-        return NextStep(
-            (), "compares every row, and names those that are wrong", _repeat_options(old_options, verify="full")
-        )
+        return _repeat_step(old_options, "compares every row, and names those that are wrong", verify="full")
     if code == NotRecorded.code:
         return NextStep((), "measures again, once the disk has room for the records", again)
     if code in (GateNotMet.code, NothingCompared.code):
-        failed = any(
-            failure.code == code for run in campaign.runs for each in run.launches for failure in each.failures
-        )
-        return _transports_step(old_options, run) if failed else _after_gate(campaign, old_options, run, error)
+        failures = (failure for run in campaign.runs for launch in run.launches for failure in launch.failures)
+        if any(failure.code == code for failure in failures):
+            return _transports_step(old_options, run)
+        return _after_gate(campaign, old_options, run, error)
     return NextStep(("doctor",), "looks for problems of this host")
 
 
 def _after_gate(campaign: Campaign, old_options: GivenOptions, run: Run, error: Failure) -> NextStep:
     """The next command after a comparison that did not pass its gate."""
     if error.code == NothingCompared.code:
-        options = {**_repeat_options(old_options), "allow_no_baseline": True}
-        return NextStep((), "measures again, and passes until there are enough earlier results", options)
+        does = "measures again, and passes until there are enough earlier results"
+        return _repeat_step(old_options, does, allow_no_baseline=True)
     if old_options.get("against") != HISTORY:
         return _report_step(campaign)
     does = "shows the level it was held against; if the loss is meant, add --accept REASON"
@@ -261,10 +249,6 @@ def _transports_step(old_options: GivenOptions, run: Run | None = None) -> NextS
         options |= {**config, "workers": str(run.plan.workers)}
     does = "shows which transports carry the frames, and which could"
     return NextStep(("transports",), does, {"available": True, **options})
-
-
-def _ran_on_one_host(document: RunDocument) -> bool:
-    return len({worker.host for worker in document.bandwidth_bytes_per_second.per_worker}) == 1
 
 
 def _report_step(*campaigns: Campaign, more: str = "") -> NextStep:
@@ -307,10 +291,9 @@ def _recorded_run_options(campaign: Campaign) -> GivenOptions | None:
     return old_options
 
 
-def _repeat_options(old_options: GivenOptions, **changed: str) -> GivenOptions:
-    """Options that repeat a run with some changed; without ``--extend``, unless `changed` has it."""
-    excluded = {*changed, "extend"}
-    return {**_pick_options(old_options, _RUN_KEYS - excluded), **changed}
+def _repeat_step(old_options: GivenOptions, does: str, **changed: str | bool) -> NextStep:
+    """The command that repeats a run with some options changed; without ``--extend``, unless `changed` has it."""
+    return NextStep((), does, {**_pick_options(old_options, _RUN_KEYS - {*changed, "extend"}), **changed})
 
 
 def _tune_step(old_options: GivenOptions, does: str, **changed: str) -> NextStep:

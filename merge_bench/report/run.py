@@ -6,7 +6,7 @@ to do next. That of one run fits a terminal of 24 lines of 80 columns.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TextIO
 
 from merge_bench.analysis import aggregate, diagnostics
@@ -18,17 +18,16 @@ from merge_bench.analysis.summary import summarize
 from merge_bench.errors import Caution, UsageError, WrongResult
 from merge_bench.records.campaign import WAYS, Campaign, Run
 from merge_bench.records.recorded_plan import RecordedPlan
-from merge_bench.report import run_sections, transports, workers
-from merge_bench.report.energy import write_energy
+from merge_bench.report import run_sections as sections
 from merge_bench.report.next_step import after_run, after_sweep, export_command
+from merge_bench.report.run_sections import write_energy
 from merge_bench.units import plural
 from merge_bench.view import comparison as comparing
 from merge_bench.view.content import Block, Column, Line, Page
 from merge_bench.view.next_command import NextStep, service_machine_note, step_as_typed
-from merge_bench.view.numbers import cell, gib, ms, number, ratio, rows
-from merge_bench.view.plot import merge, timeline
-from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot import merge
 from merge_bench.view.terminal import height_in_lines, page_on
+from merge_bench.view.text import cell, gib, ms, number, ratio, rows
 
 LINES, COLUMNS = 23, 80
 """Lines and columns of a terminal that the report of one run may take; the last line is for the prompt."""
@@ -63,35 +62,34 @@ def print_report(
 
 
 def write_run(page: Page, campaign: Campaign, run: Run, document: RunDocument) -> None:
-    """Put all tables and drawings of one run on a page."""
     launches = aggregate.complete_launches(run)
     mark = State(document.verification.state).mark
-    run_sections.write_header(page, document)
-    run_sections.write_imported(page, document)
+    sections.write_header(page, document)
+    sections.write_imported(page, document)
     if launches:
-        run_sections.write_totals(page, document, mark)
+        sections.write_totals(page, document, mark)
         if page.whole:  # text has it in the conclusion
-            page.pairs(("Limited by", run_sections.describe_bottleneck(document)))
-        run_sections.write_iterations(page, launches, mark)
+            page.pairs(("Limited by", sections.describe_bottleneck(document)))
+        sections.write_iterations(page, launches, mark)
         if run.imported:
-            page.note(f"workers, phases, link: {run_sections.why_absent(document)}")
+            page.note(f"workers, phases, link: {sections.why_absent(document)}")
         else:
-            workers.write_workers(page, document, aggregate.worker_figures(launches), mark)
+            sections.write_workers(page, document, aggregate.worker_figures(launches), mark)
             page.drawing(lambda: merge.workers(run))
             page.drawing(lambda: merge.phases(run))
-            if page.whole and not (chart := timeline.timeline(campaign, run)).empty:
+            if page.whole and not (chart := merge.timeline(campaign, run)).empty:
                 page.drawing(lambda: chart)
                 page.line(f"For https://ui.perfetto.dev, with all recorded iterations: {export_command(campaign)}")
-            workers.write_pairs(page, launches, mark)
+            sections.write_pairs(page, launches, mark)
             page.drawing(lambda: merge.pairs(run, document.lanes))
-            run_sections.write_link(page, document, mark)
-            run_sections.write_memory_rate(page, document, mark)
+            sections.write_link(page, document, mark)
+            sections.write_memory_rate(page, document, mark)
             write_energy(page, document, mark)
-    transports.write_selected(page, document.lanes, document.requested_transports)
-    transports.write_protocols(page, document.protocols)
-    transports.write_traffic(page, document.traffic)
+    sections.write_selected(page, document.lanes, document.requested_transports)
+    sections.write_protocols(page, document.protocols)
+    sections.write_traffic(page, document.traffic)
     page.heading("Verification")
-    run_sections.write_verification(page, document)
+    sections.write_verification(page, document)
     page.end()
 
 
@@ -118,7 +116,7 @@ def write_conclusion(
     else:
         step, room = _write_sweep_conclusion(page, campaign, documents, below), LINES // 2
         began = len(page.blocks)
-    for text in run_sections.error_lines([one for one in documents if one.error is None or one.error.message != below]):
+    for text in sections.error_lines([one for one in documents if one.error is None or one.error.message != below]):
         page.line(text, "bold red")
     end = Page(plain=page.plain, whole=page.whole)
     if step is not None:
@@ -135,7 +133,7 @@ def write_conclusion(
     if all(one.imported is not None for one in documents):  # the line above the figures says so
         warnings = [each for each in warnings if each.code != diagnostics.UNVERIFIED]
     if page.whole:
-        run_sections.write_warnings_by_kind(page, warnings)
+        sections.write_warnings_by_kind(page, warnings)
     else:
         used = height_in_lines([*page.blocks[began:], *end.blocks], COLUMNS)
         _write_first_warnings(page, warnings, None if whole else room - used)
@@ -175,28 +173,24 @@ def _write_run_conclusion(page: Page, run: Run, document: RunDocument) -> None:
     """Put what ran, the verification and the figures of one run on a page."""
     if not page.whole:  # a report has a title
         page.line(f"merge_bench · {document.run_id}", "bold cyan")
-    page.line(run_sections.describe_run(document))
+    page.line(sections.describe_run(document))
     measured, proof = document.measured, document.verification
     if document.verified:
         passed = f"all {proof.checks} checks passed" if proof.checks > 1 else "checked once"
         page.line(f"verified: {rows(document.result_rows)} rows, {passed}", "green")
-        several = len(run_sections.hosts_of(document)) > 1
+        several = len(sections.hosts_of(document)) > 1
         apart = "; on each host the parts of its workers, unless they share the folder" if several else ""
         for folder in proof.folders:
             page.line(f"Merged table: {folder} (read back and verified{apart})")
     elif measured.launches or document.error is None or proof.state == State.WRONG.value:
-        run_sections.write_verification(page, document)
+        sections.write_verification(page, document)
     if measured.launches:
         mark = None if document.imported is not None else State(proof.state).mark
-        run_sections.write_figures(page, document, mark)
+        sections.write_figures(page, document, mark)
         page.pairs(*_conclusion_values(document), mark=mark)
-        page.drawing(lambda: _main_chart(run, document))
-
-
-def _main_chart(run: Run, document: RunDocument) -> Chart:
-    """The chart of a run's phases, or of its iterations if phases were not measured."""
-    phases = merge.phases(run)
-    return merge.iterations([merge.LabelledRun(document.config.name, 0, run)]) if phases.empty else phases
+        if page.whole:
+            measured_phases, runs = merge.phases(run), [merge.LabelledRun(document.config.name, 0, run)]
+            page.chart(merge.iterations(runs) if measured_phases.empty else measured_phases)
 
 
 def _conclusion_values(document: RunDocument) -> Iterable[tuple[str, str]]:
@@ -209,17 +203,17 @@ def _conclusion_values(document: RunDocument) -> Iterable[tuple[str, str]]:
         if whose and not plan.pipeline and sum(round(100 * each / wall) for each in seconds.values()) > 100:
             whose += ", so more than 100% in all"
         yield "Phases (ms)", shares + (", overlapped" if plan.pipeline else "") + whose
-    yield "Limited by", run_sections.describe_bottleneck(document)
+    yield "Limited by", sections.describe_bottleneck(document)
     link = document.link
     if link is not None:
         limit = f"link limit of {gib(link.limit_bytes_per_second)} GiB/s at this size"
-        share = "" if link.fraction is None else f"{run_sections.percent_of_limit(link.fraction)}% of the "
+        share = "" if link.fraction is None else f"{sections.percent_of_limit(link.fraction)}% of the "
         over = f", over {', '.join(link.transports)}" if link.transports else ""
         yield "Link", share + limit + over + (_why_unlike_bandwidth(document) if share else "")
     peaks = [worker for worker in document.peak_memory_bytes.per_worker if worker.peak is not None]
     if peaks:
         most = max(peaks, key=lambda worker: worker.peak or 0)
-        times = most.above_imports / most.input if most.above_imports is not None and most.input else None
+        times = sections.peak_per_input(most)
         above = "" if times is None else f", {number(times)} × its input above imports"
         on_gpu = max((worker.device_peak for worker in peaks if worker.device_peak is not None), default=None)
         device = f"; {gib(on_gpu)} GiB of GPU memory" if on_gpu is not None else ""
@@ -298,33 +292,25 @@ def write_overview(page: Page, documents: Sequence[RunDocument], names: Sequence
     page.heading((f"All {len(documents)} runs" if len(documents) > 1 else "Run") + (", verified" if verified else ""))
     questions = [RecordedPlan.of(one.plan).question for one in documents]
     several = len(set(questions)) > 1
+    states = [State(one.verification.state).mark or "verified" for one in documents]
+    shares = [sections.percent_of_limit(one.link.fraction if one.link else None) for one in documents]
     has_config = any(one.config.name in name for one, name in zip(documents, names, strict=True))
     page.table(
         Column("Config" if has_config else "Run", names, text=True),
         Column("Question", questions if several else [], text=True),
-        *(
-            Column(_column_heading(name), [_option_cell(one.plan.get(name)) for one in documents])
-            for name in _varying_options(documents, names, {None} if apart else set())
-        ),
+        *_option_columns(documents, names, {None} if apart else set()),
         Column("Wall-clock\n(ms)", [ms(one.wall_seconds.median) for one in documents]),
         Column("Bandwidth\n(GiB/s)", [gib(one.bandwidth_bytes_per_second.harmonic_mean) for one in documents]),
         Column("Throughput\n(GiB/s)", [gib(one.throughput_bytes_per_second.median) for one in documents]),
-        Column(
-            "Of link\n(%)",
-            [run_sections.percent_of_limit(one.link.fraction if one.link else None) for one in documents],
-        ),
+        Column("Of link\n(%)", shares),
         Column("Result\nrows", [rows(one.result_rows) for one in documents] if several else []),
         Column("Limited\nby", [one.bottleneck.what if one.bottleneck else "" for one in documents], text=True),
-        Column(
-            "Result",
-            [] if verified else [State(one.verification.state).mark or "verified" for one in documents],
-            text=True,
-        ),
+        Column("Result", [] if verified else states, text=True),
     )
 
 
-def _varying_options(documents: Sequence[RunDocument], names: Sequence[str], ignored: set[None]) -> list[str]:
-    """The names of the options that differ between runs, and that a table has a column for.
+def _option_columns(documents: Sequence[RunDocument], names: Sequence[str], ignored: set[None]) -> Iterator[Column]:
+    """Columns of the options that differ between runs.
 
     Without options that say how long runs were measured, and without those that the runs' `names` contain: the way of
     each run, or with Dask's exchange, which has a shuffle and no timeline.
@@ -332,15 +318,13 @@ def _varying_options(documents: Sequence[RunDocument], names: Sequence[str], ign
     plans = [one.plan for one in documents]
     in_names = {way for way in WAYS if all(str(plan.get(way)) in name for plan, name in zip(plans, names, strict=True))}
     in_names |= {"shuffle", "timeline"} if "exchange" in in_names else set()
-    options = dict.fromkeys(name for plan in plans for name in plan if name not in _OPTIONS_WITHOUT_COLUMN | in_names)
-    plain = [name for name in options if not any(isinstance(plan.get(name), (dict, list)) for plan in plans)]
-    return [name for name in plain if len({plan.get(name) for plan in plans} - ignored) > 1]
-
-
-def _column_heading(name: str) -> str:
-    first, *more = name.capitalize().split("_")
-    return f"{first}\n{' '.join(more)}" if more else first
-
-
-def _option_cell(value: object) -> str:
-    return rows(value) if isinstance(value, int) and not isinstance(value, bool) else cell(value)
+    for option in dict.fromkeys(name for plan in plans for name in plan):
+        values = [plan.get(option) for plan in plans]
+        if option in _OPTIONS_WITHOUT_COLUMN | in_names or any(isinstance(value, (dict, list)) for value in values):
+            continue
+        if len({*values} - ignored) > 1:
+            heading, *more = option.capitalize().split("_")
+            cells = [
+                rows(each) if isinstance(each, int) and not isinstance(each, bool) else cell(each) for each in values
+            ]
+            yield Column("\n".join(filter(None, (heading, " ".join(more)))), cells)

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
-from merge_bench.analysis import aggregate, diagnostics
-from merge_bench.analysis.aggregate import NOT_BY_US, UNVERIFIED, State
-from merge_bench.analysis.documents import RunDocument
+from merge_bench.analysis import aggregate, diagnostics, uneven_ranks
+from merge_bench.analysis.aggregate import NOT_BY_US, UNVERIFIED, State, WorkerFigures, pair_figures
+from merge_bench.analysis.documents import GpuEnergy, Lane, Protocols, RunDocument, Traffic, WorkerPeak
 from merge_bench.analysis.statistics import outliers
 from merge_bench.errors import Caution
+from merge_bench.host.gpu import THROTTLING
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import Launch
 from merge_bench.records.recorded_plan import RecordedPlan
+from merge_bench.records.schema import SizeRange
 from merge_bench.units import plural
-from merge_bench.view.content import Page, by_row, grouped
-from merge_bench.view.numbers import NULL, cell, gib, ms, number, rows
+from merge_bench.view.content import Column, Page, by_pair, by_row, grouped
+from merge_bench.view.text import NULL, cell, gib, mib, ms, number, rows
 from merge_bench.view.titles import keys_of, tables_of
 
-_MOST_ROWS = 20
+_MOST_ROWS, _MOST_WORKERS = 20, 64
 _ROWS_AT_ENDS = 5
+_PAIRS_SHOWN = 6
+_PERIOD_HEADINGS = {"iterations": "Timed\niterations (MiB)", "link": "Link\nmeasurement (MiB)"}
 _SHOWN_OF_A_KIND = 3
 """Warnings of one kind that are shown at most."""
 
+NOT_MEASURED = "not measured"
 ALL_WARNINGS = "All warnings"
 
 PIPELINED = ", overlapped with partition and join (--pipeline on)"
 
 
 def why_absent(document: RunDocument) -> str:
-    """The reason why a run has no bandwidth, phases or link limit."""
     if document.imported is not None:
         return "not in the imported text"
     if not recorded_plane(RecordedPlan.of(document.plan).exchange).by_workers:
@@ -39,23 +44,30 @@ def why_absent(document: RunDocument) -> str:
 
 
 def hosts_of(document: RunDocument) -> list[str]:
-    """The hosts of a run's workers, each once."""
     return list(dict.fromkeys(worker.host for worker in document.bandwidth_bytes_per_second.per_worker))
 
 
 def write_header(page: Page, document: RunDocument) -> None:
     """Put a heading, and names and values of what a run merged and how, on a page."""
     plan, config = RecordedPlan.of(document.plan), document.config
+    facts = [("Workers", cell(plan.workers) + _on_hosts(hosts_of(document))), ("Rows per chunk", _chunk_size(plan))]
+    facts += [("Question", plan.question)] if plan.question else []
+    work = plan.workload
+    for name, table in (("Left table", work.left), ("Right table", work.right)) if work is not None else ():
+        facts += [(name, f"{table.path}, {rows(table.rows)} rows")] if table is not None and table.path else []
+    facts += [("Keys", keys_of(work))] if work is not None and work.keys else []
+    facts += [("Engine", plan.engine or NULL)]
+    facts += [("Exchange", (plan.exchange or NULL) + (PIPELINED if plan.pipeline else ""))]
+    broadcast = plan.distribution == "broadcast"
+    if broadcast or plan.distribution_reason:  # why a table is broadcast or not; nothing for the default, a shuffle
+        what = f"broadcast: the {plan.broadcast_side} table goes whole to every worker" if broadcast else "shuffle"
+        reason = f" (auto: {plan.distribution_reason})" if plan.distribution_reason else ""
+        facts += [("Distribution", what + reason)]
+    if plan.runtime_filter:
+        facts += [("Runtime filter", "on: rows that cannot have a match were dropped first")]
     page.heading(f"merge_bench · {document.run_id}")
     page.pairs(
-        ("Workers", cell(plan.workers) + _on_hosts(hosts_of(document))),
-        ("Rows per chunk", _chunk_size(plan)),
-        *([("Question", plan.question)] if plan.question else []),
-        *_table_rows(plan),
-        ("Engine", plan.engine or NULL),
-        ("Exchange", (plan.exchange or NULL) + (PIPELINED if plan.pipeline else "")),
-        *_distribution_row(plan),
-        *([("Runtime filter", "on: rows that cannot have a match were dropped first")] if plan.runtime_filter else []),
+        *facts,
         ("Protocol", document.measured.protocol or NULL),
         ("Data processed per iteration (GiB)", gib(document.measured.data_bytes)),
         ("Iterations", f"{document.measured.iterations:,} {_launch_counts(document)}"),
@@ -67,16 +79,7 @@ def write_header(page: Page, document: RunDocument) -> None:
         page.note("unknown: no launch started")
 
 
-def _distribution_row(plan: RecordedPlan) -> Iterable[tuple[str, str]]:
-    """The row that says whether a table is broadcast, and why; none for the default, a shuffle."""
-    broadcast = plan.distribution == "broadcast"
-    if broadcast or plan.distribution_reason:
-        what = f"broadcast: the {plan.broadcast_side} table goes whole to every worker" if broadcast else "shuffle"
-        yield "Distribution", what + (f" (auto: {plan.distribution_reason})" if plan.distribution_reason else "")
-
-
 def write_imported(page: Page, document: RunDocument) -> None:
-    """Put the totals that another program printed on a page, if the run was imported."""
     source = document.imported
     if source is None:
         return
@@ -92,22 +95,9 @@ def write_imported(page: Page, document: RunDocument) -> None:
 
 
 def _chunk_size(plan: RecordedPlan) -> str:
-    """The rows per chunk as text; of real tables, which have none, where they come from."""
     if plan.rows_per_chunk is not None:
         return rows(plan.rows_per_chunk)
     return f"as in the {(plan.workload and plan.workload.name) or 'tables'}"
-
-
-def _table_rows(plan: RecordedPlan) -> Iterable[tuple[str, str]]:
-    """Rows that name the merged tables and their keys; none if the tables are synthetic."""
-    work = plan.workload
-    if work is None:
-        return
-    for name, table in (("Left table", work.left), ("Right table", work.right)):
-        if table is not None and table.path is not None:
-            yield name, f"{table.path}, {rows(table.rows)} rows"
-    if work.keys:
-        yield "Keys", keys_of(work)
 
 
 def describe_run(document: RunDocument) -> str:
@@ -117,19 +107,14 @@ def describe_run(document: RunDocument) -> str:
     what = what if plan.how in (None, "inner") else f"{plan.how} join, {what}"
     workers = f"{NULL} workers" if plan.workers is None else plural(plan.workers, "worker")
     of_data = f" of {gib(data)} GiB" if data is not None else ""
+    side = f" of the {plan.broadcast_side} table" if plan.distribution == "broadcast" else ""
+    how = f" with {plan.distribution}{side}" if side or plan.distribution_reason else ""  # nothing for the default
+    how += " (auto)" if plan.distribution_reason else ""
     return (
         f"{what}; {workers}{_on_hosts(hosts_of(document))}; engine {plan.engine or NULL}"
-        f", exchange {plan.exchange or NULL}{_distribution_phrase(plan)}, config {document.config.name};"
+        f", exchange {plan.exchange or NULL}{how}, config {document.config.name};"
         f" {plural(document.measured.iterations, 'iteration')}{of_data} {_launch_counts(document)}"
     )
-
-
-def _distribution_phrase(plan: RecordedPlan) -> str:
-    """`` with broadcast of the left table (auto)``; empty for the default, a shuffle."""
-    how = f" of the {plan.broadcast_side} table" if plan.distribution == "broadcast" else ""
-    if plan.distribution_reason:
-        return f" with {plan.distribution}{how} (auto)"
-    return f" with broadcast{how}" if how else ""
 
 
 def _on_hosts(hosts: Sequence[str]) -> str:
@@ -141,37 +126,27 @@ def _on_hosts(hosts: Sequence[str]) -> str:
 
 
 def _launch_counts(document: RunDocument) -> str:
-    """The numbers of launches and warm-ups: ``in 1 launch, after 1 warm-up``."""
+    """``in 1 launch, after 1 warm-up``."""
     launched, planned, warmup = document.measured.launches, document.measured.planned_launches, document.measured.warmup
     launches = plural(launched, "launch") if launched == planned else f"{launched:,} of {planned:,} launches"
     return f"in {launches}" + (f", after {' or '.join(map(str, warmup))} warm-up" if any(warmup) else "")
 
 
 def write_figures(page: Page, document: RunDocument, mark: str | None) -> None:
-    """Put a table of wall-clock, throughput and bandwidth, with medians and spread, on a page."""
     printed = ", as printed" if document.imported is not None else ""
     parts = (
         ("Wall-clock", "ms", ms, document.wall_seconds),
         ("Throughput", "GiB/s", gib, document.throughput_bytes_per_second),
         ("Bandwidth", "GiB/s", gib, document.bandwidth_bytes_per_second.spread),
     )
-    cells = [
-        (
-            f"{name}{printed} ({unit})",
-            form(found.median),
-            *(_format_ends(form, ends) for ends in (found.quartiles, (found.min, found.max))),
-            _format_ends(form, found.ci95, ""),
-        )
-        for name, unit, form, found in parts
-        if found is not None
-    ]
+    cells = []
+    for name, unit, form, spread in parts:
+        if spread is not None:
+            least_most = (spread.min, spread.max)
+            ends = ((spread.quartiles, NULL), (least_most, NULL), (spread.ci95, ""))
+            texts = [without if not both or None in both else "–".join(map(form, both)) for both, without in ends]
+            cells.append((f"{name}{printed} ({unit})", form(spread.median), *texts))
     page.table(*by_row(("", "Median", "Quartiles", "Min–max", "95 % interval"), cells, [0]), mark=mark)
-
-
-def _format_ends(
-    form: Callable[[float | None], str], ends: tuple[float | None, float | None] | None, absent: str = NULL
-) -> str:
-    return absent if ends is None or None in ends else f"{form(ends[0])}–{form(ends[1])}"
 
 
 def write_totals(page: Page, document: RunDocument, mark: str | None) -> None:
@@ -202,19 +177,13 @@ def describe_bottleneck(document: RunDocument) -> str:
 
 
 def write_iterations(page: Page, launches: Sequence[Launch], mark: str | None) -> None:
-    """Put a table with a row for each timed iteration on a page; of many on a terminal, the first and the last."""
-    cells: list[Sequence[str]] = [
-        (
-            str(launch.index) if len(launches) > 1 else "",
-            str(iteration.index),
-            ms(iteration.wall_seconds),
-            gib(aggregate.iteration_bandwidth(iteration)),
-            gib(aggregate.throughput(launch, iteration)),
-            "outlier" if far else "",
-        )
-        for launch in launches
-        for iteration, far in zip(launch.timed, outliers([i.wall_seconds for i in launch.timed]), strict=True)
-    ]
+    cells: list[Sequence[str]] = []
+    for launch in launches:
+        number = str(launch.index) if len(launches) > 1 else ""
+        for iteration, far in zip(launch.timed, outliers([each.wall_seconds for each in launch.timed]), strict=True):
+            bandwidth, throughput = aggregate.iteration_bandwidth(iteration), aggregate.throughput(launch, iteration)
+            figures = (ms(iteration.wall_seconds), gib(bandwidth), gib(throughput))
+            cells.append((number, str(iteration.index), *figures, "outlier" if far else ""))
     count, long = len(cells), len(cells) > _MOST_ROWS and not page.whole
     if long:
         first, last = cells[:_ROWS_AT_ENDS], cells[-_ROWS_AT_ENDS:]
@@ -250,7 +219,6 @@ def write_link(page: Page, document: RunDocument, mark: str | None) -> None:
 
 
 def write_memory_rate(page: Page, document: RunDocument, mark: str | None) -> None:
-    """Put the copy rate of memory, and the shares of it that partition and join reach, on a page."""
     rates = document.memory_rate
     if rates is not None:
         page.heading("Memory")
@@ -263,7 +231,6 @@ def write_memory_rate(page: Page, document: RunDocument, mark: str | None) -> No
 
 
 def write_verification(page: Page, document: RunDocument) -> None:
-    """Put a line on a page that says whether the merge result was verified, and how."""
     proof = document.verification
     match State(proof.state):
         case State.OFF:
@@ -305,9 +272,8 @@ def write_warnings_by_kind(page: Page, cautions: Sequence[Caution]) -> None:
             if remedy:
                 page.line(f"→ {remedy}", indent=2)
         if len(alike) > _SHOWN_OF_A_KIND:
-            page.line(
-                f"{len(alike) - _SHOWN_OF_A_KIND} more of this kind, listed under {ALL_WARNINGS}", "dim", indent=2
-            )
+            more = len(alike) - _SHOWN_OF_A_KIND
+            page.line(f"{more} more of this kind, listed under {ALL_WARNINGS}", "dim", indent=2)
 
 
 def leaves_warnings_out(cautions: Sequence[Caution]) -> bool:
@@ -316,13 +282,227 @@ def leaves_warnings_out(cautions: Sequence[Caution]) -> bool:
 
 
 def error_lines(documents: Sequence[RunDocument]) -> list[str]:
-    """The lines that say why runs are incomplete, each error once."""
     lines = []
     for error in {one.error.message: one.error for one in documents if one.error}.values():
         rank = f"rank {error.rank}" if error.rank is not None else None
         where = ", ".join(filter(None, (rank, error.host)))
         has_code = error.message.startswith(error.code)  # interrupted by SIGINT
-        lines.append(
-            (error.message if has_code else f"{error.code}: {error.message}") + (f" ({where})" if where else "")
-        )
+        text = error.message if has_code else f"{error.code}: {error.message}"
+        lines.append(text + (f" ({where})" if where else ""))
     return lines
+
+
+def write_workers(page: Page, document: RunDocument, workers: Sequence[WorkerFigures], mark: str | None) -> None:
+    shown = list(workers)
+    if len(workers) > _MOST_WORKERS and not page.whole:
+        slowest = sorted(workers, key=lambda w: (w.bandwidth.mean is None, w.bandwidth.mean or 0.0, w.rank))
+        shown = slowest[: _MOST_WORKERS // 2]
+    remarks = [(slowest_rank(workers), "slowest")]
+    remarks += [
+        (overload.rank, f"overloaded {overload.factor:.2f} ×") for overload in uneven_ranks.overloaded_ranks(workers)
+    ]
+    remarks += [(slow.rank, f"slow {slow.phase}")] if (slow := uneven_ranks.straggling_rank(workers)) else []
+    remarks_of = grouped(remarks, lambda remark: remark[0])
+    who = [Column("Rank", [str(w.rank) for w in shown]), Column("Host", [w.host for w in shown], text=True)]
+    speed = [
+        Column("Left\n(GiB/s)", [gib(w.bandwidth.left) for w in shown]),
+        Column("Right\n(GiB/s)", [gib(w.bandwidth.right) for w in shown]),
+        Column("Mean\n(GiB/s)", [gib(w.bandwidth.mean) for w in shown]),
+        Column("Partition\n(ms)", [ms(w.partition) for w in shown]),
+        Column("Exchange\n(ms)", [ms(w.exchange) for w in shown]),
+        Column("Join\n(ms)", [ms(w.join) for w in shown]),
+    ]
+    on_gpu = any(w.memory.device_peak is not None for w in shown)
+    load = [
+        Column("Received\n(rows)", [rows(w.received_rows) for w in shown]),
+        Column("Peak memory\n(GiB)", [gib(w.memory.peak) for w in shown]),
+        Column("Peak above\nimports (GiB)", [gib(w.memory.above_imports) for w in shown]),
+        Column("of its\ninput (×)", [number(peak_per_input(w.memory)) for w in shown]),
+        Column("Device peak\n(GiB)", [gib(w.memory.device_peak) for w in shown] if on_gpu else []),
+        Column("", [", ".join(text for _, text in remarks_of.get(w.rank, ())) for w in shown], text=True),
+    ]
+    page.heading("Workers (medians; bandwidth: bytes sent to other workers ÷ seconds in flight)")
+    page.wide_table(who, speed, load, mark=mark)
+    if len(shown) < len(workers):
+        page.line(f"Shown: the {len(shown)} slowest of {len(workers)} workers; the records contain all.", "dim")
+    columns = (("bandwidth", "bandwidth.mean"), ("phases", "partition"), ("received rows", "received_rows"))
+    lacking = [name for name, field in columns if any(attrgetter(field)(w) is None for w in shown)]
+    if lacking:
+        page.note(f"{', '.join(lacking)}: {why_absent(document)}")
+    if any(w.memory.peak is None for w in shown):
+        page.note("peak memory: not measured")
+
+
+def write_pairs(page: Page, launches: Sequence[Launch], mark: str | None) -> None:
+    """Put tables of bytes and rates from each worker to each other on a page, if workers are few."""
+    traffic = pair_figures(launches)
+    if not traffic or not (sizes := by_pair({pair: mib(figures.bytes) for pair, figures in traffic.items()})):
+        return
+    page.heading("Pairs: data sent per iteration (MiB), from row to column")
+    page.table(*sizes, mark=mark)
+    rates = {pair: figures.bytes / figures.seconds for pair, figures in traffic.items() if figures.seconds}
+    if rates:
+        page.heading("Pairs: bytes ÷ seconds in flight (GiB/s), from row to column")
+        page.table(*by_pair({pair: gib(rate) for pair, rate in rates.items()}), mark=mark)
+
+
+def slowest_rank(workers: Sequence[WorkerFigures]) -> int | None:
+    """The rank of the worker with the least bandwidth; None unless bandwidths differ."""
+    rates = {worker.rank: rate for worker in workers if (rate := worker.bandwidth.mean) is not None}
+    return min(rates, key=lambda rank: rates[rank]) if len(set(rates.values())) > 1 else None
+
+
+def why_no_bandwidth(
+    launches: Sequence[Launch], workers: Sequence[WorkerFigures], *, running: bool = False
+) -> dict[int, str]:
+    """Why workers have no bandwidth, by rank: what each of them sent in the timed iterations of `launches`.
+
+    `running`: whether more iterations are to come.
+    """
+    sent: dict[int, list[tuple[int, int] | None]] = {}
+    for launch in launches:
+        for iteration in launch.timed:
+            for part in iteration.workers:
+                sizes = part.sent_bytes
+                sent.setdefault(part.rank, []).append(None if sizes is None else (sizes.left, sizes.right))
+    lacking = [worker.rank for worker in workers if worker.bandwidth.mean is None]
+    none = "no figure yet" if running else NOT_MEASURED
+    return {rank: _what_was_sent(sent[rank]) if rank in sent else none for rank in lacking}
+
+
+def _what_was_sent(sent: Sequence[tuple[int, int] | None]) -> str:
+    """``sent no left rows in these 4 iterations``; `sent`: bytes of the left and right frame in each iteration."""
+    measured = [each for each in sent if each is not None]
+    if len(measured) < len(sent):
+        return NOT_MEASURED
+    left, right = (sum(frame) for frame in zip(*measured, strict=True))
+    if left and right:
+        return NOT_MEASURED
+    what = "no right rows" if left else "no left rows" if right else "nothing"
+    return f"sent {what} in {'this iteration' if len(sent) == 1 else f'these {len(sent)} iterations'}"
+
+
+def peak_per_input(memory: WorkerPeak) -> float | None:
+    """Peak memory above imports ÷ bytes of the worker's input; None if either is not known."""
+    return memory.above_imports / memory.input if memory.above_imports is not None and memory.input else None
+
+
+def write_energy(page: Page, document: RunDocument, mark: str | None) -> None:
+    """Put the energy of a merge, and a row for each GPU, on a page; nothing where no GPU or energy could be read."""
+    energy = document.energy
+    if energy is None or (energy.joules_per_merge is None and not energy.gpus and not energy.hosts):
+        return
+    page.heading("Energy and clocks during the timed iterations")
+    of = f" ({energy.counts})" if energy.counts else ""
+    page.pairs(("Energy per merge (J)", number(energy.joules_per_merge) + of), mark=mark)
+    gpus = energy.gpus
+    if gpus:
+        several = len({gpu.host for gpu in gpus}) > 1
+        page.table(
+            Column("Host", [gpu.host for gpu in gpus] if several else [], text=True),
+            Column("GPU", [str(gpu.index) for gpu in gpus]),
+            Column("Energy per\nmerge (J)", [number(gpu.joules_per_merge) for gpu in gpus]),
+            Column("Mean power\n(W)", [_of_limit(gpu.watts, gpu.limit_watts) for gpu in gpus]),
+            Column("SM clock\n(MHz)", [_of_limit(gpu.sm_mhz, gpu.max_sm_mhz) for gpu in gpus]),
+            Column("Memory clock\n(MHz)", [_of_limit(gpu.memory_mhz, gpu.max_memory_mhz) for gpu in gpus]),
+            Column("Temperature\n(°C)", [cell(gpu.celsius) for gpu in gpus]),
+            Column("Throttled", [_throttling(gpu) for gpu in gpus], text=True),
+            mark=mark,
+        )
+        page.line("Power and clocks: of the most that the GPU may take. Clocks: as read before and after.", "dim")
+    if energy.hosts:
+        page.table(
+            Column("Host", [host.host for host in energy.hosts], text=True),
+            Column("Packages", [str(host.packages) for host in energy.hosts]),
+            Column("Energy per\nmerge (J)", [number(host.joules_per_merge) for host in energy.hosts]),
+            Column("Mean power\n(W)", [number(host.watts) for host in energy.hosts]),
+            mark=mark,
+        )
+    for reason in energy.unknown:
+        page.note(f"energy unknown: {reason}")
+
+
+def _of_limit(value: float | None, limit: float | None) -> str:
+    """``412 of 700``; without a limit the value alone."""
+    shown = NULL if value is None else f"{value:.0f}"
+    return shown if limit is None else f"{shown} of {limit:.0f}"
+
+
+def _throttling(gpu: GpuEnergy) -> str:
+    """``23 % (power cap)``; ``no``; where no time is counted, the causes as they were read, or ``-``."""
+    shares = gpu.throttled_share or {}
+    counted = [f"{share:.0%} ({cause})" for cause, share in shares.items() if share >= 0.001]
+    seen = [cause for cause in gpu.reasons or () if cause in THROTTLING and cause not in shares]
+    return ", ".join([*counted, *seen]) or (NULL if gpu.throttled_share is None and gpu.reasons is None else "no")
+
+
+def write_selected(page: Page, lanes: Sequence[Lane], requested: Mapping[str, str]) -> None:
+    """Put the configured and the selected transports on a page; worker pairs with the same transports share a row."""
+    if not lanes:
+        return
+    page.heading("Transports that UCX selected")
+    if requested:
+        page.line("configured: " + ", ".join(f"{name}={value}" for name, value in requested.items()))
+    groups = grouped(lanes, lambda lane: (", ".join(lane.transports) or "none", lane.placement or ""))
+    if len(groups) == 1:
+        transports, placement = next(iter(groups))
+        where = f", {placement}" if placement else ""
+        page.line(f"selected: {transports} (all {len(lanes)} pairs{where})")
+        return
+    rows = [
+        (_pairs_text([(lane.from_rank, lane.to_rank) for lane in alike]), placement, transports)
+        for (transports, placement), alike in groups.items()
+    ]
+    page.table(*by_row(("Pairs", "Placement", "Transports selected"), rows, range(3)))
+
+
+def write_protocols(page: Page, groups: Sequence[Protocols]) -> None:
+    """Put a table of the protocols that UCX selected, by memory and message size, on a page."""
+    rows = [(one.pairs, each) for one in groups for each in one.ranges]
+    if not rows:
+        return
+    several = len(groups) > 1
+    page.heading("Protocols that UCX selected, by message size")
+    page.table(
+        Column("Pairs", [_pairs_text(pairs) for pairs, _ in rows] if several else [], text=True),
+        Column("Memory", [each.memory for _, each in rows], text=True),
+        Column("Bytes", [_size_range_text(each) for _, each in rows]),
+        Column("Protocol", [each.protocol + (" *" if each.estimated else "") for _, each in rows], text=True),
+        Column("Transports", [each.transports for _, each in rows], text=True),
+    )
+    if any(each.estimated for _, each in rows):
+        page.line("* Expected by the sender; in a rendezvous transfer, the receiver chooses the protocol.", "dim")
+
+
+def write_traffic(page: Page, counts: Sequence[Traffic]) -> None:
+    if not counts:
+        return
+    hosts = list(dict.fromkeys(one.host for one in counts))
+    periods = [period for period in _PERIOD_HEADINGS if any(one.during == period for one in counts)]
+    by_key = {(one.host, one.during): one for one in counts}
+    rows: list[list[str]] = []
+    for host in hosts:
+        counts_here = [by_key.get((host, period)) for period in periods]
+        rows.append([host, "sent by its ranks", *(mib(one.sent if one else None) for one in counts_here)])
+        devices = [one.devices if one else {} for one in counts_here]
+        moved = [name for each in devices for name, count in each.items() if count.sent or count.received]
+        for name in dict.fromkeys(moved):
+            cells = [mib(each[name].sent if name in each else None) for each in devices]
+            rows.append([host, f"counted by {name}", *cells])
+    page.heading("Bytes sent, as counted by ranks and by network devices")
+    page.table(*by_row(("Host", "Bytes", *(_PERIOD_HEADINGS[period] for period in periods)), rows, range(2)))
+    page.line("Device counters include headers and all programs of the host; shared memory has no counter.", "dim")
+
+
+def _pairs_text(pairs: Sequence[tuple[int, int]]) -> str:
+    """``0→1, 0→2``: pairs of ranks; of many, the first ones and their number."""
+    more = f", … ({len(pairs)} pairs)" if len(pairs) > _PAIRS_SHOWN else ""
+    return ", ".join(f"{a}→{b}" for a, b in pairs[:_PAIRS_SHOWN]) + more
+
+
+def _size_range_text(sizes: SizeRange) -> str:
+    """``1,024 to 8,191``: the bytes of a range of message sizes."""
+    first, last = sizes.first_bytes, sizes.last_bytes
+    if last is None:
+        return f"{first:,} and more"
+    return f"{first:,}" if first == last else f"{first:,} to {last:,}"

@@ -14,12 +14,10 @@ from merge_bench.tune.evaluator import NO_GAIN_SEEN, NOISE, UNDECIDED
 from merge_bench.tune.head_to_head import interval_alpha
 from merge_bench.tune.result import GAINED, PHASE_NAMES, Result, decision_of, step_name
 from merge_bench.units import plural
-from merge_bench.view.numbers import with_interval
-from merge_bench.view.plot.charts import rows_axis, thin_ticks
+from merge_bench.view.plot import GREY, rows_axis, thin_ticks
 from merge_bench.view.plot.draw import can_draw, draw, try_to_write
 from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Points, Whiskers, columns
-from merge_bench.view.plot.style import GREY
-from merge_bench.view.text import short, uncapitalized
+from merge_bench.view.text import short, uncapitalized, with_interval
 
 FILES = ("figure.png", "figure.svg", "figure.html")
 """Files in the campaign's folder; those are drawn whose libraries are installed."""

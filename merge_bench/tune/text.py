@@ -23,11 +23,10 @@ from merge_bench.tune.stage import steps_of
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, by_row
 from merge_bench.view.next_command import NextStep
-from merge_bench.view.numbers import ends, gib, number, ratio
-from merge_bench.view.plot.charts import Bar, bars
+from merge_bench.view.plot import Bar, bars
 from merge_bench.view.plot.marks import Chart
 from merge_bench.view.terminal import page_on
-from merge_bench.view.text import capitalized
+from merge_bench.view.text import capitalized, ends, gib, number, ratio
 from merge_bench.view.titles import size_of
 
 BEST_ESTIMATE = "among the best estimates; tested on new launches, see below"

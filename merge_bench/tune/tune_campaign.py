@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
 
-from merge_bench.campaign.calling_program import Caller
-from merge_bench.campaign.campaign import first_line, write_first_lines, write_interruption
+from merge_bench.campaign.calling_program import Caller, Labelled, Progress
+from merge_bench.campaign.campaign import (
+    check_host,
+    first_line,
+    launch_merge,
+    write_first_lines,
+    write_interruption,
+)
 from merge_bench.campaign.planned_launches import Job
-from merge_bench.campaign.progress import Labelled, Progress
 from merge_bench.campaign.resume import reopen_newest
-from merge_bench.campaign.run import launch_merge
-from merge_bench.campaign.wait_for_quiet import check_host
 from merge_bench.cluster import signals
 from merge_bench.errors import RunFailed, UsageError, WrongResult, say
 from merge_bench.records.campaign import INTERRUPTED, Campaign

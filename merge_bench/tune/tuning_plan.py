@@ -10,16 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from merge_bench.campaign import load_runs as loading
-from merge_bench.campaign.campaign import config_line
 from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import Head
+from merge_bench.campaign.planned_launches import Head, config_line, plan_runs
 from merge_bench.config import allowed_transports
 from merge_bench.config.files import read_regular
-from merge_bench.config.old_names import PREFIX
 from merge_bench.config.options import BY_KEY, BY_VARIABLE, RunOptions
 from merge_bench.config.shipped import SPACE
 from merge_bench.config.ucx_info import find_installed
+from merge_bench.config.variables import PREFIX
 from merge_bench.errors import UsageError
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.records.schema import RunKey
@@ -229,7 +227,7 @@ def load_plans(name: str | Path | None, run: RunOptions) -> list[PlannedRun]:
     tables = run.left is not None or run.workload not in ("auto", "synthetic")
     sized_run = run if tables or "chunk" in run.sources else run.given(chunk=SIZES)
     ready: list[PlannedRun] = []
-    for variant in loading.plan_runs(None if name is None else str(name), sized_run):
+    for variant in plan_runs(None if name is None else str(name), sized_run):
         plan = replace(variant.plan, launches=1, link_rounds=0, check_link=False, timeline="off")
         if run.iterations is None:
             rows = plan.rows_per_chunk or SMALL_ROWS

@@ -15,9 +15,8 @@ from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, by_row
 from merge_bench.view.markdown import render
 from merge_bench.view.next_command import NextStep
-from merge_bench.view.numbers import NULL, cell, ends, gib, ms, ratio, rows
 from merge_bench.view.terminal import page_on
-from merge_bench.view.text import capitalized
+from merge_bench.view.text import NULL, capitalized, cell, ends, gib, ms, ratio, rows
 
 UNITS: Mapping[str, tuple[str, Callable[[float | None], str]]] = {"B/s": ("GiB/s", gib), "s": ("ms", ms)}
 STYLES = {"FASTER": "bold green", "SLOWER": "bold red", "FAILED": "bold red", "WRONG": "bold red"}
@@ -46,15 +45,15 @@ def print_comparison(
         page.heading("merge_bench · compare")
         for name, path in lettered_results(document):
             page.unbroken(f"{name}   {path}")
-        pairs = group_by_pair(document)
+        pairs = group_by_pair(document, metric)
         if details:
-            for comparisons in pairs:
-                page.heading(title_of_comparison(comparison_in_metric(comparisons, metric)))
-                write_figures(page, document, comparisons, metric)
+            for chosen, comparisons in pairs:
+                page.heading(title_of_comparison(chosen))
+                _write_figures(page, document, chosen, comparisons)
             page.paragraphs("Notes", document.notes)
         if pairs:
             page.heading(f"{'Verdicts' if len(pairs) > 1 else 'Verdict'} on {metric}")
-        for chosen in (comparison_in_metric(comparisons, metric) for comparisons in pairs):
+        for chosen, _ in pairs:
             if len(pairs) > 1 or not details:
                 page.line(title_of_comparison(chosen))
             write_verdict(page, chosen, below=below)
@@ -73,42 +72,46 @@ def markdown(document: CompareDocument, *, metric: str) -> str:
     """The document of ``compare`` as GitHub-flavoured Markdown; `metric`: the metric of its verdict sentences."""
     page = Page(whole=True)
     page.pairs(*((name.removesuffix(":"), path) for name, path in lettered_results(document)))
-    for comparisons in group_by_pair(document):
-        write_pair(page, document, comparisons, metric)
+    write_pairs(page, document, metric)
     page.paragraphs("Notes", document.notes)
     return render(page.blocks)
 
 
-def write_pair(page: Page, document: CompareDocument, comparisons: Sequence[Comparison], metric: str) -> None:
-    """Put everything about one candidate and its baseline on a page, the verdict first."""
-    chosen = comparison_in_metric(comparisons, metric)
-    page.heading(title_of_comparison(chosen))
-    write_verdict(page, chosen)
-    write_figures(page, document, comparisons, metric)
+def write_pairs(page: Page, document: CompareDocument, metric: str) -> None:
+    """Put everything about each candidate and its baseline on a page, the verdict on `metric` first."""
+    for chosen, comparisons in group_by_pair(document, metric):
+        page.heading(title_of_comparison(chosen))
+        write_verdict(page, chosen)
+        _write_figures(page, document, chosen, comparisons)
 
 
-def write_figures(page: Page, document: CompareDocument, comparisons: Sequence[Comparison], metric: str) -> None:
-    """Put a table of all metrics of a candidate and its baseline on a page, and what differs between them."""
-    chosen = comparison_in_metric(comparisons, metric)
+def _write_figures(
+    page: Page, document: CompareDocument, chosen: Comparison, comparisons: Sequence[Comparison]
+) -> None:
     if any(each.ratio is not None for each in comparisons):
-        name, *others = metric_columns(comparisons)
-        mark = None if comparisons[0].verified else UNVERIFIED
-        page.wide_table([name], others, [_strip_column(comparisons)], mark=mark)
-    if ratios := ratios_line(chosen):
-        page.line(ratios)
+        shown = [(each, *UNITS[each.unit]) for each in comparisons]
+        old = [form(each.baseline_value.median) for each, _, form in shown]
+        new = [form(each.candidate_value.median if each.candidate_value else None) for each, _, form in shown]
+        values = [Column(chosen.baseline, old), Column(chosen.candidate, new)]
+        name = Column("Metric", [f"{each.metric} ({unit})" for each, unit, _ in shown], text=True)
+        judged = judged_columns(comparisons)
+        strips = [ratio_strip([point.ratio for point in each.points]) if each.points else "" for each in comparisons]
+        strip = Column("By block" if chosen.paired else "By launch", strips, text=True, code=True)
+        mark = None if chosen.verified else UNVERIFIED
+        page.wide_table([name], [*judged[:3], *values, *judged[3:]], [strip], mark=mark)
+    points = chosen.points
+    if 1 < len(points) <= _MOST_LISTED:
+        how = "by block" if chosen.paired else "by launch, against the baseline's median"
+        page.line(f"{chosen.metric} {how}: {'  '.join(ratio(point.ratio) for point in points)}")
     if differences := differences_of_pair(document, chosen):
         page.line("")
         page.table(*difference_columns(differences))
 
 
-def group_by_pair(document: CompareDocument) -> list[list[Comparison]]:
-    """The comparisons of a document in order, grouped by candidate and baseline."""
-    return [list(group) for _, group in groupby(document.comparisons, lambda each: each.pair)]
-
-
-def comparison_in_metric(comparisons: Sequence[Comparison], metric: str) -> Comparison:
-    """The comparison in `metric`, or the first comparison if that metric was not measured."""
-    return next((each for each in comparisons if each.metric == metric), comparisons[0])
+def group_by_pair(document: CompareDocument, metric: str) -> list[tuple[Comparison, list[Comparison]]]:
+    """The comparison of each candidate with its baseline in `metric`, or else in the first one, and in all metrics."""
+    groups = [list(group) for _, group in groupby(document.comparisons, lambda each: each.pair)]
+    return [(next((each for each in group if each.metric == metric), group[0]), group) for group in groups]
 
 
 def lettered_results(document: CompareDocument) -> list[tuple[str, str]]:
@@ -132,8 +135,19 @@ def title_of_comparison(comparison: Comparison) -> str:
 def verdict_sentence(comparison: Comparison) -> str:
     """The verdict in one line, with its reason, ratio, interval and launches."""
     mark = "" if comparison.verified or comparison.ratio is None else f" {UNVERIFIED}"
-    parts = [part for part in (_reason_text(comparison), _ratio_text(comparison), _launches_needed(comparison)) if part]
-    return f"{comparison.verdict}{mark}: {'; '.join(parts)}"
+    reason, level = comparison.reason, comparison.level_of
+    noisy = f"what {level} results of the level can tell from noise" if level else "between launches of the same config"
+    reasons = {
+        "underpowered": "too few launches for a verdict",
+        "wide-interval": f"the true difference may be below or above {percent(comparison.threshold)}",
+        "within-noise": f"the difference is no larger than {noisy}",
+    }
+    parts = [reasons.get(reason, str(reason)) if reason else None, _ratio_text(comparison)]
+    if comparison.verdict == "INCONCLUSIVE" and not level:
+        more = comparison.more_launches
+        needed = f"more than {MOST} launches" if more is None else f"about {plural(more, 'more launch')}"
+        parts.append(f"a verdict needs {needed} of each config")
+    return f"{comparison.verdict}{mark}: {'; '.join(filter(None, parts))}"
 
 
 def write_verdict(page: Page, comparison: Comparison, *, indent: int = 0, below: str = "") -> None:
@@ -141,15 +155,6 @@ def write_verdict(page: Page, comparison: Comparison, *, indent: int = 0, below:
     page.line(verdict_sentence(comparison), STYLES.get(comparison.verdict, "bold"), indent=indent)
     for caveat in (each for each in comparison.caveats if each not in below):
         page.line(f"{capitalized(caveat)}.", "yellow", indent=indent)
-
-
-def ratios_line(comparison: Comparison) -> str | None:
-    """A line with the ratio of every block, or launch, in order; None if there are one or too many."""
-    ratios = comparison.points
-    if not 1 < len(ratios) <= _MOST_LISTED:
-        return None
-    name = "by block" if comparison.paired else "by launch, against the baseline's median"
-    return f"{comparison.metric} {name}: {'  '.join(ratio(point.ratio) for point in ratios)}"
 
 
 def ratio_strip(ratios: Sequence[float], columns: int = _STRIP_COLUMNS) -> str:
@@ -168,64 +173,25 @@ def ratio_strip(ratios: Sequence[float], columns: int = _STRIP_COLUMNS) -> str:
     return f"{ratio(math.exp(low))} [{drawn[:left]}|{drawn[left:]}] {ratio(math.exp(high))}"
 
 
-def metric_columns(comparisons: Sequence[Comparison]) -> list[Column]:
-    """The columns of a table with a row for each metric."""
-    first = comparisons[0]
-    judged = judged_columns(comparisons)
-    shown = [UNITS[each.unit][1] for each in comparisons]
-    old = [each.baseline_value.median for each in comparisons]
-    new = [each.candidate_value.median if each.candidate_value else None for each in comparisons]
-    return [
-        Column("Metric", [f"{each.metric} ({UNITS[each.unit][0]})" for each in comparisons], text=True),
-        *judged[:3],
-        Column(first.baseline, [form(value) for form, value in zip(shown, old, strict=True)]),
-        Column(first.candidate, [form(value) for form, value in zip(shown, new, strict=True)]),
-        *judged[3:],
-    ]
-
-
 def judged_columns(comparisons: Sequence[Comparison]) -> list[Column]:
-    """The columns of a table of comparisons: verdict, speed-up, interval, launches and p values."""
+    levels = {each.confidence for each in comparisons if each.confidence is not None}
+    interval = f"{percent(levels.pop())} interval" if len(levels) == 1 else "Interval"
     corrected = any(each.p_holm not in (None, each.p) for each in comparisons)
-    return [
-        Column("Verdict", [each.verdict for each in comparisons], text=True),
-        Column("Speed-up", [ratio(each.ratio) for each in comparisons]),
-        Column(_interval_heading(comparisons), [_interval_text(each.interval) for each in comparisons]),
-        Column("Launches", [_launch_counts(each) for each in comparisons]),
-        Column("p", [_p_value_text(each.p) for each in comparisons]),
-        Column("p (Holm)", [_p_value_text(each.p_holm) if corrected else "" for each in comparisons]),
-    ]
-
-
-def _strip_column(comparisons: Sequence[Comparison]) -> Column:
-    """The column that draws the ratios of each comparison in characters."""
-    name = "By block" if comparisons[0].paired else "By launch"
-    strips = [ratio_strip([point.ratio for point in each.points]) if each.points else "" for each in comparisons]
-    return Column(name, strips, text=True, code=True)
+    rows = []
+    for judged in comparisons:
+        launches = f"{_launch_count(judged.baseline_value)} / {_launch_count(judged.candidate_value)}"
+        chances = (_p_value_text(judged.p), _p_value_text(judged.p_holm) if corrected else "")
+        rows.append((judged.verdict, ratio(judged.ratio), _interval_text(judged.interval), launches, *chances))
+    return by_row(("Verdict", "Speed-up", interval, "Launches", "p", "p (Holm)"), rows, (0,))
 
 
 def differences_of_pair(document: CompareDocument, comparison: Comparison) -> list[Difference]:
-    """The recorded differences between the two runs of a comparison: options, hosts, versions."""
     return [each for each in document.differences if each.pair == comparison.pair]
 
 
 def difference_columns(differences: Sequence[Difference]) -> list[Column]:
-    """The columns of a table with a row for each difference between two runs."""
     rows = [(each.kind, each.name, cell(each.baseline_value), cell(each.candidate_value)) for each in differences]
     return by_row(("Differs", "", differences[0].baseline, differences[0].candidate), rows, range(4))
-
-
-def _reason_text(comparison: Comparison) -> str | None:
-    """The reason of a verdict in words; None if it has none."""
-    reason = comparison.reason
-    same = "between launches of the same config"
-    noisy = f"what {comparison.level_of} results of the level can tell from noise" if comparison.level_of else same
-    words = {
-        "underpowered": "too few launches for a verdict",
-        "wide-interval": f"the true difference may be below or above {percent(comparison.threshold)}",
-        "within-noise": f"the difference is no larger than {noisy}",
-    }
-    return words.get(reason, str(reason)) if reason else None
 
 
 def _ratio_text(comparison: Comparison) -> str | None:
@@ -243,7 +209,6 @@ def _ratio_text(comparison: Comparison) -> str | None:
 
 
 def _launches_made(comparison: Comparison) -> str:
-    """The number of blocks of launches, or of launches of baseline and candidate, as text."""
     if comparison.paired or comparison.candidate_value is None:
         return plural(comparison.launches, "block")
     old, new = comparison.baseline_value.launches, comparison.candidate_value.launches
@@ -251,31 +216,11 @@ def _launches_made(comparison: Comparison) -> str:
     return f"{counts}, not interleaved"
 
 
-def _launches_needed(comparison: Comparison) -> str | None:
-    """How many more launches an inconclusive comparison needs for a verdict; None for other verdicts."""
-    if comparison.verdict != "INCONCLUSIVE" or comparison.level_of:
-        return None
-    more = comparison.more_launches
-    if more is None:
-        return f"a verdict needs more than {MOST} launches of each config"
-    return f"a verdict needs about {plural(more, 'more launch')} of each config"
-
-
-def _launch_counts(comparison: Comparison) -> str:
-    """``6 / 6 (1 failed)``: launches of the baseline and of the candidate."""
-
-    def side(value: Value | None) -> str:
-        if value is None:
-            return NULL
-        failed = f" ({value.failed_launches} failed)" if value.failed_launches else ""
-        return f"{value.launches}{failed}"
-
-    return f"{side(comparison.baseline_value)} / {side(comparison.candidate_value)}"
-
-
-def _interval_heading(comparisons: Sequence[Comparison]) -> str:
-    levels = {each.confidence for each in comparisons if each.confidence is not None}
-    return f"{percent(levels.pop())} interval" if len(levels) == 1 else "Interval"
+def _launch_count(value: Value | None) -> str:
+    """``6 (1 failed)``."""
+    if value is None:
+        return NULL
+    return f"{value.launches}" + (f" ({value.failed_launches} failed)" if value.failed_launches else "")
 
 
 def _interval_text(interval: Interval | None) -> str:

@@ -11,13 +11,15 @@ from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from merge_bench.errors import Caution
-from merge_bench.view.numbers import NULL
+from merge_bench.view.text import NULL
 
 if TYPE_CHECKING:
     from merge_bench.view.plot.marks import Chart
 
 FOLDED = 200
 """Rows of a table; more of them are folded on a page."""
+LARGEST_MATRIX = 8
+"""Ranks of a table with a cell for each pair, at most."""
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -37,8 +39,6 @@ class Column:
 
 @dataclass(frozen=True)
 class Heading:
-    """The heading of a part of a section."""
-
     text: str
 
 
@@ -77,12 +77,10 @@ class Table:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of all groups in one row."""
         return tuple(chain(*self.groups))
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """The cells of the table, row by row."""
         return list(zip(*(column.cells for column in self.columns), strict=True))
 
 
@@ -103,8 +101,6 @@ class NextCommand:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A chart on a page."""
-
     chart: Chart
 
 
@@ -141,7 +137,6 @@ class Page:
 
     @property
     def blocks(self) -> list[Block]:
-        """The blocks of all sections in one list."""
         return [block for section in self.sections for block in section.blocks]
 
     def section(self, title: str, *, folded: bool = False, note: str = "", inner: bool = False) -> None:
@@ -149,7 +144,6 @@ class Page:
         self.sections.append(Section(title, folded, note, inner))
 
     def heading(self, text: str) -> None:
-        """Put the heading of a part of the section on the page."""
         self._add(Heading(text))
 
     def line(self, text: str, style: str = "", *, indent: int = 0) -> None:
@@ -183,11 +177,9 @@ class Page:
             self._add(Table(tuple(groups), mark))
 
     def code(self, text: str) -> None:
-        """Put text with its spaces and line ends on the page."""
         self._add(Code(text))
 
     def next_step(self, command: str, does: str) -> None:
-        """Put the command worth typing next, and what it does, on the page."""
         self._add(NextCommand(command, does))
 
     def drawing(self, make: Callable[[], Chart]) -> None:
@@ -202,7 +194,6 @@ class Page:
             self._add(drawing)
 
     def warnings(self, cautions: Collection[Caution], heading: str = "Warnings") -> None:
-        """Put the code, message and remedy of each warning on the page."""
         if cautions and heading:
             self.heading(heading)
         for caution in cautions:
@@ -250,8 +241,10 @@ def by_row(headings: Sequence[str], rows: Iterable[Sequence[str]], text: Contain
 
 
 def by_pair(cells: Mapping[tuple[int, int], str], *, text: bool = False) -> list[Column]:
-    """Make the columns of a square table: the cell of a sending rank (row) and a receiving rank (column)."""
+    """Make the columns of a square table, from a sending rank (row) to a receiving one; none for too many ranks."""
     ranks = sorted({rank for pair in cells for rank in pair})
+    if len(ranks) > LARGEST_MATRIX:
+        return []
     senders = Column("from \\ to", [str(rank) for rank in ranks])
     return [senders, *(Column(str(to), [cells.get((sender, to), "·") for sender in ranks], text) for to in ranks)]
 

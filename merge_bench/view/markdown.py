@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from merge_bench.view.content import (
     FOLDED,
@@ -18,9 +19,7 @@ from merge_bench.view.content import (
     Report,
     Table,
 )
-from merge_bench.view.definitions import definitions
-from merge_bench.view.numbers import thin
-from merge_bench.view.text import cut
+from merge_bench.view.text import cut, definitions, thin
 
 _MOST_ROWS = 400
 """Rows of a table at most; of more, some are left out."""
@@ -44,32 +43,30 @@ def render_report(report: Report, pictures: Mapping[int, str]) -> str:
 
 
 def render(blocks: Sequence[Block]) -> str:
-    """Blocks of a page as Markdown."""
     return "\n\n".join("\n".join(_block_lines(block, None)) for block in blocks)
 
 
 def escaped(text: str) -> str:
-    """`text` escaped, so that Markdown shows it as it is."""
     clean = "".join(letter if letter.isprintable() else " " for letter in text)
     return re.sub(r"([\\`*_|<>\[\]#~&])", r"\\\1", " ".join(clean.split()))
 
 
 def table(columns: Sequence[Column], mark: str = "", *, markup: bool = False) -> Iterator[str]:
     """The lines of a table without empty columns; `mark` ends rows; `markup`: whether cells are Markdown already."""
+
+    def in_markup(text: str, *, code: bool) -> str:
+        if code and text:
+            return f"`{' '.join(text.replace('`', '').split())}`".replace("|", "\\|")
+        return text.replace("|", "\\|") if markup else escaped(text)
+
     shown = [column for column in columns if any(column.cells)]
-    cells = [[_cell_markup(cell, code=column.code, markup=markup) for cell in column.cells] for column in shown]
+    cells = [[in_markup(cell, code=column.code) for cell in column.cells] for column in shown]
     if mark:
         shown, cells = [*shown, Column("", [mark], text=True)], [*cells, [f"**{mark}**"] * len(cells[0])]
     yield f"| {' | '.join(escaped(column.heading) for column in shown)} |"
     yield f"| {' | '.join('---' if column.text else '---:' for column in shown)} |"
     for row in zip(*cells, strict=True):
         yield f"| {' | '.join(row)} |"
-
-
-def _cell_markup(text: str, *, code: bool, markup: bool) -> str:
-    if code:
-        return f"`{' '.join(text.replace('`', '').split())}`".replace("|", "\\|") if text else ""
-    return text.replace("|", "\\|") if markup else escaped(text)
 
 
 def _block_lines(block: Block, picture: str | None) -> Iterator[str]:
@@ -105,9 +102,9 @@ def _folding_table(block: Table) -> Iterator[str]:
     """The lines of a table; a long one is folded, and a very long one lacks some rows, too."""
     count = len(block.rows)
     kept = thin(count, _MOST_ROWS)
-    columns = [Column(c.heading, [cut(c.cells[at]) for at in kept], c.text, c.code) for c in block.columns]
-    lines = list(table(columns, mark=block.mark or ""))
-    lines += ["", f"{len(kept)} of {count} rows, evenly chosen; all are in the records."] if len(kept) < count else []
-    if count > FOLDED:
-        lines = [f"<details><summary>{count:,} rows</summary>", "", *lines, "", "</details>"]
-    yield from lines
+    columns = [replace(column, cells=[cut(column.cells[at]) for at in kept]) for column in block.columns]
+    yield from (f"<details><summary>{count:,} rows</summary>", "") if count > FOLDED else ()
+    yield from table(columns, mark=block.mark or "")
+    if len(kept) < count:
+        yield from ("", f"{len(kept)} of {count} rows, evenly chosen; all are in the records.")
+    yield from ("", "</details>") if count > FOLDED else ()

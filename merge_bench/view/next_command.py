@@ -38,7 +38,6 @@ class NextStep:
 
     @property
     def command(self) -> str:
-        """The command line as text for a shell."""
         return f"{self.program} {shlex.join([*self.words, *_option_words(self.options)])}".rstrip()
 
     def here(self) -> NextStep:
@@ -88,9 +87,8 @@ def _program_as_typed() -> str:
 
 def _short_path(path: Path) -> str:
     """A path as a word for a shell, relative to the current folder if it lies in there."""
-    here = Path.cwd()
-    inside = path.is_relative_to(here) and len(path.relative_to(here).parts) > 1
-    return shlex.quote(str(path.relative_to(here) if inside else path))
+    inside = path.is_relative_to(Path.cwd()) and len(path.relative_to(Path.cwd()).parts) > 1
+    return shlex.quote(str(path.relative_to(Path.cwd()) if inside else path))
 
 
 def can_wait_for_quiet(campaign: Campaign) -> bool:
@@ -99,7 +97,6 @@ def can_wait_for_quiet(campaign: Campaign) -> bool:
 
 
 def launchers_of(campaign: Campaign) -> list[LauncherKind]:
-    """The kinds of launchers that started a campaign's workers."""
     names = {launch.line.cluster.launcher for launch in campaign.launches if launch.line is not None}
     return [launchers()[name] for name in names & set(launchers())]
 

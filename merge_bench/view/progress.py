@@ -14,7 +14,7 @@ from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from merge_bench.campaign.progress import Progress
+from merge_bench.campaign.calling_program import Progress
 from merge_bench.errors import visible
 from merge_bench.units import format_duration, format_rate, format_seconds
 
@@ -27,7 +27,6 @@ class _Clock(ProgressColumn):
     """A column with the time since the display began; rich's own column stops when a task is complete."""
 
     def render(self, task: Task) -> Text:
-        """The elapsed time as ``0:01:52``."""
         now = task.get_time()
         return Text(str(timedelta(seconds=int(now - (task.start_time or now)))), style="progress.elapsed")
 
@@ -53,12 +52,10 @@ class TerminalProgress(Progress):
         self._bars.start()
 
     def phase(self, text: str) -> None:
-        """Show `text` and restart the bar; the clock goes on."""
         self._started, self._text = self._clock(), visible(text)
         self._update_line(completed=0, total=None, detail="")
 
     def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
-        """Show how many iterations are done, how fast the last one was, and how long the rest will take."""
         done = index + 1
         speed = f"  {format_seconds(wall_seconds)}  {format_rate(throughput)}" if self._wide else ""
         left = time_left(remaining_seconds(self._clock() - self._started, done, total), self.rest)
@@ -72,7 +69,6 @@ class TerminalProgress(Progress):
         self._bars.tasks[0].total = total  # `update` takes None for no change
 
     def close(self) -> None:
-        """Remove the display from the terminal."""
         self._bars.stop()
 
 
@@ -93,22 +89,18 @@ class LogProgress(Progress):
         self._writer.start()
 
     def phase(self, text: str) -> None:
-        """Name this phase in the next line."""
         self._started, self._text, self._detail = self._clock(), text, ""
 
     def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
-        """Say in the next line how many iterations are done, and the time left."""
         done = index + 1
         left = time_left(remaining_seconds(self._clock() - self._started, done, total), self.rest)
         self._detail = f", {done:,} of {total:,} iterations{left and f', {left}'}"
 
     def close(self) -> None:
-        """Write no more lines."""
         self._closed.set()
         self._writer.join()
 
     def _write_lines(self, silence_seconds: float) -> None:
-        """Write a line at the end of each interval until `close`."""
         while not self._closed.wait(silence_seconds):
             passed = timedelta(seconds=int(self._clock() - self._began))
             with contextlib.suppress(OSError, ValueError):  # a log that is full or closed ends no run

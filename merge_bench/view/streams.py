@@ -1,15 +1,20 @@
-"""Standard output that only this program writes to, in its encoding, and without control characters of a terminal."""
+"""Standard output that only this program writes to, without control characters of a terminal; standard error."""
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
-from typing import Any, TextIO
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from merge_bench.errors import PLAIN
+from merge_bench.errors import PLAIN, Caution, visible, warn
+
+if TYPE_CHECKING:
+    import msgspec
 
 
 class Terminal(io.TextIOWrapper):
@@ -19,7 +24,6 @@ class Terminal(io.TextIOWrapper):
     """
 
     def write(self, text: str) -> int:
-        """Write `text` escaped."""
         super().write(text if text.isprintable() else "".join(map(_escaped_letter, text)))
         return len(text)
 
@@ -43,7 +47,6 @@ def unescaped(stream: TextIO) -> TextIO:
 
 
 def _escaped_letter(letter: str) -> str:
-    """A character, or its escape ``\\u001b`` if it is unprintable and no line end or tab."""
     if letter.isprintable() or letter in "\n\t":
         return letter
     units = letter.encode("utf-16-be", "surrogatepass").hex()
@@ -109,3 +112,29 @@ def flush_output() -> bool:
             return False
         raise
     return True
+
+
+def print_document(document: msgspec.Struct, *, indent: int = 0) -> None:
+    write_output(encode_document(document, indent=indent) + b"\n")
+
+
+def encode_document(document: msgspec.Struct, *, indent: int = 0) -> bytes:
+    """The document as JSON, on one line if `indent` is 0; in file names, bytes that are not UTF-8 become escapes."""
+    import msgspec
+
+    try:
+        return msgspec.json.format(msgspec.json.encode(document), indent=indent)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(document)).encode()
+
+
+def say_warnings(warnings: Iterable[Caution]) -> None:
+    for caution in dict.fromkeys(warnings):
+        warn(caution)
+
+
+def say_log(tail: str | None) -> None:
+    if tail:
+        print("  the log's last lines:", file=sys.stderr)
+        for line in tail.splitlines():
+            print(f"  | {visible(line)}", file=sys.stderr)

@@ -39,20 +39,17 @@ def page_on(file: TextIO | None, width: int | None = None) -> Iterator[Page]:
     terminal = Console(file=unescaped(stream), width=width, markup=False, highlight=False, emoji=False)
     if terminal.is_terminal and encoding.lower().startswith("utf"):
         yield (page := Page(plain=False))
-        render(page, terminal)
+        for block in page.blocks:
+            _print_block(block, terminal, plain=False)
     else:
         yield (page := Page())
         buffer = io.StringIO()
-        render(page, Console(file=buffer, width=_UNWRAPPED_COLUMNS, color_system=None, markup=False, highlight=False))
+        console = Console(file=buffer, width=_UNWRAPPED_COLUMNS, color_system=None, markup=False, highlight=False)
+        for block in page.blocks:
+            _print_block(block, console, plain=True)
         text = "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
         stream.write(text.encode(encoding, PLAIN).decode(encoding))
     stream.flush()
-
-
-def render(page: Page, console: Console) -> None:
-    """Print every block of a page on `console`."""
-    for block in page.blocks:
-        _print_block(block, console, plain=page.plain)
 
 
 def height_in_lines(blocks: Sequence[Block], width: int) -> int:
@@ -69,11 +66,11 @@ def _print_block(block: Block, console: Console, *, plain: bool) -> None:
     match block:
         case Heading(text):
             console.print()
-            console.print(Text(_visible_text(text), style="bold cyan"))
+            console.print(Text(visible(text, "\n"), style="bold cyan"))
         case Line(text, style, unbroken=True):
-            console.print(Text(_visible_text(text), style=style), soft_wrap=True)
+            console.print(Text(visible(text, "\n"), style=style), soft_wrap=True)
         case Line(text, style, indent):  # a command, and an option with its value, stay on one line
-            text, room = _visible_text(text), console.width - indent
+            text, room = visible(text, "\n"), console.width - indent
             words = Text(text if len(text) <= room else wrapped(text, room), style=style)
             console.print(Padding(words, (0, 0, 0, indent)) if indent else words)
         case NamedValues():
@@ -81,7 +78,7 @@ def _print_block(block: Block, console: Console, *, plain: bool) -> None:
             grid.add_column(style="dim", no_wrap=True)
             grid.add_column(overflow="fold")
             for name, value, mark in block.marked:
-                grid.add_row(Text(_visible_text(name)), Text(_visible_text(f"{value}  {mark}" if mark else value)))
+                grid.add_row(Text(visible(name, "\n")), Text(visible(f"{value}  {mark}" if mark else value, "\n")))
             console.print(grid)
         case Table():
             for at, columns in enumerate(_fitting_groups(block, console, plain=plain)):
@@ -89,33 +86,25 @@ def _print_block(block: Block, console: Console, *, plain: bool) -> None:
                     console.print()
                 _print_table(columns, block.mark, console, plain=plain)
         case Code(text):
-            console.print(Text(_visible_text(text)), soft_wrap=True)
+            console.print(Text(visible(text, "\n")), soft_wrap=True)
         case NextCommand(command, does):
             _print_block(Line(f"Next: {command}", "bold", unbroken=True), console, plain=plain)
             _print_block(Line(f"      ({does})", "dim"), console, plain=plain)
-
-
-def _visible_text(text: str) -> str:
-    """`text` with marks for its unprintable characters, except line ends."""
-    return visible(text, "\n")
 
 
 def _fitting_groups(table: Table, console: Console, *, plain: bool) -> list[list[Column]]:
     """Tables to print for a wide one: each has the first group of columns, and as many further ones as fit."""
     first, *others = table.groups
     tables = [list(first)]
-
-    def size(columns: Sequence[Column]) -> Measurement:
-        return _needed_columns(_rich_table(columns, table.mark, plain=plain), console)
-
     for group in others:
-        if size([*tables[-1], *group]).maximum <= console.width:
+        if _make_table([*tables[-1], *group], table.mark, console, plain=plain)[1].maximum <= console.width:
             tables[-1] += group
             continue
         if len(tables[-1]) > len(first):
             tables.append(list(first))
         for column in group:
-            if len(tables[-1]) > len(first) and size([*tables[-1], column]).minimum > console.width:
+            size = _make_table([*tables[-1], column], table.mark, console, plain=plain)[1]
+            if len(tables[-1]) > len(first) and size.minimum > console.width:
                 tables.append(list(first))
             tables[-1].append(column)
     return tables
@@ -123,17 +112,11 @@ def _fitting_groups(table: Table, console: Console, *, plain: bool) -> list[list
 
 def _print_table(columns: Sequence[Column], mark: str | None, console: Console, *, plain: bool) -> None:
     """Print one table; columns are narrowed so that words stay whole, if the longest of each column fit."""
-    drawn = _rich_table(columns, mark, plain=plain)
-    size = _needed_columns(drawn, console)
+    drawn, size = _make_table(columns, mark, console, plain=plain)
     if not plain and size.minimum <= console.width < size.maximum:
         for column, width in zip(drawn.columns, _column_widths(columns, console.width - size.maximum), strict=False):
             column.width = width
     console.print(drawn)
-
-
-def _needed_columns(table: RichTable, console: Console) -> Measurement:
-    """The width of a table on the screen: at least, with words kept whole, and at most, with cells on one line."""
-    return Measurement.get(console, console.options.update_width(_UNWRAPPED_COLUMNS), table)
 
 
 class _Cell(Text):
@@ -142,25 +125,28 @@ class _Cell(Text):
     vertical = "top"
 
 
-def _rich_table(columns: Sequence[Column], mark: str | None, *, plain: bool) -> RichTable:
-    """Make the table of rich for some columns; `mark` ends every row."""
+def _make_table(
+    columns: Sequence[Column], mark: str | None, console: Console, *, plain: bool
+) -> tuple[RichTable, Measurement]:
+    """The table of rich, and the columns of the screen that it needs: with words kept whole, and with whole cells.
+
+    `mark` ends every row.
+    """
     table = RichTable(
         box=None if plain else box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
-        padding=(0, 2, 0, 0) if plain else (0, 1, 0, 0),
+        padding=(0, 2 if plain else 1, 0, 0),
         header_style="bold",
     )
     for column in columns:
-        heading = column.heading.replace("\n", " ") if plain else column.heading
-        table.add_column(
-            Text(_visible_text(heading)), justify="left" if column.text else "right", overflow="fold", vertical="bottom"
-        )
+        heading = Text(visible(column.heading.replace("\n", " ") if plain else column.heading, "\n"))
+        table.add_column(heading, justify="left" if column.text else "right", overflow="fold", vertical="bottom")
     if mark:
         table.add_column(Text(""), style="bold yellow", no_wrap=True)
     for row in zip(*(column.cells for column in columns), strict=True):
-        table.add_row(*(_Cell(_visible_text(cell)) for cell in row), *([mark] if mark else []))
-    return table
+        table.add_row(*(_Cell(visible(cell, "\n")) for cell in row), *([mark] if mark else []))
+    return table, Measurement.get(console, console.options.update_width(_UNWRAPPED_COLUMNS), table)
 
 
 def _column_widths(columns: Sequence[Column], room: int) -> list[int]:

@@ -1,26 +1,32 @@
-"""Titles of results for people: config, problem, date and host, instead of the name of a folder."""
+"""Titles of results for people: config, problem, date and host, not the name of a folder; where a launch failed."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
-from msgspec.structs import replace
+import msgspec
 
+from merge_bench.analysis.compare.select import letter_of
 from merge_bench.config.parsers import quoted
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import recorded_plane
-from merge_bench.records.campaign import Campaign
+from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.recorded_plan import RecordedPlan, Table, Workload, is_tuning
 from merge_bench.records.results_folder import Entry
-from merge_bench.records.schema import CampaignLine
+from merge_bench.records.schema import CampaignLine, FailureLine, Worker
+from merge_bench.records.writer import LOGS
 from merge_bench.units import plural, plural_noun
-from merge_bench.view.numbers import rows
-from merge_bench.view.text import short, visible
+from merge_bench.view.plot.marks import Chart
+from merge_bench.view.text import rows, short, visible
 
-_MOST_NAMES = 3
+_MOST_NAMES = _MOST_HOSTS = 3
+_MOST_LINES = 4
+_VERSION = re.compile(r"\bUCX (\d[\w.]*)")
 
 
 def title_of(head: CampaignLine, plans: Sequence[RecordedPlan], measured: Collection[int] = ()) -> str:
@@ -47,14 +53,11 @@ def is_tuning_campaign(campaign: Campaign) -> bool:
 
 
 def measured_problem(plans: Sequence[RecordedPlan], measured: Collection[int]) -> str:
-    """What a campaign merges; of a tuning, which may never get to some sizes, only what it has measured.
-
-    `measured`: the indexes of the plans that a tuning has measured.
-    """
+    """What a campaign merges; of a tuning, only what it has `measured`, the indexes of plans: it may not get to all."""
     if not is_tuning(plans):
         return problem_of(plans)
     launched = [plan for at, plan in enumerate(plans) if at in measured]
-    return problem_of(launched or [replace(plan, rows_per_chunk=None, workload=None) for plan in plans])
+    return problem_of(launched or [msgspec.structs.replace(plan, rows_per_chunk=None, workload=None) for plan in plans])
 
 
 def problem_of(plans: Sequence[RecordedPlan]) -> str:
@@ -78,29 +81,20 @@ def _benchmark_questions(plans: Sequence[RecordedPlan]) -> list[str]:
     if len(questions) < 2 or "" in benchmarks or len(benchmarks) > 1:
         return []
     *others, last = (each.partition(" ")[2] for each in questions)
-    largest = max((_most_rows(plan) for plan in plans), default=0)
+    tables = (table for plan in plans if (work := plan.workload) for table in (work.left, work.right))
+    largest = max(((table and table.rows) or 0 for table in tables), default=0)
     return [f"{benchmarks.pop()} {', '.join(others)} and {last} ({rows(largest)} rows)"]
-
-
-def _most_rows(plan: RecordedPlan) -> int:
-    """The number of rows of a plan's larger table; 0 if it is not known."""
-    work = plan.workload
-    return max(((table and table.rows) or 0 for table in (work and work.left, work and work.right)), default=0)
 
 
 def unusual_engines(plans: Sequence[RecordedPlan]) -> str:
     """All engines of `plans`, such as ``engine duckdb``, if one is not the choice of ``auto``; else empty."""
-    with_engine = [plan for plan in plans if plan.engine]
-    if all(plan.engine in _usual_engines(plan) for plan in with_engine):
-        return ""
-    used = dict.fromkeys(str(plan.engine) for plan in with_engine)
-    return f"{plural_noun(len(used), 'engine')} {listed(used)}"
-
-
-def _usual_engines(plan: RecordedPlan) -> list[str]:
-    """The names of the engines that ``auto`` means for a plan, on host memory and on a GPU."""
-    dask = not recorded_plane(plan.exchange).by_workers
-    return [engines.first_engine(device_memory=device, dask=dask).name for device in (False, True)]
+    usual = True
+    for plan in plans:
+        dask = not recorded_plane(plan.exchange).by_workers
+        choices = {engines.first_engine(device_memory=device, dask=dask).name for device in (False, True)}
+        usual = usual and plan.engine in {*choices, None, ""}
+    used = dict.fromkeys(plan.engine for plan in plans if plan.engine)
+    return "" if usual else f"{plural_noun(len(used), 'engine')} {listed(used)}"
 
 
 def tables_of(plan: RecordedPlan) -> str:
@@ -111,10 +105,9 @@ def tables_of(plan: RecordedPlan) -> str:
     work = plan.workload
     if work is None or work.left is None or work.right is None:
         return ""
-    keys = keys_of(work) or "?"
     counts = " / ".join(rows(table.rows) for table in (work.left, work.right))
     question = f"{plan.question}: " if plan.question else ""
-    return question + f"{_file_name(work.left)} ⋈ {_file_name(work.right)} on {keys} ({counts} rows)"
+    return f"{question}{_file_names(work.left, work.right)} on {keys_of(work) or '?'} ({counts} rows)"
 
 
 def size_of(campaign: Campaign, plan: int) -> str:
@@ -125,11 +118,11 @@ def size_of(campaign: Campaign, plan: int) -> str:
         return f"{rows(recorded.rows_per_chunk)} rows per chunk"
     if recorded.question or work is None or work.left is None or work.right is None:
         return recorded.question or "size not recorded"
-    return f"{_file_name(work.left)} ⋈ {_file_name(work.right)}"
+    return _file_names(work.left, work.right)
 
 
-def _file_name(table: Table) -> str:
-    return PurePath(table.path).name if table.path else "?"
+def _file_names(*tables: Table) -> str:
+    return " ⋈ ".join(PurePath(table.path).name if table.path else "?" for table in tables)
 
 
 def option_text(name: str, value: object) -> str:
@@ -202,16 +195,18 @@ def utc_time(seconds: float | None) -> datetime | None:
         return None
 
 
+def workers_of(launches: Iterable[Launch]) -> list[Worker]:
+    """The recorded workers of all launches that started, with those that are the same in several of them."""
+    return [worker for launch in launches if launch.line is not None for worker in launch.line.workers]
+
+
 def host_label(campaign: Campaign) -> str:
-    """The hosts of a campaign's workers: ``node0 and node1``; empty if no launch started."""
-    lines = (launch.line for launch in campaign.launches if launch.line is not None)
-    return listed(dict.fromkeys(worker.host for line in lines for worker in line.workers))
+    return listed(dict.fromkeys(worker.host for worker in workers_of(campaign.launches)))
 
 
 def ucx_label(campaign: Campaign) -> str:
     """The UCX versions of a campaign: ``UCX 1.21.0``; empty if none is recorded."""
-    lines = (launch.line for launch in campaign.launches if launch.line is not None)
-    versions = {worker.ucx.version for line in lines for worker in line.workers if worker.ucx.version}
+    versions = {worker.ucx.version for worker in workers_of(campaign.launches) if worker.ucx.version}
     return f"UCX {listed(sorted(versions))}" if versions else ""
 
 
@@ -221,3 +216,88 @@ def listed(names: Iterable[str]) -> str:
     more = len(short_names) - _MOST_NAMES
     shown = [*short_names[:_MOST_NAMES], f"{more} more"] if more > 1 else short_names
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+
+
+def source_of(campaigns: Sequence[Campaign], among: Sequence[Campaign] = ()) -> str:
+    """A line for each campaign that a picture shows, with the campaign's letter; of many, for the first ones.
+
+    What the records lack is named as not recorded: host and UCX of an imported result, or of one whose launches failed.
+    `among`: all campaigns of the report, if a picture shows some of them.
+    """
+    lines = []
+    for number, campaign in enumerate(campaigns[:_MOST_LINES]):
+        place = next((at for at, other in enumerate(among) if other is campaign), number)
+        short = letter_of(place, len(among or campaigns))
+        lines.append(f"{short}: {_source_line(campaign)}" if short else _source_line(campaign))
+    more = len(campaigns) - _MOST_LINES
+    return "\n".join([*lines, f"and {more} more results"] if more > 0 else lines)
+
+
+def with_source(charts: Iterable[Chart], campaigns: Sequence[Campaign]) -> list[Chart]:
+    """Copies of `charts` with the lines that name their campaigns, hosts and dates."""
+    source = source_of(campaigns)
+    return [replace(chart, source=source) for chart in charts]
+
+
+def _source_line(campaign: Campaign) -> str:
+    """A campaign: ``20261122T105951Z-tcp-e0a9d0 · host vm · 2026-11-22 10:59 UTC · UCX 1.21.0 · Intel(R) Xeon(R)``."""
+    workers, time = workers_of(campaign.launches), utc_time(campaign.head.time)
+    hosts = _distinct(worker.host for worker in workers)
+    where = "host not recorded"
+    if hosts:
+        several = f"{len(hosts)} hosts, {hosts[0]} to {hosts[-1]}"
+        where = several if len(hosts) > _MOST_HOSTS else f"{plural_noun(len(hosts), 'host')} {', '.join(hosts)}"
+    methods = (
+        line.method for launch in campaign.launches for line in launch.probes
+    )  # of other programs, with their UCX
+    versions = _distinct(worker.ucx.version for worker in workers) or _distinct(
+        named[1] for method in methods if (named := _VERSION.search(method))
+    )
+    without = "no UCX loaded" if workers else "UCX not recorded"
+    parts = [
+        campaign.head.campaign_id,
+        where,
+        ("imported " if campaign.head.imported_from else "")
+        + (f"{time:%Y-%m-%d %H:%M} UTC" if time else "date not recorded"),
+        f"UCX {' / '.join(versions)}" if versions else without,
+        *_distinct(worker.hardware.cpu_model for worker in workers)[:1],
+        *_distinct(gpu.name for worker in workers for gpu in worker.hardware.gpus or ())[:1],
+    ]
+    return " · ".join(parts)
+
+
+def _distinct(values: Iterable[str | None]) -> list[str]:
+    return list(dict.fromkeys(filter(None, values)))
+
+
+def place_of_failure(failure: FailureLine, campaign: Campaign) -> str:
+    """Where a failure happened: ``launch 3, tcp, after 4 timed iterations, rank 1, node0``, as far as recorded."""
+    launch = next((each for each in campaign.launches if each.index == failure.launch), None)
+    parts = [
+        f"launch {failure.launch}" if failure.launch is not None else None,
+        failure.config,
+        _phase_reached(launch) if launch is not None else None,
+        f"rank {failure.rank}" if failure.rank is not None else None,
+        failure.host,
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _phase_reached(launch: Launch) -> str:
+    if launch.line is None:
+        return "while the cluster started"
+    if launch.link is not None or launch.memory is not None:
+        return "after the last iteration"
+    if launch.probes:
+        return f"after {plural(len(launch.probes), 'measurement')}"
+    if launch.timed:
+        return f"after {plural(len(launch.timed), 'timed iteration')}"
+    return "in the warm-up" if launch.iterations else "before the first iteration"
+
+
+def logs_of_failure(failure: FailureLine, campaign: Campaign) -> Path | None:
+    """The log files of the launch that failed, or else the folder of all logs; None if no logs are kept."""
+    folder = campaign.folder / LOGS
+    if failure.launch is not None and any(folder.glob(f"launch-{failure.launch:03d}-*")):
+        return folder / f"launch-{failure.launch:03d}-*.log"
+    return folder if folder.is_dir() else None

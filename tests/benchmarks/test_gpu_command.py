@@ -82,9 +82,10 @@ def step(name: str, finding: Finding | BaseException) -> Step:
 def test_the_command_writes_what_ended_and_goes_on_after_failures(invoked: Callable[..., Any]) -> None:
     shares = {"partition": {"bytes_per_second": 1e12, "share": 0.204}, "exchange": {"share": None}}
     status, summary, table = invoked(
-        step("a", Finding("600 rows verified", {"memory_bandwidth": shares})), step("b", RunFailed("a worker died")),
+        step("a", Finding("600 rows verified", {"memory_bandwidth": shares})),
+        step("b", RunFailed("a worker died")),
         step("c", Finding("compared", {"table": "peer  ratio"})),
-    )  # fmt: skip
+    )
     assert status == summary["status"] == 3
     assert [(each["name"], each["state"]) for each in summary["steps"]] == [("a", DONE), ("b", FAILED), ("c", DONE)]
     assert summary["steps"][0]["figures"]["memory_bandwidth"]["partition"]["share"] == 0.204
@@ -118,15 +119,18 @@ def test_a_later_call_does_what_is_not_done_and_what_failed_last(invoked: Callab
 
     made_up = (
         counted("a", Finding("well", {"goal": verdict(versus.GOAL, compared(2.0))})),
-        counted("b", RunFailed("a worker died"), Finding("better")), counted("c", KeyboardInterrupt(), Finding("well")),
-    )  # fmt: skip
+        counted("b", RunFailed("a worker died"), Finding("better")),
+        counted("c", KeyboardInterrupt(), Finding("well")),
+    )
     assert invoked(*made_up)[0] == 3
     status, summary, table = invoked(*made_up, options=["--resume", "LAST", "--curated", "gpu-h200"])
     assert status == summary["status"] == 0
     assert tried == ["a", "b", "c", "c", "b"]
     assert [(each["name"], each["sentence"]) for each in summary["steps"]] == [
-        ("a", "well"), ("b", "better"), ("c", "well"),
-    ]  # fmt: skip
+        ("a", "well"),
+        ("b", "better"),
+        ("c", "well"),
+    ]
     assert summary["goals"]["a"]["ratio"] == 2.0
     assert "a: goal ≥ 1.5 times as fast as `ucxx.benchmarks.cudf_merge`: met (ratio 2.00" in table
     curated = json.loads((stored.CURATED / "gpu-h200" / "summary.json").read_text())
@@ -242,9 +246,13 @@ def test_the_machine_is_that_of_the_gpus_that_can_be_seen(monkeypatch: pytest.Mo
 def test_without_a_gpu_there_is_one_sentence_and_status_2(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.gpu", "--output", str(tmp_path)],
-        capture_output=True, text=True, timeout=120, check=False, cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=ROOT,
         env={"PATH": "/usr/bin", "CUDA_VISIBLE_DEVICES": ""},
-    )  # fmt: skip
+    )
     assert done.returncode == 2
     assert done.stderr == "gpu: found no NVIDIA GPU: the NVIDIA management library (NVML) lists none\n"
     assert done.stdout == ""

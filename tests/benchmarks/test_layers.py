@@ -38,7 +38,7 @@ def test_few_blocks_have_no_interval_and_layers_that_were_not_measured_no_row() 
     found = rows({"ucx_perftest": [90e6], "hardware": []})
     assert [(row["layer"], row["low"], row["share"], row["loss"]) for row in found] == [
         ("ucx_perftest", None, None, None)
-    ]  # fmt: skip
+    ]
     assert "| 90 |" in table(found)
 
 

@@ -51,10 +51,12 @@ WHOLE = text(
 def test_the_output_of_an_h200_is_read() -> None:
     kernels = ncu.read_kernels((DATA / "ncu" / "h200.txt").read_text())
     assert [(kernel["shown"], kernel["launches"]) for kernel in kernels[:5]] == [
-        ("cudf::hash_csr_build_count_kernel", 1), ("cudf::hash_csr_probe_count_kernel", 1),
-        ("cudf::hash_csr_build_fill_kernel", 1), ("cudf::hash_csr_retrieve_kernel", 1),
+        ("cudf::hash_csr_build_count_kernel", 1),
+        ("cudf::hash_csr_probe_count_kernel", 1),
+        ("cudf::hash_csr_build_fill_kernel", 1),
+        ("cudf::hash_csr_retrieve_kernel", 1),
         ("transform::transform_kernel", 3),
-    ]  # fmt: skip
+    ]
     assert sum(kernel["seconds"] for kernel in kernels) == pytest.approx(4.35e-3, abs=5e-6)
     assert (kernels[0]["memory"], kernels[0]["multiprocessors"], kernels[0]["l2"]) == pytest.approx(
         (30.6, 18.7, 35.8), abs=0.05

@@ -60,9 +60,11 @@ def test_what_does_not_fit_is_skipped_with_the_reason_and_shorter_steps_go_on() 
 def test_each_failure_is_its_own_and_the_gravest_makes_the_status() -> None:
     clock = Clock()
     planned = [
-        timed(clock, "a", 1, 1, RunFailed("a worker died")), timed(clock, "b", 1, 1, WrongResult("a row was lost")),
-        timed(clock, "c", 1, 1, KeyError("phase")), timed(clock, "d", 1, 1),
-    ]  # fmt: skip
+        timed(clock, "a", 1, 1, RunFailed("a worker died")),
+        timed(clock, "b", 1, 1, WrongResult("a row was lost")),
+        timed(clock, "c", 1, 1, KeyError("phase")),
+        timed(clock, "d", 1, 1),
+    ]
     ended = run_all(planned, 100, lambda _: None, clock)
     assert states(ended) == [("a", FAILED), ("b", FAILED), ("c", FAILED), ("d", DONE)]
     assert [each.status for each in ended] == [3, 4, 3, 0]
@@ -83,8 +85,9 @@ def test_a_step_that_the_machine_cannot_do_is_skipped_and_one_that_exits_is_a_fa
     lacking = Finding("no ncu", skipped=True)
     ended = run_all([Step("a", "", 1, lambda _: lacking), Step("b", "", 1, leave)], 100, lambda _: None)
     assert [(each.state, each.sentence) for each in ended] == [
-        (SKIPPED, "no ncu"), (FAILED, "the step ended with status 7"),
-    ]  # fmt: skip
+        (SKIPPED, "no ncu"),
+        (FAILED, "the step ended with status 7"),
+    ]
     assert status_of(ended[:1]) == 0
 
 
@@ -96,11 +99,29 @@ def test_steps_for_one_gpu_begin_with_what_proves_most(tmp_path: Path) -> None:
     found = planned(H200, tmp_path)
     names = [step.name for step in found]
     assert names == [
-        "join-limit", "peer-variants", "ucxx-large", "ucxx-small", "tests",
-        "one-worker-large", "one-worker-small", "one-worker-largest", "profile", "library-cudf", "library-join",
-        "library-partition", "library-polars", "mps", "rapidsmpf-large", "rapidsmpf-small", "rapidsmpf-shuffle",
-        "link-shared-2", "largest", "ucx-shared-2", "link-check", "ucx-shared-4",
-    ]  # fmt: skip
+        "join-limit",
+        "peer-variants",
+        "ucxx-large",
+        "ucxx-small",
+        "tests",
+        "one-worker-large",
+        "one-worker-small",
+        "one-worker-largest",
+        "profile",
+        "library-cudf",
+        "library-join",
+        "library-partition",
+        "library-polars",
+        "mps",
+        "rapidsmpf-large",
+        "rapidsmpf-small",
+        "rapidsmpf-shuffle",
+        "link-shared-2",
+        "largest",
+        "ucx-shared-2",
+        "link-check",
+        "ucx-shared-4",
+    ]
     assert all(step.seconds > 0 for step in found)
     assert max(step.seconds for step in found) <= 100
     assert sum(step.seconds for step in found) <= 800  # of two blocks
@@ -163,9 +184,13 @@ def test_bytes_touched_by_hand() -> None:
 
 def document(**changes: Any) -> dict[str, Any]:
     return {
-        "verified": True, "result_rows": 600_000, "warnings": [], "protocols": [],
+        "verified": True,
+        "result_rows": 600_000,
+        "warnings": [],
+        "protocols": [],
         "plan": {"engine": "cudf", "rows_per_chunk": SMALL, "workers": 2},
-        "wall_seconds": {"median": 0.004}, "throughput_bytes_per_second": {"median": 16e9},
+        "wall_seconds": {"median": 0.004},
+        "throughput_bytes_per_second": {"median": 16e9},
         "phases_seconds": {"partition": 0.001, "exchange": 0.002, "join": 0.001},
         "peak_memory_bytes": {"per_worker": [{"device_peak": 2**30}, {"device_peak": None}]},
         "link": {"limit_bytes_per_second": 1e11, "fraction": 0.93, "check_bytes_per_second": 1.01e11},
@@ -174,7 +199,7 @@ def document(**changes: Any) -> dict[str, Any]:
             {"from": 1, "to": 0, "transports": ["cuda_ipc/cuda", "sysv/memory"]},
         ],
         **changes,
-    }  # fmt: skip
+    }
 
 
 def test_shares_of_memory_bandwidth() -> None:
@@ -276,9 +301,12 @@ def test_a_test_that_was_skipped_has_proved_nothing() -> None:
 
 def test_comparisons_say_ratio_spread_and_who_failed() -> None:
     samples = [
-        Sample("merge_bench", 0, (1.0,)), Sample("merge_bench", 1, (1.2,)),
-        Sample("ucxx-cudf-merge", 0, (2.0,)), Sample("ucxx-cudf-merge", 1, (1.8,)), Sample("dask-cuda-gpu-tcp", 0, ()),
-    ]  # fmt: skip
+        Sample("merge_bench", 0, (1.0,)),
+        Sample("merge_bench", 1, (1.2,)),
+        Sample("ucxx-cudf-merge", 0, (2.0,)),
+        Sample("ucxx-cudf-merge", 1, (1.8,)),
+        Sample("dask-cuda-gpu-tcp", 0, ()),
+    ]
     lines = standings(samples, ["merge_bench", "ucxx-cudf-merge", "dask-cuda-gpu-tcp"], "merge_bench")
     found = versus.finding(lines, 2, 3, {})
     assert "ucxx-cudf-merge 1.9 s: merge_bench is 1.75 times as fast, 1.50–2.00 (min–max of 2)" in found.sentence

@@ -22,9 +22,23 @@ QUICK = "polars-streaming,duckdb-t*"
 
 def command(results: Path, *more: str) -> list[str]:
     return [
-        sys.executable, "-m", "benchmarks.peers", "--chunk", "5e3", "--iterations", "2", "--blocks", "1",
-        "--settle", "0", "--time-limit", "120", "--results", str(results), *more,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "benchmarks.peers",
+        "--chunk",
+        "5e3",
+        "--iterations",
+        "2",
+        "--blocks",
+        "1",
+        "--settle",
+        "0",
+        "--time-limit",
+        "120",
+        "--results",
+        str(results),
+        *more,
+    ]
 
 
 def lines(results: Path) -> list[dict]:  # type: ignore[type-arg]
@@ -118,8 +132,12 @@ def test_a_command_past_its_limit_is_ended_with_all_it_started(tmp_path: Path) -
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)],
-        capture_output=True, text=True, timeout=60, check=False, env=environment,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
+    )
     assert done.stdout.split() == ["True", "1"], done.stderr
     alive = [process for process in psutil.process_iter(["cmdline"]) if process.info["cmdline"] == ["sleep", "61.25"]]
     assert not alive

@@ -20,9 +20,13 @@ RUNS = 3
 DASK_CUDA = {
     name: {str(run): value for run in range(RUNS)}
     for name, value in (
-        ("base_chunks", 2), ("other_chunks", 2), ("rows_per_chunk", 100_000), ("protocol", "tcp"), ("frac_match", 0.3),
+        ("base_chunks", 2),
+        ("other_chunks", 2),
+        ("rows_per_chunk", 100_000),
+        ("protocol", "tcp"),
+        ("frac_match", 0.3),
     )
-} | {"wallclock": {"0": 0.57691, "1": 1.51, "2": 1234.0}}  # fmt: skip
+} | {"wallclock": {"0": 0.57691, "1": 1.51, "2": 1234.0}}
 
 
 @pytest.fixture

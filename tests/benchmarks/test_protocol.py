@@ -18,8 +18,13 @@ from merge_bench.merge.workload.synthetic import Expectation
 
 JOB = Job(1000, 2, 2, iterations=2, warmup=1, fraction=0.3, seed=5, options={"shuffle": "p2p"})
 ANSWER = {
-    "name": "x", "version": "1", "wall_seconds": [0.5, 0.25], "rows": 600, "verified": True, "peak_rss_bytes": None,
-}  # fmt: skip
+    "name": "x",
+    "version": "1",
+    "wall_seconds": [0.5, 0.25],
+    "rows": 600,
+    "verified": True,
+    "peak_rss_bytes": None,
+}
 
 
 def test_a_job_survives_its_command_line() -> None:

@@ -51,8 +51,15 @@ def test_wrong_rows_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 def test_what_a_summary_is_of() -> None:
     def line(rank: int, number: int, shuffle: float) -> dict[str, Any]:
         seconds = {"partition_seconds": 1.0, "shuffle_seconds": shuffle, "unpack_seconds": 1.0}
-        return {"what": "round", "rows": 10, "rank": rank, "number": number, "warmup": number == 0, "sent_bytes": 80,
-                **seconds}  # fmt: skip
+        return {
+            "what": "round",
+            "rows": 10,
+            "rank": rank,
+            "number": number,
+            "warmup": number == 0,
+            "sent_bytes": 80,
+            **seconds,
+        }
 
     lines = [line(rank, number, rank + number) for rank in range(2) for number in range(4)]
     lines.append(line(0, 4, 100.0))  # the other process did not end this round
@@ -66,9 +73,13 @@ def test_without_the_package_it_ends_with_its_reason(tmp_path: Path) -> None:
     file = tmp_path / "lines.jsonl"
     words = ["--rows", "100", "--seconds", "40", "--pool", "1e6", "--output", str(file)]
     done = subprocess.run(
-        [sys.executable, "-m", program.__name__, *words], cwd=ROOT, capture_output=True, text=True, timeout=60,
+        [sys.executable, "-m", program.__name__, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 1
     failed = [line for line in program.read_lines(str(file)) if line["what"] == "failed"]
     assert {line["rank"] for line in failed} <= {0, 1}

@@ -129,9 +129,14 @@ def install(folder: Path) -> dict[str, str]:
 def run(folder: Path, who: str, how: str, method: str = "spawn") -> subprocess.CompletedProcess[str]:
     environment = {**install(folder), "UCXX_PROGRAM_START": method}
     return subprocess.run(
-        [sys.executable, "-m", ucxx_merge.MODULE, who, how], capture_output=True, text=True, timeout=60, check=False,
-        cwd=ROOT, env=environment,
-    )  # fmt: skip
+        [sys.executable, "-m", ucxx_merge.MODULE, who, how],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=ROOT,
+        env=environment,
+    )
 
 
 def semaphores() -> set[str]:
@@ -167,9 +172,12 @@ def test_a_program_whose_processes_end_well_ends_well_and_each_writes_the_field(
 def test_a_program_that_is_ended_takes_its_processes_with_it(tmp_path: Path, number: signal.Signals) -> None:
     before = semaphores()
     with subprocess.Popen(
-        [sys.executable, "-m", ucxx_merge.MODULE, "no process", ""], stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        [sys.executable, "-m", ucxx_merge.MODULE, "no process", ""],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
         env=install(tmp_path),
-    ) as program:  # fmt: skip
+    ) as program:
         assert program.stdout is not None
         started = [psutil.Process(int(program.stdout.readline())) for _ in range(3)]
         program.send_signal(number)

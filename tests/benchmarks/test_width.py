@@ -156,9 +156,22 @@ def test_only_shaped_ports_count_their_drops() -> None:
 
 
 SEEN = Wide(
-    workers=4, rate=200_000_000, chunk=1000, sent=25e6, wall=2.5, exchange=1.5, least=1.25, slowest=20e6, middle=22e6,
-    slowest_fraction=0.84, middle_fraction=0.9, arrivals=0.95, dropped=0.002, peak_over_input=3.5, startup=8.2,
-)  # fmt: skip
+    workers=4,
+    rate=200_000_000,
+    chunk=1000,
+    sent=25e6,
+    wall=2.5,
+    exchange=1.5,
+    least=1.25,
+    slowest=20e6,
+    middle=22e6,
+    slowest_fraction=0.84,
+    middle_fraction=0.9,
+    arrivals=0.95,
+    dropped=0.002,
+    peak_over_input=3.5,
+    startup=8.2,
+)
 
 
 def test_the_table_has_a_row_for_each_width() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign.load_runs import check_for_run, plan_runs
+from merge_bench.campaign.planned_launches import check_for_run, plan_runs
 from merge_bench.config.check import CheckResult
 from merge_bench.config.reader import read_config
 from merge_bench.config.ucx_choice import ucx_choice_undone

@@ -16,8 +16,17 @@ from hypothesis import strategies as st
 from merge_bench.campaign.machine_checks import count_tables
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines.base import How, Side
-from merge_bench.merge.plan import PROCESS_BYTES, Plan, synthetic_worker_bytes
-from merge_bench.merge.shuffle_or_broadcast import SHUFFLED, choose, crossing_bytes, sendable_sides
+from merge_bench.merge.plan import (
+    PROCESS_BYTES,
+    SHUFFLED,
+    Distribution,
+    Plan,
+    choose_distribution,
+    crossing_bytes,
+    sendable_sides,
+    synthetic_worker_bytes,
+)
+from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records.recorded_plan import RecordedPlan, unreadable_options
 from tests.helpers.plans import plan_of
@@ -48,10 +57,14 @@ def test_without_the_option_both_tables_are_shuffled(tables: dict[str, Any]) -> 
 @pytest.mark.parametrize(
     ("how", "sides"),
     [
-        ("inner", (Side.LEFT, Side.RIGHT)), ("left", (Side.RIGHT,)), ("right", (Side.LEFT,)), ("outer", ()),
-        ("semi", (Side.RIGHT,)), ("anti", (Side.RIGHT,)),
+        ("inner", (Side.LEFT, Side.RIGHT)),
+        ("left", (Side.RIGHT,)),
+        ("right", (Side.LEFT,)),
+        ("outer", ()),
+        ("semi", (Side.RIGHT,)),
+        ("anti", (Side.RIGHT,)),
     ],
-)  # fmt: skip
+)
 def test_a_side_whose_rows_without_a_match_are_kept_is_not_sent(
     how: str, sides: tuple[Side, ...], tables: dict[str, Any]
 ) -> None:
@@ -85,7 +98,7 @@ def test_the_records_have_what_was_chosen_and_why(tables: dict[str, Any]) -> Non
 )
 def test_auto_sends_fewer_bytes_and_leaves_fewer_on_a_worker(how: How, workers: int, left: float, right: float) -> None:
     sizes = {Side.LEFT: left, Side.RIGHT: right}
-    found = choose("auto", how, workers, sizes, without=None)
+    found = choose_distribution("auto", how, workers, sizes, without=None)
     assert found.reason
     bytes_of = {sent: crossing_bytes(sizes, workers, sent) for sent in (None, *sendable_sides(how))}
     if found.sent is None:
@@ -135,9 +148,10 @@ def test_a_table_that_does_not_fit_on_every_worker_is_refused(tables: dict[str, 
 
 @given(st.integers(2, 64), st.floats(0, 1), st.integers(1, 8), st.sampled_from(Side))
 def test_the_estimate_of_memory_counts_the_whole_side(workers: int, fraction: float, payload: int, sent: Side) -> None:
+    spec = SyntheticSpec(10**6 * workers, fraction, 0, payload)
+    plan = dataclasses.replace(planned(), workload=spec, workers=workers, engine="native", pipeline=True)
     shuffled, whole = (
-        synthetic_worker_bytes(10**6, workers, fraction, payload, engine="native", pipeline=True, sent=side)
-        for side in (None, sent)
+        synthetic_worker_bytes(dataclasses.replace(plan, distribution=Distribution(side))) for side in (None, sent)
     )
     row = 8 * (1 + payload)
     # All rows of the others, instead of an even share of both sides.

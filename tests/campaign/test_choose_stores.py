@@ -19,9 +19,18 @@ from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.records.schema import Stores, Worker
 
 PLAN = Plan(
-    workload=SyntheticSpec(rows=3000, fraction=0.3, seed=0), workers=3, iterations=1, warmup=0, launches=1,
-    engine="native", exchange="ucx", protocol="tcp", verify="ends", timeout=9.0, seed=0,
-)  # fmt: skip
+    workload=SyntheticSpec(rows=3000, fraction=0.3, seed=0),
+    workers=3,
+    iterations=1,
+    warmup=0,
+    launches=1,
+    engine="native",
+    exchange="ucx",
+    protocol="tcp",
+    verify="ends",
+    timeout=9.0,
+    seed=0,
+)
 SLOW_LINES, FAST_LINES = {"plain": 3.0, "lines": 4.0}, {"plain": 9.0, "lines": 5.0}
 
 
@@ -52,13 +61,16 @@ def choose(
 ) -> list[Stores | None]:
     described = [
         Worker(
-            rank=rank, host=model, pid=1, name="w",
+            rank=rank,
+            host=model,
+            pid=1,
+            name="w",
             hardware=Hardware(
                 cpu_model=model, cpu_id=cpu_id, cores=2, cache_bytes=1 << 20, l2_bytes=(l2 or {}).get(model)
             ),
         )
         for rank, model in enumerate(models)
-    ]  # fmt: skip
+    ]
     session: Any = SimpleNamespace(plan=plan, workers=workers, descriptions=described)
     module.choose_stores(session)
     chosen = [each.stores for each in session.descriptions]

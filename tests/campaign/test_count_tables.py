@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from merge_bench.campaign.load_runs import plan_runs
 from merge_bench.campaign.machine_checks import count_tables
+from merge_bench.campaign.planned_launches import plan_runs
 from merge_bench.merge.verification import duckdb_reference
 from tests.helpers.plans import given
 from tests.merge.workload.parquet_samples import NAN, plan, write

@@ -22,19 +22,31 @@ NOTHING = cast("PlannedRun", None)
 
 
 def earlier(
-    folder: Path, seconds: float, walls: tuple[float, ...], *, host: str | None = None, rows: int = 1_000_000,
-    config: str = "default", busy: bool = False,
-) -> None:  # fmt: skip
+    folder: Path,
+    seconds: float,
+    walls: tuple[float, ...],
+    *,
+    host: str | None = None,
+    rows: int = 1_000_000,
+    config: str = "default",
+    busy: bool = False,
+) -> None:
     """A finished campaign of one launch that took `seconds`, with these iterations."""
     its = plan(rows_per_chunk=rows)
     with CampaignWriter.create(folder, config) as writer:
         key = s.RunKey(config=config, plan=0)
         writer.write(
             s.CampaignLine(
-                campaign_id=writer.campaign_id, argv=[], version="0", configs=[s.Config(name=config)], seed=0,
-                plans=[its], runs=[key], surroundings={"host": host or socket.gethostname()},
+                campaign_id=writer.campaign_id,
+                argv=[],
+                version="0",
+                configs=[s.Config(name=config)],
+                seed=0,
+                plans=[its],
+                runs=[key],
+                surroundings={"host": host or socket.gethostname()},
             )
-        )  # fmt: skip
+        )
         if busy:
             writer.write(s.WarningLine(code="busy-host", message="other processes keep 2 of 2 cores busy"))
         write_launch(writer, Script(config=config, plan=its, walls=walls, seconds=seconds))

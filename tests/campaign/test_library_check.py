@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from merge_bench.campaign import library_check
-from merge_bench.campaign.library_check import check_libraries
+from merge_bench.campaign import machine_checks
+from merge_bench.campaign.machine_checks import check_libraries
 from merge_bench.errors import UsageError
 from tests.helpers.runs import environment
 
@@ -33,5 +33,5 @@ def test_the_environment_is_looked_at_too_and_harmless_values_pass(surroundings:
 
 
 def test_nothing_is_started_without_such_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library_check, "_worker_start_problem", lambda environment: pytest.fail("it was started"))
+    monkeypatch.setattr(machine_checks, "_worker_start_problem", lambda environment: pytest.fail("it was started"))
     check_libraries({"UCX_TLS": "tcp", "OMP_NUM_THREADS": "2"}, {"PYTHONPATH": "x", "PATH": "/bin"})

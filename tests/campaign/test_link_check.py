@@ -65,12 +65,14 @@ def link_of(tmp_path: Path, affinity: str, cores: int, **planned: Any) -> dict[s
     [
         ({}, "0-1", 2, "not checked against ucx_perftest; use --check-link"),
         (
-            {"check_link": True}, "0-1", 2,
+            {"check_link": True},
+            "0-1",
+            2,
             "cannot be checked against ucx_perftest: 4 polling processes on 2 cores of node0",
         ),
         ({"check_link": True}, "0-3", 4, "the check against ucx_perftest gave no result"),
     ],
-)  # fmt: skip
+)
 def test_the_summary_says_why_there_is_no_ratio(
     tmp_path: Path, planned: dict[str, Any], affinity: str, cores: int, said: str
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import merge_bench
-from merge_bench.campaign.load_runs import plan_runs
+from merge_bench.campaign.planned_launches import plan_runs
 from merge_bench.campaign.registry_options import options
 from merge_bench.cli import cli
 from merge_bench.cluster.launchers import choices

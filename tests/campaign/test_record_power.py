@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import merge_bench
-from merge_bench.campaign.record_power import gpus_between, hosts_between
-from merge_bench.cluster.watch import Member
+from merge_bench.campaign.recording import gpus_between, hosts_between
+from merge_bench.cluster.worker_calls import Member
 from merge_bench.host.description import GpuState
 from merge_bench.host.gpu import GpuReading
 from merge_bench.host.machine import Package, PowerReading
@@ -31,8 +31,10 @@ def test_workers_that_share_a_gpu_or_a_host_count_once() -> None:
     after = [reading(12 + rank, key, 3000, 5_000_000 + rank, celsius=50) for rank, key in enumerate(keys)]
     gpus = gpus_between(MEMBERS, before, after)
     assert [(gpu.host, gpu.index, gpu.ranks, gpu.joules, gpu.seconds) for gpu in gpus] == [
-        ("a", 0, [0, 1], 2.0, 2.0), ("b", 0, [2], 2.0, 2.0), ("b", 1, [3], 2.0, 2.0),
-    ]  # fmt: skip
+        ("a", 0, [0, 1], 2.0, 2.0),
+        ("b", 0, [2], 2.0, 2.0),
+        ("b", 1, [3], 2.0, 2.0),
+    ]
     assert (gpus[0].before.celsius, gpus[0].after.celsius, gpus[0].limit_watts) == (40, 50, 700.0)
     assert gpus[0].throttled_seconds == {"power cap": 0.0}
     hosts = hosts_between(MEMBERS, before, after)

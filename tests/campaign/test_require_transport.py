@@ -9,8 +9,8 @@ import pytest
 
 from merge_bench.campaign import machine_checks
 from merge_bench.campaign.machine_checks import check_transports
+from merge_bench.campaign.make_plan import runs_of
 from merge_bench.campaign.recording import check_required_transports
-from merge_bench.campaign.run_options import runs_of
 from merge_bench.config.ucx_info import Installed, UcxInfo
 from merge_bench.errors import GateNotMet, UsageError
 from merge_bench.records.schema import LanePair
@@ -91,13 +91,25 @@ def test_ucx_itself_opens_the_lists(lists: dict[str, str], fits: bool) -> None:
 
 @pytest.mark.parametrize(
     ("tls", "mebibytes", "workers", "fits"),
-    [("all", 16, 1, False), ("all", 18, 2, False), ("posix,self", 16, 2, False), ("all", 64, 16, False),
-     ("^posix", 16, 4, True), ("tcp,self", 4, 4, True), ("all", 24, 2, True), ("all", 34, 4, True)],
-)  # fmt: skip
+    [
+        ("all", 16, 1, False),
+        ("all", 18, 2, False),
+        ("posix,self", 16, 2, False),
+        ("all", 64, 16, False),
+        ("^posix", 16, 4, True),
+        ("tcp,self", 4, 4, True),
+        ("all", 24, 2, True),
+        ("all", 34, 4, True),
+    ],
+)
 def test_a_small_dev_shm_is_named_before(
-    machine: dict[str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch, tls: str, mebibytes: int, workers: int,
+    machine: dict[str, tuple[str, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+    tls: str,
+    mebibytes: int,
+    workers: int,
     fits: bool,
-) -> None:  # fmt: skip
+) -> None:
     machine.update(posix=("memory",), sysv=("memory",), tcp=("lo",))
     free = os.statvfs_result((4096, 4096, mebibytes << 8, mebibytes << 8, mebibytes << 8, 0, 0, 0, 0, 255))
     monkeypatch.setattr("merge_bench.host.machine.os.statvfs", lambda folder: free)

@@ -256,9 +256,16 @@ def test_rows_of_a_probe_that_was_cut_short_do_not_count_twice(tmp_path: Path) -
 
     def row(index: int) -> s.ProbeLine:
         return s.ProbeLine(
-            launch=index, probe="p2p", test="tag_lat", method="m", placement="one-host", ranks=[0, 1], size=8,
-            iterations=1, seconds=1e-6,
-        )  # fmt: skip
+            launch=index,
+            probe="p2p",
+            test="tag_lat",
+            method="m",
+            placement="one-host",
+            ranks=[0, 1],
+            size=8,
+            iterations=1,
+            seconds=1e-6,
+        )
 
     def make_probe(events: list[bool]) -> None:
         def launch(job: Job, writer: CampaignWriter, index: int) -> int:

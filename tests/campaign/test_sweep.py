@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from merge_bench.analysis.compare.document import compare, least_blocks
-from merge_bench.campaign import run as run_module
-from merge_bench.campaign.load_runs import plan_runs
-from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import Sweep, add_config, order_in_blocks
-from merge_bench.campaign.progress import Progress
-from merge_bench.campaign.run import dry_run, launch_label, too_few_blocks
-from merge_bench.campaign.run_options import runs_of
+from merge_bench.campaign import campaign as run_module
+from merge_bench.campaign.calling_program import Progress
+from merge_bench.campaign.campaign import dry_run, launch_label, too_few_blocks
+from merge_bench.campaign.make_plan import PlannedRun, runs_of
+from merge_bench.campaign.planned_launches import Sweep, add_config, order_in_blocks, plan_runs
 from merge_bench.config.reader import read_config
 from merge_bench.errors import UsageError
 from merge_bench.probe.p2p import P2P
@@ -54,8 +52,11 @@ def test_each_block_holds_every_config_with_every_size_once() -> None:
         assert set(members) == everything
     assert [(run.config, run.plan) for run in made.head().runs] == [(c, p) for c in "abc" for p in range(4)]
     assert [(plan["rows_per_chunk"], plan["workers"]) for plan in made.head().plans] == [
-        (1000, 1), (1000, 2), (2000, 1), (2000, 2)
-    ]  # fmt: skip
+        (1000, 1),
+        (1000, 2),
+        (2000, 1),
+        (2000, 2),
+    ]
 
 
 def test_the_order_is_random_from_block_to_block_and_the_same_for_a_seed() -> None:
@@ -128,8 +129,7 @@ def test_the_environment_does_not_name_configs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("paths", "said"),
-    [(("x/a.cfg", "y/a.cfg"), "x/a.cfg and y/a.cfg"), (("x/a.cfg", "x/a.cfg"), "x/a.cfg, twice")],
+    ("paths", "said"), [(("x/a.cfg", "y/a.cfg"), "x/a.cfg and y/a.cfg"), (("x/a.cfg", "x/a.cfg"), "x/a.cfg, twice")]
 )
 def test_configs_of_one_name_are_refused_with_their_paths(paths: tuple[str, str], said: str) -> None:
     configs: list[Config] = []
@@ -244,8 +244,10 @@ def test_too_few_blocks_are_a_warning(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 def test_what_is_said_to_be_too_few_is_what_gives_no_verdict(tmp_path: Path) -> None:
     for blocks in (6, 7):
-        walls = {name: [wall * by for wall in (0.10, 0.11, 0.12, 0.10, 0.11, 0.12, 0.11)[:blocks]]
-                 for name, by in (("one", 1.0), ("two", 0.5), ("three", 0.25))}  # fmt: skip
+        walls = {
+            name: [wall * by for wall in (0.10, 0.11, 0.12, 0.10, 0.11, 0.12, 0.11)[:blocks]]
+            for name, by in (("one", 1.0), ("two", 0.5), ("three", 0.25))
+        }
         campaign = read_campaign(write_campaign(tmp_path / str(blocks), *interleaved(walls)))
         verdicts = {each.verdict for each in compare([campaign]).comparisons if each.metric == "throughput"}
         assert (verdicts == {"INCONCLUSIVE"}) == (blocks < least_blocks(campaign))
@@ -255,9 +257,11 @@ def test_a_dry_run_names_each_run_and_the_order_of_launches() -> None:
     lines = dry_run(sweep("a", "b", chunk=(1000, 2000), launches=2)).splitlines()
     titles = [line for line in lines if line.startswith("## ")]
     assert titles[:4] == [
-        "## a/0: 1 worker, 1,000 rows per chunk, 2 launches", "## a/1: 1 worker, 2,000 rows per chunk, 2 launches",
-        "## b/0: 1 worker, 1,000 rows per chunk, 2 launches", "## b/1: 1 worker, 2,000 rows per chunk, 2 launches",
-    ]  # fmt: skip
+        "## a/0: 1 worker, 1,000 rows per chunk, 2 launches",
+        "## a/1: 1 worker, 2,000 rows per chunk, 2 launches",
+        "## b/0: 1 worker, 1,000 rows per chunk, 2 launches",
+        "## b/1: 1 worker, 2,000 rows per chunk, 2 launches",
+    ]
     assert titles[4].startswith("## 8 launches take about ")
     assert titles[5] == "## 2 blocks cannot show a difference between 2 configs; use --launches 7 or more"
     assert [title.partition(":")[0] for title in titles[6:]] == ["## block 0", "## block 1"]
@@ -274,8 +278,11 @@ def test_engines_are_one_campaign_and_give_names(tmp_path: Path) -> None:
     assert "## a/1 (polars): 1 worker, 1,000 rows per chunk, 6 launches" in dry_run(made)
     assert too_few_blocks(sweep("a", engine=("native", "polars"), launches=1)) is not None
     assert sweep("a", "b", engine=("native", "polars")).labels == [
-        "a with native", "a with polars", "b with native", "b with polars"
-    ]  # fmt: skip
+        "a with native",
+        "a with polars",
+        "b with native",
+        "b with polars",
+    ]
 
 
 def test_exchanges_and_shuffles_that_mean_something_are_swept() -> None:

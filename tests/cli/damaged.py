@@ -10,13 +10,13 @@ from click.testing import CliRunner
 
 from merge_bench.analysis.summary import summarize
 from merge_bench.cli import cli
-from merge_bench.dashboard import live_data, network_tab, results_data, tuning_tab
+from merge_bench.dashboard import live_data, network_tab, results_tab, tuning_tab
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.report.campaign_figures import CampaignCache
 from merge_bench.report.run import print_report
-from merge_bench.view.document import encode_document
+from merge_bench.view.streams import encode_document
 
 COMMANDS = {
     "report": lambda folder, whole: ["report", folder],
@@ -59,9 +59,9 @@ def _dashboard(folder: Path, whole: Path) -> int:
     index = ResultsFolder(folder.parent)
     entries, cache = index.entries(), CampaignCache()
     loaded = cache.load(entries)
-    results_data.campaign_table(entries, cache.figures)
-    results_data.content_of(loaded, metric="Throughput", axis=results_data.ABSOLUTE, datasets=())
-    results_data.content_of(loaded, metric="Bandwidth", axis=results_data.OF_LINK, datasets=())
+    results_tab.campaign_table(entries, cache.figures)
+    results_tab.content_of(loaded, metric="Throughput", axis=results_tab.ABSOLUTE, datasets=())
+    results_tab.content_of(loaded, metric="Bandwidth", axis=results_tab.OF_LINK, datasets=())
     network_tab.content_of(loaded, ())
     for each in loaded:
         tuning_tab.content_of(each)

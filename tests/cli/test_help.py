@@ -10,10 +10,8 @@ import pytest
 
 from merge_bench.probe import probes
 
-COMMANDS = [
-    [], ["run"], ["submit"], ["tune"], ["configs"], ["probe"], ["probe", "show"], ["jobs"], ["jobs", "list"],
-    *(["probe", name] for name in probes()),
-]  # fmt: skip
+COMMANDS = [[], *(words.split() for words in ("run", "submit", "tune", "configs", "probe show", "jobs", "jobs list"))]
+COMMANDS += [["probe"], *(["probe", name] for name in probes())]
 
 
 HEAVY = "numpy|pyarrow|numba|msgspec|rich|distributed|dask|polars|pandas|ucxx|scipy|mpi4py|psutil|jinja2|cryptography"
@@ -63,7 +61,10 @@ def test_help_imports_nothing_heavy_cuts_no_sentence_and_lists_other_options_las
 @pytest.mark.slow
 def test_drivers_and_schedulers_load_no_library_of_workers_and_checking_a_synthetic_result_loads_no_pandas() -> None:
     steps = [
-        ("merge_bench.campaign.run", "distributed|numba|pandas|polars"),  # until a launch begins: refusals are quick
+        (
+            "merge_bench.campaign.campaign",
+            "distributed|numba|pandas|polars",
+        ),  # until a launch begins: refusals are quick
         ("merge_bench.probe.ranks.launch", "distributed|numba|pandas|polars"),
         ("merge_bench.campaign.measure_launch", "numba|pandas|polars"),  # in the driver
         ("merge_bench.merge.worker", "numba|pandas|polars"),  # in Dask's scheduler, which answers nobody meanwhile

@@ -50,10 +50,33 @@ def test_scripts_in_cluster_are_the_job_of_2022(launcher: str, file: str) -> Non
 
 def test_every_option_has_its_line() -> None:
     result = submit(
-        "--launcher", "pbs", "--nodes", "2", "--gpus-per-node", "8", "--cores-per-node", "64", "--time", "1:30:00",
-        "--account", "ab12", "--queue", "gpu", "--storage", "scratch/ab12+gdata/ab12", "--module", "openmpi/5",
-        "--module", "ucx", "infiniband.cfg", "--interface", "ib0", "--", "--results", "my results",
-    )  # fmt: skip
+        "--launcher",
+        "pbs",
+        "--nodes",
+        "2",
+        "--gpus-per-node",
+        "8",
+        "--cores-per-node",
+        "64",
+        "--time",
+        "1:30:00",
+        "--account",
+        "ab12",
+        "--queue",
+        "gpu",
+        "--storage",
+        "scratch/ab12+gdata/ab12",
+        "--module",
+        "openmpi/5",
+        "--module",
+        "ucx",
+        "infiniband.cfg",
+        "--interface",
+        "ib0",
+        "--",
+        "--results",
+        "my results",
+    )
     assert result.output == EVERYTHING
     (made_by,) = [line for line in EVERYTHING.splitlines() if line.startswith("# Made by: merge-bench submit ")]
     again = shlex.split(made_by.removeprefix("# Made by: merge-bench submit "))

@@ -21,8 +21,7 @@ from distributed import LocalCluster
 from merge_bench.cluster import scheduler_client
 from merge_bench.cluster.base import Exited
 from merge_bench.cluster.scheduler_client import ask_each_host, count_running_workers
-from merge_bench.cluster.watch import Member
-from merge_bench.cluster.worker_calls import WorkerCalls
+from merge_bench.cluster.worker_calls import Member, WorkerCalls
 from merge_bench.errors import LaunchFailed, UsageError
 from tests.helpers.clusters import scheduler_alone
 

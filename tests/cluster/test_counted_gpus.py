@@ -77,9 +77,18 @@ def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[RemoteLauncher]:
 
 def started(launcher: RemoteLauncher, logs: Path, source: str) -> None:
     plan = Plan(
-        SyntheticSpec(1000, 0.3, 0), 2, iterations=1, warmup=0, launches=1, engine="cudf", exchange="ucx",
-        protocol="tcp", verify="ends", timeout=15.0, seed=0,
-    )  # fmt: skip
+        SyntheticSpec(1000, 0.3, 0),
+        2,
+        iterations=1,
+        warmup=0,
+        launches=1,
+        engine="cudf",
+        exchange="ucx",
+        protocol="tcp",
+        verify="ends",
+        timeout=15.0,
+        seed=0,
+    )
     settings = ClusterSettings(
         {}, Path("results"), interface="lo", hosts=UNCOUNTED, start_timeout=120.0, sources={"workers": source}
     )

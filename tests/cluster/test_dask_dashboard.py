@@ -21,9 +21,18 @@ from merge_bench.merge.workload.synthetic import SyntheticSpec
 
 PLACE = Place("here", "/scratch", "lo", "127.0.0.1")
 PLAN = Plan(
-    SyntheticSpec(1000, 0.3, 0), 2, iterations=1, warmup=0, launches=1, engine="polars", exchange="ucx",
-    protocol="tcp", verify="ends", timeout=15.0, seed=0,
-)  # fmt: skip
+    SyntheticSpec(1000, 0.3, 0),
+    2,
+    iterations=1,
+    warmup=0,
+    launches=1,
+    engine="polars",
+    exchange="ucx",
+    protocol="tcp",
+    verify="ends",
+    timeout=15.0,
+    seed=0,
+)
 
 
 def scheduler(dask_dashboard: bool) -> Command:

@@ -33,9 +33,19 @@ def nothing_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def plan(engine: str = "native") -> Plan:
     return Plan(
-        SyntheticSpec(1000, 0.3, 0), 4, iterations=1, warmup=0, launches=1, engine=engine, exchange="ucx",
-        protocol="tls", verify="ends", timeout=15.0, seed=0, threads=7,
-    )  # fmt: skip
+        SyntheticSpec(1000, 0.3, 0),
+        4,
+        iterations=1,
+        warmup=0,
+        launches=1,
+        engine=engine,
+        exchange="ucx",
+        protocol="tls",
+        verify="ends",
+        timeout=15.0,
+        seed=0,
+        threads=7,
+    )
 
 
 def started(launcher: RemoteLauncher, config: dict[str, str] | None = None, **plan_options: str) -> list[Command]:
@@ -45,9 +55,13 @@ def started(launcher: RemoteLauncher, config: dict[str, str] | None = None, **pl
 
 def host(cores: int, rdma: list[str]) -> Node:
     return Node(
-        scratch="/tmp/s", interface="ib0", address="10.0.0.1", rdma=rdma, cores=list(range(cores)),
+        scratch="/tmp/s",
+        interface="ib0",
+        address="10.0.0.1",
+        rdma=rdma,
+        cores=list(range(cores)),
         gpu_names=["6", "7", "GPU-8"],
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("reach", [ssh, srun])
@@ -97,9 +111,13 @@ def test_a_dry_run_names_every_host_and_prints_no_number_of_threads(printed: Cal
     assert done.exit_code == 0, done.stderr
     lines = done.output.splitlines()
     assert [line for line in lines if line.startswith("#")] == [
-        "# agent on nowhere1", "# scheduler on nowhere1", "# worker-0 on nowhere1", "# worker-1 on nowhere1",
-        "# agent on nowhere2", "# worker-2 on nowhere2",
-    ]  # fmt: skip
+        "# agent on nowhere1",
+        "# scheduler on nowhere1",
+        "# worker-0 on nowhere1",
+        "# worker-1 on nowhere1",
+        "# agent on nowhere2",
+        "# worker-2 on nowhere2",
+    ]
     assert "StrictHostKeyChecking=yes" in lines[1]
     commands = [line for line in lines if ".start_dask " in line]
     assert len(commands) == 4

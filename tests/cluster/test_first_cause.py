@@ -11,7 +11,7 @@ import pytest
 from distributed.nanny import WorkerProcess
 
 from merge_bench.cluster.base import Exited
-from merge_bench.cluster.watch import Loss, Member, find_losses, first_cause
+from merge_bench.cluster.worker_calls import Loss, Member, find_losses, first_cause
 
 MEMBERS = [Member(rank, f"tcp://here:{rank}", f"worker-{rank}", "here", 26485 + rank) for rank in range(3)]
 # Printed by UCX 1.21 in rank 0 (process 26485) when rank 1 (process 26486) was killed with SIGKILL.

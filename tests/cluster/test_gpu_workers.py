@@ -38,9 +38,18 @@ WITHOUT_DRIVER = {"DASK_CUDA_TEST_SINGLE_GPU": "1", "DASK_DISTRIBUTED__DIAGNOSTI
 
 def plan(workers: int = 2, protocol: str = "tcp") -> Plan:
     return Plan(
-        SyntheticSpec(1000, 0.3, 0), workers, iterations=1, warmup=0, launches=1, engine="cudf", exchange="ucx",
-        protocol=protocol, verify="ends", timeout=15.0, seed=0,
-    )  # fmt: skip
+        SyntheticSpec(1000, 0.3, 0),
+        workers,
+        iterations=1,
+        warmup=0,
+        launches=1,
+        engine="cudf",
+        exchange="ucx",
+        protocol=protocol,
+        verify="ends",
+        timeout=15.0,
+        seed=0,
+    )
 
 
 @pytest.mark.parametrize("protocol", ["tcp", "ucx"])
@@ -100,8 +109,11 @@ def test_workers_share_the_gpus_that_this_process_was_given(monkeypatch: pytest.
 
 
 def test_more_workers_than_gpus_are_refused_with_what_would_help() -> None:
-    with pytest.raises(UsageError, match="--workers 5 with --workers-per-gpu 1 needs 5 GPUs, but only 2 can be used;"
-                                         " use --workers-per-gpu 3 to share GPUs"):  # fmt: skip
+    with pytest.raises(
+        UsageError,
+        match="--workers 5 with --workers-per-gpu 1 needs 5 GPUs, but only 2 can be used;"
+        " use --workers-per-gpu 3 to share GPUs",
+    ):
         check_gpus(5, 2, 1)
     check_gpus(4, 2, 2)
     check_gpus(4, 0, 1)
@@ -160,10 +172,27 @@ def check_power_of_a_shared_gpu(finished: Finished) -> None:
 @pytest.mark.cluster
 def test_transports_are_asked_with_device_memory(tmp_path: Path, pretended: dict[str, str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "merge_bench", "transports", "--engine", "cudf", "--workers", "2",
-         "--workers-per-gpu", "2", "--json"],
-        env=environment(tmp_path, pretended), cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "merge_bench",
+            "transports",
+            "--engine",
+            "cudf",
+            "--workers",
+            "2",
+            "--workers-per-gpu",
+            "2",
+            "--json",
+        ],
+        env=environment(tmp_path, pretended),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["pairs"]) == 2
 

@@ -33,9 +33,12 @@ def counted(found: tuple[HostSpec, ...]) -> list[tuple[str, int | None]]:
 def test_names_slots_gpus_users_addresses_and_comments(tmp_path: Path) -> None:
     text = "# ours\nnode1 gpus=4\nme@node2 slots=2  # half\n\n10.0.0.3\n[fe80::1]\nmy_node.\n"
     assert read(tmp_path, text) == (
-        HostSpec("node1", gpus=4), HostSpec("me@node2", slots=2), HostSpec("10.0.0.3"), HostSpec("fe80::1"),
+        HostSpec("node1", gpus=4),
+        HostSpec("me@node2", slots=2),
+        HostSpec("10.0.0.3"),
+        HostSpec("fe80::1"),
         HostSpec("my_node."),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,7 +61,7 @@ def test_names_slots_gpus_users_addresses_and_comments(tmp_path: Path) -> None:
         (b"\xef\xbb\xbfnode1\r\nnode2\r\n", [("node1", None), ("node2", None)]),
         (b"node1\rnode2\r", [("node1", None), ("node2", None)]),
     ],
-)  # fmt: skip
+)
 def test_lists_of_other_programs(tmp_path: Path, text: str | bytes, expected: list[tuple[str, int | None]]) -> None:
     assert counted(read(tmp_path, text)) == expected
 
@@ -104,11 +107,16 @@ def test_mistakes_and_other_formats_are_named_with_a_remedy(tmp_path: Path, text
 @pytest.mark.parametrize(
     "names",
     [
-        ("node1", "NODE1"), ("node1", "node1."), ("node1", "node1.example.org"), ("node1.example.org", "node1"),
-        ("localhost", "127.0.0.1"), ("127.0.0.2", "::1"), ("localhost", socket.gethostname()),
+        ("node1", "NODE1"),
+        ("node1", "node1."),
+        ("node1", "node1.example.org"),
+        ("node1.example.org", "node1"),
+        ("localhost", "127.0.0.1"),
+        ("127.0.0.2", "::1"),
+        ("localhost", socket.gethostname()),
         ("me@node1", "node1"),
     ],
-)  # fmt: skip
+)
 def test_one_host_by_two_names_is_refused_with_both(tmp_path: Path, names: tuple[str, str]) -> None:
     with pytest.raises(UsageError) as caught:
         read(tmp_path, "\n".join(["other", *names]))

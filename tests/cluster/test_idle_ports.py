@@ -76,13 +76,19 @@ def test_ports_that_are_near_to_no_gpu_may_lead_to_storage(describe: Callable[..
 @pytest.mark.parametrize(
     ("kind", "workers", "gpus"),
     [
-        (sysfs.dgx_a100(), 8, True), (sysfs.dgx_h100(), 8, True), (sysfs.four_gpus_two_adapters(), 4, True),
-        (sysfs.gb200(), 4, True), (sysfs.cloud_efa(), 4, True), (sysfs.cloud_without(), 4, True),
-        (sysfs.roce(), 2, True), (sysfs.bonded(), 2, True), (sysfs.ports_down(), 4, True),
+        (sysfs.dgx_a100(), 8, True),
+        (sysfs.dgx_h100(), 8, True),
+        (sysfs.four_gpus_two_adapters(), 4, True),
+        (sysfs.gb200(), 4, True),
+        (sysfs.cloud_efa(), 4, True),
+        (sysfs.cloud_without(), 4, True),
+        (sysfs.roce(), 2, True),
+        (sysfs.bonded(), 2, True),
+        (sysfs.ports_down(), 4, True),
         (sysfs.four_adapters(), 2, False),
     ],
     ids=lambda value: value.name if isinstance(value, Kind) else "",
-)  # fmt: skip
+)
 def test_a_worker_for_each_gpu_or_node_and_two_rails_leave_no_port(
     describe: Callable[..., Host], kind: Kind, workers: int, gpus: bool
 ) -> None:
@@ -131,9 +137,18 @@ def test_tcp_beside_fast_ports_says_what_they_would_carry(describe: Callable[...
 
 def plan(workers: int) -> Plan:
     return Plan(
-        SyntheticSpec(1000, 0.3, 0), workers, iterations=1, warmup=0, launches=1, engine="cudf", exchange="ucx",
-        protocol="tls", verify="ends", timeout=15.0, seed=0,
-    )  # fmt: skip
+        SyntheticSpec(1000, 0.3, 0),
+        workers,
+        iterations=1,
+        warmup=0,
+        launches=1,
+        engine="cudf",
+        exchange="ucx",
+        protocol="tls",
+        verify="ends",
+        timeout=15.0,
+        seed=0,
+    )
 
 
 def test_the_launcher_warns_of_the_ports_that_its_workers_do_not_get(

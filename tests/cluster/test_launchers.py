@@ -49,8 +49,11 @@ def test_one_file_more_is_one_launcher_more(folder: Path) -> None:
 def test_it_is_chosen_by_the_environment_and_reaches_its_hosts(folder: Path) -> None:
     shown = merge_bench(folder, "run", "--dry-run", "--engine", "polars", ELSEWHERE="h7").splitlines()
     assert [line for line in shown if line.startswith("#")] == [
-        "# agent on h7", "# scheduler on h7", "# worker-0 on h7", "# worker-1 on h7",
-    ]  # fmt: skip
+        "# agent on h7",
+        "# scheduler on h7",
+        "# worker-0 on h7",
+        "# worker-1 on h7",
+    ]
     assert shown[1].startswith("reach h7 ")
 
 

@@ -12,10 +12,15 @@ from merge_bench.errors import UsageError
 
 AUTO = ClusterOptions()
 JOB = {
-    "SLURM_JOB_ID": "4711", "SLURM_JOB_NUM_NODES": "2", "SLURM_NNODES": "2", "SLURM_JOB_NODELIST": "node[01-02]",
-    "SLURM_NODELIST": "node[01-02]", "SLURM_TASKS_PER_NODE": "4(x2)", "SLURM_GPUS_PER_NODE": "",
+    "SLURM_JOB_ID": "4711",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_NNODES": "2",
+    "SLURM_JOB_NODELIST": "node[01-02]",
+    "SLURM_NODELIST": "node[01-02]",
+    "SLURM_TASKS_PER_NODE": "4(x2)",
+    "SLURM_GPUS_PER_NODE": "",
     "SLURM_GPUS_ON_NODE": "",
-}  # fmt: skip
+}
 BAD = ("", "two", "2-4", "99999999999(x99999999999)", "-1", "\udcff;$(id)")
 """Six bad values of any variable."""
 

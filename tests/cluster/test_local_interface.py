@@ -10,7 +10,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from merge_bench.campaign import load_runs as load
+from merge_bench.campaign import planned_launches as load
 from merge_bench.cli import cli
 from merge_bench.cluster.base import ClusterSettings, Command
 from merge_bench.cluster.launchers.local import LocalLauncher
@@ -40,9 +40,18 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def commands(interface: str | None, protocol: str = "tls", config: dict[str, str] | None = None) -> list[Command]:
     plan = Plan(
-        SyntheticSpec(1000, 0.3, 0), 2, iterations=1, warmup=0, launches=1, engine="native", exchange="ucx",
-        protocol=protocol, verify="ends", timeout=15.0, seed=0,
-    )  # fmt: skip
+        SyntheticSpec(1000, 0.3, 0),
+        2,
+        iterations=1,
+        warmup=0,
+        launches=1,
+        engine="native",
+        exchange="ucx",
+        protocol=protocol,
+        verify="ends",
+        timeout=15.0,
+        seed=0,
+    )
     return LocalLauncher().commands(plan, ClusterSettings(config or {}, Path("results"), interface=interface))
 
 
@@ -148,9 +157,18 @@ def test_a_running_cluster_takes_no_interface() -> None:
 def test_an_interface_that_went_away_is_a_launch_that_failed(tmp_path: Path) -> None:
     made = LocalLauncher()
     plan = Plan(
-        SyntheticSpec(1000, 0.3, 0), 2, iterations=1, warmup=0, launches=1, engine="native", exchange="ucx",
-        protocol="tcp", verify="ends", timeout=15.0, seed=0,
-    )  # fmt: skip
+        SyntheticSpec(1000, 0.3, 0),
+        2,
+        iterations=1,
+        warmup=0,
+        launches=1,
+        engine="native",
+        exchange="ucx",
+        protocol="tcp",
+        verify="ends",
+        timeout=15.0,
+        seed=0,
+    )
     try:
         with pytest.raises(LaunchFailed, match="has no interface ib7"):
             made.start(plan, ClusterSettings({}, Path("results"), interface="ib7"), tmp_path, "")

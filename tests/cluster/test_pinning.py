@@ -22,10 +22,12 @@ from merge_bench.host.files import format_cores
 def machine(**changes: Any) -> Host:
     """A host of two NUMA nodes with two GPUs and a network adapter on each."""
     host = Host(
-        cores=list(range(16)), gpu_nodes=[0, 0, 1, 1], rdma=["mlx5_0:1", "mlx5_1:1"],
+        cores=list(range(16)),
+        gpu_nodes=[0, 0, 1, 1],
+        rdma=["mlx5_0:1", "mlx5_1:1"],
         ports=[Port(name=f"mlx5_{node}:1", node=node) for node in (0, 1)],
         node_cores={"0": list(range(8)), "1": list(range(8, 16))},
-    )  # fmt: skip
+    )
     return replace(host, **changes)
 
 
@@ -105,17 +107,13 @@ def test_the_threads_of_one_core_go_to_one_worker(described: Callable[..., Host]
     assert [format_cores(pin.cores) for pin in found] == ["0-1,8-9", "2-3,10-11", "4-5,12-13", "6-7,14-15"]
 
 
-def test_a_worker_larger_than_a_node_takes_node_after_node_and_all_adapters(
-    described: Callable[..., Host],
-) -> None:
+def test_a_worker_larger_than_a_node_takes_node_after_node_and_all_adapters(described: Callable[..., Host]) -> None:
     (pin,) = pinning.worker_pins(described(range(16)), 1, gpus=False)
     assert len(pin.cores) == 16
     assert pin.devices == ("mlx5_0:1", "mlx5_1:1")
 
 
-def test_nodes_have_workers_in_proportion_to_the_cores_that_may_be_used(
-    described: Callable[..., Host],
-) -> None:
+def test_nodes_have_workers_in_proportion_to_the_cores_that_may_be_used(described: Callable[..., Host]) -> None:
     found = pinning.worker_pins(described(range(2, 12)), 3, gpus=False)  # six cores of node0, four of node1
     assert [format_cores(pin.cores) for pin in found] == ["2-3,8", "9-11", "4-7"]
     found = pinning.worker_pins(described(range(5)), 2, gpus=False)  # node1 has fewer than a worker gets

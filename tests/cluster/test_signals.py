@@ -35,13 +35,17 @@ sys.meta_path.insert(0, Finder())
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("module", ["click", "merge_bench.cli.campaigns", "numpy"])
+@pytest.mark.parametrize("module", ["click", "merge_bench.campaign.calling_program", "numpy"])
 def test_a_library_that_swallows_control_c_while_it_is_imported(tmp_path: Path, module: str) -> None:
     (tmp_path / "sitecustomize.py").write_text(SWALLOWS.format(module=module))
     done = subprocess.run(
         [sys.executable, "-P", "-m", "merge_bench", "--chunk", "1000", "--results", str(tmp_path / "results")],
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == -signal.SIGINT, done.stderr
     assert not (tmp_path / "results").exists()
 

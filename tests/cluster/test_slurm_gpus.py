@@ -55,15 +55,15 @@ RECORDED: Mapping[str, tuple[dict[str, str], str, list[int] | None]] = {
     "indexes alone": ({}, "     Nodes=n1 CPU_IDs=0-3 Mem=0 GRES_IDX=gpu(IDX:0,2-3)\n", [3, 0]),
     "no GPU": ({"SLURM_TASKS_PER_NODE": "4(x2)"}, "     Nodes=n[1-2] CPU_IDs=0-3 Mem=0 GRES=\n", None),
     "without scontrol, --gpus-per-node=a100:4": ({"SLURM_GPUS_PER_NODE": "a100:4"}, "", [4, 4]),
-    "without scontrol, --gpus-per-task=1": (
-        {"SLURM_GPUS_PER_TASK": "1", "SLURM_TASKS_PER_NODE": "4,2"}, "", [4, 2],
-    ),
+    "without scontrol, --gpus-per-task=1": ({"SLURM_GPUS_PER_TASK": "1", "SLURM_TASKS_PER_NODE": "4,2"}, "", [4, 2]),
     "without scontrol, --tres-per-task=gres/gpu:2": (
-        {"SLURM_TRES_PER_TASK": "cpu=8,gres/gpu:2", "SLURM_TASKS_PER_NODE": "2(x2)"}, "", [4, 4],
+        {"SLURM_TRES_PER_TASK": "cpu=8,gres/gpu:2", "SLURM_TASKS_PER_NODE": "2(x2)"},
+        "",
+        [4, 4],
     ),
     "without scontrol, --gpus=8": ({"SLURM_GPUS": "8"}, "", [4, 4]),
     "without scontrol, --gpus=7": ({"SLURM_GPUS": "7"}, "", None),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True)

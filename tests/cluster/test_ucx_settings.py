@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.campaign.load_runs import check_for_run, plan_runs
+from merge_bench.campaign.planned_launches import check_for_run, plan_runs
 from merge_bench.cluster import dask_commands
 from merge_bench.cluster.dask_commands import open_port_warning, process_environment, ucx_settings
 from merge_bench.config.allowed_transports import UCX_PORTS

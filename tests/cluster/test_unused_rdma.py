@@ -26,9 +26,11 @@ from tests.cluster.test_placing import fake_sys
 def host(sys: Path, interface: str, *, addressed: tuple[str, ...] = ("lo", "eth0", "ib0")) -> Node:
     """What an agent tells of a machine with this /sys."""
     return Node(
-        interface=interface, rdma=network.rdma_ports(interface, sys), ports=network.active_ports(sys),
+        interface=interface,
+        rdma=network.rdma_ports(interface, sys),
+        ports=network.active_ports(sys),
         addressed=list(addressed),
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from merge_bench.cluster.base import Exited
-from merge_bench.cluster.watch import SETTLE_SECONDS, Member, Watch
+from merge_bench.cluster.worker_calls import SETTLE_SECONDS, Member, Watch
 from merge_bench.errors import LaunchFailed
 
 
@@ -99,7 +99,7 @@ def test_a_driver_that_was_stopped_for_a_while_does_not_take_the_scheduler_for_s
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr("merge_bench.cluster.watch.time.monotonic", lambda: now)
+    monkeypatch.setattr("merge_bench.cluster.worker_calls.time.monotonic", lambda: now)
     watch = Watch(Quiet(), Dead(), 10.0)  # type: ignore[arg-type]
     watch._answered = watch._checked = now
     for _ in range(100):  # looked at all the time, and never an answer: silent after 7 s
@@ -194,7 +194,7 @@ def two(**states: dict[str, Any]) -> Watch:
         ({"others": 2}, ("executes 2 of another client",)),
         ({"status": "closing_gracefully"}, ("its status is closing_gracefully",)),
     ],
-)  # fmt: skip
+)
 def test_a_worker_that_executes_none_of_its_tasks_is_named_with_its_state(
     found: dict[str, Any], words: tuple[str, ...]
 ) -> None:
@@ -212,7 +212,7 @@ def test_a_worker_whose_tasks_change_or_of_which_no_later_heartbeat_came_is_not_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr("merge_bench.cluster.watch.time.monotonic", lambda: now)
+    monkeypatch.setattr("merge_bench.cluster.worker_calls.time.monotonic", lambda: now)
     watch = Watch(Quiet(), Dead(), 10.0)  # type: ignore[arg-type]
     watch._members = {"tcp://w0": Member(0, "tcp://w0", "w0", "here", 100)}
 

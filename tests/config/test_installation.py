@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from merge_bench.campaign import campaign
-from merge_bench.campaign.load_runs import plan_runs
+from merge_bench.campaign.planned_launches import plan_runs
 from merge_bench.cli import cli
 from merge_bench.config import installation
 from merge_bench.config.installation import checkout, how_to_set_up, search_path

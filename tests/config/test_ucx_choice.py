@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign.load_runs import plan_runs
+from merge_bench.campaign.planned_launches import plan_runs
 from merge_bench.config import ucx_choice
 from merge_bench.config.ucx_choice import CODE, PREFER, VARIABLE, Choice, Loaded, probe_ucx, use_ucx
 from merge_bench.config.ucx_info import wheel_folder

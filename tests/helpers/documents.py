@@ -9,7 +9,7 @@ import msgspec
 
 from merge_bench.analysis.summary import summarize
 from merge_bench.records.campaign import Campaign
-from merge_bench.view.document import encode_document
+from merge_bench.view.streams import encode_document
 
 
 def plain(document: msgspec.Struct) -> dict[str, Any]:

@@ -17,9 +17,19 @@ import pyarrow as pa
 from tests.helpers.fake_device import DEFAULT_STREAM, Block, Bytes, Process, hand_over, read, use, write
 
 TYPES = (
-    pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
-    pa.float32(), pa.float64(), pa.large_string(),
-)  # fmt: skip
+    pa.bool_(),
+    pa.int8(),
+    pa.int16(),
+    pa.int32(),
+    pa.int64(),
+    pa.uint8(),
+    pa.uint16(),
+    pa.uint32(),
+    pa.uint64(),
+    pa.float32(),
+    pa.float64(),
+    pa.large_string(),
+)
 DECIMAL, OFFSETS = 100, 200
 DESCRIPTION_BYTES = [40]  # per column; a test raises it
 TABLE = struct.Struct("<8sq")
@@ -55,9 +65,16 @@ class Column:
     """Spans are anything with `ptr` and `size`; a column of strings has one of offsets as its child."""
 
     def __init__(
-        self, data_type: DataType, size: int, data: Any, mask: Any, null_count: int, offset: int,
-        children: Sequence[Column], validate: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        data_type: DataType,
+        size: int,
+        data: Any,
+        mask: Any,
+        null_count: int,
+        offset: int,
+        children: Sequence[Column],
+        validate: bool = True,
+    ) -> None:
         for span in (data, mask):
             if validate and span is not None and not (hasattr(span, "ptr") and hasattr(span, "size")):
                 raise TypeError(f"data must satisfy Span protocol (have .ptr and .size), got {type(span).__name__}")

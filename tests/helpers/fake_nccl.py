@@ -223,8 +223,13 @@ def modules() -> dict[str, types.ModuleType]:
     """What to put into `sys.modules`."""
     core, nccl = types.ModuleType("nccl.core"), types.ModuleType("nccl")
     vars(core).update(
-        Communicator=Communicator, SUM=SUM, UniqueId=UniqueId, get_unique_id=get_unique_id,
-        get_version=get_version, group_end=group_end, group_start=group_start,
-    )  # fmt: skip
+        Communicator=Communicator,
+        SUM=SUM,
+        UniqueId=UniqueId,
+        get_unique_id=get_unique_id,
+        get_version=get_version,
+        group_end=group_end,
+        group_start=group_start,
+    )
     vars(nccl).update(core=core)
     return {"nccl": nccl, "nccl.core": core}

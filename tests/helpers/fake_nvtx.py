@@ -13,9 +13,13 @@ class annotate:
     """A range, entered as a context."""
 
     def __init__(
-        self, message: str | None = None, color: str | int | None = None, domain: str | None = None,
-        category: str | int | None = None, payload: object = None,
-    ) -> None:  # fmt: skip
+        self,
+        message: str | None = None,
+        color: str | int | None = None,
+        domain: str | None = None,
+        category: str | int | None = None,
+        payload: object = None,
+    ) -> None:
         assert color is category is payload is None
         self._about = message, domain
 

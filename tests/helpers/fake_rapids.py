@@ -38,7 +38,7 @@ from tests.helpers.fake_columns import (
     result,
     unpack_from_memoryviews,
     view,
-)  # fmt: skip
+)
 from tests.helpers.fake_cuda import Driver
 from tests.helpers.fake_device import DEFAULT_STREAM, CudaStreamFlags, Memory, Process, Stream, use
 
@@ -65,9 +65,14 @@ def drop_nans(source_table: Table, keys: list[int], keep_threshold: int, stream:
 
 
 def hash_partition(
-    input: Table, keys: list[int], num_partitions: int, hash_function: int = 1, seed: int = 0, stream: Any = None,
+    input: Table,
+    keys: list[int],
+    num_partitions: int,
+    hash_function: int = 1,
+    seed: int = 0,
+    stream: Any = None,
     mr: Any = None,
-) -> tuple[Table, list[int]]:  # fmt: skip
+) -> tuple[Table, list[int]]:
     use(stream)
     assert 0 < seed < 2**32
     homes = np.array([_hash(row, seed) % num_partitions for row in _values(input, keys)], np.int64)
@@ -296,11 +301,16 @@ def modules(driver: Driver | None = None) -> dict[str, types.ModuleType]:
         **{
             kind.__name__: kind
             for kind in (
-                CudaMemoryResource, CudaAsyncMemoryResource, CudaAsyncViewMemoryResource, ManagedMemoryResource,
-                UpstreamResourceAdaptor, PoolMemoryResource, StatisticsResourceAdaptor,
+                CudaMemoryResource,
+                CudaAsyncMemoryResource,
+                CudaAsyncViewMemoryResource,
+                ManagedMemoryResource,
+                UpstreamResourceAdaptor,
+                PoolMemoryResource,
+                StatisticsResourceAdaptor,
             )
         },
-    )  # fmt: skip
+    )
     rmm = _module("rmm", DeviceBuffer=DeviceBuffer, mr=mr, statistics=statistics, pylibrmm=pylibrmm)
     pylibcudf = _module(
         "pylibcudf",
@@ -315,19 +325,30 @@ def modules(driver: Driver | None = None) -> dict[str, types.ModuleType]:
         ),
         concatenate=_module("concatenate", concatenate=concatenate),
         join=_module(
-            "join", inner_join=inner_join, left_join=left_join, full_join=full_join, left_semi_join=left_semi_join,
+            "join",
+            inner_join=inner_join,
+            left_join=left_join,
+            full_join=full_join,
+            left_semi_join=left_semi_join,
             left_anti_join=left_anti_join,
         ),
         replace=_module("replace", replace_nulls=replace_nulls),
         types=_module("types", NullEquality=NullEquality),
-    )  # fmt: skip
+    )
     # `importlib.util.find_spec` wants one of every loaded module.
     pylibcudf.__spec__ = types.SimpleNamespace(name="pylibcudf")  # type: ignore[assignment]
     return {
-        **fake_cuda.modules(Process.driver), **fake_nccl.modules(), **fake_nvtx.modules(),
-        "rmm": rmm, "rmm.mr": mr, "rmm.statistics": statistics, "rmm.pylibrmm": pylibrmm,
-        "rmm.pylibrmm.stream": stream, "rmm.pylibrmm.device_buffer": buffers, "pylibcudf": pylibcudf,
-    }  # fmt: skip
+        **fake_cuda.modules(Process.driver),
+        **fake_nccl.modules(),
+        **fake_nvtx.modules(),
+        "rmm": rmm,
+        "rmm.mr": mr,
+        "rmm.statistics": statistics,
+        "rmm.pylibrmm": pylibrmm,
+        "rmm.pylibrmm.stream": stream,
+        "rmm.pylibrmm.device_buffer": buffers,
+        "pylibcudf": pylibcudf,
+    }
 
 
 def install() -> None:

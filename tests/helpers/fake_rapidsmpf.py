@@ -125,9 +125,15 @@ def barrier(comm: Communicator) -> None:
 
 class BufferResource:
     def __init__(
-        self, device_mr: Any, *, pinned_pool_properties: Any = None, memory_limits: Any = None,
-        periodic_spill_check: float | None = 1e-3, stream_pool: Any = None, statistics: Statistics | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        device_mr: Any,
+        *,
+        pinned_pool_properties: Any = None,
+        memory_limits: Any = None,
+        periodic_spill_check: float | None = 1e-3,
+        stream_pool: Any = None,
+        statistics: Statistics | None = None,
+    ) -> None:
         Process.driver.require_context()
         assert isinstance(device_mr, fake_rapids.DeviceMemoryResource)
         assert statistics is not None
@@ -152,9 +158,14 @@ def _packed(content: tuple[bytes, bytes]) -> PackedData:
 
 
 def partition_and_pack(
-    table: Table, columns_to_hash: Iterable[int], num_partitions: int, stream: Any, br: BufferResource, seed: int = 0,
+    table: Table,
+    columns_to_hash: Iterable[int],
+    num_partitions: int,
+    stream: Any,
+    br: BufferResource,
+    seed: int = 0,
     reservation: Any = None,
-) -> dict[int, PackedData]:  # fmt: skip
+) -> dict[int, PackedData]:
     use(stream, "partition_and_pack")
     assert isinstance(br, BufferResource)
     parts, edges = fake_rapids.hash_partition(
@@ -197,9 +208,13 @@ class Shuffler:
     max_concurrent_shuffles = 1 << 20
 
     def __init__(
-        self, comm: Communicator, op_id: int, total_num_partitions: int, br: BufferResource,
+        self,
+        comm: Communicator,
+        op_id: int,
+        total_num_partitions: int,
+        br: BufferResource,
         partition_assignment: PartitionAssignment = PartitionAssignment.ROUND_ROBIN,
-    ) -> None:  # fmt: skip
+    ) -> None:
         assert op_id not in comm.active, "two shuffles with one number"
         comm.active.add(op_id)
         self._comm, self._op, self._parts, self._br = comm, op_id, total_num_partitions, br
@@ -271,8 +286,10 @@ def modules() -> dict[str, types.ModuleType]:
         _module("rapidsmpf", __path__=[], __version__="26.10.00"),
         _module("rapidsmpf.communicator", __path__=[]),
         _module(
-            "rapidsmpf.communicator.ucxx", new_communicator=new_communicator,
-            get_root_ucxx_address=get_root_ucxx_address, barrier=barrier,
+            "rapidsmpf.communicator.ucxx",
+            new_communicator=new_communicator,
+            get_root_ucxx_address=get_root_ucxx_address,
+            barrier=barrier,
         ),
         _module("rapidsmpf.config", Options=Options, get_environment_variables=get_environment_variables),
         _module("rapidsmpf.progress_thread", ProgressThread=ProgressThread),
@@ -282,10 +299,12 @@ def modules() -> dict[str, types.ModuleType]:
         _module("rapidsmpf.memory.buffer_resource", BufferResource=BufferResource),
         _module("cudf_streaming", __path__=[]),
         _module(
-            "cudf_streaming.partition_utils", partition_and_pack=partition_and_pack,
-            unpack_and_concat=unpack_and_concat, unpack_and_concat_cost=unpack_and_concat_cost,
+            "cudf_streaming.partition_utils",
+            partition_and_pack=partition_and_pack,
+            unpack_and_concat=unpack_and_concat,
+            unpack_and_concat_cost=unpack_and_concat_cost,
         ),
-    ]  # fmt: skip
+    ]
     return {module.__name__: module for module in made}
 
 

@@ -14,11 +14,28 @@ from merge_bench.merge.frame import Frame
 KINDS: dict[str, pa.DataType] = {
     str(kind): kind
     for kind in (
-        pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
-        pa.float32(), pa.float64(), pa.bool_(), pa.decimal128(38, 6), pa.date32(), pa.time32("ms"), pa.time64("ns"),
-        pa.timestamp("us"), pa.timestamp("ns", "UTC"), pa.duration("ms"), pa.large_string(), pa.large_binary(),
+        pa.int8(),
+        pa.int16(),
+        pa.int32(),
+        pa.int64(),
+        pa.uint8(),
+        pa.uint16(),
+        pa.uint32(),
+        pa.uint64(),
+        pa.float32(),
+        pa.float64(),
+        pa.bool_(),
+        pa.decimal128(38, 6),
+        pa.date32(),
+        pa.time32("ms"),
+        pa.time64("ns"),
+        pa.timestamp("us"),
+        pa.timestamp("ns", "UTC"),
+        pa.duration("ms"),
+        pa.large_string(),
+        pa.large_binary(),
     )
-}  # fmt: skip
+}
 
 
 def raw_column(kind: pa.DataType, rows: int, rng: np.random.Generator, *, nulls: bool, distinct: int) -> pa.Array:

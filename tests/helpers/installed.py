@@ -23,9 +23,12 @@ _BUILD = "import sys; from setuptools import build_meta; print(getattr(build_met
 def copy_sources(target: Path) -> Path:
     """What git knows of this checkout, as it is now, in a folder of its own: building leaves files where it is done."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True,
-        check=True, timeout=SECONDS,
-    )  # fmt: skip
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        timeout=SECONDS,
+    )
     for name in filter(None, listed.stdout.decode().split("\0")):
         path = ROOT / name
         if path.is_symlink() or path.exists():  # not what was deleted and is not committed yet
@@ -94,7 +97,17 @@ def install(folder: Path) -> Installed:
     made = Installed(folder / "env", sources, build_wheel(sources, folder / "wheel"), folder / "home")
     venv.create(made.folder, symlinks=True, with_pip=False)
     made.home.mkdir()
-    pip = [sys.executable, "-m", "pip", "--python", made.python, "install", "--no-deps", "--no-index", "--quiet"]
+    pip: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        made.python,
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--quiet",
+    ]
     _run([*pip, made.wheel])
     site = made.folder / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
     # A folder that a .pth file names is searched after the environment's own, and its own .pth files do not count: so

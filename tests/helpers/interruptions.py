@@ -43,9 +43,16 @@ def script(job: Job, index: int) -> synthetic.Script:
 def begin(writer: CampaignWriter, job: Job, index: int) -> None:
     """The launch line and one iteration."""
     line = s.LaunchLine(
-        launch=index, config=job.config, plan=job.plan, block=job.block, workers=[],
-        cluster=s.Cluster(launcher="local", protocol="tcp"), data_bytes=1000, rows=1000, startup_seconds=1.0,
-    )  # fmt: skip
+        launch=index,
+        config=job.config,
+        plan=job.plan,
+        block=job.block,
+        workers=[],
+        cluster=s.Cluster(launcher="local", protocol="tcp"),
+        data_bytes=1000,
+        rows=1000,
+        startup_seconds=1.0,
+    )
     writer.write(line)
     writer.write(synthetic.iteration(script(job, index), 0, 0.1))
 
@@ -150,14 +157,21 @@ def _killed_after_a_failure(job: Job, writer: CampaignWriter, index: int) -> int
 WELL, FAILS = launched(_well), launched(_fails)
 interrupted_at_the_end = launched(_well, Nothing(end=lambda: os.kill(os.getpid(), signal.SIGINT)))
 MADE: dict[str, Event] = {
-    "well": WELL, "fails": FAILS, "fails early": launched(_fails_early),
-    "interrupted at the end": interrupted_at_the_end, "killed after a failure": _killed_after_a_failure,
-}  # fmt: skip
+    "well": WELL,
+    "fails": FAILS,
+    "fails early": launched(_fails_early),
+    "interrupted at the end": interrupted_at_the_end,
+    "killed after a failure": _killed_after_a_failure,
+}
 CUT: dict[str, Event] = {
-    "interrupted": launched(_interrupted), "interrupted early": launched(_interrupted_early), "between": _between,
+    "interrupted": launched(_interrupted),
+    "interrupted early": launched(_interrupted_early),
+    "between": _between,
     "interrupted in a library": launched(_interrupted_in_a_library),
-    "killed": killed, "killed early": _killed_early, "killed writing": killed_writing,
-}  # fmt: skip
+    "killed": killed,
+    "killed early": _killed_early,
+    "killed writing": killed_writing,
+}
 EVENTS = MADE | CUT
 
 

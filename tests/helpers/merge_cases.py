@@ -78,11 +78,24 @@ def _every_type() -> Tables:
     columns: dict[str, pa.Array] = {"key": pa.array(whole, pa.uint16())}
     for number, kind in enumerate(
         [
-            pa.int8(), pa.uint8(), pa.int16(), pa.uint32(), pa.uint64(), pa.float32(), pa.date32(), pa.time32("s"),
-            pa.time64("us"), pa.timestamp("ns"), pa.timestamp("ms", "UTC"), pa.duration("us"), pa.decimal128(9, 3),
-            pa.bool_(), pa.large_string(), pa.large_binary(),
+            pa.int8(),
+            pa.uint8(),
+            pa.int16(),
+            pa.uint32(),
+            pa.uint64(),
+            pa.float32(),
+            pa.date32(),
+            pa.time32("s"),
+            pa.time64("us"),
+            pa.timestamp("ns"),
+            pa.timestamp("ms", "UTC"),
+            pa.duration("us"),
+            pa.decimal128(9, 3),
+            pa.bool_(),
+            pa.large_string(),
+            pa.large_binary(),
         ]
-    ):  # fmt: skip
+    ):
         values = [None if (n + number) % 5 == 0 else n for n in range(rows)]
         if pa.types.is_boolean(kind):
             values = [None if v is None else v % 2 == 0 for v in values]
@@ -144,17 +157,20 @@ def chunks(table: pa.Table, workers: int) -> list[Frame]:
     return [Frame.from_arrow(part).with_nullable(nullable) for part in parts]
 
 
-def shapes(
-    left: Frame, right: Frame, keys: tuple[str, ...], workers: int, how: How = How.INNER
-) -> list[JoinShape]:  # fmt: skip
+def shapes(left: Frame, right: Frame, keys: tuple[str, ...], workers: int, how: How = How.INNER) -> list[JoinShape]:
     first = JoinShape(left.fields, right.fields, keys, workers, 0, (left.rows + right.rows) * workers, how=how)
     return [replace(first, rank=rank) for rank in range(workers)]
 
 
 def merge(
-    engine: str, case: str, workers: int, hand_over: Callable[[Any, Any], None], iterations: int = 1,
-    how: How = How.INNER, sent: Side | None = None,
-) -> pa.Table:  # fmt: skip
+    engine: str,
+    case: str,
+    workers: int,
+    hand_over: Callable[[Any, Any], None],
+    iterations: int = 1,
+    how: How = How.INNER,
+    sent: Side | None = None,
+) -> pa.Table:
     """The whole result of a case.
 
     `hand_over(source, target)` does what an exchange does with two runs of bytes; `sent`: the side that is sent whole.
@@ -164,9 +180,15 @@ def merge(
 
 
 def merge_tables(
-    engine: str, tables: Tables, keys: tuple[str, ...], workers: int, hand_over: Callable[[Any, Any], None],
-    iterations: int = 1, how: How = How.INNER, sent: Side | None = None,
-) -> list[pa.Table]:  # fmt: skip
+    engine: str,
+    tables: Tables,
+    keys: tuple[str, ...],
+    workers: int,
+    hand_over: Callable[[Any, Any], None],
+    iterations: int = 1,
+    how: How = How.INNER,
+    sent: Side | None = None,
+) -> list[pa.Table]:
     """The result in pieces."""
     lefts, rights = (chunks(table, workers) for table in tables)
     rows = 0 if sent is None else tables[sent is Side.RIGHT].num_rows

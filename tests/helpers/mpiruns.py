@@ -17,10 +17,8 @@ SYSTEM = shutil.which("mpirun.openmpi")
 """Debian's, of the package `openmpi-bin`; None where it is not installed."""
 BOTH = [
     pytest.param(OWN, id="own"),
-    pytest.param(
-        SYSTEM, id="system", marks=pytest.mark.skipif(SYSTEM is None, reason="openmpi-bin is not installed")
-    ),
-]  # fmt: skip
+    pytest.param(SYSTEM, id="system", marks=pytest.mark.skipif(SYSTEM is None, reason="openmpi-bin is not installed")),
+]
 OWN_ELSE_SOAK = [BOTH[0], pytest.param(*BOTH[1].values, id=BOTH[1].id, marks=[*BOTH[1].marks, pytest.mark.soak])]
 """Where other tests show already that both start ranks, and how the end of a rank is told by each."""
 

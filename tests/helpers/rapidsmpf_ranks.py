@@ -28,9 +28,14 @@ class Merged:
 
 
 def merge_ranks(
-    tables: tuple[pa.Table, pa.Table], keys: tuple[str, ...], workers: int, *, how: How = How.INNER,
-    prepare: Callable[[], None] | None = None, iterations: int = 2,
-) -> list[Merged]:  # fmt: skip
+    tables: tuple[pa.Table, pa.Table],
+    keys: tuple[str, ...],
+    workers: int,
+    *,
+    how: How = How.INNER,
+    prepare: Callable[[], None] | None = None,
+    iterations: int = 2,
+) -> list[Merged]:
     """What every rank found, by rank. `prepare` runs first in each process."""
     context = multiprocessing.get_context("spawn")
     answers, pipes = context.Queue(), [context.Pipe() for _ in range(workers)]
@@ -121,9 +126,16 @@ def plan_of(workers: int, how: How = How.INNER, timeout: float = 30.0) -> Any:
 
 
 def _merge_rank(
-    rank: int, workers: int, pipe: Any, lefts: Any, rights: Any, keys: tuple[str, ...], how: How, prepare: Any,
+    rank: int,
+    workers: int,
+    pipe: Any,
+    lefts: Any,
+    rights: Any,
+    keys: tuple[str, ...],
+    how: How,
+    prepare: Any,
     iterations: int,
-) -> Merged:  # fmt: skip
+) -> Merged:
     if prepare is not None:
         prepare()
     from merge_bench.merge.engines import engine_class

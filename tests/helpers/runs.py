@@ -204,14 +204,25 @@ def start(
     temp, results = folder / "tmp", folder / "results"
     temp.mkdir(parents=True)
     argv = [
-        *command, sys.executable, "-P", "-m", "merge_bench", *_words(options, verb, results, json_output=json_output)
-    ]  # fmt: skip
+        *command,
+        sys.executable,
+        "-P",
+        "-m",
+        "merge_bench",
+        *_words(options, verb, results, json_output=json_output),
+    ]
     before = leftovers.Before(temp)
     with (temp / "stdout").open("w") as output, (temp / "stderr").open("w") as errors:
         process = subprocess.Popen(
-            argv, cwd=folder, env=environment(temp, environ), stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
-            start_new_session=True, text=True,
-        )  # fmt: skip
+            argv,
+            cwd=folder,
+            env=environment(temp, environ),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
+            text=True,
+        )
     return Running(process, results, temp, before, time.monotonic())
 
 

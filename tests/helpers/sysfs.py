@@ -90,9 +90,11 @@ def _adapter(root: Path, adapter: Adapter) -> None:
     device = _device(root, adapter.device)
     rdma = device / "infiniband" / adapter.name
     for name, text in {
-        "state": adapter.state, "link_layer": adapter.layer, "rate": f"{adapter.gigabits} Gb/sec (4X)",
+        "state": adapter.state,
+        "link_layer": adapter.layer,
+        "rate": f"{adapter.gigabits} Gb/sec (4X)",
         "gids/0": f"{adapter.subnet}:0000:0000:0000:{adapter.device.path[-1][-7:-5]}00",
-    }.items():  # fmt: skip
+    }.items():
         _put(rdma, f"ports/1/{name}", text)
     (rdma / "device").symlink_to(device)
     _link(root / "class/infiniband" / adapter.name, rdma)
@@ -195,10 +197,13 @@ def dgx_a100() -> Kind:
         adapters += [
             Adapter(f"mlx5_{first_number}", Device((port, f"0000:{bus}:00.0"), node), f"enp{bus}f0", ROCE),
             Adapter(
-                f"mlx5_{first_number + 1}", Device((port, f"0000:{bus}:00.1"), node), f"enp{bus}f1", ROCE,
+                f"mlx5_{first_number + 1}",
+                Device((port, f"0000:{bus}:00.1"), node),
+                f"enp{bus}f1",
+                ROCE,
                 state="1: DOWN",
             ),
-        ]  # fmt: skip
+        ]
     nodes = {node: f"{16 * node}-{16 * node + 15},{128 + 16 * node}-{143 + 16 * node}" for node in range(8)}
     return Kind("DGX A100", nodes, gpus, _in_order(adapters), "ibp12s0", distances=_quads(2, 4))
 
@@ -212,10 +217,15 @@ def dgx_h100() -> Kind:
     GPUs' bus numbers and the storage subnet are assumed.
     """
     pairs = (
-        (0, "0000:15:01.0", "1b", "18", 0), (0, "0000:3d:01.0", "43", "40", 3), (0, "0000:4c:01.0", "52", "4f", 4),
-        (0, "0000:5b:01.0", "61", "5e", 5), (1, "0000:97:01.0", "9d", "9a", 6), (1, "0000:bd:01.0", "c3", "c0", 9),
-        (1, "0000:cb:01.0", "d1", "ce", 10), (1, "0000:d9:01.0", "df", "dc", 11),
-    )  # fmt: skip
+        (0, "0000:15:01.0", "1b", "18", 0),
+        (0, "0000:3d:01.0", "43", "40", 3),
+        (0, "0000:4c:01.0", "52", "4f", 4),
+        (0, "0000:5b:01.0", "61", "5e", 5),
+        (1, "0000:97:01.0", "9d", "9a", 6),
+        (1, "0000:bd:01.0", "c3", "c0", 9),
+        (1, "0000:cb:01.0", "d1", "ce", 10),
+        (1, "0000:d9:01.0", "df", "dc", 11),
+    )
     gpus, adapters = [], []
     for node, port, card, nic, number in pairs:
         gpu, device = _two_levels(port, card, nic, node=node)
@@ -340,9 +350,14 @@ def bonded() -> Kind:
     bond = Adapter("mlx5_bond_0", card, "ens1f0", ROCE, 100, members=("ens1f1",))
     gpus = [Device(("0000:15:02.0", "0000:18:00.0"), 0), Device(("0000:97:01.0", "0000:98:00.0"), 1)]
     return Kind(
-        "bond", {0: "0-15", 1: "16-31"}, gpus, [bond], "bond0", {"bond0": "10.1.0.1"},
+        "bond",
+        {0: "0-15", 1: "16-31"},
+        gpus,
+        [bond],
+        "bond0",
+        {"bond0": "10.1.0.1"},
         bonds={"bond0": ("ens1f0", "ens1f1")},
-    )  # fmt: skip
+    )
 
 
 def ports_down() -> Kind:
@@ -358,6 +373,14 @@ def _in_order(adapters: Iterable[Adapter]) -> list[Adapter]:
 
 
 KINDS = (
-    dgx_a100, dgx_h100, four_gpus_two_adapters, four_adapters, gb200, roce, bonded, ports_down, cloud_efa,
+    dgx_a100,
+    dgx_h100,
+    four_gpus_two_adapters,
+    four_adapters,
+    gb200,
+    roce,
+    bonded,
+    ports_down,
+    cloud_efa,
     cloud_without,
-)  # fmt: skip
+)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.merge import hashing
+from merge_bench.merge import partition_loops
 from merge_bench.merge.engines.base import How
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.verification import duckdb_reference
@@ -70,7 +70,7 @@ def check_pair(left: Layout, right: Layout, rng: random.Random) -> str:
     tables = [read(layout, side) for layout, side in ((left, spec.left), (right, spec.right))]
     joined = join(spec, tables[0], tables[1], how)
     names = [field.name for field in how.output(spec.left.fields, spec.right.fields, spec.keys)]
-    right_answer = joined.num_rows, hashing.checksum(Frame.from_arrow(joined), names)
+    right_answer = joined.num_rows, partition_loops.checksum(Frame.from_arrow(joined), names)
     assert (spec.left.rows, spec.right.rows) == tuple(table.num_rows for table in tables)
     assert counts.rows == joined.num_rows
     assert list(counts.keyless.values()) == [_keyless(table["k"]) for table in tables]

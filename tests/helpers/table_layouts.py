@@ -36,11 +36,30 @@ KEYS: dict[str, list[pa.DataType]] = {
 }
 """Types of keys that can be compared; values are drawn from some 20 in each."""
 PAYLOAD: list[pa.DataType] = [
-    pa.int8(), pa.uint64(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.binary(),
-    pa.dictionary(pa.int8(), pa.string()), pa.date32(), pa.time32("ms"), pa.time64("us"), pa.time64("ns"),
-    pa.timestamp("ms", "UTC"), pa.timestamp("us"), pa.timestamp("ns"), pa.duration("us"), pa.decimal128(12, 3),
-    pa.binary(4), pa.uuid(), pa.null(), *[pa.timestamp("us")] * 4,
-]  # fmt: skip
+    pa.int8(),
+    pa.uint64(),
+    pa.int32(),
+    pa.int64(),
+    pa.float32(),
+    pa.float64(),
+    pa.bool_(),
+    pa.string(),
+    pa.binary(),
+    pa.dictionary(pa.int8(), pa.string()),
+    pa.date32(),
+    pa.time32("ms"),
+    pa.time64("us"),
+    pa.time64("ns"),
+    pa.timestamp("ms", "UTC"),
+    pa.timestamp("us"),
+    pa.timestamp("ns"),
+    pa.duration("us"),
+    pa.decimal128(12, 3),
+    pa.binary(4),
+    pa.uuid(),
+    pa.null(),
+    *[pa.timestamp("us")] * 4,
+]
 PARTITIONS = pa.schema([("year", pa.int32()), ("region", pa.string()), ("at", pa.string())])
 
 
@@ -256,11 +275,14 @@ def _arrow(rng: random.Random, folder: Path, parts: list[pa.Table]) -> bool:
     for number, part in enumerate(parts):
         at = pa.array([rng.choice(["a", "b/c", None]) for _ in range(part.num_rows)], pa.string())
         ds.write_dataset(
-            part.append_column("at", at), folder, format="parquet", basename_template=f"part{number}-{{i}}.parquet",
+            part.append_column("at", at),
+            folder,
+            format="parquet",
+            basename_template=f"part{number}-{{i}}.parquet",
             partitioning=ds.partitioning(pa.schema([("at", pa.string())]), flavor="hive"),
             existing_data_behavior="overwrite_or_ignore",
             file_options=ds.ParquetFileFormat().make_write_options(write_statistics=rng.random() < 0.85),
-        )  # fmt: skip
+        )
     if not any(folder.rglob("*.parquet")):
         write(rng, parts[0], folder / "part0-0.parquet")
     return False
@@ -298,9 +320,16 @@ def _table_format(rng: random.Random, folder: Path, parts: list[pa.Table]) -> bo
 
 
 PROGRAMS: dict[str, Callable[[random.Random, Path, list[pa.Table]], bool]] = {
-    "spark": _spark, "dask": _dask, "pandas": _pandas, "polars": _polars, "duckdb": _duckdb, "arrow": _arrow,
-    "impala": _impala, "hive": _hive, "delta, hudi, iceberg": _table_format,
-}  # fmt: skip
+    "spark": _spark,
+    "dask": _dask,
+    "pandas": _pandas,
+    "polars": _polars,
+    "duckdb": _duckdb,
+    "arrow": _arrow,
+    "impala": _impala,
+    "hive": _hive,
+    "delta, hudi, iceberg": _table_format,
+}
 
 
 def write(rng: random.Random, table: pa.Table, path: Path, **options: Any) -> None:

@@ -38,21 +38,31 @@ def worker(rank: int, workers: int, at: float, late: float = 0.0) -> WorkerTimel
         spans=[Span(name=name, begin=begin + b * MS, end=begin + e * MS) for name, b, e in spans],
         batches=[
             Batch(
-                side=side, piece=piece, peer=peer, received=received, bytes=1 << 20,
-                begin=begin + (11 + 9 * piece) * MS, end=begin + (19 + 9 * piece + received * 0.5) * MS,
+                side=side,
+                piece=piece,
+                peer=peer,
+                received=received,
+                bytes=1 << 20,
+                begin=begin + (11 + 9 * piece) * MS,
+                end=begin + (19 + 9 * piece + received * 0.5) * MS,
             )
             for piece, side in enumerate(("left", "right"))
             for peer in range(workers)
             if peer != rank
             for received in (False, True)
         ],
-    )  # fmt: skip
+    )
 
 
 def timeline(
-    hosts: list[str], zeros: dict[str, float], *, launch: int = 0, iterations: int = 3, skew: float | None = 20e-6,
+    hosts: list[str],
+    zeros: dict[str, float],
+    *,
+    launch: int = 0,
+    iterations: int = 3,
+    skew: float | None = 20e-6,
     late: float = 0.0,
-) -> Timeline:  # fmt: skip
+) -> Timeline:
     """A launch on hosts whose clocks begin at `zeros`; an iteration begins every 100 ms.
 
     `late`: how much later the last rank leaves each opening barrier.
@@ -84,16 +94,19 @@ def timeline(
                 ],
             )
         ],
-    )  # fmt: skip
+    )
 
 
 def add_timeline(folder: Path, found: Timeline) -> None:
     """Put a launch's timeline beside the records of a campaign, and its line behind the launch's line."""
     (folder / timeline_file_name(found.head.launch)).write_bytes(encode_timeline(found))
     line = TimelineLine(
-        launch=found.head.launch, recorded=True, because="cheap", file=timeline_file_name(found.head.launch),
+        launch=found.head.launch,
+        recorded=True,
+        because="cheap",
+        file=timeline_file_name(found.head.launch),
         iterations=[each.index for each in found.iterations],
-    )  # fmt: skip
+    )
     records = folder / RECORDS
     lines = records.read_bytes().splitlines()
     ends = [number for number, each in enumerate(lines) if b'"launch_end"' in each]

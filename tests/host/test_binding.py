@@ -16,7 +16,7 @@ from merge_bench.host.description import Port
 from merge_bench.host.doctor import OK, WARN, Machine, gpu_adapters
 from merge_bench.host.gpu import gpu_facts
 from merge_bench.host.pinning import Binding, describe_binding, expected_bindings, selected_ports
-from merge_bench.report.bindings import write_bindings
+from merge_bench.report.setup import write_bindings
 from merge_bench.view.terminal import page_on
 from tests.helpers import sysfs
 from tests.helpers.fake_nvml import library

@@ -12,9 +12,15 @@ from merge_bench.merge.frame import Frame
 
 
 def engines_of(
-    name: str, lefts: Sequence[Frame], rights: Sequence[Frame], keys: tuple[str, ...], threads: int = 1,
-    stores: tuple[str, int] | None = None, how: How = How.INNER, sent: Side | None = None,
-) -> list[Engine]:  # fmt: skip
+    name: str,
+    lefts: Sequence[Frame],
+    rights: Sequence[Frame],
+    keys: tuple[str, ...],
+    threads: int = 1,
+    stores: tuple[str, int] | None = None,
+    how: How = How.INNER,
+    sent: Side | None = None,
+) -> list[Engine]:
     """An engine for each rank, with its chunks.
 
     `stores`: the way of writing parcels, and most buckets in all; `sent`: the side that every rank is given whole.
@@ -61,9 +67,16 @@ def result(engines: Sequence[Engine]) -> pa.Table:
 
 
 def simulate(
-    name: str, lefts: Sequence[Frame], rights: Sequence[Frame], keys: tuple[str, ...], iterations: int = 1,
-    threads: int = 1, stores: tuple[str, int] | None = None, how: How = How.INNER, sent: Side | None = None,
-) -> pa.Table:  # fmt: skip
+    name: str,
+    lefts: Sequence[Frame],
+    rights: Sequence[Frame],
+    keys: tuple[str, ...],
+    iterations: int = 1,
+    threads: int = 1,
+    stores: tuple[str, int] | None = None,
+    how: How = How.INNER,
+    sent: Side | None = None,
+) -> pa.Table:
     """The result of merging chunks, one of each side for every rank."""
     engines = engines_of(name, lefts, rights, keys, threads, stores, how, sent)
     for _ in range(iterations):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from merge_bench.merge.engines import descriptions, engine_class
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.shuffle_or_broadcast import sendable_sides
+from merge_bench.merge.plan import sendable_sides
 from tests.helpers.examples import examples
 from tests.helpers.frames import random_table, seeds
 from tests.helpers.joins import KEY_KINDS, by_duckdb, tidy
@@ -38,9 +38,15 @@ def uneven(table: pa.Table, workers: int, rng: np.random.Generator) -> list[Fram
 
 
 def check(
-    engine: str, tables: Tables, frames: Sequence[Sequence[Frame]], keys: tuple[str, ...], how: How, sent: Side,
-    *, threads: int = 1,
-) -> list[Any]:  # fmt: skip
+    engine: str,
+    tables: Tables,
+    frames: Sequence[Sequence[Frame]],
+    keys: tuple[str, ...],
+    how: How,
+    sent: Side,
+    *,
+    threads: int = 1,
+) -> list[Any]:
     """Two merges through the same engines, which it returns."""
     engines = engines_of(engine, *frames, keys, threads=threads, how=how, sent=sent)
     for _ in range(2):
@@ -108,7 +114,8 @@ def check_random(
 some_merges = {
     "seed": seeds,
     "rows": st.one_of(
-        st.tuples(st.integers(0, 12), st.integers(0, 400)), st.tuples(st.integers(0, 400), st.integers(0, 12)),
+        st.tuples(st.integers(0, 12), st.integers(0, 400)),
+        st.tuples(st.integers(0, 400), st.integers(0, 12)),
         st.tuples(st.integers(0, 90), st.integers(0, 90)),
     ),
     "workers": st.integers(1, 4),
@@ -116,7 +123,7 @@ some_merges = {
     "way": st.sampled_from(WAYS),
     "bucket": st.sampled_from([IN_PLACE, IN_BUCKETS]),
     "nulls": st.booleans(),
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow

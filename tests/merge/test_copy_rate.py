@@ -9,14 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from merge_bench.merge.copy_rate import LEAST_BYTES, ROUNDS, measure_copy
 from merge_bench.merge.frame import Frame
+from merge_bench.merge.memory import LEAST_BYTES, ROUNDS, measure_copy
 
-TABLE = pa.table({
-    "k": pa.array(range(1000), pa.int64()),
-    "s": pa.array([None if row % 7 == 0 else "x" * (row % 20) for row in range(1000)], pa.large_string()),
-    "b": pa.array([row % 3 == 0 for row in range(1000)], pa.bool_()),
-})  # fmt: skip
+TABLE = pa.table(
+    {
+        "k": pa.array(range(1000), pa.int64()),
+        "s": pa.array([None if row % 7 == 0 else "x" * (row % 20) for row in range(1000)], pa.large_string()),
+        "b": pa.array([row % 3 == 0 for row in range(1000)], pa.bool_()),
+    }
+)
 
 
 def flat(frame: Frame) -> bytes:

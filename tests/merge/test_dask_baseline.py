@@ -16,8 +16,7 @@ from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.exchange import dask as dask_steps
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.plan import Plan
-from merge_bench.merge.shuffle_or_broadcast import SHUFFLED
+from merge_bench.merge.plan import SHUFFLED, Plan
 from tests.helpers.clusters import scheduler_alone
 from tests.helpers.runs import LIMIT
 

@@ -102,9 +102,13 @@ def test_canonical_types(given_type: pa.DataType, travels_as: pa.DataType) -> No
 
 
 REFUSED = (
-    pa.list_(pa.int8()), pa.struct([("a", pa.int8())]), pa.map_(pa.string(), pa.int8()), pa.null(),
-    pa.decimal256(50, 2), pa.month_day_nano_interval(),
-)  # fmt: skip
+    pa.list_(pa.int8()),
+    pa.struct([("a", pa.int8())]),
+    pa.map_(pa.string(), pa.int8()),
+    pa.null(),
+    pa.decimal256(50, 2),
+    pa.month_day_nano_interval(),
+)
 
 
 @pytest.mark.parametrize("kind", REFUSED, ids=str)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.merge.hashing import BLOCK, RowHasher, checksum
+from merge_bench.merge.frame import BLOCK
+from merge_bench.merge.partition_loops import RowHasher, checksum
 from tests.helpers.examples import examples
 from tests.helpers.frames import KINDS, as_value, frame, kinds, random_table, seeds
 

@@ -15,7 +15,7 @@ from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.exchange import dask as dask_steps
 from merge_bench.merge.exchange import data_plane
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.shuffle_or_broadcast import Distribution, sendable_sides
+from merge_bench.merge.plan import Distribution, sendable_sides
 from tests.helpers.examples import examples
 from tests.helpers.joins import SOME_TABLES, by_duckdb, random_tables, tidy
 from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of

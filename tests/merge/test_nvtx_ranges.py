@@ -33,7 +33,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """One worker exchanges nothing, and UCX does not start in the process of the tests."""
     exchange = SimpleNamespace(
         workers=1, peers=(), barrier=lambda: None, transfer=lambda sent, received, noted=False: Flight()
-    )  # fmt: skip
+    )
     monkeypatch.setattr("merge_bench.merge.exchange.ucx.UcxExchange.of_plan", lambda *about: exchange)
 
 

@@ -12,7 +12,7 @@ from distributed import Client, LocalCluster
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.exchange import dask as dask_steps
 from merge_bench.merge.exchange import data_plane
-from merge_bench.merge.shuffle_or_broadcast import sendable_sides
+from merge_bench.merge.plan import sendable_sides
 from tests.helpers.merge_cases import Tables
 from tests.helpers.odd_tables import NAMED, VALUES, by_python, every_value, found_rows, of_names, of_values
 from tests.merge.engines.test_odd_tables import cells

@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.merge import partition as way_of_storing
-from merge_bench.merge.buffer_pool import ALIGN, BufferPool
-from merge_bench.merge.frame import Bytes, Frame
-from merge_bench.merge.hashing import BLOCK
+from merge_bench.merge.frame import BLOCK, Bytes, Frame
+from merge_bench.merge.memory import ALIGN, BufferPool
 from merge_bench.merge.partition import (
     LINES,
     PLAIN,
@@ -36,9 +35,14 @@ ways = st.sampled_from(sorted(WAYS))
 
 
 def split(
-    flat: Frame, keys: list[str], workers: int, buckets: int, threads: int = 1, buffers: BufferPool | None = None,
+    flat: Frame,
+    keys: list[str],
+    workers: int,
+    buckets: int,
+    threads: int = 1,
+    buffers: BufferPool | None = None,
     stores: str = PLAIN,
-) -> list[Parcel]:  # fmt: skip
+) -> list[Parcel]:
     partitioner = Partitioner(flat.fields, keys, workers=workers, buckets=buckets, threads=threads, stores=stores)
     if threads == 1:
         return partitioner.split(flat, buffers or BufferPool())[0]
@@ -73,9 +77,14 @@ def by_bucket(flat: Frame, parcels: list[Parcel], buckets: int) -> list[pa.Table
 
 @pytest.mark.slow
 @given(
-    rows=st.integers(0, 200), seed=seeds, workers=st.integers(1, 4), buckets=st.integers(1, 24),
-    threads=st.sampled_from([1, 3]), stores=ways, data=st.data(),
-)  # fmt: skip
+    rows=st.integers(0, 200),
+    seed=seeds,
+    workers=st.integers(1, 4),
+    buckets=st.integers(1, 24),
+    threads=st.sampled_from([1, 3]),
+    stores=ways,
+    data=st.data(),
+)
 @examples(15)
 def test_parts_hold_what_one_parcel_holds(
     rows: int, seed: int, workers: int, buckets: int, threads: int, stores: str, data: st.DataObject
@@ -101,9 +110,15 @@ def test_parts_hold_what_one_parcel_holds(
 
 
 @given(
-    rows=st.integers(0, 150), kinds=kinds, seed=seeds, nulls=st.booleans(), key_count=st.integers(1, 3),
-    workers=st.integers(1, 5), buckets=st.integers(1, 64), stores=ways,
-)  # fmt: skip
+    rows=st.integers(0, 150),
+    kinds=kinds,
+    seed=seeds,
+    nulls=st.booleans(),
+    key_count=st.integers(1, 3),
+    workers=st.integers(1, 5),
+    buckets=st.integers(1, 64),
+    stores=ways,
+)
 @examples(40)
 def test_every_row_once_and_equal_keys_together(
     rows: int, kinds: list[str], seed: int, nulls: bool, key_count: int, workers: int, buckets: int, stores: str
@@ -142,9 +157,15 @@ def test_columns_one_by_one_or_several_at_once(
 
 @pytest.mark.slow
 @given(
-    rows=st.integers(0, 3000), kinds=kinds, seed=seeds, nulls=st.booleans(), workers=st.integers(1, 3),
-    buckets=st.integers(1, 70), threads=st.sampled_from([1, 3]), more=st.integers(2, 8),
-)  # fmt: skip
+    rows=st.integers(0, 3000),
+    kinds=kinds,
+    seed=seeds,
+    nulls=st.booleans(),
+    workers=st.integers(1, 3),
+    buckets=st.integers(1, 70),
+    threads=st.sampled_from([1, 3]),
+    more=st.integers(2, 8),
+)
 @examples(100)
 def test_plain_stores_and_whole_lines_write_the_same(
     rows: int, kinds: list[str], seed: int, nulls: bool, workers: int, buckets: int, threads: int, more: int
@@ -280,9 +301,7 @@ def test_buffers_used_again_hold_nothing_stale() -> None:
         assert sum((multiset(one) for one in by_bucket(flat, parcels, 4)), Counter()) == multiset(kept)
 
 
-@given(
-    left=st.lists(st.integers(0, 50), min_size=1, max_size=40), right=st.data(), limit=st.integers(0, 120)
-)  # fmt: skip
+@given(left=st.lists(st.integers(0, 50), min_size=1, max_size=40), right=st.data(), limit=st.integers(0, 120))
 @examples(100)
 def test_bucket_groups_cover_every_bucket_once(left: list[int], right: Any, limit: int) -> None:
     buckets = len(left)

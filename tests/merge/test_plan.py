@@ -17,7 +17,7 @@ from merge_bench.host.description import Hardware
 from merge_bench.merge.engines import descriptions
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.partition import SLACK
-from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_fits, synthetic_worker_bytes
+from merge_bench.merge.plan import PROCESS_BYTES, Distribution, Plan, check_fits, synthetic_worker_bytes
 from merge_bench.merge.workload.synthetic import SyntheticSpec, generate
 from merge_bench.merge.workload.tables import TableSide, TableSpec
 from merge_bench.records.schema import Worker
@@ -30,26 +30,41 @@ AT_ONCE, POLARS, PANDAS = {"pipeline": True}, {"engine": "polars"}, {"engine": "
 DASK = {"engine": "pandas", "exchange": "dask"}
 DUCKDB = {"engine": "duckdb"}
 MEASURED = [  # rows of a chunk, workers, fraction, payload columns, engine and pipeline, `peak_memory_bytes`
-    (8_000_000, 2, 0.3, 1, {}, 955_854_848), (25_000_000, 2, 0.3, 1, {}, 2_199_703_552),
-    (8_000_000, 4, 0.3, 1, {}, 967_708_672), (8_000_000, 2, 1.0, 1, {}, 1_061_335_040),
-    (8_000_000, 2, 0.3, 1, AT_ONCE, 1_055_657_984), (25_000_000, 2, 0.3, 1, AT_ONCE, 2_583_953_408),
-    (8_000_000, 2, 0.3, 1, POLARS, 1_044_455_424), (25_000_000, 2, 0.3, 1, POLARS, 2_583_523_328),
-    (8_000_000, 2, 1.0, 1, POLARS, 1_207_005_184), (25_000_000, 2, 0.3, 1, POLARS | AT_ONCE, 2_745_712_640),
-    (8_000_000, 4, 0.3, 1, AT_ONCE, 1_138_085_888), (8_000_000, 2, 0.3, 4, {}, 1_819_062_272),
-    (8_000_000, 2, 0.3, 4, POLARS, 2_310_205_440), (8_000_000, 2, 1.0, 1, PANDAS, 1_139_355_648),
-    (8_000_000, 2, 0.3, 2, POLARS, 1_441_341_440), (8_000_000, 2, 0.3, 4, PANDAS, 1_991_565_312),
+    (8_000_000, 2, 0.3, 1, {}, 955_854_848),
+    (25_000_000, 2, 0.3, 1, {}, 2_199_703_552),
+    (8_000_000, 4, 0.3, 1, {}, 967_708_672),
+    (8_000_000, 2, 1.0, 1, {}, 1_061_335_040),
+    (8_000_000, 2, 0.3, 1, AT_ONCE, 1_055_657_984),
+    (25_000_000, 2, 0.3, 1, AT_ONCE, 2_583_953_408),
+    (8_000_000, 2, 0.3, 1, POLARS, 1_044_455_424),
+    (25_000_000, 2, 0.3, 1, POLARS, 2_583_523_328),
+    (8_000_000, 2, 1.0, 1, POLARS, 1_207_005_184),
+    (25_000_000, 2, 0.3, 1, POLARS | AT_ONCE, 2_745_712_640),
+    (8_000_000, 4, 0.3, 1, AT_ONCE, 1_138_085_888),
+    (8_000_000, 2, 0.3, 4, {}, 1_819_062_272),
+    (8_000_000, 2, 0.3, 4, POLARS, 2_310_205_440),
+    (8_000_000, 2, 1.0, 1, PANDAS, 1_139_355_648),
+    (8_000_000, 2, 0.3, 2, POLARS, 1_441_341_440),
+    (8_000_000, 2, 0.3, 4, PANDAS, 1_991_565_312),
     (16_000_000, 2, 0.3, 1, DASK | {"shuffle": "tasks"}, 3_034_726_400),
-    (16_000_000, 1, 0.3, 1, {}, 1_519_849_472), (16_000_000, 1, 0.3, 1, POLARS, 1_587_331_072),
-    (25_000_000, 2, 0.3, 1, PANDAS, 2_379_395_072), (8_000_000, 2, 0.3, 1, PANDAS, 991_526_912),
+    (16_000_000, 1, 0.3, 1, {}, 1_519_849_472),
+    (16_000_000, 1, 0.3, 1, POLARS, 1_587_331_072),
+    (25_000_000, 2, 0.3, 1, PANDAS, 2_379_395_072),
+    (8_000_000, 2, 0.3, 1, PANDAS, 991_526_912),
     (8_000_000, 2, 0.3, 1, DASK | {"shuffle": "tasks"}, 1_718_734_848),
     (8_000_000, 2, 0.3, 1, DASK | {"shuffle": "p2p"}, 2_536_873_984),
-    (8_000_000, 2, 0.3, 1, DUCKDB, 1_061_822_464), (8_000_000, 2, 1.0, 1, DUCKDB, 1_187_758_080),
-    (8_000_000, 2, 0.3, 4, DUCKDB, 2_099_884_032), (8_000_000, 2, 0.3, 1, DUCKDB | AT_ONCE, 1_117_712_384),
-]  # fmt: skip
+    (8_000_000, 2, 0.3, 1, DUCKDB, 1_061_822_464),
+    (8_000_000, 2, 1.0, 1, DUCKDB, 1_187_758_080),
+    (8_000_000, 2, 0.3, 4, DUCKDB, 2_099_884_032),
+    (8_000_000, 2, 0.3, 1, DUCKDB | AT_ONCE, 1_117_712_384),
+]
 
 
-def need(rows: int, workers: int = 2, fraction: float = 0.3, payload: int = 1, **how: Any) -> int:
-    return synthetic_worker_bytes(rows, workers, fraction, payload, **{"engine": "native", **how})
+def need(
+    rows: int, workers: int = 2, fraction: float = 0.3, payload: int = 1, *, zipf: float = 0.0, **changes: Any
+) -> int:
+    spec = SyntheticSpec(rows * workers, fraction, 0, payload, zipf)
+    return synthetic_worker_bytes(dataclasses.replace(PLAN, workload=spec, workers=workers, **changes))
 
 
 @pytest.mark.parametrize(("rows", "workers", "fraction", "payload", "how", "peak"), MEASURED)
@@ -86,10 +101,10 @@ def test_a_result_that_lies_where_parcels_were_sent_from_takes_nothing() -> None
     assert need(10**6, workers=1, fraction=0.0) < need(10**6, workers=1, fraction=0.3)
 
 
-@given(st.sampled_from(HOST_ENGINES), st.booleans(), WORKERS, FRACTION, st.floats(0, 1))
-def test_skew_never_takes_less(engine: str, pipeline: bool, workers: int, fraction: float, hottest: float) -> None:
+@given(st.sampled_from(HOST_ENGINES), st.booleans(), WORKERS, FRACTION, st.floats(0, 3))
+def test_skew_never_takes_less(engine: str, pipeline: bool, workers: int, fraction: float, zipf: float) -> None:
     even = need(10**6, workers, fraction, engine=engine, pipeline=pipeline)
-    assert need(10**6, workers, fraction, engine=engine, pipeline=pipeline, hottest=hottest) >= even - 1
+    assert need(10**6, workers, fraction, engine=engine, pipeline=pipeline, zipf=zipf) >= even - 1
 
 
 @pytest.mark.parametrize("how", [How.SEMI, How.ANTI])
@@ -108,7 +123,7 @@ def test_of_right_rows_semi_and_anti_joins_send_the_key_only(how: How, sent: Sid
     chunks = 2 * 8 * 5 + 2
     parcels = (8 * 5 + 8) * (1 + 1 / SLACK)
     result = 8 * 5 if how is How.ANTI else 0
-    found = need(rows, workers, 0.0, 4, how=how, sent=sent, pipeline=True)
+    found = need(rows, workers, 0.0, 4, how=how, distribution=Distribution(sent), pipeline=True)
     assert found - PROCESS_BYTES == pytest.approx(rows * (chunks + parcels + result) + received, rel=0.01)
 
 
@@ -121,9 +136,18 @@ def test_the_most_frequent_key_has_the_part_that_is_told(zipf: float) -> None:
 
 
 PLAN = Plan(
-    workload=SyntheticSpec(2 * 10**9, 0.3, 0), workers=2, iterations=1, warmup=1, launches=1, engine="native",
-    exchange="ucx", protocol="tcp", verify="ends", timeout=60, seed=0,
-)  # fmt: skip
+    workload=SyntheticSpec(2 * 10**9, 0.3, 0),
+    workers=2,
+    iterations=1,
+    warmup=1,
+    launches=1,
+    engine="native",
+    exchange="ucx",
+    protocol="tcp",
+    verify="ends",
+    timeout=60,
+    seed=0,
+)
 
 
 def sized(plan: Plan, rows: int) -> Plan:

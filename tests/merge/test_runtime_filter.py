@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
 from merge_bench.merge import runtime_filter
-from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.engines import descriptions
 from merge_bench.merge.engines.base import Engine, FilteringEngine, How, JoinShape, Share, Side
 from merge_bench.merge.engines.cpu_base import HostEngine
-from merge_bench.merge.frame import Bytes, Frame
-from merge_bench.merge.hashing import BLOCK
+from merge_bench.merge.frame import BLOCK, Bytes, Frame
+from merge_bench.merge.memory import BufferPool
 from merge_bench.merge.runtime_filter import RuntimeFilter
 from tests.helpers.examples import examples
 from tests.helpers.frames import KINDS, multiset, random_table, seeds
@@ -93,16 +92,32 @@ def table(keys: Any, payload: str = "a") -> pa.Table:
 
 
 @given(
-    kind=st.sampled_from(sorted(KINDS)), more=st.sampled_from([None, "int64", "uint8"]), seed=seeds,
-    left_rows=st.integers(0, 60), right_rows=st.integers(0, 900), workers=st.integers(1, 4),
-    nulls=st.booleans(), distinct=st.integers(1, 400), engine=st.sampled_from(["native", "polars"]),
-    how=st.sampled_from([how for how in How if how is not How.OUTER]), swapped=st.booleans(),
-)  # fmt: skip
+    kind=st.sampled_from(sorted(KINDS)),
+    more=st.sampled_from([None, "int64", "uint8"]),
+    seed=seeds,
+    left_rows=st.integers(0, 60),
+    right_rows=st.integers(0, 900),
+    workers=st.integers(1, 4),
+    nulls=st.booleans(),
+    distinct=st.integers(1, 400),
+    engine=st.sampled_from(["native", "polars"]),
+    how=st.sampled_from([how for how in How if how is not How.OUTER]),
+    swapped=st.booleans(),
+)
 @examples(60)
 def test_the_result_is_that_of_all_rows(
-    kind: str, more: str | None, seed: int, left_rows: int, right_rows: int, workers: int, nulls: bool, distinct: int,
-    engine: str, how: How, swapped: bool,
-) -> None:  # fmt: skip
+    kind: str,
+    more: str | None,
+    seed: int,
+    left_rows: int,
+    right_rows: int,
+    workers: int,
+    nulls: bool,
+    distinct: int,
+    engine: str,
+    how: How,
+    swapped: bool,
+) -> None:
     """Keys of every type, in one or two columns, with nulls: few rows on one side, so that both steps are taken."""
     kinds = [kind] if more is None else [kind, more]
     keys = tuple(f"c{number}" for number in range(len(kinds)))

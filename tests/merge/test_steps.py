@@ -31,9 +31,14 @@ class Plugin:
             raise RunFailed("a peer is gone")
         none = FrameCounts(left=0, right=0)
         worker = WorkerIteration(
-            rank=0, seconds=self.seconds, phases_seconds=Phases(partition=0, exchange=0, join=0), sent_bytes=none,
-            flight_seconds=Flight(left=0, right=0, union=0), received_rows=none, result_rows=number,
-        )  # fmt: skip
+            rank=0,
+            seconds=self.seconds,
+            phases_seconds=Phases(partition=0, exchange=0, join=0),
+            sent_bytes=none,
+            flight_seconds=Flight(left=0, right=0, union=0),
+            received_rows=none,
+            result_rows=number,
+        )
         return Measured(worker, [])
 
     def _verify(self, results: Any, abort: Any) -> dict[str, int]:
@@ -69,10 +74,17 @@ def test_short_iterations_are_sent_several_at_a_time_so_that_sending_disturbs_fe
 ) -> None:
     found = happened(Plugin(worker.HELD_SECONDS / 2.5), 5, monkeypatch)
     assert found == [
-        "merge 0", "iteration 0",
-        "merge 1", "merge 2", "merge 3", "iteration 1", "iteration 2", "iteration 3",
-        "merge 4", "iteration 4",
-    ]  # fmt: skip
+        "merge 0",
+        "iteration 0",
+        "merge 1",
+        "merge 2",
+        "merge 3",
+        "iteration 1",
+        "iteration 2",
+        "iteration 3",
+        "merge 4",
+        "iteration 4",
+    ]
 
 
 def test_what_was_measured_before_a_failure_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:

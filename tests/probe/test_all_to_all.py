@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from merge_bench.merge.buffer_pool import BufferPool
+from merge_bench.merge.memory import BufferPool
 from merge_bench.merge.partition import Partitioner
 from merge_bench.merge.workload import synthetic
 from merge_bench.merge.workload.synthetic import SyntheticSpec, parcel_bytes

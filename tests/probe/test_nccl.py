@@ -18,9 +18,9 @@ from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import DeviceBytes
 from merge_bench.merge.exchange.base import Abort
 from merge_bench.probe.all_to_all import AllToAllOverNccl, Pattern
+from merge_bench.probe.ranks import exchanging
+from merge_bench.probe.ranks.exchanging import NcclRank
 from merge_bench.probe.shared.exchange_matrix import equal_matrix
-from merge_bench.probe.workers import exchanging
-from merge_bench.probe.workers.exchanging import NcclRank
 from merge_bench.records.schema import LaunchLine, ProbeLine
 from tests.cluster.test_gpu_workers import PRETENCE, WITHOUT_DRIVER
 from tests.helpers import fake_device, fake_nccl, fake_rapids

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from merge_bench.cluster import ucx_log
+from merge_bench.cluster.ucx_perftest import lanes_to_others, logged_lanes, logged_version
 
 HEAD = "[1795177171.731883] [vm:11351:0]      ucp_worker.c:1912 UCX  INFO    ucp_context_0 "
 VERSION = (
@@ -18,13 +18,13 @@ def test_the_last_line_of_a_place_holds() -> None:
         + f"{HEAD}intra-node cfg#2 tag(sysv/memory cma/memory)\n"
         + f"{HEAD}inter-node cfg#3 tag(tcp/eth0) rma(tcp/eth0 rc_mlx5/mlx5_0:1)\n"
     )
-    assert ucx_log.lanes(text) == {
+    assert logged_lanes(text) == {
         "self": ("self/memory", "cma/memory"),
         "intra-node": ("sysv/memory", "cma/memory"),
         "inter-node": ("tcp/eth0", "rc_mlx5/mlx5_0:1"),
     }
-    assert ucx_log.lanes_to_others(text) == ("sysv/memory", "cma/memory", "tcp/eth0", "rc_mlx5/mlx5_0:1")
-    assert ucx_log.logged_version(text) == "1.20.1"
+    assert lanes_to_others(text) == ("sysv/memory", "cma/memory", "tcp/eth0", "rc_mlx5/mlx5_0:1")
+    assert logged_version(text) == "1.20.1"
 
 
 def test_old_releases_do_not_tell_the_place() -> None:
@@ -32,10 +32,10 @@ def test_old_releases_do_not_tell_the_place() -> None:
         "[1.0] [vm:1:0] ucp_worker.c:1783 UCX  INFO  ep_cfg[0]: tag(self/memory);\n"
         "[1.0] [vm:1:0] ucp_worker.c:1783 UCX  INFO  ep_cfg[1]: tag(posix/memory cma/memory);\n"
     )
-    assert ucx_log.lanes_to_others(text) == ("posix/memory", "cma/memory")
+    assert lanes_to_others(text) == ("posix/memory", "cma/memory")
 
 
 def test_a_log_without_such_lines_tells_nothing() -> None:
-    assert ucx_log.lanes("") == {}
-    assert ucx_log.lanes_to_others(VERSION) == ()
-    assert ucx_log.logged_version("nothing") is None
+    assert logged_lanes("") == {}
+    assert lanes_to_others(VERSION) == ()
+    assert logged_version("nothing") is None

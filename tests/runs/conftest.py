@@ -84,6 +84,18 @@ def two_launches(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     config = folder / "loses.cfg"
     config.write_text("UCX_MAX_RNDV_LANES=2\n")
     return run(
-        folder, *SMALL, "--engine", "pandas", "--protocol", "tls", "--launches", "2", "--payload-columns", "3",
-        "--workers", "1", "--config", config,
-    )  # fmt: skip
+        folder,
+        *SMALL,
+        "--engine",
+        "pandas",
+        "--protocol",
+        "tls",
+        "--launches",
+        "2",
+        "--payload-columns",
+        "3",
+        "--workers",
+        "1",
+        "--config",
+        config,
+    )

@@ -24,14 +24,7 @@ from merge_bench.campaign import dask_baseline
 from merge_bench.campaign.recording import KEPT
 from merge_bench.merge.exchange.ucx import GOODBYE_SECONDS
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.schema import (
-    IterationLine,
-    LanesLine,
-    LaunchLine,
-    LinkLine,
-    TimelineLine,
-    VerificationLine,
-)
+from merge_bench.records.schema import IterationLine, LanesLine, LaunchLine, LinkLine, TimelineLine, VerificationLine
 from merge_bench.records.timeline import Timeline, read_timeline, timeline_file_name
 from merge_bench.view.export import exporters
 from tests.helpers.clusters import dask_cluster, scheduler_alone
@@ -67,9 +60,16 @@ def merged(tmp_path_factory: pytest.TempPathFactory, scheduler_file: Path, table
     @functools.cache
     def merge(engine: str, workers: int) -> Finished:
         return run_here(
-            tmp_path_factory.mktemp("tables"), scheduler_file, *tables.options, "--engine", engine,
-            "--workers", str(workers), "--verify", "full" if workers == 3 else "ends",
-        )  # fmt: skip
+            tmp_path_factory.mktemp("tables"),
+            scheduler_file,
+            *tables.options,
+            "--engine",
+            engine,
+            "--workers",
+            str(workers),
+            "--verify",
+            "full" if workers == 3 else "ends",
+        )
 
     return merge
 
@@ -332,9 +332,20 @@ def apart(tmp_path_factory: pytest.TempPathFactory, scheduler_file: Path) -> Fin
 def pipelined(tmp_path_factory: pytest.TempPathFactory, scheduler_file: Path) -> Finished:
     """Three workers, messages of at most 64 KiB, no warm-up."""
     return run_here(
-        tmp_path_factory.mktemp("pipelined"), scheduler_file, *SMALL, "--pipeline", "on", "--warmup", "0",
-        "--message-size", "64KiB", "--link-rounds", "1", "--timeline", "on",
-    ).check_ended(0)  # fmt: skip
+        tmp_path_factory.mktemp("pipelined"),
+        scheduler_file,
+        *SMALL,
+        "--pipeline",
+        "on",
+        "--warmup",
+        "0",
+        "--message-size",
+        "64KiB",
+        "--link-rounds",
+        "1",
+        "--timeline",
+        "on",
+    ).check_ended(0)
 
 
 def timeline(finished: Finished) -> Timeline:

@@ -133,12 +133,7 @@ def merging(running: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "moment"),
-    [
-        (signal.SIGINT, launching),
-        (signal.SIGTERM, generating),
-        (signal.SIGHUP, merging),
-    ],
+    ("number", "moment"), [(signal.SIGINT, launching), (signal.SIGTERM, generating), (signal.SIGHUP, merging)]
 )
 def test_signals(begin: Begin, number: signal.Signals, moment: Callable[[Running], None]) -> None:
     running = begin("--chunk", "4e6" if moment is generating else "2e4", workers=1)
@@ -183,9 +178,15 @@ def test_full_disk(tmp_path: Path) -> None:
         pytest.skip("this user may not mount a file system, not even in a name space of its own")
     script = 'mount -t tmpfs -o size=256k none "$0" || exit 99; "$@"; status=$?; cp -r "$0/." "$KEPT"; exit $status'
     running = start(
-        tmp_path / "run", *ENDLESS, "--workers", "2", "--results", small,
-        command=[*unshare, "sh", "-c", script, str(small)], environ={"KEPT": str(kept)},
-    )  # fmt: skip
+        tmp_path / "run",
+        *ENDLESS,
+        "--workers",
+        "2",
+        "--results",
+        small,
+        command=[*unshare, "sh", "-c", script, str(small)],
+        environ={"KEPT": str(kept)},
+    )
     kept.mkdir()
     try:
         finished = running.finish()

@@ -144,9 +144,13 @@ def mpi_components(folder: Path, marker: Path) -> dict[str, str]:
     for framework in ("btl", "pml", "coll"):
         shutil.copy(made, folder / f"mca_{framework}_mark.so")
     told = subprocess.run(
-        [Path(SYSTEM).with_name("ompi_info"), "--parsable", "--path", "pkglibdir"], capture_output=True,
-        env={**os.environ, **run_as_root_variables()}, text=True, check=True, timeout=60,
-    ).stdout  # fmt: skip
+        [Path(SYSTEM).with_name("ompi_info"), "--parsable", "--path", "pkglibdir"],
+        capture_output=True,
+        env={**os.environ, **run_as_root_variables()},
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
     return {"OMPI_MCA_mca_base_component_path": f"{folder}:{told.strip().rpartition(':')[2]}"}
 
 
@@ -177,9 +181,7 @@ def with_program(*program: str) -> Callable[[dict[str, str]], None]:
     return use
 
 
-TOGETHER: tuple[Payload, ...] = (
-    python_path, loader_preload, ucx_modules, ucx_log, dask_logging, search_path
-)  # fmt: skip
+TOGETHER: tuple[Payload, ...] = (python_path, loader_preload, ucx_modules, ucx_log, dask_logging, search_path)
 """One run runs all of them: none ends it before the others."""
 ALONE: tuple[Payload, ...] = (loader_path, numba_cache, mpi_components)
 USE_PRELOADS = (

@@ -27,10 +27,14 @@ JOINS = tuple(how for how in How if data_plane("dask").supports_join(how.value))
 
 ONCE = ("--iterations", "1", "--warmup", "0", "--link-rounds", "0", "--workers", "2")
 WAYS = [
-    *(("--engine", each.name, "--pipeline", pipeline) for each in descriptions() if not each.device_memory
-      for pipeline in ("on", "off")),
+    *(
+        ("--engine", each.name, "--pipeline", pipeline)
+        for each in descriptions()
+        if not each.device_memory
+        for pipeline in ("on", "off")
+    ),
     *(("--exchange", "dask", "--shuffle", shuffle) for shuffle in ("p2p", "tasks")),
-]  # fmt: skip
+]
 """Options of each engine and exchange."""
 
 
@@ -83,9 +87,24 @@ def check_written(folder: Path, scheduler_file: Path, tables: Tables, how: How, 
     for file, table in zip(files, tables, strict=True):
         pq.write_table(table, file, row_group_size=7)
     finished = command(
-        folder, "--scheduler-file", scheduler_file, "--left", files[0], "--right", files[1], "--left-on", key,
-        "--right-on", key, "--how", how.value, *ONCE, *options, "--write-result", written,
-    )  # fmt: skip
+        folder,
+        "--scheduler-file",
+        scheduler_file,
+        "--left",
+        files[0],
+        "--right",
+        files[1],
+        "--left-on",
+        key,
+        "--right-on",
+        key,
+        "--how",
+        how.value,
+        *ONCE,
+        *options,
+        "--write-result",
+        written,
+    )
     finished.check_ended(0)
     parts = [pq.read_table(part) for part in sorted(written.iterdir())]
     given = [pq.read_table(file) for file in files]  # with the types that Parquet has

@@ -25,15 +25,26 @@ from tests.helpers.runs import SMALL, Finished, command
 pytestmark = pytest.mark.cluster
 
 DOCUMENT = {
-    "schema": (), "run_id": (), "records": (), "config": ("name", "path", "variables"),
+    "schema": (),
+    "run_id": (),
+    "records": (),
+    "config": ("name", "path", "variables"),
     "plan": ("rows_per_chunk", "workers", "hosts", "iterations", "warmup", "launches", "engine", "exchange", "seed"),
-    "verified": (), "result_rows": (), "wall_seconds": ("median", "ci95", "min", "max"),
+    "verified": (),
+    "result_rows": (),
+    "wall_seconds": ("median", "ci95", "min", "max"),
     "throughput_bytes_per_second": ("median", "ci95"),
     "bandwidth_bytes_per_second": ("harmonic_mean", "min", "max", "per_worker"),
-    "phases_seconds": ("partition", "exchange", "join"), "link": ("limit_bytes_per_second", "fraction", "transports"),
-    "lanes": (), "requested_transports": (), "protocols": (), "traffic": (),
-    "peak_memory_bytes": ("max", "per_worker"), "warnings": (), "error": (),
-}  # fmt: skip
+    "phases_seconds": ("partition", "exchange", "join"),
+    "link": ("limit_bytes_per_second", "fraction", "transports"),
+    "lanes": (),
+    "requested_transports": (),
+    "protocols": (),
+    "traffic": (),
+    "peak_memory_bytes": ("max", "per_worker"),
+    "warnings": (),
+    "error": (),
+}
 
 
 def test_two_workers(two_workers: Finished) -> None:
@@ -107,8 +118,10 @@ def test_iterations_are_accounted_for(two_workers: Finished) -> None:
             assert 0 < worker.flight_seconds.union <= phases.exchange
     checks = two_workers.of(VerificationLine)
     assert [(check.after, check.ok, check.rows) for check in checks] == [
-        (None, True, 10_000), (0, True, 10_000), (1, True, 10_000)
-    ]  # fmt: skip
+        (None, True, 10_000),
+        (0, True, 10_000),
+        (1, True, 10_000),
+    ]
     assert len({check.checksum for check in checks}) == 1
     (link,) = two_workers.of(LinkLine)
     assert len(link.rounds) >= 5

@@ -19,7 +19,7 @@ from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
 from tornado.testing import bind_unused_port
 
-from merge_bench.dashboard.web import make_pages
+from merge_bench.dashboard.app import make_pages
 from merge_bench.host.network import page_origins
 from merge_bench.service.api import LOCAL, Limits, Service
 from merge_bench.service.job_rules import Rules

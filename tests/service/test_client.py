@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 from cryptography import x509
 
-from merge_bench.cluster import certificate
+from merge_bench.cluster import scratch
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
 from merge_bench.records.writer import RECORDS
 from merge_bench.service.client import Client
@@ -131,8 +131,8 @@ def test_the_address_of_a_service_is_checked(url: str) -> None:
 def test_a_certificate_that_is_not_trusted_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # The module itself stays as it is: the library keeps what it finds there.
     of_an_address = {"DNSName": lambda name: x509.IPAddress(ipaddress.ip_address("127.0.0.1"))}
-    monkeypatch.setattr(certificate, "x509", SimpleNamespace(**{**vars(x509), **of_an_address}))
-    files = certificate.write_files(tmp_path)
+    monkeypatch.setattr("cryptography.x509", SimpleNamespace(**{**vars(x509), **of_an_address}))
+    files = scratch.write_certificate(tmp_path)
     server = Fake(lambda method, path: (200, json.dumps(JOB).encode(), {}))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(files["cert"], files["key"])

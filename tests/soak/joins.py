@@ -13,7 +13,7 @@ import click
 
 from merge_bench.merge.engines import cpu_base, engine_class
 from merge_bench.merge.engines.base import How
-from merge_bench.merge.shuffle_or_broadcast import Distribution
+from merge_bench.merge.plan import Distribution
 from tests.helpers.joins import KEY_KINDS
 from tests.merge import test_broadcast, test_how_dask
 from tests.merge.engines import test_how

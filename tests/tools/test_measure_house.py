@@ -56,7 +56,7 @@ class TestPlan:
     f"{DOCS}/page.md": "# Page\n\n" + "x" * 130 + "\n",
     "docs/reference/options.md": "# Options\n\n<!-- Generated. Run me. -->\n\n" + "x" * 200 + "\n",
     "docs/decisions.md": "# Decisions\n\n## Contents\n\n### 1. One\n\n### 20. Two\n",
-}  # fmt: skip
+}
 
 
 @pytest.fixture

@@ -30,10 +30,13 @@ def asked(
 ) -> dict[str, Any]:
     """A plan of a merge of Parquet tables."""
     work = {
-        "name": "tables", "benchmark": benchmark, "question": question, "keys": ["id1"],
+        "name": "tables",
+        "benchmark": benchmark,
+        "question": question,
+        "keys": ["id1"],
         "left": {"path": f"/cache/{rows}/x.parquet", "rows": rows},
         "right": {"path": f"/cache/{rows}/{right}.parquet", "rows": 10},
-    }  # fmt: skip
+    }
     return plan(rows_per_chunk=None, workload={name: value for name, value in work.items() if value is not None})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from merge_bench.view.definitions import all_definitions
+from merge_bench.view.text import all_definitions
 from tools.reference import page, table
 
 _INTRO = """\

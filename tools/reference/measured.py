@@ -16,7 +16,7 @@ from benchmarks.goal.targets import Result
 from benchmarks.h2o import HEADINGS, row
 from benchmarks.shapes import SHAPES
 from merge_bench.analysis.statistics import median
-from merge_bench.merge.workload.h2o import BENCHMARK
+from merge_bench.merge.workload.benchmarks import H2O
 from tools.reference import DOCS, page, table
 
 RESULTS = DOCS.parent / "results" / "goals"
@@ -96,11 +96,13 @@ def _anchor(title: str) -> str:
 def _filled(part: str) -> str:
     """Paragraphs and items in lines of at most 120 characters; tables and headings as they are."""
     return "\n".join(
-        line if line.startswith(("|", "#")) else fill(
+        line
+        if line.startswith(("|", "#"))
+        else fill(
             line, 120, break_long_words=False, break_on_hyphens=False, subsequent_indent="  " * line.startswith("- ")
         )
         for line in part.splitlines()
-    )  # fmt: skip
+    )
 
 
 @cache
@@ -198,10 +200,15 @@ def _shape(name: str, found: Mapping[str, Any]) -> list[str]:
     peer, wall = min(walls.items(), key=lambda each: each[1])
     ratio = standings[peer]["ratio"]
     return [
-        SHAPES[name].name, f"{found['rows_per_chunk']:,}", f"{ours * 1e3:.0f}", f"{peer}, {wall * 1e3:.0f}",
-        f"{ratio['median']:.2f}", f"{ratio['low']:.2f}–{ratio['high']:.2f}", f"{filtered * 1e3:.0f}",
+        SHAPES[name].name,
+        f"{found['rows_per_chunk']:,}",
+        f"{ours * 1e3:.0f}",
+        f"{peer}, {wall * 1e3:.0f}",
+        f"{ratio['median']:.2f}",
+        f"{ratio['low']:.2f}–{ratio['high']:.2f}",
+        f"{filtered * 1e3:.0f}",
         f"{wall / filtered:.2f}",
-    ]  # fmt: skip
+    ]
 
 
 def _questions(documents: Mapping[str, Any]) -> Iterable[str]:
@@ -217,7 +224,7 @@ def _questions(documents: Mapping[str, Any]) -> Iterable[str]:
         commit = document["git"]["commit"][:7]
         yield f"### Questions: {_title(name)}, {document['rows']:,} rows"
         yield f"{document['blocks']} interleaved blocks, commit {commit}. {_programs(document)}"
-        asked = (each for each in BENCHMARK.questions if each.name in document["questions"])
+        asked = (each for each in H2O.questions if each.name in document["questions"])
         yield table(HEADINGS, [row(each, document["questions"][each.name]) for each in asked])
 
 
@@ -240,12 +247,17 @@ def _width() -> Iterator[str]:
     headings = ("workers", "Mbit/s per link", "exchange (ms)", "bytes at link rate (ms)", "ratio", "dropped")
     rows = [
         [
-            str(each["workers"]), f"{each['rate'] / 1e6:.0f}", f"{each['exchange'] * 1e3:.0f}",
-            f"{each['least'] * 1e3:.0f}", f"{each['exchange_over_least']:.2f}", f"{each['dropped']:.2%}",
-            f"{each['peak_over_input']:.2f}", f"{each['startup']:.0f}",
+            str(each["workers"]),
+            f"{each['rate'] / 1e6:.0f}",
+            f"{each['exchange'] * 1e3:.0f}",
+            f"{each['least'] * 1e3:.0f}",
+            f"{each['exchange_over_least']:.2f}",
+            f"{each['dropped']:.2%}",
+            f"{each['peak_over_input']:.2f}",
+            f"{each['startup']:.0f}",
         ]
         for each in document["widths"]
-    ]  # fmt: skip
+    ]
     yield table([*headings, "peak ÷ input", "start (s)"], rows)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from merge_bench.config.check import STATES
-from merge_bench.config.old_names import NO_EFFECT, TRANSLATED, UCXX_OVERRIDES, UCXX_VARIABLES
 from merge_bench.config.shipped import SPACE, config_names, find_shipped, shipped_files
+from merge_bench.config.variables import NO_EFFECT, TRANSLATED, UCXX_OVERRIDES, UCXX_VARIABLES
 from merge_bench.tune.space import Setting, read_space
 from tools.reference import page, table
 
@@ -18,21 +18,28 @@ The configs and the tuning space that come with the package, and what `check` re
 def text() -> str:
     """The page."""
     return page(
-        "Configs and settings", _INTRO,
-        "## Shipped configs", table(["config", "for"], _configs()), *_files(),
-        "## States of a variable", "`check` gives every variable one state.",
+        "Configs and settings",
+        _INTRO,
+        "## Shipped configs",
+        table(["config", "for"], _configs()),
+        *_files(),
+        "## States of a variable",
+        "`check` gives every variable one state.",
         table(["state", "means"], ([f"`{state}`", means] for state, means in STATES.items())),
-        "## Variables of UCXX", "Importing UCXX sets some of UCX's variables if they are unset.",
+        "## Variables of UCXX",
+        "Importing UCXX sets some of UCX's variables if they are unset.",
         table(["variable", "set to"], ([f"`{name}`", f"`{value}`"] for name, value in UCXX_OVERRIDES.items())),
-        "UCXX's Python part reads these.", table(["variable", "values"], _ucxx()),
+        "UCXX's Python part reads these.",
+        table(["variable", "values"], _ucxx()),
         "## Names of 2022 and of UCX-Py",
         "Configs may use these names; in the environment they have no effect. If both are set, the new name is used.",
         table(["old", "read as", "why"], _old_names()),
         "These have no effect:",
         table(["old", "why"], ([f"`{name}`", why] for name, why in NO_EFFECT.items())),
-        "## The tuning space", "What [`tune`](../tune.md) may set, from `configs/space.toml`.",
+        "## The tuning space",
+        "What [`tune`](../tune.md) may set, from `configs/space.toml`.",
         table(["setting", "values", "needs", "not with", "risk", "source"], map(_setting, read_space(SPACE).settings)),
-    )  # fmt: skip
+    )
 
 
 def _configs() -> Iterator[list[str]]:

@@ -28,10 +28,7 @@ def launchers() -> Mapping[str, LauncherKind]:
 
 
 def choose_launcher(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[LauncherKind, tuple[HostSpec, ...]]:
-    """The launcher that runs a command, and its hosts (none for this machine and for a running cluster).
-
-    Raises UsageError if the options contradict each other, or the environment lacks what the launcher needs.
-    """
+    """The launcher that runs a command, and its hosts, none for this machine or a running cluster; or UsageError."""
     chosen = choose_kind(options, environ)
     try:
         return chosen, chosen.hosts(options, environ)
@@ -50,9 +47,8 @@ def choose_kind(options: ClusterOptions, environ: Mapping[str, str]) -> Launcher
     running = next((kind for kind in with_options if not kind.owns_processes), None)
     if running is not None:
         if name not in (AUTO, running.name) or with_options != [running]:
-            raise UsageError(
-                "--scheduler-address and --scheduler-file use a running cluster; leave out --launcher and --hosts"
-            )
+            what = "--scheduler-address and --scheduler-file use a running cluster"
+            raise UsageError(f"{what}; leave out --launcher and --hosts")
         return running
     if name == AUTO:
         return with_options[0] if with_options else _automatic_kind(options, environ)[0]
@@ -81,11 +77,9 @@ def _automatic_kind(options: ClusterOptions, environ: Mapping[str, str]) -> tupl
             kind.hosts(options, environ)
         except UsageError as error:
             names = [name for name in kind.variables if name in environ]
-            passed_over = passed_over or Caution(
-                "no-job",
-                f"{names[0]} is set, but no job can be reached: {error}; everything runs on this machine",
-                f"unset {' '.join(names)}, or add --launcher {_local_kind().name}",
-            )
+            what = f"{names[0]} is set, but no job can be reached: {error}; everything runs on this machine"
+            remedy = f"unset {' '.join(names)}, or add --launcher {_local_kind().name}"
+            passed_over = passed_over or Caution("no-job", what, remedy)
         else:
             return kind, None
     return _local_kind(), passed_over

@@ -19,10 +19,7 @@ class ExistingCluster(Launcher):
     owns_processes = False
 
     def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> Access:
-        """Start nothing; gives how to reach the scheduler.
-
-        Raises UsageError if the scheduler's file does not exist.
-        """
+        """Start nothing; gives how to reach the scheduler. Raises UsageError if the scheduler's file does not exist."""
         file = Path(settings.scheduler_file) if settings.scheduler_file else None
         if file and not file.exists():
             raise UsageError(f"--scheduler-file {file}: there is no such file")

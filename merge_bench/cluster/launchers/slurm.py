@@ -68,9 +68,8 @@ def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
     job = environ.get("SLURM_JOB_ID")
     if not job or not nodes:
         missing = "SLURM_JOB_NODELIST" if job else "SLURM_JOB_ID"
-        raise UsageError(
-            f"this is not inside a SLURM allocation ({missing} is not set); use salloc or merge-bench submit"
-        )
+        outside = f"this is not inside a SLURM allocation ({missing} is not set)"
+        raise UsageError(f"{outside}; use salloc or merge-bench submit")
     names, problem = _expand_node_list(nodes, environ.get("PATH"))
     if problem:
         raise UsageError(f"scontrol show hostnames {nodes} failed: {problem}")
@@ -104,9 +103,7 @@ def _scontrol(*words: str) -> tuple[str, str]:
     import subprocess
 
     try:
-        done = subprocess.run(
-            ["scontrol", *words], capture_output=True, text=True, errors="replace", timeout=30, check=False
-        )
+        done = subprocess.run(["scontrol", *words], capture_output=True, text=True, errors="replace", timeout=30)
     except FileNotFoundError:
         return "", "there is no scontrol on the PATH"
     except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -146,14 +143,14 @@ def _allocated_gpus(shown: str) -> dict[str, int]:
         last = words.rpartition(":")[2]
         return int(last) if last.isdecimal() and len(last) < 5 else len(parse_cores(indexes))
 
-    found: dict[str, int] = {}
+    gpus: dict[str, int] = {}
     for match in re.finditer(r"^\s*Nodes=(\S+) .*\bGRES(?:_IDX)?=(\S+)", shown, re.MULTILINE):
         entries = re.findall(r"(?<!\w)gpu((?::[^:,()]+)*)(?:\(IDX:([^)]*)\))?", match[2])
         with contextlib.suppress(ValueError):  # not a list of names or indexes
             count = sum(count_entry(*entry) for entry in entries)
             for part in split_list(match[1]):
-                found |= dict.fromkeys(expand_host_list(part), count)
-    return found if any(found.values()) else {}
+                gpus |= dict.fromkeys(expand_host_list(part), count)
+    return gpus if any(gpus.values()) else {}
 
 
 def _number(text: str | None) -> int | None:

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
-from merge_bench.merge.copy_rate import CopyRounds
 from merge_bench.merge.frame import Bytes, Field, Frame
+from merge_bench.merge.memory import CopyRounds
 
 
 class Side(Enum):
@@ -213,7 +213,7 @@ class StoringEngine(Protocol):
 
 @runtime_checkable
 class CopyingEngine(Protocol):
-    """An engine whose chunks lie in host memory (`merge_bench.merge.copy_rate`)."""
+    """An engine whose chunks lie in host memory (`merge_bench.merge.memory`)."""
 
     def measure_copy(self, barrier: Callable[[], object]) -> CopyRounds | None:
         """Copy the chunks into the buffers of the parcels, whose contents are lost; `barrier` waits for all workers."""

@@ -16,11 +16,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.engines.base import How, JoinShape, Side
 from merge_bench.merge.engines.hash_join_loops import gather, gather_bytes, gather_offsets
-from merge_bench.merge.frame import Array, Column, Field, Frame, arrow_schema, integer_type, storage_dtype, view_as
-from merge_bench.merge.hashing import BLOCK, RowHasher, is_plain_key
+from merge_bench.merge.frame import (
+    BLOCK,
+    Array,
+    Column,
+    Field,
+    Frame,
+    arrow_schema,
+    integer_type,
+    storage_dtype,
+    view_as,
+)
+from merge_bench.merge.memory import BufferPool
+from merge_bench.merge.partition_loops import RowHasher, is_plain_key
 
 Storage: TypeAlias = Callable[[pa.DataType], pa.DataType]
 """The type under which a library is given the values of another type: of the same width, or ``large_binary``."""

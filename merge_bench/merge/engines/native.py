@@ -23,15 +23,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from merge_bench.merge.buffer_pool import ALIGN, BufferPool, aligned_bytes
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines import hash_join_loops as loops
 from merge_bench.merge.engines.base import How, JoinShape, Side
 from merge_bench.merge.engines.join_columns import take_rows, unmatched_result
 from merge_bench.merge.engines.polars import PolarsEngine
-from merge_bench.merge.frame import Array, Bytes, Column, Frame, arrow_schema
-from merge_bench.merge.hashing import BLOCK, RowHasher
+from merge_bench.merge.frame import BLOCK, Array, Bytes, Column, Frame, arrow_schema
+from merge_bench.merge.memory import ALIGN, BufferPool, aligned_bytes
 from merge_bench.merge.partition import RowReader
+from merge_bench.merge.partition_loops import RowHasher
 
 ENGINE = Description(
     name="native",

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from distributed import Client, Future, get_client
 
-from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.engines import describe
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.join_columns import (
@@ -27,8 +26,9 @@ from merge_bench.merge.engines.join_columns import (
 )
 from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type
+from merge_bench.merge.memory import BufferPool
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.verification.verify import Check
+from merge_bench.merge.result import Check
 from merge_bench.merge.worker import current_plugin
 
 PLANE = DataPlane(

@@ -5,7 +5,9 @@ was found here, and never read. DuckDB sees each file as a link with a plain nam
 can be taken for a pattern, for SQL or for a partition.
 
 In SQL dates, times, timestamps and durations are integers and text is bytes, so that neither units nor the limits of
-DuckDB's own types can change a value: its 64-bit timestamps know infinity, its text is UTF-8 only.
+DuckDB's own types can change a value: its 64-bit timestamps know infinity, its text is UTF-8 only. DuckDB refuses text
+that is not UTF-8, and times that its own types do not hold; then it reads a copy of the file without the logical types
+of these columns, and so the bytes and integers that lie in the file.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from __future__ import annotations
 import base64
 import os
 import re
+import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,21 +27,13 @@ import pyarrow as pa
 from merge_bench.errors import RunFailed, UsageError, first_line
 from merge_bench.merge.frame import integer_type
 from merge_bench.merge.verification.find_files import find_files
-from merge_bench.merge.verification.raw_copy import copy_without_types
 from merge_bench.merge.workload.tables import TableColumn, TableSide
 
 types = pa.types
 
-_INTEGERS = {
-    pa.int8(): "TINYINT",
-    pa.int16(): "SMALLINT",
-    pa.int32(): "INTEGER",
-    pa.int64(): "BIGINT",
-    pa.uint8(): "UTINYINT",
-    pa.uint16(): "USMALLINT",
-    pa.uint32(): "UINTEGER",
-    pa.uint64(): "UBIGINT",
-}
+_SIGNED = {pa.int8(): "TINYINT", pa.int16(): "SMALLINT", pa.int32(): "INTEGER", pa.int64(): "BIGINT"}
+_UNSIGNED = {pa.uint8(): "UTINYINT", pa.uint16(): "USMALLINT", pa.uint32(): "UINTEGER", pa.uint64(): "UBIGINT"}
+_INTEGERS = _SIGNED | _UNSIGNED
 _FLOATS = {pa.float32(): "FLOAT", pa.float64(): "DOUBLE"}
 _TEXTS = ("VARCHAR", "JSON")
 _RAW = {"INT32": "INTEGER", "INT64": "BIGINT", "BYTE_ARRAY": "BLOB", "FIXED_LEN_BYTE_ARRAY": "BLOB"}
@@ -85,10 +80,7 @@ def sql_type(target: pa.DataType) -> str:
 def sql_value(column: str, stored: Stored | None, target: pa.DataType) -> str:
     """SQL for the values of a column under its canonical type; None: these files do not have it, so it is null.
 
-    Raises
-    ------
-    NotExact
-        If the types do not go together.
+    Raises `NotExact` if the types do not go together.
     """
     wanted = sql_type(target)
     if stored is None or stored.kind.strip('"') == "NULL":
@@ -160,10 +152,15 @@ def duration_units(arrow_schema: bytes) -> dict[str, str]:
 
 def top_columns(elements: Sequence[Mapping[str, Any]]) -> list[Stored]:
     """The columns among the elements of a Parquet schema, of which the first is the root; nested ones as a whole."""
+    pattern = re.compile(r"(MILLIS|MICROS|NANOS)=(?!<null>)|TIME(?:STAMP)?_(MILLIS|MICROS)")
     columns, position = [], 1
     while position < len(elements):
         element = elements[position]
-        columns.append(_stored_column(element))
+        match = pattern.search(f"{element['logical']} {element['converted']}")
+        unit = {"MILLIS": "ms", "MICROS": "us", "NANOS": "ns"}[match[1] or match[2]] if match else None
+        physical = element["type"] or ""
+        kind = "INT96" if physical == "INT96" else element["kind"] or ""
+        columns.append(Stored(element["name"], kind, unit, physical))
         position = _position_after(elements, position)
     return columns
 
@@ -176,14 +173,6 @@ def _position_after(elements: Sequence[Mapping[str, Any]], start: int) -> int:
     return position
 
 
-def _stored_column(element: Mapping[str, Any]) -> Stored:
-    pattern = r"(MILLIS|MICROS|NANOS)=(?!<null>)|TIME(?:STAMP)?_(MILLIS|MICROS)"
-    match = re.search(pattern, f"{element['logical']} {element['converted']}")
-    unit = {"MILLIS": "ms", "MICROS": "us", "NANOS": "ns"}[match[1] or match[2]] if match else None
-    physical = element["type"] or ""
-    return Stored(element["name"], "INT96" if physical == "INT96" else element["kind"] or "", unit, physical)
-
-
 MOST_NAMES = 3  # of files, in a message
 _INTEGER_TEXT = re.compile(r"-?[0-9]+|0[xX][0-9a-fA-F]{1,8}")  # what Arrow reads as an integer
 _SCHEMAS = """
@@ -192,12 +181,9 @@ SELECT list(file_name ORDER BY file_name), elements FROM (
         logical: logical_type, kind: duckdb_type} ORDER BY column_id) AS elements
     FROM parquet_schema(?) GROUP BY file_name)
 GROUP BY elements ORDER BY min(file_name)"""
-
-
 _REFUSED = ("Invalid string encoding", "Invalid TIME value", "Could not convert Timestamp", "beyond microseconds")
-
 Raw = Mapping[str, frozenset[str]]
-"""Columns by file that are read without their logical types; see `raw_copy`."""
+"""Columns by file that are read without their logical types; see `copy_without_types`."""
 
 
 class ReadRaw(Exception):
@@ -224,10 +210,7 @@ class Group:
 class SideFiles:
     """The files of one side of a merge, linked into a new folder, as DuckDB reads them.
 
-    Raises
-    ------
-    UsageError
-        If a file cannot be read, or if the plan does not have the same files and rows.
+    Raises `UsageError` if a file cannot be read, or if the plan does not have the same files and rows.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, side: TableSide, folder: str, raw: Raw) -> None:
@@ -335,15 +318,20 @@ class SideFiles:
         }
         if self.rows == side.rows and not any(names.values()):
             return
-        parts = [f"; {what} {_first_names(sorted(files))}" for what, files in names.items() if files]
+        parts = []
+        for what, files in names.items():
+            more = f" and {len(files) - MOST_NAMES} more" if len(files) > MOST_NAMES else ""
+            parts += [f"; {what} {', '.join(sorted(files)[:MOST_NAMES])}{more}"] if files else []
         raise UsageError(
             f"{side.path} cannot be read whole: the plan has {side.rows:,} rows in {len(side.files):,} file(s), DuckDB"
             f" finds {self.rows:,} rows in {len(self._paths):,} file(s){''.join(parts)}"
         )
 
     def _group_files(self, raw: Raw) -> list[Group]:
-        durations = [column.source for column in self._side.columns if pa.types.is_duration(column.field.type)]
-        units = self._duration_units() if durations else {}
+        units: dict[int, dict[str, str]] = {}
+        if any(types.is_duration(column.field.type) for column in self._side.columns):  # Arrow keeps these units
+            query = "SELECT file_name, value FROM parquet_kv_metadata(?) WHERE key = 'ARROW:schema'"
+            units = {_file_number(link): duration_units(value) for link, value in self._query_footers(query)}
         groups: dict[tuple[Stored, ...], list[int]] = {}
         for links, elements in self._query_footers(_SCHEMAS):
             columns = top_columns(elements)
@@ -365,11 +353,6 @@ class SideFiles:
             else:
                 os.rename(self._link_path(number), link)
         return Group(folder, tuple(numbers), columns)
-
-    def _duration_units(self) -> dict[int, dict[str, str]]:
-        """Units of durations by file and column: Parquet has none, so Arrow keeps them beside its schema."""
-        query = "SELECT file_name, value FROM parquet_kv_metadata(?) WHERE key = 'ARROW:schema'"
-        return {_file_number(link): duration_units(value) for link, value in self._query_footers(query)}
 
     def _partition_columns(self) -> dict[str, tuple[Stored, pa.Array]]:
         """The values of each Hive partition for every file: 32-bit integers if all are, else text."""
@@ -419,11 +402,6 @@ def _escaped_path(path: str) -> str:
     return re.sub(r"[\[*?]", r"[\g<0>]", path)
 
 
-def _first_names(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + f" and {more} more" * (more > 0)
-
-
 def _query_failure(query: str, parameters: Sequence[Any] = ()) -> str | None:
     """The error of a query, None if it succeeds, in a database of its own: some errors end a database."""
     with duckdb.connect() as connection:
@@ -432,3 +410,128 @@ def _query_failure(query: str, parameters: Sequence[Any] = ()) -> str | None:
         except duckdb.Error as error:
             return first_line(error)
     return None
+
+
+# Copies of Parquet files without the logical types of some columns. Only the footer is written anew (Thrift's compact
+# protocol): the pages are copied as they are.
+
+_CONVERTED, _LOGICAL, _NAME = 6, 10, 4  # fields of a SchemaElement
+_SCHEMA = 2  # of the FileMetaData
+_STRUCT, _LIST, _SET, _MAP = 12, 9, 10, 11
+_FIXED = {1: 0, 2: 0, 3: 1, 7: 8}  # bytes of a value: both booleans, byte, double
+
+
+def copy_without_types(source: str, target: str, columns: Collection[str]) -> None:
+    """Copy a Parquet file; the columns named, which are not nested, lose their logical types."""
+    size = os.path.getsize(source)
+    with open(source, "rb") as opened, open(target, "wb") as written:
+        opened.seek(size - 8)
+        length = int.from_bytes(opened.read(4), "little")
+        opened.seek(size - 8 - length)
+        footer = opened.read(length)
+        opened.seek(0)
+        shutil.copyfileobj(opened, written, 1 << 20)
+        written.truncate(size - 8 - length)
+        written.seek(size - 8 - length)
+        changed = _footer_without_types(footer, {name.encode(errors="surrogateescape") for name in columns})
+        written.write(changed + len(changed).to_bytes(4, "little") + b"PAR1")
+
+
+def _footer_without_types(footer: bytes, columns: Collection[bytes]) -> bytes:
+    """The bytes of a footer whose columns of these names have no type but the physical one."""
+    fields, _ = _read_fields(footer, 0)
+    changed = []
+    for number, kind, start, end in fields:
+        value = footer[start:end]
+        if number == _SCHEMA:
+            value = _elements_without_types(footer, start, columns)
+        changed.append((number, kind, value))
+    return _make_struct(changed)
+
+
+def _elements_without_types(data: bytes, position: int, columns: Collection[bytes]) -> bytes:
+    start = position
+    count, _, position = _read_list_header(data, position)
+    parts = [data[start:position]]
+    for _ in range(count):
+        begin = position
+        fields, position = _read_fields(data, begin)
+        values = {number: data[first:last] for number, _, first, last in fields}
+        name = values[_NAME][_read_varint(values[_NAME], 0)[1] :]
+        if name in columns and 5 not in values:  # 5: the number of children
+            kept = [(n, kind, data[a:b]) for n, kind, a, b in fields if n not in (_CONVERTED, _LOGICAL)]
+            parts.append(_make_struct(kept))
+        else:
+            parts.append(data[begin:position])
+    return b"".join(parts)
+
+
+def _read_fields(data: bytes, position: int) -> tuple[list[tuple[int, int, int, int]], int]:
+    """The fields of a struct: number, type, start and end of the value; and where the struct ends."""
+    fields: list[tuple[int, int, int, int]] = []
+    number = 0
+    while True:
+        header = data[position]
+        position += 1
+        if header == 0:
+            return fields, position
+        kind = header & 15
+        if header >> 4:
+            number += header >> 4
+        else:
+            zigzag, position = _read_varint(data, position)
+            number = (zigzag >> 1) ^ -(zigzag & 1)
+        end = _value_end(data, position, kind)
+        fields.append((number, kind, position, end))
+        position = end
+
+
+def _value_end(data: bytes, position: int, kind: int) -> int:
+    """The position where the value of type `kind` at `position` ends."""
+    if kind in _FIXED:
+        return position + _FIXED[kind]
+    if kind == _STRUCT:
+        return _read_fields(data, position)[1]
+    if kind in (_LIST, _SET):
+        count, element, position = _read_list_header(data, position)
+        for _ in range(count):
+            position = position + 1 if element in (1, 2) else _value_end(data, position, element)
+        return position
+    if kind == _MAP:
+        count, position = _read_varint(data, position)
+        if count:
+            kinds, position = data[position], position + 1
+            for _ in range(count):
+                position = _value_end(data, _value_end(data, position, kinds >> 4), kinds & 15)
+        return position
+    length, position = _read_varint(data, position)  # an integer, or the length of bytes (8)
+    return position + length if kind == 8 else position
+
+
+def _read_list_header(data: bytes, position: int) -> tuple[int, int, int]:
+    """The number of a list's elements, their type, and where they begin."""
+    header = data[position]
+    if header >> 4 < 15:
+        return header >> 4, header & 15, position + 1
+    count, position = _read_varint(data, position + 1)
+    return count, header & 15, position
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, position
+        shift += 7
+
+
+def _make_struct(fields: list[tuple[int, int, bytes]]) -> bytes:
+    """The bytes of a struct of these fields, whose numbers ascend by at most 15."""
+    parts, last = [], 0
+    for number, kind, value in fields:
+        parts += [bytes([(number - last) << 4 | kind]), value]
+        last = number
+    return b"".join([*parts, b"\0"])

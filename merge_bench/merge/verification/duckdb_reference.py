@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 
 from merge_bench.errors import RunFailed, WrongResult, first_line
 from merge_bench.host.machine import available_bytes
-from merge_bench.merge import hashing
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type, view_as
 from merge_bench.merge.verification.duckdb_files import Raw, ReadRaw, SideFiles
@@ -34,7 +33,6 @@ TRUSTING = "statistics_propagation,filter_pushdown,join_filter_pushdown"
 """Optimizers of DuckDB that conclude from the statistics in the files: those of DOUBLE leave NaN out, and DuckDB 2.0
 then takes ``isnan`` for false."""
 _Answer = TypeVar("_Answer")
-
 
 _COUNTED = {
     How.INNER: "pairs",
@@ -57,12 +55,8 @@ class Counts:
 def count_rows(spec: TableSpec, how: How = How.INNER) -> Counts:
     """Count the result without making it: for every key its left rows times its right rows, and what `how` adds.
 
-    Raises
-    ------
-    UsageError
-        If a file cannot be read, or a key value does not fit the type in which both sides' keys are compared.
-    RunFailed
-        If DuckDB cannot finish.
+    Raises `UsageError` if a file cannot be read, or a key value does not fit the type in which both sides' keys are
+    compared, and `RunFailed` if DuckDB cannot finish.
     """
     keys = ", ".join(_key_names(spec))
     sides = ", ".join(
@@ -88,17 +82,16 @@ def count_rows(spec: TableSpec, how: How = How.INNER) -> Counts:
 
 
 def expected_result(spec: TableSpec, how: How = How.INNER) -> tuple[int, int]:
-    """Rows of the result, and `hashing.checksum` over all of its columns in the order of `How.output`.
+    """Rows of the result, and `partition_loops.checksum` over all of its columns in the order of `How.output`.
 
     The result is processed in batches and is never in memory as a whole. It raises what `count_rows` raises.
     """
-    names = [field.name for field in _output_fields(spec, how)]
 
     def add_up(raw: Raw) -> tuple[int, int]:
         rows, checksum = 0, 0
         for table in expected_batches(spec, how, raw):
             rows += table.num_rows
-            checksum += hashing.checksum(Frame.from_arrow(table), names)
+            checksum += _checksum(table)
         return rows, checksum % 2**64
 
     return _read_raw_if_refused(add_up)
@@ -115,6 +108,12 @@ def expected_batches(spec: TableSpec, how: How = How.INNER, raw: Raw = MappingPr
         for batch in connection.sql(_merge_sql(spec, how)).to_arrow_reader(BATCH_ROWS):
             arrays = [_from_sql(array, field.type) for array, field in zip(batch.columns, output, strict=True)]
             yield pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _checksum(table: pa.Table) -> int:
+    from merge_bench.merge import partition_loops
+
+    return partition_loops.checksum(Frame.from_arrow(table), table.column_names)
 
 
 def _output_fields(spec: TableSpec, how: How) -> tuple[Field, ...]:
@@ -147,10 +146,7 @@ def result_table(spec: TableSpec, table: pa.Table, how: How = How.INNER) -> pa.T
     Engines return columns in their own order and with their own types for the same values: string views, finer units,
     wider decimals, UTC timestamps without a zone.
 
-    Raises
-    ------
-    WrongResult
-        If a column is missing or has values that its type cannot hold.
+    Raises `WrongResult` if a column is missing or has values that its type cannot hold.
     """
     columns, output = [], _output_fields(spec, how)
     for field in output:
@@ -167,9 +163,8 @@ def result_table(spec: TableSpec, table: pa.Table, how: How = How.INNER) -> pa.T
 
 def result_checksum(spec: TableSpec, table: pa.Table, how: How = How.INNER) -> int:
     """The checksum of an engine's result, comparable with that of `expected_result`; made piece by piece."""
-    names = [field.name for field in _output_fields(spec, how)]
     pieces = (table.slice(start, BATCH_ROWS) for start in range(0, table.num_rows, BATCH_ROWS))
-    return sum(hashing.checksum(Frame.from_arrow(result_table(spec, piece, how)), names) for piece in pieces) % 2**64
+    return sum(_checksum(result_table(spec, piece, how)) for piece in pieces) % 2**64
 
 
 def compare_full(spec: TableSpec, tables: list[pa.Table], how: How = How.INNER) -> str | None:
@@ -203,16 +198,15 @@ def _rows_with_count(output: Sequence[Field], table: pa.Table, sign: int) -> pa.
     """The rows with comparable values under numbered names, and a column `count` that is `sign` in every row."""
     columns = []
     for column, field in zip(table.columns, output, strict=True):
-        columns.append(_to_integers(_one_nan_one_zero(column) if field.floating else column, floats=True))
+        if field.floating:  # one NaN, one zero
+            nan, zero = pa.scalar(float("nan"), column.type), pa.scalar(0.0, column.type)
+            column = pc.if_else(pc.is_nan(column), nan, column)
+            column = pc.if_else(pc.equal(column, zero), zero, column)
+        target = integer_type(column.type, floats=True)
+        columns.append(column if target == column.type else view_as(column, target))
     names = [f"c{i}" for i in range(len(columns))]
     columns.append(pa.chunked_array([pa.array([sign] * table.num_rows, pa.int64())]))
     return pa.Table.from_arrays(columns, names=[*names, "count"])
-
-
-def _one_nan_one_zero(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    nan, zero = pa.scalar(float("nan"), column.type), pa.scalar(0.0, column.type)
-    column = pc.if_else(pc.is_nan(column), nan, column)
-    return pc.if_else(pc.equal(column, zero), zero, column)
 
 
 def _readable_value(column: pa.ChunkedArray, arrow_type: pa.DataType) -> Any:
@@ -279,15 +273,8 @@ def _read_raw_if_refused(work: Callable[[Raw], _Answer]) -> _Answer:
         try:
             return work(raw)
         except ReadRaw as refused:
-            raw = {
-                file: raw.get(file, frozenset()) | refused.columns.get(file, frozenset())
-                for file in {*raw, *refused.columns}
-            }
-
-
-def _to_integers(column: pa.ChunkedArray, *, floats: bool = False) -> pa.ChunkedArray:
-    target = integer_type(column.type, floats=floats)
-    return column if target == column.type else view_as(column, target)
+            for file, columns in refused.columns.items():
+                raw[file] = raw.get(file, frozenset()) | columns
 
 
 def _from_sql(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:

@@ -35,12 +35,7 @@ class TableFile:
 def find_files(path: str) -> list[TableFile]:
     """The Parquet files of a table that is given as a file, a folder, a pattern or a `file://` address, sorted.
 
-    Raises
-    ------
-    UsageError
-        If there are none, or if one of them cannot be read.
-    RunFailed
-        If one of them is damaged.
+    Raises `UsageError` if there are none, or if one of them cannot be read, and `RunFailed` if one of them is damaged.
     """
     parts = _local_path(path).parts
     depth = next(n for n in range(len(parts), 0, -1) if os.path.exists(os.path.join(*parts[:n])))

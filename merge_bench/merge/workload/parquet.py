@@ -1,26 +1,249 @@
-"""Row groups and columns of a table, from the footers of its Parquet files; and reading rows of one of them."""
+"""A table in Parquet files: which files it consists of, their row groups and columns, and rows of one of them.
+
+A table is named by a file, a folder or a pattern. The rules are those of `pyarrow.dataset`: folders are searched whole,
+names that begin with a dot or an underscore are left out, and folders called ``name=value`` (Hive partitions) give each
+of their files a value of a column. A file counts by its content, not by its name. A table is read whole or refused:
+what is left out is reported.
+"""
 
 from __future__ import annotations
 
+import fnmatch
+import glob
 import hashlib
+import os
+import re
+import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from merge_bench.errors import Caution, RunFailed, UsageError, first_line
 from merge_bench.merge.frame import canonical_type
-from merge_bench.merge.workload import schema
-from merge_bench.merge.workload.files import LeftOut, TableFile, find_files
 
+MAGIC = b"PAR1"
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+HIDDEN, NO_DATA = "hidden", "no data"
+MOST_NAMES = 5
+"""Names of files left out for one reason that are kept."""
+_NO_DATA = re.compile(r".*\.(crc|md|txt|log|html?|ya?ml)|readme|license|success", re.IGNORECASE)
+_LFS = b"version https://git-lfs"
+_LOGS = {"Delta": "_delta_log", "Hudi": ".hoodie"}
+_LIBRARIES = {"Delta": "the package deltalake", "Hudi": "Spark", "Iceberg": "the package pyiceberg"}
 Constants = Mapping[str, int | str | None]
 PARTS_DIFFER, INT96 = "parts-differ", "int96-times"
 _OPTIONS: dict[str, Any] = {
     "coerce_int96_timestamp_unit": "us",  # nanoseconds would wrap before 1677 and after 2262
     "page_checksum_verification": True,
 }
+Partitions = tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """One Parquet file: its absolute path, and names and values of the Hive partitions that it lies in."""
+
+    path: str
+    partitions: Partitions = ()
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Files and whole folders that are left out of a table for one `reason`. `names`: the first of them."""
+
+    reason: str
+    count: int
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        more = f" and {self.count - len(self.names)} more" if self.count > len(self.names) else ""
+        return f"{', '.join(self.names)}{more} ({self.reason})"
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """The files of a table, sorted, and what was left out."""
+
+    files: tuple[TableFile, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def find_files(table: str) -> TableFiles:
+    """The files of a table that is given as a path, a pattern (``*``, ``?``, ``[…]``, ``**``) or a ``file://`` address.
+
+    Raises `UsageError` if there is none, if one of them cannot be read or is not a Parquet file, or if they belong to a
+    table format with a log of its own, and `RunFailed` if a file is damaged.
+    """
+    base, pattern = _split_at_pattern(table)
+    search = _Search(table, base)
+    search.take(base, pattern)
+    if not search.files and not search.left_out:
+        raise UsageError(f"no file matches {table}" if pattern else f"folder {table} has no Parquet file")
+    if not os.path.isfile(base):
+        search.refuse_formats({os.path.dirname(file) for file in search.files})
+    if not search.files:
+        raise UsageError(f"{table} has no Parquet file; left out: {'; '.join(map(str, search.summary()))}")
+    files = (TableFile(file, _hive_partitions(file, base)) for file in sorted(search.files))
+    return TableFiles(tuple(files), search.summary())
+
+
+def _split_at_pattern(table: str) -> tuple[str, tuple[str, ...]]:
+    """The longest beginning of a path that exists as it stands, absolute, and the parts of the pattern after it."""
+    local = table
+    if "://" in table:
+        address = urlsplit(table)
+        if address.scheme.lower() != "file" or address.netloc not in ("", "localhost"):
+            raise UsageError(f"{table} is not on a file system of this host; copy its files here, or mount them")
+        local = unquote(table.partition("://")[2].removeprefix(address.netloc))
+    try:
+        parts = Path(local).expanduser().absolute().parts
+    except RuntimeError as error:
+        raise UsageError(f"{table}: {error}") from None
+    for length in range(len(parts), 0, -1):
+        base = os.path.join(*parts[:length])
+        try:
+            os.lstat(base)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, ValueError) as error:
+            raise _unreadable_error(table, error) from None
+        pattern = parts[length:]
+        if pattern and not glob.has_magic(pattern[0]):
+            break
+        return base, pattern
+    if any(map(glob.has_magic, pattern)):
+        raise UsageError(f"no file matches {table}: there is no {os.path.join(base, pattern[0])}")
+    raise UsageError(f"no such file: {table}")
+
+
+class _Search:
+    """Looks through folders; `files` and `left_out` are what it found."""
+
+    def __init__(self, table: str, base: str) -> None:
+        self.table, self.base = table, base
+        self.files: set[str] = set()
+        self.left_out: dict[str, str] = {}
+
+    def take(self, path: str, pattern: tuple[str, ...], above: frozenset[tuple[int, int]] = frozenset()) -> None:
+        """Take a file, or of a folder all that matches `pattern`; an empty one matches everything.
+
+        `above`: the folders that `path` lies in.
+        """
+        try:
+            status = os.stat(path)
+            if stat.S_ISDIR(status.st_mode):
+                here = (status.st_dev, status.st_ino)
+                if here in above:
+                    raise UsageError(f"{path} is a link to a folder that it lies in; remove it")
+                with os.scandir(path) as entries:
+                    names = sorted(entry.name for entry in entries)
+                self._take_names(path, names, pattern, above | {here})
+            elif not pattern:
+                self._take_file(path, status)
+        except (OSError, ValueError) as error:
+            raise _unreadable_error(path, error) from None
+
+    def summary(self) -> tuple[LeftOut, ...]:
+        """The files and folders that were left out, by reason."""
+        groups = []
+        for reason in (HIDDEN, NO_DATA):
+            names = sorted(os.path.relpath(path, self.base) for path, why in self.left_out.items() if why == reason)
+            if names:
+                groups.append(LeftOut(reason, len(names), tuple(names[:MOST_NAMES])))
+        return tuple(groups)
+
+    def refuse_formats(self, folders: Collection[str]) -> None:
+        """Refuse `folders` that belong to a table of Delta, Hudi or Iceberg."""
+        inside = {Path(folder) for folder in folders}
+        around = inside | {parent for folder in inside for parent in folder.parents}
+        for folder in sorted(around):
+            logs = [(name, folder / log) for name, log in _LOGS.items() if (folder / log).is_dir()]
+            if folder in inside or folder / "data" in around:
+                logs += [("Iceberg", log) for log in (folder / "metadata").glob("*.metadata.json")]
+            for name, log in logs:
+                raise UsageError(
+                    f"{self.table} belongs to a table of {name}, whose log {log} says which files and rows count; write"
+                    f" its present rows to a folder of Parquet files with {_LIBRARIES[name]}, and merge that folder"
+                )
+
+    def _take_names(
+        self, folder: str, names: Iterable[str], pattern: tuple[str, ...], above: frozenset[tuple[int, int]]
+    ) -> None:
+        if not pattern:
+            self.refuse_formats([folder])  # before its other files are looked at
+        head, rest = (pattern[0], pattern[1:]) if pattern else ("*", ())
+        deep = head == "**"
+        if deep:
+            self._take_names(folder, names, rest, above)
+        for name in names:
+            path = os.path.join(folder, name)
+            if (deep and not (rest and os.path.isdir(path))) or not fnmatch.fnmatchcase(name, head):
+                continue
+            if name[0] in "._" and head[0] != name[0]:
+                self.left_out[path] = HIDDEN
+            else:
+                self.take(path, pattern if deep else rest, above)
+
+    def _take_file(self, path: str, status: os.stat_result) -> None:
+        if not stat.S_ISREG(status.st_mode):
+            why = "is a pipe, a socket or a device, not a file"
+            raise UsageError(f"{path} {why}; remove it, or name the table's files")
+        problem = _parquet_problem(path, status.st_size)
+        if problem is None:
+            if path.encode(errors="replace").decode() != path:
+                raise UsageError(f"{path} has a name that is not UTF-8, which pyarrow cannot open; rename it")
+            self.files.add(path)
+        elif path != self.base and _NO_DATA.fullmatch(os.path.basename(path)):
+            self.left_out[path] = NO_DATA
+        else:
+            raise UsageError(f"{path} is not a readable Parquet file: {problem}")
+
+
+def _parquet_problem(path: str, size: int) -> str | None:
+    """Why a file is not a Parquet file; None if it is one."""
+    if size == 0:
+        return "it is empty"
+    with open(path, "rb") as file:
+        head = file.read(len(_LFS))
+        file.seek(-min(size, len(MAGIC)), os.SEEK_END)
+        tail = file.read()
+    if tail == b"PARE":
+        return "its footer is encrypted"
+    if head == _LFS:
+        return "it is a pointer of Git LFS; run: git lfs pull"
+    if tail != MAGIC:
+        return "its end is missing" if head.startswith(MAGIC) else "it has other content"
+    if not head.startswith(MAGIC):
+        raise RunFailed(f"{path} is damaged: it ends like a Parquet file, but does not begin like one")
+    return None
+
+
+def _hive_partitions(file: str, base: str) -> Partitions:
+    """The Hive partitions that the names of the folders between `base` and the file say, outermost first."""
+    values: dict[str, str | None] = {}
+    for folder in Path(file).relative_to(base).parts[:-1]:
+        name, equals, value = folder.partition("=")
+        if not name or not equals:
+            continue
+        try:
+            name, value = (unquote(text, errors="strict") for text in (name, value))
+        except UnicodeDecodeError:
+            raise UsageError(f"{file} has a partition {folder!r} in its path, which is not UTF-8; rename it") from None
+        if name in values:
+            raise UsageError(f"{file} has two partitions called {name!r} in its path")
+        values[name] = None if value == NULL_PARTITION else value
+    return tuple(values.items())
+
+
+def _unreadable_error(path: str, error: OSError | ValueError) -> UsageError:
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    link = ", which is a link," if os.path.islink(path) else ""
+    return UsageError(f"{path}{link} cannot be read: {reason}")
 
 
 @dataclass(frozen=True)
@@ -76,6 +299,7 @@ class _FileFooter:
     fields: dict[str, pa.Field]
     leaves: dict[str, int]
     digest: bytes
+    row_groups: list[RowGroup]  # that have rows
     types: dict[str, pa.DataType] = field(default_factory=dict)
 
 
@@ -84,13 +308,8 @@ def read_footers(path: str, wanted: Collection[str] | None = None) -> Footers:
 
     `wanted`: the only columns to be read, where they exist; None: all.
 
-    Raises
-    ------
-    UsageError
-        For a missing or unreadable file, for columns whose types in several files cannot be unified, for an unsupported
-        column type.
-    RunFailed
-        For a damaged file.
+    Raises `UsageError` for a missing or unreadable file, for columns whose types in several files cannot be unified,
+    for an unsupported column type, and `RunFailed` for a damaged file.
     """
     table = find_files(path)
     parts = [_read_footer(file) for file in table.files]
@@ -110,9 +329,11 @@ def read_footers(path: str, wanted: Collection[str] | None = None) -> Footers:
     constants: dict[str, Constants] = {}
     for part in parts:
         values = dict(part.file.partitions)
-        constants[part.file.path] = {name: None for name in types if name not in part.types} | {
-            name: _partition_value(values.get(name), kind) for name, kind in partitions.items()
-        }
+        row: dict[str, int | str | None] = {name: None for name in types if name not in part.types}
+        for name, kind in partitions.items():
+            value = values.get(name)
+            row[name] = None if value is None else pa.scalar(value).cast(kind).as_py()
+        constants[part.file.path] = row
     columns = [_summarize_column(name, kind, parts) for name, kind in types.items()]
     for name, kind in partitions.items():
         nullable = any(row[name] is None for row in constants.values())
@@ -122,7 +343,7 @@ def read_footers(path: str, wanted: Collection[str] | None = None) -> Footers:
         tuple(part.file.path for part in parts),
         tuple(dict.fromkeys(names)),
         tuple(columns),
-        tuple(group for part in parts for group in _filled_row_groups(part)),
+        tuple(group for part in parts for group in part.row_groups),
         constants,
         table.left_out,
         _fingerprint(parts),
@@ -133,10 +354,7 @@ def read_footers(path: str, wanted: Collection[str] | None = None) -> Footers:
 def read_rows(file: str, row_groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
     """These columns, as far as the file has them, of the rows in these row groups of a file.
 
-    Raises
-    ------
-    RunFailed
-        Naming the file, if it cannot be read.
+    Raises `RunFailed`, naming the file, if it cannot be read.
     """
     try:
         with pq.ParquetFile(file, **_OPTIONS) as opened:
@@ -160,7 +378,9 @@ def _read_footer(file: TableFile) -> _FileFooter:
         raise UsageError(f"{path} cannot be read: {error.strerror or first_line(error)}") from None
     except pa.ArrowException as error:
         raise UsageError(f"{path} is not a readable Parquet file: {first_line(error)}") from None
-    part, leaf = _FileFooter(file, metadata, {}, {}, digest), 0
+    rows = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
+    groups = [RowGroup(path, index, count) for index, count in enumerate(rows) if count > 0]
+    part, leaf = _FileFooter(file, metadata, {}, {}, digest, groups), 0
     for column in fields:
         if column.name in part.fields:
             raise UsageError(f"{path} has two columns called {column.name!r}")
@@ -184,13 +404,34 @@ def _canonical_type(part: _FileFooter, name: str) -> pa.DataType:
         raise UsageError(f"{part.file.path}: {error}; name the columns to keep with --columns") from None
 
 
+def promoted_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type that Arrow finds for values of both types; None if there is none in 128 bits."""
+    schemas = [pa.schema([("column", kind)]) for kind in (left, right)]
+    try:
+        common = pa.unify_schemas(schemas, promote_options="permissive").field("column").type
+    except pa.ArrowException:
+        return None
+    return None if pa.types.is_decimal256(common) else common
+
+
+def unified_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The type that holds the values of a column with these canonical types in two files; None if there is none.
+
+    As `promoted_type`, but for decimals beside floats, which would be rounded. A cast of integers to the floating type
+    of others, or of uint64 to int64, has to be checked value by value.
+    """
+    if any(pa.types.is_decimal(a) and pa.types.is_floating(b) for a, b in ((left, right), (right, left))):
+        return None
+    return left if left == right else promoted_type(left, right)
+
+
 def _unified_types(parts: Sequence[_FileFooter]) -> dict[str, pa.DataType]:
     """For each column the type that holds its values of all files."""
     types: dict[str, pa.DataType] = {}
     first: dict[str, str] = {}
     for part in parts:
         for name, kind in part.types.items():
-            common = schema.unified_type(types.get(name, kind), kind)
+            common = unified_type(types.get(name, kind), kind)
             if common is None:
                 raise UsageError(
                     f"column {name!r} is {types[name]} in {first[name]} but {kind} in {part.file.path}, and no type"
@@ -211,15 +452,14 @@ def _summarize_column(name: str, kind: pa.DataType, parts: Sequence[_FileFooter]
             nullable |= part.metadata.num_rows > 0
             continue
         stored.add(part.fields[name].type)
-        for group in map(part.metadata.row_group, range(part.metadata.num_row_groups)):
-            if group.num_rows == 0:
-                continue
-            statistics = group.column(part.leaves[name]).statistics
-            nullable |= part.fields[name].nullable and _may_hold_null(statistics)
+        for group in part.row_groups:
+            statistics = part.metadata.row_group(group.index).column(part.leaves[name]).statistics
+            unknown = statistics is None or not statistics.has_null_count
+            nullable |= part.fields[name].nullable and (unknown or statistics.null_count > 0)
             if pa.types.is_null(part.types[name]):
                 nullable = True
             elif pa.types.is_unsigned_integer(kind):
-                largest = _larger_maximum(largest, statistics, group.num_rows)
+                largest = _larger_maximum(largest, statistics, group.rows)
             if pa.types.is_integer(part.types[name]) and pa.types.is_floating(kind):
                 _check_integers_fit(name, kind, part, statistics)
     return FooterColumn(name, kind, stored.pop() if len(stored) == 1 else kind, nullable, largest)
@@ -243,27 +483,14 @@ def _partition_columns(parts: Sequence[_FileFooter], wanted: Collection[str] | N
         for name, value in part.file.partitions:
             if wanted is None or name in wanted:
                 values.setdefault(name, []).append(value)
-    return {name: _partition_type(each) for name, each in values.items()}
-
-
-def _partition_type(values: Iterable[str | None]) -> pa.DataType:
-    texts = pa.array(list(values), pa.string())
-    if texts.null_count == len(texts):
-        return pa.null()
-    try:
-        return texts.cast(pa.int32()).type
-    except pa.ArrowInvalid:
-        return pa.large_string()
-
-
-def _partition_value(value: str | None, kind: pa.DataType) -> int | str | None:
-    parsed: int | str | None = None if value is None else pa.scalar(value).cast(kind).as_py()
-    return parsed
-
-
-def _filled_row_groups(part: _FileFooter) -> list[RowGroup]:
-    rows = [part.metadata.row_group(index).num_rows for index in range(part.metadata.num_row_groups)]
-    return [RowGroup(part.file.path, index, count) for index, count in enumerate(rows) if count > 0]
+    types = {}
+    for name, of_files in values.items():
+        texts = pa.array(of_files, pa.string())
+        try:
+            types[name] = pa.null() if texts.null_count == len(texts) else texts.cast(pa.int32()).type
+        except pa.ArrowInvalid:
+            types[name] = pa.large_string()
+    return types
 
 
 def _fingerprint(parts: Sequence[_FileFooter]) -> str:
@@ -280,23 +507,15 @@ def _cautions(path: str, parts: Sequence[_FileFooter], types: dict[str, pa.DataT
         if any(part.metadata.schema.column(part.leaves[name]).physical_type == "INT96" for part in holding):
             int96.append(repr(name))
         kinds = dict.fromkeys(str(part.types[name]) for part in holding)
-        where = f"is missing in {len(parts) - len(holding)} of {len(parts)} files"
         if len(kinds) > 1:
             differing.append(f"column {name!r} is {' and '.join(kinds)}, and is read as {kind}")
-        if len(holding) < len(parts):
-            differing.append(f"column {name!r} {where}, and is null there")
+        if missing := len(parts) - len(holding):
+            differing.append(f"column {name!r} is missing in {missing} of {len(parts)} files, and is null there")
     if differing:
         yield Caution(PARTS_DIFFER, f"the files of {path} differ: {'; '.join(differing)}")
     if int96:
-        yield Caution(
-            INT96,
-            f"column {', '.join(int96)} of {path} has INT96 times, which are read in microseconds: nanoseconds are cut"
-            " off",
-        )
-
-
-def _may_hold_null(statistics: pq.Statistics | None) -> bool:
-    return statistics is None or not statistics.has_null_count or statistics.null_count > 0
+        columns = f"column {', '.join(int96)} of {path}"
+        yield Caution(INT96, f"{columns} has INT96 times, which are read in microseconds: nanoseconds are cut off")
 
 
 def _larger_maximum(so_far: int | None, statistics: pq.Statistics | None, rows: int) -> int | None:

@@ -17,7 +17,7 @@ takes a bit for each row, outside of what is timed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -146,7 +146,8 @@ def check(
     misplaced = 0
     for alone, rows in _rows_by_kind(table, how):
         sides = ["left", "right"] if alone is None else [alone]
-        misplaced += _misplaced_values(rows, sides)
+        other = [name for name in rows.column_names if name != KEY and name.partition("_")[0] not in sides]
+        misplaced += sum(rows.num_rows - rows.column(name).null_count for name in other)
         arrays = {name: _int64_values(rows, name) for name in rows.column_names}
         numbers = {side: arrays[f"{side}_payload_0"] for side in sides}
         if alone is None:
@@ -174,12 +175,6 @@ def _rows_by_kind(table: pa.Table, how: How) -> Iterator[tuple[str | None, pa.Ta
             others = pc.invert(alone) if others is None else pc.and_not(others, alone)
             yield side, table.filter(alone)
     yield None, table if others is None else table.filter(others)
-
-
-def _misplaced_values(rows: pa.Table, sides: Sequence[str]) -> int:
-    """The number of values that are not null in the payload columns of a side that is not among `sides`."""
-    other = [name for name in rows.column_names if name != KEY and name.partition("_")[0] not in sides]
-    return sum(rows.num_rows - rows.column(name).null_count for name in other)
 
 
 def _int64_values(table: pa.Table, name: str) -> npt.NDArray[np.int64]:

@@ -1,8 +1,9 @@
 """Merges of real tables: Parquet files whose row groups are divided among the workers.
 
-`plan_tables` reads only footers, before anything is started. Its `TableSpec` is sent to every worker, which reads its
-own row groups with `load_chunk`. The spec is the same for all workers (names, types, nullability), so that their frames
-have identical fields.
+`plan_tables` reads only footers, before anything is started: it finds the common types of keys, names the result's
+columns, and refuses types that an engine cannot merge. Its `TableSpec` is sent to every worker, which reads its own row
+groups with `load_chunk`. The spec is the same for all workers (names, types, nullability), so that their frames have
+identical fields.
 """
 
 from __future__ import annotations
@@ -19,23 +20,29 @@ import pyarrow.compute as pc
 
 from merge_bench.config.parsers import Names, quoted
 from merge_bench.errors import Caution, UsageError
+from merge_bench.merge.engines import Description, describe, descriptions
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, canonical_type, make_field
-from merge_bench.merge.workload import parquet, schema
-from merge_bench.merge.workload.files import LeftOut
+from merge_bench.merge.workload import parquet
 from merge_bench.units import plural
 
+types = pa.types
+
 BINARY_KEYS = "binary-keys"
+FEW_ROW_GROUPS = "few-row-groups"
+"""The code of the warning that workers start without rows of a table."""
+FILES_LEFT_OUT = "files-left-out"
+NO_VALUES = pa.int32()
+"""The type under which a column travels that has no value in any file."""
 MOST_COLUMNS = 10  # that a message names
+OFFSET_BYTES = 8
+_FAMILIES = (types.is_integer, types.is_floating, types.is_decimal128, types.is_time, types.is_duration)
 
 
 def key_columns(path: str, footers: parquet.Footers, on: Sequence[str], option: str) -> list[parquet.FooterColumn]:
     """The columns `on` of a table, which `option` names.
 
-    Raises
-    ------
-    UsageError
-        If there is no such column, or one is named twice.
+    Raises `UsageError` if there is no such column, or one is named twice.
     """
     columns = {column.name: column for column in footers.columns}
     for key in on:
@@ -91,13 +98,11 @@ def check_columns(columns: Sequence[str], *tables: tuple[str, parquet.Footers]) 
 def key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.DataType:
     """The type in which two keys are compared.
 
-    Raises
-    ------
-    UsageError
-        If there is none that holds the values of both.
+    Raises `UsageError` if there is none that holds the values of both.
     """
-    common = schema.common_type(left.type, right.type)
-    if common is not None and left.type != right.type and any(map(_is_fixed_binary, (left.stored, right.stored))):
+    common = common_type(left.type, right.type)
+    stored = [getattr(column.stored, "storage_type", column.stored) for column in (left, right)]
+    if left.type != right.type and any(map(types.is_fixed_size_binary, stored)):
         common = None  # text of a UUID never equals its bytes
     if common is None:
         raise UsageError(
@@ -105,7 +110,8 @@ def key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.Data
             " one column to the type of the other"
         )
     for column, other in ((left, right), (right, left)):
-        if schema.needs_small_values(column.type, common) and (column.largest is None or column.largest >= 2**63):
+        small = column.largest is not None and column.largest < 2**63
+        if column.type == pa.uint64() and common == pa.int64() and not small:
             why = f"its largest value, {column.largest}, is not below 2**63"
             if column.largest is None:
                 why = "its Parquet file does not state the largest value; write the file with statistics"
@@ -115,32 +121,85 @@ def key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.Data
     return common
 
 
-def _is_fixed_binary(arrow_type: pa.DataType) -> bool:
-    stored = arrow_type.storage_type if isinstance(arrow_type, pa.BaseExtensionType) else arrow_type
-    return bool(pa.types.is_fixed_size_binary(stored))
+def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """The canonical type that holds every value of both canonical key types exactly; None if they cannot be compared.
+
+    Binary beside strings is compared as bytes. For uint64 beside a signed integer the type is int64, which holds uint64
+    only below 2**63. A column without values (null) takes the type of the other.
+    """
+    if left == right:
+        return left
+    if types.is_decimal128(left) or types.is_decimal128(right):
+        left, right = _decimal_for_integers(left), _decimal_for_integers(right)
+    if {left, right} == {pa.large_string(), pa.large_binary()}:
+        return pa.large_binary()
+    if types.is_null(left) or types.is_null(right):
+        return right if types.is_null(left) else left
+    return parquet.promoted_type(left, right) if _comparable_family(left) == _comparable_family(right) else None
 
 
-def key_cautions(pairs: Iterable[tuple[parquet.FooterColumn, parquet.FooterColumn]]) -> Iterator[Caution]:
-    """A warning for each pair of keys, text and binary, that are compared as bytes."""
-    for left, right in pairs:
-        if {left.type, right.type} == {pa.large_string(), pa.large_binary()}:
-            yield _binary_keys_caution(left, right)
+def _comparable_family(arrow_type: pa.DataType) -> object:
+    """What is equal for two types whose values can be compared exactly once they are cast to one type."""
+    if types.is_timestamp(arrow_type):
+        return "timestamp", arrow_type.tz
+    return next((holds for holds in _FAMILIES if holds(arrow_type)), arrow_type)
 
 
-def _binary_keys_caution(left: parquet.FooterColumn, right: parquet.FooterColumn) -> Caution:
-    binary, text = (left, right) if left.type == pa.large_binary() else (right, left)
-    return Caution(
-        BINARY_KEYS,
-        f"key {binary.name!r} is binary and key {text.name!r} is text, so they are compared byte by byte, with text as"
-        " UTF-8",
-    )
+def _decimal_for_integers(arrow_type: pa.DataType) -> pa.DataType:
+    """For an integer type the decimal type of all its values (Arrow gives a digit too few); other types unchanged."""
+    if not types.is_integer(arrow_type):
+        return arrow_type
+    return pa.decimal128(len(str(2 ** (arrow_type.bit_width - types.is_signed_integer(arrow_type)))), 0)
 
 
-FEW_ROW_GROUPS = "few-row-groups"
-"""The code of the warning that workers start without rows of a table."""
-FILES_LEFT_OUT = "files-left-out"
-NO_VALUES = pa.int32()
-"""The type under which a column travels that has no value in any file."""
+def output_names(
+    left: Sequence[str], right: Sequence[str], left_on: Sequence[str], right_on: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """The names of both sides' columns in frames and in the result, in the order of the columns.
+
+    A key has its left name on both sides. A payload name that occurs on both sides gets `_left` and `_right`, a right
+    payload with the name of a key gets `_right`. A suffix is repeated until the name is unique.
+    """
+    partner = dict(zip(right_on, left_on, strict=True))
+    left_payload = [name for name in left if name not in left_on]
+    right_payload = [name for name in right if name not in partner]
+    doubled = set(left_payload) & set(right_payload)
+    taken = {*left_on, *left_payload, *right_payload}
+
+    def rename(names: list[str], suffix: str) -> dict[str, str]:
+        new = {}
+        for name in names:
+            candidate = name + suffix
+            while candidate in taken:
+                candidate += suffix
+            taken.add(candidate)
+            new[name] = candidate
+        return new
+
+    new_left = rename([n for n in left_payload if n in doubled], "_left")
+    new_right = partner | rename([n for n in right_payload if n in doubled or n in left_on], "_right")
+    return [new_left.get(name, name) for name in left], [new_right.get(name, name) for name in right]
+
+
+def refuse_for_engine(engine: str, columns: Iterable[tuple[str, pa.DataType]]) -> None:
+    """Refuse the first of the columns (name, canonical type; see `frame.canonical_type`) that `engine` cannot merge.
+
+    Raises `UsageError`, naming the column, its type and the engines that support it; or if there is no engine of that
+    name.
+    """
+    description = describe(engine)
+    for name, arrow_type in columns:
+        if reason := _refusal_reason(description, arrow_type):
+            others = [other.name for other in descriptions() if not _refusal_reason(other, arrow_type)]
+            raise UsageError(
+                f"column {name!r} has type {arrow_type}, which engine {engine} cannot merge ({reason});"
+                f" use --engine {', '.join(others[:-1])} or {others[-1]}"
+            )
+
+
+def _refusal_reason(engine: Description, arrow_type: pa.DataType) -> str | None:
+    """The reason why an engine does not support a type; None if it does."""
+    return next((why for kind, why in engine.refuses if getattr(types, f"is_{kind}")(arrow_type)), None)
 
 
 @dataclass(frozen=True)
@@ -169,7 +228,7 @@ class TableSide:
     chunks: tuple[tuple[tuple[str, int], ...], ...]
     chunk_rows: tuple[int, ...]
     constants: Mapping[str, parquet.Constants] = dataclasses.field(default_factory=dict, hash=False)
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[parquet.LeftOut, ...] = ()
     fingerprint: str = ""
 
     @property
@@ -214,15 +273,6 @@ class TableSpec:
     def side(self, side: Side) -> TableSide:
         return self.left if side is Side.LEFT else self.right
 
-    @property
-    def workers(self) -> int:
-        return len(self.left.chunks)
-
-    @property
-    def output(self) -> tuple[Field, ...]:
-        """The result's columns in order: the left table's, then the right table's without its keys."""
-        return self.left.fields + tuple(f for f in self.right.fields if f.name not in self.keys)
-
     def to_json(self) -> dict[str, Any]:
         named = {"benchmark": self.benchmark, "question": self.question} if self.benchmark else {}
         return {
@@ -247,41 +297,36 @@ def plan_tables(
 
     `columns`: names of the columns of both tables that are merged beside the keys; None: all.
 
-    Raises
-    ------
-    UsageError
-        For files that cannot be read, columns that do not exist, keys that cannot be compared, and types that no engine
-        or that `engine` does not support.
-    RunFailed
-        For a damaged file.
+    Raises `UsageError` for files that cannot be read, columns that do not exist, keys that cannot be compared, and
+    types that no engine or that `engine` does not support, and `RunFailed` for a damaged file.
     """
     if not left_on or len(left_on) != len(right_on):
         raise UsageError(
             f"both tables need the same number of key columns, and at least one: left has {len(left_on)}, right has"
             f" {len(right_on)}"
         )
-    left_footers = parquet.read_footers(left, None if columns is None else {*columns, *left_on})
-    right_footers = parquet.read_footers(right, None if columns is None else {*columns, *right_on})
-    check_columns(columns or (), (left, left_footers), (right, right_footers))
+    paths, key_names = (left, right), (left_on, right_on)
+    footers = [
+        parquet.read_footers(path, None if columns is None else {*columns, *on})
+        for path, on in zip(paths, key_names, strict=True)
+    ]
+    check_columns(columns or (), *zip(paths, footers, strict=True))
     options = ("--on", "--on") if list(left_on) == list(right_on) else ("--left-on", "--right-on")
-    left_keys = key_columns(left, left_footers, left_on, options[0])
-    right_keys = key_columns(right, right_footers, right_on, options[1])
-    pairs = list(zip(left_keys, right_keys, strict=True))
+    pairs = list(zip(*map(key_columns, paths, footers, key_names, options), strict=True))
     key_types = [key_type(*pair) for pair in pairs]
-    left_names, right_names = schema.output_names(
-        [c.name for c in left_footers.columns], [c.name for c in right_footers.columns], left_on, right_on
-    )
-    spec = TableSpec(
-        _plan_side(left, left_footers, left_names, dict(zip(left_on, key_types, strict=True)), workers),
-        _plan_side(right, right_footers, right_names, dict(zip(right_on, key_types, strict=True)), workers),
-        tuple(left_on),
-        (
-            *_side_cautions("left", left, left_footers, workers),
-            *_side_cautions("right", right, right_footers, workers),
-            *key_cautions(pairs),
-        ),
-    )
-    schema.refuse_for_engine(engine, ((c.source, c.field.type) for c in spec.left.columns + spec.right.columns))
+    left_names, right_names = ([column.name for column in each.columns] for each in footers)
+    names = output_names(left_names, right_names, left_on, right_on)
+    sides = [
+        _plan_side(path, each, side_names, dict(zip(on, key_types, strict=True)), workers)
+        for path, each, side_names, on in zip(paths, footers, names, key_names, strict=True)
+    ]
+    cautions = [
+        *_side_cautions("left", left, footers[0], workers),
+        *_side_cautions("right", right, footers[1], workers),
+        *(caution for pair in pairs for caution in _key_cautions(*pair)),
+    ]
+    spec = TableSpec(sides[0], sides[1], tuple(left_on), tuple(cautions))
+    refuse_for_engine(engine, ((c.source, c.field.type) for c in spec.left.columns + spec.right.columns))
     return spec
 
 
@@ -296,10 +341,10 @@ def with_stored_types(spec: TableSpec, result: pa.Table) -> pa.Table:
             stored[column.field.name] = None
     for place, name in enumerate(result.column_names):
         kind = stored[name]
-        if kind is not None and pa.types.is_null(kind):
+        if kind is not None and types.is_null(kind):
             result = result.set_column(place, name, pa.nulls(result.num_rows))
         elif kind is not None and canonical_type(kind, name) == result.schema.field(name).type:  # else a wider key
-            if pa.types.is_dictionary(kind):  # all files together can have more values than the indices of one count
+            if types.is_dictionary(kind):  # all files together can have more values than the indices of one count
                 kind = pa.dictionary(pa.int32(), kind.value_type)
             storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
             values = result.column(name).cast(storage)
@@ -324,13 +369,8 @@ def assign_row_groups(row_groups: Sequence[parquet.RowGroup], workers: int) -> l
 def load_chunk(spec: TableSpec, rank: int) -> tuple[Frame, Frame]:
     """Read one worker's rows of the left and the right table: its own row groups and no others.
 
-    Raises
-    ------
-    UsageError
-        If a file differs from the plan, or if a value does not fit the type in which both sides' keys are compared, or
-        that of all files of its table.
-    RunFailed
-        If a file cannot be read.
+    Raises `UsageError` if a file differs from the plan, or if a value does not fit the type in which both sides' keys
+    are compared, or that of all files of its table, and `RunFailed` if a file cannot be read.
     """
     return _load_side(spec.left, rank), _load_side(spec.right, rank)
 
@@ -355,7 +395,7 @@ def _canonical_values(column: TableColumn, table: pa.Table, file: str) -> pa.Chu
     try:
         if isinstance(values.type, pa.BaseExtensionType):
             values = values.cast(values.type.storage_type)
-        if pa.types.is_dictionary(values.type):
+        if types.is_dictionary(values.type):
             values = values.cast(values.type.value_type)
         return values.cast(column.field.type)
     except pa.ArrowException:
@@ -369,12 +409,8 @@ def _load_side(side: TableSide, rank: int) -> Frame:
     by_file: dict[str, list[int]] = {}
     for file, index in side.chunks[rank]:
         by_file.setdefault(file, []).append(index)
-    table = pa.concat_tables(
-        [
-            arrow_schema(side.fields).empty_table(),
-            *(read_side(side, file, indices, side.columns) for file, indices in by_file.items()),
-        ]
-    )
+    tables = [read_side(side, file, indices, side.columns) for file, indices in by_file.items()]
+    table = pa.concat_tables([arrow_schema(side.fields).empty_table(), *tables])
     if table.num_rows != side.chunk_rows[rank]:
         raise UsageError(
             f"worker {rank} read {table.num_rows} rows of {side.path} instead of {side.chunk_rows[rank]}; give every"
@@ -396,7 +432,7 @@ def _plan_side(
     columns = []
     for column, name in zip(footers.columns, names, strict=True):
         kind = key_types.get(column.name, column.type)
-        field = make_field(name, NO_VALUES if pa.types.is_null(kind) else kind, nullable=column.nullable)
+        field = make_field(name, NO_VALUES if types.is_null(kind) else kind, nullable=column.nullable)
         stored = None if column.stored == field.type else column.stored
         columns.append(TableColumn(column.name, field, stored))
     chunks = assign_row_groups(footers.row_groups, workers)
@@ -412,15 +448,20 @@ def _plan_side(
     )
 
 
+def _key_cautions(left: parquet.FooterColumn, right: parquet.FooterColumn) -> Iterator[Caution]:
+    """A warning if of these keys one is text and the other binary, so that they are compared as bytes."""
+    if {left.type, right.type} == {pa.large_string(), pa.large_binary()}:
+        binary, text = (left, right) if left.type == pa.large_binary() else (right, left)
+        how = "so they are compared byte by byte, with text as UTF-8"
+        yield Caution(BINARY_KEYS, f"key {binary.name!r} is binary and key {text.name!r} is text, {how}")
+
+
 def _side_cautions(side: str, path: str, footers: parquet.Footers, workers: int) -> Iterator[Caution]:
     yield from footers.cautions
     read, out = len(footers.files), sum(each.count for each in footers.left_out)
     if out:
-        yield Caution(
-            FILES_LEFT_OUT,
-            f"read {read} of {read + out} files of the {side} table {path}; left out:"
-            f" {'; '.join(map(str, footers.left_out))}",
-        )
+        what = f"{read} of {read + out} files of the {side} table {path}"
+        yield Caution(FILES_LEFT_OUT, f"read {what}; left out: {'; '.join(map(str, footers.left_out))}")
     groups = len(footers.row_groups)
     if groups < workers:
         yield Caution(
@@ -429,9 +470,6 @@ def _side_cautions(side: str, path: str, footers: parquet.Footers, workers: int)
             f" {workers - groups} of them {'starts' if workers - groups == 1 else 'start'} without rows",
             "write the table with smaller row groups, or use fewer workers",
         )
-
-
-OFFSET_BYTES = 8
 
 
 def row_bytes(side: TableSide, names: Collection[str] | None = None) -> float:

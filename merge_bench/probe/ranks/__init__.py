@@ -1,1 +1,1 @@
-"""Network measurements over MPI: mpirun and the ranks it starts, what runs in them, and ucc_perftest."""
+"""What runs in the ranks of network measurements: workers of a cluster, processes that mpirun starts, ucc_perftest."""

@@ -15,17 +15,6 @@ from mpi4py import MPI
 from merge_bench.errors import Caution, RunFailed
 from merge_bench.merge.workload.synthetic import SyntheticSpec, parcel_bytes
 from merge_bench.probe.ranks import osu_rules, timed_loops
-from merge_bench.probe.ranks.osu_rules import (
-    ELEMENT,
-    LARGEST_MESSAGE,
-    OPERATIONS,
-    OPERATIONS_SKIPPED,
-    TimedLoop,
-    block_elements,
-    iterations_by_count,
-    iterations_by_size,
-    split_by_memory,
-)
 from merge_bench.probe.ranks.rank import ExchangeRow, Rank, Row, Warn, send_to_driver
 from merge_bench.probe.shared import exchange_matrix
 from merge_bench.probe.shared.exchange_matrix import MOST_RANKS, Matrix
@@ -33,8 +22,8 @@ from merge_bench.probe.shared.options import parse_sizes
 from merge_bench.units import format_bytes, format_count
 
 Loop = Callable[..., Any]
-Result = tuple[str, TimedLoop, float, float | None]
-"""A test's name, its timed loop, seconds of a message, and bytes per second."""
+Result = tuple[str, osu_rules.TimedLoop, int, bool]
+"""A test's name, its timed loop, messages of an iteration, and whether it has a rate."""
 EXCHANGE_WARM_UPS = 3
 UNIT = 8
 """Bytes of the elements of MPI_Alltoallv: MPI counts them with an int, and parcels are whole multiples."""
@@ -57,7 +46,7 @@ class RankOfPair:
         self.handles = timed_loops.mpi_handles(MPI.BYTE, rank.comm)
         self.requests = timed_loops.request_buffers(osu_rules.WINDOW)
 
-    def time_loop(self, loop: Loop, size: int, iterations: int, incoming: Any = None) -> TimedLoop:
+    def time_loop(self, loop: Loop, size: int, iterations: int, incoming: Any = None) -> osu_rules.TimedLoop:
         """Time a loop on both ranks; `incoming`: the buffer of what is received, by default the one that is sent."""
         rank, arrivals = self.rank, self.buffer if incoming is None else incoming
         ends = rank.rank == 0, 1 - rank.rank
@@ -68,7 +57,7 @@ class RankOfPair:
         failed = loop(*arguments)
         elapsed = MPI.Wtime() - began
         timed_loops.check_status(failed, f"{size} bytes")
-        return TimedLoop(size, iterations, elapsed)
+        return osu_rules.TimedLoop(size, iterations, elapsed)
 
 
 def measure_pair(rank: Rank) -> None:
@@ -79,8 +68,9 @@ def measure_pair(rank: Rank) -> None:
     rank.watch.reports = rank.rank == 0
     sizes = parse_sizes(spec["sizes"])
     pattern = _measure_ping_pong if spec["pattern"] == osu_rules.PING_PONG else _measure_osu
-    for test, timed, seconds, rate in pattern(RankOfPair(rank, sizes[-1]), sizes):
+    for test, timed, messages, has_rate in pattern(RankOfPair(rank, sizes[-1]), sizes):
         if rank.rank == 0:
+            seconds, rate = timed.message_seconds(messages), timed.rate(messages) if has_rate else None
             send_to_driver(Row(test, timed.size, timed.iterations, [seconds], rank.lanes(), rate=rate))
 
 
@@ -98,9 +88,9 @@ def _measure_ping_pong(pair: RankOfPair, sizes: tuple[int, ...]) -> Iterable[Res
             quickest = min(timed.elapsed for timed in warm) / osu_rules.WARM_UP
             iterations = fixed_count or pair.rank.comm.bcast(osu_rules.ping_pong_iterations(quickest))
             timed = pair.time_loop(loop, size, iterations)
-            yield name, timed, timed.one_way_seconds, timed.both_ways_rate
+            yield name, timed, osu_rules.THERE_AND_BACK, True
         timed = pair.time_loop(loop, 1, fixed_count or osu_rules.DELAYS)
-        yield f"{name}-delay", timed, timed.one_way_seconds, None
+        yield f"{name}-delay", timed, osu_rules.THERE_AND_BACK, False
         if name == "buff":
             MPI.Detach_buffer()
 
@@ -110,14 +100,15 @@ def _measure_osu(pair: RankOfPair, sizes: tuple[int, ...]) -> Iterable[Result]:
     fixed_count, incoming = pair.rank.spec["iterations"], timed_loops.page_aligned_buffer(sizes[-1])
     ping_pong, stream = timed_loops.ping_pong_loop("MPI_Send"), timed_loops.bandwidth_loop()
     for size in sizes:
-        pair.time_loop(ping_pong, size, iterations_by_size(size, osu_rules.LATENCY_SKIPPED), incoming)
-        count = fixed_count or iterations_by_size(size, osu_rules.LATENCY)
+        pair.time_loop(ping_pong, size, osu_rules.iterations_by_size(size, osu_rules.LATENCY_SKIPPED), incoming)
+        count = fixed_count or osu_rules.iterations_by_size(size, osu_rules.LATENCY)
         timed = pair.time_loop(ping_pong, size, count, incoming)
-        yield "osu_latency", timed, timed.one_way_seconds, None
+        yield "osu_latency", timed, osu_rules.THERE_AND_BACK, False
     for size in sizes:
-        pair.time_loop(stream, size, iterations_by_size(size, osu_rules.WINDOWS_SKIPPED), pair.ack)
-        timed = pair.time_loop(stream, size, fixed_count or iterations_by_size(size, osu_rules.WINDOWS), pair.ack)
-        yield "osu_bw", timed, timed.window_message_seconds, timed.window_rate
+        pair.time_loop(stream, size, osu_rules.iterations_by_size(size, osu_rules.WINDOWS_SKIPPED), pair.ack)
+        count = fixed_count or osu_rules.iterations_by_size(size, osu_rules.WINDOWS)
+        timed = pair.time_loop(stream, size, count, pair.ack)
+        yield "osu_bw", timed, osu_rules.WINDOW, True
 
 
 def measure_all_to_all(rank: Rank) -> None:
@@ -180,7 +171,7 @@ class _FrameBuffers:
         )
         self.largest = max(*sends, *self._receives)
         for sizes in (sends, self._receives):
-            if not whole and sum(sizes) // UNIT > LARGEST_MESSAGE:
+            if not whole and sum(sizes) // UNIT > osu_rules.LARGEST_MESSAGE:
                 raise RunFailed(f"MPI_Alltoallv cannot address {format_bytes(sum(sizes))}; use a smaller --chunk")
         source, self.target = (timed_loops.page_aligned_buffer(sum(sizes)) for sizes in (sends, self._receives))
         for peer, message in _message_views(source, sends):
@@ -217,14 +208,14 @@ def measure_reduce_scatter(rank: Rank) -> None:
     if not counts or not spec["algorithms"]:  # those of ucc_perftest are not measured here
         return
     loops = {"mpi": timed_loops.reduce_scatter_loop, "reduces": timed_loops.rooted_reduces_loop}
-    longest = block_elements(counts[-1], ranks)
+    longest = osu_rules.block_elements(counts[-1], ranks)
     source, target = np.empty(longest * ranks, np.float32), np.empty(longest, np.float32)
     exchange_matrix.fill_contribution(source, rank.rank)
     rank.watch.reports = rank.rank == 0
     for name in spec["algorithms"]:
         loop = loops[name]()
         for count in counts:
-            block = block_elements(count, ranks)
+            block = osu_rules.block_elements(count, ranks)
             _measure_count(rank, name, loop, source, target[:block])
 
 
@@ -241,13 +232,13 @@ def _measure_count(rank: Rank, name: str, loop: Loop, source: Any, own_block: An
         timed_loops.check_status(int(-min(inside, 0)), f"{format_count(count)} elements")
         return float(inside) / iterations
 
-    mean_seconds(iterations_by_count(count, OPERATIONS_SKIPPED))
+    mean_seconds(osu_rules.iterations_by_count(count, osu_rules.OPERATIONS_SKIPPED))
     own_block[:] = -1  # so that results of the warm-up cannot pass the check
-    iterations = rank.spec["iterations"] or iterations_by_count(count, OPERATIONS)
+    iterations = rank.spec["iterations"] or osu_rules.iterations_by_count(count, osu_rules.OPERATIONS)
     seconds = mean_seconds(iterations)
     wrong = rank.comm.allreduce(exchange_matrix.count_wrong_sums(own_block, block * rank.rank, ranks))
     if reports := _gather_reports(rank, seconds):
-        send_to_driver(Row(name, count * ELEMENT, iterations, *reports, wrong=wrong))
+        send_to_driver(Row(name, count * osu_rules.ELEMENT, iterations, *reports, wrong=wrong))
 
 
 def _counts_that_fit(rank: Rank, counts: list[int]) -> list[int]:
@@ -256,7 +247,7 @@ def _counts_that_fit(rank: Rank, counts: list[int]) -> list[int]:
 
     available = int(available_bytes())
     room = rank.comm.allreduce(available // rank.local_ranks, op=MPI.MIN)
-    kept, left_out = split_by_memory(counts, rank.size, room)
+    kept, left_out = osu_rules.split_by_memory(counts, rank.size, room)
     if rank.rank == 0 and left_out:
         listed = ", ".join(format_count(count) for count in left_out)
         message = (

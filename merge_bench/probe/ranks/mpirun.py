@@ -135,8 +135,8 @@ def _find_mpi_cached(path: str, prefix: str, libraries: str, wanted: str | None,
                 without = "which was built without UCX (ompi_info lists no pml ucx)"
                 raise UsageError(f"{mpirun} belongs to {mpi.name}, {without}; {_OTHER}")
             return mpi
-        known = " ".join(mpi_release(loaded or "") or ("another MPI",))
-        theirs = "no MPI (missing or broken)" if loaded is None else known
+        release_text = " ".join(mpi_release(loaded or "") or ("another MPI",))
+        theirs = "no MPI (missing or broken)" if loaded is None else release_text
         unfit.append(f"{mpirun} is {' '.join(release)}, but mpi4py loads {theirs}")
     if not unfit:
         raise UsageError(f"there is no mpirun in {prefix}/bin or on PATH; {_REMEDY}")
@@ -179,10 +179,7 @@ def output_or_none(argv: Sequence[str], environment: Mapping[str, str] | None = 
 
 
 def program_output(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
-    """What a program prints on standard output.
-
-    Raises OSError or subprocess.SubprocessError if it fails, cannot be started, or takes too long.
-    """
+    """What a program prints on standard output; raises OSError or subprocess.SubprocessError if it fails."""
     return subprocess.run(
         argv,
         env={**os.environ, **run_as_root_variables(), **(environment or {})},
@@ -202,10 +199,7 @@ def run_as_root_variables() -> dict[str, str]:
 
 
 def check_hosts(mpi: Mpi, settings: ClusterSettings) -> None:
-    """Check that this mpirun can start ranks on the hosts.
-
-    Raises UsageError if a running cluster was named, or the hosts need something that this mpirun does not support.
-    """
+    """Raise UsageError if a running cluster was named, or the hosts need what this mpirun does not support."""
     if not launchers()[settings.launcher].owns_processes:
         raise UsageError("this probe starts its own ranks with mpirun; omit --scheduler-address and --scheduler-file")
     if not settings.hosts:
@@ -301,8 +295,8 @@ def error_of_output(text: str, status: int, silence: float, pids: Mapping[int, i
     Open MPI 4 prints 0 for ranks on its own host.
     """
     ended = f"mpirun ended with status {status}" if status else "the ranks ended before the measurement was complete"
-    known = _known_error(text, " ".join(text.split()), silence, pids or {})
-    return known or LaunchFailed(ended + _first_line_with_words(text))
+    error = _known_error(text, " ".join(text.split()), silence, pids or {})
+    return error or LaunchFailed(ended + _first_line_with_words(text))
 
 
 def _known_error(text: str, flat: str, silence: float, pids: Mapping[int, int]) -> LaunchFailed | None:

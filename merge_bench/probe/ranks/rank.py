@@ -12,6 +12,7 @@ import ctypes
 import json
 import math
 import os
+import pkgutil
 import shutil
 import signal
 import sys
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from merge_bench.cluster import ucx_log
+from merge_bench.cluster.ucx_perftest import lanes_to_others, logged_version
 from merge_bench.errors import Caution, MergeBenchError
 from merge_bench.host.description import Network, Ucx
 from merge_bench.probe import probes
@@ -125,10 +126,7 @@ def send_to_driver(message: Message) -> None:
 
 
 def parse_message(line: str) -> Message | None:
-    """The message in a line of standard output; None if the line is not a message.
-
-    Raises msgspec.ValidationError if a message has another form.
-    """
+    """The message in a line of standard output, or None; raises msgspec.ValidationError if it has another form."""
     if not line.startswith(f'{{"{KEY}"'):
         return None
     with contextlib.suppress(json.JSONDecodeError):  # it may be cut off
@@ -214,7 +212,7 @@ class Rank:
 
         Open MPI is restricted to UCX. Other MPIs also have code of their own for shared memory.
         """
-        return ucx_log.lanes_to_others(self.ucx_log()) if os.environ.get(_PML) == "ucx" else ()
+        return lanes_to_others(self.ucx_log()) if os.environ.get(_PML) == "ucx" else ()
 
     def warn_of_few_cores(self) -> None:
         """Report a warning if a host has fewer cores than ranks; all ranks call this."""
@@ -235,7 +233,7 @@ class Rank:
 
         path, own = library_path("libucp"), library_path("libmpi")
         ucx = Ucx(
-            version=ucx_log.logged_version(self.ucx_log()),
+            version=logged_version(self.ucx_log()),
             path=str(path) if path else None,
             origin="its own" if path and own and path.is_relative_to(own.parent) else str(path),
             lanes=list(self.lanes()),
@@ -322,9 +320,7 @@ def main() -> None:
         rank = Rank(spec, log, interface)
         rank.report_ranks()
         if "probe" in spec:
-            work = probes()[spec["probe"]].in_rank
-            assert work is not None
-            work(rank)
+            pkgutil.resolve_name(str(probes()[spec["probe"]].in_rank))(rank)
         rank.comm.Barrier()
     except Exception as error:
         ours = isinstance(error, MergeBenchError)

@@ -16,20 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from merge_bench.cluster import ucx_log
+from merge_bench.cluster.ucx_perftest import lanes_to_others, logged_version
 from merge_bench.errors import Caution, LaunchFailed, UsageError
-from merge_bench.probe.ranks import mpirun
+from merge_bench.probe.ranks import mpirun, osu_rules
 from merge_bench.probe.ranks.mpirun import OWN_MPIRUN, output_or_none, program_output
-from merge_bench.probe.ranks.osu_rules import (
-    ELEMENT,
-    OPERATIONS,
-    OPERATIONS_SKIPPED,
-    REDUCE_SCATTER,
-    block_elements,
-    bus_bandwidth,
-    collective_figures,
-    iterations_by_count,
-)
 from merge_bench.units import format_count
 
 if TYPE_CHECKING:
@@ -136,22 +126,22 @@ def find_tool() -> Tool:
 def libmpi_path(text: str) -> str | None:
     """The path of libmpi in the output of ldd; None if there is none."""
     match = _LIBMPI.search(text)
-    return match[1] if match else None
+    return match and match[1]
 
 
 def parse_version(text: str) -> tuple[int, ...] | None:
     """The version of UCC in the output of ucc_info; None if there is none."""
     match = _VERSION.search(text)
-    return tuple(int(number) for number in match.groups() if number) if match else None
+    return match and tuple(int(number) for number in match.groups() if number)
 
 
 def doubling_runs(counts: Sequence[int], ranks: int, iterations: int | None) -> list[DoublingRun]:
     """The runs of ucc_perftest for whole vectors of `counts` elements; a run doubles from a first to a last block."""
     runs: list[DoublingRun] = []
     for count in counts:
-        block = block_elements(count, ranks)
-        often = iterations or iterations_by_count(count, OPERATIONS)
-        before = iterations_by_count(count, OPERATIONS_SKIPPED)
+        block = osu_rules.block_elements(count, ranks)
+        often = iterations or osu_rules.iterations_by_count(count, osu_rules.OPERATIONS)
+        before = osu_rules.iterations_by_count(count, osu_rules.OPERATIONS_SKIPPED)
         last = runs[-1] if runs else None
         if last and last.blocks[-1] * 2 == block and (last.iterations, last.warm_up) == (often, before):
             runs[-1] = DoublingRun((*last.blocks, block), often, before)
@@ -178,7 +168,7 @@ def parse_table(text: str) -> tuple[list[PrintedRow], list[str]]:
         words = line.lstrip("# ").split()
         if row is not None and (decimals := _decimals(words[2:])) is not None:
             count, size, numbers = int(words[0]), int(words[1]), [float(word) for word in words[2:]]
-            if size == count * ELEMENT:
+            if size == count * osu_rules.ELEMENT:
                 seconds, rates = (each / 1e6 for each in numbers[:3]), (each * 1e9 for each in numbers[3:])
                 rows.append(PrintedRow(count, size, tuple(seconds), tuple(rates), decimals))
             else:
@@ -226,8 +216,8 @@ def _bandwidth_fits(printed: PrintedRow, factor: int, ranks: int) -> bool:
     half_a_digit = [0.5 * 10.0**-each for each in printed.decimals]  # the largest error by rounding
     of_time, of_rate = half_a_digit[0] * 1e-6, half_a_digit[1] * 1e9
     for seconds, rate in zip(printed.seconds, printed.bandwidth, strict=True):
-        least = bus_bandwidth(size, seconds + of_time, ranks) or 0.0
-        greatest = bus_bandwidth(size, seconds - of_time, ranks) or float("inf")
+        least = osu_rules.bus_bandwidth(size, seconds + of_time, ranks) or 0.0
+        greatest = osu_rules.bus_bandwidth(size, seconds - of_time, ranks) or float("inf")
         if least * (1 - _FLOAT32) > rate + of_rate or rate - of_rate > greatest * (1 + _FLOAT32):
             return False
     return True
@@ -291,7 +281,7 @@ def _lines_of_table(
     ranks, layers = session.plan.workers, transport_layers(trace)
     release = ".".join(str(number) for number in tool.version)
     method = (
-        f"{TOOL} of UCC {release}, UCX {ucx_log.logged_version(trace) or 'of unknown version'}, started by"
+        f"{TOOL} of UCC {release}, UCX {logged_version(trace) or 'of unknown version'}, started by"
         f" {session.mpi.name} ({session.mpi.mpirun}), results not verified"
     )
     table, problems = parse_table(printed)
@@ -309,12 +299,12 @@ def _lines_of_table(
         lines.append(
             session.make_line(
                 method,
-                ucx_log.lanes_to_others(trace),
+                lanes_to_others(trace),
                 extra_settings=ENVIRONMENT[name],
-                probe=REDUCE_SCATTER,
+                probe=osu_rules.REDUCE_SCATTER,
                 protocol=layer,
                 iterations=chain.iterations,
-                **collective_figures(count, *row.seconds, ranks=ranks),
+                **osu_rules.collective_figures(count, *row.seconds, ranks=ranks),
                 **fields,
             )
         )

@@ -17,12 +17,11 @@ from merge_bench.probe import probes
 from merge_bench.records.placements import ONE_HOST, TWO_HOSTS
 
 if TYPE_CHECKING:
+    from merge_bench.campaign.calling_program import Progress
     from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.campaign.planned_launches import Job
-    from merge_bench.campaign.progress import Progress
     from merge_bench.errors import Caution
     from merge_bench.probe.ranks.mpirun import Mpi
-    from merge_bench.probe.ranks.rank import Rank
     from merge_bench.records.probe_rows import Range, Row
     from merge_bench.records.writer import CampaignWriter
 
@@ -208,7 +207,8 @@ class ProbeKind(Generic[OptionsT]):
     `name`, `help`: of the command; the records have the name, too. `options`: besides those that all probes share.
     `make`: makes the measurement from them and from what the command line gave of those of `run`; raises UsageError.
     `other_tests`: kind of its tests whose names do not say bandwidth or latency (`kind_by_test_name`), as tables and
-    charts need it. `latency`: what its latency tests measure. `in_rank`: what runs in each rank that mpirun starts.
+    charts need it. `latency`: what its latency tests measure. `in_rank`: the function (``module:name``) that each rank
+    that mpirun starts calls with its `Rank`; its module is loaded nowhere else.
     """
 
     name: str
@@ -217,4 +217,4 @@ class ProbeKind(Generic[OptionsT]):
     make: Callable[[OptionsT, RunOptions], Probe]
     other_tests: str = LATENCY_TEST
     latency: Measure = ONE_WAY
-    in_rank: Callable[[Rank], None] | None = None
+    in_rank: str | None = None

@@ -8,14 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from merge_bench.campaign.calling_program import UNTOUCHED, Caller
-from merge_bench.campaign.campaign import config_line, make_campaign
+from merge_bench.campaign.calling_program import UNTOUCHED, Caller, Labelled, Progress
+from merge_bench.campaign.campaign import make_campaign
 from merge_bench.campaign.expected_time import ExpectedTime
-from merge_bench.campaign.load_runs import plan_runs
-from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import Head, Job, add_config, order_in_blocks
-from merge_bench.campaign.progress import Labelled, Progress
-from merge_bench.campaign.run_options import refuse_more_launches
+from merge_bench.campaign.make_plan import PlannedRun, refuse_more_launches
+from merge_bench.campaign.planned_launches import Head, Job, add_config, config_line, order_in_blocks, plan_runs
 from merge_bench.config.option import COMMAND_LINE
 from merge_bench.config.options import PROBE_OPTIONS, RunOptions, without_merge
 from merge_bench.errors import UsageError

@@ -23,8 +23,8 @@ from merge_bench.probe.view.charts import panels_of
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.outputs import replacing
 from merge_bench.records.probe_rows import Row
-from merge_bench.view.document import print_document
 from merge_bench.view.plot.draw import check_plots, draw, write_each
+from merge_bench.view.streams import print_document
 
 COLUMNS = tuple(
     """

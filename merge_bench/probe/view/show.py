@@ -31,8 +31,8 @@ from merge_bench.records.probe_rows import Range, Row
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, grouped
 from merge_bench.view.next_command import service_machine_note
-from merge_bench.view.numbers import NULL, binary, number, ratio, thin
 from merge_bench.view.terminal import page_on
+from merge_bench.view.text import NULL, binary, number, ratio, thin
 
 _SHOWN = 40
 _PAIR_SIZES = 4

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
+
+import msgspec
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import UNVERIFIED
+from merge_bench.analysis.compare import properties
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.select import letter_of
 from merge_bench.analysis.documents import CompareDocument
@@ -18,10 +23,9 @@ from merge_bench.probe.view.charts import panels_of_results
 from merge_bench.probe.view.show import write_rows
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row
-from merge_bench.records.schema import FailureLine
-from merge_bench.report import run_sections
+from merge_bench.records.schema import Worker
+from merge_bench.report import run_sections as sections
 from merge_bench.report.next_step import after_recorded_tuning
-from merge_bench.report.page.environment import write_command, write_environment
 from merge_bench.report.page.results import (
     SourceRun,
     group_by_problem,
@@ -33,15 +37,12 @@ from merge_bench.report.run import headline, write_conclusion, write_overview, w
 from merge_bench.tune import text as tuning
 from merge_bench.tune.result import recorded_result_of
 from merge_bench.units import plural
-from merge_bench.view import comparison
+from merge_bench.view import comparison, titles
 from merge_bench.view.content import Column, Page, Report, by_row, grouped
-from merge_bench.view.messages import logs_of_failure, place_of_failure
-from merge_bench.view.numbers import binary, gib
-from merge_bench.view.numbers import number as rounded
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
-from merge_bench.view.plot.source import source_of
-from merge_bench.view.titles import date_text, host_label, is_tuning_campaign, listed, title_of, ucx_label
+from merge_bench.view.text import NULL, binary, cell, gib
+from merge_bench.view.text import number as rounded
 
 MOST_RUNS = 24
 """Runs that get a section of their own, at most."""
@@ -52,8 +53,6 @@ _MOST_UNFOLDED = 3
 
 @dataclass(frozen=True)
 class References:
-    """Published results to show beside the measured ones."""
-
     merges: tuple[MergeResult, ...] = ()
     settings: tuple[SettingEffect, ...] = ()
     rows: tuple[Row, ...] = ()
@@ -68,22 +67,22 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     merges = [campaign for campaign in campaigns if not _is_probe(campaign)]
     probes = [campaign for campaign in campaigns if _is_probe(campaign)]
     campaigns = [*merges, *probes]  # the merges first, so that each result has one letter everywhere
-    page.source = source_of(merges, campaigns)
+    page.source = titles.source_of(merges, campaigns)
     sources = source_runs(merges)
-    letters = [letter_of(at, len(campaigns)) or "" for at in range(len(merges), len(campaigns))]
-    rows = label_rows(probes, letters if len(campaigns) > 1 else ()) if probes else []
+    letters = _letters(campaigns)
+    rows = label_rows(probes, letters[len(merges) :] if len(campaigns) > 1 else ()) if probes else []
     state, alarm = _verification_sentence(sources, probes)
     panels = panels_of_results(rows, references.rows, campaigns) if rows else ()
     both = [*(row for _, row in rows), *references.rows]
     _write_conclusion(page, campaigns, merges, sources, both, panels)
     for campaign in merges:
-        if is_tuning_campaign(campaign):
-            page.source = source_of([campaign], campaigns)
+        if titles.is_tuning_campaign(campaign):
+            page.source = titles.source_of([campaign], campaigns)
             tuning.write_tuning(page, campaign)
-    page.source = source_of(merges, campaigns)
+    page.source = titles.source_of(merges, campaigns)
     if sources:
         page.section("Results")
-        if len(campaigns) == 1 and is_tuning_campaign(merges[0]):  # of several results the conclusion has it
+        if len(campaigns) == 1 and titles.is_tuning_campaign(merges[0]):  # of several results the conclusion has it
             write_overview(page, [each.document for each in sources], [each.name for each in sources])
         if references.merges or any(source.samples(merge.THROUGHPUT) for source in sources):
             write_results(page, sources, references.merges, campaigns)
@@ -99,18 +98,18 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     _write_runs(page, sources, campaigns)
     _write_commands(page, campaigns)
     _write_environments(page, campaigns, defaults)
-    sections = tuple(section for section in page.sections if section.blocks)
-    report = Report(_report_title(campaigns), _when_and_where(campaigns), state, alarm, sections)
-    results = {
-        at: recorded_result_of(campaign) for at, campaign in enumerate(campaigns) if is_tuning_campaign(campaign)
-    }
+    more = len(campaigns) - 1
+    title = titles_of(campaigns)[0] + (f", and {plural(more, 'more result')}" if more else "")
+    shown = tuple(section for section in page.sections if section.blocks)
+    report = Report(title, _when_and_where(campaigns), state, alarm, shown)
     if alarm:
         return report
+    results = [(at, recorded_result_of(each)) for at, each in enumerate(campaigns) if titles.is_tuning_campaign(each)]
     if not results:
         sentence, decided = headline([source.document for source in sources], merges)
         return replace(report, state=sentence, verified=state, decided=decided) if sentence else report
-    outcomes = (": ".join(filter(None, (letter_of(at, len(campaigns)), each.outcome))) for at, each in results.items())
-    decided = all(each.winner is not None for each in results.values())
+    outcomes = (": ".join(filter(None, (letters[at], result.outcome))) for at, result in results)
+    decided = all(result.winner is not None for _, result in results)
     return replace(report, state=". ".join(outcomes), verified=state, decided=decided)
 
 
@@ -118,27 +117,26 @@ def _is_probe(campaign: Campaign) -> bool:
     return campaign.probe is not None or any(launch.probes and not launch.timed for launch in campaign.launches)
 
 
-def _report_title(campaigns: Sequence[Campaign]) -> str:
-    titles = list(dict.fromkeys(titles_of(campaigns)))
-    more = len(campaigns) - 1
-    return titles[0] + (f", and {plural(more, 'more result')}" if more else "")
+def _letters(campaigns: Sequence[Campaign]) -> list[str]:
+    """The letter of each result of a report; empty if it is the only one."""
+    return [letter_of(at, len(campaigns)) or "" for at in range(len(campaigns))]
 
 
 def titles_of(campaigns: Sequence[Campaign]) -> list[str]:
     """A title for each campaign: its configs, what it merged, and by how many workers."""
     measured = [{run.plan_index for run in campaign.runs if aggregate.complete_launches(run)} for campaign in campaigns]
-    return [title_of(one.head, one.plans, sizes) for one, sizes in zip(campaigns, measured, strict=True)]
+    return [titles.title_of(one.head, one.plans, sizes) for one, sizes in zip(campaigns, measured, strict=True)]
 
 
 def _when_and_where(campaigns: Sequence[Campaign]) -> str:
     """One line that says when and where campaigns were measured, and with which versions, each of them once."""
-    dates = [date_text(time) for time in sorted(campaign.head.time for campaign in campaigns)]
-    hosts = listed(dict.fromkeys(host for campaign in campaigns if (host := host_label(campaign))))
+    dates = [titles.date_text(time) for time in sorted(campaign.head.time for campaign in campaigns)]
+    hosts = titles.listed(dict.fromkeys(host for campaign in campaigns if (host := titles.host_label(campaign))))
     parts = [
         " to ".join(dict.fromkeys((dates[0], dates[-1]))) if len(dates) < 3 else f"{len(dates)} results",
         f"on {hosts}" if hosts else "",
-        listed(dict.fromkeys(ucx for campaign in campaigns if (ucx := ucx_label(campaign)))),
-        f"merge_bench {listed(dict.fromkeys(campaign.head.version for campaign in campaigns))}",
+        titles.listed(dict.fromkeys(ucx for campaign in campaigns if (ucx := titles.ucx_label(campaign)))),
+        f"merge_bench {titles.listed(dict.fromkeys(campaign.head.version for campaign in campaigns))}",
         campaigns[0].head.campaign_id if len(campaigns) == 1 else "",
     ]
     return " · ".join(filter(None, parts))
@@ -174,18 +172,18 @@ def _write_conclusion(
     """Put the section "Conclusion" on a page: what `run` printed, or the verdicts on several campaigns."""
     page.section("Conclusion")
     if len(campaigns) > 1:
-        titled = zip(campaigns, titles_of(campaigns), strict=True)
-        parts = [(title, date_text(each.head.time), host_label(each)) for each, title in titled]
-        page.pairs(
-            *((letter_of(at, len(campaigns)) or "", " · ".join(filter(None, each))) for at, each in enumerate(parts))
-        )
+        rows_of = []
+        for letter, campaign, title in zip(_letters(campaigns), campaigns, titles_of(campaigns), strict=True):
+            parts = (title, titles.date_text(campaign.head.time), titles.host_label(campaign))
+            rows_of.append((letter, " · ".join(filter(None, parts))))
+        page.pairs(*rows_of)
     documents = [source.document for source in sources]
     probed = [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
-    tunings = [campaign for campaign in merges if is_tuning_campaign(campaign)]
+    tunings = [campaign for campaign in merges if titles.is_tuning_campaign(campaign)]
     for campaign in tunings:
-        page.source = source_of([campaign], campaigns)
+        page.source = titles.source_of([campaign], campaigns)
         tuning.write_recorded_outcome(page, campaign, after_recorded_tuning(campaign).note)
-    page.source = source_of(merges, campaigns)
+    page.source = titles.source_of(merges, campaigns)
     if len(campaigns) == 1 and merges and not tunings:
         write_conclusion(page, merges[0], documents, str(merges[0].records), whole=True)
     elif merges:
@@ -193,13 +191,13 @@ def _write_conclusion(
             write_verdicts(page, merges, {source.name: source.look for source in sources})
         if len(campaigns) > 1:
             write_overview(page, documents, [each.name for each in sources], apart=True)
-        run_sections.write_findings(page, documents, probed)
+        sections.write_findings(page, documents, probed)
     if tunings and len(campaigns) == 1 and not (step := after_recorded_tuning(tunings[0])).reports:
         page.next_step(step.command, step.does)
     if not merges:
         _write_best_values(page, rows)
         _write_charts(page, panels[:1])
-        run_sections.write_warnings_by_kind(page, list(dict.fromkeys(probed)))
+        sections.write_warnings_by_kind(page, list(dict.fromkeys(probed)))
 
 
 def _write_best_values(page: Page, rows: Sequence[Row]) -> None:
@@ -208,13 +206,11 @@ def _write_best_values(page: Page, rows: Sequence[Row]) -> None:
     series = grouped(rows, lambda row: (row.test, row.config, row.placement, row.source))
     for (test, config, placement, source), mine in series.items():
         for measure in (ONE_WAY, THROUGHPUT) if kind_of_test(mine[0]) == PING_PONG else (measure_of(mine[0]),):
-            values = [(found.median, row.size) for row in mine if (found := measure.value_in(row)) is not None]
+            values = [(ranges.median, row.size) for row in mine if (ranges := measure.value_in(row)) is not None]
             if values:
                 value, size = min(values) if measure.less_is_better else max(values)
-                best = f"{measure.title} ({measure.unit})"
-                cells.append(
-                    (test, config, placement_text(placement), best, rounded(value), binary(size), source or "measured")
-                )
+                what = (test, config, placement_text(placement), f"{measure.title} ({measure.unit})")
+                cells.append((*what, rounded(value), binary(size), source or "measured"))
     if cells:
         headings = ("Test", "Config", "Placement", "What", "Best median", "At message size", "From")
         columns = by_row(headings, cells, (0, 1, 2, 3, 6))
@@ -223,7 +219,7 @@ def _write_best_values(page: Page, rows: Sequence[Row]) -> None:
 
 def _write_comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence[SourceRun]) -> None:
     """Put comparisons of configs, within each campaign and between campaigns, on a page, or why there are none."""
-    alone = [[campaign] for campaign in merges if len(campaign.runs) > 1 and not is_tuning_campaign(campaign)]
+    alone = [[campaign] for campaign in merges if len(campaign.runs) > 1 and not titles.is_tuning_campaign(campaign)]
     together = len(merges) > 1
     for group in [list(merges)] if together else alone:
         page.section("Comparison")
@@ -248,18 +244,16 @@ def _write_comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence
 def _write_comparison(page: Page, document: CompareDocument, looks: Mapping[str, int]) -> None:
     mark = None if document.verified else UNVERIFIED
     page.chart(merge.speedups(document, "throughput", looks))
-    chosen = [comparison.comparison_in_metric(each, "throughput") for each in comparison.group_by_pair(document)]
+    chosen = [pair for pair, _ in comparison.group_by_pair(document, "throughput")]
     pairs = Column("Throughput", [comparison.title_of_comparison(each) for each in chosen], text=True)
     page.table(pairs, *comparison.judged_columns(chosen), mark=mark)
     for note in document.notes:
         page.line(note, "dim")
     page.section("Comparison in detail", folded=len(chosen) > _MOST_UNFOLDED, inner=True)
-    for comparisons in comparison.group_by_pair(document):
-        comparison.write_pair(page, document, comparisons, "throughput")
+    comparison.write_pairs(page, document, "throughput")
 
 
 def _write_network(page: Page, rows: Sequence[Row], panels: Sequence[Chart], *, measured: bool) -> None:
-    """Put the section "Network" on a page; `rows`: measured ones before published ones."""
     page.section("Network")
     if not measured:
         page.line("Nothing was measured.", "bold red")
@@ -280,7 +274,7 @@ def _write_runs(page: Page, sources: Sequence[SourceRun], campaigns: Sequence[Ca
     confirmed = {step.config for source in sources for step in source.campaign.tuning if step.phase == "confirm"}
     first = [source for source in sources if source.run.config.name in confirmed]
     chosen = [*first, *(source for source in sources if source not in first)][:MOST_RUNS]
-    problems = {id(source): name for name, alike in group_by_problem(sources).items() for source in alike}
+    problems = {source: name for name, alike in group_by_problem(sources).items() for source in alike}
     if not sources:
         return
     page.section("Every run")
@@ -294,18 +288,18 @@ def _write_runs(page: Page, sources: Sequence[SourceRun], campaigns: Sequence[Ca
             rate = document.throughput_bytes_per_second.median
             notes = [f"{gib(rate)} GiB/s"] if rate is not None else []
             notes += [f"limited by {document.bottleneck.what}"] if document.bottleneck else []
-            title = source.label + (f": {problems[id(source)]}" if len(set(problems.values())) > 1 else "")
+            title = source.label + (f": {problems[source]}" if len(set(problems.values())) > 1 else "")
             page.section(title, folded=True, note=", ".join(notes), inner=True)
-            page.source = source_of([source.campaign], campaigns)
+            page.source = titles.source_of([source.campaign], campaigns)
             write_run(page, source.campaign, source.run, source.document)
 
 
 def _write_commands(page: Page, campaigns: Sequence[Campaign]) -> None:
     page.section("How to repeat the measurement")
-    for number, campaign in enumerate(campaigns):
-        if short := letter_of(number, len(campaigns)):
-            page.line(f"{short}: {campaign.head.campaign_id}")
-        write_command(page, campaign)
+    for letter, campaign in zip(_letters(campaigns), campaigns, strict=True):
+        if letter:
+            page.line(f"{letter}: {campaign.head.campaign_id}")
+        _write_command(page, campaign)
 
 
 def _write_failures(page: Page, campaigns: Sequence[Campaign]) -> None:
@@ -313,7 +307,12 @@ def _write_failures(page: Page, campaigns: Sequence[Campaign]) -> None:
     for campaign in campaigns:
         name = campaign.head.campaign_id if len(campaigns) > 1 else None
         for failure in [*campaign.failures, *(each for launch in campaign.standing for each in launch.failures)]:
-            _write_failure(page, failure, campaign, name)
+            where = ", ".join(filter(None, (name, titles.place_of_failure(failure, campaign))))
+            page.line(f"{failure.code}: {failure.message}" + (f" ({where})" if where else ""), "bold red")
+            if failure.log_tail:
+                page.code(failure.log_tail)
+            if logs := titles.logs_of_failure(failure, campaign):
+                page.line(f"Logs: {logs}")
 
 
 def _write_all_warnings(page: Page, campaigns: Sequence[Campaign], sources: Sequence[SourceRun]) -> None:
@@ -321,26 +320,131 @@ def _write_all_warnings(page: Page, campaigns: Sequence[Campaign], sources: Sequ
     cautions = [caution for source in sources for caution in source.document.warnings]
     cautions += [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
     distinct = dict.fromkeys(cautions)
-    if run_sections.leaves_warnings_out(list(distinct)):
-        page.section(run_sections.ALL_WARNINGS, folded=True, note=plural(len(distinct), "warning"))
+    if sections.leaves_warnings_out(list(distinct)):
+        page.section(sections.ALL_WARNINGS, folded=True, note=plural(len(distinct), "warning"))
         page.warnings(distinct, heading="")
 
 
-def _write_failure(page: Page, failure: FailureLine, campaign: Campaign, name: str | None) -> None:
-    where = ", ".join(filter(None, (name, place_of_failure(failure, campaign))))
-    page.line(f"{failure.code}: {failure.message}" + (f" ({where})" if where else ""), "bold red")
-    if failure.log_tail:
-        page.code(failure.log_tail)
-    if logs := logs_of_failure(failure, campaign):
-        page.line(f"Logs: {logs}")
-
-
 def _write_environments(page: Page, campaigns: Sequence[Campaign], defaults: Mapping[str, str] | None) -> None:
-    for number, campaign in enumerate(campaigns):
-        short = letter_of(number, len(campaigns))
-        page.section(f"Environment of {short}" if short else "Environment", folded=True)
-        write_environment(page, campaign, defaults)
+    for letter, campaign in zip(_letters(campaigns), campaigns, strict=True):
+        page.section(f"Environment of {letter}" if letter else "Environment", folded=True)
+        _write_environment(page, campaign, defaults)
         page.heading("Records")
         page.line(str(campaign.records))
         if campaign.truncated:
             page.line("The last line of the records is incomplete and was ignored.", "yellow")
+
+
+def command_of(argv: Sequence[str]) -> str:
+    """A command line with which a shell repeats `argv`; merge_bench is called as ``python -m merge_bench``."""
+    program, *words = argv or ("",)
+    if PurePath(program).name in ("__main__.py", "merge-bench"):
+        return shlex.join(["python", "-m", "merge_bench", *words])
+    return shlex.join([PurePath(program).name, *words])
+
+
+def _write_command(page: Page, campaign: Campaign) -> None:
+    """Put the command that repeats a campaign, and the version of merge_bench that it ran with, on a page."""
+    imported = campaign.head.imported_from
+    if imported is not None:
+        page.line(f"Imported from {imported.file}, which {imported.program} printed.")
+        page.code(imported.command or "the imported text does not contain the command line")
+        return
+    words = list(campaign.head.argv)
+    if campaign.extensions and "--extend" in words:  # what adds launches does not measure it again
+        del words[(at := words.index("--extend")) : at + 2]
+    words = [word for word in words if not word.startswith("--extend=")]
+    page.code(command_of(words))
+    git = campaign.head.git
+    commit = (git and git.commit) or "not known"
+    changed = ", with local changes" if git and git.dirty else ""
+    page.line(f"merge_bench {campaign.head.version}, commit {commit}{changed}.", "dim")
+
+
+def _write_environment(page: Page, campaign: Campaign, defaults: Mapping[str, str] | None) -> None:
+    """Put hosts, packages, UCX settings and configs on a page; `defaults`: settings of the same UCX if none are set."""
+    # Every worker of every launch. Launches on the same hosts record the same values, so sets of values stay small.
+    workers = titles.workers_of(campaign.launches)
+    if workers:
+        _write_hosts(page, workers)
+        _write_devices(page, workers)
+        page.heading("Packages")
+        page.pairs(*sorted(properties.joined_values(worker.versions for worker in workers).items()))
+        _write_ucx(page, workers, defaults)
+    else:
+        page.line("The records do not describe the machine: no launch started, or the result was imported.", "dim")
+    _write_configs(page, campaign)
+
+
+def _write_hosts(page: Page, workers: Sequence[Worker]) -> None:
+    hosts = grouped(workers, lambda worker: worker.host)
+    page.heading("Hosts")
+    rows = []
+    for host, workers_here in hosts.items():
+        ranks, hardware = sorted({worker.rank for worker in workers_here}), workers_here[0].hardware
+        complete = len(ranks) > 2 and ranks[-1] - ranks[0] + 1 == len(ranks)
+        listed_ranks = f"{ranks[0]} to {ranks[-1]}" if complete else ", ".join(map(str, ranks))
+        counts = map(cell, (hardware.cpu_model, hardware.cores_online, hardware.numa_nodes))
+        settings = map(cell, (hardware.kernel, hardware.huge_pages, hardware.tcp_congestion_control))
+        rows.append((host, listed_ranks, *counts, gib(hardware.memory_bytes), *settings))
+    headings = ("Host", "Ranks", "Processor", "Cores", "NUMA nodes", "Memory\n(GiB)", "Kernel", "Huge pages", "TCP")
+    page.table(*by_row(headings, rows, (0, 1, 2, 6, 7, 8)))
+
+
+def _write_devices(page: Page, workers: Sequence[Worker]) -> None:
+    rows: dict[tuple[str, str, str], None] = {}
+    for worker in workers:
+        hardware = worker.hardware
+        for name, about in (hardware.interfaces or {}).items():
+            if about.up:
+                speed = about.megabits_per_second
+                rate = f"{speed:,} Mbit/s" if speed is not None else "speed not known"
+                rows[worker.host, f"network {name}", f"{rate}, MTU {about.mtu}"] = None
+        for name in hardware.infiniband or ():
+            rows[worker.host, "InfiniBand", name] = None
+        for gpu in hardware.gpus or ():
+            rows[worker.host, "GPU", _known_values(msgspec.to_builtins(gpu))] = None
+    if rows:
+        page.heading("Devices")
+        page.table(*by_row(("Host", "Device", "Description"), rows, range(3)))
+
+
+def _write_ucx(page: Page, workers: Sequence[Worker], defaults: Mapping[str, str] | None) -> None:
+    ucx = [worker.ucx for worker in workers]
+    about = properties.joined_values(
+        {"version": each.version, "origin": each.origin, "path": each.path} for each in ucx
+    )
+    settings = properties.joined_values(each.config for each in ucx)
+    if about:
+        page.heading("UCX")
+        page.pairs(*about.items())
+    if not settings:
+        return
+    environment = properties.joined_values(worker.environment for worker in workers)
+    if defaults is not None:
+        shown = {name for name in settings if settings[name] != defaults.get(name)} - set(properties.OF_A_PROCESS)
+        page.heading("UCX settings that differ from the defaults")
+    else:
+        shown = {name for name, value in settings.items() if name in environment or " / " in value}
+        page.heading("UCX settings that the environment sets or that differ between workers")
+        page.line("The defaults are unknown: this machine has no UCX of that version.", "dim")
+    absent = NULL if defaults else ""
+    rows = [(name, value, (defaults or {}).get(name, absent)) for name, value in settings.items() if name in shown]
+    page.table(*by_row(("Setting", "Value", "Default"), rows, range(3)))
+    if not shown:
+        page.line("None.")
+    page.line(f"The records contain all {len(settings)} settings; a / separates values of different workers.", "dim")
+
+
+def _write_configs(page: Page, campaign: Campaign) -> None:
+    page.heading("Configs")
+    for config in (*campaign.head.configs, *(line.config for line in campaign.added)):
+        page.line(f"{config.name}" + (f" ({config.path})" if config.path else ""))
+        if config.variables:
+            page.code("\n".join(f"{name}={shlex.quote(value)}" for name, value in config.variables.items()))
+
+
+def _known_values(values: Mapping[str, object]) -> str:
+    """``index 0, name H200, nvlink bus 2 4``: names and values, without the unknown ones."""
+    texts = {name: _known_values(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+    return ", ".join(f"{name} {value}" for name, value in texts.items() if value is not None)

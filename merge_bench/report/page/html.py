@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
@@ -18,11 +17,9 @@ from jinja2 import Environment, FunctionLoader
 from markupsafe import Markup, escape
 
 from merge_bench.view.content import FOLDED, Report, Table
-from merge_bench.view.definitions import definitions, find_definition
-from merge_bench.view.numbers import thin
 from merge_bench.view.plot.interactive import figure_of
 from merge_bench.view.plot.marks import Chart
-from merge_bench.view.text import cut, short, unbroken, visible
+from merge_bench.view.text import cut, definitions, find_definition, short, thin, unbroken, visible
 
 ROWS_IN_VIEW = 24
 """Rows of a table that stand in view; of more, the table scrolls."""
@@ -35,7 +32,6 @@ _STYLES |= {"bold green": "good", "bold": "strong", "dim": "note", "": ""}
 
 
 def render(report: Report) -> str:
-    """The report as the text of one HTML file."""
     items: dict[str, Any] = {}
     environment = Environment(
         loader=FunctionLoader(_read_template),
@@ -54,41 +50,32 @@ def render(report: Report) -> str:
         "name_and_unit": _name_and_unit,
     }
     environment.tests |= {"of_kind": lambda block, kind: type(block).__name__ == kind}
-    environment.globals.update(view=view_of_table, plot=lambda chart: _add_plot(chart, items))
+    environment.globals.update(view=_view_of_table, plot=lambda chart: _add_plot(chart, items))
     nonce = secrets.token_urlsafe(16)
+    core = Resources(mode="inline", components=["bokeh"], log_level="warn")  # no widgets, tables, WebGL or mathematics
     body = environment.get_template("body.html.j2").render(report=report, definitions=definitions())
     return environment.get_template("page.html.j2").render(
         title=f"{report.title}: merge_bench report",
         nonce=nonce,
         body=Markup(body),
         css=Markup(_read_template("report.css")),
-        bokeh=Markup(_bokeh_script()) if items else "",
+        bokeh=Markup("\n".join(core.js_raw)) if items else "",
         plots=Markup(_json_for_script(items)),
         script=Markup(_read_template("report.js")),
     )
 
 
-@dataclass(frozen=True)
-class TableView:
+def _view_of_table(table: Table) -> dict[str, Any]:
     """How a table is shown: its rows, whether they scroll, the title if they are folded, and what was left out."""
-
-    rows: tuple[tuple[str, ...], ...]
-    scrolls: bool
-    folded: str | None
-    note: str | None
-
-
-def view_of_table(table: Table) -> TableView:
-    """Choose how a table is shown, by its number of rows: in view, scrolling, folded, or with some rows left out."""
     rows = table.rows
     kept = thin(len(rows), MOST_ROWS)
     note = f"{len(kept)} of {len(rows)} rows, evenly chosen; all are in the records."
-    return TableView(
-        rows=tuple(tuple(cut(cell) for cell in rows[at]) for at in kept),
-        scrolls=ROWS_IN_VIEW < len(kept) <= FOLDED,
-        folded=f"{len(kept):,} rows" if len(kept) > FOLDED else None,
-        note=note if len(kept) < len(rows) else None,
-    )
+    return {
+        "rows": [[cut(cell) for cell in rows[at]] for at in kept],
+        "scrolls": ROWS_IN_VIEW < len(kept) <= FOLDED,
+        "folded": f"{len(kept):,} rows" if len(kept) > FOLDED else None,
+        "note": note if len(kept) < len(rows) else None,
+    }
 
 
 def _name_and_unit(heading: str) -> tuple[str, str]:
@@ -99,7 +86,6 @@ def _name_and_unit(heading: str) -> tuple[str, str]:
 
 
 def _read_template(name: str) -> str:
-    """The text of a template, or of another file beside the templates."""
     return (_TEMPLATES / name).read_text(encoding="utf-8")
 
 
@@ -111,11 +97,6 @@ def _add_plot(chart: Chart, items: dict[str, Any]) -> tuple[str | None, str]:
     except Exception as problem:  # a drawing must not cost the tables
         return None, f"{NOT_DRAWN}: {problem}"
     return name, chart.note
-
-
-def _bokeh_script() -> str:
-    """The script of Bokeh's core, without widgets, tables, WebGL and mathematics."""
-    return "\n".join(Resources(mode="inline", components=["bokeh"], log_level="warn").js_raw)
 
 
 def _json_for_script(value: object) -> str:

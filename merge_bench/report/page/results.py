@@ -1,30 +1,35 @@
-"""The tables of results: one metric a table, problems and configs, published results beside them.
+"""The tables and charts of results: one metric a table, problems and configs, published results beside them.
 
 Then, beside `probe all-to-all`, what of the network's bandwidth an exchange gets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from merge_bench.analysis import aggregate, exchange_share
 from merge_bench.analysis.aggregate import state_of
+from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.properties import problem, same_problem
 from merge_bench.analysis.compare.select import letter_of, run_labels
 from merge_bench.analysis.documents import RunDocument
-from merge_bench.analysis.exchange_share import ExchangeShare
 from merge_bench.analysis.published import MergeResult
 from merge_bench.analysis.summary import summarize_run
-from merge_bench.records.campaign import Campaign, Run
+from merge_bench.errors import UsageError
+from merge_bench.probe.shared.stored_rows import rows_in_order
+from merge_bench.probe.view.charts import panels_of
+from merge_bench.records.campaign import Campaign
+from merge_bench.tune.charts import phase_charts
+from merge_bench.tune.stage import steps_of
 from merge_bench.units import GIB
 from merge_bench.view.content import Column, Page, by_row, grouped
-from merge_bench.view.numbers import NULL, binary, gib, number
-from merge_bench.view.plot import merge
-from merge_bench.view.plot.charts import Bar
+from merge_bench.view.plot import Bar, merge
+from merge_bench.view.plot.marks import Chart
 from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, LabelledRun, Metric
-from merge_bench.view.plot.source import source_of
-from merge_bench.view.titles import is_tuning_campaign, option_text, tables_of
+from merge_bench.view.text import NULL, binary, gib, ms, number
+from merge_bench.view.titles import is_tuning_campaign, option_text, size_of, source_of, tables_of, with_source
 
 _USUAL_WORKLOAD = ("workload name", "synthetic")
 _LAUNCHES = "Launches"
@@ -33,29 +38,19 @@ _MOST_COLUMNS = 6
 """Configs that get columns side by side; if there are more, each gets a row."""
 
 
-@dataclass(frozen=True, eq=False)
-class SourceRun:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SourceRun(LabelledRun):
     """A run of a campaign in a report, its document, and its name in every table and drawing.
 
     `name`: the name that `compare` uses, with the campaign's letter where there are several; `label`: that name, with a
-    mark if the run is not verified; `look`: the number of its colour and marker; `part`: the campaign's letter.
+    mark if the run is not verified.
     """
 
     campaign: Campaign
-    run: Run
     document: RunDocument
     name: str
-    label: str
-    look: int
-    part: str
-
-    @property
-    def labelled(self) -> LabelledRun:
-        """The run with its label, look and campaign letter, for charts."""
-        return LabelledRun(self.label, self.look, self.run, self.part)
 
     def samples(self, metric: Metric) -> list[float]:
-        """The value of `metric` in each complete launch of the run."""
         return aggregate.launch_medians(aggregate.complete_launches(self.run), metric.value)
 
 
@@ -76,8 +71,9 @@ def source_runs(campaigns: Sequence[Campaign]) -> list[SourceRun]:
             run_id = campaign.head.campaign_id + ("" if len(campaign.runs) == 1 else f"/{index}")
             mark = state_of(run, aggregate.complete_launches(run)).mark
             label = f"{name} ({mark})" if mark else name
+            document = summarize_run(campaign, run, run_id)
             sources.append(
-                SourceRun(campaign, run, summarize_run(campaign, run, run_id), name, label, looks[name], short or "")
+                SourceRun(label, looks[name], run, short or "", campaign=campaign, document=document, name=name)
             )
     return sources
 
@@ -108,7 +104,7 @@ def _short_title(values: Mapping[str, str], varying: Sequence[str], tables: str)
     """The properties of a problem that vary, in few words: files with keys and rows, or what is unusual."""
     shown = [name for name in varying if name in values and not (tables and name.startswith("workload "))]
     parts = [_option_with_value(name, values[name]) for name in shown if (name, values[name]) != _USUAL_WORKLOAD]
-    return ", ".join([*([tables] if tables else []), *parts])
+    return ", ".join(filter(None, (tables, *parts)))
 
 
 def write_results(
@@ -127,33 +123,30 @@ def write_results(
         _write_metric_table(page, metric, problems, beside)
         _note_missing_intervals(page, sources)
         _note_published(page, [each for each in published if each.metric == metric.title.lower()])
-        groups = [(name, [source.labelled for source in runs]) for name, runs in problems.items()]
-        page.chart(merge.rates_chart(metric, groups, published_bars(published, metric, sources)))
+        page.chart(merge.rates_chart(metric, problems, published_bars(published, metric, sources)))
     source_before = page.source
     for name, runs in problems.items():
         page.heading(f"Every iteration: {name}" if len(problems) > 1 else "Every iteration")
         shown = [each for each in campaigns if any(each is source.campaign for source in runs)]
         page.source = source_of(shown, campaigns)
-        page.chart(merge.iterations([source.labelled for source in runs], name if len(problems) > 1 else ""))
+        page.chart(merge.iterations(runs, name if len(problems) > 1 else ""))
     page.source = source_before
 
 
 def _write_metric_table(
-    page: Page,
-    metric: Metric,
-    problems: Mapping[str, Sequence[SourceRun]],
-    beside: Mapping[str, Sequence[MergeResult]],
+    page: Page, metric: Metric, problems: Mapping[str, Sequence[SourceRun]], beside: Mapping[str, Sequence[MergeResult]]
 ) -> None:
     """Put a table of `metric` on a page: rows are problems and columns configs, or the reverse for many configs."""
     names = list(dict.fromkeys([*problems, *beside]))
     labels = list(dict.fromkeys(source.label for found in problems.values() for source in found))
-    configs = list(dict.fromkeys(e.config for found in beside.values() for e in found if e.metric == _key_of(metric)))
+    key = metric.title.lower()
+    configs = list(dict.fromkeys(each.config for found in beside.values() for each in found if each.metric == key))
 
     def measured(name: str, label: str) -> tuple[str, str, str]:
         return _measured_cells(next((each for each in problems.get(name, ()) if each.label == label), None), metric)
 
     def printed(name: str, config: str) -> str:
-        values = (e for e in beside.get(name, ()) if (e.config, e.metric) == (config, _key_of(metric)))
+        values = (each for each in beside.get(name, ()) if (each.config, each.metric) == (config, key))
         return next((gib(each.value) for each in values), "")
 
     if len(labels) <= _MOST_COLUMNS:
@@ -186,10 +179,6 @@ def _measured_cells(source: SourceRun | None, metric: Metric) -> tuple[str, str,
     return gib(spread.median), ends, str(launches)
 
 
-def _key_of(metric: Metric) -> str:
-    return metric.title.lower()
-
-
 def _option_with_value(name: str, value: str) -> str:
     return option_text(name, int(value) if value.isdecimal() else value)
 
@@ -213,28 +202,19 @@ def published_bars(
     published: Sequence[MergeResult], metric: Metric, sources: Sequence[SourceRun]
 ) -> dict[str, list[Bar]]:
     """Bars of published values of `metric`, by the titles that `group_by_problem` gives to these numbers of rows."""
-    looks = {source.name: source.look for source in sources}
-    return {name: _bars_of_metric(found, metric, looks) for name, found in _published_by_problem(published).items()}
+    key = metric.title.lower()
+    bars: dict[str, list[Bar]] = {}
+    for name, results in _published_by_problem(published).items():
+        looks, bars[name] = {source.name: source.look for source in sources}, []  # of measured configs of the same name
+        for result in results:
+            if result.metric == key and result.value is not None:
+                label, look = f"{result.config} (published)", looks.setdefault(result.config, len(looks))
+                bars[name].append(Bar(label, look, result.value / GIB, remark=result.source, published=True))
+    return bars
 
 
 def _published_by_problem(published: Sequence[MergeResult]) -> dict[str, list[MergeResult]]:
-    return grouped(published, lambda each: _option_with_value("rows_per_chunk", str(each.rows_per_chunk)))
-
-
-def _bars_of_metric(published: Sequence[MergeResult], metric: Metric, looks: Mapping[str, int]) -> list[Bar]:
-    """Bars of published values of `metric`, each in the colour of the measured config with the same name."""
-    colours = dict(looks)
-    return [
-        Bar(
-            f"{each.config} (published)",
-            colours.setdefault(each.config, len(colours)),
-            each.value / GIB,
-            remark=each.source,
-            published=True,
-        )
-        for each in published
-        if each.metric == _key_of(metric) and each.value is not None
-    ]
+    return grouped(published, lambda each: option_text("rows_per_chunk", each.rows_per_chunk))
 
 
 PARTS_NOTE = (
@@ -261,29 +241,62 @@ def write_exchange_share(page: Page, sources: Sequence[SourceRun], probes: Seque
         page.line(NO_ALL_TO_ALL)
         return
     headings = ("Run", "Workers", "All-to-all\n(GB/s a worker)", "measured with", "Exchange of\nthe merge (GB/s)")
-    rates = [(source.label, str(source.run.plan.workers), *_rate_cells(share)) for source, share in shares]
+    rates = []
+    for source, share in shares:
+        messages = f"{'the same parcels' if share.parcels else 'equal messages'} ({binary(share.size)})"
+        exchange = (number(share.all_to_all / 1e9), messages, number(share.exchange / 1e9), f"{share.share:.0%}")
+        rates.append((source.label, str(source.run.plan.workers), *exchange))
     page.table(*by_row((*headings, "of all-to-all"), rates, (0, 3)))
     apart = [(source, share) for source, share in shares if share.phase is not None]
     if apart:
         spent = ("Run", "Exchange\nphase (ms)", "at all-to-all\nrate (ms)", "slower\ntransfers (ms)")
-        parts = [(source.label, *_phase_cells(share)) for source, share in apart]
+        parts = []
+        for source, share in apart:
+            seconds = (share.phase, share.ideal, share.slower, share.waiting, share.other)
+            part = NULL if share.share_of_phase is None else f"{share.share_of_phase:.0%}"
+            parts.append((source.label, *map(ms, seconds), part))
         page.table(*by_row((*spent, "waiting\n(ms)", "rest (ms)", "of all-to-all"), parts, (0,)))
         page.line(PARTS_NOTE, "dim")
     if len(apart) < len(shares):
         page.line("With --pipeline on, the exchange overlaps partition and join and has no phase of its own.", "dim")
 
 
-def _rate_cells(share: ExchangeShare) -> tuple[str, str, str, str]:
-    """Cells of a table: the rate of the all-to-all (GB/s), its messages, the rate of the merge, and the share."""
-    messages = f"{'the same parcels' if share.parcels else 'equal messages'} ({binary(share.size)})"
-    return number(share.all_to_all / 1e9), messages, number(share.exchange / 1e9), f"{share.share:.0%}"
+def charts_of_kind(campaign: Campaign, kind: str) -> Sequence[Chart]:
+    """The charts of a campaign of one kind, such as ``throughput``, without empty ones.
 
+    Raises
+    ------
+    UsageError
+        If there is no such kind, or the campaign's configs cannot be compared.
+    """
+    sources = source_runs([campaign])
+    problems = group_by_problem(sources)
+    several = len(problems) > 1
 
-def _phase_cells(share: ExchangeShare) -> list[str]:
-    """Cells of a table: the exchange phase and its parts in milliseconds, and the share of the all-to-all."""
-    seconds = (share.phase, share.ideal, share.slower, share.waiting, share.other)
-    part = share.share_of_phase
-    return [
-        *(number(None if each is None else each * 1e3) for each in seconds),
-        NULL if part is None else f"{part:.0%}",
-    ]
+    def each_run(make: Callable[[SourceRun], Chart]) -> list[Chart]:
+        """A chart of each run, whose title names the run, and its problem where there are several."""
+        names = {source: name for name, found in problems.items() for source in found if several}
+        charts = [(source, make(source)) for source in sources]
+        titles = [filter(None, (chart.title, source.label, names.get(source))) for source, chart in charts]
+        return [replace(chart, title=": ".join(title)) for (_, chart), title in zip(charts, titles, strict=True)]
+
+    kinds: Mapping[str, Callable[[], Sequence[Chart]]] = {
+        "throughput": lambda: [merge.rates_chart(merge.THROUGHPUT, problems, {})],
+        "bandwidth": lambda: [merge.rates_chart(merge.BANDWIDTH, problems, {})],
+        "speed-up": lambda: [
+            merge.speedups(compare([campaign]), "throughput", {source.name: source.look for source in sources})
+        ],
+        "iterations": lambda: [merge.iterations(runs, name if several else "") for name, runs in problems.items()],
+        "workers": lambda: each_run(lambda source: merge.workers(source.run)),
+        "phases": lambda: each_run(lambda source: merge.phases(source.run)),
+        "timeline": lambda: each_run(lambda source: merge.timeline(campaign, source.run)),
+        "pairs": lambda: each_run(lambda source: merge.pairs(source.run, source.document.lanes)),
+        "tuning": lambda: phase_charts(steps_of(campaign), partial(size_of, campaign)),
+        "network": lambda: panels_of(rows_in_order(campaign)),
+    }
+    if kind not in kinds:
+        raise UsageError(f"there is no plot {kind!r}; choose from {', '.join(kinds)}")
+    least = merge.LEAST_MAPPED
+    if kind == "pairs" and all((run.plan.workers or least) < least for run in campaign.runs):
+        raise UsageError(f"a map of pairs needs at least {least} workers; Result.pairs() has their figures")
+    return with_source([chart for chart in kinds[kind]() if not chart.empty], [campaign])

@@ -83,9 +83,10 @@ def check_outputs(outputs: Outputs, campaigns: Sequence[Campaign]) -> None:
 def ucx_defaults(campaigns: Sequence[Campaign]) -> Mapping[str, str] | None:
     """The default of every setting of UCX; None unless this machine has the UCX version that all campaigns ran with."""
     from merge_bench.config.ucx_info import effective_settings, find_installed
+    from merge_bench.view.titles import workers_of
 
-    lines = [launch.line for campaign in campaigns for launch in campaign.launches if launch.line is not None]
-    versions = {worker.ucx.version for line in lines for worker in line.workers if worker.ucx.config}
+    workers = (worker for campaign in campaigns for worker in workers_of(campaign.launches))
+    versions = {worker.ucx.version for worker in workers if worker.ucx.config}
     if not versions:
         return None
     installed = find_installed()
@@ -124,7 +125,8 @@ def _write_figures(report: Report, folder: Path) -> tuple[dict[int, str], list[s
     pictures: dict[int, str] = {}
     problems: list[str] = []
     for number, drawing in enumerate(drawings, 1):
-        path = folder / f"figure-{number:02d}-{_file_name_of(drawing.chart.title)}"
+        words = re.sub(r"[^a-z0-9]+", "-", drawing.chart.title.lower()).strip("-")[:48] or "drawing"
+        path = folder / f"figure-{number:02d}-{words}"
         try:
             for form in PICTURE_FORMATS:
                 draw([drawing.chart], path.with_name(f"{path.name}.{form}"))
@@ -134,13 +136,7 @@ def _write_figures(report: Report, folder: Path) -> tuple[dict[int, str], list[s
     return pictures, problems
 
 
-def _file_name_of(title: str) -> str:
-    """The part of a file's name for a drawing's title: small letters, digits and hyphens."""
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:48] or "drawing"
-
-
 def _write_file(path: Path, content: str) -> list[str]:
-    """Write a file; returns why it was not written, or an empty list."""
     try:
         with replacing(path) as stream:
             stream.write(content.encode("utf-8", "replace"))

@@ -27,6 +27,7 @@ def _encode(campaigns: Sequence[Campaign]) -> bytes:
     import json
 
     from merge_bench.analysis.timelines import read_aligned
+    from merge_bench.view.titles import source_of
 
     if len(campaigns) > 1:
         raise UsageError("a trace shows one RESULT, because hosts and launches of several would share its tracks")
@@ -37,23 +38,12 @@ def _encode(campaigns: Sequence[Campaign]) -> bytes:
             f"{campaign.folder} contains no timeline; measure with --timeline on, and keep the files timeline-*.jsonl"
             " beside the records"
         )
-    document = {
-        "traceEvents": Trace(campaign, launches).events(),
-        "displayTimeUnit": "ms",
-        "otherData": _describe_trace(campaign, launches),
-    }
-    return json.dumps(document, separators=(",", ":")).encode()
-
-
-def _describe_trace(campaign: Campaign, launches: Sequence[AlignedTimeline]) -> dict[str, str]:
-    """The source of the trace, and how far times of different hosts may be off (`alignment`)."""
-    from merge_bench.view.plot.source import source_of
-
     largest = f"{1e6 * max(aligned.error for aligned in launches):.1f} us"
-    return {
-        "result": source_of([campaign]),
-        "alignment": f"hosts are aligned at the barriers, for drawing only; error at most {largest}",
-    }
+    alignment = f"hosts are aligned at the barriers, for drawing only; error at most {largest}"
+    about = {"result": source_of([campaign]), "alignment": alignment}
+    events = Trace(campaign, launches).events()
+    document = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 class Trace:
@@ -64,7 +54,15 @@ class Trace:
         self._hosts = list(dict.fromkeys(host for aligned in launches for host in aligned.hosts))
         # Launches are apart by the wall-clock time, and precise to a nanosecond within.
         self._unix = [aligned.timeline.head.clocks[0].unix_seconds for aligned in launches]
-        self._bases = [min(aligned.time(rank, begin) for rank, begin in _begin_times(aligned)) for aligned in launches]
+        self._bases = [
+            min(
+                aligned.time(worker.rank, begin)
+                for line in (*aligned.timeline.iterations, *aligned.timeline.rounds)
+                for worker in line.workers
+                for begin in (*(span.begin for span in worker.spans), *(batch.begin for batch in worker.batches))
+            )
+            for aligned in launches
+        ]
         self._first = self._bases[0] + self._unix[0]
         self._slices: list[Event] = []
 
@@ -98,7 +96,6 @@ class Trace:
         return ((batches[id(sent)], batches[id(received)]) for _, sent, _, received in matched_batches(iteration))
 
     def _add_phases(self, number: int, worker: WorkerTimeline, name: str) -> None:
-        """Add a slice called `name` for a worker's iteration, and slices for the phases and barriers in it."""
         spans = worker.spans
         begin, end = min(span.begin for span in spans), max(span.end for span in spans)
         launch = self._launches[number].launch
@@ -174,14 +171,6 @@ def _flow_events(messages: Sequence[tuple[Event, Event]]) -> Iterator[Event]:
         yield {"ph": "s", "ts": sent["ts"], "pid": sent["pid"], **same, "tid": sent["tid"]}
         at = received["ts"] + max(received["dur"] - 1, 0)
         yield {"ph": "f", "bp": "e", "ts": at, "pid": received["pid"], **same, "tid": received["tid"]}
-
-
-def _begin_times(aligned: AlignedTimeline) -> Iterator[tuple[int, float]]:
-    """The rank and the begin, in seconds, of every span and batch of a launch."""
-    for line in (*aligned.timeline.iterations, *aligned.timeline.rounds):
-        for worker in line.workers:
-            yield from ((worker.rank, span.begin) for span in worker.spans)
-            yield from ((worker.rank, batch.begin) for batch in worker.batches)
 
 
 def _lane_number(lanes: list[list[int]], begin: int, end: int, *, inside: bool) -> int:

@@ -1,1 +1,210 @@
-"""Drawings: series and panels as plain data, and what turns them into pictures and pages."""
+"""Drawings: how they look, in one place, and bar charts; `marks` has charts as data, other files draw or make them.
+
+Labels are data, never markup.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Mark, Points, Ticks, Whiskers, columns
+from merge_bench.view.text import binary, capitalized
+
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#777777")
+"""Okabe and Ito's palette, which colour-blind people can tell apart (https://jfly.uni-koeln.de/color/, 2008), without
+its yellow, which is faint on white, and with grey for its black, which a dark page would hide."""
+_MARKERS = "os^Dv*hP"
+_SHAPES = ("circle", "square", "triangle", "diamond", "inverted_triangle", "star", "hex", "plus")
+_SYMBOLS = "●■▲◆▼★⬢✚"
+GRID = "#DDDDDD"
+NEUTRAL = "#888888"
+"""The colour of lines that belong to no series, on white and on black."""
+LEGEND = "#6E7781"
+"""The colour of a legend's letters, which ignore a page's style sheet: readable on white and on black."""
+HEAT, HEAT_STATIC = "Cividis256", "cividis"
+"""Palettes from dark blue to yellow, made for colour-blind people (Nuñez, Anderton & Renslow 2018)."""
+GREY = -1
+"""The number of the look of marks that belong to no series."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A series' colour, and its marker: Matplotlib's name, Bokeh's name, and the character."""
+
+    colour: str
+    marker: str
+    shape: str
+    symbol: str
+
+
+def look(index: int) -> Look:
+    """The look of series number `index`: a colour and a marker, whose combination repeats after 56 series."""
+    which = index % len(_MARKERS)
+    return Look(_COLOURS[index % len(_COLOURS)], _MARKERS[which], _SHAPES[which], _SYMBOLS[which])
+
+
+def tick_label(count: float, unit: str = "B") -> str:
+    """`count` with a binary prefix, and the unit only if there is one: ``1``, ``32``, ``1 KiB``."""
+    return f"{count:.4g}" if count < 1024 else binary(count, unit)
+
+
+def size_ticks(low: float, high: float, *, log: bool, most: int) -> list[int]:
+    """At most `most` ticks of an axis of sizes: powers of two, or without `log` multiples of a power of two from 0."""
+    if log:
+        first, last = max(int(low), 1).bit_length() - 1, max(int(high) - 1, 1).bit_length()
+        return [1 << power for power in range(first, last + 1, thinning_step(last - first + 1, most))]
+    step = 1
+    while high / step > most - 1:
+        step *= 2
+    return list(range(0, int(high) + step, step))
+
+
+def value_ticks(low: float, high: float) -> list[float]:
+    """Ticks of a logarithmic axis that enclose `low` to `high`: powers of ten, and steps between if these are few."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    parts = (1, 2, 3, 4, 5, 6, 8) if high / low < 10 else (1, 2, 5) if high / low < 1000 else (1,)
+    ticks = [part * 10.0**power for power in range(first, last + 1) for part in parts]
+    below = max((tick for tick in ticks if tick <= low), default=ticks[0])
+    above = min((tick for tick in ticks if tick >= high), default=ticks[-1])
+    return [tick for tick in ticks if below <= tick <= above]
+
+
+def thinning_step(count: int, most: int) -> int:
+    """The step at which items are taken, so that at most `most` of `count` are left."""
+    return max(-(-count // most), 1)
+
+
+def bar_height_pixels(bars: int) -> int:
+    return 22 if bars <= 16 else 14 if bars <= 48 else 9
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar, in the chart's unit.
+
+    `index`: the number of its series' look, the same in every chart. `value`: None if nothing was measured; then there
+    is no bar. `interval`: of the value, if there are enough launches. `points`: names and values of single launches.
+    `remark`: shown when the pointer rests on it. `published`: whether it is a published number, which is hatched.
+    """
+
+    series: str
+    index: int
+    value: float | None
+    interval: tuple[float, float] | None = None
+    points: tuple[tuple[str, float], ...] = ()
+    remark: str = ""
+    published: bool = False
+
+
+def bars(
+    rows: Sequence[tuple[str, Sequence[Bar]]], *, title: str, axis: str, unit: str, line: float | None = None, note: str
+) -> Chart:
+    """A chart of horizontal bars from 0, row below row, with half a bar of room below each row.
+
+    Parameters
+    ----------
+    rows
+        Bars that share a name on the axis, with that name.
+    axis, unit
+        The title of the axis of values, with the unit, which stands beside single values.
+    line
+        Where a line is drawn across: 1 for a speed-up.
+    note
+        What rows, bars, thick lines and points are, with semicolons between them; what is not drawn is left out.
+    """
+    at, ticks = 0.0, {}
+    series: dict[str, list[tuple[float, str, Bar]]] = {}
+    for label, row in rows:
+        for number, bar in enumerate(row):
+            series.setdefault(bar.series, []).append((at + number, label, bar))
+        ticks[at + (len(row) - 1) / 2] = label
+        at += len(row) + 0.5
+    drawn = [bar for _, row in rows for bar in row]
+    ends = [end for bar in drawn for end in (bar.value, *(bar.interval or ()), *dict(bar.points).values()) if end]
+    thick = bar_height_pixels(len(drawn))
+    in_legend = any(bar.series != label for label, row in rows for bar in row)  # rows say it otherwise
+    return Chart(
+        Axis(axis, low=0.0, high=1.05 * max(ends, default=1.0), rule=line),
+        rows_axis(ticks, at - 1.5),
+        tuple(
+            Group(placed[0][2].index, tuple(_bar_marks(placed, unit, thick)), name if in_legend else "")
+            for name, placed in series.items()
+        ),
+        30 + thick * (len(drawn) + len(rows) // 2),
+        title,
+        _bar_chart_note(note, drawn),
+    )
+
+
+def _bar_chart_note(parts: str, drawn: Sequence[Bar]) -> str:
+    """The note of a bar chart, without those of `parts` that none of the bars has."""
+    absent = {"thick lines"} if not any(bar.interval for bar in drawn) else set()
+    absent |= {"points"} if not any(bar.points for bar in drawn) else set()
+    kept = [part for part in parts.split("; ") if part.partition(":")[0] not in absent]
+    kept += ["hatched: as published"] if any(bar.published for bar in drawn) else []
+    return f"{capitalized('; '.join(kept))}." if any(kept) else ""
+
+
+def _bar_marks(placed: Sequence[tuple[float, str, Bar]], unit: str, thick: int) -> Iterator[Mark]:
+    """The marks of one series: bars, intervals, and points that are shifted up or down to hide each other less.
+
+    `placed`: each bar with its place and its row's name; `thick`: pixels of a bar.
+    """
+    measured = [(at, bar.value, row, bar) for at, row, bar in placed if bar.value is not None]
+    at, values, rows, drawn = columns(measured, 4)
+    details = {
+        "row": rows,
+        "series": [bar.series for bar in drawn],
+        "value": [with_unit(value, unit) for value in values],
+        "interval": [f"{e[0]:,.4g} to {with_unit(e[1], unit)}" if (e := bar.interval) else "-" for bar in drawn],
+        "remark": [bar.remark or "-" for bar in drawn],
+    }
+    hatched = placed[0][2].published
+    yield Boxes(at, [0.0] * len(at), values, fill=0.2 if hatched else 0.5, hatched=hatched, details=details)
+    if ends := [(place, *bar.interval) for place, _, _, bar in measured if bar.interval]:
+        at, low, high = columns(ends, 3)
+        yield Whiskers(at, low, high, width=max(thick // 4, 2))
+    if points := [
+        (value, place + (-0.16, 0.0, 0.16)[number % 3], name)
+        for place, _, _, bar in measured
+        for number, (name, value) in enumerate(bar.points)
+    ]:
+        x, y, names = columns(points, 3)
+        details = {"of": names, "value": [with_unit(value, unit) for value in x]}
+        yield Points(x, y, hollow=[True] * len(x), size=5, details=details)
+
+
+def stacked_bars(
+    parts: Sequence[str], rows: Mapping[str, Sequence[float]], *, at: Sequence[float] = (), upright: bool = False
+) -> tuple[Sequence[float], tuple[Group, ...]]:
+    """Stacked bars: the end of each bar in milliseconds, and a group of marks for each part.
+
+    `rows`: milliseconds of each of `parts`, by the row's name; `at`: the places of rows, by default 0, 1, …; `upright`:
+    along y, and without boxes of no height, whose edges would be seen.
+    """
+    ends, groups = [0.0] * len(rows), []
+    for number, part in enumerate(parts):
+        values = [row[number] for row in rows.values()]
+        starts, ends = ends, [end + value for end, value in zip(ends, values, strict=True)]
+        details = {"row": list(rows), "part": [part] * len(rows), "value": [with_unit(ms, "ms") for ms in values]}
+        seen = [end if end > start else math.nan for start, end in zip(starts, ends, strict=True)] if upright else ends
+        boxes = Boxes(at or range(len(rows)), starts, seen, upright, fill=0.7, details=details)
+        groups.append(Group(number, (boxes,), part))
+    return ends, tuple(groups)
+
+
+def rows_axis(ticks: Ticks, last: float, beside: Ticks | None = None) -> Axis:
+    """The axis of rows from the top down; `last`: the place of the last bar or point."""
+    return Axis(ticks=ticks, low=last + 0.9, high=-0.9, grid=False, beside=beside or {})
+
+
+def thin_ticks(ticks: Ticks, most: int) -> Ticks:
+    """`ticks`, or at most `most` of them, evenly chosen."""
+    return dict(list(ticks.items())[:: thinning_step(len(ticks), most)])
+
+
+def with_unit(value: float, unit: str) -> str:
+    """A value with its unit, as shown beside the pointer; ``not known`` for NaN."""
+    return f"{value:,.4g} {unit}" if value == value else "not known"

@@ -10,7 +10,7 @@ from merge_bench.errors import UsageError, require, say
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.outputs import check_writable, replacing
 from merge_bench.view.plot.marks import Chart
-from merge_bench.view.plot.source import with_source
+from merge_bench.view.titles import with_source
 
 _LIBRARIES = {".png": "matplotlib", ".svg": "matplotlib", ".html": "bokeh"}
 

@@ -20,8 +20,7 @@ from bokeh.models.annotations import ColorBar, Legend, LegendItem, Span, Title
 from bokeh.plotting import figure
 from bokeh.resources import INLINE
 
-from merge_bench.view.plot import marks
-from merge_bench.view.plot.style import GRID, HEAT, LEGEND, NEUTRAL, look, value_ticks
+from merge_bench.view.plot import GRID, HEAT, LEGEND, NEUTRAL, look, marks, value_ticks
 from merge_bench.view.text import for_canvas, short
 
 _LINE_LETTERS = 100
@@ -42,17 +41,12 @@ _SCALE = "scale"
 _NUMBER_FIELDS = ("x", "y", "low", "high", "at", "start", "end", "values")
 
 
-def self_contained(page: str) -> str:
-    """An HTML page without links to scripts and styles on other servers, which Panel adds though none is needed."""
-    return _EXTERNAL_LINK.sub("", page)
-
-
 def page(charts: Sequence[marks.Chart]) -> str:
     """An HTML page of `charts`, one below the other; a click on a legend hides a series in all."""
     figures = [figure_of(chart) for chart in charts]
     hide_together(figures)
-    drawn = column(*figures, sizing_mode="stretch_width")
-    return self_contained(file_html(drawn, INLINE, for_canvas(charts[0].title)))
+    whole = file_html(column(*figures, sizing_mode="stretch_width"), INLINE, for_canvas(charts[0].title))
+    return _EXTERNAL_LINK.sub("", whole)  # Panel adds links to other servers, though none is needed
 
 
 def figure_of(chart: marks.Chart, *, note: bool = True) -> Any:
@@ -189,7 +183,6 @@ class BokehChart:
 
 
 def hover(renderer: Any, fields: Iterable[str]) -> models.HoverTool:
-    """A tool that shows these columns of the mark under the pointer."""
     return models.HoverTool(renderers=[renderer], tooltips=[(name, f"@{{{name}}}") for name in fields], visible=False)
 
 
@@ -199,7 +192,6 @@ def _axis_range(axis: marks.Axis) -> models.Range1d | models.DataRange1d:
 
 
 def _set_ticks(drawn: Any, ticks: marks.Ticks) -> None:
-    """Give an axis of Bokeh fixed ticks with labels."""
     drawn.ticker = models.FixedTicker(ticks=list(ticks))
     drawn.major_label_overrides = {at: for_canvas(short(label)) for at, label in ticks.items()}
     drawn.minor_tick_line_color = None
@@ -233,7 +225,6 @@ def _equal_values(new: Any, old: Any) -> bool:
 
 
 def _draw_mark(plot: Any, mark: marks.Mark, index: int, source: models.ColumnDataSource) -> Any:
-    """Draw a mark with look number `index` on a figure; returns Bokeh's renderer."""
     colour = look(index).colour
     common: dict[str, Any] = {"source": source, "color": colour}
     if getattr(mark, "hatched", False):

@@ -105,7 +105,7 @@ Mark = Points | Line | Band | Whiskers | Boxes | Cells | Texts
 
 @dataclass(frozen=True)
 class Group:
-    """Marks with the same look, number `index` of `style.look`; a `label` gives them an entry in the legend."""
+    """Marks with the same look, number `index` of `look`; a `label` gives them an entry in the legend."""
 
     index: int
     marks: tuple[Mark, ...]
@@ -149,12 +149,10 @@ class Chart:
 
     @property
     def marks(self) -> Iterator[tuple[Group, Mark]]:
-        """All marks, each with its group, in the order in which they are drawn."""
         return ((group, mark) for group in self.groups for mark in group.marks)
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to draw."""
         return not any(mark.at if isinstance(mark, Whiskers | Boxes) else mark.x for _, mark in self.marks)
 
 

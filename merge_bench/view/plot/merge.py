@@ -1,20 +1,34 @@
-"""Merges as charts: pure functions from runs and documents of ``compare`` to plain data."""
+"""Merges as charts: pure functions from runs, timelines and documents of ``compare`` to plain data."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.documents import CompareDocument, Lane
 from merge_bench.analysis.statistics import median, median_interval, outliers, quartiles
-from merge_bench.records.campaign import Launch, Run
+from merge_bench.analysis.timelines import AlignedTimeline, iteration_to_draw, matched_batches, opening_exit_seconds
+from merge_bench.errors import UsageError
+from merge_bench.records.campaign import Campaign, Launch, Run
+from merge_bench.records.timeline import TimelineIteration
 from merge_bench.units import GIB, MIB
-from merge_bench.view.plot.charts import Bar, bars, rows_axis, stacked_bars, thin_ticks, with_unit
-from merge_bench.view.plot.marks import Axis, Cells, Chart, Group, Mark, Points, Texts, Whiskers, columns
-from merge_bench.view.plot.style import bar_height_pixels, thinning_step
-from merge_bench.view.titles import option_text
+from merge_bench.view.plot import (
+    GREY,
+    Bar,
+    bar_height_pixels,
+    bars,
+    rows_axis,
+    stacked_bars,
+    thin_ticks,
+    thinning_step,
+    with_unit,
+)
+from merge_bench.view.plot.marks import Axis, Boxes, Cells, Chart, Group, Line, Mark, Points, Texts, Whiskers, columns
+from merge_bench.view.titles import option_text, workers_of
 
 LEAST_MAPPED = 4
 """A map of worker pairs needs at least so many workers; for fewer, a table says more."""
@@ -22,16 +36,20 @@ MOST_PRINTED = 16
 """The values of a map are printed in it for at most so many workers."""
 MOST_POINTS = 20_000
 """Iterations in one chart at most; of more, some of each launch are left out, but never the slowest or fastest."""
+MOST_ROWS = 32
+"""Workers in a chart, at most."""
+MOST_FLOWS = 200
+"""Messages at most; of more, no lines from sender to receiver are drawn."""
 
 PARTS = ("partition alone", "partition and exchange at once", "exchange alone", "join", "other")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LabelledRun:
-    """A run with its label, the number of its look in all charts (`index`), and its campaign's letter (`part`)."""
+    """A run with its label, the number of its look in all charts, and its campaign's letter (`part`)."""
 
     label: str
-    index: int
+    look: int
     run: Run
     part: str = ""
 
@@ -48,7 +66,6 @@ class Metric:
     line: float | None = None
 
     def points(self, run: Run) -> tuple[tuple[str, float], ...]:
-        """The name of each launch of a run, and its value in `unit`."""
         values = [(launch, aggregate.launch_median(launch, self.value)) for launch in aggregate.complete_launches(run)]
         return tuple((f"launch {launch.index}", value * self.scale) for launch, value in values if value is not None)
 
@@ -60,16 +77,16 @@ OF_LINK = Metric("Fraction of the link limit", aggregate.link_fraction, _OF_LINK
 
 
 def rates_chart(
-    metric: Metric, groups: Sequence[tuple[str, Sequence[LabelledRun]]], published: Mapping[str, Sequence[Bar]]
+    metric: Metric, problems: Mapping[str, Sequence[LabelledRun]], published: Mapping[str, Sequence[Bar]]
 ) -> Chart:
     """A bar chart of a metric of every run, with the runs of one problem together.
 
-    `groups`: the name of each problem and its runs. `published`: bars of published results by the name of a problem,
-    which stand in groups of their own, below those of `groups`.
+    `problems`: the runs by the name of their problem. `published`: bars of published results by the name of a problem,
+    which stand in groups of their own, below.
     """
     rows: dict[str, Sequence[Bar]] = {
-        name: [_median_bar(labelled.label, labelled.index, metric.points(labelled.run)) for labelled in runs]
-        for name, runs in groups
+        name: [_median_bar(labelled.label, labelled.look, metric.points(labelled.run)) for labelled in runs]
+        for name, runs in problems.items()
     }
     rows |= {f"{name}, published" if name in rows else name: others for name, others in published.items()}
     return bars(
@@ -96,28 +113,25 @@ def iterations(runs: Sequence[LabelledRun], problem: str = "") -> Chart:
     `problem`: the name of what they merge, for the title, where there are charts of several problems.
     Lines are the median and the quartiles of each launch, whether all its points are shown or not.
     """
-    launches = [
-        (run, launch)
+    launches = {
+        run: [
+            launch
+            for launch in aggregate.complete_launches(run.run)
+            if aggregate.iteration_values([launch], aggregate.throughput)
+        ]
         for run in runs
-        for launch in aggregate.complete_launches(run.run)
-        if aggregate.iteration_values([launch], aggregate.throughput)
-    ]
-    keys = sorted({(run.part, launch.index) for run, launch in launches})
+    }
+    keys = sorted({(run.part, launch.index) for run in launches for launch in launches[run]})
     apart = len({part for part, _ in keys}) > 1
     places = {key: at if apart else key[1] for at, key in enumerate(keys)}
     names = {(part, index): f"{part} {index}".strip() if apart else str(index) for part, index in keys}
-    step = thinning_step(sum(len(launch.timed) for _, launch in launches), MOST_POINTS)
-    several = len({id(run) for run, _ in launches}) > 1
+    step = thinning_step(sum(len(launch.timed) for each in launches.values() for launch in each), MOST_POINTS)
+    measured = [run for run in launches if launches[run]]
     groups = []
-    for run in runs:
-        placed = [
-            (places[run.part, launch.index], names[run.part, launch.index], launch)
-            for other, launch in launches
-            if other is run
-        ]
-        groups += (
-            [Group(run.index, tuple(_iteration_marks(placed, step)), run.label if several else "")] if placed else []
-        )
+    for run in measured:
+        placed = [((run.part, launch.index), launch) for launch in launches[run]]
+        marks = tuple(_iteration_marks([(places[key], names[key], launch) for key, launch in placed], step))
+        groups.append(Group(run.look, marks, run.label if len(measured) > 1 else ""))
     thinned = f"; shown: one of {step} iterations, plus the slowest and fastest of each launch" if step > 1 else ""
     return Chart(
         Axis("Launch", thin_ticks({places[key]: names[key] for key in keys}, 24), grid=False),
@@ -161,11 +175,12 @@ def workers(run: Run) -> Chart:
     figures = [{worker.rank: worker.bandwidth for worker in aggregate.worker_figures([launch])} for launch in launches]
 
     def bar(rank: int, index: int, frame: str) -> Bar:
-        values = [
-            (launch, getattr(of[rank], frame)) for launch, of in zip(launches, figures, strict=True) if rank in of
+        rates = [
+            (f"launch {launch.index}", rate / GIB)
+            for launch, of in zip(launches, figures, strict=True)
+            if rank in of and (rate := getattr(of[rank], frame)) is not None
         ]
-        points = [(f"launch {launch.index}", value / GIB) for launch, value in values if value is not None]
-        return replace(_median_bar(f"{frame} frame", index, points), interval=None)
+        return replace(_median_bar(f"{frame} frame", index, rates), interval=None)
 
     rows = [
         (f"{worker.rank} {worker.host}", (bar(worker.rank, 0, "left"), bar(worker.rank, 1, "right")))
@@ -221,7 +236,7 @@ def pairs(run: Run, lanes: Sequence[Lane]) -> Chart:
             "lanes selected": {pair: ", ".join(lane.transports) for pair, lane in lane_of.items()},
             "placement": {pair: lane.placement for pair, lane in lane_of.items()},
         },
-        {worker.rank: worker.host for launch in launches if launch.line for worker in launch.line.workers},
+        {worker.rank: worker.host for worker in workers_of(launches)},
     )
 
 
@@ -283,14 +298,9 @@ def speedups(document: CompareDocument, metric: str, looks: Mapping[str, int]) -
         plan = ", ".join(option_text(name, value) for name, value in comparison.plan.items() if value is not None)
         first = Bar(comparison.baseline, looks.get(comparison.baseline, 0), 1.0, remark="the baseline")
         points = tuple((point.label, point.ratio) for point in comparison.points)
-        bar = Bar(
-            comparison.candidate,
-            looks.get(comparison.candidate, len(looks)),
-            ratio,
-            (interval.low, interval.high) if interval else None,
-            points if len(points) > 1 else (),
-            remark=comparison.verdict,
-        )
+        number, name = looks.get(comparison.candidate, len(looks)), comparison.candidate
+        ends, points = (interval.low, interval.high) if interval else None, points if len(points) > 1 else ()
+        bar = Bar(name, number, ratio, ends, points, remark=comparison.verdict)
         groups.setdefault((comparison.baseline, plan), [first]).append(bar)
     return bars(
         _chart_rows({plan: row for (_, plan), row in groups.items()}),
@@ -307,3 +317,101 @@ def _chart_rows(groups: Mapping[str, Sequence[Bar]]) -> list[tuple[str, Sequence
     if len(groups) == 1:
         return [(bar.series, (bar,)) for group in groups.values() for bar in group]
     return list(groups.items())
+
+
+@dataclass(frozen=True)
+class _RowLook:
+    """The label, look, place and height of spans or batches in a worker's row, whose middle is 0 and height 1."""
+
+    label: str
+    index: int
+    at: float
+    height: float
+
+
+_SPANS = {
+    "barrier": _RowLook("barrier", GREY, -0.24, 0.36),
+    "partition": _RowLook("partition", 0, -0.24, 0.36),
+    "filter": _RowLook("runtime filter", 4, -0.24, 0.36),
+    "join": _RowLook("join", 3, -0.24, 0.36),
+    "exchange": _RowLook("exchange", 2, 0.02, 0.12),
+}
+_BATCHES = {False: _RowLook("sends", 1, 0.17, 0.12), True: _RowLook("receives", 5, 0.33, 0.12)}
+
+
+def timeline(campaign: Campaign, run: Run) -> Chart:
+    """A chart of the iteration whose wall-clock time is nearest to the median; empty if no timeline was recorded.
+
+    What began before the workers left the opening barrier is cut off.
+    """
+    with suppress(UsageError):  # a damaged file: the report's figures do not need it
+        if recorded := iteration_to_draw(campaign, run):
+            return _iteration_chart(*recorded)
+    return Chart(Axis(), Axis(), title="Timeline")
+
+
+def _iteration_chart(aligned: AlignedTimeline, iteration: TimelineIteration) -> Chart:
+    shown, count = iteration.workers[:MOST_ROWS], len(iteration.workers)
+    zero = min(aligned.time(worker.rank, opening_exit_seconds(worker)) for worker in iteration.workers)
+    end = 1e3 * max(aligned.time(worker.rank, span.end) - zero for worker in shown for span in worker.spans)
+    rows = {worker.rank: f"{worker.rank} {aligned.hosts[worker.rank]}" for worker in shown}
+    note = ["Upper boxes: phases and barriers; lower boxes: exchange, and messages by peer."]
+    if len(shown) < count:
+        note.append(f"Shown: the first {len(shown)} of {count} workers.")
+    if len(set(aligned.hosts)) > 1:
+        error = f"at most {1e6 * aligned.error:,.0f} µs"
+        note.append(f"Hosts are aligned at the barriers, for this drawing only; error: {error}.")
+    return Chart(
+        Axis("Time since the opening barrier (ms)", low=-0.02 * end, high=1.02 * end),
+        rows_axis(rows, len(rows) - 1),
+        tuple(_timeline_groups(aligned, iteration, zero, -0.02 * end)),
+        40 + (64 if len(rows) <= 8 else 36 if len(rows) <= 16 else 22) * len(rows),
+        f"Timeline of iteration {iteration.index}, launch {aligned.launch.index} (nearest to the median)",
+        " ".join(note),
+    )
+
+
+def _timeline_groups(
+    aligned: AlignedTimeline, iteration: TimelineIteration, zero: float, least: float
+) -> Iterator[Group]:
+    """The groups of marks: one for each kind of span, then the messages.
+
+    `zero`: seconds at 0 on the axis; `least`: milliseconds at its left end.
+    """
+
+    def at(rank: int, seconds: float) -> float:
+        return max(1e3 * (aligned.time(rank, seconds) - zero), least)
+
+    workers = iteration.workers[:MOST_ROWS]
+    for name, look in _SPANS.items():
+        spans = [(worker.rank, span) for worker in workers for span in worker.spans if span.name == name]
+        boxes = [(rank, at(rank, span.begin), at(rank, span.end), name) for rank, span in spans]
+        yield from _box_group(look, [box for box in boxes if box[2] > least])
+    for received, look in _BATCHES.items():
+        way, boxes = "from" if received else "to", []
+        for worker in workers:
+            for batch in (batch for batch in worker.batches if batch.received == received):
+                what = f"{batch.side} {batch.piece} {way} {batch.peer}: {batch.bytes / MIB:,.3g} MiB"
+                boxes.append((worker.rank, at(worker.rank, batch.begin), at(worker.rank, batch.end), what))
+        yield from _box_group(look, boxes)
+    rows = {worker.rank for worker in workers}
+    flows = [flow for flow in matched_batches(iteration) if flow[0] in rows and flow[2] in rows]
+    if 0 < len(flows) <= MOST_FLOWS:
+        x = [(at(sender, sent.begin), at(receiver, got.end), math.nan) for sender, sent, receiver, got in flows]
+        y = [(sender + _BATCHES[False].at, receiver + _BATCHES[True].at, math.nan) for sender, _, receiver, _ in flows]
+        yield Group(GREY, (Line(list(chain(*x)), list(chain(*y)), dashed=True, width=1),), "from sender to receiver")
+
+
+def _box_group(look: _RowLook, boxes: Sequence[tuple[int, float, float, str]]) -> Iterator[Group]:
+    """A group of boxes, each given as rank, begin and end in milliseconds, and text; none without boxes."""
+    if boxes:
+        ranks, begins, ends, what = columns(boxes, 4)
+        details = {
+            "rank": list(map(str, ranks)),
+            "what": what,
+            "begin": [with_unit(begin, "ms") for begin in begins],
+            "length": [with_unit(end - begin, "ms") for _, begin, end, _ in boxes],
+        }
+        places = [rank + look.at for rank in ranks]
+        mark = Boxes(places, begins, ends, width=look.height, fill=0.55, details=details)
+        yield Group(look.index, (mark,), look.label)

@@ -14,8 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-from merge_bench.view.plot import marks
-from merge_bench.view.plot.style import GRID, HEAT_STATIC, LEGEND, NEUTRAL, look, thinning_step, value_ticks
+from merge_bench.view.plot import GRID, HEAT_STATIC, LEGEND, NEUTRAL, look, marks, thinning_step, value_ticks
 from merge_bench.view.text import short, visible
 
 _SETTINGS: Any = {
@@ -47,7 +46,6 @@ def draw(charts: Sequence[marks.Chart], stream: IO[bytes], form: str) -> None:
 
 
 def figure_of(chart: marks.Chart) -> Figure:
-    """`chart` as a figure of Matplotlib."""
     with _matplotlib_settings():
         return _side_by_side([chart])
 
@@ -86,16 +84,9 @@ def _side_by_side(charts: Sequence[marks.Chart]) -> Figure:
         axes.set_axisbelow(True)
         _set_up_axis(axes, chart.x, "x")
         _set_up_axis(axes, chart.y, "y")
-    part.legend(
-        [entries[label] for label in labels],
-        labels.values(),
-        loc="outside lower center",
-        title=note,
-        ncols=columns,
-        frameon=False,
-        title_fontsize=9,
-        fontsize=9,
-    )
+    drawn = [entries[label] for label in labels]
+    style: Any = {"ncols": columns, "frameon": False, "title_fontsize": 9, "fontsize": 9}
+    part.legend(drawn, labels.values(), loc="outside lower center", title=note, **style)
     return figure
 
 
@@ -148,44 +139,25 @@ def _draw_mark(axes: Axes, mark: marks.Mark, index: int, name: str) -> Any:
         case marks.Points():
             hollow = np.array(mark.hollow or np.zeros(len(mark.x)), dtype=bool)
             order = np.argsort(hollow, kind="stable")  # the legend shows the first
-            return axes.scatter(
-                np.array(mark.x)[order],
-                np.array(mark.y)[order],
-                (_POINTS_PER_PIXEL * mark.size) ** 2,
-                marker=mark_look.marker,
-                facecolors=np.where(hollow[order], "white", colour).tolist(),
-                edgecolors=colour,
-                linewidths=1,
-                alpha=0.85,
-            )
+            x, y, size = np.array(mark.x)[order], np.array(mark.y)[order], (_POINTS_PER_PIXEL * mark.size) ** 2
+            colours: Any = {"facecolors": np.where(hollow[order], "white", colour).tolist(), "edgecolors": colour}
+            return axes.scatter(x, y, size, marker=mark_look.marker, linewidths=1, alpha=0.85, **colours)
         case marks.Line():
             style = "--" if mark.dashed else "-"
             return axes.plot(mark.x, mark.y, style, color=colour, linewidth=_POINTS_PER_PIXEL * mark.width, gid=name)[0]
         case marks.Band():
-            area = axes.fill_between(mark.x, mark.low, mark.high, facecolor=(colour, 0.2), linewidth=0)
+            band = axes.fill_between(mark.x, mark.low, mark.high, facecolor=(colour, 0.2), linewidth=0)
             if mark.hatched:
-                area.set(facecolor="none", edgecolor=(colour, 0.4), hatch="///")
-            return area
+                band.set(facecolor="none", edgecolor=(colour, 0.4), hatch="///")
+            return band
         case marks.Whiskers():
-            return (axes.vlines if mark.upright else axes.hlines)(
-                mark.at,
-                mark.start,
-                mark.end,
-                color=colour,
-                linewidth=max(_POINTS_PER_PIXEL * mark.width, 1),
-                alpha=mark.alpha,
-                linestyle=":" if mark.dotted else "-",
-            )
+            draw_lines, width = axes.vlines if mark.upright else axes.hlines, max(_POINTS_PER_PIXEL * mark.width, 1)
+            line: Any = {"color": colour, "alpha": mark.alpha, "linestyle": ":" if mark.dotted else "-"}
+            return draw_lines(mark.at, mark.start, mark.end, linewidth=width, **line)
         case marks.Boxes():
-            return (axes.bar if mark.upright else axes.barh)(
-                mark.at,
-                np.subtract(mark.end, mark.start),
-                mark.width,
-                mark.start,
-                facecolor=(colour, mark.fill),
-                edgecolor=colour,
-                hatch="///" if mark.hatched else None,
-            )
+            draw_bars, lengths = axes.bar if mark.upright else axes.barh, np.subtract(mark.end, mark.start)
+            area: Any = {"facecolor": (colour, mark.fill), "hatch": "///" if mark.hatched else None}
+            return draw_bars(mark.at, lengths, mark.width, mark.start, edgecolor=colour, **area)
         case marks.Cells():
             values = np.full((max(mark.y, default=0) + 1, max(mark.x, default=0) + 1), np.nan)
             values[list(mark.y), list(mark.x)] = mark.values

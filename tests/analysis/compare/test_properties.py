@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from merge_bench.analysis.compare.properties import same_problem
-from merge_bench.campaign.import_report import import_text
+from merge_bench.campaign.cudf_merge_report import import_text
 from merge_bench.host.description import Hardware, Ucx
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign

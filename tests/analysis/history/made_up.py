@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,7 @@ def write(results: Path, nights: Nights) -> list[Path]:
                 config=nights.config,
                 plan=plan(launches=nights.launches),
                 walls=(wall,) * 3,
-                machine=lambda worker, like=like: msgspec.structs.replace(worker, ucx=like.ucx, hardware=like.hardware),
+                machine=functools.partial(msgspec.structs.replace, ucx=like.ucx, hardware=like.hardware),
             )
             for launch, wall in enumerate(walls)
         ]

@@ -8,7 +8,7 @@ import pytest
 from msgspec import to_builtins
 
 from merge_bench.analysis import published
-from merge_bench.campaign.import_report import import_text
+from merge_bench.campaign.cudf_merge_report import import_text
 from merge_bench.errors import UsageError
 from merge_bench.records import schema as s
 from merge_bench.records.codec import validate

@@ -14,8 +14,8 @@ import pytest
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import State, state_of
-from merge_bench.campaign import import_report as importing
-from merge_bench.campaign.import_report import import_text
+from merge_bench.campaign import cudf_merge_report as importing
+from merge_bench.campaign.cudf_merge_report import import_text
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.codec import validate
@@ -71,9 +71,13 @@ def test_what_the_text_tells_is_in_the_records(tmp_path: Path) -> None:
     assert launch.line is not None
     assert (launch.line.data_bytes, launch.line.rows) == (16_000_000 * 32, 32_000_000)
     assert run.options == {
-        "rows_per_chunk": 1_000_000, "workers": 16, "iterations": 3, "launches": 1, "engine": "cudf",
+        "rows_per_chunk": 1_000_000,
+        "workers": 16,
+        "iterations": 3,
+        "launches": 1,
+        "engine": "cudf",
         "verify": "imported",
-    }  # fmt: skip
+    }
     assert [iteration.wall_seconds for iteration in launch.timed] == list(WALLS)
     for iteration, rate in zip(launch.timed, BANDWIDTHS, strict=True):
         assert iteration.imported is not None
@@ -168,8 +172,10 @@ def test_doubts_become_warnings(tmp_path: Path) -> None:
 
 def test_a_text_without_doubts_has_no_such_warnings(tmp_path: Path) -> None:
     assert set(codes(summarized(brought_in(tmp_path, text())))) == {
-        "imported-definitions", "imported-rounded", "unverified",
-    }  # fmt: skip
+        "imported-definitions",
+        "imported-rounded",
+        "unverified",
+    }
 
 
 def test_nothing_is_made_of_a_damaged_text(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from merge_bench.campaign.cudf_merge_report import Report
-from merge_bench.campaign.import_report import import_text
+from merge_bench.campaign.cudf_merge_report import Report, import_text
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
 from merge_bench.report.run import print_report
@@ -221,11 +220,14 @@ def _joined(lines: list[str], at: int, place: int, new: str) -> None:
     damage=st.lists(
         st.tuples(
             st.sampled_from([_character, _inserted, _lost, _twice, _moved, _cut, _joined]),
-            st.integers(0, 16), st.integers(0, 110), st.sampled_from(MARKS),
+            st.integers(0, 16),
+            st.integers(0, 110),
+            st.sampled_from(MARKS),
         ),
-        min_size=1, max_size=3,
+        min_size=1,
+        max_size=3,
     ),
-)  # fmt: skip
+)
 @example(layout="ucxx", damage=[(_cut, 7, 9, "")])
 def test_damage_is_refused_or_changes_no_figure(layout: str, damage: list[tuple[Damage, int, int, str]]) -> None:
     lines = text(layout).splitlines()

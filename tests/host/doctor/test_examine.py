@@ -26,7 +26,7 @@ from merge_bench.host.doctor import (
     free_bytes,
     worst_state,
 )
-from merge_bench.report.doctor import print_findings
+from merge_bench.report.setup import print_findings
 from tests.helpers.runs import environment
 from tests.host.doctor.conftest import Make
 

@@ -17,7 +17,7 @@ from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.engines.cudf import CudfEngine
 from merge_bench.merge.engines.gpu_memory import DeviceBytes, GpuMemory, inspect, pool_size, set_up_pool
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.shuffle_or_broadcast import sendable_sides
+from merge_bench.merge.plan import sendable_sides
 from tests.helpers import fake_columns, fake_rapids, merge_cases
 from tests.helpers.fake_cuda import Driver
 from tests.helpers.fake_device import Memory

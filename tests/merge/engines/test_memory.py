@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from merge_bench.merge import buffer_pool
-from merge_bench.merge.buffer_pool import ALIGN, BufferPool
+from merge_bench.merge import memory
 from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.native import NativeEngine
 from merge_bench.merge.frame import Frame
+from merge_bench.merge.memory import ALIGN, BufferPool
 
 ROWS = 20_000
 
@@ -90,14 +90,14 @@ def test_no_buffer_is_made_before_the_last_iteration_s_are_gone(monkeypatch: pyt
     old = [weakref.ref(data.base) for data in sent[Side.LEFT]]
     assert all(ref() is not None for ref in old)
     del sent, received
-    made, touched = [], buffer_pool._touched_bytes
+    made, aligned_bytes = [], memory.aligned_bytes
 
     def note(size: int) -> Any:
         made.append(size)
         assert all(ref() is None for ref in old)
-        return touched(size)
+        return aligned_bytes(size)
 
-    monkeypatch.setattr(buffer_pool, "_touched_bytes", note)
+    monkeypatch.setattr(memory, "aligned_bytes", note)
     del old[1:]
     pair[0].begin()
     assert made

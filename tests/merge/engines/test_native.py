@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.engines import engine_class, native
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.hash_join_loops import find_pairs
 from merge_bench.merge.engines.native import BucketJoin, NativeEngine, needs_no_library
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Frame
+from merge_bench.merge.memory import BufferPool
 from tests.helpers.examples import examples
 from tests.helpers.merge_cases import chunks
 from tests.merge.in_process import run_once, simulate

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.merge.buffer_pool import BufferPool
 from merge_bench.merge.engines import native
 from merge_bench.merge.engines.base import JoinShape
 from merge_bench.merge.engines.hash_join_loops import FOLD
 from merge_bench.merge.engines.native import BucketJoin, NativeEngine
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Frame
+from merge_bench.merge.memory import BufferPool
 from merge_bench.merge.partition import BucketReader, Layout, Parcel
 from tests.helpers.examples import examples
 from tests.helpers.frames import seeds

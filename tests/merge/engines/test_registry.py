@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from merge_bench.campaign.machine_checks import check_engine
+from merge_bench.campaign.make_plan import engine_of
 from merge_bench.campaign.registry_options import complete
-from merge_bench.campaign.run_options import engine_of
 from merge_bench.config.options import BY_KEY, RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.merge import engines
@@ -30,7 +30,7 @@ from merge_bench.merge.engines import (
     names,
 )
 from merge_bench.merge.engines.cpu_base import HostEngine
-from merge_bench.merge.workload.schema import refuse_for_engine
+from merge_bench.merge.workload.tables import refuse_for_engine
 from tests.helpers import merge_cases
 from tests.helpers.runs import ROOT, environment, run
 
@@ -56,9 +56,6 @@ class ToyEngine(HostEngine):
 
     def join_tables(self, left, right):
         return left.join(right, list(self.columns.keys), join_type="inner")
-
-    def to_arrow(self, piece):
-        return piece
 '''
 
 

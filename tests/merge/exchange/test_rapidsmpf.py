@@ -38,14 +38,14 @@ from tests.helpers.runs import run, start
     ],
 )
 def test_what_it_cannot_do_is_refused(options: dict[str, Any], message: str) -> None:
-    from merge_bench.campaign.run_options import runs_of
+    from merge_bench.campaign.make_plan import runs_of
 
     with pytest.raises(UsageError, match=message):
         runs_of(settled({"exchange": "rapidsmpf", "workers": 2, **options}), {})
 
 
 def test_without_gpus_auto_is_no_engine_for_it() -> None:
-    from merge_bench.campaign.run_options import engine_of
+    from merge_bench.campaign.make_plan import engine_of
 
     with pytest.raises(UsageError, match="--exchange rapidsmpf needs --engine cudf"):
         engine_of(settled({"exchange": "rapidsmpf"}), gpus=False)

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from merge_bench.errors import UsageError
+from merge_bench.merge.engines.base import How
 from merge_bench.merge.frame import arrow_schema, canonical_type, make_field
-from merge_bench.merge.verification import duckdb_files, duckdb_reference, raw_copy
+from merge_bench.merge.verification import duckdb_files, duckdb_reference
 from merge_bench.merge.workload.tables import TableColumn, TableSide, TableSpec
 from tests.merge.workload.parquet_samples import write
 
@@ -69,19 +70,21 @@ def test_values_are_those_of_the_file(tmp_path: Path, kind: str) -> None:
     wanted = table.set_column(1, "v", storage.cast(pa.binary()) if pa.types.is_string(storage.type) else storage)
     assert duckdb_reference.compare_full(spec, [in_types(spec, wanted)]) is None
     assert duckdb_reference.expected_result(spec) == (
-        len(values), duckdb_reference.result_checksum(spec, in_types(spec, wanted)),
-    )  # fmt: skip
+        len(values),
+        duckdb_reference.result_checksum(spec, in_types(spec, wanted)),
+    )
 
 
 def in_types(spec: TableSpec, table: pa.Table) -> pa.Table:
     columns = []
-    for field in spec.output:
+    output = How.INNER.output(spec.left.fields, spec.right.fields, spec.keys)
+    for field in output:
         column = table[field.name].combine_chunks()
         if pa.types.is_large_string(field.type):
             columns.append(column.cast(pa.large_binary()).view(field.type))
         else:
             columns.append(column.cast(field.type))
-    return pa.Table.from_arrays(columns, schema=arrow_schema(spec.output))
+    return pa.Table.from_arrays(columns, schema=arrow_schema(output))
 
 
 def test_keys_that_are_no_text_match_by_their_bytes(tmp_path: Path) -> None:
@@ -99,9 +102,10 @@ def test_bytes_beside_text(tmp_path: Path) -> None:
     left, right = pa.table({"k": pa.array([b"a", b"\xff"])}), pa.table({"k": ["a", "b"]})
     kind = {"k": pa.binary()}
     spec = TableSpec(
-        side(write(tmp_path / "l.parquet", left), left, kind), side(write(tmp_path / "r.parquet", right), right, kind),
+        side(write(tmp_path / "l.parquet", left), left, kind),
+        side(write(tmp_path / "r.parquet", right), right, kind),
         ("k",),
-    )  # fmt: skip
+    )
     assert duckdb_reference.expected_result(spec)[0] == 1
 
 
@@ -115,11 +119,13 @@ def test_int96_is_read_in_microseconds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stored", "wanted"),
     [
-        (pa.array([2**53 + 1]), pa.float64()), (pa.array([2**63 - 1]), pa.float64()), (pa.array([300]), pa.int8()),
+        (pa.array([2**53 + 1]), pa.float64()),
+        (pa.array([2**63 - 1]), pa.float64()),
+        (pa.array([300]), pa.int8()),
         (pa.array([1], pa.timestamp("us")), pa.timestamp("ms")),
         (pa.array([FAR], pa.timestamp("us")), pa.timestamp("ns")),
     ],
-)  # fmt: skip
+)
 def test_a_value_that_the_common_type_does_not_hold_is_refused(
     tmp_path: Path, stored: pa.Array, wanted: pa.DataType
 ) -> None:
@@ -150,7 +156,7 @@ def test_columns_of_any_names_and_nested_ones_beside_them(tmp_path: Path) -> Non
 def test_a_raw_copy_has_the_pages_and_no_types(tmp_path: Path) -> None:
     table = pa.table({"t": strings(b"\xff", b"x"), "at": pa.array([1, 2], pa.timestamp("us")), "n": pa.array([1, 2])})
     source, target = write(tmp_path / "a.parquet", table, 1), tmp_path / "raw.parquet"
-    raw_copy.copy_without_types(str(source), str(target), ["t", "at"])
+    duckdb_files.copy_without_types(str(source), str(target), ["t", "at"])
     with duckdb.connect() as connection:
         found = connection.execute("SELECT * FROM read_parquet(?)", [str(target)]).fetchall()
     assert found == [(b"\xff", 1, 1), (b"x", 2, 2)]

@@ -66,13 +66,16 @@ def test_partitions_are_those_below_the_table(tmp_path: Path) -> None:
     make(tmp_path, "y=1/r=%C3%BC/a", "y=1/r=__HIVE_DEFAULT_PARTITION__/b", "y=2/c=d=e/=/f", "g")
     of = {os.path.relpath(file.path, tmp_path): file.partitions for file in find_files(str(tmp_path))}
     assert of == {
-        "g": (), "y=1/r=%C3%BC/a": (("y", "1"), ("r", "ü")),
-        "y=1/r=__HIVE_DEFAULT_PARTITION__/b": (("y", "1"), ("r", None)), "y=2/c=d=e/=/f": (("y", "2"), ("c", "d=e")),
-    }  # fmt: skip
+        "g": (),
+        "y=1/r=%C3%BC/a": (("y", "1"), ("r", "ü")),
+        "y=1/r=__HIVE_DEFAULT_PARTITION__/b": (("y", "1"), ("r", None)),
+        "y=2/c=d=e/=/f": (("y", "2"), ("c", "d=e")),
+    }
     assert {file.partitions for file in find_files(str(tmp_path / "y=2"))} == {(("c", "d=e"),)}
     assert {file.partitions for file in find_files(str(tmp_path / "y=*" / "r=*"))} == {
-        (("y", "1"), ("r", "ü")), (("y", "1"), ("r", None)),
-    }  # fmt: skip
+        (("y", "1"), ("r", "ü")),
+        (("y", "1"), ("r", None)),
+    }
     assert {file.partitions for file in find_files(str(tmp_path / "y=1" / "r=*"))} == {(("r", "ü"),), (("r", None),)}
 
 
@@ -125,12 +128,22 @@ def above(folder: Path) -> None:
 @pytest.mark.parametrize(
     "spoil",
     [
-        dangling, itself, circle, pipe, delta, hudi, iceberg, above, lambda folder: make(folder, "part-1", data=b""),
-        lambda folder: make(folder, "part-1", data=b"PAR1 cut"), lambda folder: make(folder, "part-1.csv", data=b"a,b"),
+        dangling,
+        itself,
+        circle,
+        pipe,
+        delta,
+        hudi,
+        iceberg,
+        above,
+        lambda folder: make(folder, "part-1", data=b""),
+        lambda folder: make(folder, "part-1", data=b"PAR1 cut"),
+        lambda folder: make(folder, "part-1.csv", data=b"a,b"),
         lambda folder: make(folder, "part-1", data=b"version https://git-lfs.github.com/spec/v1"),
-        lambda folder: make(folder, "a=1/a=2/part-1"), lambda folder: make(folder, "part-1", data=DATA[:-4] + b"PARE"),
+        lambda folder: make(folder, "a=1/a=2/part-1"),
+        lambda folder: make(folder, "part-1", data=DATA[:-4] + b"PARE"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_read_whole_is_refused(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
     folder = make(tmp_path / "table", "part-0")
     spoil(folder)

@@ -69,10 +69,16 @@ def assert_refused(spec: TableSpec, *words: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "part-1.PARQUET", "part-1.parq", "part-1.parquet.snappy", "000001_0", "below/part-1.parquet",
-        "2026-01.parquet/part-0.snappy.parquet", "what's %41*[1].parquet", os.fsdecode(b"caf\xe9.parquet"),
+        "part-1.PARQUET",
+        "part-1.parq",
+        "part-1.parquet.snappy",
+        "000001_0",
+        "below/part-1.parquet",
+        "2026-01.parquet/part-0.snappy.parquet",
+        "what's %41*[1].parquet",
+        os.fsdecode(b"caf\xe9.parquet"),
     ],
-)  # fmt: skip
+)
 def test_files_that_a_list_by_ending_lacks(spec: TableSpec, name: str) -> None:
     """Other endings, folders, folders that are called like files, names that are patterns or no text."""
     added = Path(spec.left.path, name)
@@ -119,9 +125,10 @@ def test_tables_whose_log_says_which_files_count(spec: TableSpec, log: str) -> N
 
 
 @pytest.mark.parametrize(
-    "make", [lambda path: path.symlink_to("gone"), lambda path: path.symlink_to(path.name), os.mkfifo],
+    "make",
+    [lambda path: path.symlink_to("gone"), lambda path: path.symlink_to(path.name), os.mkfifo],
     ids=["dangling link", "link to itself", "pipe"],
-)  # fmt: skip
+)
 def test_parts_that_cannot_be_read(spec: TableSpec, make: Callable[[Path], object]) -> None:
     make(Path(spec.left.path, "part-2.parquet"))
     with pytest.raises(UsageError, match=r"part-2\.parquet"):
@@ -144,8 +151,9 @@ def test_hive_partitions_are_columns(spec: TableSpec, tmp_path: Path) -> None:
     )
     found = pa.concat_tables(duckdb_reference.expected_batches(replace(spec, left=left)))
     assert dict(zip(found["k"].to_pylist(), found["region"].to_pylist(), strict=True)) == {
-        **dict.fromkeys(range(10), "eu west"), **dict.fromkeys(range(10, 20)),
-    }  # fmt: skip
+        **dict.fromkeys(range(10), "eu west"),
+        **dict.fromkeys(range(10, 20)),
+    }
     wrong = found.set_column(found.schema.get_field_index("region"), "region", pa.array(["eu west"] * 20))
     whole = replace(spec, left=left)
     assert duckdb_reference.result_checksum(whole, wrong) != duckdb_reference.expected_result(whole)[1]

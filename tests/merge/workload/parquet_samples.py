@@ -110,7 +110,7 @@ def to_arrow(frame: Frame) -> pa.Table:
 
 def run_engine(name: str, spec: TableSpec) -> list[pa.Table]:
     """The result of merging in this process, with as many engines as the plan has workers."""
-    lefts, rights = zip(*(load_chunk(spec, rank) for rank in range(spec.workers)), strict=True)
+    lefts, rights = zip(*(load_chunk(spec, rank) for rank in range(len(spec.left.chunks))), strict=True)
     engines = engines_of(name, lefts, rights, spec.keys)
     run_once(engines)
     return [piece for engine in engines for piece in engine.results()]

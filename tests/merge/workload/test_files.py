@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.merge.workload.files import HIDDEN, NO_DATA, LeftOut, find_files
+from merge_bench.merge.workload.parquet import HIDDEN, NO_DATA, LeftOut, find_files
 from tests.merge.workload.parquet_samples import write
 
 
@@ -105,11 +105,7 @@ def test_partitions_are_the_folders_below_the_beginning_that_exists(tmp_path: Pa
     part(tmp_path / "t" / "region=eu" / "day=2026-01-01" / "p")
     part(tmp_path / "t" / "region=__HIVE_DEFAULT_PARTITION__" / "day=a%2Fb%20c=d" / "p")
     part(tmp_path / "t" / "=x" / "p")
-    wanted = [
-        (),
-        (("region", None), ("day", "a/b c=d")),
-        (("region", "eu"), ("day", "2026-01-01")),
-    ]
+    wanted = [(), (("region", None), ("day", "a/b c=d")), (("region", "eu"), ("day", "2026-01-01"))]
     assert [file.partitions for file in find_files(str(tmp_path / "t")).files] == wanted
     assert [file.partitions for file in find_files(f"{tmp_path}/t/*/**/p").files] == wanted
     assert find_files(f"{tmp_path}/t/region=eu/*/p").files[0].partitions == (("day", "2026-01-01"),)
@@ -194,11 +190,8 @@ def test_a_file_that_ends_like_parquet_and_does_not_begin_so_is_damaged(tmp_path
 
 @pytest.mark.parametrize(
     ("log", "name"),
-    [
-        ("_delta_log/0.json", "Delta"), (".hoodie/hoodie.properties", "Hudi"),
-        ("metadata/v1.metadata.json", "Iceberg"),
-    ],
-)  # fmt: skip
+    [("_delta_log/0.json", "Delta"), (".hoodie/hoodie.properties", "Hudi"), ("metadata/v1.metadata.json", "Iceberg")],
+)
 def test_tables_with_a_log_are_refused_by_name(tmp_path: Path, log: str, name: str) -> None:
     table = tmp_path / "orders"
     file = part(table / "data" / "region=eu" / "p.parquet")

@@ -13,8 +13,8 @@ import pytest
 
 from merge_bench.config.options import TableOptions
 from merge_bench.errors import UsageError
-from merge_bench.merge.workload import BENCHMARKS, h2o
-from merge_bench.merge.workload.h2o import Generator
+from merge_bench.merge.workload import benchmarks
+from merge_bench.merge.workload.benchmarks import BENCHMARKS, H2O, H2O_VERSION, H2oGenerator, h2o_tables
 
 ROWS = 100_000
 COLUMNS = {
@@ -28,7 +28,7 @@ KEYS = {"id1": 10, "id2": ROWS // 1000, "id3": ROWS}  # of one side
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return dict(zip(COLUMNS, h2o.ensure_tables(ROWS, list(COLUMNS), tmp_path_factory.mktemp("h2o")), strict=True))
+    return dict(zip(COLUMNS, h2o_tables(ROWS, list(COLUMNS), tmp_path_factory.mktemp("h2o")), strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +43,11 @@ def values(table: pa.Table, column: str) -> np.ndarray:
 def test_columns_types_and_rows(tables: dict[str, pa.Table]) -> None:
     assert {name: table.column_names for name, table in tables.items()} == COLUMNS
     assert {name: table.num_rows for name, table in tables.items()} == {
-        "x": ROWS, "small": 10, "medium": ROWS // 1000, "big": ROWS
-    }  # fmt: skip
+        "x": ROWS,
+        "small": 10,
+        "medium": ROWS // 1000,
+        "big": ROWS,
+    }
     for table in tables.values():
         found = {str(field.type) for field in table.schema if field.name in ("id1", "id2", "id3")}
         assert found == {"int32"}
@@ -109,7 +112,7 @@ def test_sizes_of_the_results(tables: dict[str, pa.Table]) -> None:
     """As published for 1e7 rows: q1, q2, q4 have about 0.9 N rows, q3 N, q5 0.9 N; 9, 11, 11, 11 and 13 columns."""
     spread = 5 * math.sqrt(0.09 * ROWS)
     expected = {"q1": (spread, 9), "q2": (spread, 11), "q4": (spread, 11), "q5": (0, 13)}
-    for question in BENCHMARKS["h2o"].questions:
+    for question in H2O.questions:
         left, right = tables[question.left], tables[question.right]
         how = "left outer" if question.how == "left" else "inner"
         joined = left.join(right, question.left_on, question.right_on, how, "_left", "_right")
@@ -119,68 +122,65 @@ def test_sizes_of_the_results(tables: dict[str, pa.Table]) -> None:
         tolerance, columns = expected[question.name]
         assert joined.num_columns == columns
         assert abs(joined.num_rows - 0.9 * ROWS) <= tolerance
-    assert [question.how for question in BENCHMARKS["h2o"].questions] == ["inner", "inner", "left", "inner", "inner"]
+    assert [question.how for question in H2O.questions] == ["inner", "inner", "left", "inner", "inner"]
 
 
 def test_row_groups_do_not_depend_on_each_other(tables: dict[str, pa.Table], paths: dict[str, Path]) -> None:
-    made = Generator(ROWS)
+    made = H2oGenerator(ROWS)
     for name, path in paths.items():
         groups = pq.ParquetFile(path)
         last = groups.num_row_groups - 1
-        assert last >= min(h2o.ROW_GROUPS, tables[name].num_rows) - 1
+        assert last >= min(benchmarks.ROW_GROUPS, tables[name].num_rows) - 1
         assert groups.read_row_group(last).equals(made.make_row_group(name, last))
 
 
 def test_large_tables_are_made_in_pieces() -> None:
-    made = Generator(10**9)
+    made = H2oGenerator(10**9)
     assert made.rows == {"x": 10**9, "small": 1000, "medium": 10**6, "big": 10**9}
-    assert made.group_rows("x") == h2o.MOST_GROUP_ROWS
+    assert made.group_rows("x") == benchmarks.MOST_GROUP_ROWS
     group = made.make_row_group("big", 999)
-    assert group.num_rows == h2o.MOST_GROUP_ROWS
+    assert group.num_rows == benchmarks.MOST_GROUP_ROWS
     assert pc.max(group["id3"]).as_py() > 10**9  # keys that only big has
 
 
 def test_only_the_tables_of_a_question_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = TableOptions(rows=1000)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    x, small = BENCHMARKS["h2o"].make(options, ("x", "small"))
-    folder = tmp_path / "merge_bench" / "h2o" / f"1000-{h2o.VERSION}"
+    x, small = H2O.make(options, ("x", "small"))
+    folder = tmp_path / "merge_bench" / "h2o" / f"1000-{H2O_VERSION}"
     assert {path.name for path in folder.iterdir()} == {"x.parquet", "small.parquet"}
     before = x.stat().st_mtime_ns
-    assert BENCHMARKS["h2o"].make(options, ("x", "medium"))[0].stat().st_mtime_ns == before
+    assert H2O.make(options, ("x", "medium"))[0].stat().st_mtime_ns == before
     assert small.is_file()
 
 
 def test_a_killed_generation_leaves_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_row_group = Generator.make_row_group
+    make_row_group = H2oGenerator.make_row_group
 
-    def interrupted(made: Generator, table: str, number: int) -> pa.Table:
+    def interrupted(made: H2oGenerator, table: str, number: int) -> pa.Table:
         if (table, number) == ("small", 5):
             raise KeyboardInterrupt
         return make_row_group(made, table, number)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Generator, "make_row_group", interrupted)
+        patch.setattr(H2oGenerator, "make_row_group", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            h2o.ensure_tables(1000, ["x", "small"], tmp_path)
+            h2o_tables(1000, ["x", "small"], tmp_path)
     assert not list(tmp_path.rglob("*.parquet"))
-    (tmp_path / f".1000-{h2o.VERSION}.tmp-99999").mkdir()  # of a process that was killed
-    assert all(path.is_file() for path in h2o.ensure_tables(1000, ["x", "small"], tmp_path))
+    (tmp_path / f".1000-{H2O_VERSION}.tmp-99999").mkdir()  # of a process that was killed
+    assert all(path.is_file() for path in h2o_tables(1000, ["x", "small"], tmp_path))
     assert not list(tmp_path.glob(".*tmp-*"))
 
 
 def test_a_disk_too_small(tmp_path: Path) -> None:
     said = r"^h2o with 1,000,000,000,000,000 rows needs about \S+ PiB, but .*; use a smaller --rows, or"
     with pytest.raises(UsageError, match=said):
-        h2o.ensure_tables(10**15, ["x"], tmp_path)
+        h2o_tables(10**15, ["x"], tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("asked", "found"),
-    [((), ("q1", "q2", "q3", "q4", "q5")), (("3", "Q1"), ("q3", "q1"))],
-)
+@pytest.mark.parametrize(("asked", "found"), [((), ("q1", "q2", "q3", "q4", "q5")), (("3", "Q1"), ("q3", "q1"))])
 def test_questions_by_number_or_name(asked: tuple[str, ...], found: tuple[str, ...]) -> None:
-    assert BENCHMARKS["h2o"].choose(asked) == found
+    assert H2O.choose(asked) == found
 
 
 @pytest.mark.parametrize(

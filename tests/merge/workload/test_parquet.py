@@ -80,7 +80,7 @@ def test_types_of_parts_are_unified_and_said(tmp_path: Path, kind: str) -> None:
         (pa.array([2**53 + 1]), pa.array([0.5])),
         (pa.array([-(2**53) - 1]), pa.array([0.5], pa.float32())),
     ],
-)  # fmt: skip
+)
 def test_types_whose_unification_would_lose_values_are_refused(tmp_path: Path, one: pa.Array, other: pa.Array) -> None:
     folder = parts(tmp_path / "t", {"id": [1], "x": one}, {"id": [1], "x": other})
     said = refusal(folder)

@@ -84,5 +84,7 @@ def test_keys_of_rows_that_only_the_right_table_has(tmp_path: Path) -> None:
     spec = plan(left, right, "id", "name")
     table = pa.concat_tables(duckdb_reference.expected_batches(spec, How.OUTER))
     assert sorted(map(str, table.to_pylist())) == [
-        "{'a': 1, 'id': 'x', 'b': None}", "{'a': 2, 'id': 'y', 'b': 5}", "{'a': None, 'id': 'z', 'b': 6}",
-    ]  # fmt: skip
+        "{'a': 1, 'id': 'x', 'b': None}",
+        "{'a': 2, 'id': 'y', 'b': 5}",
+        "{'a': None, 'id': 'z', 'b': 6}",
+    ]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines import descriptions
-from merge_bench.merge.workload.schema import common_type, output_names, refuse_for_engine
+from merge_bench.merge.workload.tables import common_type, output_names, refuse_for_engine
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 

@@ -13,9 +13,13 @@ from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec, check, gene
 from tests.helpers.examples import examples
 
 ARROW = {
-    How.INNER: "inner", How.LEFT: "left outer", How.RIGHT: "right outer", How.OUTER: "full outer",
-    How.SEMI: "left semi", How.ANTI: "left anti",
-}  # fmt: skip
+    How.INNER: "inner",
+    How.LEFT: "left outer",
+    How.RIGHT: "right outer",
+    How.OUTER: "full outer",
+    How.SEMI: "left semi",
+    How.ANTI: "left anti",
+}
 KEEPING = (How.LEFT, How.RIGHT, How.OUTER)
 
 

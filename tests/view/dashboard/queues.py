@@ -16,10 +16,20 @@ def job(number: int, state: str, command: str = "merge-bench run", **more: objec
     """A job; one that has ended took 100 seconds."""
     ended = None if state in ("queued", "running") else 1200.0
     values = {
-        "who": "ci", "key": None, "words": [], "settings": {}, "resume": False, "attempts": 0, "cancelled": False,
-        "status": None, "result": None, "message": None, "created": 1000.0,
-        "started": None if state == "queued" else 1100.0, "ended": ended,
-    }  # fmt: skip
+        "who": "ci",
+        "key": None,
+        "words": [],
+        "settings": {},
+        "resume": False,
+        "attempts": 0,
+        "cancelled": False,
+        "status": None,
+        "result": None,
+        "message": None,
+        "created": 1000.0,
+        "started": None if state == "queued" else 1100.0,
+        "ended": ended,
+    }
     return msgspec.convert(values | {"id": number, "state": state, "command": command} | more, Job)
 
 

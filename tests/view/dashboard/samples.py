@@ -44,11 +44,15 @@ def tuning(results: Path, *, end: int | None = 0, winner: str = "tls-sm+rails-2"
     ]
     with CampaignWriter.create(results, name) as writer:
         head = s.CampaignLine(
-            campaign_id=writer.campaign_id, argv=["/opt/merge_bench/__main__.py", "tune"], version="0.1", seed=7,
+            campaign_id=writer.campaign_id,
+            argv=["/opt/merge_bench/__main__.py", "tune"],
+            version="0.1",
+            seed=7,
             plans=[small, large],
-            configs=[s.Config(name="default")], time=1_700_000_000.0,
+            configs=[s.Config(name="default")],
+            time=1_700_000_000.0,
             runs=[s.RunKey(config="default", plan=0), s.RunKey(config="default", plan=1)],
-        )  # fmt: skip
+        )
         writer.write(head)
         write_launch(writer, Script(config="default", plan=small))
         added = {"tls-sm": ["tls=sm"], "rails-2": ["rails=2"], winner: ["tls=sm", "rails=2"]}
@@ -59,10 +63,20 @@ def tuning(results: Path, *, end: int | None = 0, winner: str = "tls-sm+rails-2"
         for number, (phase, config, against, size, setting, ratio, low, high, decision, reason) in enumerate(steps):
             writer.write(
                 s.TuneLine(
-                    phase=phase, config=config, against=against, plan=size, setting=setting, ratio=ratio, low=low,
-                    high=high, launches=6, decision=decision, reason=reason, time=head.time + 60.0 * (number + 1),
+                    phase=phase,
+                    config=config,
+                    against=against,
+                    plan=size,
+                    setting=setting,
+                    ratio=ratio,
+                    low=low,
+                    high=high,
+                    launches=6,
+                    decision=decision,
+                    reason=reason,
+                    time=head.time + 60.0 * (number + 1),
                 )
-            )  # fmt: skip
+            )
         if end is not None:
             writer.write(s.EndLine(status=end))
     return writer.folder
@@ -87,10 +101,18 @@ def _write_probes(writer: CampaignWriter, script: Script, speed: float) -> None:
             size = 1 << power
             micros = factor * (1.0 + size / 4096 + 0.01 * script.index) / speed
             common = {
-                "launch": script.index, "probe": "p2p", "method": "ucx_perftest", "placement": placement,
-                "ranks": [0, 1], "hosts": ["node0", "node0"], "size": size, "iterations": 100,
-                "requested": {"UCX_TLS": "sm,tcp"}, "selected": ["sysv/memory"], "as_requested": True,
-            }  # fmt: skip
+                "launch": script.index,
+                "probe": "p2p",
+                "method": "ucx_perftest",
+                "placement": placement,
+                "ranks": [0, 1],
+                "hosts": ["node0", "node0"],
+                "size": size,
+                "iterations": 100,
+                "requested": {"UCX_TLS": "sm,tcp"},
+                "selected": ["sysv/memory"],
+                "as_requested": True,
+            }
             writer.write(s.ProbeLine(test="tag_lat", seconds=micros * 1e-6, **common))
             rate = size / micros * 1e6
             writer.write(s.ProbeLine(test="tag_bw", bandwidth_bytes_per_second=rate, **common))
@@ -113,10 +135,15 @@ def hostile(results: Path) -> Path:
 
 def _write_evil_launch(writer: CampaignWriter, script: Script) -> None:
     line = s.LaunchLine(
-        launch=script.index, config=script.config, plan=0, block=script.index // 2,
-        cluster=s.Cluster(launcher=EVIL, protocol=EVIL, scheduler="javascript:alert(1)"), data_bytes=64_000_000,
-        workers=[s.Worker(rank=r, host=EVIL, pid=1, name=EVIL, environment={EVIL: EVIL}) for r in range(2)], rows=4,
-    )  # fmt: skip
+        launch=script.index,
+        config=script.config,
+        plan=0,
+        block=script.index // 2,
+        cluster=s.Cluster(launcher=EVIL, protocol=EVIL, scheduler="javascript:alert(1)"),
+        data_bytes=64_000_000,
+        workers=[s.Worker(rank=r, host=EVIL, pid=1, name=EVIL, environment={EVIL: EVIL}) for r in range(2)],
+        rows=4,
+    )
     writer.write(line)
     for index in range(3):
         writer.write(iteration(script, index, 0.1))
@@ -128,10 +155,14 @@ def _write_evil_launch(writer: CampaignWriter, script: Script) -> None:
 def broken(results: Path) -> None:
     """Folders as crashes, full disks and other programs leave them."""
     contents = {
-        "empty": b"", "half": b'{"schema":1,"kind":"campai', "foreign": b"GIF89a\n\x00\xff\n", "array": b"[1,2,3]\n",
-        "newer": b'{"schema":99,"kind":"campaign"}\n', "deep": b"[" * 100_000 + b"\n",
+        "empty": b"",
+        "half": b'{"schema":1,"kind":"campai',
+        "foreign": b"GIF89a\n\x00\xff\n",
+        "array": b"[1,2,3]\n",
+        "newer": b'{"schema":99,"kind":"campaign"}\n',
+        "deep": b"[" * 100_000 + b"\n",
         "<script>alert(1)<\\script>": b"<script>alert(1)</script>\n",
-    }  # fmt: skip
+    }
     for name, content in contents.items():
         (results / name).mkdir(parents=True)
         (results / name / "records.jsonl").write_bytes(content)

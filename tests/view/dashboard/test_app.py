@@ -89,9 +89,10 @@ def test_events_of_a_page_in_other_threads_are_handled_on_the_event_loop_in_thei
 ) -> None:
     handled: list[tuple[object, threading.Thread]] = []
     monkeypatch.setattr(
-        pn.Column, "_on_msg",
+        pn.Column,
+        "_on_msg",
         lambda _self, _ref, _manager, msg: handled.append((msg["content"]["events"], threading.current_thread())),
-    )  # fmt: skip
+    )
 
     async def main() -> None:
         view = board(tmp_path)

@@ -33,7 +33,7 @@ from tests.helpers.synthetic_campaigns import (
     write_head,
     write_launch,
     write_start,
-)  # fmt: skip
+)
 
 CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
@@ -143,8 +143,10 @@ def test_pairs_of_few_workers_are_a_table(tmp_path: Path) -> None:
     found = live_state(read_campaign(write_campaign(tmp_path)))
     assert found.pairs.empty
     assert [(column.heading, column.cells) for column in found.rates] == [
-        ("from \\ to", ["0", "1"]), ("0", ["·", "0.373"]), ("1", ["0.373", "·"]),
-    ]  # fmt: skip
+        ("from \\ to", ["0", "1"]),
+        ("0", ["·", "0.373"]),
+        ("1", ["0.373", "·"]),
+    ]
 
 
 def test_memory_stays_from_the_last_launch_that_told_it(tmp_path: Path) -> None:

@@ -23,8 +23,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.report.next_step import after_recorded_tuning
 from merge_bench.report.run import print_report
 from merge_bench.tune.result import recorded_result_of
-from merge_bench.view.numbers import gib
-from merge_bench.view.text import as_html
+from merge_bench.view.text import as_html, gib
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.view.dashboard.boards import board, held, list_again, texts, update
 

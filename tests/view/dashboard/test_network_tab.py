@@ -29,8 +29,11 @@ def test_configs_and_placements_are_series_of_the_panels_of_latency_and_bandwidt
     assert "Latency" in latency.title
     assert "Bandwidth" in bandwidth.title
     assert [group.label for group in latency.groups] == [
-        "tcp, one host", "tcp, two hosts", "optimized, one host", "optimized, two hosts",
-    ]  # fmt: skip
+        "tcp, one host",
+        "tcp, two hosts",
+        "optimized, one host",
+        "optimized, two hosts",
+    ]
     assert found.frame is not None
     assert len(found.frame) == 2 * 2 * 2 * 10
     assert set(found.frame["Launches"]) == {3}

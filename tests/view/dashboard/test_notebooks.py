@@ -46,8 +46,10 @@ def test_the_dashboard_that_was_executed_without_a_page_shows_the_newest_result(
     client.execute()
     (page,) = [
         output.data["text/html"]
-        for cell in book.cells for output in cell.get("outputs", []) if output.output_type == "execute_result"
-    ]  # fmt: skip
+        for cell in book.cells
+        for output in cell.get("outputs", [])
+        if output.output_type == "execute_result"
+    ]
     assert "python -m merge_bench run --chunk 1e6" not in page
     assert "20261122T105951Z-tcp-e0a9d0" in page
 

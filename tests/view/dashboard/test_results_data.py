@@ -14,15 +14,15 @@ import pytest
 from merge_bench.analysis.documents import runs_of
 from merge_bench.analysis.summary import summarize
 from merge_bench.dashboard import components
-from merge_bench.dashboard.results_data import ABSOLUTE, OF_LINK, Content, campaign_table, content_of
+from merge_bench.dashboard.results_tab import ABSOLUTE, OF_LINK, Content, campaign_table, content_of
 from merge_bench.records import schema as s
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.report import campaign_figures as campaign_cache
 from merge_bench.report.campaign_figures import CampaignCache, Loaded
 from merge_bench.units import GIB
-from merge_bench.view.numbers import gib
 from merge_bench.view.plot.interactive import figure_of
 from merge_bench.view.plot.marks import Boxes, Chart, Points
+from merge_bench.view.text import gib
 from tests.helpers.charts import bars_of
 from tests.helpers.documents import summarized
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign

@@ -116,9 +116,14 @@ def test_how_long_jobs_wait_and_take_is_what_the_same_commands_took(
 ) -> None:
     monkeypatch.setattr("time.time", lambda: 1140.0)
     view, queue = board(
-        tmp_path, job(5, "queued", ahead=2), job(4, "queued", "merge-bench tune", ahead=1), job(3, "running"),
-        job(2, "done", "merge-bench tune", ended=1700.0), job(1, "done"), job(0, "failed", ended=9000.0),
-    )  # fmt: skip
+        tmp_path,
+        job(5, "queued", ahead=2),
+        job(4, "queued", "merge-bench tune", ahead=1),
+        job(3, "running"),
+        job(2, "done", "merge-bench tune", ended=1700.0),
+        job(1, "done"),
+        job(0, "failed", ended=9000.0),
+    )
     update(view.run)
     running, tuning, waiting, *ended = [row[0].value for row in view.run.jobs]
     assert "about 60 seconds left" in running

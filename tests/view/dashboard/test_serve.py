@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from tornado.websocket import WebSocketClosedError
 
-from merge_bench.dashboard.web import log_exception, make_pages
+from merge_bench.dashboard.app import log_exception, make_pages
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.host.network import is_loopback, page_origins
 from merge_bench.records.campaign import JOB, read_elsewhere
@@ -70,9 +70,12 @@ def test_only_who_has_the_token_gets_anything(tmp_path: Path) -> None:
             assert found is not None
             port, token = int(found[1]), found[2]
             upgrade = {
-                "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13",
-                "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==", "Origin": f"http://127.0.0.1:{port}",
-            }  # fmt: skip
+                "Upgrade": "websocket",
+                "Connection": "Upgrade",
+                "Sec-WebSocket-Version": "13",
+                "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+                "Origin": f"http://127.0.0.1:{port}",
+            }
             status, page = ask(f"{token}/")
             assert status == 200
             session = re.search(r'"token":"([\w.-]+)"', page)
@@ -110,9 +113,13 @@ def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("address", "allow_run", "runs", "logs_in"),
-    [("127.0.0.1", False, True, True), ("127.0.0.1", True, False, True), ("10.0.0.5", False, False, False),
-     ("10.0.0.5", True, False, True)],
-)  # fmt: skip
+    [
+        ("127.0.0.1", False, True, True),
+        ("127.0.0.1", True, False, True),
+        ("10.0.0.5", False, False, False),
+        ("10.0.0.5", True, False, True),
+    ],
+)
 def test_who_has_the_address_starts_runs_on_loopback_only_and_elsewhere_a_login_has_to_be_allowed(
     tmp_path: Path, address: str, allow_run: bool, runs: bool, logs_in: bool
 ) -> None:
@@ -164,9 +171,17 @@ def test_results_that_cannot_be_written_are_shown_all_the_same(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("address", "is_it"),
-    [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),
-     ("10.1.2.3", False), ("localhost.evil.example", False)],
-)  # fmt: skip
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.1.2.3", False),
+        ("localhost.evil.example", False),
+    ],
+)
 def test_loopback_is_known_from_the_address(address: str, is_it: bool) -> None:
     assert is_loopback(address) is is_it
 

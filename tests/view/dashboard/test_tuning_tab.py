@@ -14,7 +14,7 @@ from merge_bench.dashboard.tuning_tab import Content, content_of
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.report.campaign_figures import CampaignCache
-from merge_bench.report.page.charts import charts_of_kind
+from merge_bench.report.page.results import charts_of_kind
 from merge_bench.view.plot.marks import Points, Whiskers
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.view.dashboard.boards import board, held, texts, update
@@ -188,7 +188,7 @@ def test_the_tab_opens_with_the_newest_tuning_that_measured_anything_and_names_t
     assert (empty, measured) == (
         "22 Nov 12:08 · default · unfinished, nothing measured",
         "22 Nov 11:08 · default · found no config faster than default",
-    )  # fmt: skip
+    )
     assert view.tuning.choice.value == str(tmp_path / "tune")
     assert f"Newer, without measurements: {empty}." in texts(view.tuning.layout)
     view.tuning.choice.value = str(tmp_path / "empty")
@@ -252,8 +252,9 @@ def test_a_tuning_of_the_real_command_is_listed_by_its_title_and_shown(tmp_path:
     ]
     assert content.frame is not None
     assert list(content.frame["Setting"].iloc[[0, 3]]) == [
-        "rendezvous-scheme=get_zcopy", "rendezvous-scheme=rkey_ptr",
-    ]  # fmt: skip
+        "rendezvous-scheme=get_zcopy",
+        "rendezvous-scheme=rkey_ptr",
+    ]
 
 
 def test_a_rejected_candidate_has_its_figures_and_is_not_called_the_fastest(tmp_path: Path) -> None:

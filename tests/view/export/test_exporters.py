@@ -102,9 +102,13 @@ def test_figures_are_those_of_the_document(tmp_path: Path) -> None:
     ((labels, throughput),) = samples(folder)["merge_bench_throughput_bytes_per_second"]
     assert throughput == document["throughput_bytes_per_second"]["median"]
     assert labels == {
-        "config": "optimized", "problem": "1,000,000 rows per chunk, 2 workers", "engine": "polars",
-        "exchange": "ucx", "hosts": "1", "options": "",
-    }  # fmt: skip
+        "config": "optimized",
+        "problem": "1,000,000 rows per chunk, 2 workers",
+        "engine": "polars",
+        "exchange": "ucx",
+        "hosts": "1",
+        "options": "",
+    }
     rows = list(csv.DictReader(io.StringIO(export(folder).stdout)))
     assert [float(row["wall_seconds"]) for row in rows[:3]] == [0.10, 0.11, 0.12]
     assert {row["sent_bytes"] for row in rows} == {str(2 * 12_000_000)}

@@ -19,8 +19,7 @@ from merge_bench.records import schema as s
 from merge_bench.records.campaign import Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.tune.charts import Estimate, chart_by_step, forest_chart, interval_levels_text
-from merge_bench.view.plot import interactive, merge, static
-from merge_bench.view.plot.charts import Bar, bars
+from merge_bench.view.plot import Bar, bars, interactive, merge, static
 from merge_bench.view.plot.marks import Axis, Boxes, Cells, Chart, Group, Points, Texts, Whiskers
 from merge_bench.view.plot.merge import LabelledRun
 from merge_bench.view.text import for_canvas, short, visible
@@ -41,7 +40,7 @@ def one(folder: Path, *scripts: Script) -> Run:
 
 def test_bars_of_rates_have_a_point_a_launch_and_the_interval_of_the_median(tmp_path: Path) -> None:
     found = runs(tmp_path, *interleaved({"default": BASE, "tcp": SLOW}))
-    chart = merge.rates_chart(merge.THROUGHPUT, [("1e6", found)], {})
+    chart = merge.rates_chart(merge.THROUGHPUT, {"1e6": found}, {})
     default, tcp = chart.groups
     _, interval, points = default.marks
     assert isinstance(interval, Whiskers)
@@ -56,13 +55,13 @@ def test_bars_of_rates_have_a_point_a_launch_and_the_interval_of_the_median(tmp_
 def test_several_problems_are_rows_with_a_legend(tmp_path: Path) -> None:
     found = runs(tmp_path, *interleaved({"default": BASE, "tcp": SLOW}))
     theirs = Bar("default (published)", 0, 3.95, published=True)
-    chart = merge.rates_chart(merge.THROUGHPUT, [("1e6", found)], {"25e6": [theirs]})
+    chart = merge.rates_chart(merge.THROUGHPUT, {"1e6": found}, {"25e6": [theirs]})
     assert rows_of(chart) == ["1e6", "25e6"]
     assert [group.label for group in chart.groups] == ["default", "tcp", "default (published)"]
 
 
 def test_one_launch_has_a_bar_and_neither_points_nor_interval(tmp_path: Path) -> None:
-    chart = merge.rates_chart(merge.BANDWIDTH, [("1e6", runs(tmp_path))], {})
+    chart = merge.rates_chart(merge.BANDWIDTH, {"1e6": runs(tmp_path)}, {})
     ((_, bar),) = chart.marks
     assert isinstance(bar, Boxes)
     assert bar.end == pytest.approx([300e6 / GIB])
@@ -70,7 +69,7 @@ def test_one_launch_has_a_bar_and_neither_points_nor_interval(tmp_path: Path) ->
 
 def test_a_run_that_measured_nothing_has_no_bar(tmp_path: Path) -> None:
     dask = Script(plan=plan(exchange="dask"))
-    chart = merge.rates_chart(merge.BANDWIDTH, [("1e6", runs(tmp_path, dask))], {})
+    chart = merge.rates_chart(merge.BANDWIDTH, {"1e6": runs(tmp_path, dask)}, {})
     assert rows_of(chart) == ["optimized"]
     assert bars_of(chart) == {}
     assert chart.empty
@@ -198,9 +197,13 @@ def test_the_map_of_pairs_has_lanes_and_bytes(tmp_path: Path) -> None:
     assert (texts.x, texts.y) == (cells.x, cells.y)
     assert cells.values[0] == pytest.approx(12e6 / 0.03 / GIB)
     assert {name: texts[0] for name, texts in cells.details.items()} == {
-        "from": "0 node0", "to": "1 node0", "value": "0.3725 GiB/s", "lanes selected": "sysv/memory, tcp/lo",
-        "placement": "same host", "sent in an iteration": "11.4 MiB",
-    }  # fmt: skip
+        "from": "0 node0",
+        "to": "1 node0",
+        "value": "0.3725 GiB/s",
+        "lanes selected": "sysv/memory, tcp/lo",
+        "placement": "same host",
+        "sent in an iteration": "11.4 MiB",
+    }
 
 
 @pytest.mark.parametrize("workers", [2, 3])
@@ -231,7 +234,7 @@ def test_a_large_map_has_no_room_for_values() -> None:
 
 def test_a_note_speaks_of_what_is_drawn(tmp_path: Path) -> None:
     def note(*scripts: Script) -> str:
-        return merge.rates_chart(merge.THROUGHPUT, [("1e6", runs(tmp_path / str(len(scripts)), *scripts))], {}).note
+        return merge.rates_chart(merge.THROUGHPUT, {"1e6": runs(tmp_path / str(len(scripts)), *scripts)}, {}).note
 
     assert note() == "Bars: median over launches."
     assert note(*launches(2)) == "Bars: median over launches; points: single launches."
@@ -289,19 +292,30 @@ FOREST = forest_chart(
     noise=step("noise", 1.0, 0.99, 1.01),
 )
 CHARTS: list[Chart] = [
-    bars([
-        (EVIL, [Bar(EVIL, 0, 1.0, (0.5, 1.5), (("launch 0", 0.9), ("launch 1", 1.1))), Bar("b", 1, None)]),
-        ("second", [Bar("their", 8, 2.0, published=True)]),
-    ], title="Bars $$", axis="GiB/s", unit="GiB/s", line=1.0, note=EVIL),
+    bars(
+        [
+            (EVIL, [Bar(EVIL, 0, 1.0, (0.5, 1.5), (("launch 0", 0.9), ("launch 1", 1.1))), Bar("b", 1, None)]),
+            ("second", [Bar("their", 8, 2.0, published=True)]),
+        ],
+        title="Bars $$",
+        axis="GiB/s",
+        unit="GiB/s",
+        line=1.0,
+        note=EVIL,
+    ),
     STRIP,
     map_of({(0, 1): 1.0, (1, 0): 1.0, (2, 3): 1.0}, EVIL),
     map_of({(0, 1): 1.0, (1, 2): None, (2, 3): 1.0}),
     FOREST,
     chart_by_step([step("kept", 1.2, 1.1, 1.3), step("failed"), step("dropped", 0.9)]),
-    *panels_of([
-        latency(EVIL, 1), latency(EVIL, 2, as_requested=False), *(latency("b", size) for size in range(1, 100)),
-    ]),
-]  # fmt: skip
+    *panels_of(
+        [
+            latency(EVIL, 1),
+            latency(EVIL, 2, as_requested=False),
+            *(latency("b", size) for size in range(1, 100)),
+        ]
+    ),
+]
 
 
 @pytest.mark.slow

@@ -203,27 +203,47 @@ def test_network_measurements_begin_with_the_best_of_each_test() -> None:
     assert [chart.title for chart in drawings(found, "Conclusion")] == ["Latency, one way: tag_lat"]
     best = [(row[0], row[3]) for row in tables(report("mpi"), "Conclusion")[0][1:]]
     assert best == [
-        ("std", "Latency, one way (µs)"), ("std", "Throughput (MB/s)"), ("std-delay", "Latency, one way (µs)"),
-        ("buff", "Latency, one way (µs)"), ("buff", "Throughput (MB/s)"), ("buff-delay", "Latency, one way (µs)"),
-    ]  # fmt: skip
+        ("std", "Latency, one way (µs)"),
+        ("std", "Throughput (MB/s)"),
+        ("std-delay", "Latency, one way (µs)"),
+        ("buff", "Latency, one way (µs)"),
+        ("buff", "Throughput (MB/s)"),
+        ("buff-delay", "Latency, one way (µs)"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("kind", "title", "about"),
     [
-        ("run", "tcp: 20,000 rows per chunk, 2 workers",
-         "22 November 2026, 10:59 UTC · on vm · UCX 1.21.0 · merge_bench 0.1.0 · 20261122T105951Z-tcp-e0a9d0"),
-        ("tables", "default: orders.parquet ⋈ lines.parquet on o_key = l_key (5,000 / 20,000 rows), 2 workers",
-         "24 November 2026, 01:49 UTC · on vm · UCX 1.21.0 · merge_bench 0.1.0 · 20261124T014954Z-default-8510b8"),
-        ("tune", "Tuning of default: 20,000 rows per chunk, 2 workers",
-         "22 November 2026, 11:08 UTC · on vm · UCX 1.21.0 · merge_bench 0.1.0 · 20261122T110827Z-tune-default-9e1951"),
-        ("mpi", "Network measurement mpi: default",
-         "22 November 2026, 11:02 UTC · on vm · UCX 1.20.1 · merge_bench 0.1.0 ·"
-         " 20261122T110244Z-probe-mpi-default-1fd696"),
-        ("import", "gadi-v100-optimized-small: 1,000,000 rows per chunk, 16 workers (imported)",
-         "22 November 2026, 11:03 UTC · merge_bench 0.1.0 · 20261122T110314Z-gadi-v100-optimized-small-3846c1"),
+        (
+            "run",
+            "tcp: 20,000 rows per chunk, 2 workers",
+            "22 November 2026, 10:59 UTC · on vm · UCX 1.21.0 · merge_bench 0.1.0 · 20261122T105951Z-tcp-e0a9d0",
+        ),
+        (
+            "tables",
+            "default: orders.parquet ⋈ lines.parquet on o_key = l_key (5,000 / 20,000 rows), 2 workers",
+            "24 November 2026, 01:49 UTC · on vm · UCX 1.21.0 · merge_bench 0.1.0 · 20261124T014954Z-default-8510b8",
+        ),
+        (
+            "tune",
+            "Tuning of default: 20,000 rows per chunk, 2 workers",
+            "22 November 2026, 11:08 UTC · on vm · UCX 1.21.0 · merge_bench 0.1.0"
+            " · 20261122T110827Z-tune-default-9e1951",
+        ),
+        (
+            "mpi",
+            "Network measurement mpi: default",
+            "22 November 2026, 11:02 UTC · on vm · UCX 1.20.1 · merge_bench 0.1.0 ·"
+            " 20261122T110244Z-probe-mpi-default-1fd696",
+        ),
+        (
+            "import",
+            "gadi-v100-optimized-small: 1,000,000 rows per chunk, 16 workers (imported)",
+            "22 November 2026, 11:03 UTC · merge_bench 0.1.0 · 20261122T110314Z-gadi-v100-optimized-small-3846c1",
+        ),
     ],
-)  # fmt: skip
+)
 def test_titles_are_for_people(kind: str, title: str, about: str) -> None:
     found = report(kind)
     assert (found.title, found.about) == (title, about)
@@ -233,8 +253,9 @@ def test_the_contents_lead_to_every_section_and_what_is_evidence_is_folded() -> 
     found = report("sweep")
     page = Page(html.render(found))
     assert [" ".join(a.text.split()) for a in page.all("a") if "nav" in a.inside] == [
-        *(each.title for each in found.sections), "Definitions",
-    ]  # fmt: skip
+        *(each.title for each in found.sections),
+        "Definitions",
+    ]
     folded = [each.title for each in found.sections if each.folded]
     assert folded == ["default", "tcp", "Environment"]
     closed = [e for e in page.all("details") if "nav" not in e.inside]
@@ -249,8 +270,11 @@ def test_many_warnings_of_a_kind_are_counted_and_all_are_listed_below(tmp_path: 
     found = build([read_campaign(folder)], References(), None)
     said = lines(found, "Conclusion")
     assert [line for line in said if "message" in line or "do this" in line] == [
-        "alike: message 0", "alike: message 1", "alike: message 2", "→ do this",
-    ]  # fmt: skip
+        "alike: message 0",
+        "alike: message 1",
+        "alike: message 2",
+        "→ do this",
+    ]
     assert "2 more of this kind, listed under All warnings" in said
     every = [block.text for block in section(found, "All warnings").blocks if isinstance(block, Line)]
     assert [line for line in every if "message" in line] == [f"alike: message {number}" for number in range(5)]

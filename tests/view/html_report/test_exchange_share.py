@@ -34,26 +34,42 @@ def merge(folder: Path, **changes: Any) -> Path:
 def probe(folder: Path, **changes: Any) -> Path:
     """One launch with one row, which by default are those of the merge's parcels."""
     fields: dict[str, Any] = {
-        "test": "ucx_alltoallv", "size": PARCEL, "count": 1_000_000, "hosts": ["node0", "node0"], "wrong": 0,
-        "config": "optimized", "variables": {"UCX_TLS": "sm,tcp"}, **changes,
-    }  # fmt: skip
+        "test": "ucx_alltoallv",
+        "size": PARCEL,
+        "count": 1_000_000,
+        "hosts": ["node0", "node0"],
+        "wrong": 0,
+        "config": "optimized",
+        "variables": {"UCX_TLS": "sm,tcp"},
+        **changes,
+    }
     config, variables = fields.pop("config"), fields.pop("variables")
     with CampaignWriter.create(folder, "probe-all-to-all") as writer:
         writer.write(
             s.CampaignLine(
-                campaign_id=writer.campaign_id, argv=["probe"], version="0", plans=[{"probe": "all-to-all"}],
+                campaign_id=writer.campaign_id,
+                argv=["probe"],
+                version="0",
+                plans=[{"probe": "all-to-all"}],
                 configs=[s.Config(name=config, path=None, variables=variables)],
                 runs=[s.RunKey(config=config, plan=0)],
             )
-        )  # fmt: skip
+        )
         cluster = s.Cluster(launcher="local", protocol="tcp")
         writer.write(s.LaunchLine(launch=0, config=config, plan=0, cluster=cluster, workers=[], data_bytes=0, rows=0))
         writer.write(
             s.ProbeLine(
-                launch=0, probe="all-to-all", method="made up", placement="one-host", ranks=[0, 1], iterations=1,
-                seconds=1.0, bandwidth_bytes_per_second=RATE, **fields,
+                launch=0,
+                probe="all-to-all",
+                method="made up",
+                placement="one-host",
+                ranks=[0, 1],
+                iterations=1,
+                seconds=1.0,
+                bandwidth_bytes_per_second=RATE,
+                **fields,
             )
-        )  # fmt: skip
+        )
         writer.write(s.LaunchEndLine(launch=0, status=0, seconds=1.0))
         writer.write(s.EndLine(status=0))
     return writer.folder

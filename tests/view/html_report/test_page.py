@@ -195,8 +195,12 @@ def test_an_unverified_result_is_loud_everywhere(tmp_path: Path) -> None:
 
 def test_a_wrong_result_is_loud_and_nothing_is_compared_with_it(tmp_path: Path) -> None:
     scripts = interleaved({"default": [0.1] * 6, "tcp": [0.2] * 6})
-    wrong = replace(scripts[0], check=lambda check: s.VerificationLine(
-        launch=check.launch, after=check.after, ok=False, how=check.how, message="3 rows are lost"))  # fmt: skip
+    wrong = replace(
+        scripts[0],
+        check=lambda check: s.VerificationLine(
+            launch=check.launch, after=check.after, ok=False, how=check.how, message="3 rows are lost"
+        ),
+    )
     page = text_of(write_campaign(tmp_path, wrong, *scripts[1:]))
     assert page.all("p", class_="state alarm")[0].text.startswith("WRONG RESULT: default; do not use these numbers")
     assert {row[-1] for row in page.table("Totals")[1:]} == {"WRONG RESULT"}

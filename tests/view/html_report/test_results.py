@@ -70,9 +70,10 @@ def test_problems_are_named_by_what_differs(tmp_path: Path) -> None:
     scripts = [Script(index=at, plan_index=at, plan=each) for at, each in enumerate(plans)]
     sources = source_runs([read_campaign(write_campaign(tmp_path, *scripts))])
     assert list(group_by_problem(sources)) == [
-        "1,000,000 rows per chunk, 2 workers", "1,000,000 rows per chunk, 4 workers",
+        "1,000,000 rows per chunk, 2 workers",
+        "1,000,000 rows per chunk, 4 workers",
         "25,000,000 rows per chunk, 2 workers",
-    ]  # fmt: skip
+    ]
 
 
 def test_real_tables_have_no_chunk_size(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from merge_bench.host.description import Gpu, Hardware, Interface, Ucx
 from merge_bench.records import schema as s
-from merge_bench.report.page.environment import command_of
+from merge_bench.report.page.build import command_of
 from merge_bench.view.content import Code, NamedValues
 from merge_bench.view.plot.marks import Boxes, Cells, Points, Whiskers
 from tests.helpers.charts import bars_of, rows_of
@@ -50,8 +50,9 @@ def test_results_that_cannot_be_compared_say_why_and_stand_beside_each_other(tmp
     ((_, verdict),) = tables(report, "Comparison within A")
     assert verdict[1] == "SLOWER"
     assert [row[0] for row in tables(report, "Results")[0][1:]] == [
-        "1,000,000 rows per chunk, 2 workers", "1,000,000 rows per chunk, 4 workers",
-    ]  # fmt: skip
+        "1,000,000 rows per chunk, 2 workers",
+        "1,000,000 rows per chunk, 4 workers",
+    ]
 
 
 def test_a_run_has_its_workers_phases_and_pairs(tmp_path: Path) -> None:
@@ -132,16 +133,26 @@ def test_another_program_keeps_its_name() -> None:
 def machine(worker: s.Worker) -> s.Worker:
     held = {"UCX_TLS": "sm,tcp", "UCX_RNDV_THRESH": "8K", "UCX_KEEPALIVE_NUM_EPS": "128"}
     return s.Worker(
-        rank=worker.rank, host=worker.host, pid=1, name="w", environment={"UCX_TLS": "sm,tcp"},
-        versions={"polars": "2.1.0"}, ucx=Ucx(version="1.21.0", origin="wheel", config=held),
+        rank=worker.rank,
+        host=worker.host,
+        pid=1,
+        name="w",
+        environment={"UCX_TLS": "sm,tcp"},
+        versions={"polars": "2.1.0"},
+        ucx=Ucx(version="1.21.0", origin="wheel", config=held),
         hardware=Hardware(
-            cpu_model="EPYC", cores_online=2, memory_bytes=2**33, kernel="6.18", infiniband=["mlx5_0"],
+            cpu_model="EPYC",
+            cores_online=2,
+            memory_bytes=2**33,
+            kernel="6.18",
+            infiniband=["mlx5_0"],
             interfaces={
-                "eth0": Interface(up=True, megabits_per_second=1000, mtu=1500), "eth1": Interface(up=False),
+                "eth0": Interface(up=True, megabits_per_second=1000, mtu=1500),
+                "eth1": Interface(up=False),
             },
             gpus=[Gpu(name="H200", index=0)],
         ),
-    )  # fmt: skip
+    )
 
 
 def test_the_environment_names_hosts_devices_packages_and_ucx(tmp_path: Path) -> None:
@@ -150,8 +161,10 @@ def test_the_environment_names_hosts_devices_packages_and_ucx(tmp_path: Path) ->
     hosts, devices, settings = tables(report, "Environment")
     assert hosts[1] == ("node0", "0, 1", "EPYC", "2", "-", "8.00", "6.18", "-", "-")
     assert [row[1:] for row in devices[1:]] == [
-        ("network eth0", "1,000 Mbit/s, MTU 1500"), ("InfiniBand", "mlx5_0"), ("GPU", "index 0, name H200"),
-    ]  # fmt: skip
+        ("network eth0", "1,000 Mbit/s, MTU 1500"),
+        ("InfiniBand", "mlx5_0"),
+        ("GPU", "index 0, name H200"),
+    ]
     assert settings[1:] == [("UCX_TLS", "sm,tcp", "all"), ("UCX_RNDV_THRESH", "8K", "auto")]
     facts = [block.rows for block in section(report, "Environment").blocks if isinstance(block, NamedValues)]
     assert (("polars", "2.1.0"),) in facts

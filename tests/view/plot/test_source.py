@@ -11,11 +11,11 @@ from merge_bench.api import load
 from merge_bench.host.description import Ucx
 from merge_bench.records.reader import read_campaign
 from merge_bench.report.page.build import References, build
-from merge_bench.report.page.charts import charts_of_kind
+from merge_bench.report.page.results import charts_of_kind
 from merge_bench.view.content import Drawing
 from merge_bench.view.plot import interactive, static
 from merge_bench.view.plot.draw import draw
-from merge_bench.view.plot.source import source_of
+from merge_bench.view.titles import source_of
 from tests.helpers.runs import ROOT
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 

@@ -13,7 +13,7 @@ from merge_bench.records.timeline import timeline_file_name
 from merge_bench.report.page.write import write_page
 from merge_bench.view.plot import interactive, static
 from merge_bench.view.plot.marks import Boxes, Chart, Line
-from merge_bench.view.plot.timeline import MOST_ROWS, timeline
+from merge_bench.view.plot.merge import MOST_ROWS, timeline
 from tests.helpers import timelines
 from tests.helpers.charts import rows_of
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign

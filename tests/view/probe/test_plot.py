@@ -15,7 +15,7 @@ from merge_bench.probe.shared.stored_rows import rows_in_order
 from merge_bench.probe.view.charts import panels_of
 from merge_bench.records.probe_rows import Row
 from merge_bench.records.reader import read_campaign
-from merge_bench.view.plot import style
+from merge_bench.view import plot
 from merge_bench.view.plot.draw import check_plots, draw
 from merge_bench.view.plot.marks import Band, Chart, Line, Points, Whiskers
 from tests.helpers.runs import ROOT
@@ -167,31 +167,31 @@ def test_rows_without_a_value_are_left_out() -> None:
     ("count", "label"), [(1, "1"), (32, "32"), (1024, "1 KiB"), (1536, "1.5 KiB"), (4 << 20, "4 MiB")]
 )
 def test_ticks_are_labelled_with_binary_sizes(count: int, label: str) -> None:
-    assert style.tick_label(count) == label
+    assert plot.tick_label(count) == label
 
 
 def test_ticks_of_sizes_are_powers_of_two_and_few() -> None:
-    ticks = style.size_ticks(1, 4 << 20, log=True, most=12)
+    ticks = plot.size_ticks(1, 4 << 20, log=True, most=12)
     assert len(ticks) <= 12
     assert (ticks[0], ticks[-1]) == (1, 4 << 20)
     assert {b // a for a, b in itertools.pairwise(ticks)} == {4}
-    assert style.size_ticks(1024, 1000 << 10, log=False, most=12) == [step * (128 << 10) for step in range(9)]
-    assert style.size_ticks(8, 8, log=True, most=12) == [8]
+    assert plot.size_ticks(1024, 1000 << 10, log=False, most=12) == [step * (128 << 10) for step in range(9)]
+    assert plot.size_ticks(8, 8, log=True, most=12) == [8]
 
 
 @pytest.mark.parametrize(("low", "high"), [(5.1, 5.9), (0.25, 1600), (1, 10), (3e-5, 3e-5)])
 def test_ticks_of_values_enclose_them(low: float, high: float) -> None:
-    ticks = style.value_ticks(low, high)
+    ticks = plot.value_ticks(low, high)
     assert ticks[0] <= low
     assert high <= ticks[-1]
 
 
 def test_values_of_less_than_a_decade_have_several_ticks() -> None:
-    assert style.value_ticks(1.8, 9.0) == [1, 2, 3, 4, 5, 6, 8, 10]
+    assert plot.value_ticks(1.8, 9.0) == [1, 2, 3, 4, 5, 6, 8, 10]
 
 
 def test_looks_differ_in_colour_and_marker_and_repeat_late() -> None:
-    looks = [style.look(index) for index in range(56)]
+    looks = [plot.look(index) for index in range(56)]
     assert len({(one.colour, one.marker) for one in looks}) == 56
     assert all(a.colour != b.colour and a.marker != b.marker for a, b in itertools.pairwise(looks))
 

@@ -28,9 +28,10 @@ CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
 def _slow_exchange(worker: s.WorkerIteration) -> s.WorkerIteration:
     return msgspec.structs.replace(
-        worker, phases_seconds=s.Phases(partition=0.02, exchange=0.06, join=0.03),
+        worker,
+        phases_seconds=s.Phases(partition=0.02, exchange=0.06, join=0.03),
         flight_seconds=s.Flight(left=0.03, right=0.03, union=0.05),
-    )  # fmt: skip
+    )
 
 
 SLOW_EXCHANGE = Script(worker=_slow_exchange)
@@ -157,9 +158,11 @@ def test_a_run_that_was_interrupted_goes_on_with_the_same_command(tmp_path: Path
 
 def test_phases_of_different_workers_are_said_to_be(tmp_path: Path) -> None:
     def turns(worker: s.WorkerIteration) -> s.WorkerIteration:
-        own = s.Phases(partition=0.07, exchange=0.01, join=0.03) if worker.rank else s.Phases(
-            partition=0.01, exchange=0.07, join=0.03
-        )  # fmt: skip
+        own = (
+            s.Phases(partition=0.07, exchange=0.01, join=0.03)
+            if worker.rank
+            else s.Phases(partition=0.01, exchange=0.07, join=0.03)
+        )
         return msgspec.structs.replace(worker, phases_seconds=own)
 
     (line,) = [

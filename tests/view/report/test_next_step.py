@@ -207,9 +207,7 @@ def test_a_gate_between_configs_on_a_busy_host_is_reported(tmp_path: Path) -> No
 
 
 def test_of_several_comparisons_one_that_noise_hides_does_not_keep_the_others_from_more_blocks(tmp_path: Path) -> None:
-    walls = {
-        "one": [0.200, 0.202, 0.201], "two": [0.190, 0.194, 0.189], "three": [0.2, 0.6, 0.12]
-    }  # fmt: skip
+    walls = {"one": [0.200, 0.202, 0.201], "two": [0.190, 0.194, 0.189], "three": [0.2, 0.6, 0.12]}
     folder = with_command(write_campaign(tmp_path, *interleaved(walls)), "--configs", "one,two,three", "--blocks", "3")
     assert f"--extend {folder}" in next_of(on_busy_host(folder))
 

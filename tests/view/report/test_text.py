@@ -13,7 +13,7 @@ from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.report.run import print_report
-from merge_bench.view.numbers import number
+from merge_bench.view.text import number
 from tests.helpers.synthetic_campaigns import Script, launches, plan, write_campaign, write_head
 
 
@@ -90,8 +90,19 @@ def test_columns_are_aligned_in_a_pipe(report: str) -> None:
 def test_workers_have_bandwidth_phases_rows_and_memory(report: str) -> None:
     # 8 MB and 4 MB in 20 ms: 0.373 and 0.186 GiB/s; peak 200 MB = 0.186 GiB; 96 MB over 32 MB of input = 3.
     assert row(report, "Workers (", "0") == [
-        "0", "node0", "0.373", "0.186", "0.279", "20.00", "30.00", "40.00", "2,000,000", "0.186", "0.0894", "3.00",
-    ]  # fmt: skip
+        "0",
+        "node0",
+        "0.373",
+        "0.186",
+        "0.279",
+        "20.00",
+        "30.00",
+        "40.00",
+        "2,000,000",
+        "0.186",
+        "0.0894",
+        "3.00",
+    ]
 
 
 def test_pairs_link_lanes_and_verification(report: str) -> None:

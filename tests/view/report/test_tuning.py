@@ -26,7 +26,7 @@ from merge_bench.tune.result import Result, decision_of, result_of
 from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.text import BEST_ESTIMATE, print_tuning
-from merge_bench.view.plot.style import GREY
+from merge_bench.view.plot import GREY
 from tests.tune.clusters import SPEED, Cluster, begin, evaluator_of
 from tests.tune.factorials import space_of, value
 from tests.tune.replay_evaluator import Recorded
@@ -78,9 +78,17 @@ def confirmed(folder: Path, name: str, speed: Recorded, words: str = "") -> Camp
 def undecided(name: str, found: float) -> s.TuneLine:
     """The step of a setting that too few blocks were made of."""
     return s.TuneLine(
-        phase="screen", config=name, against="default", setting=name, ratio=found, low=0.9, high=1.2, launches=3,
-        decision="undecided", reason="undecided after 3 blocks",
-    )  # fmt: skip
+        phase="screen",
+        config=name,
+        against="default",
+        setting=name,
+        ratio=found,
+        low=0.9,
+        high=1.2,
+        launches=3,
+        decision="undecided",
+        reason="undecided after 3 blocks",
+    )
 
 
 def printed(result: Result, width: int | None = None) -> list[str]:
@@ -141,9 +149,13 @@ def test_how_many_settings_were_not_tried_is_said(tmp_path: Path) -> None:
     with (campaign.records).open("ab") as stream:
         for name in "ab":
             line = s.TuneLine(
-                phase="search", config=f"{name}=y", against="default", setting=f"{name}=y", decision="left out",
+                phase="search",
+                config=f"{name}=y",
+                against="default",
+                setting=f"{name}=y",
+                decision="left out",
                 reason="the budget of 2 minutes has no time for it",
-            )  # fmt: skip
+            )
             stream.write(msgspec.json.encode(line) + b"\n")
     campaign = read_campaign(campaign.folder)
     lines = conclusion(result_of(campaign))
@@ -238,8 +250,9 @@ def test_a_tuning_that_was_interrupted_says_no_more_than_it_knows(tmp_path: Path
     whole.records.write_bytes(b"".join(lines[:-1]))
     result = result_of(read_campaign(whole.folder))
     assert conclusion(result)[:2] == [
-        "Found no config faster than default", "The tuning is not finished: the same command resumes it."
-    ]  # fmt: skip
+        "Found no config faster than default",
+        "The tuning is not finished: the same command resumes it.",
+    ]
 
 
 def test_what_cannot_help_here_takes_one_line_unless_all_is_asked_for(tmp_path: Path) -> None:
@@ -368,9 +381,15 @@ def test_what_gained_alone_and_was_not_combined_is_named(tmp_path: Path) -> None
         evaluator = evaluator_of(writer, Cluster(writer).launch)
         for name in ("a=y", "a=z", "b=y", "c=y"):
             line = s.TuneLine(
-                phase="screen", config=name, against="default", setting=name, ratio=1.1, launches=3,
-                decision="dropped" if name == "c=y" else "kept", reason="…",
-            )  # fmt: skip
+                phase="screen",
+                config=name,
+                against="default",
+                setting=name,
+                ratio=1.1,
+                launches=3,
+                decision="dropped" if name == "c=y" else "kept",
+                reason="…",
+            )
             evaluator.note(line)
         confirm_or_repair(Candidate.of(value("a")), evaluator, Options(confirm=7))
         whole = result_of(read_campaign(writer.folder))

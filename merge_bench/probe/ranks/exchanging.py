@@ -19,11 +19,11 @@ import numpy as np
 
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError, first_line
 from merge_bench.host import cuda_context
-from merge_bench.merge.buffer_pool import BufferPool, aligned_size
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import DeviceBytes
 from merge_bench.merge.exchange.base import ORPHANED_SECONDS, Abort, Flight
 from merge_bench.merge.frame import Bytes
+from merge_bench.merge.memory import BufferPool, aligned_size
 from merge_bench.merge.worker import current_plugin
 from merge_bench.merge.workload.synthetic import SyntheticSpec, parcel_bytes
 from merge_bench.probe.shared.exchange_matrix import BLANK, Matrix, count_wrong_bytes, fill_message
@@ -57,7 +57,7 @@ def prepare_messages(frames: Sequence[Matrix], *, device: bool = False) -> float
 
 
 def keep_and_warm_up(held: HeldMessages) -> float:
-    """Keep messages for `measure_rounds`, and exchange them three times; returns the seconds of the fastest round."""
+    """Keep messages for `measure_rounds`, and warm up; returns the seconds of the fastest round."""
     current_plugin().children[HELD] = held
     return min(held.exchange_seconds() for _ in range(WARM_UPS))
 
@@ -130,10 +130,7 @@ class DeviceMemory(HostMemory):
 
 
 class HeldMessages:
-    """The messages of one worker: for each frame one to and one from each peer.
-
-    `own`: also one to the worker itself, where the frame has one.
-    """
+    """The messages of one worker: for each frame one to and one from each peer, with `own` also to itself."""
 
     def __init__(
         self, frames: Sequence[Matrix], rank: int, exchange: MessageExchange, store: HostMemory, *, own: bool = False
@@ -174,7 +171,7 @@ class HeldMessages:
         )
 
     def end(self) -> None:
-        """Nothing: the memory is freed with this object."""
+        """The memory is freed with this object."""
 
 
 def nccl_version() -> str:

@@ -1,0 +1,166 @@
+"""The memory of a worker: buffers that are used again in every iteration, and how fast memory is copied.
+
+Partition and join move rows, so they cannot be much faster than a copy. All workers copy at once, with as many threads
+as they merge with, from their chunks into the buffers of their parcels: that is memory of the size that the merge uses,
+and already touched.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from merge_bench.merge.frame import Bytes, Frame
+
+ALIGN = 64  # bytes: a cache line, and what Arrow recommends
+BLOCK_BYTES = 64 << 20  # above 32 MiB the C library always gives freed memory back to the system
+
+ROUNDS = 3
+LEAST_BYTES = 64 << 20
+"""A round reads and writes at least as much, small chunks several times, so that it lasts for milliseconds."""
+MOST_BYTES = 2 << 30
+"""A round reads and writes no more than this of large chunks, so that it lasts for less than a second."""
+TASK_BYTES = 256 << 10
+"""What a thread copies at least: handing out less would take a good part of the time."""
+CopyPair: TypeAlias = tuple[Bytes, Bytes]
+"""A source and a target of the same length."""
+
+
+class BufferPool:
+    """One growing buffer, used again in every iteration, because the first touch of memory is slow.
+
+    `take(n)` gives n bytes that stay valid until the next `reset`: of what was lent, then of the buffer, then of new
+    blocks. When an iteration needed blocks, the next `reset` makes one buffer in their place and touches every page.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = np.zeros(0, np.uint8)
+        self._used = 0
+        self._wanted = 0
+        self._block = np.zeros(0, np.uint8)
+        self._lent: list[Bytes] = []
+
+    @property
+    def kept(self) -> Bytes:
+        """The buffer that is kept between iterations, all of it touched; to write to it overwrites what `take` gave."""
+        return self._buffer
+
+    def reserve(self, size: int) -> None:
+        """Make the buffer `size` bytes long at least, and touch it. What `take` gave before is no longer valid."""
+        if size > self._buffer.size:
+            self._buffer = np.zeros(0, np.uint8)
+            self._buffer = aligned_bytes(size)
+            self._buffer[::4096] = 0
+        self._used = 0
+
+    def lend(self, rooms: Sequence[Bytes]) -> None:
+        """Add runs of bytes, aligned to 64, that are free until the next `reset`; `take` uses them first."""
+        self._lent += rooms
+
+    def release(self) -> None:
+        """Forget lent memory and new blocks; call it before the `reset` of this pool or of the one that lent it."""
+        self._lent, self._block = [], np.zeros(0, np.uint8)
+        if self._wanted > self._buffer.size:
+            self._buffer = np.zeros(0, np.uint8)
+
+    def reset(self) -> None:
+        """Make all bytes available again, and give lent memory back."""
+        self.release()
+        self.reserve(self._wanted)
+        self._wanted = 0
+
+    def take(self, size: int) -> Bytes:
+        """`size` bytes, aligned to 64; contents undefined."""
+        padded = aligned_size(size)
+        for number, room in enumerate(self._lent):
+            if padded <= room.size:
+                self._lent[number] = room[padded:]
+                return room[:size]
+        self._wanted += padded
+        if self._used + padded <= self._buffer.size:
+            self._used += padded
+            return self._buffer[self._used - padded :][:size]
+        if padded > self._block.size:
+            self._block = aligned_bytes(max(padded, BLOCK_BYTES))
+        view, self._block = self._block[:size], self._block[padded:]
+        return view
+
+
+def aligned_size(size: int) -> int:
+    """`size` bytes rounded up to a multiple of `ALIGN`."""
+    return -(-size // ALIGN) * ALIGN
+
+
+def aligned_bytes(size: int) -> Bytes:
+    """`size` new bytes, aligned to 64; contents undefined."""
+    raw = np.empty(size + ALIGN, np.uint8)
+    start = -raw.ctypes.data % ALIGN
+    return raw[start : start + size]
+
+
+@dataclass(frozen=True)
+class CopyRounds:
+    """The bytes that each round of copies read and wrote, and the seconds of each round."""
+
+    bytes: int
+    seconds: tuple[float, ...]
+
+
+def measure_copy(
+    frames: Iterable[Frame], target: Bytes, pool: ThreadPoolExecutor | None, threads: int, barrier: Callable[[], object]
+) -> CopyRounds | None:
+    """Copy `frames` into `target`, as far as it and `MOST_BYTES` reach; its contents are lost.
+
+    `pool`, `threads`: the threads that share the copy; without a pool the calling thread copies. `barrier`: waits for
+    all other workers; called before each round, and as often where there is nothing to copy.
+
+    Returns
+    -------
+    CopyRounds or None
+        None if there is nothing to copy.
+    """
+    pairs = list(_sources_and_targets(frames, target[: MOST_BYTES // 2]))
+    size = sum(source.nbytes for source, _ in pairs)
+    times = -(-LEAST_BYTES // (2 * size)) if size else 0
+    shares = max(1, min(threads, size // TASK_BYTES))
+    tasks = [
+        [(_share(source, number, shares), _share(copy, number, shares)) for source, copy in pairs]
+        for number in range(shares)
+    ]
+    run = map if pool is None else pool.map
+    seconds = []
+    for _ in range(1 + ROUNDS):  # the first one does not count: it finds the caches as the merge left them
+        barrier()
+        began = time.perf_counter()
+        list(run(_copy_pairs, tasks, itertools.repeat(times)))
+        seconds.append(time.perf_counter() - began)
+    return CopyRounds(2 * size * times, tuple(seconds[1:])) if size else None
+
+
+def _sources_and_targets(frames: Iterable[Frame], target: Bytes) -> Iterator[CopyPair]:
+    """Each array of the frames with its place in `target`, one after the other, as far as `target` reaches."""
+    start = 0
+    for frame in frames:
+        for column in frame.columns:
+            for array in (column.values, column.offsets, column.valid):
+                if array is not None:
+                    source = np.ascontiguousarray(array).view(np.uint8).reshape(-1)[: target.size - start]
+                    yield source, target[start : start + source.size]
+                    start += source.size
+
+
+def _share(whole: Bytes, number: int, shares: int) -> Bytes:
+    """The part of a source or its target that thread `number` of `shares` copies."""
+    return whole[whole.size * number // shares : whole.size * (number + 1) // shares]
+
+
+def _copy_pairs(pairs: Sequence[CopyPair], times: int) -> None:
+    for _ in range(times):
+        for source, target in pairs:
+            np.copyto(target, source)

@@ -1,1 +1,0 @@
-"""What network measurements run inside the workers of a cluster."""
