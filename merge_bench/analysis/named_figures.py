@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.aggregate import State, state_of
 from merge_bench.analysis.documents import RunDocument, Spread
 from merge_bench.analysis.summary import summarize_run
 from merge_bench.config.options import BY_KEY
@@ -87,7 +86,7 @@ def subjects(campaigns: Sequence[Campaign], problem: Callable[[Run], str]) -> li
 def _run_subjects(campaign: Campaign, problem: Callable[[Run], str]) -> Iterator[Subject]:
     for run in campaign.runs:
         document = summarize_run(campaign, run, campaign.head.campaign_id)
-        state, plan, what = state_of(run, aggregate.complete_launches(run)), run.plan, problem(run)
+        plan, what, wrong = run.plan, problem(run), document.verification.state == "wrong"
         labels = {
             "config": run.config.name,
             "problem": what,
@@ -101,9 +100,9 @@ def _run_subjects(campaign: Campaign, problem: Callable[[Run], str]) -> Iterator
         yield Subject(
             name=", ".join([f"{run.config.name}: {what}", *ways, *_unusual_options(plan)]),
             labels=labels,
-            figures=tuple(_run_figures(document)) if state is not State.WRONG else (),
+            figures=() if wrong else tuple(_run_figures(document)),
             verified=document.verified,
-            wrong=state is State.WRONG,
+            wrong=wrong,
             launches=sum(launch.complete for launch in run.launches),
             failed_launches=sum(launch.failed for launch in run.launches),
             measured=max(times, default=None),

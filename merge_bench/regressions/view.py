@@ -43,8 +43,10 @@ def print_history(
         page.heading("merge_bench · history")
         for series in shown:
             page.line(series_sentence(document, series), "bold")
-            for shift in _without_later_ramp_shifts(series.shifts):
-                _print_shift(page, series, shift)
+            ramps = [None, *(shift.ramp for shift in series.shifts)]
+            for shift, ramp_before in zip(series.shifts, ramps, strict=False):
+                if shift.ramp is None or shift.ramp != ramp_before:  # else it continues a gradual change
+                    _print_shift(page, series, shift)
             for finding in series.findings:
                 page.line(finding_sentence(series, finding), indent=2)
             if waits := reference_sentence(document, series):
@@ -106,12 +108,6 @@ def reference_sentence(document: HistoryDocument, series: HistorySeries) -> str:
     if (series.level > series.reference) == BY_NAME[document.metric].higher_is_better:
         return f"--against history compares with {level} until the better level has {FIRST} results"
     return f"--against history compares with {level}, until somebody accepts the loss: history --accept REASON"
-
-
-def _without_later_ramp_shifts(shifts: Sequence[LevelShift]) -> list[LevelShift]:
-    """The shifts without those that continue a gradual change."""
-    before = [None, *(each.ramp for each in shifts)]
-    return [each for each, ramp in zip(shifts, before, strict=False) if each.ramp is None or each.ramp != ramp]
 
 
 def shift_text(series: HistorySeries, shifts: Sequence[LevelShift], shift: LevelShift) -> str:
