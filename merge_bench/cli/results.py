@@ -126,10 +126,9 @@ def history(
     A FOLDER is a results folder. All results in it of the same problem and config are one series. A shift is found by
     results that came after it, so that one bad night is none.
     """
-    from merge_bench.regressions.charts import charts_of
-    from merge_bench.regressions.make_document import accept_level
-    from merge_bench.regressions.make_document import history as history_of
-    from merge_bench.regressions.text import print_history
+    from merge_bench.regressions.document import accept_level
+    from merge_bench.regressions.document import history as history_of
+    from merge_bench.regressions.view import charts_of, print_history
 
     make = functools.partial(history_of, folders or (results,), **selection)
     show = None if as_json else functools.partial(print_history, details=details)
@@ -150,7 +149,7 @@ def _show_document(
     """Make a document, draw its charts, and print it with `show`, or else as JSON; returns the exit status."""
     from msgspec.structs import replace
 
-    from merge_bench.analysis.documents.error import Failure
+    from merge_bench.analysis.documents import Failure
     from merge_bench.view.plot.draw import check_plots, draw, write_each
     from merge_bench.view.streams import print_document
 
@@ -195,9 +194,8 @@ def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **for
     A RESULT is a campaign folder or its records.jsonl. The output shows what limits the merge, how certain the numbers
     are, and what is unknown.
     """
-    from merge_bench.forecast.charts import panels_of
-    from merge_bench.forecast.make_document import predict as predict_from
-    from merge_bench.forecast.text import print_forecast
+    from merge_bench.forecast.document import predict as predict_from
+    from merge_bench.forecast.view import panels_of, print_forecast
     from merge_bench.records.reader import read_campaign
 
     campaigns = [read_campaign(result) for result in results]
@@ -370,7 +368,7 @@ def show(result: str, details: bool, as_json: bool) -> int:
 
 def _show_merges(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence[str]:
     """Print the runs of a campaign; returns the messages of errors that standard output has."""
-    from merge_bench.analysis.documents.run import runs_of
+    from merge_bench.analysis.documents import runs_of
     from merge_bench.analysis.summary import summarize
     from merge_bench.report.run import print_report
     from merge_bench.view.streams import print_document

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.verification_state import State, state_of
+from merge_bench.analysis.aggregate import State, state_of
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.follow import LIMIT_BYTES, Follower

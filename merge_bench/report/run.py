@@ -10,13 +10,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TextIO
 
 from merge_bench.analysis import aggregate, diagnostics
-from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.compare.judging import METRIC
-from merge_bench.analysis.documents.compare import Comparison
-from merge_bench.analysis.documents.run import Document, RunDocument, SweepDocument, runs_of
+from merge_bench.analysis.aggregate import State
+from merge_bench.analysis.compare.document import METRIC, compare
+from merge_bench.analysis.documents import Comparison, Document, RunDocument, SweepDocument, runs_of
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.analysis.summary import summarize
-from merge_bench.analysis.verification_state import State
 from merge_bench.errors import Caution, UsageError, WrongResult
 from merge_bench.records.campaign import WAYS, Campaign, Run
 from merge_bench.records.recorded_plan import RecordedPlan

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
-from merge_bench.analysis.documents.run import Protocols
-from merge_bench.analysis.documents.setup import CheckDocument, CheckedConfig, TransportsDocument
+from merge_bench.analysis.documents import CheckDocument, CheckedConfig, Protocols, TransportsDocument
 from merge_bench.config.check import BRINGS_CODE, CheckResult
 from merge_bench.host.doctor import BAD, OK, WARN, Finding
 from merge_bench.host.pinning import Binding

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from merge_bench.analysis.documents.error import Failure
+from merge_bench.analysis.documents import Failure
 from merge_bench.records.schema import TuneLine
 
 

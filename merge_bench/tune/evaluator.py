@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from merge_bench.analysis.compare.judging import METRICS
+from merge_bench.analysis.compare.document import METRICS
 from merge_bench.errors import MergeBenchError, WrongResult
 from merge_bench.records.campaign import Launch
 from merge_bench.records.schema import TuneLine

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from merge_bench.analysis.documents.error import Failure
+from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import ConfigLine, TuneLine
