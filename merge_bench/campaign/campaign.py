@@ -34,6 +34,8 @@ from merge_bench.records.schema import CampaignLine, EndLine, FailureLine, Git, 
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_count, format_duration, plural
 
+IN_A_ROW = 3
+"""The number of quiet measurements in a row that end the wait: a single one may fall into a pause."""
 LaunchOne = Callable[[Job, CampaignWriter, int], int]
 """Makes the launch of a job, with this index in the campaign, and records it; returns the exit status."""
 
@@ -255,10 +257,6 @@ def launch_merge(job: Job, writer: CampaignWriter, progress: Progress, launch: i
     from merge_bench.campaign.measure_launch import measure
 
     return make_launch(job, writer, progress, launch, measure)
-
-
-IN_A_ROW = 3
-"""The number of quiet measurements in a row that end the wait: a single one may fall into a pause."""
 
 
 def check_host(

@@ -46,6 +46,12 @@ from merge_bench.records.schema import (
 )
 from merge_bench.units import format_bytes, plural_noun
 
+ENVIRONMENT_DIFFERS = "environment-differs"
+REMEDY = (
+    "find what else sets this variable: an alias of the variable, a ucx.conf file, a login script or a launcher option"
+)
+MOST_SHARE = 0.01
+"""The largest share of an iteration that the timeline's notes may take with ``--timeline auto``."""
 KEPT = "memory-kept"
 
 
@@ -137,12 +143,6 @@ def _first_ranks(members: Sequence[Member]) -> dict[str, int]:
     for member in members:
         ranks.setdefault(member.host, member.rank)
     return ranks
-
-
-ENVIRONMENT_DIFFERS = "environment-differs"
-REMEDY = (
-    "find what else sets this variable: an alias of the variable, a ucx.conf file, a login script or a launcher option"
-)
 
 
 @dataclass(frozen=True)
@@ -362,10 +362,6 @@ class IterationAssembler:
             workers=[part.worker for part in by_rank],
             pairs=[pair for part in by_rank for pair in part.pairs],
         )
-
-
-MOST_SHARE = 0.01
-"""The largest share of an iteration that the timeline's notes may take with ``--timeline auto``."""
 
 
 def decide_timeline(plan: Plan, costs: Sequence[worker.NoteCost], launch: int = 0) -> TimelineLine:
