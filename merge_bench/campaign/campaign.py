@@ -17,7 +17,7 @@ from merge_bench.analysis.diagnostics import BUSY, BUSY_HOST, REMEDY
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller, Labelled, Progress
 from merge_bench.campaign.expected_time import ExpectedTime, launch_seconds_by_rule
 from merge_bench.campaign.launch import make_launch
-from merge_bench.campaign.planned_launches import Head, Job, Sweep
+from merge_bench.campaign.planned_launches import Job, Sweep
 from merge_bench.campaign.resume import CONTINUE_AFTER, find_resumable, reopen_to_extend, run_environment
 from merge_bench.cluster import signals
 from merge_bench.cluster.base import ClusterSettings
@@ -34,6 +34,8 @@ from merge_bench.records.schema import CampaignLine, EndLine, FailureLine, Git, 
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_count, format_duration, plural
 
+IN_A_ROW = 3
+"""The number of quiet measurements in a row that end the wait: a single one may fall into a pause."""
 LaunchOne = Callable[[Job, CampaignWriter, int], int]
 """Makes the launch of a job, with this index in the campaign, and records it; returns the exit status."""
 
@@ -41,7 +43,7 @@ LaunchOne = Callable[[Job, CampaignWriter, int], int]
 def make_campaign(
     results: Path,
     name: str,
-    head: Head,
+    head: CampaignLine,
     jobs: Sequence[Job],
     launch: LaunchOne,
     *,
@@ -130,10 +132,10 @@ def write_interruption(writer: CampaignWriter, error: signals.Interrupted) -> No
         writer.write(FailureLine(launch=None, code=error.code, message=str(error)))
 
 
-def first_line(head: Head, jobs: Sequence[Job], caller: Caller = UNTOUCHED) -> CampaignLine:
+def first_line(head: CampaignLine, jobs: Sequence[Job], caller: Caller = UNTOUCHED) -> CampaignLine:
     """The record that begins a new campaign's file, still without the campaign's name."""
-    environment = run_environment(jobs)
-    return head.record(argv=list(caller.argv), options=caller.options, git=git_state(), surroundings=environment)
+    command = {"argv": list(caller.argv), "options": caller.options, "git": git_state()}
+    return msgspec.structs.replace(head, **command, surroundings=run_environment(jobs))
 
 
 def write_first_lines(writer: CampaignWriter, line: CampaignLine, jobs: Sequence[Job]) -> None:
@@ -228,7 +230,7 @@ def expected_time(sweep: Sweep) -> ExpectedTime:
 def too_few_blocks(sweep: Sweep) -> str | None:
     """A sentence with the number of blocks that can show a difference, if the sweep has fewer; else None."""
     plans, blocks = tuple(map(RecordedPlan.of, sweep.plans)), sweep.first.plan.launches
-    least = least_blocks(Campaign(Path(), sweep.head().record(), plans, (), truncated=False, skipped={}))
+    least = least_blocks(Campaign(Path(), sweep.head(), plans, (), truncated=False, skipped={}))
     if blocks >= least:
         return None
     what = f"{len(sweep.labels)} configs" if len(sweep.configs) > 1 else ", ".join(sweep.labels)
@@ -255,10 +257,6 @@ def launch_merge(job: Job, writer: CampaignWriter, progress: Progress, launch: i
     from merge_bench.campaign.measure_launch import measure
 
     return make_launch(job, writer, progress, launch, measure)
-
-
-IN_A_ROW = 3
-"""The number of quiet measurements in a row that end the wait: a single one may fall into a pause."""
 
 
 def check_host(

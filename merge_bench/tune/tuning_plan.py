@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import Head, config_line, plan_runs
+from merge_bench.campaign.planned_launches import config_line, head_line, plan_runs
 from merge_bench.config import allowed_transports
 from merge_bench.config.files import read_regular
 from merge_bench.config.options import BY_KEY, BY_VARIABLE, RunOptions
@@ -20,7 +20,7 @@ from merge_bench.config.ucx_info import find_installed
 from merge_bench.config.variables import PREFIX
 from merge_bench.errors import UsageError
 from merge_bench.merge.workload.synthetic import SyntheticSpec
-from merge_bench.records.schema import RunKey
+from merge_bench.records.schema import CampaignLine, RunKey
 from merge_bench.tune.documents import PrunedValue
 from merge_bench.tune.evaluator import Options
 from merge_bench.tune.options import TuneOptions
@@ -165,7 +165,7 @@ class Task:
     chunk``. `options`, `run`: what the command line gave: options of `tune`, and those of `run`.
     """
 
-    head: Head
+    head: CampaignLine
     baseline: str
     text: str
     prepared: list[PlannedRun]
@@ -217,7 +217,7 @@ def make_task(baseline: str | None, options: TuneOptions, run: RunOptions) -> Ta
         + f", {each.plan.workers} workers" * several
         for each in prepared
     ]
-    head = Head([line], plans, keys, prepared[0].plan.seed)
+    head = head_line([line], plans, keys, prepared[0].plan.seed)
     text = read_regular(config.path).decode() if config is not None else ""
     return Task(head, line.name, text, prepared, space, kept, pruned, sizes, options, run)
 
