@@ -73,10 +73,7 @@ class MpirunOptions(Options):
 
 
 def parse_names(option: str, text: str, allowed: Collection[str]) -> tuple[str, ...]:
-    """The names in the value `text` of an option, without repeats.
-
-    Raises UsageError if there is none, or one is not `allowed`.
-    """
+    """The names in the value `text` of an option; raises UsageError without one, or if one is not `allowed`."""
     names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     unknown = [name for name in names if name not in allowed]
     if unknown or not names:
@@ -167,10 +164,7 @@ class Placements:
         return replace(prepared, plan=plan, settings=replace(prepared.settings, hosts=hosts))
 
     def pairs(self, prepared: PlannedRun, hosts: list[str]) -> list[tuple[tuple[int, int], str]]:
-        """Each pair of ranks to measure, with its placement; `hosts`: the host of each rank.
-
-        Raises UsageError without such a pair.
-        """
+        """Each pair of ranks to measure, with its placement; `hosts`: of each rank. Raises UsageError without one."""
         placements = self._of_run(prepared)
         every = [
             (pair, ONE_HOST if hosts[pair[0]] == hosts[pair[1]] else TWO_HOSTS)

@@ -206,7 +206,7 @@ def _write_best_values(page: Page, rows: Sequence[Row]) -> None:
     series = grouped(rows, lambda row: (row.test, row.config, row.placement, row.source))
     for (test, config, placement, source), mine in series.items():
         for measure in (ONE_WAY, THROUGHPUT) if kind_of_test(mine[0]) == PING_PONG else (measure_of(mine[0]),):
-            values = [(found.median, row.size) for row in mine if (found := measure.value_in(row)) is not None]
+            values = [(ranges.median, row.size) for row in mine if (ranges := measure.value_in(row)) is not None]
             if values:
                 value, size = min(values) if measure.less_is_better else max(values)
                 what = (test, config, placement_text(placement), f"{measure.title} ({measure.unit})")

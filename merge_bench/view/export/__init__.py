@@ -1,7 +1,7 @@
-"""Formats for other programs, one file each: the files of this folder are the values of ``export --format``.
+"""Formats for other programs: the exporters in the files of this folder are the values of ``export --format``.
 
 To add one: a file that declares an `Exporter` as ``EXPORTER`` and imports what it works with inside functions, a test,
-and a line in docs/results.md.
+and a line in docs/results.md. Formats that write the same figures share a file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Exporter:
 def exporters() -> Mapping[str, Exporter]:
     """Every exporter by its name, in the order in which they are shown; the first is the default."""
     modules = (importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__))
-    exporters: list[Exporter] = [module.EXPORTER for module in modules]
+    exporters = [value for module in modules for value in vars(module).values() if isinstance(value, Exporter)]
     return {exporter.name: exporter for exporter in sorted(exporters, key=lambda each: (each.place, each.name))}
 
 

@@ -115,9 +115,12 @@ def iterations(runs: Sequence[LabelledRun], problem: str = "") -> Chart:
     Lines are the median and the quartiles of each launch, whether all its points are shown or not.
     """
     launches = {
-        run: [launch for launch in found if aggregate.iteration_values([launch], aggregate.throughput)]
+        run: [
+            launch
+            for launch in aggregate.complete_launches(run.run)
+            if aggregate.iteration_values([launch], aggregate.throughput)
+        ]
         for run in runs
-        if (found := aggregate.complete_launches(run.run))
     }
     keys = sorted({(run.part, launch.index) for run in launches for launch in launches[run]})
     apart = len({part for part, _ in keys}) > 1

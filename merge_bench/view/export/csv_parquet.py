@@ -1,0 +1,54 @@
+"""``--format csv`` and ``--format parquet``: a flat table, as text and with types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from merge_bench.view.export import Exporter
+
+if TYPE_CHECKING:
+    from merge_bench.records.campaign import Campaign
+
+
+def _encode_csv(campaigns: Sequence[Campaign]) -> bytes:
+    """Results as CSV of RFC 4180 in UTF-8, with line ends ``\\n``; an unknown value is an empty cell."""
+    import csv
+    import io
+
+    from merge_bench.analysis.flat_rows import flat_rows
+
+    columns, rows = flat_rows(campaigns)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        cells = [row[name] for name in columns]
+        writer.writerow([str(cell).lower() if isinstance(cell, bool) else cell for cell in cells])
+    return text.getvalue().encode("utf-8", "backslashreplace")
+
+
+CSV = Exporter(
+    "csv",
+    help="a row per timed iteration, or per row of a network measurement, with the units in the headings",
+    place=0,
+    encode=_encode_csv,
+)
+
+
+def _encode_parquet(campaigns: Sequence[Campaign]) -> bytes:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    from merge_bench.analysis.flat_rows import flat_rows
+
+    columns, rows = flat_rows(campaigns)
+    types = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    table = pa.Table.from_pylist(rows, pa.schema([(name, types[kind]) for name, kind in columns.items()]))
+    sink = pa.BufferOutputStream()
+    parquet.write_table(table, sink)
+    contents: bytes = sink.getvalue().to_pybytes()
+    return contents
+
+
+PARQUET = Exporter("parquet", help="the table of csv, with types", place=1, encode=_encode_parquet, binary=True)
