@@ -202,15 +202,7 @@ def launch(
     if gate is not None and (doubt := gate.power_warning(sweep.first.plan.launches)) is not None:
         say(f"warning: {doubt}", "measure both with --launches 8")
     with contextlib.closing(progress_for(sys.stderr, quiet=quiet)) as progress:
-        folder, status = running.run(
-            sweep,
-            progress,
-            fresh=options.fresh,
-            extend=Path(options.extend) if options.extend else None,
-            caller=caller,
-            wait_for_quiet=options.wait_for_quiet,
-            say_time=say_time,
-        )
+        folder, status = running.run(sweep, progress, caller=caller, say_time=say_time)
     result = load(folder)
     verdict: CompareDocument | None = None
     if gate is not None and status == 0:

@@ -181,23 +181,14 @@ def dry_run(sweep: Sweep) -> str:
     return "\n".join(lines) if lines else "# no process would be started: the cluster is already running"
 
 
-def run(
-    sweep: Sweep,
-    progress: Progress,
-    *,
-    fresh: bool = False,
-    extend: Path | None = None,
-    caller: Caller = UNTOUCHED,
-    wait_for_quiet: float | None = None,
-    say_time: bool = True,
-) -> tuple[Path, int]:
+def run(sweep: Sweep, progress: Progress, *, caller: Caller = UNTOUCHED, say_time: bool = True) -> tuple[Path, int]:
     """Make every launch of the sweep; returns the campaign's folder and the exit status.
 
     Every measurement is written to the disk at once. Every process that was started has ended when this returns. An
-    interrupted campaign of the same sweep is resumed, unless `fresh`; `extend`: the folder of a campaign to which
-    launches are added. `wait_for_quiet`: the most seconds to wait until other processes leave this host's cores alone;
-    `say_time`: print how long several launches take.
+    interrupted campaign of the same sweep is resumed, unless its options say otherwise. `say_time`: print how long
+    several launches take.
     """
+    options = sweep.options
     jobs, expected = sweep.jobs(), expected_time(sweep)
     if say_time and (short := too_few_blocks(sweep)):
         warn(Caution("few-blocks", short))
@@ -215,10 +206,10 @@ def run(
         sweep.head(),
         jobs,
         launch,
-        resume=not fresh,
-        extend=extend,
+        resume=not options.fresh,
+        extend=Path(options.extend) if options.extend else None,
         caller=caller,
-        wait_for_quiet=wait_for_quiet,
+        wait_for_quiet=options.wait_for_quiet,
         expected=expected if say_time and len(jobs) > 1 else None,
     )
 

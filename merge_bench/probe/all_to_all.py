@@ -350,7 +350,7 @@ class AllToAllOptions(MpirunOptions, IterationOptions, SizeOptions):
         there are more than two ranks]
     """
 
-    chunk: int | tuple[int, ...] | None = value(parsers.counts(1), None, "ROWS[,ROWS]")
+    chunk: int | tuple[int, ...] | None = value(parsers.several(parsers.count(1)), None, "ROWS[,ROWS]")
     backend: str | None = value(parsers.text, None, "NAME[,NAME]")
     link_limit: float | None = value(parsers.rate, None, "RATE")
 
