@@ -86,11 +86,11 @@ def compare(
 
         print(render(document, metric=metric))
     else:
-        from merge_bench.report.next_step import after_compare
+        from merge_bench.report.next_step import report_step
         from merge_bench.view.comparison import print_comparison
 
         gates = gate_summary(document, metric=metric, fail_on=options.fail_on)
-        print_comparison(document, metric=metric, step=after_compare(campaigns).here(), gates=gates)
+        print_comparison(document, metric=metric, step=report_step(*campaigns).here(), gates=gates)
     if document.error is not None:
         say(document.error.message)
     return status
