@@ -152,7 +152,7 @@ class Result:
         UsageError
             If the page cannot be written there.
         """
-        from merge_bench.report.page.write import write_page
+        from merge_bench.report.page import write_page
 
         return write_page([self.campaign], Path(path) if path is not None else None)
 

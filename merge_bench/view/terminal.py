@@ -128,10 +128,7 @@ class _Cell(Text):
 def _make_table(
     columns: Sequence[Column], mark: str | None, console: Console, *, plain: bool
 ) -> tuple[RichTable, Measurement]:
-    """The table of rich, and the columns of the screen that it needs: with words kept whole, and with whole cells.
-
-    `mark` ends every row.
-    """
+    """The table of rich, and the columns that it needs: with whole words, and with whole cells; `mark` ends rows."""
     table = RichTable(
         box=None if plain else box.SIMPLE_HEAD,
         show_edge=False,
