@@ -22,7 +22,7 @@ from benchmarks import command
 from benchmarks.goal.bench import Bench, need_hosts, scratch
 from benchmarks.processes import options, run_merge_bench, surroundings
 from benchmarks.width import PAYLOAD, number
-from merge_bench.cli.parameters import ParsedValue
+from merge_bench.cli.common import ParsedValue
 from merge_bench.errors import RunFailed
 from merge_bench.probe.shared.options import parse_sizes
 from merge_bench.units import parse_count

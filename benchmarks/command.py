@@ -21,8 +21,8 @@ from msgspec import to_builtins
 
 from benchmarks.processes import adopt_orphans
 from merge_bench.campaign.campaign import git_state
-from merge_bench.cli.parameters import CONTEXT as CONTEXT
-from merge_bench.cli.parameters import ParsedValue
+from merge_bench.cli.common import CONTEXT as CONTEXT
+from merge_bench.cli.common import ParsedValue
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.host import machine
 from merge_bench.records.outputs import replacing

@@ -25,9 +25,9 @@ import click
 from benchmarks import command
 from benchmarks.processes import options, run_merge_bench, surroundings
 from merge_bench.analysis.statistics import median
-from merge_bench.cli.parameters import ParsedValue
+from merge_bench.cli.common import ParsedValue
 from merge_bench.cluster import ucx_perftest
-from merge_bench.config.old_names import UCXX_OVERRIDES
+from merge_bench.config.variables import UCXX_OVERRIDES
 from merge_bench.probe.shared.options import parse_sizes
 from merge_bench.units import MIB
 

@@ -36,9 +36,8 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 Frame = Literal["pandas", "polars"]
 Backend = Literal["bokeh", "matplotlib"]
-Kind = Literal[
-    "throughput", "bandwidth", "speed-up", "iterations", "workers", "phases", "timeline", "pairs", "tuning", "network"
-]  # fmt: skip
+_OfRuns = Literal["iterations", "workers", "phases", "timeline", "pairs"]
+Kind = Literal["throughput", "bandwidth", "speed-up", _OfRuns, "tuning", "network"]
 _COMMAND_LINE_ONLY = ("json", "dry_run", "details", "service")
 _RUNS_SHOWN = 3  # in the text of a result
 _ERRORS = {GateNotMet.exit_status: GateNotMet, WrongResult.exit_status: WrongResult}
@@ -119,38 +118,26 @@ class Result:
     def plot(self, kind: Kind, which: int = 0, *, backend: Backend = "bokeh") -> Any:
         """A plot of the campaign, as a figure of Bokeh or of Matplotlib.
 
-        Parameters
-        ----------
-        kind
-            ``throughput``, ``bandwidth``: of all runs; ``speed-up``: of the configs over the first; ``iterations``: of
-            all runs of one problem; ``workers``, ``phases``, ``timeline``, ``pairs``: of one run; ``tuning``;
-            ``network``.
-        which
-            Which problem, run, phase of tuning or panel, from 0.
+        `kind`: ``throughput``, ``bandwidth``: of all runs; ``speed-up``: of the configs over the first; ``iterations``:
+        of all runs of one problem; ``workers``, ``phases``, ``timeline``, ``pairs``: of one run; ``tuning``;
+        ``network``. `which`: which problem, run, phase of tuning or panel, from 0.
 
-        Raises
-        ------
-        UsageError
-            If there is no such plot, or nothing to plot.
+        Raises UsageError if there is no such plot, or nothing to plot.
         """
         from merge_bench.report.page.results import charts_of_kind
 
         drawings = charts_of_kind(self.campaign, kind)
+        if not drawings:
+            raise UsageError(f"{self.folder} has no data for a plot of kind {kind!r}")
         if not 0 <= which < len(drawings):
-            if not drawings:
-                raise UsageError(f"{self.folder} has no data for a plot of kind {kind!r}")
-            last = len(drawings) - 1
-            numbers = f"0 to {last}" if last else "0"
+            numbers = f"0 to {len(drawings) - 1}" if len(drawings) > 1 else "0"
             raise UsageError(f"{self.folder} has no {kind!r} plot {which}; choose from {numbers}")
         return _figure_maker(backend)(drawings[which])
 
     def write_report(self, path: str | PathLike[str] | None = None) -> Path:
         """Write the page of ``report`` and return its path; by default ``report.html`` in the campaign's folder.
 
-        Raises
-        ------
-        UsageError
-            If the page cannot be written there.
+        Raises UsageError if the page cannot be written there.
         """
         from merge_bench.report.page import write_page
 
@@ -160,10 +147,7 @@ class Result:
 def load(result: str | PathLike[str]) -> Result:
     """Read a campaign: its folder, or its ``records.jsonl``.
 
-    Raises
-    ------
-    UsageError
-        If there is none, or it is damaged; the message names the file and the line.
+    Raises UsageError if there is none, or it is damaged; the message names the file and the line.
     """
     return Result(read_campaign(result))
 
@@ -171,20 +155,12 @@ def load(result: str | PathLike[str]) -> Result:
 def run(*, check: bool = True, **options: object) -> Result:
     """Merge, as ``python -m merge_bench run`` does, and return the result.
 
-    Parameters
-    ----------
-    check
-        Raise an error if the run did not end well. What was measured is kept in any case, and `load` reads it.
-    options
-        Those of the command, with underscores: ``run(chunk=1e6, workers=2, config="tcp.cfg")``. A list makes a sweep,
-        True sets a flag; text is read as on the command line (``rmm_pool_size="28GiB"``).
+    `options`: those of the command, with underscores: ``run(chunk=1e6, workers=2, config="tcp.cfg")``. A list makes a
+    sweep, True sets a flag; text is read as on the command line (``rmm_pool_size="28GiB"``).
 
-    Raises
-    ------
-    UsageError
-        If an option is wrong; nothing was started.
-    RunFailed, WrongResult, GateNotMet
-        If `check`, and a launch failed, the merge was wrong, or a gate was not met.
+    Raises UsageError if an option is wrong; nothing was started then. With `check`, also raises RunFailed, WrongResult
+    or GateNotMet if a launch failed, the merge was wrong, or a gate was not met. What was measured is kept in any case,
+    and `load` reads it.
     """
     from merge_bench.campaign import registry_options
     from merge_bench.campaign.planned_launches import load_sweep
@@ -193,8 +169,7 @@ def run(*, check: bool = True, **options: object) -> Result:
     from merge_bench.config.options import RunOptions
     from merge_bench.view.streams import say_warnings
 
-    refused = [key for key in _COMMAND_LINE_ONLY if key in options]
-    if refused:
+    if refused := [key for key in _COMMAND_LINE_ONLY if key in options]:
         raise UsageError(
             f"{refused[0]!r} is an option of the command line only; the function merge_bench.run does not have it"
         )
@@ -228,9 +203,14 @@ def launch(
         say(f"warning: {doubt}", "measure both with --launches 8")
     with contextlib.closing(progress_for(sys.stderr, quiet=quiet)) as progress:
         folder, status = running.run(
-            sweep, progress, fresh=options.fresh, extend=Path(options.extend) if options.extend else None,
-            caller=caller, wait_for_quiet=options.wait_for_quiet, say_time=say_time,
-        )  # fmt: skip
+            sweep,
+            progress,
+            fresh=options.fresh,
+            extend=Path(options.extend) if options.extend else None,
+            caller=caller,
+            wait_for_quiet=options.wait_for_quiet,
+            say_time=say_time,
+        )
     result = load(folder)
     verdict: CompareDocument | None = None
     if gate is not None and status == 0:
@@ -241,21 +221,12 @@ def launch(
 def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, anyway: bool = False) -> Document:
     """The document that ``compare --json`` prints: verdicts, speed-ups and intervals; see `docs/reference/records.md`.
 
-    Parameters
-    ----------
-    results
-        One, whose first config is the baseline of its others; or several, of which the first is the baseline.
-    threshold
-        Smaller differences do not count: 0.02 for 2 %.
-    anyway
-        Compare even if hosts, problems or UCX versions differ.
+    `results`: one, whose first config is the baseline of its others; or several, of which the first is the baseline.
+    `threshold`: smaller differences do not count; 0.02 for 2 %. `anyway`: compare even if hosts, problems or UCX
+    versions differ.
 
-    Raises
-    ------
-    UsageError
-        If there is nothing to compare, or it is not comparable.
-    WrongResult
-        If the merge was wrong in a baseline.
+    Raises UsageError if there is nothing to compare, or it is not comparable, and WrongResult if the merge was wrong in
+    a baseline.
     """
     from merge_bench.analysis.compare.document import compare as compare_campaigns
 
@@ -265,19 +236,17 @@ def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, any
 
 
 def history(
-    *folders: str | PathLike[str], metric: str = "throughput", threshold: float = 0.02, frame: Frame = "pandas",
+    *folders: str | PathLike[str],
+    metric: str = "throughput",
+    threshold: float = 0.02,
+    frame: Frame = "pandas",
     **only: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """A data frame with a row for every result in results folders: its value, its level, and whether that begins there.
 
     `only`: ``config``, ``chunk``, ``workers``, ``hosts``, ``engine``, ``exchange``, as options of the command. The
     names of columns are identifiers: in ``unit`` is that of value and level, in ``shift`` the change of the level,
-    -0.05 for 5 % less, and in ``differs`` what else changed with that result.
-
-    Raises
-    ------
-    UsageError
-        If there is no such result.
+    -0.05 for 5 % less, and in ``differs`` what else changed with that result. Raises UsageError if there is no result.
     """
     from merge_bench.regressions.make_document import history as history_of
     from merge_bench.view.titles import utc_time
@@ -288,36 +257,40 @@ def history(
         shifts = {shift.result: shift for shift in series.shifts}
         for at, result in enumerate(series.results):
             shift = shifts.get(at)
-            key = {re.sub(r"\W", "_", name).lower(): value for name, value in series.series.items()}
-            rows.append({"series": number, **key, **asdict(result)} | {
-                "started": utc_time(result.started), "launches": len(result.launches), "metric": metric,
-                "unit": document.unit, "shift": shift and shift.change, "differs": shift and "; ".join(shift.differs),
-            })  # fmt: skip
+            row = {re.sub(r"\W", "_", name).lower(): value for name, value in series.series.items()} | asdict(result)
+            row |= {"started": utc_time(result.started), "launches": len(result.launches), "metric": metric}
+            row |= {"unit": document.unit, "shift": shift and shift.change}
+            rows.append({"series": number, **row, "differs": shift and "; ".join(shift.differs)})
     return _data_frame(iter(rows), frame)
 
 
 def predict(
-    *results: Result | str | PathLike[str], workers: int, hosts: int | None = None, chunk: float | None = None,
-    what_if: str | Sequence[str] = (), link: str | Sequence[str] = (), config: str | None = None,
-) -> Document:  # fmt: skip
+    *results: Result | str | PathLike[str],
+    workers: int,
+    hosts: int | None = None,
+    chunk: float | None = None,
+    what_if: str | Sequence[str] = (),
+    link: str | Sequence[str] = (),
+    config: str | None = None,
+) -> Document:
     """The document that ``predict --json`` prints: a forecast for another cluster; see `docs/reference/records.md`.
 
     Options are those of the command: ``what_if="nic=4x,overlap=0.9"``, ``link="nic=12.5GB/s,2us"``, or several of them.
-
-    Raises
-    ------
-    UsageError
-        If these results do not suffice for a forecast; the message says what is missing.
+    Raises UsageError, which says what is missing, if these results do not suffice for a forecast.
     """
     from merge_bench.config import parsers
     from merge_bench.config.option import as_text, parse_text
     from merge_bench.forecast.make_document import predict as predict_from
 
     document = predict_from(
-        _load_campaigns(results), workers=workers, hosts=hosts, config=config,
+        _load_campaigns(results),
+        workers=workers,
+        hosts=hosts,
         chunk=None if chunk is None else parse_text(parsers.count(1), as_text(chunk), "chunk"),
-        what_if=[what_if] if isinstance(what_if, str) else what_if, links=[link] if isinstance(link, str) else link,
-    )  # fmt: skip
+        what_if=[what_if] if isinstance(what_if, str) else what_if,
+        links=[link] if isinstance(link, str) else link,
+        config=config,
+    )
     return _as_plain_data(document)
 
 

@@ -7,10 +7,12 @@ there is one, the remedy.
 from __future__ import annotations
 
 import codecs
+import functools
 import importlib.util
 import os
 import re
 import sys
+import textwrap
 from dataclasses import dataclass
 
 _UNBREAKABLE = re.compile(r"`[^`]*`|(?:python -m|pip install) [^,()]*[^,()\s]|--[a-z-]+ [^\s-]\S*")
@@ -20,19 +22,16 @@ _UNBREAKABLE = re.compile(r"`[^`]*`|(?:python -m|pip install) [^,()]*[^,()\s]|--
 PLAIN = "merge_bench.plain"
 """Error handler of codecs, by name: it writes a plain form, or an escape, of characters that an encoding lacks."""
 
-_PLAIN_FORMS = dict(zip("─│┌┐└┘├┤┬┴┼━·•–—‘’“”×÷µ→←…≤≥≈≠−", "-|+++++++++=-*--''\"\"x/u", strict=False)) | {
-    "→": "->", "←": "<-", "…": "...", "≤": "<=", "≥": ">=", "≈": "~", "≠": "!=", "−": "-", "⋈": "|x|",
-}  # fmt: skip
+_PLAIN_FORMS = dict(zip("─│┌┐└┘├┤┬┴┼━·•–—‘’“”×÷µ≈−", "-|+++++++++=-*--''\"\"x/u~-", strict=True))
+_PLAIN_FORMS |= dict(zip("→←…≤≥≠⋈", ("->", "<-", "...", "<=", ">=", "!=", "|x|"), strict=True))
 
 
 def _replace_unencodable(error: UnicodeError) -> tuple[str, int]:
     """Plain forms or escapes of the characters that could not be encoded, and the position after them."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    letters = error.object[error.start : error.end]
-    return "".join(
-        _PLAIN_FORMS.get(each) or each.encode("ascii", "backslashreplace").decode() for each in letters
-    ), error.end
+    letters = "".join(_PLAIN_FORMS.get(letter, letter) for letter in error.object[error.start : error.end])
+    return letters.encode("ascii", "backslashreplace").decode(), error.end
 
 
 codecs.register_error(PLAIN, _replace_unencodable)
@@ -83,9 +82,14 @@ class LaunchFailed(RunFailed):
     """A launch failed; `host`, `rank`, `log_tail`: where the failed process ran, and the end of its log, if known."""
 
     def __init__(
-        self, message: str, *, host: str | None = None, rank: int | None = None, log_tail: str | None = None,
+        self,
+        message: str,
+        *,
+        host: str | None = None,
+        rank: int | None = None,
+        log_tail: str | None = None,
         code: str = "run-failed",
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(message)
         self.host, self.rank, self.log_tail, self.code = host, rank, log_tail, code
 
@@ -140,9 +144,9 @@ def visible(text: str, kept: str = "") -> str:
     """`text` with a visible mark in place of every unprintable character, such as a terminal's control characters and
     marks that change the direction of writing; `kept`: characters that stay as they are.
     """
-    return text if text.isprintable() else "".join(
-        letter if letter.isprintable() or letter in kept else "\ufffd" for letter in text
-    )  # fmt: skip
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter in kept else "\ufffd" for letter in text)
 
 
 _printed_warnings: dict[Caution, None] = {}
@@ -179,15 +183,9 @@ def wrapped(text: str, columns: int | None, indent: str = "") -> str:
     """`text` broken into lines of at most `columns`, all but the first indented; commands to copy stay on one line."""
     if not columns:
         return text
-    lines: list[str] = []
-    for line in text.splitlines():
-        joined = _UNBREAKABLE.sub(lambda found: found.group().replace(" ", "\0"), line)
-        first, *words = re.split(r"(?<=\S) +", joined)
-        lines.append(first)
-        for word in words:
-            longer = f"{lines[-1]} {word}"
-            lines[-1:] = [longer] if len(longer) <= columns else [lines[-1], indent + word]
-    return "\n".join(lines).replace("\0", " ")
+    joined = _UNBREAKABLE.sub(lambda copied: copied.group().replace(" ", "\0"), text)
+    wrap = functools.partial(textwrap.wrap, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(line for part in joined.splitlines() for line in wrap(part, columns)).replace("\0", " ")
 
 
 def first_line(error: BaseException) -> str:

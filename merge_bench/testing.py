@@ -26,7 +26,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from merge_bench.campaign import campaign, cluster_session
-from merge_bench.cluster.worker_calls import Member, WorkerCalls
+from merge_bench.cluster.worker_calls import Member, Watch, WorkerCalls
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageError
 from merge_bench.host import machine
 from merge_bench.host.description import ProcessFacts, Ucx
@@ -151,8 +151,7 @@ class _ThreadSession(cluster_session.Session):
         """Make a thread for each worker, and describe each of them as this process."""
         if not self.plan.data_plane.by_workers or self.plan.pipeline:
             raise UsageError("the cluster for tests has neither --exchange dask nor --pipeline on")
-        workers = _ThreadWorkers(self._failures, self.plan.workers, self._deliver)
-        self._workers = cast(WorkerCalls, workers)
+        self._workers = workers = _ThreadWorkers(self._failures, self.plan.workers, self._deliver)
         facts = _describe_process(tuple(self.settings.environment))
         commands = {command.role: command for command in self.launcher.commands(self.plan, self.settings)}
         for rank in range(self.plan.workers):
@@ -181,71 +180,41 @@ class _ThreadSession(cluster_session.Session):
             self._workers.abort("the run is ending")
 
 
-class _ThreadWorkers:
-    """A stand-in for `cluster.worker_calls.WorkerCalls` that has a thread for each worker."""
+class _ThreadWorkers(WorkerCalls):
+    """Calls to workers that are threads; nothing watches them, as they have no processes."""
 
     def __init__(self, failures: Failures, workers: int, deliver: Callable[[Mapping[str, Any]], None]) -> None:
-        self._failures, self.members, self.client, self.watch = failures, list[Member](), None, None
-        self._problem: MergeBenchError | None = None
+        self._failures, self.members, self._problem, self._wake = failures, [], None, threading.Event()
+        self.watch = cast(Watch, SimpleNamespace(check=lambda: None))
         self._pools = [ThreadPoolExecutor(1) for _ in range(workers)]
         self._processes = [_stand_in_process(deliver) for _ in range(workers)]
 
-    def on_all(
-        self, step: Callable[..., Any], *arguments: Any, ranked: bool = False, after: tuple[Any, ...] = (), **named: Any
-    ) -> list[Any]:
-        """Run a step on all workers at once; returns the results in rank order."""
-        calls = [(*arguments, member.rank, *after) if ranked else arguments for member in self.members]
-        return self.results(self.submit(step, calls, **named))
-
-    def on_one(self, rank: int, step: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a step on one worker and return its result."""
-        return self.on_some({rank: (step, *arguments)})[0]
-
-    def on_some(self, steps_by_rank: Mapping[int, tuple[Any, ...]]) -> list[Any]:
-        """Run a step, with its arguments, on each of some workers, all at once; returns the results."""
-        return self.results([self._submit(rank, *call) for rank, call in steps_by_rank.items()])
-
-    def submit(self, step: Callable[..., Any], calls: Sequence[tuple[Any, ...]], **named: Any) -> list[Future[Any]]:
-        """Start a step on every worker, with the arguments of its rank in `calls`; returns futures in rank order."""
-        return [self._submit(rank, step, *arguments, **named) for rank, arguments in enumerate(calls)]
-
-    def _submit(self, rank: int, step: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
+    def _submit(self, member: Member, step: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
         def run() -> Any:
-            _thread.process = self._processes[rank]
+            _thread.process = self._processes[member.rank]
             try:
-                if rank == 0 and step.__name__ in self._failures:
+                if member.rank == 0 and step.__name__ in self._failures:
                     raise self._failures[step.__name__]
                 return step(*arguments, **named)
             except UsageError:
                 self.abort("stopped because a step was refused")
                 raise
             except Exception as error:
-                self.abort(f"stopped because rank {rank} failed")
-                shown, host = self.members[rank].shown, self.members[rank].host
+                self.abort(f"stopped because rank {member.rank} failed")
                 message = str(error) if isinstance(error, MergeBenchError) else f"{type(error).__name__}: {error}"
-                raise LaunchFailed(f"{shown} failed: {message}", host=host, rank=rank) from error
+                text = f"{member.shown} failed: {message}"
+                raise LaunchFailed(text, host=member.host, rank=member.rank) from error
 
-        return self._pools[rank].submit(run)
+        return self._pools[member.rank].submit(run)
 
-    def results(self, futures: Sequence[Future[Any]]) -> list[Any]:
-        """Wait for futures and return their values; raises the error of the lowest rank that failed."""
+    def results(self, futures: Sequence[Future[Any]], members: Sequence[Member] | None = None) -> list[Any]:
+        """Wait for futures and return their values; raises the error of the first that failed."""
         values = [future.exception() or future.result() for future in futures]
         self.until(lambda: True)
         for value in values:
             if isinstance(value, Exception):
                 raise value
         return values
-
-    def until(self, done: Callable[[], bool]) -> None:
-        """Wait until `done()` is true; raises the problem that `notice` was told, if any."""
-        while self._problem is None and not done():
-            time.sleep(0.001)
-        if self._problem is not None:
-            raise self._problem
-
-    def notice(self, problem: MergeBenchError | None = None) -> None:
-        """Keep the first problem that an event of a worker reports, for `until` to raise."""
-        self._problem = self._problem or problem
 
     def abort(self, reason: str) -> None:
         """Stop everything that waits on the workers."""

@@ -9,22 +9,16 @@ import math
 import re
 from decimal import Decimal, InvalidOperation
 
-_COUNT_SUFFIX = {
-    "": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9, "t": 10**12, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30,
-}  # fmt: skip
-_BYTE_SUFFIX: dict[str, int] = {
-    "": 1,
-    "b": 1,
-    **{s: 1000**p for p, s in enumerate(("kb", "mb", "gb", "tb"), 1)},
-    **{s: 1024**p for p, s in enumerate(("kib", "mib", "gib", "tib"), 1)},
-    **{s: 1024**p for p, s in enumerate(("k", "m", "g", "t"), 1)},
-}
+_COUNT_SUFFIX = {"": 1, "b": 10**9}
+_BYTE_SUFFIX = {"": 1, "b": 1}
+for _power, _letter in enumerate("kmgt", 1):
+    _COUNT_SUFFIX |= {_letter: 1000**_power, f"{_letter}i": 1024**_power}
+    _BYTE_SUFFIX |= {f"{_letter}b": 1000**_power, f"{_letter}ib": 1024**_power, _letter: 1024**_power}
 _NUMBER = re.compile(r"([+-]?[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)")
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*((?:[kKMGT]i?)?)(B/s|bit/s|b/s|bps)")
 
-GIB = 1024**3
-MIB = 1024**2
+GIB, MIB = 1024**3, 1024**2
 
 
 def _parse_whole_number(text: str, suffixes: dict[str, int], what: str, example: str) -> int:
@@ -47,10 +41,7 @@ def _parse_whole_number(text: str, suffixes: dict[str, int], what: str, example:
 def parse_count(text: str) -> int:
     """Read a count such as ``25e6``, ``1_000_000``, ``25M`` (powers of 1000) or ``16Ki`` (powers of 1024).
 
-    Raises
-    ------
-    ValueError
-        With one sentence, if `text` is not a whole number in one of these forms.
+    Raises ValueError, with one sentence, if `text` is not a whole number in one of these forms.
     """
     return _parse_whole_number(text, _COUNT_SUFFIX, "a count", "25e6, 1_000_000 or 25M")
 
@@ -58,10 +49,7 @@ def parse_count(text: str) -> int:
 def parse_bytes(text: str) -> int:
     """Read a size such as ``30GB`` (powers of 1000), ``28GiB`` or ``64k`` (powers of 1024, as UCX does).
 
-    Raises
-    ------
-    ValueError
-        With one sentence, if `text` is not a whole number of bytes in one of these forms.
+    Raises ValueError, with one sentence, if `text` is not a whole number of bytes in one of these forms.
     """
     return _parse_whole_number(text, _BYTE_SUFFIX, "a size", "30GB, 28GiB or 64k")
 
@@ -69,11 +57,8 @@ def parse_bytes(text: str) -> int:
 def parse_rate(text: str) -> float:
     """Read a rate in bytes per second: ``12.5GB/s``, ``1.5GiB/s``, or in bits: ``100Gbit/s``, ``100Gb/s``, ``100Gbps``.
 
-    Raises
-    ------
-    ValueError
-        With one sentence, if `text` is in none of these forms; without a unit, or in small letters alone, it could be
-        bits or bytes.
+    Raises ValueError, with one sentence, for other forms; without a unit, or in small letters alone, it could be bits
+    or bytes.
     """
     match = _RATE.fullmatch(text.strip())
     if match is None or not math.isfinite(float(match[1])):

@@ -47,7 +47,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 
 def test_the_public_names_are_functions_whatever_modules_are_loaded() -> None:
-    for module in ("cli.clusters", "campaign.campaign", "analysis.compare.document"):
+    for module in ("cli.run", "campaign.campaign", "analysis.compare.document"):
         importlib.import_module(f"merge_bench.{module}")
     public = (merge_bench.compare, merge_bench.load, merge_bench.run, merge_bench.Result)
     assert [type(each).__name__ for each in public] == ["function", "function", "function", "type"]
@@ -218,13 +218,17 @@ def test_a_report_is_written_where_it_is_wanted(tmp_path: Path) -> None:
 
 def test_options_are_data_and_have_a_command_line() -> None:
     given = {
-        "chunk": [1e6, 25_000_000], "workers": 2, "config": Path("tcp.cfg"), "fresh": True, "check_link": False,
-        "skew": "zipf:1.2", "frac_match": 0.3, "seed": None,
-    }  # fmt: skip
-    assert as_command_line(given, OPTIONS) == [
-        "--chunk", "1000000,25000000", "--workers", "2", "--config", "tcp.cfg", "--fresh", "--skew", "zipf:1.2",
-        "--frac-match", "0.3",
-    ]  # fmt: skip
+        "chunk": [1e6, 25_000_000],
+        "workers": 2,
+        "config": Path("tcp.cfg"),
+        "fresh": True,
+        "check_link": False,
+        "skew": "zipf:1.2",
+        "frac_match": 0.3,
+        "seed": None,
+    }
+    words = "--chunk 1000000,25000000 --workers 2 --config tcp.cfg --fresh --skew zipf:1.2 --frac-match 0.3"
+    assert as_command_line(given, OPTIONS) == words.split()
     options = from_python(RunOptions, given, OPTIONS)
     assert options.several == {"chunk": (1_000_000, 25_000_000)}
     assert (options.fresh, options.check_link, options.seed, options.skew) == (True, False, 0, 1.2)

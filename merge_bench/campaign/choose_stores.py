@@ -1,4 +1,4 @@
-"""Chooses how each host writes the parcels of the partition step: as ``--stores`` says, or the fastest way there.
+"""Chooses how each host writes the parcels of the partition step: as ``--partition-writes`` says, or the fastest way.
 
 All workers of a host measure at once, because they will write at once. The times are kept in the user's cache, by all
 that they depend on: the processor and the number of workers that share it, the shape of the merge, and the code.
@@ -36,7 +36,7 @@ Nanoseconds = Mapping[str, float]
 
 
 def choose_stores(session: Session) -> None:
-    """Choose how each worker writes parcels: as --stores says, or the fastest way on its host; records the choice."""
+    """Choose how each worker writes parcels: as the option says, or the fastest way on its host; records the choice."""
     plan, calls = session.plan, session.workers
     if plan.device_memory:
         return

@@ -28,7 +28,7 @@ from merge_bench.config.files import open_regular
 from merge_bench.config.option import DEFAULT
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile
-from merge_bench.config.trust import REMEDY, process_environment
+from merge_bench.config.variables import REMEDY, process_environment
 from merge_bench.errors import Caution, UsageError
 from merge_bench.host import network
 from merge_bench.merge import engines
@@ -279,7 +279,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
         check_link=options.check_link,
         shuffle=options.shuffle,
         pipeline=options.pipeline == "on" and workers > 1,
-        stores=options.stores,
+        stores="lines" if options.partition_writes == "streaming" else options.partition_writes,  # as records name it
         runtime_filter=options.runtime_filter == "on",
         threads=max(1, machine.cores // most_on_host),
         require_transport=options.require_transport,

@@ -15,12 +15,10 @@ from merge_bench.campaign.machine_checks import Machine, check_installed, count_
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.cluster.dask_commands import LOOPBACK, open_port_warning
 from merge_bench.cluster.launchers import choose_kind, choose_launcher, leftover_job_warning
-from merge_bench.config.check import BRINGS_CODE, CheckResult, check_config, options_for_ucx
-from merge_bench.config.conflicts import NO_DEVICE, Conflict
+from merge_bench.config.check import BRINGS_CODE, NO_DEVICE, CheckResult, Conflict, check_config, options_for_ucx
 from merge_bench.config.installation import __version__
-from merge_bench.config.options import RunOptions
+from merge_bench.config.options import RunOptions, resolve
 from merge_bench.config.reader import ConfigFile, read_config
-from merge_bench.config.resolve import resolve
 from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_choice import SYSTEM, probe_ucx, refuse_without_cuda, use_ucx
 from merge_bench.errors import Caution, GateNotMet, UsageError

@@ -12,8 +12,8 @@ from typing import NoReturn
 
 import click
 
-from merge_bench.cli import clusters, configs, jobs, probe, results, serve, tune
-from merge_bench.cli.parameters import CONTEXT, ListedGroup
+from merge_bench.cli import probe, results, run, service, tune
+from merge_bench.cli.common import CONTEXT, ListedGroup
 from merge_bench.cluster.dask_settings import broken_configuration
 from merge_bench.config.installation import __version__
 from merge_bench.errors import MergeBenchError, UsageError, error_of_system, say
@@ -23,12 +23,12 @@ _READER_GONE = 141
 """Exit status if the reader of standard output has gone, as a shell has it for a program that SIGPIPE ended."""
 
 COMMANDS: tuple[click.Command, ...] = (
-    clusters.run,
-    clusters.check,
-    configs.configs,
-    clusters.submit,
-    clusters.transports,
-    clusters.doctor,
+    run.run,
+    run.check,
+    run.configs,
+    run.submit,
+    run.transports,
+    run.doctor,
     results.list_results,
     results.show,
     results.compare,
@@ -38,8 +38,8 @@ COMMANDS: tuple[click.Command, ...] = (
     results.export,
     results.report,
     results.dashboard,
-    serve.serve,
-    jobs.jobs,
+    service.serve,
+    service.jobs,
     tune.tune,
     probe.probe,
 )

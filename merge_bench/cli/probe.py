@@ -10,16 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merge_bench.cli.jobs import address_of_old_option, run_on_service, service_address
-from merge_bench.cli.parameters import (
-    PATH,
-    ListedGroup,
-    SectionedCommand,
-    add_options,
-    combine_decorators,
-    json_option,
-    plot_option,
-)
+from merge_bench.cli import common
+from merge_bench.cli.service import address_of_old_option, run_on_service, service_address
 from merge_bench.config.option import Options
 from merge_bench.config.options import PROBE_OPTIONS, RunOptions
 from merge_bench.errors import RunFailed, UsageError, say, warnings_already_printed
@@ -32,23 +24,26 @@ if TYPE_CHECKING:
     from merge_bench.records.campaign import Campaign
     from merge_bench.records.probe_rows import Row
 
-_OUTPUT_OPTIONS = combine_decorators(
-    click.option("--csv", "csv_file", type=PATH, metavar="FILE", help="Write the results to this CSV file."),
-    plot_option("results over message size"),
-    click.option("--reference", "references", multiple=True, metavar="NAME",
-                 help="Published results to show beside the measured ones; `--reference list` prints their names."),
-)  # fmt: skip
-_PROBE_OPTIONS = combine_decorators(
-    click.option("--on", metavar="URL", hidden=True),
-    click.option("--baseline", type=PATH, metavar="CFG", help="Baseline config of the comparison; shown first."),
-    click.option("--config", "configs", multiple=True, type=PATH, metavar="CFG",
-                 help="Config to measure; may be repeated."),
+_OUTPUT_OPTIONS = common.combine_decorators(
+    common.path_option("--csv csv_file", "FILE", "Write the results to this CSV file."),
+    common.plot_option("results over message size"),
+    common.text_option(
+        "--reference references",
+        "NAME",
+        "Published results to show beside the measured ones; `--reference list` prints their names.",
+        multiple=True,
+    ),
+)
+_PROBE_OPTIONS = common.combine_decorators(
+    common.text_option("--on", "URL", "", hidden=True),
+    common.path_option("--baseline", "CFG", "Baseline config of the comparison; shown first."),
+    common.path_option("--config configs", "CFG", "Config to measure; may be repeated.", multiple=True),
     _OUTPUT_OPTIONS,
-    add_options("options", RunOptions, PROBE_OPTIONS),
-)  # fmt: skip
+    common.add_options("options", RunOptions, PROBE_OPTIONS),
+)
 
 
-class _ProbeGroup(ListedGroup):
+class _ProbeGroup(common.ListedGroup):
     """A group to which a command for each probe is added when any command is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -76,8 +71,8 @@ def _make_command(kind: ProbeKind[Any]) -> click.Command:
     def command(**arguments: Any) -> int:
         return measure(kind, **arguments)
 
-    decorate = click.command(kind.name, cls=SectionedCommand, help=kind.help)
-    return decorate(add_options("own", kind.options)(_PROBE_OPTIONS(command)))
+    decorate = click.command(kind.name, cls=common.SectionedCommand, help=kind.help)
+    return decorate(common.add_options("own", kind.options)(_PROBE_OPTIONS(command)))
 
 
 def measure(
@@ -96,7 +91,6 @@ def measure(
 
     Returns the exit status.
     """
-    from merge_bench.cli.campaigns import this_command
     from merge_bench.probe.shared import probe_campaign as campaigns
     from merge_bench.probe.shared.stored_rows import rows_in_order
     from merge_bench.probe.view.output import LIST, check_outputs, print_references
@@ -126,7 +120,7 @@ def measure(
                 jobs,
                 progress,
                 fresh=options.fresh,
-                caller=this_command(),
+                caller=common.this_command(),
                 wait_for_quiet=options.wait_for_quiet,
             )
         campaign = read_campaign(folder)
@@ -134,9 +128,9 @@ def measure(
 
 
 @probe.command()
-@click.argument("results", nargs=-1, type=PATH, metavar="RESULT...")
+@click.argument("results", nargs=-1, type=common.PATH, metavar="RESULT...")
 @_OUTPUT_OPTIONS
-@json_option()
+@common.json_option()
 def show(
     results: Sequence[str], csv_file: str | None, plots: Sequence[str], references: Sequence[str], as_json: bool
 ) -> int:
@@ -181,7 +175,6 @@ def _show_rows(
     The document is printed last, as it names the files that could not be written.
     """
     from merge_bench.analysis.documents.error import Failure
-    from merge_bench.cli.campaigns import failures_of, say_failures
     from merge_bench.probe.view.output import ProbeDocument, write_files
     from merge_bench.view.streams import print_document
 
@@ -189,27 +182,27 @@ def _show_rows(
     warnings = list(dict.fromkeys(caution for one in campaigns for caution in one.cautions))
     if not as_json:
         above = warnings_already_printed()
-        _print_tables(campaigns, measured, rows, [each for each in warnings if each not in above], details=details)
+        _print_tables(campaigns, measured, rows, [caution for caution in warnings if caution not in above], details)
     problems = write_files(output, rows, campaigns) if measured else []
-    failures = failures_of(campaigns)
+    failures = common.failures_of(campaigns)
     if as_json:
         errors = [*map(Failure.of, failures), *(Failure("not-written", problem) for problem in problems)]
         records = [str(one.records) for one in campaigns]
-        document = ProbeDocument(
-            records=records[0] if len(records) == 1 else records, rows=rows,
-            warnings=warnings, error=errors[0] if errors else None,
-        )  # fmt: skip
-        print_document(document)
-    say_failures(failures)
+        named, error = records[0] if len(records) == 1 else records, errors[0] if errors else None
+        print_document(ProbeDocument(records=named, rows=rows, warnings=warnings, error=error))
+    common.say_failures(failures)
     for problem in problems:
         say(problem)
     return RunFailed.exit_status if problems else 0
 
 
 def _print_tables(
-    campaigns: Sequence[Campaign], measured: Sequence[Row], rows: Sequence[Row],
-    warnings: Sequence[Caution], *, details: bool,
-) -> None:  # fmt: skip
+    campaigns: Sequence[Campaign],
+    measured: Sequence[Row],
+    rows: Sequence[Row],
+    warnings: Sequence[Caution],
+    details: bool,
+) -> None:
     from merge_bench.probe.shared.stored_rows import ucx_latency_rows
     from merge_bench.probe.view.show import print_rows, print_summary
 

@@ -12,19 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merge_bench.cli.parameters import (
-    CONTEXT,
-    PATH,
-    ParsedValue,
-    add_options,
-    choice_option,
-    count_option,
-    json_option,
-    percent_option,
-    plot_option,
-    port_option,
-    results_option,
-)
+from merge_bench.cli import common
 from merge_bench.config import parsers
 from merge_bench.config.options import BY_KEY, RunOptions
 from merge_bench.errors import RunFailed, UsageError, require, say
@@ -35,22 +23,28 @@ if TYPE_CHECKING:
     from merge_bench.report.page.build import References
     from merge_bench.view.plot.marks import Chart
 
-RESULTS = click.argument("results", nargs=-1, type=PATH, required=True, metavar="RESULT...")
+RESULTS = click.argument("results", nargs=-1, type=common.PATH, required=True, metavar="RESULT...")
 METRICS = ("throughput", "bandwidth", "wall", "partition", "exchange", "join")
+_ROWS = common.ParsedValue("ROWS", parsers.count(1))
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(context_settings=common.CONTEXT)
 @RESULTS
-@percent_option("--threshold", "2%", "Ignore differences below this.")
-@choice_option("--metric", METRICS, "Metric for --fail-on and for the conclusions.")
-@add_options("options", RunOptions, (BY_KEY["fail_on"], BY_KEY["allow_no_baseline"]))
-@click.option("--anyway", is_flag=True, help="Compare even if hosts, workloads or UCX versions differ.")
-@click.option("--markdown", is_flag=True, help="Print the comparison as Markdown.")
-@json_option()
+@common.percent_option("--threshold", "2%", "Ignore differences below this.")
+@common.choice_option("--metric", METRICS, "Metric for --fail-on and for the conclusions.")
+@common.add_options("options", RunOptions, (BY_KEY["fail_on"], BY_KEY["allow_no_baseline"]))
+@common.flag_option("--anyway", "Compare even if hosts, workloads or UCX versions differ.")
+@common.flag_option("--markdown", "Print the comparison as Markdown.")
+@common.json_option()
 def compare(
-    results: tuple[str, ...], threshold: float, metric: str, options: RunOptions, anyway: bool, markdown: bool,
+    results: Sequence[str],
+    threshold: float,
+    metric: str,
+    options: RunOptions,
+    anyway: bool,
+    markdown: bool,
     as_json: bool,
-) -> int:  # fmt: skip
+) -> int:
     """Compare candidates with a baseline: is each faster, slower or equivalent?
 
     If a verdict needs more launches, the output says how many.
@@ -96,28 +90,37 @@ def compare(
     return status
 
 
-@click.command(context_settings=CONTEXT)
-@click.argument("folders", nargs=-1, type=PATH, metavar="[FOLDER...]")
-@results_option("Folder of the results, if no FOLDER is given.")
-@choice_option("--metric", METRICS, "Metric whose level is looked at.")
-@click.option("--config", metavar="NAME", help="Only results of this config.")
-@click.option("--chunk", type=ParsedValue("ROWS", parsers.count(1)), metavar="ROWS",
-              help="Only merges of so many rows per chunk.")  # fmt: skip
-@count_option("--workers", "W", "Only merges by so many workers.")
-@count_option("--hosts", "N", "Only merges on so many hosts.")
-@click.option("--engine", metavar="NAME", help="Only merges by this engine.")
-@click.option("--exchange", metavar="NAME", help="Only merges with this exchange.")
-@percent_option("--threshold", "2%", "Ignore shifts below this.")
-@click.option("--details", is_flag=True, help="Print every result, and everything that differs across a shift.")
-@click.option("--accept", metavar="REASON", help="Accept a loss: from now on, --against history compares with the level"
-              " that one series has now. Who and why is kept in accepted.jsonl in the results folder.")  # fmt: skip
-@click.option("--by", metavar="NAME", help="Who accepts. [default: the user's name]")
-@plot_option("each series with its levels")
-@json_option()
+@click.command(context_settings=common.CONTEXT)
+@click.argument("folders", nargs=-1, type=common.PATH, metavar="[FOLDER...]")
+@common.results_option("Folder of the results, if no FOLDER is given.")
+@common.choice_option("--metric", METRICS, "Metric whose level is looked at.")
+@common.text_option("--config", "NAME", "Only results of this config.")
+@common.text_option("--chunk", "ROWS", "Only merges of so many rows per chunk.", type=_ROWS)
+@common.count_option("--workers", "W", "Only merges by so many workers.")
+@common.count_option("--hosts", "N", "Only merges on so many hosts.")
+@common.text_option("--engine", "NAME", "Only merges by this engine.")
+@common.text_option("--exchange", "NAME", "Only merges with this exchange.")
+@common.percent_option("--threshold", "2%", "Ignore shifts below this.")
+@common.flag_option("--details", "Print every result, and everything that differs across a shift.")
+@common.text_option(
+    "--accept",
+    "REASON",
+    "Accept a loss: from now on, --against history compares with the level that one series has now. Who and why is kept"
+    " in accepted.jsonl in the results folder.",
+)
+@common.text_option("--by", "NAME", "Who accepts. [default: the user's name]")
+@common.plot_option("each series with its levels")
+@common.json_option()
 def history(
-    folders: tuple[str, ...], results: str, details: bool, accept: str | None, by: str | None, plots: Sequence[str],
-    as_json: bool, **selection: Any,
-) -> int:  # fmt: skip
+    folders: Sequence[str],
+    results: str,
+    details: bool,
+    accept: str | None,
+    by: str | None,
+    plots: Sequence[str],
+    as_json: bool,
+    **selection: Any,
+) -> int:
     """Show when the level of repeated merges changed, and what differs since then.
 
     A FOLDER is a results folder. All results in it of the same problem and config are one series. A shift is found by
@@ -128,18 +131,22 @@ def history(
     from merge_bench.regressions.make_document import history as history_of
     from merge_bench.regressions.text import print_history
 
+    make = functools.partial(history_of, folders or (results,), **selection)
     show = None if as_json else functools.partial(print_history, details=details)
     if accept is not None:
-        accept_level(history_of(folders or (results,), **selection), by=by, reason=accept)
+        accept_level(make(), by=by, reason=accept)
     elif by is not None:
         raise UsageError("--by needs --accept REASON")
-    return _show_document(lambda: history_of(folders or (results,), **selection), show, charts_of, plots)
+    return _show_document(make, show, charts_of, plots)
 
 
 def _show_document(
-    make: Callable[[], Any], show: Callable[[Any], None] | None, charts_of: Callable[[Any], Sequence[Chart]],
-    plots: Sequence[str], campaigns: Sequence[Campaign] = (),
-) -> int:  # fmt: skip
+    make: Callable[[], Any],
+    show: Callable[[Any], None] | None,
+    charts_of: Callable[[Any], Sequence[Chart]],
+    plots: Sequence[str],
+    campaigns: Sequence[Campaign] = (),
+) -> int:
     """Make a document, draw its charts, and print it with `show`, or else as JSON; returns the exit status."""
     from msgspec.structs import replace
 
@@ -158,23 +165,30 @@ def _show_document(
     return RunFailed.exit_status if problems else 0
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(context_settings=common.CONTEXT)
 @RESULTS
-@count_option("--workers", "W", "Number of workers to forecast for.", required=True)
-@count_option("--hosts", "N", "Number of hosts that the workers are spread over; by default those of the RESULTs.")
-@click.option("--chunk", type=ParsedValue("ROWS", parsers.count(1)), metavar="ROWS",
-              help="Rows per worker in each input frame. [default: as in the RESULTs]")  # fmt: skip
-@click.option(
-    "--config", metavar="NAME", help="Use only results of this config; required if the RESULTs have more than one."
+@common.count_option("--workers", "W", "Number of workers to forecast for.", required=True)
+@common.count_option(
+    "--hosts", "N", "Number of hosts that the workers are spread over; by default those of the RESULTs."
 )
-@click.option("--what-if", multiple=True, metavar="NAME=4x[,...]",
-              help="Forecast with changes, such as nic=4x (links four times as fast), overlap=0.9 or gpu=h200."
-                   " docs/predict.md lists all.")  # fmt: skip
-@click.option("--link", "links", multiple=True, metavar="NAME=RATE[,LATENCY]",
-              help="Replace the measured rate and latency of a link, for example nic=12.5GB/s,2us (between hosts)"
-                   " or local=20GB/s (within a host); may be repeated.")  # fmt: skip
-@plot_option("the forecast scaling")
-@json_option()
+@common.text_option("--chunk", "ROWS", "Rows per worker in each input frame. [default: as in the RESULTs]", type=_ROWS)
+@common.text_option("--config", "NAME", "Use only results of this config; required if the RESULTs have more than one.")
+@common.text_option(
+    "--what-if",
+    "NAME=4x[,...]",
+    "Forecast with changes, such as nic=4x (links four times as fast), overlap=0.9 or gpu=h200. docs/predict.md lists"
+    " all.",
+    multiple=True,
+)
+@common.text_option(
+    "--link links",
+    "NAME=RATE[,LATENCY]",
+    "Replace the measured rate and latency of a link, for example nic=12.5GB/s,2us (between hosts) or local=20GB/s"
+    " (within a host); may be repeated.",
+    multiple=True,
+)
+@common.plot_option("the forecast scaling")
+@common.json_option()
 def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **forecast: Any) -> int:
     """Forecast a merge on W workers and N hosts, from RESULTs of `run` and `probe p2p` on smaller clusters.
 
@@ -191,10 +205,10 @@ def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **for
     return _show_document(lambda: predict_from(campaigns, **forecast), show, panels_of, plots, campaigns)
 
 
-@click.command("import", context_settings=CONTEXT)
-@click.argument("file", type=PATH, metavar="FILE")
-@results_option("Folder that campaigns are written to.")
-@json_option("Print one JSON document on standard output, like `run --json`.")
+@click.command("import", context_settings=common.CONTEXT)
+@click.argument("file", type=common.PATH, metavar="FILE")
+@common.results_option("Folder that campaigns are written to.")
+@common.json_option("Print one JSON document on standard output, like `run --json`.")
 def import_(file: str, results: str, as_json: bool) -> None:
     """Convert FILE, the output of cudf-merge (2022) or ucxx.benchmarks.cudf_merge, into a result.
 
@@ -213,11 +227,10 @@ def import_(file: str, results: str, as_json: bool) -> None:
         print_report(campaign, details=False)
 
 
-@click.command(context_settings=CONTEXT)
+@click.command(context_settings=common.CONTEXT)
 @RESULTS
-@choice_option("--format", list(exports.exporters()), exports.help_text())
-@click.option("--output", type=PATH, metavar="FILE",
-              help="File to write; by default standard output, for formats that are text.")  # fmt: skip
+@common.choice_option("--format", list(exports.exporters()), exports.help_text())
+@common.path_option("--output", "FILE", "File to write; by default standard output, for formats that are text.")
 def export(results: tuple[str, ...], format: str, output: str | None) -> None:
     """Write RESULTS in a format that other programs read.
 
@@ -241,19 +254,21 @@ def export(results: tuple[str, ...], format: str, output: str | None) -> None:
     print(output)
 
 
-@click.command(context_settings=CONTEXT)
-@click.argument("results", nargs=-1, type=PATH, metavar="RESULT...")
-@click.option(
+@click.command(context_settings=common.CONTEXT)
+@click.argument("results", nargs=-1, type=common.PATH, metavar="RESULT...")
+@common.path_option(
     "--output",
-    type=PATH,
-    metavar="FILE.html",
-    help="File to write the page to; by default report.html in the folder of the first RESULT.",
+    "FILE.html",
+    "File to write the page to; by default report.html in the folder of the first RESULT.",
 )
-@click.option("--markdown", type=PATH, metavar="FILE.md", help="Also write the report as Markdown.")
-@click.option("--figures", type=PATH, metavar="FOLDER", help="Also write every plot as PNG and SVG.")
-@click.option("--reference", "references", multiple=True, metavar="NAME",
-              help="Published results to show beside the measured ones; may be repeated; `--reference list` prints"
-                   " their names.")  # fmt: skip
+@common.path_option("--markdown", "FILE.md", "Also write the report as Markdown.")
+@common.path_option("--figures", "FOLDER", "Also write every plot as PNG and SVG.")
+@common.text_option(
+    "--reference references",
+    "NAME",
+    "Published results to show beside the measured ones; may be repeated; `--reference list` prints their names.",
+    multiple=True,
+)
 def report(
     results: tuple[str, ...], references: Sequence[str], output: str | None, markdown: str | None, figures: str | None
 ) -> int:
@@ -312,9 +327,9 @@ def _print_references() -> None:
         print(f"{name:{width}}  {dataset.kind}: {dataset.title} ({dataset.cite})")
 
 
-@click.command("results", context_settings=CONTEXT)
-@click.argument("result", type=PATH, required=False, metavar="[RESULT]")
-@results_option("Folder of the campaigns to list.")
+@click.command("results", context_settings=common.CONTEXT)
+@click.argument("result", type=common.PATH, required=False, metavar="[RESULT]")
+@common.results_option("Folder of the campaigns to list.")
 @click.pass_context
 def list_results(ctx: click.Context, /, result: str | None, results: str) -> int:
     """List the results of a folder, the newest last: when, what, whether it is verified, and its throughput.
@@ -329,16 +344,15 @@ def list_results(ctx: click.Context, /, result: str | None, results: str) -> int
     return 0
 
 
-@click.command(context_settings=CONTEXT)
-@click.argument("result", type=PATH, metavar="RESULT")
-@click.option("--details", is_flag=True, help="Print every table before the conclusion.")
-@json_option("Print the JSON document of the command that made it.")
+@click.command(context_settings=common.CONTEXT)
+@click.argument("result", type=common.PATH, metavar="RESULT")
+@common.flag_option("--details", "Print every table before the conclusion.")
+@common.json_option("Print the JSON document of the command that made it.")
 def show(result: str, details: bool, as_json: bool) -> int:
     """Show a stored RESULT as the command that made it did: `run`, `tune`, a `probe` or `import`.
 
     A RESULT is a campaign folder or its records.jsonl. Nothing is measured or written.
     """
-    from merge_bench.cli.campaigns import failures_of, say_failures
     from merge_bench.cli.probe import show_campaign
     from merge_bench.cli.tune import show_tuning
     from merge_bench.records.reader import read_campaign
@@ -350,7 +364,7 @@ def show(result: str, details: bool, as_json: bool) -> int:
     printed = (show_tuning if is_tuning_campaign(campaign) else _show_merges)(
         campaign, as_json=as_json, details=details
     )
-    say_failures(failures_of([campaign]), printed=printed)
+    common.say_failures(common.failures_of([campaign]), printed=printed)
     return 0
 
 
@@ -369,17 +383,15 @@ def _show_merges(campaign: Campaign, *, as_json: bool, details: bool) -> Sequenc
     return [one.error.message for one in runs_of(document) if one.error]
 
 
-@click.command(context_settings=CONTEXT)
-@results_option("Folder of the campaigns to show.")
-@port_option(5006)
-@click.option("--address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
-              help="Address to listen on; by default only this machine can connect.")  # fmt: skip
-@click.option("--no-open", is_flag=True, help="Do not open a browser.")
-@click.option(
+@click.command(context_settings=common.CONTEXT)
+@common.results_option("Folder of the campaigns to show.")
+@common.port_option(5006)
+@common.address_option("Address to listen on; by default only this machine can connect.")
+@common.flag_option("--no-open", "Do not open a browser.")
+@common.flag_option(
     "--allow-run",
-    is_flag=True,
-    help="Ask for a login with the token in RESULTS/.service/token before a run is started from the page. With"
-    " --address, runs can be started only with this option.",
+    "Ask for a login with the token in RESULTS/.service/token before a run is started from the page. With --address,"
+    " runs can be started only with this option.",
 )
 def dashboard(results: str, port: int, address: str, no_open: bool, allow_run: bool) -> int:
     """Show results in a browser, follow running campaigns live, and start runs."""

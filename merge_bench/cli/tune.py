@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from merge_bench.cli.jobs import run_on_service, service_address
-from merge_bench.cli.parameters import CONTEXT, PATH, SectionedCommand, add_options, plot_option
+from merge_bench.cli import common
+from merge_bench.cli.service import run_on_service, service_address
 from merge_bench.config.files import read_regular
 from merge_bench.config.options import TUNE_OPTIONS, RunOptions
 from merge_bench.config.shipped import SPACE, find_config
@@ -25,18 +25,17 @@ if TYPE_CHECKING:
     from merge_bench.tune.tuning_plan import Task
 
 
-@click.command(cls=SectionedCommand, context_settings=CONTEXT)
-@click.argument("baseline", type=PATH, required=False, metavar="[BASELINE]")
-@add_options("options", TuneOptions)
-@plot_option("the speed-up of each setting")
-@add_options("run", RunOptions, TUNE_OPTIONS)
+@click.command(cls=common.SectionedCommand, context_settings=common.CONTEXT)
+@click.argument("baseline", type=common.PATH, required=False, metavar="[BASELINE]")
+@common.add_options("options", TuneOptions)
+@common.plot_option("the speed-up of each setting")
+@common.add_options("run", RunOptions, TUNE_OPTIONS)
 def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: RunOptions) -> int:
     """Find a config that is faster than BASELINE (by default the built-in settings), and confirm the gain.
 
     The search uses the first size of --chunk (by default 1e6 and 25e6); the confirmation uses all sizes.
     """
     from merge_bench.analysis.documents.error import Failure
-    from merge_bench.cli.campaigns import this_command
     from merge_bench.report.next_step import after_tuning
     from merge_bench.tune import tune_campaign as campaigns
     from merge_bench.tune.budget import time_to_decide_all
@@ -73,7 +72,7 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
             _print_tuning_space(task)
             return 0
         with contextlib.closing(progress_for(sys.stderr, quiet=run.json)) as progress:
-            campaign, status, problem = campaigns.run_tuning(task, output, progress, this_command())
+            campaign, status, problem = campaigns.run_tuning(task, output, progress, common.this_command())
     result = result_of(campaign)
     written = output if status == 0 and result.winner is not None else None
     remarks = [f"Written: {written}"] if written else [f"Not written: {output}"] * (status == 0)
@@ -88,18 +87,16 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
         print(*map(visible, remarks), sep="\n")
     else:
         enough_seconds = time_to_decide_all(campaign, Path(options.space or SPACE))
-        step = after_tuning(campaign, result, written=written, enough_seconds=enough_seconds)
+        step = step_as_typed(after_tuning(campaign, result, written=written, enough_seconds=enough_seconds))
         print_tuning(
-            result, sizes=sizes, metric=options.metric, pruned=pruned, details=run.details,
-            step=step_as_typed(step), remarks=remarks,
-        )  # fmt: skip
+            result, sizes=sizes, metric=options.metric, pruned=pruned, details=run.details, step=step, remarks=remarks
+        )
     return status
 
 
 def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence[str]:
     """Print a stored tuning; returns the messages of errors that standard output has, which are none."""
     from merge_bench.analysis.documents.error import Failure
-    from merge_bench.cli.campaigns import failures_of
     from merge_bench.report.next_step import after_recorded_tuning
     from merge_bench.tune.result import recorded_result_of
     from merge_bench.tune.text import print_tuning
@@ -108,14 +105,13 @@ def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence
 
     result, tuning = recorded_result_of(campaign), campaign.plans[0].tune
     if as_json:
-        failed = next(iter(failures_of([campaign])), None)
+        failed = next(iter(common.failures_of([campaign])), None)
         print_document(result.document(campaign.records, None, (), Failure.of(failed) if failed else None))
         return ()
-    print_tuning(
-        result, sizes=[size_of(campaign, plan) for plan in range(len(campaign.plans))],
-        metric=(tuning and tuning.metric) or "throughput", details=details, step=after_recorded_tuning(campaign).here(),
-        remarks=[f"Records: {campaign.records}"],
-    )  # fmt: skip
+    sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
+    metric, step = (tuning and tuning.metric) or "throughput", after_recorded_tuning(campaign).here()
+    remarks = [f"Records: {campaign.records}"]
+    print_tuning(result, sizes=sizes, metric=metric, details=details, step=step, remarks=remarks)
     return ()
 
 
@@ -127,8 +123,8 @@ def _print_tuning_space(task: Task) -> None:
     fitting = timing.fit()
     for value in fitting.values:
         print(f"{value.id}: " + " ".join(f"{name}={text}" for name, text in value.variables))
-    for each in task.pruned:
-        print(f"# {each.value}: {each.reason}")
+    for pruned in task.pruned:
+        print(f"# {pruned.value}: {pruned.reason}")
     for sentence in timing.describe_forecast(fitting):
         print(f"## {sentence}")
 

@@ -14,7 +14,7 @@ from merge_bench.cluster import host_agent
 from merge_bench.cluster.hosts import Placement
 from merge_bench.config import allowed_transports
 from merge_bench.config.installation import __version__, how_to_set_up
-from merge_bench.config.old_names import UCXX_OVERRIDES
+from merge_bench.config.variables import UCXX_OVERRIDES
 from merge_bench.errors import Caution, UsageError
 from merge_bench.host import machine, network, pinning
 from merge_bench.host.description import Host, Network, Node, Port, Project

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import sys
-from importlib import import_module
 from importlib.util import find_spec
 
 
@@ -20,9 +19,12 @@ def main() -> None:
     if find_spec("cudf") is None:  # not tried beside the libraries of GPUs
         for name in ("rmm", "scipy"):
             sys.modules.setdefault(name, None)  # type: ignore[arg-type]
-    program = import_module(f"distributed.cli.{sys.argv.pop(1)}")
+    if sys.argv.pop(1) == "dask_scheduler":
+        from distributed.cli.dask_scheduler import main as run
+    else:
+        from distributed.cli.dask_worker import main as run
     gc.enable()
-    program.main()
+    run()
 
 
 if __name__ == "__main__":

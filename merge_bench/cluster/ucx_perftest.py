@@ -22,8 +22,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from merge_bench.config.old_names import UCXX_OVERRIDES
 from merge_bench.config.ucx_info import find_ucx_info
+from merge_bench.config.variables import UCXX_OVERRIDES
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.units import MIB, parse_bytes
 

@@ -4,39 +4,41 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from merge_bench.config import allowed_transports
-from merge_bench.config.conflicts import Conflict, Situation, find_conflicts, missing_device_message, missing_devices
-from merge_bench.config.old_names import (
-    NO_EFFECT,
-    OLD_NAMES,
-    PREFIX,
-    UCXX_OVERRIDES,
-    UCXX_VARIABLES,
-    TranslatedConfig,
-    translate,
-    translate_config,
-)
 from merge_bench.config.option import Option
 from merge_bench.config.options import BY_VARIABLE, OPTIONS, RunOptions, option_problem
 from merge_bench.config.parsers import did_you_mean
 from merge_bench.config.reader import ConfigFile, Variable
-from merge_bench.config.trust import CODE, HELPER, REMEDY, judge_variable, process_environment
-from merge_bench.config.ucx_info import NAME_LISTS, find_ucx_info, invalid_values, read_installed
-from merge_bench.config.ucx_setting_names import Catalogue, build_catalogue
+from merge_bench.config.ucx_info import NAME_LISTS, Catalogue, find_ucx_info, invalid_values, read_installed
+from merge_bench.config.variables import (
+    CODE,
+    HELPER,
+    NO_EFFECT,
+    OLD_NAMES,
+    PREFIX,
+    REMEDY,
+    UCXX_OVERRIDES,
+    UCXX_VARIABLES,
+    TranslatedConfig,
+    judge_variable,
+    process_environment,
+    translate,
+    translate_config,
+)
 from merge_bench.errors import UsageError
 
+SYSFS = Path("/sys/class")
+NO_DEVICE = "no-such-device"
+_LONGEST_SEGMENT = 0xFFFF
+_FAQ = "UCX FAQ, https://openucx.readthedocs.io/en/master/faq.html"
+_NTHU = "Team NTHU-1, 2022 APAC HPC-AI competition, Dataframe Merging, 24 October 2022"
+_ERROR_HANDLING = ("UCX_POSIX_ERROR_HANDLING", "UCX_SYSV_ERROR_HANDLING")
 # Settings whose effective value is always shown, even if it is UCX's default.
-_ALWAYS_SHOWN = (
-    "UCX_TLS",
-    "UCX_NET_DEVICES",
-    "UCX_RNDV_SCHEME",
-    "UCX_POSIX_ERROR_HANDLING",
-    "UCX_SYSV_ERROR_HANDLING",
-    "UCX_PROTO_ENABLE",
-)
+_ALWAYS_SHOWN = ("UCX_TLS", "UCX_NET_DEVICES", "UCX_RNDV_SCHEME", *_ERROR_HANDLING, "UCX_PROTO_ENABLE")
 BRINGS_CODE = "brings-code"
 _LIST = re.compile(r"comma-separated list(?: \(.*\))? of: (string|\[)")
 STATES = {
@@ -56,6 +58,43 @@ STATES = {
     BRINGS_CODE: "**Error**, unless `--trust-config` is given. A name through which programs find or run code.",
 }
 """What each state of a setting means."""
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """A warning about several settings.
+
+    `code`: an identifier in kebab case; `settings`: their names; `message`: what happens, and why; `documented`: a
+    reference, or ``measured`` with the result.
+    """
+
+    code: str
+    settings: tuple[str, ...]
+    message: str
+    documented: str
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The settings and options in which rules look for conflicts.
+
+    `effective`: the UCX and UCXX settings in effect, by name; `given`: the names that the config or the environment
+    sets; `error_handling`: the mode of the data plane's endpoints (``none``, ``peer``); `protocol`: that of Dask's
+    messages.
+    """
+
+    effective: Mapping[str, str]
+    given: frozenset[str]
+    catalogue: Catalogue
+    error_handling: str = "none"
+    protocol: str = "auto"
+
+    def is_on(self, name: str, default: str = "n") -> bool:
+        return self.effective.get(name, default).lower() in allowed_transports.YES
+
+    @property
+    def tls(self) -> str:
+        return self.effective.get("UCX_TLS", "all")
 
 
 @dataclass(frozen=True)
@@ -91,11 +130,8 @@ def classify(
     for variable in config.variables:
         used = variable.name in config.used
         judged = judge_variable(variable.name, variable.value, used=used)
-        if variable.name in translated.shadowed:
-            state, message = (
-                "no-effect",
-                f"{translated.shadowed[variable.name]} is also set and overrides this variable",
-            )
+        if new_name := translated.shadowed.get(variable.name):
+            state, message = "no-effect", f"{new_name} is also set and overrides this variable"
         elif judged.kind == CODE:
             state, message = BRINGS_CODE, judged.effect
         elif variable.name.startswith(PREFIX):
@@ -120,20 +156,17 @@ def classify_other_sources(values: Iterable[tuple[str, str]], source: str, catal
 def _state_of_variable(variable: Variable, catalogue: Catalogue) -> tuple[str, str]:
     translation = translate(variable)
     if translation is not None:
-        meaning = f"read as {translation.name}"
-        if translation.name in BY_VARIABLE:
-            problem = option_problem(Variable(translation.name, translation.value, variable.line))
-            if problem:
-                return "invalid", f"{meaning}: {problem[1]}"
-        return "translated", f"{meaning}={translation.value} ({translation.reason})"
-    reason = NO_EFFECT.get(variable.name)
-    if reason is not None:
-        return "no-effect", reason
+        present = Variable(translation.name, translation.value, variable.line)
+        if present.name in BY_VARIABLE and (problem := option_problem(present)):
+            return "invalid", f"read as {present.name}: {problem[1]}"
+        return "translated", f"read as {present.name}={present.value} ({translation.reason})"
+    if variable.name in NO_EFFECT:
+        return "no-effect", NO_EFFECT[variable.name]
     if variable.name in UCXX_VARIABLES:
         return _state_of_ucxx_variable(variable)
     if variable.name.startswith("UCX_"):
-        meaning_of = catalogue.find_meaning(variable.name)
-        return meaning_of.kind, meaning_of.message
+        meaning = catalogue.find_meaning(variable.name)
+        return meaning.kind, meaning.message
     if variable.name.startswith(("UCXPY_", "UCXX_")):
         hint = did_you_mean(variable.name, [*UCXX_VARIABLES, *OLD_NAMES])
         return "unknown", f"UCXX does not read this variable{hint}"
@@ -152,11 +185,10 @@ def _state_of_ucxx_variable(variable: Variable) -> tuple[str, str]:
 
 def _state_of_helper(name: str, catalogue: Catalogue, *, used: bool, trusted: bool) -> tuple[str, str]:
     """The state and message of a name that is no setting: used by other lines, misspelt, or without effect."""
-    if used or trusted:
-        return (
-            "helper",
-            "passed to the processes" if trusted else "used only by other lines of the config; not passed to processes",
-        )
+    if trusted:
+        return "helper", "passed to the processes"
+    if used:
+        return "helper", "used only by other lines of the config; not passed to processes"
     hint = did_you_mean(name, [*OLD_NAMES, *UCXX_VARIABLES], cutoff=0.85)
     if not hint and re.match(r"U[CX]{2}|MERGE", name):
         hint = did_you_mean(name, [*catalogue.names(), *BY_VARIABLE], cutoff=0.85)
@@ -167,10 +199,8 @@ def _state_of_helper(name: str, catalogue: Catalogue, *, used: bool, trusted: bo
 
 def _mark_invalid_values(states: list[VariableState], catalogue: Catalogue) -> list[VariableState]:
     """The states, with ``invalid`` for each setting whose value UCX refuses."""
-    checked = [
-        each for each in states if each.name.startswith("UCX_") and each.state in ("known", "inherited", "alias")
-    ]
-    values = {each.name: each.value for each in checked}
+    kinds = ("known", "inherited", "alias")
+    values = {each.name: each.value for each in states if each.name.startswith("UCX_") and each.state in kinds}
     syntaxes = {name: catalogue.find_meaning(name).syntax for name in values}
     refused = invalid_values(catalogue.installed, values, syntaxes) if catalogue.installed else {}
     for word, hint in allowed_transports.unknown_words(values.get("UCX_TLS", "")).items():
@@ -178,11 +208,12 @@ def _mark_invalid_values(states: list[VariableState], catalogue: Catalogue) -> l
     for name, value in values.items():
         match = _LIST.match(syntaxes[name] or "")
         # A list whose words are fixed may be empty.
-        if (match or name in NAME_LISTS) and (value.strip() or not match or match[1] == "string"):
-            problem = allowed_transports.list_problem(name, value)
-            refused |= {name: problem} if problem else {}
+        is_list = (match or name in NAME_LISTS) and (value.strip() or not match or match[1] == "string")
+        if is_list and (problem := allowed_transports.list_problem(name, value)):
+            refused[name] = problem
     return [
-        replace(each, state="invalid", message=refused[each.name]) if each.name in refused else each for each in states
+        replace(setting, state="invalid", message=refused[setting.name]) if setting.name in refused else setting
+        for setting in states
     ]
 
 
@@ -230,10 +261,7 @@ class CheckResult:
 def options_for_ucx(config: ConfigFile, environ: Mapping[str, str], table: Sequence[Option] = OPTIONS) -> RunOptions:
     """The options that UCX's settings depend on, from the config or else the environment; wrong values are ignored.
 
-    Raises
-    ------
-    UsageError
-        If the value of an old name in the config cannot be translated.
+    Raises UsageError if the value of an old name in the config cannot be translated.
     """
     settings = translate_config(config).options
     values: dict[str, object] = {}
@@ -273,7 +301,7 @@ def check_config(
     except UsageError as error:
         installed = None
         warnings.append(f"{error}; only the names of settings are checked, not their values")
-    catalogue = build_catalogue(installed)
+    catalogue = Catalogue(installed)
     translated = translate_config(config)
     states = classify(config, translated, catalogue, trusted=trusted, table=table)
     effective = process_environment(config, trusted=trusted)
@@ -322,3 +350,192 @@ def _mark_missing_devices(state: VariableState) -> VariableState:
     if not missing or len(missing) < len(list(filter(None, state.value.split(",")))):
         return state
     return replace(state, state="no-effect", message=missing_device_message(missing))
+
+
+def find_conflicts(situation: Situation) -> tuple[Conflict, ...]:
+    rules = (_ucx_too_old, _rendezvous, _shared_memory, _transports, _alias_overridden, _devices, _delayed_submission)
+    return tuple(conflict for rule in rules for conflict in rule(situation))
+
+
+def _ucx_too_old(now: Situation) -> Iterator[Conflict]:
+    installed = now.catalogue.installed
+    if installed is not None and now.catalogue.minor < (1, 19):
+        yield Conflict(
+            "ucx-too-old",
+            (),
+            f"UCXX 0.52 does not work with UCX {installed.version}; it needs UCX 1.19 or newer.",
+            "UCXX sources, python/ucxx/ucxx/__init__.py",
+        )
+
+
+def _rendezvous(now: Situation) -> Iterator[Conflict]:
+    scheme = now.effective.get("UCX_RNDV_SCHEME")
+    if now.is_on("UCX_UNIFIED_MODE") and scheme == "am":
+        yield Conflict(
+            "unified-mode-with-am",
+            ("UCX_UNIFIED_MODE", "UCX_RNDV_SCHEME"),
+            "UCX_UNIFIED_MODE removes the gain of UCX_RNDV_SCHEME=am: set only one of them.",
+            f"{_NTHU}, section 2.5.2",
+        )
+    if scheme == "am" and now.is_on("UCX_PROTO_ENABLE", default="y"):
+        yield Conflict(
+            "am-scheme-with-protocol-v2",
+            ("UCX_RNDV_SCHEME", "UCX_PROTO_ENABLE"),
+            "Since release 1.16, UCX chooses protocols by estimated cost, and UCX_RNDV_SCHEME=am changes this choice:"
+            " measure whether am still makes the merge faster.",
+            "UCXX docs, configuration, UCX_PROTO_ENABLE; measured with UCX 1.21 on shared memory: am raised the"
+            " rendezvous threshold from 5 kB to 580 kB",
+        )
+    thresholds = now.effective.get("UCX_RNDV_THRESH", "").split(",")
+    if "UCX_RNDV_SCHEME" in now.given and all(each.rpartition(":")[2] == "inf" for each in thresholds):
+        yield Conflict(
+            "rendezvous-off",
+            ("UCX_RNDV_THRESH", "UCX_RNDV_SCHEME"),
+            "UCX_RNDV_THRESH=inf turns rendezvous off, so UCX_RNDV_SCHEME has no effect.",
+            "ucx_info -c -f, UCX_RNDV_THRESH",
+        )
+
+
+def _shared_memory(now: Situation) -> Iterator[Conflict]:
+    shared = allowed_transports.allowed(now.tls) & allowed_transports.SHARED_MEMORY
+    if not shared:
+        yield Conflict(
+            "no-shared-memory",
+            ("UCX_TLS",),
+            "UCX_TLS excludes shared memory, so workers on the same host use a network, at best tcp over lo; add sm to"
+            " UCX_TLS.",
+            f"{_FAQ}, 'Which transports does UCX use?'; measured with UCX 1.21 by 2 workers on 2 cores of one host:"
+            " 1.5 GB/s instead of 18 GB/s, sum of both directions (tcp.cfg)",
+        )
+    names = [f"UCX_{kind}SEG_SIZE" for kind in ("MM_", "POSIX_", "SYSV_", "XPMEM_")]
+    if long := [name for name in names if _size_bytes(now.effective.get(name, "")) > _LONGEST_SEGMENT]:
+        yield Conflict(
+            "segments-too-long",
+            tuple(long),
+            "Receives over shared memory fail ('Message truncated') with segments of 64 KiB or more, because UCX stores"
+            f" the length of a message in 16 bits; set {', '.join(long)} to 32k.",
+            "UCX sources, uct/sm/mm/base/mm_iface.h; seen with UCX 1.21: two of three runs with 64k failed",
+        )
+    if not shared or allowed_transports.handles_errors(now.effective):
+        return
+    measured = "measured with UCX 1.21: 1.5 GB/s (tcp/lo) with peer error handling, 10 to 12 GB/s with the two settings"
+    remedy = "set UCX_POSIX_ERROR_HANDLING=y and UCX_SYSV_ERROR_HANDLING=y"
+    if now.error_handling == "peer":
+        yield Conflict(
+            "error-handling-drops-shared-memory",
+            ("MERGE_BENCH_ERROR_HANDLING", *_ERROR_HANDLING),
+            f"With --error-handling peer, UCX uses shared memory only if it has error handling, too: {remedy}.",
+            f"ucx_info -c -f, UCX_POSIX_ERROR_HANDLING; {measured}",
+        )
+    if now.protocol == "ucx":
+        yield Conflict(
+            "dask-comm-without-shared-memory",
+            ("MERGE_BENCH_PROTOCOL", *_ERROR_HANDLING),
+            f"Dask's UCX comms always use error handling, so UCX does not use shared memory for them: {remedy}.",
+            f"UCXX sources, listener; {measured}",
+        )
+
+
+def _size_bytes(text: str) -> int:
+    """Bytes of a size in UCX's notation, with powers of 1024; 0 if the text is no size."""
+    match = re.fullmatch(r"(\d+)([kmgt]?)b?", text.strip().lower())
+    return int(match[1]) << 10 * " kmgt".index(match[2] or " ") if match else 0
+
+
+def _transports(now: Situation) -> Iterator[Conflict]:
+    allowed = allowed_transports.allowed(now.tls)
+    if allowed & allowed_transports.CUDA and "cuda_copy" not in allowed:
+        yield Conflict(
+            "cuda-without-cuda-copy",
+            ("UCX_TLS",),
+            "Without cuda_copy, UCX cannot transfer GPU memory where cuda_ipc and gdr_copy do not work; write cuda"
+            " in UCX_TLS, which includes all three.",
+            f"{_FAQ}, 'How to run UCX with GPU support?'",
+        )
+    installed = now.catalogue.installed
+    available = installed.transports if installed else {}
+    if installed and available and (missing := allowed_transports.unavailable_words(now.tls, available)):
+        remaining = ", ".join(sorted(allowed.intersection(available))) or "none"
+        yield Conflict(
+            "transport-unavailable",
+            ("UCX_TLS",),
+            f"UCX {installed.version} has no {', '.join(missing)} on this machine and prints only a warning;"
+            f" remaining transports: {remaining}.",
+            f"{_FAQ}, 'Which transports does UCX use?'; available: {', '.join(sorted(available))}",
+        )
+
+
+def _alias_overridden(now: Situation) -> Iterator[Conflict]:
+    settings = now.catalogue.installed.settings if now.catalogue.installed else {}
+    for name in sorted(now.given):
+        target = settings[name].alias_of if name in settings else None
+        values = {now.effective.get(name), now.effective.get(target or "")}
+        if target and None not in values and len(values) > 1:
+            who = "which UCXX sets" if target not in now.given else "which is also set"
+            yield Conflict(
+                "alias-loses",
+                (name, target),
+                f"{name} and {target} are two names of one setting; UCX uses {target}={now.effective[target]}, {who}:"
+                f" set only {target}.",
+                "ucx_info -c -f -a, 'alias of'; verified by setting both",
+            )
+
+
+def _devices(now: Situation) -> Iterator[Conflict]:
+    given = "UCX_NET_DEVICES" in now.given  # else the launcher chooses devices that exist
+    value = now.effective.get("UCX_NET_DEVICES", "all") if given else "all"
+    network, rdma = (_host_devices(kind) for kind in ("net", "infiniband"))
+    named = [] if value.startswith("^") else [word for word in value.split(",") if word and word != "all"]
+    if missing := missing_devices(value):
+        yield Conflict(
+            NO_DEVICE,
+            ("UCX_NET_DEVICES",),
+            f"{missing_device_message(missing)}. This host has {', '.join(sorted(network | rdma)) or 'none'}.",
+            f"{_FAQ}, 'Which network devices does UCX use?'",
+        )
+    if rdma and named and not any(word.split(":")[0] in rdma for word in named):
+        yield Conflict(
+            "rdma-excluded",
+            ("UCX_NET_DEVICES",),
+            f"UCX_NET_DEVICES lists only network interfaces, so UCX does not use RDMA; add an adapter and its port"
+            f" ({', '.join(sorted(rdma))}).",
+            f"{_FAQ}, 'Which network devices does UCX use?'",
+        )
+    rails = now.effective.get("UCX_MAX_RNDV_RAILS", "1")
+    several = "UCX_MAX_RNDV_RAILS" in now.given and rails.isdecimal() and int(rails) > 1
+    if several and not given and not rdma:
+        yield Conflict(
+            "rails-without-adapter",
+            ("UCX_MAX_RNDV_RAILS",),
+            f"UCX_MAX_RNDV_RAILS={rails} is for hosts with InfiniBand or RoCE adapters, and this host has none: here"
+            " the config runs without them, so what it is for can only be measured on other hosts.",
+            f"{_FAQ}, 'Does UCX support multi-rail?'",
+        )
+
+
+def _host_devices(kind: str) -> set[str]:
+    folder = SYSFS / kind
+    return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+
+
+def missing_devices(value: str) -> list[str]:
+    """The devices that a value of ``UCX_NET_DEVICES`` names but this host does not have."""
+    present = {"all", *_host_devices("net"), *_host_devices("infiniband")}
+    named = [] if value.startswith("^") else filter(None, value.split(","))
+    return [word for word in named if word.split(":")[0] not in present]
+
+
+def missing_device_message(missing: Iterable[str]) -> str:
+    return f"no such device here: {', '.join(missing)}; not used"
+
+
+def _delayed_submission(now: Situation) -> Iterator[Conflict]:
+    mode = now.effective.get("UCXPY_PROGRESS_MODE", "thread")
+    delayed = now.effective.get("UCXPY_ENABLE_DELAYED_SUBMISSION", "0")
+    if not mode.startswith("thread") and delayed != "0":
+        yield Conflict(
+            "delayed-submission-without-thread",
+            ("UCXPY_PROGRESS_MODE", "UCXPY_ENABLE_DELAYED_SUBMISSION"),
+            f"Delayed submission needs a progress thread; with UCXPY_PROGRESS_MODE={mode}, UCXX does not start.",
+            "UCXX sources, application_context.py",
+        )

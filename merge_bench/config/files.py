@@ -21,30 +21,6 @@ TOKENS = ("MERGE_BENCH_TOKEN", "MERGE_BENCH_TOKEN_FILE")
 """Variables with a service client's secret token or its file: never recorded, and no child process inherits them."""
 
 
-def path_name(text: str) -> str:
-    """Parse a path: replaces ``~`` and ``~user`` by the home folder, and leaves the rest as it was typed.
-
-    Raises ValueError, with one sentence, if the text is empty, no file can have this name, or there is no such user.
-    """
-    if not text.strip():
-        raise ValueError("the value is empty")
-    try:
-        path = str(Path(text).expanduser()) if text.startswith("~") else text
-        os.stat(path)
-    except RuntimeError:
-        user = text[1:].partition("/")[0]
-        who = f"there is no user {user!r}" if user else "you have no home folder"
-        raise ValueError(f"{text!r}: {who}; write the whole path") from None
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        if not isinstance(error, PermissionError | NotADirectoryError):  # the file may be on another machine
-            raise ValueError(f"{text!r}: {error.strerror}") from None
-    except ValueError:
-        raise ValueError(f"{text!r} contains a NUL character, which no file name can") from None
-    return path
-
-
 def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
     """Open a regular file for reading, without waiting for anything.
 

@@ -1,19 +1,34 @@
-"""Declares options as fields of a dataclass, each with all that command line, configs and documentation need."""
+"""Declares options as fields of a dataclass, each with all that command line, configs and documentation need.
+
+The help of an option is in the docstring of its class, after the name of its field:
+
+    class Measuring(Options):
+        \"\"\"Options for how often a merge is measured.
+
+        warmup: Number of untimed merges before the timed ones.
+        \"\"\"
+
+        section = "Measuring"
+        warmup: int = value(parsers.count(0), 1, "N")
+"""
 
 from __future__ import annotations
 
 import functools
+import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self, TypeVar
 
 from merge_bench.config import parsers
-from merge_bench.config.old_names import PREFIX
 from merge_bench.config.parsers import Parser, did_you_mean
+from merge_bench.config.variables import PREFIX
 from merge_bench.errors import UsageError
 
 COMMAND_LINE = "command line"
 DEFAULT = "default"
+_HELP = re.compile(r"^(\w+): (.+(?:\n {4}.+)*)", re.MULTILINE)
 _T = TypeVar("_T")
 
 
@@ -29,7 +44,7 @@ class Option:
 
     parse: Parser
     default: object
-    help: str
+    help: str = ""
     placeholder: str = "TEXT"
     flag: bool = False
     in_config: bool = True
@@ -63,25 +78,24 @@ class Option:
         word, names = parsers.choice(*allowed), "|".join(allowed)
         if not self.swept:
             return replace(self, parse=word, placeholder=names, help=help)
-        return replace(
-            self, parse=parsers.several(word), placeholder=f"{names}[,…]", help=f"{help} Several values make a sweep."
-        )
+        help = help and f"{help} Several values make a sweep."
+        return replace(self, parse=parsers.several(word), placeholder=f"{names}[,…]", help=help)
 
 
-def option(parse: Parser, default: object, help: str, placeholder: str = "TEXT", **more: Any) -> Any:
-    """A dataclass field for an option that takes a value; `more`: other attributes of `Option`."""
-    return field(default=default, metadata={"option": Option(parse, default, help, placeholder, **more)})
+def value(parse: Parser, default: object, placeholder: str = "TEXT", **more: Any) -> Any:
+    """A dataclass field for an option that takes a value; `more`: other attributes of `Option`, `help` if computed."""
+    return field(default=default, metadata={"option": Option(parse, default, placeholder=placeholder, **more)})
 
 
-def choice(allowed: str, default: str, help: str, *, swept: bool = False) -> Any:
+def choice(allowed: str, default: str, *, swept: bool = False) -> Any:
     """A dataclass field for an option that takes one of the words `allowed`, which are written as ``on|off``."""
-    declared = Option(parsers.word, default, "", swept=swept)
-    return field(default=default, metadata={"option": declared.with_values(allowed.split("|"), help)})
+    declared = Option(parsers.word, default, swept=swept).with_values(allowed.split("|"), "")
+    return field(default=default, metadata={"option": declared})
 
 
-def flag(help: str, *, in_config: bool = True) -> Any:
+def flag(*, in_config: bool = True) -> Any:
     """A dataclass field for an option without a value, which is given or not."""
-    return option(parsers.switch, False, help, "", flag=True, in_config=in_config)
+    return value(parsers.switch, False, "", flag=True, in_config=in_config)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,15 +115,13 @@ class Options:
     @functools.cache
     def table(cls) -> tuple[Option, ...]:
         """The options that the fields declare, in the order of the fields."""
-
-        def section(name: str) -> str:
-            return next(str(vars(base).get("section", "")) for base in cls.__mro__ if name in vars(base))
-
-        return tuple(
-            replace(each.metadata["option"], key=each.name, section=section(each.name))
-            for each in fields(cls)
-            if "option" in each.metadata
-        )
+        options: list[Option] = []
+        for declared in fields(cls):
+            if option := declared.metadata.get("option"):
+                owner = next(base for base in cls.__mro__ if declared.name in vars(base))
+                section, help = vars(owner).get("section", ""), option.help or _help_texts(owner).get(declared.name, "")
+                options.append(replace(option, key=declared.name, section=section, help=help))
+        return tuple(options)
 
     @classmethod
     def from_command_line(cls, values: Mapping[str, object]) -> Self:
@@ -138,6 +150,12 @@ class Options:
         """The option's name for a sentence, with its source unless that is the command line."""
         name = f"--{key.replace('_', '-')}"
         return name if self.source(key) == COMMAND_LINE else f"{name} ({self.source(key)})"
+
+
+@functools.cache
+def _help_texts(owner: type) -> dict[str, str]:
+    """By name of a field, the help in the docstring of the class that declares it."""
+    return {name: " ".join(text.split()) for name, text in _HELP.findall(inspect.cleandoc(owner.__doc__ or ""))}
 
 
 def options_by_key(table: Sequence[Option]) -> dict[str, Option]:

@@ -1,333 +1,238 @@
-"""Declares the options of ``run`` as fields, from which command line, configs and documentation are made.
+"""Declares the options of ``run``, from which command line, configs and documentation are made, and finds their values.
 
-`campaign.registry_options` adds the values of options such as ``--engine``, which are the files of a folder; functions
-that parse text take the table that is completed so.
+A value is from the command line, else from the config, else from the environment, else it is the default. The help of
+an option is in the docstring of its class. `campaign.registry_options` adds the values of options such as ``--engine``,
+which are the files of a folder; functions that parse text take the table that is completed so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from merge_bench.config import parsers
-from merge_bench.config.old_names import PREFIX
-from merge_bench.config.option import Option, Options, choice, flag, option, options_by_key
+from merge_bench.config.option import Option, Options, choice, flag, options_by_key, parse_text, value
 from merge_bench.config.parsers import did_you_mean
-from merge_bench.config.reader import Variable
+from merge_bench.config.reader import ConfigFile, Variable
+from merge_bench.config.variables import PREFIX, refuse_code, translate_config
+from merge_bench.errors import UsageError
 
+# The help of `iterations` has these numbers, too.
 SMALL_CHUNK_ROWS = 2_000_000
 SMALL_ITERATIONS = 100
 LARGE_ITERATIONS = 10
+_PARTITION_WRITES = parsers.choice("auto", "plain", "streaming", lines="streaming")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemOptions(Options):
-    """Options of the tables to merge and of the kind of merge."""
+    """Options of the tables to merge and of the kind of merge.
+
+    chunk: Rows per worker in each input frame. Several values make a sweep.
+    frac_match: Fraction of keys in the right frame that match a key in the left one.
+    payload_columns: Number of int64 columns besides the key, in each frame.
+    skew: Skew of the right table's matching keys: none (each occurs once), or zipf:S (a Zipf law with exponent S).
+        [none]
+    how: Rows of the result. inner: the pairs of rows with equal keys; left, right, outer: also the rows of the left,
+        the right or both tables that have no match, with nulls beside them; semi, anti: the rows of the left table that
+        have a match or have none, without the right table's columns.
+    seed: Random seed of the synthetic tables and of the order of measurements.
+    workload: Tables to merge. synthetic: generated from --chunk and --seed; tables: the files of --left and --right;
+        tpch: TPC-H at --scale; h2o: the join task of the db-benchmark, with --rows; auto: tables if --left and --right
+        are given, else synthetic.
+    """
 
     section = "The problem"
-    chunk: int = option(
-        parsers.counts(1),
-        1_000_000,
-        "Rows per worker in each input frame. Several values make a sweep.",
-        "ROWS[,ROWS]",
-        swept=True,
-    )
-    frac_match: float = option(
-        parsers.number(0, 1), 0.3, "Fraction of keys in the right frame that match a key in the left one.", "F"
-    )
-    payload_columns: int = option(parsers.count(1), 1, "Number of int64 columns besides the key, in each frame.", "N")
-    skew: float = option(
-        parsers.skew,
-        0.0,
-        "Skew of the right table's matching keys: none (each occurs once), or zipf:S (a Zipf law with exponent S)."
-        " [none]",
-        "none|zipf:S",
-    )
-    how: str = choice(
-        "inner|left|right|outer|semi|anti",
-        "inner",
-        "Rows of the result. inner: the pairs of rows with equal keys; left, right, outer: also the rows of the left,"
-        " the right or both tables that have no match, with nulls beside them; semi, anti: the rows of the left table"
-        " that have a match or have none, without the right table's columns.",
-    )
-    seed: int = option(
-        parsers.count(0), 0, "Random seed of the synthetic tables and of the order of measurements.", "N"
-    )
-    workload: str = choice(
-        "auto|synthetic|tables|tpch|h2o",
-        "auto",
-        "Tables to merge. synthetic: generated from --chunk and --seed; tables: the files of --left and --right; tpch:"
-        " TPC-H at --scale; h2o: the join task of the db-benchmark, with --rows; auto: tables if --left and --right are"
-        " given, else synthetic.",
-    )
+    chunk: int = value(parsers.counts(1), 1_000_000, "ROWS[,ROWS]", swept=True)
+    frac_match: float = value(parsers.number(0, 1), 0.3, "F")
+    payload_columns: int = value(parsers.count(1), 1, "N")
+    skew: float = value(parsers.skew, 0.0, "none|zipf:S")
+    how: str = choice("inner|left|right|outer|semi|anti", "inner")
+    seed: int = value(parsers.count(0), 0, "N")
+    workload: str = choice("auto|synthetic|tables|tpch|h2o", "auto")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions(Options):
-    """Options that name the tables to merge, if they are not synthetic."""
+    """Options that name the tables to merge, if they are not synthetic.
+
+    left: Parquet file, folder or pattern of the left table.
+    right: Parquet file, folder or pattern of the right table.
+    on: Key column or columns (a,b), with the same names in both tables. Given again, each value is one name with all
+        its commas and blanks.
+    left_on: Key columns of the left table.
+    right_on: Key columns of the right table.
+    columns: Columns of both tables to merge beside the keys, and no others; repeated as --on. [all]
+    scale: Scale factor of --workload tpch.
+    rows: Rows of the left table of --workload h2o. [10,000,000]
+    question: Questions of --workload h2o (1 to 5) or tpch (joins of TPC-H's queries 3 and 5: orders-lineitem,
+        customer-orders, supplier-lineitem, nation-supplier, nation-customer, region-nation). Several values make a
+        sweep. [h2o: all; tpch: orders-lineitem]
+    """
 
     section = "Real tables"
-    left: str | None = option(parsers.path, None, "Parquet file, folder or pattern of the left table.", "PATH")
-    right: str | None = option(parsers.path, None, "Parquet file, folder or pattern of the right table.", "PATH")
-    on: tuple[str, ...] | None = option(
-        parsers.columns,
-        None,
-        "Key column or columns (a,b), with the same names in both tables. Given again, each value is one name with all"
-        " its commas and blanks.",
-        "KEY[,KEY]",
-    )
-    left_on: tuple[str, ...] | None = option(parsers.columns, None, "Key columns of the left table.", "KEY[,KEY]")
-    right_on: tuple[str, ...] | None = option(parsers.columns, None, "Key columns of the right table.", "KEY[,KEY]")
-    columns: tuple[str, ...] | None = option(
-        parsers.columns,
-        None,
-        "Columns of both tables to merge beside the keys, and no others; repeated as --on. [all]",
-        "NAME[,NAME]",
-    )
-    scale: float = option(parsers.number(0, 1e5, above=True), 1.0, "Scale factor of --workload tpch.", "S")
-    rows: int | None = option(
-        parsers.count(100, 10**9), None, "Rows of the left table of --workload h2o. [10,000,000]", "ROWS"
-    )
-    question: str | None = option(
-        parsers.names,
-        None,
-        "Questions of --workload h2o (1 to 5) or tpch (joins of TPC-H's queries 3 and 5: orders-lineitem,"
-        " customer-orders, supplier-lineitem, nation-supplier, nation-customer, region-nation). Several values make a"
-        " sweep. [h2o: all; tpch: orders-lineitem]",
-        "Q[,Q]",
-        swept=True,
-    )
+    left: str | None = value(parsers.path, None, "PATH")
+    right: str | None = value(parsers.path, None, "PATH")
+    on: tuple[str, ...] | None = value(parsers.columns, None, "KEY[,KEY]")
+    left_on: tuple[str, ...] | None = value(parsers.columns, None, "KEY[,KEY]")
+    right_on: tuple[str, ...] | None = value(parsers.columns, None, "KEY[,KEY]")
+    columns: tuple[str, ...] | None = value(parsers.columns, None, "NAME[,NAME]")
+    scale: float = value(parsers.number(0, 1e5, above=True), 1.0, "S")
+    rows: int | None = value(parsers.count(100, 10**9), None, "ROWS")
+    question: str | None = value(parsers.names, None, "Q[,Q]", swept=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuringOptions(Options):
-    """Options for how often a merge is measured, and which conditions the result has to meet."""
+    """Options for how often a merge is measured, and which conditions the result has to meet.
+
+    iterations: Timed merges per launch; by default 100 for synthetic chunks of up to 2,000,000 rows, else 10.
+    warmup: Number of untimed merges before the timed ones.
+    launches: Number of cluster launches of each run; several runs take turns, in random order. Confidence intervals
+        need at least 6.
+    extend: Add launches to this stored result of the same command, until each of its runs has --launches of them.
+    fresh: Start a new campaign instead of resuming an interrupted one.
+    wait_for_quiet: Before the first launch, wait for at most this long, such as 5m, until other processes keep less
+        than a quarter of this host's cores busy. If they still do then, measure all the same, with a warning. Looks at
+        this host only, and only if the workers run on it. [default: warn without waiting]
+    verify: When to verify results. every: after each iteration; ends: after the warm-up and the last iteration; full:
+        after the warm-up and the last iteration, comparing all rows; off: never.
+    link_rounds: Least number of rounds of the link measurement of each launch, short rounds are repeated up to 50
+        times; 0: no measurement of link and memory.
+    check_link: Measure the link limit a second time, with ucx_perftest, and warn if the two values differ by more than
+        10 %.
+    against: Earlier result to compare this run with, or a folder that contains only that one; history: the present
+        level of all results of this merge in --results.
+    fail_on: Exit with status 5 if a comparison has a verdict named here: slower, inconclusive or not-faster.
+    allow_no_baseline: Exit with status 0 instead of 5 if --fail-on or --against history finds nothing to compare with,
+        such as the first nights of a merge.
+    threshold: For --fail-on: ignore differences below this. [2%]
+    require_transport: UCX transports; every pair of workers must use one of them, otherwise the exit status is 5.
+    """
 
     section = "Measuring"
-    iterations: int | None = option(
-        parsers.count(1),
-        None,
-        f"Timed merges per launch; by default {SMALL_ITERATIONS} for synthetic chunks of up to {SMALL_CHUNK_ROWS:,}"
-        f" rows, else {LARGE_ITERATIONS}.",
-        "N",
-    )
-    warmup: int = option(parsers.count(0), 1, "Number of untimed merges before the timed ones.", "N")
-    launches: int = option(
-        parsers.count(1),
-        1,
-        "Number of cluster launches of each run; several runs take turns, in random order. Confidence intervals need at"
-        " least 6.",
-        "N",
-        aliases=("blocks", "repetitions"),
-    )
-    extend: str | None = option(
-        parsers.path,
-        None,
-        "Add launches to this stored result of the same command, until each of its runs has --launches of them.",
-        "RESULT",
-        in_config=False,
-    )
-    fresh: bool = flag("Start a new campaign instead of resuming an interrupted one.", in_config=False)
-    wait_for_quiet: float | None = option(
-        parsers.duration,
-        None,
-        "Before the first launch, wait for at most this long, such as 5m, until other processes keep less than a"
-        " quarter of this host's cores busy. If they still do then, measure all the same, with a warning. Looks at this"
-        " host only, and only if the workers run on it. [default: warn without waiting]",
-        "DURATION",
-        in_config=False,
-    )
-    verify: str = choice(
-        "every|ends|full|off",
-        "ends",
-        "When to verify results. every: after each iteration; ends: after the warm-up and the last iteration; full:"
-        " after the warm-up and the last iteration, comparing all rows; off: never.",
-    )
-    link_rounds: int = option(
-        parsers.count(0),
-        5,
-        "Least number of rounds of the link measurement of each launch, short rounds are repeated up to 50 times; 0: no"
-        " measurement of link and memory.",
-        "N",
-    )
-    check_link: bool = flag(
-        "Measure the link limit a second time, with ucx_perftest, and warn if the two values differ by more than 10 %."
-    )
-    against: str | None = option(
-        parsers.path,
-        None,
-        "Earlier result to compare this run with, or a folder that contains only that one; history: the present level"
-        " of all results of this merge in --results.",
-        "RESULT",
-        in_config=False,
-    )
-    fail_on: tuple[str, ...] = option(
-        parsers.choices("slower", "inconclusive", "not-faster"),
-        (),
-        "Exit with status 5 if a comparison has a verdict named here: slower, inconclusive or not-faster.",
-        "VERDICT[,VERDICT]",
-    )
-    allow_no_baseline: bool = flag(
-        "Exit with status 0 instead of 5 if --fail-on or --against history finds nothing to compare with, such as the"
-        " first nights of a merge.",
-        in_config=False,
-    )
-    threshold: float = option(parsers.percent, 0.02, "For --fail-on: ignore differences below this. [2%]", "PERCENT")
-    require_transport: tuple[str, ...] = option(
-        parsers.names,
-        (),
-        "UCX transports; every pair of workers must use one of them, otherwise the exit status is 5.",
-        "NAME[,NAME]",
-    )
+    iterations: int | None = value(parsers.count(1), None, "N")
+    warmup: int = value(parsers.count(0), 1, "N")
+    launches: int = value(parsers.count(1), 1, "N", aliases=("blocks", "repetitions"))
+    extend: str | None = value(parsers.path, None, "RESULT", in_config=False)
+    fresh: bool = flag(in_config=False)
+    wait_for_quiet: float | None = value(parsers.duration, None, "DURATION", in_config=False)
+    verify: str = choice("every|ends|full|off", "ends")
+    link_rounds: int = value(parsers.count(0), 5, "N")
+    check_link: bool = flag()
+    against: str | None = value(parsers.path, None, "RESULT", in_config=False)
+    fail_on: tuple[str, ...] = value(parsers.choices("slower", "inconclusive", "not-faster"), (), "VERDICT[,VERDICT]")
+    allow_no_baseline: bool = flag(in_config=False)
+    threshold: float = value(parsers.percent, 0.02, "PERCENT")
+    require_transport: tuple[str, ...] = value(parsers.names, (), "NAME[,NAME]")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataPlaneOptions(Options):
-    """Options for how workers partition, exchange and join rows."""
+    """Options for how workers partition, exchange and join rows.
+
+    distribution: How rows reach their matches. shuffle: rows of both tables go to the worker that owns their key;
+        broadcast: the smaller table goes whole to every worker, and the other stays where it is; auto: broadcast if
+        that sends less than half of the bytes.
+    shuffle: Shuffle method of Dask for --exchange dask. Several values make a sweep.
+    pipeline: on: partition and join during the exchange; off: one phase after the other.
+    partition_writes: How the partition step of a merge writes rows to memory. plain: value by value; streaming: whole
+        cache lines, bypassing the cache; auto: whichever is faster on this host.
+    runtime_filter: on: drop rows that cannot have a match before the frames are partitioned; off: partition and send
+        every row.
+    timeline: Record when each phase, batch of messages and barrier of each worker begins and ends; auto: unless that
+        would take 1% of an iteration or more.
+    error_handling: Error handling mode of UCX between workers. With peer, UCX uses only transports that report dead
+        peers.
+    message_size: Maximum message size; by default each partition is sent in as few messages as possible.
+    """
 
     section = "Data plane"
-    engine: str = option(parsers.word, "auto", "", "NAME", swept=True)
-    exchange: str = option(parsers.word, "ucx", "", "NAME", swept=True)
-    distribution: str = choice(
-        "shuffle|broadcast|auto",
-        "shuffle",
-        "How rows reach their matches. shuffle: rows of both tables go to the worker that owns their key; broadcast:"
-        " the smaller table goes whole to every worker, and the other stays where it is; auto: broadcast if that sends"
-        " less than half of the bytes.",
-    )
-    shuffle: str = choice("p2p|tasks", "p2p", "Shuffle method of Dask for --exchange dask.", swept=True)
-    pipeline: str = choice(
-        "on|off", "off", "on: partition and join during the exchange; off: one phase after the other."
-    )
-    stores: str = choice(
-        "auto|plain|lines",
-        "auto",
-        "How the partition step of a merge writes rows to memory. plain: value by value; lines: whole cache lines,"
-        " bypassing the cache; auto: whichever is faster on this host.",
-    )
-    runtime_filter: str = choice(
-        "on|off",
-        "off",
-        "on: drop rows that cannot have a match before the frames are partitioned; off: partition and send every row.",
-    )
-    timeline: str = choice(
-        "auto|on|off",
-        "auto",
-        "Record when each phase, batch of messages and barrier of each worker begins and ends; auto: unless that would"
-        " take 1% of an iteration or more.",
-    )
-    error_handling: str = choice(
-        "none|peer",
-        "none",
-        "Error handling mode of UCX between workers. With peer, UCX uses only transports that report dead peers.",
-    )
-    message_size: int | None = option(
-        parsers.size,
-        None,
-        "Maximum message size; by default each partition is sent in as few messages as possible.",
-        "BYTES",
-    )
+    engine: str = value(parsers.word, "auto", "NAME", swept=True)
+    exchange: str = value(parsers.word, "ucx", "NAME", swept=True)
+    distribution: str = choice("shuffle|broadcast|auto", "shuffle")
+    shuffle: str = choice("p2p|tasks", "p2p", swept=True)
+    pipeline: str = choice("on|off", "off")
+    partition_writes: str = value(_PARTITION_WRITES, "auto", "auto|plain|streaming", aliases=("stores",))
+    runtime_filter: str = choice("on|off", "off")
+    timeline: str = choice("auto|on|off", "auto")
+    error_handling: str = choice("none|peer", "none")
+    message_size: int | None = value(parsers.size, None, "BYTES")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOptions(Options):
-    """Options for how a cluster starts and connects."""
+    """Options for how a cluster starts and connects.
+
+    workers: Number of workers; several values make a sweep. [default: one per GPU; without GPUs, one per core and at
+        most 2]
+    workers_per_gpu: Workers per GPU.
+    rmm_pool_size: Device memory of each worker's RMM pool, allocated at start.
+    protocol: Protocol of Dask's own messages; auto: tls with a certificate of the run, but tcp for --exchange dask on
+        loopback. tcp and ucx let everyone who can connect to the ports run code as you.
+    insecure: Allow unencrypted control messages over the network. Anyone who can connect to the port can then run code.
+    dask_dashboard: Serve Dask's own dashboard from the scheduler; this slows down the measurement.
+    hosts: File with one host per line: NAME [slots=N] [gpus=N]. NAME may be a list such as node[01-04,07].
+    ssh_config: ssh configuration file to use instead of the user's.
+    ucx: UCX to load. wheel: the package libucx, without InfiniBand support; system: the UCX installed on this host;
+        auto: the installed one where it supports the host's InfiniBand, elsewhere the package. [$MERGE_BENCH_UCX, else
+        auto]
+    interface: Network interface that all processes bind to.
+    scheduler_address: Use the running Dask cluster whose scheduler has this address.
+    scheduler_file: Use the running Dask cluster whose scheduler wrote this file.
+    start_timeout: Time limit for starting all workers.
+    timeout: Fail if neither data nor a heartbeat arrives for this long.
+    """
 
     section = "Cluster"
-    workers: int | None = option(
-        parsers.counts(1),
-        None,
-        "Number of workers; several values make a sweep. [default: one per GPU; without GPUs, one per core and at"
-        " most 2]",
-        "N[,N]",
-        swept=True,
-    )
-    workers_per_gpu: int = option(parsers.count(1), 1, "Workers per GPU.", "N")
-    rmm_pool_size: int | None = option(
-        parsers.size, None, "Device memory of each worker's RMM pool, allocated at start.", "BYTES"
-    )
-    protocol: str = choice(
-        "auto|tcp|tls|ucx",
-        "auto",
-        "Protocol of Dask's own messages; auto: tls with a certificate of the run, but tcp for --exchange dask on"
-        " loopback. tcp and ucx let everyone who can connect to the ports run code as you.",
-    )
-    insecure: bool = flag(
-        "Allow unencrypted control messages over the network. Anyone who can connect to the port can then run code."
-    )
-    dask_dashboard: bool = flag("Serve Dask's own dashboard from the scheduler; this slows down the measurement.")
-    launcher: str = option(parsers.word, "auto", "", "NAME")
-    hosts: str | None = option(
-        parsers.path,
-        None,
-        "File with one host per line: NAME [slots=N] [gpus=N]. NAME may be a list such as node[01-04,07].",
-        "PATH",
-    )
-    ssh_config: str | None = option(parsers.path, None, "ssh configuration file to use instead of the user's.", "PATH")
-    ucx: str | None = option(
-        parsers.choice("auto", "wheel", "system"),
-        None,
-        "UCX to load. wheel: the package libucx, without InfiniBand support; system: the UCX installed on this"
-        " host; auto: the installed one where it supports the host's InfiniBand, elsewhere the package."
-        " [$MERGE_BENCH_UCX, else auto]",
-        "auto|wheel|system",
-        in_config=False,
-    )
-    interface: str | None = option(parsers.interface, None, "Network interface that all processes bind to.", "NAME")
-    scheduler_address: str | None = option(
-        parsers.text, None, "Use the running Dask cluster whose scheduler has this address.", "ADDRESS"
-    )
-    scheduler_file: str | None = option(
-        parsers.path, None, "Use the running Dask cluster whose scheduler wrote this file.", "PATH"
-    )
-    start_timeout: float = option(parsers.duration, 60.0, "Time limit for starting all workers.", "SECONDS")
-    timeout: float = option(
-        parsers.duration, 15.0, "Fail if neither data nor a heartbeat arrives for this long.", "SECONDS"
-    )
+    workers: int | None = value(parsers.counts(1), None, "N[,N]", swept=True)
+    workers_per_gpu: int = value(parsers.count(1), 1, "N")
+    rmm_pool_size: int | None = value(parsers.size, None, "BYTES")
+    protocol: str = choice("auto|tcp|tls|ucx", "auto")
+    insecure: bool = flag()
+    dask_dashboard: bool = flag()
+    launcher: str = value(parsers.word, "auto", "NAME")
+    hosts: str | None = value(parsers.path, None, "PATH")
+    ssh_config: str | None = value(parsers.path, None, "PATH")
+    ucx: str | None = value(parsers.choice("auto", "wheel", "system"), None, "auto|wheel|system", in_config=False)
+    interface: str | None = value(parsers.interface, None, "NAME")
+    scheduler_address: str | None = value(parsers.text, None, "ADDRESS")
+    scheduler_file: str | None = value(parsers.path, None, "PATH")
+    start_timeout: float = value(parsers.duration, 60.0, "SECONDS")
+    timeout: float = value(parsers.duration, 15.0, "SECONDS")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions(Options):
-    """Options for configs and the output of results."""
+    """Options for configs and the output of results.
+
+    service: Address of a service (https://…) that runs the command instead of this machine; also in the environment, as
+        MERGE_BENCH_SERVICE.
+    config: A .cfg file, or the name of a shipped config.
+    configs: Configs to compare, launched in turn; the first is the baseline.
+    allow_unknown: Continue if the config contains unknown or invalid settings.
+    trust_config: Trust the config: accept variables that can load code (such as LD_PRELOAD), and pass all its variables
+        to the cluster's processes.
+    write_result: New or empty folder for the merged table, as Parquet files, one per worker. They are written after the
+        timed merges, and verified again when read back. On several hosts, each has the parts of its own workers, unless
+        the hosts share the folder. [default: the merged table is verified, then dropped]
+    results: Folder in which campaigns are stored.
+    details: Print every table before the conclusion.
+    json: Print one JSON document on standard output.
+    dry_run: Print what would be started, without starting it.
+    """
 
     section = "Output"
-    service: str | None = option(
-        parsers.text,
-        None,
-        "Address of a service (https://…) that runs the command instead of this machine; also in the environment, as"
-        " MERGE_BENCH_SERVICE.",
-        "URL",
-        in_config=False,
-    )
-    config: str | None = option(
-        parsers.path, None, "A .cfg file, or the name of a shipped config.", "CFG", in_config=False
-    )
-    configs: tuple[str, ...] | None = option(
-        parsers.paths,
-        None,
-        "Configs to compare, launched in turn; the first is the baseline.",
-        "CFG[,CFG]",
-        in_config=False,
-    )
-    allow_unknown: bool = flag("Continue if the config contains unknown or invalid settings.")
-    trust_config: bool = flag(
-        "Trust the config: accept variables that can load code (such as LD_PRELOAD), and pass all its variables to"
-        " the cluster's processes.",
-        in_config=False,
-    )
-    write_result: str | None = option(
-        parsers.path,
-        None,
-        "New or empty folder for the merged table, as Parquet files, one per worker. They are written after the timed"
-        " merges, and verified again when read back. On several hosts, each has the parts of its own workers, unless"
-        " the hosts share the folder. [default: the merged table is verified, then dropped]",
-        "FOLDER",
-        in_config=False,
-    )
-    results: str = option(parsers.path, "results", "Folder in which campaigns are stored.", "PATH")
-    details: bool = flag("Print every table before the conclusion.")
-    json: bool = flag("Print one JSON document on standard output.", in_config=False)
-    dry_run: bool = flag("Print what would be started, without starting it.", in_config=False)
+    service: str | None = value(parsers.text, None, "URL", in_config=False)
+    config: str | None = value(parsers.path, None, "CFG", in_config=False)
+    configs: tuple[str, ...] | None = value(parsers.paths, None, "CFG[,CFG]", in_config=False)
+    allow_unknown: bool = flag()
+    trust_config: bool = flag(in_config=False)
+    write_result: str | None = value(parsers.path, None, "FOLDER", in_config=False)
+    results: str = value(parsers.path, "results", "PATH")
+    details: bool = flag()
+    json: bool = flag(in_config=False)
+    dry_run: bool = flag(in_config=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -349,36 +254,22 @@ OPTIONS: tuple[Option, ...] = RunOptions.table()
 BY_KEY = options_by_key(OPTIONS)
 BY_VARIABLE = {variable: option for option in OPTIONS for variable in option.variables}
 _CLUSTER = tuple(option.key for option in ClusterOptions.table())
+_ALWAYS = ("allow_unknown", "trust_config", "json")
 
 
 def _select_options(*keys: str) -> tuple[Option, ...]:
     return tuple(option for option in OPTIONS if option.key in keys)
 
 
-# The options of `transports`: how a cluster starts and connects.
-CLUSTER_OPTIONS = _select_options(
-    "engine", "error_handling", "config", "allow_unknown", "trust_config", "json", *_CLUSTER
-)
-# The options of all network measurements, which take several configs.
+CLUSTER_OPTIONS = _select_options("engine", "error_handling", "config", *_ALWAYS, *_CLUSTER)
+"""The options of `transports`: how a cluster starts and connects."""
+PROBE_LAUNCHES = "Number of launches of each config, in random order. [3, or 1 on a running cluster]"
 PROBE_OPTIONS = (
-    replace(
-        BY_KEY["launches"],
-        help="Number of launches of each config, in random order. [3, or 1 on a running cluster]",
-    ),
-    *_select_options(
-        "service",
-        "seed",
-        "results",
-        "fresh",
-        "wait_for_quiet",
-        "dry_run",
-        "allow_unknown",
-        "trust_config",
-        "json",
-        *_CLUSTER,
-    ),
+    replace(BY_KEY["launches"], help=PROBE_LAUNCHES),
+    *_select_options("service", "seed", "results", "fresh", "wait_for_quiet", "dry_run", *_ALWAYS, *_CLUSTER),
 )
-# The options of tuning, which decides about launches and configs itself.
+"""The options of all network measurements, which take several configs."""
+# Tuning decides about launches and configs itself.
 TUNE_OPTIONS = _select_options(
     *set(BY_KEY)
     - {"config", "configs", "launches", "link_rounds", "check_link", "require_transport"}
@@ -407,3 +298,97 @@ def option_problem(variable: Variable, table: Sequence[Option] = OPTIONS) -> tup
     except ValueError as error:
         return "invalid", str(error)
     return None
+
+
+def resolve(
+    given: RunOptions, config: ConfigFile | None, environ: Mapping[str, str], table: Sequence[Option] = OPTIONS
+) -> RunOptions:
+    """Take each option from the first source that sets it; refuses an untrusted config that brings code.
+
+    `given`: the options of the command line; `config`: that of the run, in which unknown ``MERGE_BENCH_…`` names are
+    errors; `environ`: the environment, in which they are ignored, and an empty value counts as unset; `table`: the
+    options, completed by `campaign.registry_options`. Raises UsageError, which names the option, or file and line of
+    the config, if an option is wrong.
+    """
+    if config is not None and not given.trust_config:
+        refuse_code(config)
+    options = read_sources(given, config, environ, table)
+    if options.workload == "auto":
+        options = replace(options, workload="synthetic" if options.left is None else "tables")
+    _check_combinations(options)
+    return options
+
+
+def read_sources(
+    given: RunOptions, config: ConfigFile | None, environ: Mapping[str, str], table: Sequence[Option] = OPTIONS
+) -> RunOptions:
+    """Take each option from the first source that sets it, without checks of combinations or of code in the config."""
+    settings = {} if config is None else translate_config(config).options
+    allowed = {variable for option in table if option.in_config for variable in option.variables}
+    for variable in settings.values():
+        problem = option_problem(variable, table)
+        if config is not None and problem is not None and variable.name not in allowed:
+            raise UsageError(f"{config.where(variable.line)}: {variable.name}: {problem[1]}")
+    values: dict[str, object] = {}
+    sources: dict[str, str] = {}
+    for option in table:
+        if option.key in given.sources:
+            continue
+        in_config = [settings[name] for name in option.variables if name in settings]
+        in_environment = [name for name in option.variables if option.in_config and environ.get(name)]
+        if config is not None and in_config:
+            setting = in_config[0]
+            where = config.where(setting.line)
+            _refuse_repeated_option([each.name for each in in_config], where)
+            values[option.key] = parse_text(option.parse, setting.value, f"{where}: {setting.name}")
+            sources[option.key] = f"config {where}"
+        elif in_environment:
+            name = in_environment[0]
+            _refuse_repeated_option(in_environment, "the environment")
+            values[option.key] = parse_text(option.parse, environ[name], f"environment variable {name}")
+            sources[option.key] = f"environment {name}"
+    return given.updated(values, sources)
+
+
+def _refuse_repeated_option(names: Sequence[str], where: str) -> None:
+    if len(names) > 1:
+        raise UsageError(f"{where}: {' and '.join(names)} are one option; set one of them")
+
+
+def _check_combinations(options: RunOptions) -> None:
+    """Refuse options that contradict each other."""
+
+    def both(key: str, other: str) -> None:
+        if getattr(options, key) is not None and getattr(options, other) is not None:
+            raise UsageError(f"{options.shown(key)} and {options.shown(other)} cannot be combined")
+
+    def needs(key: str, other: str) -> None:
+        if getattr(options, key) is not None and getattr(options, other) is None:
+            raise UsageError(f"{options.shown(key)} also needs --{other.replace('_', '-')}")
+
+    on = options.on or ()
+    if any("://" in name for name in on) and not options.source("on").startswith("environment"):
+        raise UsageError(
+            f"{options.shown('on')} {','.join(on)} names no columns; the commands run, probe and tune take the address"
+            " of a service as --service"
+        )
+    if options.extend is not None and options.fresh:
+        raise UsageError("--extend adds to a stored result, and --fresh starts a new one; use one of them")
+    both("config", "configs")
+    both("scheduler_address", "scheduler_file")
+    both("on", "left_on")
+    both("on", "right_on")
+    for left, right in (("left", "right"), ("left_on", "right_on")):
+        needs(left, right)
+        needs(right, left)
+    left_on, right_on = options.left_on or (), options.right_on or ()
+    if len(left_on) != len(right_on):
+        raise UsageError(f"--left-on has {len(left_on)} columns, but --right-on has {len(right_on)}")
+    tables = options.left is not None
+    if tables and options.workload != "tables":
+        raise UsageError(f"{options.shown('left')} cannot be combined with --workload {options.workload}")
+    if options.workload == "tables" and not tables:
+        named = options.shown("workload").replace("--workload", "--workload tables", 1)
+        raise UsageError(f"{named} needs --left and --right")
+    if tables and not options.on and not left_on:
+        raise UsageError(f"{options.shown('left')} needs --on, or --left-on and --right-on")

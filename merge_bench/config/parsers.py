@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
-from merge_bench.config.files import path_name
 from merge_bench.units import parse_bytes, parse_count, parse_duration, parse_rate
 
 Parser = Callable[[str], object]
 _T = TypeVar("_T")
+_Number = TypeVar("_Number", int, float)
 
-_TRUE = frozenset({"1", "true", "yes", "on", "y"})
-_FALSE = frozenset({"0", "false", "no", "off", "n"})
+_SWITCH = dict.fromkeys(("1", "true", "yes", "on", "y"), True) | dict.fromkeys(("0", "false", "no", "off", "n"), False)
 # The kernel's rule (dev_valid_name) without the characters that would need quoting somewhere.
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 
@@ -54,28 +55,22 @@ def counts(minimum: int) -> Parser:
     return several(count(minimum))
 
 
-def size(text: str) -> int:
-    """Parse a number of bytes above 0, such as ``30GB`` or ``28GiB``."""
-    value = parse_bytes(text)
-    if value <= 0:
-        raise ValueError(f"must be above 0, not {text}")
-    return value
+def _above_zero(parser: Callable[[str], _Number]) -> Callable[[str], _Number]:
+    def parse(text: str) -> _Number:
+        value = parser(text)
+        if not 0 < value < math.inf:
+            raise ValueError(f"must be above 0, not {text}")
+        return value
+
+    return parse
 
 
-def rate(text: str) -> float:
-    """Parse a rate above 0, such as ``12.5GB/s`` or ``100Gbit/s``, to bytes per second."""
-    value = parse_rate(text)
-    if value <= 0:
-        raise ValueError(f"must be above 0, not {text}")
-    return value
-
-
-def duration(text: str) -> float:
-    """Parse a duration above 0, such as ``15`` or ``500ms``, to seconds."""
-    value = parse_duration(text)
-    if not 0 < value < math.inf:
-        raise ValueError(f"must be above 0, not {text}")
-    return value
+size = _above_zero(parse_bytes)
+"""Parses a number of bytes above 0, such as ``30GB`` or ``28GiB``."""
+rate = _above_zero(parse_rate)
+"""Parses a rate above 0, such as ``12.5GB/s`` or ``100Gbit/s``, to bytes per second."""
+duration = _above_zero(parse_duration)
+"""Parses a duration above 0, such as ``15`` or ``500ms``, to seconds."""
 
 
 def number(low: float, high: float, *, above: bool = False) -> Callable[[str], float]:
@@ -107,11 +102,11 @@ def word(text: str) -> str:
     return text.strip().lower()
 
 
-def choice(*allowed: str) -> Parser:
-    """Make a parser of one of the words `allowed`, in any case."""
+def choice(*allowed: str, **old_words: str) -> Parser:
+    """Make a parser of one of the words `allowed`, in any case; `old_words`: other words, each with what it means."""
 
     def parse(text: str) -> str:
-        value = word(text)
+        value = old_words.get(word(text), word(text))
         if value not in allowed:
             raise ValueError(f"{text!r} is not one of {', '.join(allowed)}")
         return value
@@ -159,9 +154,6 @@ def quoted(name: str) -> str:
     return name if plain else '"{}"'.format(name.replace('"', '""'))
 
 
-names, columns, paths = Names(), ColumnNames(), Names(path_name)
-
-
 def _refuse_repeats(text: str, values: Iterable[_T]) -> tuple[_T, ...]:
     parsed = tuple(values)
     if len(set(parsed)) != len(parsed):
@@ -181,7 +173,29 @@ def text(value: str) -> str:
     return value
 
 
-path = path_name
+def path(text: str) -> str:
+    """Parse a path: replaces ``~`` and ``~user`` by the home folder, and leaves the rest as it was typed.
+
+    Raises ValueError, with one sentence, if the text is empty, no file can have this name, or there is no such user.
+    """
+    if not text.strip():
+        raise ValueError("the value is empty")
+    try:
+        name = str(Path(text).expanduser()) if text.startswith("~") else text
+        os.stat(name)
+    except RuntimeError:
+        user = text[1:].partition("/")[0]
+        who = f"there is no user {user!r}" if user else "you have no home folder"
+        raise ValueError(f"{text!r}: {who}; write the whole path") from None
+    except OSError as error:
+        if not isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):  # it may be elsewhere
+            raise ValueError(f"{text!r}: {error.strerror}") from None
+    except ValueError:
+        raise ValueError(f"{text!r} contains a NUL character, which no file name can") from None
+    return name
+
+
+names, columns, paths = Names(), ColumnNames(), Names(path)
 
 
 def interface(value: str) -> str:
@@ -193,12 +207,10 @@ def interface(value: str) -> str:
 
 def switch(text: str) -> bool:
     """Parse ``y``/``n``, ``1``/``0``, ``true``/``false``, ``yes``/``no`` or ``on``/``off`` to True or False."""
-    value = word(text)
-    if value in _TRUE:
-        return True
-    if value in _FALSE:
-        return False
-    raise ValueError(f"{text!r} is not yes or no")
+    value = _SWITCH.get(word(text))
+    if value is None:
+        raise ValueError(f"{text!r} is not yes or no")
+    return value
 
 
 def skew(text: str) -> float:

@@ -1,8 +1,15 @@
 """Reads the variables of a ``.cfg`` file, without executing anything.
 
 A config consists of ``NAME=VALUE`` and ``export NAME=VALUE`` lines that bash's ``source`` would also accept. Both kinds
-set variables; `trust` decides which of them processes get. Unlike bash, the reader also accepts CRLF line ends and a
-UTF-8 byte order mark.
+set variables; `variables` decides which of them processes get. Unlike bash, the reader also accepts CRLF line ends and
+a UTF-8 byte order mark.
+
+The grammar is a subset of bash: an accepted text has the same values as with ``source``. Text that could run something,
+or that bash would use for anything but an assignment, is refused.
+
+    file       := { line }
+    line       := [ "export" ] { NAME "=" word | NAME } [ "#" comment ] newline
+    word       := { text | \\x | '…' | "…" | $NAME | ${NAME} | ${NAME:-word} | ${NAME-word} | ~ }
 """
 
 from __future__ import annotations
@@ -14,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from merge_bench.config.files import read_regular
-from merge_bench.config.shell_syntax import MAX_ERRORS, Literal, Part, Reference, ShellSyntaxError, Statement, parse
 from merge_bench.errors import UsageError
 
 MAX_FILE_BYTES = 1024 * 1024
@@ -31,6 +37,28 @@ _BASH_OWN = frozenset(
     RANDOM SECONDS SHELLOPTS SRANDOM UID
     """.split()  # noqa: SIM905
 )
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_BLANK = " \t"
+_META = {
+    "`": "'`' starts a command substitution",
+    ";": "';' starts another command",
+    "&": "'&' starts a command in the background",
+    "|": "'|' is a pipe",
+    "<": "'<' is a redirection or a process substitution",
+    ">": "'>' is a redirection or a process substitution",
+    "(": "'(' starts a subshell, an array or a function",
+    ")": "')' ends a subshell, an array or a function",
+}
+_MAX_DEPTH = 16
+MAX_ERRORS = 20
+_EXPORT = re.compile(r"export(?=[ \t\n]|\Z)")
+_COMMENT = re.compile(r"#[^\n]*")
+_REST_OF_LINE = re.compile(r"([^\\\n]|\\(\n|.|\Z))*")
+_SINGLE_QUOTED = re.compile(r"'[^'\n]*'")
+_OPERATOR = re.compile(r"\}|:?-")
+_PLAIN_RUN = re.compile(r"[A-Za-z0-9_./%+,@^-]+")
+_QUOTED_RUN = re.compile(r"[A-Za-z0-9_./%+,@^:= -]+")
 
 
 @dataclass(frozen=True)
@@ -230,3 +258,312 @@ def _expand_reference(part: Reference, scope: _Scope) -> str:
         part.line,
         f"{part.name} is not set; set it before this line or in the environment, or write ${{{part.name}:-default}}",
     )
+
+
+class ShellSyntaxError(ValueError):
+    """A line is outside the grammar.
+
+    `line`: its number, from 1. `message`: one sentence.
+    """
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A part of a value that is taken literally."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A part of a value that refers to a variable: ``$NAME`` or ``${NAME:-default}``.
+
+    `when_empty`: the default also replaces an empty value (``:-``), not only a missing one (``-``).
+    """
+
+    name: str
+    line: int
+    default: tuple[Part, ...] | None = None
+    when_empty: bool = False
+
+
+Part = Literal | Reference
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One ``NAME=word``; `parts`: those of the word, None for a bare name after ``export``."""
+
+    name: str
+    parts: tuple[Part, ...] | None
+    line: int
+
+
+@dataclass(frozen=True)
+class Statement:
+    """The assignments of one line.
+
+    `exported`: the line begins with ``export``; bash then expands all its words before it assigns any.
+    """
+
+    assignments: tuple[Assignment, ...]
+    exported: bool
+
+
+def parse(text: str) -> tuple[tuple[Statement, ...], tuple[ShellSyntaxError, ...]]:
+    """Parse `text`, whose lines end in ``\\n``, to statements, and an error for each line that is outside the grammar.
+
+    Parsing ends after `MAX_ERRORS` errors.
+    """
+    parser = _Parser(text)
+    return tuple(parser.statements()), tuple(parser.errors)
+
+
+def _describe(rest: str, first: bool, before: str) -> str:
+    """Why `rest`, the end of a line, begins with no assignment, as a sentence; `before`: the line up to `rest`."""
+    shown = re.split(r"[ \t]", rest, maxsplit=1)[0][:40]
+    name = NAME.match(rest)
+    after = rest[name.end() :] if name else ""
+    if rest.startswith("$("):
+        return "a command substitution is not allowed; a config is never executed"
+    if shown[:1] in _META:
+        return f"{_META[shown[0]]}; a config contains assignments only and is never executed"
+    if name and after.startswith("+="):
+        return f"'+=' is not supported; write {name[0]}=${{{name[0]}}}more"
+    if after.startswith("["):
+        return f"{shown!r} is an element of an array; a config contains plain values only"
+    if re.match(r"[ \t]*\(|[ \t]+\w+[ \t]*\(", after):
+        return f"{shown!r} would define a function; a config is never executed"
+    if re.match(r"[ \t]+=", after):
+        return "blanks around '=' are not allowed; write NAME=VALUE"
+    if not first:
+        if before.endswith(",") or shown.startswith(","):
+            last = re.split(r"[ \t]", before)[-1]
+            joined = re.sub(r"[ \t]*,[ \t]*", ",", f"{last} {rest}")
+            whole = re.split(r"[ \t]", joined, maxsplit=1)[0]
+            return f"{shown!r} follows an assignment on the same line; write lists without blanks: {whole}"
+        return f"{shown!r} follows an assignment on the same line; quote a value that contains blanks"
+    return f"{shown!r} is not NAME=VALUE; a config contains assignments only and is never executed"
+
+
+class _Parser:
+    """A recursive-descent parser. ``\\`` at the end of a line joins it with the next one.
+
+    `exported`: the line begins with ``export``, after which bash expands braces. `depth`: how deep ``${`` is nested.
+    `errors`: at most one for each line; parsing continues on the next line.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.line = 1
+        self.exported = False
+        self.depth = 0
+        self.errors: list[ShellSyntaxError] = []
+
+    def error(self, message: str) -> ShellSyntaxError:
+        return ShellSyntaxError(self.line, message)
+
+    def peek(self) -> str:
+        """The next character without consuming it, '' at the end of the text; skips joints of continued lines."""
+        while self.text.startswith("\\\n", self.at):
+            self.at += 2
+            self.line += 1
+        return self.text[self.at : self.at + 1]
+
+    def run(self, pattern: re.Pattern[str]) -> str:
+        """Consume and return the text at this position that matches `pattern`; '' if none does."""
+        match = pattern.match(self.text, self.at)
+        text = match[0] if match else ""
+        self.at += len(text)
+        return text
+
+    def take(self) -> str:
+        """Consume and return the next character, even if it is part of a joint of lines."""
+        character = self.text[self.at : self.at + 1]
+        self.at += 1
+        self.line += character == "\n"
+        return character
+
+    def statements(self) -> Iterator[Statement]:
+        while character := self.peek():
+            if character in _BLANK + "\n":
+                self.take()
+            elif not self.run(_COMMENT):
+                try:
+                    statement = self.statement()
+                except ShellSyntaxError as error:
+                    self.errors.append(error)
+                    if len(self.errors) == MAX_ERRORS:
+                        return
+                    self.depth = 0
+                    self.line += self.run(_REST_OF_LINE).count("\n")
+                else:
+                    yield statement
+
+    def statement(self) -> Statement:
+        self.exported = bool(self.run(_EXPORT))
+        assignments: list[Assignment] = []
+        while (character := self.peek()) not in ("", "\n"):
+            if character in _BLANK:
+                self.take()
+            elif not self.run(_COMMENT):
+                assignments.append(self.assignment(first=not assignments))
+        if not assignments:
+            raise self.error("export needs a name; write export NAME=VALUE")
+        return Statement(tuple(assignments), self.exported)
+
+    def assignment(self, *, first: bool) -> Assignment:
+        line, start = self.line, self.at
+        name = self.run(NAME)
+        following = self.peek()
+        if name and following == "=":
+            self.take()
+            if self.peek() == "(":
+                raise self.error(f"{name} is an array; a config contains plain values only")
+            return Assignment(name, tuple(self.word()), line)
+        if name and self.exported and following in ("", "\n", *_BLANK):
+            return Assignment(name, None, line)
+        before = self.text[:start].rpartition("\n")[2]
+        raise self.error(_describe(self.text[start:].partition("\n")[0], first, before.rstrip(_BLANK)))
+
+    def word(self) -> list[Part]:
+        """Parse one unquoted word; inside ``${NAME:-…}``, the default up to and with the ``}``."""
+        inner = self.depth > 0
+        parts: list[Part] = []
+        tilde_here = True
+        while True:
+            character = self.peek()
+            if inner and character == "}":
+                self.take()
+                return parts
+            if inner and character in ("", "\n"):
+                raise self.error("'${' is not closed by '}' on its line")
+            if character in ("", "\n") or (character in _BLANK and not inner):
+                return parts
+            if character == "~":
+                parts.append(self.tilde(inner) if tilde_here else Literal(self.take()))
+            elif character == "$":
+                parts.append(self.dollar(quoted=False))
+            elif character == "'":
+                parts.append(self.single_quoted())
+            elif character == '"':
+                self.take()
+                parts.extend(self.quoted('"'))
+            elif character == "\\":
+                parts.append(self.escaped())
+            else:
+                if character == "=" and self.text[self.at + 1 : self.at + 2] == "~":
+                    raise self.error("shells read '~' after '=' differently; quote it or write ${HOME}")
+                parts.append(self.plain())
+            tilde_here = character == ":"
+
+    def plain(self) -> Literal:
+        character = self.peek()
+        if character in _META:
+            raise self.error(f"{_META[character]}; quote it if it belongs to the value")
+        if character == "{" and (self.exported or self.depth):
+            raise self.error("'{' may start a brace expansion; quote it")
+        return Literal(self.run(_PLAIN_RUN) or self.take())
+
+    def tilde(self, inner: bool) -> Part:
+        self.take()
+        following = self.peek()
+        if following == "" or following in "\n/:" + ("}" if inner else _BLANK):
+            return Reference("HOME", self.line)
+        if following in "\\\"'$":
+            return Literal("~")
+        raise self.error("'~' works only alone or as '~/'; write ${HOME}, or quote a literal '~'")
+
+    def escaped(self) -> Literal:
+        self.take()
+        if self.at == len(self.text):
+            raise self.error("nothing follows the backslash at the end of the file")
+        return Literal(self.take())
+
+    def single_quoted(self) -> Literal:
+        quoted = self.run(_SINGLE_QUOTED)
+        if not quoted:
+            raise self.error("a single quote is not closed on its line")
+        return Literal(quoted[1:-1])
+
+    def quoted(self, end: str) -> list[Part]:
+        """Parse the rest of a double-quoted text up to its `end`: a quote, or the ``}`` of a default."""
+        parts: list[Part] = []
+        while (character := self.peek()) != end:
+            if character in ("", "\n"):
+                what = "a double quote is not closed" if end == '"' else "'${' is not closed by '}'"
+                raise self.error(f"{what} on its line")
+            if end == "}" and self.text.startswith(("<(", ">("), self.at):
+                raise self.error("'<' is a redirection or a process substitution, even in quotes inside '${'")
+            if end == "}" and character in "\"'":
+                raise self.error(
+                    "a quoted default in '${NAME:-default}' cannot contain quotes; remove the inner quotes"
+                )
+            parts.append(self.quoted_part(f'$`\\"{end}'))
+        self.take()
+        return parts
+
+    def quoted_part(self, escapable: str) -> Part:
+        """Parse literal text or one expansion inside double quotes."""
+        character = self.peek()
+        if character == "$":
+            return self.dollar(quoted=True)
+        if character == "`":
+            raise self.error("a command substitution (backtick) is not allowed; a config is never executed")
+        if character == "\\":
+            self.take()
+            following = self.text[self.at : self.at + 1]
+            return Literal(self.take()) if following and following in escapable else Literal("\\")
+        return Literal(self.run(_QUOTED_RUN) or self.take())
+
+    def dollar(self, *, quoted: bool) -> Part:
+        self.take()
+        character = self.text[self.at : self.at + 1]
+        if character == "{":
+            self.take()
+            return self.braced(quoted)
+        if NAME.match(self.text, self.at):
+            return Reference(self.name(), self.line)
+        if character == "(":
+            raise self.error("a command substitution or arithmetic is not allowed; a config is never executed")
+        if character == "[":
+            raise self.error("arithmetic is not allowed; write the number")
+        if character and character in "0123456789@*#?-$!":
+            raise self.error(
+                f"'${character}' is a special parameter of the shell; a config can use named variables only"
+            )
+        if character and character in "'\"" and not quoted:
+            raise self.error(f"${character}…{character} quoting is not supported; use plain quotes")
+        self.refuse_continued()
+        return Literal("$")
+
+    def refuse_continued(self) -> None:
+        if self.text.startswith("\\\n", self.at):
+            raise self.error("a line break inside an expansion is not allowed; write it on one line")
+
+    def name(self) -> str:
+        name = self.run(NAME)
+        if not name:
+            raise self.error("'${' must be followed by a name and '}'")
+        self.refuse_continued()
+        return name
+
+    def braced(self, quoted: bool) -> Reference:
+        line = self.line
+        if self.depth >= _MAX_DEPTH:
+            raise self.error(f"'${{' is nested more than {_MAX_DEPTH} levels deep")
+        name = self.name()
+        operator = self.run(_OPERATOR)
+        if not operator:
+            raise self.error(f"'${{{name}…}}' is not supported; only ${{{name}}} and ${{{name}:-default}} are")
+        if operator == "}":
+            return Reference(name, line)
+        self.depth += 1
+        default = self.quoted("}") if quoted else self.word()
+        self.depth -= 1
+        return Reference(name, line, tuple(default), when_empty=operator == ":-")

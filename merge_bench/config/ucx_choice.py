@@ -72,20 +72,12 @@ class Choice:
 def choose_ucx(requested: str | None, environ: Mapping[str, str], *, device_memory: bool = False) -> Choice:
     """Choose the UCX of processes that start with the environment `environ`.
 
-    Parameters
-    ----------
-    requested
-        ``auto``, ``wheel`` or ``system``; None: the choice in `environ`, else ``auto``. ``auto`` means the system's UCX
-        if this machine has InfiniBand and that UCX can use it, or if there is no other.
-    environ
-        The environment.
-    device_memory
-        Whether the processes send GPU memory; ``auto`` then means the system's UCX only if that was built with CUDA.
+    `requested`: ``auto``, ``wheel`` or ``system``; None: the choice in `environ`, else ``auto``, which means the
+    system's UCX if this machine has InfiniBand and that UCX can use it, or if there is no other; `device_memory`: the
+    processes send GPU memory, so that ``auto`` means the system's UCX only if that was built with CUDA.
 
-    Raises
-    ------
-    UsageError
-        If ``wheel`` or ``system`` is requested and cannot be loaded, or the only UCX cannot send GPU memory.
+    Raises UsageError if ``wheel`` or ``system`` is requested and cannot be loaded, or the only UCX cannot send GPU
+    memory.
     """
     requested = _requested_origin(requested, environ)
     devices = sorted(entry.name for entry in INFINIBAND.iterdir()) if INFINIBAND.is_dir() else []
@@ -103,18 +95,14 @@ def choose_ucx(requested: str | None, environ: Mapping[str, str], *, device_memo
         refuse_without_cuda(probe_ucx(SYSTEM, environ))
     if not devices:
         return Choice(default)
-    if requested == AUTO:
-        loaded = probe_ucx(SYSTEM, environ)
-        usable = loaded is not None and loaded.infiniband and not loaded.of_wheel
-        if loaded is not None and usable and device_memory and not loaded.cuda:
-            return Choice(default, None, _without_both_warning(devices, loaded))
-        if loaded is not None and usable:
-            notice = f"this machine has InfiniBand: using the system's UCX {loaded.version}, {loaded.library}"
-            return Choice(SYSTEM, notice)
+    loaded = probe_ucx(SYSTEM if requested == AUTO else WHEEL, environ)
+    if loaded is None or not loaded.infiniband or (requested == AUTO and loaded.of_wheel):
         return Choice(default, None, _infiniband_warning(devices, default))
-    loaded = probe_ucx(WHEEL, environ)
-    usable = loaded is not None and loaded.infiniband
-    return Choice(WHEEL, None, None if usable else _infiniband_warning(devices, WHEEL))
+    if requested == WHEEL:
+        return Choice(WHEEL)
+    if device_memory and not loaded.cuda:
+        return Choice(default, None, _without_both_warning(devices, loaded))
+    return Choice(SYSTEM, f"this machine has InfiniBand: using the system's UCX {loaded.version}, {loaded.library}")
 
 
 def refuse_without_cuda(loaded: Loaded | None) -> None:
@@ -166,14 +154,10 @@ def _probe_environment(environment: tuple[tuple[str, str], ...]) -> Loaded | Non
         done = subprocess.run(
             program, env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS
         )
-    except (OSError, subprocess.TimeoutExpired):
+        version, infiniband, cuda, library = done.stdout.strip().split(" ", 3)
+    except (OSError, subprocess.TimeoutExpired, ValueError):  # it printed nothing
         return None
-    version, _, rest = done.stdout.strip().partition(" ")
-    infiniband, _, rest = rest.partition(" ")
-    cuda, _, library = rest.partition(" ")
-    if done.returncode != 0 or not library:
-        return None
-    return Loaded(version, infiniband == "yes", Path(library), cuda == "yes")
+    return Loaded(version, infiniband == "yes", Path(library), cuda == "yes") if done.returncode == 0 else None
 
 
 def _requested_origin(requested: str | None, environ: Mapping[str, str]) -> str:
@@ -206,38 +190,35 @@ def _without_both_warning(devices: list[str], system: Loaded) -> Caution:
 
 def has_infiniband(libucp: Path) -> bool:
     """Whether UCX's InfiniBand module beside the library `libucp` exists and can be loaded (it needs libibverbs)."""
-    folder = Path(os.environ.get("UCX_MODULE_DIR") or libucp.parent / "ucx")
-    for module in sorted(folder.glob("libuct_ib.so*")):
-        try:
-            ctypes.CDLL(str(module))
-        except OSError:
-            continue
-        return True
-    return False
+    return any(_loading_problem(module) is None for module in _modules(libucp, "libuct_ib"))
 
 
 def has_cuda(libucp: Path) -> bool:
     """Whether UCX's CUDA module is beside the library `libucp`; it can be loaded only where there is a driver."""
-    return bool(_cuda_modules(libucp))
+    return bool(_modules(libucp, "libuct_cuda"))
 
 
 def cuda_module_problem(libucp: Path) -> str | None:
     """Why UCX's CUDA module beside the library `libucp` cannot be loaded here; None if it can, or if there is none."""
-    for module in _cuda_modules(libucp)[:1]:
-        try:
-            ctypes.CDLL(str(module))
-        except OSError as error:
-            return str(error)
+    return next(map(_loading_problem, _modules(libucp, "libuct_cuda")), None)
+
+
+def _modules(libucp: Path, name: str) -> list[Path]:
+    """The files of a module: UCX looks in `UCX_MODULE_DIR` first, then beside its libraries."""
+    folders = filter(None, [os.environ.get("UCX_MODULE_DIR"), str(libucp.parent / "ucx")])
+    return [module for folder in folders for module in sorted(Path(folder).glob(f"{name}.so*"))]
+
+
+def _loading_problem(module: Path) -> str | None:
+    try:
+        ctypes.CDLL(str(module))
+    except OSError as error:
+        return str(error)
     return None
 
 
-def _cuda_modules(libucp: Path) -> list[Path]:
-    """UCX looks in `UCX_MODULE_DIR` first, then beside its libraries."""
-    folders = [Path(os.environ["UCX_MODULE_DIR"])] if os.environ.get("UCX_MODULE_DIR") else []
-    return [module for folder in [*folders, libucp.parent / "ucx"] for module in sorted(folder.glob("libuct_cuda.so*"))]
-
-
 def print_loaded() -> int:
+    """Print the version of the UCX that this process loads, yes or no for InfiniBand and CUDA, and its path."""
     try:
         import ucxx  # loads libucp as a worker does, and refuses a version that does not fit
     except (ImportError, OSError) as error:

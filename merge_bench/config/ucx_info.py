@@ -1,23 +1,27 @@
-"""Runs the program ``ucx_info`` of the UCX that workers will load, to get UCX's settings and to check values.
+"""Finds what UCX's settings mean and accept: from the installed UCX's program ``ucx_info``, and in other releases.
 
-Only the library itself gives reliable answers: its parsers differ between releases and accept more than the printed
-syntax (``inf``, ``auto``, units, ``^`` lists). Of a config, only the values of typed settings are passed on, so that
-running it never writes a file, loads a library or starts a debugger.
+Only the library itself gives reliable answers about values: its parsers differ between releases and accept more than
+the printed syntax (``inf``, ``auto``, units, ``^`` lists). Of a config, only the values of typed settings are passed
+on, so that running ``ucx_info`` never writes a file, loads a library or starts a debugger. Names that the installed UCX
+lacks are looked up in ``ucx_names.json``, the settings of public releases and of their modules.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib.util
+import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 
+from merge_bench.config.parsers import did_you_mean
 from merge_bench.errors import UsageError
 
 PREFER = "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY"
@@ -36,6 +40,18 @@ _SYNTAX_IN_BRACKETS = re.compile(r"(?:comma-separated list of: )?\[([^]]*)\]")
 _NOT_PASSED = re.compile(
     r"UCX_(HANDLE_ERRORS|ERROR_SIGNALS|LOG_.*|MODULE_.*|DEBUG_SIGNO|MEMTRACK_.*|VFS_.*|PROFILE_.*)"
 )
+_MODULES = {
+    "core": "UCX itself",
+    "debug": "a UCX that was built with statistics or debugging",
+    "ib": "the InfiniBand module (libuct_ib)",
+    "ib_mlx5": "the InfiniBand module for NVIDIA adapters (libuct_ib, since 1.18 libuct_ib_mlx5)",
+    "ib_efa": "the module for AWS EFA (libuct_ib_efa)",
+    "rdmacm": "the module of the RDMA connection manager (libuct_rdmacm)",
+    "cuda": "the CUDA module (libuct_cuda, which needs a CUDA driver)",
+    "cuda_gdrcopy": "the GDRCopy module (libuct_cuda_gdrcopy)",
+}
+# UCX reads it with getenv, so no table contains it (src/ucs/config/parser.c).
+_OUTSIDE_TABLES = {"UCX_CONFIG_DIR"}
 
 
 @dataclass(frozen=True)
@@ -258,3 +274,140 @@ def _run_ucx_info(
     except OSError as error:
         raise UsageError(f"{info.program} cannot be run: {error.strerror}") from None
     return done.returncode, done.stdout.decode(errors="replace")
+
+
+@dataclass(frozen=True)
+class ShippedName:
+    """A setting's name in UCX's public releases. `since`, `until`: the first and last examined release that has it."""
+
+    name: str
+    module: str
+    inherits: tuple[str, ...]
+    since: str
+    until: str
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What the name of a setting means to the installed UCX.
+
+    `kind`: ``known``, ``inherited``, ``alias``, ``deprecated``, ``module-absent``, ``no-effect`` or ``unknown``;
+    `message`: the meaning in words; `syntax`: that of the value, if the installed UCX has the setting.
+    """
+
+    kind: str
+    message: str = ""
+    syntax: str = ""
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """All names of UCX settings: of the `installed` UCX (None if ucx_info cannot be run) and of public releases."""
+
+    installed: Installed | None
+
+    @functools.cached_property
+    def heirs(self) -> dict[str, list[str]]:
+        """By inherited name, the settings of the installed UCX that the name sets."""
+        return _heirs_by_name(self.installed.settings.values() if self.installed else ())
+
+    @functools.cached_property
+    def _shipped_heirs(self) -> dict[str, list[str]]:
+        return _heirs_by_name(shipped_names()[1].values())
+
+    @property
+    def minor(self) -> tuple[int, ...]:
+        """The major and minor number of `version`."""
+        return _minor_version(self.version)
+
+    @property
+    def version(self) -> str:
+        """The release of the installed UCX, or else the newest examined release."""
+        return self.installed.version if self.installed else shipped_names()[0][-1]
+
+    def names(self) -> set[str]:
+        """Every name that some release reads."""
+        installed = self.installed.settings if self.installed else ()
+        return {*installed, *self.heirs, *shipped_names()[1], *self._shipped_heirs, *_OUTSIDE_TABLES}
+
+    def find_meaning(self, name: str) -> Meaning:
+        """Find what the setting `name` means to the installed UCX."""
+        if name in _OUTSIDE_TABLES:
+            return Meaning("known", "folder that contains ucx.conf")
+        if self.installed is not None:
+            if name in self.installed.settings:
+                return _meaning_here(self.installed.settings[name])
+            if name in self.heirs:
+                heirs = [self.installed.settings[heir] for heir in self.heirs[name]]
+                current = [heir for heir in heirs if not heir.deprecated]
+                if not current:
+                    return _meaning_here(heirs[0])
+                return Meaning("inherited", _sets_text([heir.name for heir in current]), current[0].syntax)
+        return self._meaning_elsewhere(name)
+
+    def _meaning_elsewhere(self, name: str) -> Meaning:
+        versions, shipped = shipped_names()
+        names = [name] if name in shipped else self._shipped_heirs.get(name, [])
+        if not names:
+            hint = did_you_mean(name, self.names(), cutoff=0.8) or "; no UCX setting has a similar name"
+            return Meaning("unknown", f"no UCX release from {versions[0]} to {versions[-1]} has this setting{hint}")
+        entries = [shipped[name] for name in names]
+        now = [entry for entry in entries if self._exists_now(entry, versions[-1])]
+        sets = "" if names == [name] else f"{_sets_text(names)}; "
+        if now and self.installed is None:
+            return Meaning("known", f"{sets}value not checked, because ucx_info cannot be run")
+        if now and now[0].module == "core":
+            return Meaning("no-effect", f"UCX {self.version} was built without this setting")
+        if now:
+            module = _MODULES.get(now[0].module, f"the module {now[0].module}")
+            return Meaning("module-absent", f"{sets}belongs to {module}, which is not loaded on this machine")
+        first = min(entries, key=lambda entry: _minor_version(entry.since))
+        if _minor_version(first.since) > self.minor:
+            return Meaning("no-effect", f"needs UCX {first.since} or newer; this UCX is {self.version}")
+        last = max(entries, key=lambda entry: _minor_version(entry.until))
+        return Meaning("no-effect", f"UCX removed this setting after {last.until}; UCX {self.version} does not have it")
+
+    def _exists_now(self, entry: ShippedName, newest: str) -> bool:
+        removed = entry.until != newest and self.minor > _minor_version(entry.until)
+        return _minor_version(entry.since) <= self.minor and not removed
+
+
+def _meaning_here(setting: Setting) -> Meaning:
+    if setting.deprecated:
+        doc = setting.doc.removeprefix("The configuration parameter ")
+        return Meaning("deprecated", doc or "UCX ignores this setting")
+    if setting.alias_of:
+        return Meaning("alias", f"another name of {setting.alias_of}", setting.syntax)
+    return Meaning("known", "", setting.syntax)
+
+
+def _minor_version(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
+
+
+def _sets_text(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"sets {', '.join(names[:3])}{more}"
+
+
+def _heirs_by_name(settings: Iterable[Setting | ShippedName]) -> dict[str, list[str]]:
+    """By inherited name, the names of the settings that it sets."""
+    heirs: dict[str, list[str]] = {}
+    for setting in settings:
+        for parent in setting.inherits:
+            heirs.setdefault(parent, []).append(setting.name)
+    return heirs
+
+
+@functools.cache
+def shipped_names() -> tuple[tuple[str, ...], dict[str, ShippedName]]:
+    """The examined UCX releases and their settings' names, from ``ucx_names.json``."""
+    data = json.loads(resources.files("merge_bench.config").joinpath("ucx_names.json").read_text(encoding="utf-8"))
+    versions = tuple(data["versions"])
+    names: dict[str, ShippedName] = {}
+    for module, entries in data["modules"].items():
+        for name, entry in entries.items():
+            inherits = tuple(f"UCX_{parent}" for parent in entry.get("inherits", ()))
+            since, until = entry.get("since", versions[0]), entry.get("until", versions[-1])
+            names[f"UCX_{name}"] = ShippedName(f"UCX_{name}", module, inherits, since, until)
+    return versions, names

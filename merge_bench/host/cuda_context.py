@@ -67,9 +67,8 @@ def _checked(call: str, status: Any, value: Any = None) -> Any:
     if int(status) == 0:
         return value
     remedy = _REMEDIES.get(status.name, "run nvidia-smi to see the state of the GPU")
-    raise RunFailed(
-        f"CUDA cannot create a context on this worker's GPU: {call} returned {status.name} ({int(status)}); {remedy}"
-    )
+    refused = "CUDA cannot create a context on this worker's GPU"
+    raise RunFailed(f"{refused}: {call} returned {status.name} ({int(status)}); {remedy}")
 
 
 def _no_gpu_message(reason: str) -> str:

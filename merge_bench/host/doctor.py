@@ -369,11 +369,11 @@ def gpu_adapters(machine: Machine) -> Finding:
         return ok("not needed without both a GPU and an RDMA adapter")
     nodes = network.read_nodes(sys)
     alike: dict[tuple[int, str], list[str]] = {}
-    for each in machine.gpus:
-        place = network.place_of_device(network.pci_device(each.pci_bus_id or "", sys))
+    for device in machine.gpus:
+        place = network.place_of_device(network.pci_device(device.pci_bus_id or "", sys))
         near = network.nearest_ports(place, ports, nodes)
         far = min(network.distance(place, port, nodes)[0] for port in ports)
-        alike.setdefault((far, ", ".join(near)), []).append(str(each.index))
+        alike.setdefault((far, ", ".join(near)), []).append(str(device.index))
     fact = "; ".join(f"GPU {', '.join(gpus)}: {near} ({network.DISTANCES[far]})" for (far, near), gpus in alike.items())
     spoils = "data of a GPU without an adapter on its NUMA node crosses the link between processors"
     remedy = "use the GPUs beside an adapter (CUDA_VISIBLE_DEVICES), and check that no port is down"

@@ -12,15 +12,12 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """This package's folder below `$XDG_CACHE_HOME`, or `~/.cache`; it need not exist.
-
-    Raises RuntimeError if the user has no home.
-    """
+    """This package's folder in the user's cache, which need not exist; raises RuntimeError if the user has no home."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "merge_bench"
 
 
 def make_cache_folder() -> Path:
-    """The folder `cache_folder`, made if it is missing: for its user only, as it has names of tables, hosts and paths.
+    """`cache_folder`, made if it is missing: for its user only, as it has names of tables, hosts and paths.
 
     Raises OSError, RuntimeError if it cannot be made, or the user has no home.
     """

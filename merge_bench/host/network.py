@@ -48,13 +48,10 @@ def interface_address(interface: str) -> str:
 
     Raises LookupError if the interface does not exist or has no IPv4 address; names the interfaces that have one.
     """
-    usable = {name: found for name, found in ip_addresses().items() if ":" not in found}
+    usable = {name: address for name, address in ip_addresses().items() if ":" not in address}
     if interface not in usable:
-        there = ", ".join(sorted(usable))
-        raise LookupError(
-            f"{socket.gethostname()} has no interface {interface} with an IPv4 address;"
-            f" interfaces that have one: {there}"
-        )
+        missing = f"{socket.gethostname()} has no interface {interface} with an IPv4 address"
+        raise LookupError(f"{missing}; interfaces that have one: {', '.join(sorted(usable))}")
     return usable[interface]
 
 
@@ -99,10 +96,7 @@ def resolve_address(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address 
 
 
 def net_devices(interface: str, sys: Path = SYS) -> str:
-    """``UCX_NET_DEVICES`` for an interface: the RDMA ports that lead to its network, and itself.
-
-    Its name alone would turn RDMA off.
-    """
+    """``UCX_NET_DEVICES`` for an interface: the RDMA ports of its network, and itself, which alone turns RDMA off."""
     return ",".join([*rdma_ports(interface, sys), interface])
 
 
@@ -114,12 +108,8 @@ def rdma_ports(interface: str, sys: Path = SYS) -> list[str]:
 def describe_network(interface: str, sys: Path = SYS) -> Network:
     """The network of this host; `interface`: the one that UCX uses."""
     addressed, ports = sorted(ip_addresses()), active_ports(sys)
-    return Network(
-        interface=interface,
-        rdma=joined_ports(own_ports(interface, sys), addressed, ports, sys),
-        ports=ports,
-        addressed=addressed,
-    )
+    rdma = joined_ports(own_ports(interface, sys), addressed, ports, sys)
+    return Network(interface=interface, rdma=rdma, ports=ports, addressed=addressed)
 
 
 def _without_scope(address: str) -> str:
@@ -191,12 +181,12 @@ def joined_ports(own: Sequence[str], addressed: Iterable[str], ports: Sequence[P
         return []
     first = mine[0]
     with_address = set(addressed)
-    found = [
+    joined = [
         port.name
         for port in ports
         if port in mine or (port.layer == first.layer and not port.virtual and _joins(port, first, with_address, sys))
     ]
-    return sorted(found, key=lambda name: (name not in own, _natural(name)))
+    return sorted(joined, key=lambda name: (name not in own, _natural(name)))
 
 
 def ucx_can_use(port: Port) -> bool:

@@ -36,12 +36,10 @@ class OtherLoad:
 
     @property
     def share(self) -> float:
-        """The busy part of the cores, 0 to 1."""
         return self.busy / max(self.cores, 1)
 
     @property
     def quiet(self) -> bool:
-        """Whether a measurement can begin."""
         return self.share < BUSY
 
     def __str__(self) -> str:
@@ -91,18 +89,15 @@ def _shown_name(process: BusyProcess) -> str:
 
 
 def measure(seconds: float = LOOK_SECONDS) -> OtherLoad:
-    """Measure for so many seconds what other processes than this one use of the cores that this one may use."""
+    """Measure for so many seconds what `begin_measuring` measures."""
     return begin_measuring(seconds)()
 
 
 def _busy_seconds(cores: list[int]) -> float:
     """Seconds that these cores have worked since the start of the machine."""
     times = psutil.cpu_times(percpu=True)
-    return sum(
-        sum(times[core]) - times[core].idle - times[core].iowait - _uncounted_seconds(times[core])
-        for core in cores
-        if core < len(times)
-    )
+    counted = [times[core] for core in cores if core < len(times)]
+    return sum(sum(core) - core.idle - core.iowait - _uncounted_seconds(core) for core in counted)
 
 
 def _own_seconds(earlier: frozenset[int] = frozenset()) -> float:

@@ -65,8 +65,8 @@ def gpu_place(host: Host, index: int) -> Place:
 
 def near_ports(host: Host, place: Place) -> tuple[str, ...]:
     """The ports in `host.rdma` that are nearest to `place`, in that order."""
-    known = {port.name: port for port in host.ports}
-    ports = [known[name] for name in host.rdma if name in known]
+    by_name = {port.name: port for port in host.ports}
+    ports = [by_name[name] for name in host.rdma if name in by_name]
     return network.nearest_ports(place, ports, node_distances(host)) or tuple(host.rdma)
 
 
@@ -134,7 +134,6 @@ def describe_host(interface: str, sys: Path = SYS) -> Host:
 
 
 def _cores_by_node(sys: Path) -> dict[str, list[int]]:
-    """The cores of each NUMA node, by its number."""
     return {str(node): sorted(node_cores(node, sys)) for node in numa_nodes(sys)}
 
 
@@ -149,14 +148,11 @@ def find_gpus(names: Sequence[str], sys: Path = SYS) -> list[Place]:
 
 
 def node_with_cores(node: int | None, cores: Mapping[str, Sequence[int]], distances: Nodes) -> int | None:
-    """`node`, or if it has no cores, as a GPU's own memory has none, the nearest node that has some.
-
-    `cores`: of each node.
-    """
+    """`node`, or if it has no cores, as a GPU's own memory has none, the nearest node that has some."""
     if node is None or cores.get(str(node)):
         return node
-    known = [int(other) for other, some in cores.items() if some] if distances.rows.get(node) else []
-    return min(known, key=lambda other: distances.between(node, other), default=node)
+    others = [int(other) for other, some in cores.items() if some] if distances.rows.get(node) else []
+    return min(others, key=lambda other: distances.between(node, other), default=node)
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from merge_bench.config import parsers
 from merge_bench.config.allowed_transports import transport_settings
-from merge_bench.config.option import option
+from merge_bench.config.option import value
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import Caution, UsageError, WrongResult
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE
@@ -340,30 +340,20 @@ class AllToAll(Probe):
 
 @dataclass(frozen=True, kw_only=True)
 class AllToAllOptions(MpirunOptions, IterationOptions, SizeOptions):
-    """Options of `probe all-to-all`: what is exchanged, and with which backends."""
+    """Options of `probe all-to-all`: what is exchanged, and with which backends.
 
-    chunk: int | tuple[int, ...] | None = option(
-        parsers.counts(1),
-        None,
-        "Send the parcels of a merge with this many rows per worker in each frame; several values are separated by"
-        " commas. [default: only messages of --sizes]",
-        "ROWS[,ROWS]",
-    )
-    backend: str | None = option(
-        parsers.text,
-        None,
-        "What exchanges the messages: ucx (the data plane of a merge), mpi (MPI_Alltoall, MPI_Alltoallv), nccl"
-        " (between GPUs; then ucx sends GPU memory as well); several are separated by commas. [default: ucx, and"
-        " mpi if it is installed]",
-        "NAME[,NAME]",
-    )
-    link_limit: float | None = option(
-        parsers.rate,
-        None,
-        "Bandwidth of each rank's link in one direction, such as 12.5GB/s or 100Gbit/s. [default: measured if there"
-        " are more than two ranks]",
-        "RATE",
-    )
+    chunk: Send the parcels of a merge with this many rows per worker in each frame; several values are separated by
+        commas. [default: only messages of --sizes]
+    backend: What exchanges the messages: ucx (the data plane of a merge), mpi (MPI_Alltoall, MPI_Alltoallv), nccl
+        (between GPUs; then ucx sends GPU memory as well); several are separated by commas. [default: ucx, and mpi if it
+        is installed]
+    link_limit: Bandwidth of each rank's link in one direction, such as 12.5GB/s or 100Gbit/s. [default: measured if
+        there are more than two ranks]
+    """
+
+    chunk: int | tuple[int, ...] | None = value(parsers.counts(1), None, "ROWS[,ROWS]")
+    backend: str | None = value(parsers.text, None, "NAME[,NAME]")
+    link_limit: float | None = value(parsers.rate, None, "RATE")
 
 
 def make_probe(options: AllToAllOptions, run: RunOptions) -> AllToAll:

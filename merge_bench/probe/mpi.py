@@ -105,14 +105,14 @@ class MpiProbe(MpirunProbe):
 
 @dataclass(frozen=True, kw_only=True)
 class MpiOptions(MpirunOptions, PairOptions):
-    """Options of `probe mpi`: what is sent, and what is printed."""
+    """Options of `probe mpi`: what is sent, and what is printed.
 
-    pattern: str = choice(
-        f"{PING_PONG}|{OSU}",
-        PING_PONG,
-        "Test to run. ping-pong: standard and buffered sends; osu: latency and bandwidth as in the OSU benchmarks.",
-    )
-    details: bool = flag("Print the tables of all sizes instead of a summary.")
+    pattern: Test to run. ping-pong: standard and buffered sends; osu: latency and bandwidth as in the OSU benchmarks.
+    details: Print the tables of all sizes instead of a summary.
+    """
+
+    pattern: str = choice(f"{PING_PONG}|{OSU}", PING_PONG)
+    details: bool = flag()
 
 
 def make_probe(options: MpiOptions, run: RunOptions) -> MpiProbe:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from merge_bench.config import parsers
 from merge_bench.config.allowed_transports import transport_settings
-from merge_bench.config.old_names import UCXX_OVERRIDES
-from merge_bench.config.option import choice, option
+from merge_bench.config.option import choice, value
 from merge_bench.config.options import RunOptions
+from merge_bench.config.variables import UCXX_OVERRIDES
 from merge_bench.probe.shared.base import Probe, ProbeKind
 from merge_bench.probe.shared.options import PairOptions, Placements, are_lanes_as_requested, parse_names, parse_sizes
 from merge_bench.records.placements import ONE_HOST
@@ -28,15 +28,14 @@ SIZES = "1..4M"
 
 @dataclass(frozen=True, kw_only=True)
 class P2POptions(PairOptions):
-    """Options of `probe p2p`: types of messages, and where their buffers are."""
+    """Options of `probe p2p`: types of messages, and where their buffers are.
 
-    tests: str = option(
-        parsers.text,
-        "tag",
-        "Types of UCX messages to test, separated by commas: tag, am (active messages), stream.",
-        "KIND[,KIND]",
-    )
-    memory: str = choice("host|cuda", "host", "Memory of the message buffers: host, or cuda (GPU memory).")
+    tests: Types of UCX messages to test, separated by commas: tag, am (active messages), stream.
+    memory: Memory of the message buffers: host, or cuda (GPU memory).
+    """
+
+    tests: str = value(parsers.text, "tag", "KIND[,KIND]")
+    memory: str = choice("host|cuda", "host")
 
 
 def make_probe(options: P2POptions, run: RunOptions) -> P2P:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from merge_bench.config import parsers
-from merge_bench.config.option import option
+from merge_bench.config.option import value
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import Caution, LaunchFailed, UsageError, WrongResult
 from merge_bench.probe.ranks.osu_rules import (
@@ -120,23 +120,19 @@ class ReduceScatterProbe(MpirunProbe):
             raise LaunchFailed(f"{ucc.TOOL}: {problems[0]}{more}")
 
 
+_COUNTS_HELP = "Vector lengths in float32 elements: a list (1e6,3e6) or a doubling range (1Ki..1Mi)."
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReduceScatterOptions(MpirunOptions, IterationOptions):
-    """Options of `probe reduce-scatter`: lengths of the vectors, and algorithms."""
+    """Options of `probe reduce-scatter`: lengths of the vectors, and algorithms.
 
-    counts: str | None = option(
-        parsers.text,
-        None,
-        f"Vector lengths in float32 elements: a list (1e6,3e6) or a doubling range (1Ki..1Mi). [default: {COUNTS}]",
-        "COUNTS",
-    )
-    algorithms: str = option(
-        parsers.text,
-        "mpi,reduces",
-        "Algorithms to measure, separated by commas: mpi (MPI_Reduce_scatter_block), reduces (one MPI_Ireduce"
-        " per rank), ucc-ucp (ucc_perftest over UCP), ucc-sharp (ucc_perftest over SHARP).",
-        "NAME[,NAME]",
-    )
+    algorithms: Algorithms to measure, separated by commas: mpi (MPI_Reduce_scatter_block), reduces (one MPI_Ireduce per
+        rank), ucc-ucp (ucc_perftest over UCP), ucc-sharp (ucc_perftest over SHARP).
+    """
+
+    counts: str | None = value(parsers.text, None, "COUNTS", help=f"{_COUNTS_HELP} [default: {COUNTS}]")
+    algorithms: str = value(parsers.text, "mpi,reduces", "NAME[,NAME]")
 
 
 def make_probe(options: ReduceScatterOptions, run: RunOptions) -> ReduceScatterProbe:

@@ -17,14 +17,13 @@ from pathlib import Path
 
 from merge_bench.campaign.registry_options import complete
 from merge_bench.config import parsers
-from merge_bench.config.old_names import translate_config
 from merge_bench.config.option import Option, as_text, options_by_key, parse_text
 from merge_bench.config.options import BY_VARIABLE, OPTIONS, PROBE_OPTIONS, TUNE_OPTIONS
 from merge_bench.config.parsers import did_you_mean
 from merge_bench.config.reader import read_config
 from merge_bench.config.shipped import FOLDER, SUFFIX, config_names, find_shipped
-from merge_bench.config.trust import SETTING, judge_variable, refuse_code
-from merge_bench.config.ucx_setting_names import shipped_names
+from merge_bench.config.ucx_info import shipped_names
+from merge_bench.config.variables import SETTING, judge_variable, refuse_code, translate_config
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
 from merge_bench.records.results_folder import is_result

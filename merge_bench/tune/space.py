@@ -14,9 +14,8 @@ import msgspec
 
 from merge_bench.campaign.registry_options import complete
 from merge_bench.config.files import read_regular
-from merge_bench.config.old_names import PREFIX
 from merge_bench.config.options import BY_KEY, BY_VARIABLE
-from merge_bench.config.trust import REMEDY, SETTING, judge_variable
+from merge_bench.config.variables import PREFIX, REMEDY, SETTING, judge_variable
 from merge_bench.errors import UsageError
 
 Condition = Literal[

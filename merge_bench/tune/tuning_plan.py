@@ -14,10 +14,10 @@ from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Head, config_line, plan_runs
 from merge_bench.config import allowed_transports
 from merge_bench.config.files import read_regular
-from merge_bench.config.old_names import PREFIX
 from merge_bench.config.options import BY_KEY, BY_VARIABLE, RunOptions
 from merge_bench.config.shipped import SPACE
 from merge_bench.config.ucx_info import find_installed
+from merge_bench.config.variables import PREFIX
 from merge_bench.errors import UsageError
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.records.schema import RunKey

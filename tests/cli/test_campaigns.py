@@ -7,8 +7,8 @@ import sys
 import pytest
 from click import Command
 
-from merge_bench.cli.campaigns import given_options, say_failures
-from merge_bench.cli.clusters import run
+from merge_bench.cli.common import given_options, say_failures
+from merge_bench.cli.run import run
 from merge_bench.cli.tune import tune
 from merge_bench.records.schema import FailureLine
 from tests.view.report.test_text import Terminal
@@ -26,7 +26,7 @@ def test_a_terminal_gets_a_failure_once(
 ) -> None:
     errors = Terminal()
     monkeypatch.setattr(sys, "stderr", errors)
-    monkeypatch.setattr("merge_bench.cli.campaigns.stdout_is_stderr", lambda: same)
+    monkeypatch.setattr("merge_bench.cli.common.stdout_is_stderr", lambda: same)
     say_failures([FAILURE], printed=printed)
     assert errors.getvalue().count(FAILURE.message) == times
     assert "last words" in errors.getvalue()

@@ -15,9 +15,14 @@ SMALL = ("run", "--chunk", "1e4", "--workers", "2", "--dry-run")
 def merge_bench(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     given = {**os.environ, **environ}
     return subprocess.run(
-        [sys.executable, "-m", "merge_bench", *words], cwd=folder, env=given, capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "merge_bench", *words],
+        cwd=folder,
+        env=given,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 @pytest.mark.slow

@@ -10,10 +10,8 @@ import pytest
 
 from merge_bench.probe import probes
 
-COMMANDS = [
-    [], ["run"], ["submit"], ["tune"], ["configs"], ["probe"], ["probe", "show"], ["jobs"], ["jobs", "list"],
-    *(["probe", name] for name in probes()),
-]  # fmt: skip
+COMMANDS = [[], *(words.split() for words in ("run", "submit", "tune", "configs", "probe show", "jobs", "jobs list"))]
+COMMANDS += [["probe"], *(["probe", name] for name in probes())]
 
 
 HEAVY = "numpy|pyarrow|numba|msgspec|rich|distributed|dask|polars|pandas|ucxx|scipy|mpi4py|psutil|jinja2|cryptography"

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from merge_bench import cli
-from merge_bench.cli.parameters import ParsedValue
+from merge_bench.cli.common import ParsedValue
 from merge_bench.config import parsers
 from merge_bench.config.options import OPTIONS
 from tests.campaign.importing.texts import text
@@ -153,9 +153,12 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wo
     "words", [words for words, command in COMMANDS.items() if path_parameters(command)], ids=" ".join
 )
 def test_every_path_option(
-    names: Mapping[str, str], words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    names: Mapping[str, str],
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     pq.write_table(pa.table({"id": [1]}), "whole.parquet")
     wrong = []
@@ -177,9 +180,12 @@ VARIABLES = [option.variable for option in OPTIONS if option.in_config and optio
 @pytest.mark.slow
 @pytest.mark.parametrize("variable", VARIABLES)
 def test_every_variable_with_a_path(
-    names: Mapping[str, str], variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    names: Mapping[str, str],
+    variable: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     pq.write_table(pa.table({"id": [1]}), "whole.parquet")
     key = variable.removeprefix("MERGE_BENCH_").lower()

@@ -33,6 +33,10 @@ STORED = {
     "show": ["show", str(CAMPAIGNS / "run")],
     **{f"jobs {verb}": ["jobs", verb, *number] for verb, number in (("list", ()), ("show", "1"), ("cancel", "1"))},
 }
+_TUNE = (
+    "tune --chunk 1e3 --workers 2 --iterations 1 --only mutex --strategy exhaustive --confirm 6 --most-blocks 3 "
+    "--max-launches 6"
+)
 MEASURES = {
     "run": ["run", "--chunk", "1e4", "--workers", "1", "--iterations", "2", "--link-rounds", "0"],
     "transports": ["transports"],
@@ -41,11 +45,8 @@ MEASURES = {
     "probe mpi": ["probe", "mpi", "--sizes", "8", "--repetitions", "1"],
     "probe all-to-all": ["probe", "all-to-all", "--sizes", "8", "--repetitions", "1", "--workers", "2"],
     "probe reduce-scatter": ["probe", "reduce-scatter", "--counts", "1024", "--repetitions", "1"],
-    "tune": [
-        "tune", "--chunk", "1e3", "--workers", "2", "--iterations", "1", "--only", "mutex", "--strategy", "exhaustive",
-        "--confirm", "6", "--most-blocks", "3", "--max-launches", "6",
-    ],
-}  # fmt: skip
+    "tune": _TUNE.split(),
+}
 EVERY = {"doctor": ["doctor"], **STORED, **MEASURES}
 
 
@@ -61,9 +62,14 @@ def merge_bench(
     folder: Path, *words: str, stdout: int = subprocess.PIPE, **environ: str
 ) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-m", "merge_bench", *words], cwd=folder, env={**os.environ, **environ}, stdout=stdout,
-        stderr=subprocess.PIPE, timeout=400, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "merge_bench", *words],
+        cwd=folder,
+        env={**os.environ, **environ},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        timeout=400,
+        check=False,
+    )
 
 
 def check_document(folder: Path, name: str, level: str, service: dict[str, str]) -> None:
@@ -130,9 +136,12 @@ def test_without_a_buffer_of_python_every_word_arrives_at_once() -> None:
     """As with ``python -u``: a service's log shows what it said, even if it is killed then."""
     for words in (["-u"], []):
         killed = subprocess.run(
-            [sys.executable, *words, "-c", _OWN + "print('said'); os._exit(0)"], stdout=subprocess.PIPE, check=True,
-            env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}, timeout=60,
-        )  # fmt: skip
+            [sys.executable, *words, "-c", _OWN + "print('said'); os._exit(0)"],
+            stdout=subprocess.PIPE,
+            check=True,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+            timeout=60,
+        )
         assert killed.stdout == (b"said\n" if words else b"")
 
 

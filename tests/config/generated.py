@@ -53,13 +53,13 @@ _lines = st.one_of(
 # A is set first, so that most references resolve.
 configs = st.lists(_lines, max_size=6).map(lambda lines: "\n".join(["A=first", *lines]))
 
-_TOKENS = [
-    *NAMES, "=", "=", "=", "\n", "\n", " ", "\t", "'", '"', "\\", "$", "${", "}", "{", ":-", "-", ":", "~", "/", "#",
-    ";", "&", "|", "<", ">", "(", ")", "`", "$(", "$((", "))", "<(", "*", "?", "[", "]", "!", "+=", ",", "..", "^", "%",
-    "export ", "export -p", "unset ", "eval ", "source ", "function f ", "f() {", "if ", "then ", ">pwned", "$(>pwned)",
-    "`>pwned`", "é", "1", "$A", "${A}", "${A:-", "${A:=", "${A@P}", "${!A}", "${#A}", "$'", '$"', "$[", "$1", "$_",
-    "$$", "RANDOM", "UID", "IFS", "PS4", "\\\n", "\r\n", "A[0]", "A=(", "<<E", "declare ", "readonly ", "A=a ",
-]  # fmt: skip
+_PIECES = r"""
+    = = = ' " \ $ ${ } { :- - : ~ / # ; & | < > ( ) ` $( $(( )) <( * ? [ ] ! += , .. ^ % >pwned $(>pwned) `>pwned` é 1
+    $A ${A} ${A:- ${A:= ${A@P} ${!A} ${#A} $' $" $[ $1 $_ $$ RANDOM UID IFS PS4 A[0] A=( <<E
+"""
+_WITH_BLANKS = ["\n", "\n", " ", "\t", "export -p", "f() {", "\\\n", "\r\n"]
+_COMMANDS = "export unset eval source if then declare readonly A=a"
+_TOKENS = [*NAMES, *_PIECES.split(), *_WITH_BLANKS, "function f ", *(f"{word} " for word in _COMMANDS.split())]
 _DANGERS = ["$(>pwned)", "`>pwned`", "${A:-$(>pwned)}", "<(>pwned)", ";>pwned", ">pwned", "$((A=7))", "$[A=7]", "{x,y}"]
 _soup = st.lists(st.sampled_from(_TOKENS), max_size=10).map("".join)
 _soup_in_a_word = st.builds(

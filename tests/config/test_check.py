@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from merge_bench.campaign.registry_options import options
-from merge_bench.config import conflicts
+from merge_bench.config import check
 from merge_bench.config.check import STATES, CheckResult, check_config
-from merge_bench.config.old_names import UCXX_OVERRIDES
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.shipped import find_config
-from merge_bench.config.ucx_info import Installed
-from merge_bench.config.ucx_setting_names import build_catalogue
+from merge_bench.config.ucx_info import Catalogue, Installed
+from merge_bench.config.variables import UCXX_OVERRIDES
 from merge_bench.report.setup import print_check
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -48,7 +47,7 @@ def adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host with Ethernet and InfiniBand."""
     for device in ("net/eth0", "net/lo", "infiniband/mlx5_0"):
         (tmp_path / "sys" / device).mkdir(parents=True)
-    monkeypatch.setattr(conflicts, "SYSFS", tmp_path / "sys")
+    monkeypatch.setattr(check, "SYSFS", tmp_path / "sys")
 
 
 def codes(result: CheckResult) -> set[str]:
@@ -254,7 +253,7 @@ def test_each_shipped_config_passes(
 ) -> None:
     installed: Installed = request.getfixturevalue(which)
     result = check_config(read_config(path, {}), {}, ucx=which)
-    if path.stem == "base-ucx" and build_catalogue(installed).minor < (1, 19):
+    if path.stem == "base-ucx" and Catalogue(installed).minor < (1, 19):
         # It holds the defaults of the releases that UCXX takes; an older UCX does not know some of them.
         assert not result.ok
         return
@@ -271,7 +270,7 @@ def test_several_rails_need_an_adapter(
 ) -> None:
     rails, one = config_of("UCX_MAX_RNDV_RAILS=2\n"), config_of("UCX_MAX_RNDV_RAILS=1\n")
     assert "rails-without-adapter" not in codes(check_config(rails, {}))
-    monkeypatch.setattr(conflicts, "SYSFS", tmp_path / "none")
+    monkeypatch.setattr(check, "SYSFS", tmp_path / "none")
     assert "rails-without-adapter" in codes(check_config(rails, {}))
     assert "rails-without-adapter" not in codes(check_config(one, {}))
 

@@ -34,9 +34,14 @@ def clone(tmp_path: Path) -> Path:
 def typed(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """With a Python that has no packages at all: not even those of the user or of its installation."""
     return subprocess.run(
-        [str(BARE), "-S", "-m", "merge_bench", *words], cwd=cwd, env=environment, capture_output=True, text=True,
-        timeout=60, check=False,
-    )  # fmt: skip
+        [str(BARE), "-S", "-m", "merge_bench", *words],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def sentence(done: subprocess.CompletedProcess[str]) -> str:
@@ -96,9 +101,12 @@ def test_here_nothing_is_refused_and_a_broken_package_is_not_hidden(tmp_path: Pa
     (tmp_path / "rich.py").write_text("import a_module_that_is_not_there\n")
     done = subprocess.run(
         [sys.executable, "-c", "import sys; sys.argv[1:] = ['doctor']; from merge_bench.__main__ import main; main()"],
-        env={"PYTHONPATH": str(tmp_path), "HOME": str(tmp_path)}, capture_output=True, text=True, timeout=60,
+        env={"PYTHONPATH": str(tmp_path), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 1
     assert "ModuleNotFoundError: No module named 'a_module_that_is_not_there'" in done.stderr
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from merge_bench.cli.parameters import add_options
+from merge_bench.cli.common import add_options
 from merge_bench.config import parsers
 from merge_bench.config.option import as_command_line, as_text, from_python
-from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions
+from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions, resolve
+from merge_bench.config.reader import ConfigFile
+from merge_bench.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -64,3 +67,11 @@ def test_each_value_of_a_repeated_option_is_one_name(words: list[str], on: tuple
     assert found["on"] == on
     wrong = CliRunner().invoke(command, ["--on", "a,"])
     assert (wrong.exit_code, "--on" in wrong.output) == (2, True)
+
+
+def test_partition_writes_takes_its_former_name_and_value(config_of: Callable[[str], ConfigFile]) -> None:
+    assert from_python(RunOptions, {"stores": "lines"}, OPTIONS).partition_writes == "streaming"
+    config = config_of("MERGE_BENCH_STORES=lines\n")
+    assert resolve(RunOptions(), config, {}).partition_writes == "streaming"
+    with pytest.raises(UsageError, match="are one option"):
+        from_python(RunOptions, {"stores": "auto", "partition_writes": "auto"}, OPTIONS)

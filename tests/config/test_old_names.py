@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.config.old_names import NO_EFFECT, OLD_NAMES, translate_config
 from merge_bench.config.options import BY_VARIABLE
 from merge_bench.config.reader import read_config
+from merge_bench.config.variables import NO_EFFECT, OLD_NAMES, translate_config
 from merge_bench.errors import UsageError
 
 

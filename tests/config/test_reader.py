@@ -136,8 +136,10 @@ def test_every_wrong_line_is_named_at_once(tmp_path: Path) -> None:
 def test_every_name_that_is_not_set_is_named_at_once_but_not_what_follows_from_it(tmp_path: Path) -> None:
     lines = refusal(tmp_path, "A=$NOWHERE\nB=$A\nUID=0\nexport NOTHING\n").replace(f"{tmp_path}/", "").split("\n")
     assert [line.split(" ")[:2] for line in lines] == [
-        ["a.cfg:1:", "NOWHERE"], ["a.cfg:3:", "UID"], ["a.cfg:4:", "NOTHING"],
-    ]  # fmt: skip
+        ["a.cfg:1:", "NOWHERE"],
+        ["a.cfg:3:", "UID"],
+        ["a.cfg:4:", "NOTHING"],
+    ]
 
 
 def test_a_file_of_another_kind_does_not_fill_the_terminal(tmp_path: Path) -> None:

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merge_bench.campaign.registry_options import options
-from merge_bench.cli.parameters import SectionedCommand, add_options
-from merge_bench.config.options import OPTIONS, RunOptions
+from merge_bench.cli.common import SectionedCommand, add_options
+from merge_bench.config.options import OPTIONS, RunOptions, resolve
 from merge_bench.config.reader import ConfigFile, read_config
-from merge_bench.config.resolve import resolve
 from merge_bench.errors import UsageError
 
 

@@ -65,10 +65,14 @@ def test_copies_can_be_changed_and_are_not_overwritten_unasked(empty: Path) -> N
 @pytest.mark.parametrize(
     "words",
     [
-        ("show", "nothing"), ("show", "../pyproject.toml"), ("show", str(CONFIGS / "tcp.cfg")), ("copy", "nothing"),
-        ("copy", "tcp", "no-folder/mine.cfg"), ("copy", "tcp", str(CONFIGS), "--force"),
+        ("show", "nothing"),
+        ("show", "../pyproject.toml"),
+        ("show", str(CONFIGS / "tcp.cfg")),
+        ("copy", "nothing"),
+        ("copy", "tcp", "no-folder/mine.cfg"),
+        ("copy", "tcp", str(CONFIGS), "--force"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_refused(empty: Path, words: tuple[str, ...]) -> None:
     assert configs(*words).exit_code == UsageError.exit_status
     assert list(empty.iterdir()) == []

@@ -11,12 +11,10 @@ import pytest
 from numba.core import config as numba_config
 
 from merge_bench.cluster.dask_commands import DASK_VARIABLES, THREAD_COUNTS
-from merge_bench.config.options import OPTIONS, RunOptions
+from merge_bench.config.options import OPTIONS, RunOptions, resolve
 from merge_bench.config.reader import ConfigFile, read_config
-from merge_bench.config.resolve import resolve
-from merge_bench.config.trust import judge_variable, process_environment, variables_with_code
-from merge_bench.config.ucx_info import Installed
-from merge_bench.config.ucx_setting_names import shipped_names
+from merge_bench.config.ucx_info import Installed, shipped_names
+from merge_bench.config.variables import judge_variable, process_environment, variables_with_code
 from merge_bench.errors import UsageError
 from tests.config.test_check import CONFIGS
 
@@ -28,56 +26,51 @@ def kind(line: str) -> str:
     return judge_variable(name, value or "/somewhere").kind
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONPYCACHEPREFIX",
-        "PYTHONWARNINGS", "PYTHONBREAKPOINT", "PYTHON_PRESITE", "VIRTUAL_ENV", "LD_PRELOAD", "LD_AUDIT",
-        "LD_LIBRARY_PATH", "LD_DEBUG_OUTPUT", "GCONV_PATH", "LOCPATH", "NLSPATH", "GLIBC_TUNABLES", "PATH", "HOME",
-        "TMPDIR", "XDG_CONFIG_HOME", "BASH_ENV", "ENV", "PS4", "PROMPT_COMMAND", "SHELL", "PERL5LIB", "PERL5OPT",
-        "PERLLIB", "RUBYOPT", "NODE_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "EDITOR", "PAGER", "GIT_SSH",
-        "GIT_EXTERNAL_DIFF", "SSH_ASKPASS", "OPENSSL_CONF", "OPENSSL_MODULES", "CONDA_PREFIX", "MPLCONFIGDIR",
-        "MPLBACKEND", "JUPYTER_PATH", "IPYTHONDIR", "POLARS_TEMP_DIR", "ARROW_LIBHDFS_DIR", "UCX_MODULE_DIR",
-        "UCX_CONFIG_DIR", "UCX_GDB_COMMAND", "UCX_ERROR_MAIL_TO", "UCX_LOG_FILE", "UCX_PROFILE_FILE",
-        "UCX_PROTO_INFO_DIR", "UCX_HANDLE_ERRORS=bt,debug", "UCX_HANDLE_ERRORS=freeze", "UCX_STATS_DEST=file:x",
-        "UCX_STATS_DEST=udp:there:37873", "UCX_MEMTRACK_DEST=file:x", "UCX_SOME_PLUGIN_NAME", "UCC_COMPONENT_PATH",
-        "UCC_CONFIG_FILE", "NCCL_NET_PLUGIN", "NCCL_CONF_FILE", "RMM_DEBUG_LOG_FILE", "DASK_CONFIG",
-        "DASK_ROOT_CONFIG", "DASK_INTERNAL_INHERIT_CONFIG", "DASK_DISTRIBUTED", "DASK_DISTRIBUTED__WORKER",
-        "DASK_DISTRIBUTED__WORKER__PRELOAD", "DASK_DISTRIBUTED__SCHEDULER__PRELOAD_ARGV",
-        "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES", "DASK_DISTRIBUTED__LOGGING", "DASK_LOGGING",
-        "DASK_DISTRIBUTED__CLIENT__SECURITY_LOADER", "DASK_DISTRIBUTED__NANNY__ENVIRON",
-        "DASK_DISTRIBUTED__SCHEDULER__ACTIVE_MEMORY_MANAGER__POLICIES", "DASK_DISTRIBUTED_UCXX__ENVIRONMENT",
-        "DASK_DISTRIBUTED__COMM__UCX__ENVIRONMENT", "DASK_DISTRIBUTED__COMM__TLS__CA_FILE", "DASK_TEMPORARY_DIRECTORY",
-        "NUMBA_CACHE_DIR", "NUMBA_CACHE_LOCATOR_CLASSES", "NUMBA_GDB_BINARY", "NUMBA_CUDA_DRIVER",
-        "NUMBA_CUDA_MEMORY_MANAGER", "CUDA_INJECTION64_PATH", "CUDA_CACHE_PATH", "CUDA_MPS_PIPE_DIRECTORY",
-        "NVTX_INJECTION64_PATH", "CUFILE_ENV_PATH_JSON", "LIBCUDF_KERNEL_CACHE_PATH", "OMP_TOOL_LIBRARIES",
-        "OMPI_MCA_mca_base_component_path", "OMPI_MCA_plm_rsh_agent", "OMPI_MCA_orte_launch_agent", "OPAL_PREFIX",
-        "PRTE_MCA_plm_ssh_agent", "PMIX_MCA_mca_base_component_path", "OMPI_MCA_coll_tuned_dynamic_rules_filename",
-        "I_MPI_HYDRA_BOOTSTRAP_EXEC", "HYDRA_LAUNCHER_EXEC", "MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE",
-        "MY_PLUGIN_PATH", "SITE_PRELOAD", "SITE_LAUNCH_COMMAND", "_RJEM_MALLOC_CONF=prof:true,prof_prefix:/x",
-        "MERGE_BENCH_SSH_CONFIG", "MERGE_BENCH_SCHEDULER_ADDRESS", "MERGE_BENCH_SCHEDULER_FILE",
-        "MERGE_BENCH_INSECURE=y",
-    ],
-)  # fmt: skip
+CODE_LINES = """
+    PYTHONPATH PYTHONHOME PYTHONUSERBASE PYTHONSTARTUP PYTHONINSPECT PYTHONPYCACHEPREFIX PYTHONWARNINGS PYTHONBREAKPOINT
+    PYTHON_PRESITE VIRTUAL_ENV LD_PRELOAD LD_AUDIT LD_LIBRARY_PATH LD_DEBUG_OUTPUT GCONV_PATH LOCPATH NLSPATH
+    GLIBC_TUNABLES PATH HOME TMPDIR XDG_CONFIG_HOME BASH_ENV ENV PS4 PROMPT_COMMAND SHELL PERL5LIB PERL5OPT PERLLIB
+    RUBYOPT NODE_OPTIONS JAVA_TOOL_OPTIONS _JAVA_OPTIONS EDITOR PAGER GIT_SSH GIT_EXTERNAL_DIFF SSH_ASKPASS OPENSSL_CONF
+    OPENSSL_MODULES CONDA_PREFIX MPLCONFIGDIR MPLBACKEND JUPYTER_PATH IPYTHONDIR POLARS_TEMP_DIR ARROW_LIBHDFS_DIR
+    UCX_MODULE_DIR UCX_CONFIG_DIR UCX_GDB_COMMAND UCX_ERROR_MAIL_TO UCX_LOG_FILE UCX_PROFILE_FILE UCX_PROTO_INFO_DIR
+    UCX_HANDLE_ERRORS=bt,debug UCX_HANDLE_ERRORS=freeze UCX_STATS_DEST=file:x UCX_STATS_DEST=udp:there:37873
+    UCX_MEMTRACK_DEST=file:x UCX_SOME_PLUGIN_NAME UCC_COMPONENT_PATH UCC_CONFIG_FILE NCCL_NET_PLUGIN NCCL_CONF_FILE
+    RMM_DEBUG_LOG_FILE DASK_CONFIG DASK_ROOT_CONFIG DASK_INTERNAL_INHERIT_CONFIG DASK_DISTRIBUTED
+    DASK_DISTRIBUTED__WORKER DASK_DISTRIBUTED__WORKER__PRELOAD DASK_DISTRIBUTED__SCHEDULER__PRELOAD_ARGV
+    DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES DASK_DISTRIBUTED__LOGGING DASK_LOGGING
+    DASK_DISTRIBUTED__CLIENT__SECURITY_LOADER DASK_DISTRIBUTED__NANNY__ENVIRON
+    DASK_DISTRIBUTED__SCHEDULER__ACTIVE_MEMORY_MANAGER__POLICIES DASK_DISTRIBUTED_UCXX__ENVIRONMENT
+    DASK_DISTRIBUTED__COMM__UCX__ENVIRONMENT DASK_DISTRIBUTED__COMM__TLS__CA_FILE DASK_TEMPORARY_DIRECTORY
+    NUMBA_CACHE_DIR NUMBA_CACHE_LOCATOR_CLASSES NUMBA_GDB_BINARY NUMBA_CUDA_DRIVER NUMBA_CUDA_MEMORY_MANAGER
+    CUDA_INJECTION64_PATH CUDA_CACHE_PATH CUDA_MPS_PIPE_DIRECTORY NVTX_INJECTION64_PATH CUFILE_ENV_PATH_JSON
+    LIBCUDF_KERNEL_CACHE_PATH OMP_TOOL_LIBRARIES OMPI_MCA_mca_base_component_path OMPI_MCA_plm_rsh_agent
+    OMPI_MCA_orte_launch_agent OPAL_PREFIX PRTE_MCA_plm_ssh_agent PMIX_MCA_mca_base_component_path
+    OMPI_MCA_coll_tuned_dynamic_rules_filename I_MPI_HYDRA_BOOTSTRAP_EXEC HYDRA_LAUNCHER_EXEC
+    MPIR_CVAR_COLL_SELECTION_TUNING_JSON_FILE MY_PLUGIN_PATH SITE_PRELOAD SITE_LAUNCH_COMMAND
+    _RJEM_MALLOC_CONF=prof:true,prof_prefix:/x MERGE_BENCH_SSH_CONFIG MERGE_BENCH_SCHEDULER_ADDRESS
+    MERGE_BENCH_SCHEDULER_FILE MERGE_BENCH_INSECURE=y
+"""
+
+
+@pytest.mark.parametrize("line", CODE_LINES.split())
 def test_what_leads_to_code(line: str) -> None:
     assert kind(line) == "code"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "UCX_TLS", "UCX_NET_DEVICES", "UCX_MODULES", "UCX_POSIX_DIR", "UCX_HANDLE_ERRORS=bt", "UCX_HANDLE_ERRORS=none",
-        "UCX_STATS_DEST=stdout", "UCX_IB_SUBNET_PREFIX", "UCX_RC_MLX5_PATH_MTU", "UCX_MEM_DLOPEN_PROCESS_RPATH",
-        "UCX_A_NAME_OF_TOMORROW", "UCXPY_PROGRESS_MODE", "UCXPY_NON_BLOCKING_MODE", "UCXX_LOG_LEVEL", "UCC_TLS",
-        "UCC_TL_UCP_TUNE", "NCCL_IB_HCA", "NCCL_DEBUG", "SHARP_COLL_LOG_LEVEL", "CUDA_VISIBLE_DEVICES",
-        "CUDA_MODULE_LOADING", "OMP_NUM_THREADS", "OMP_PROC_BIND", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS",
-        "PYTHONHASHSEED", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1",
-        "_RJEM_MALLOC_CONF=dirty_decay_ms:-1,muzzy_decay_ms:0", "OMPI_MCA_pml=ucx", "OMPI_MCA_btl_tcp_if_include",
-        "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "DASK_DISTRIBUTED__RMM__POOL_SIZE",
-        "DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT", "CHUNK_SIZE", "ITER", "MERGE_BENCH_CHUNK", "MERGE_BENCH_RESULTS",
-        "MERGE_BENCH_INSECURE=no",
-    ],
-)  # fmt: skip
+SETTING_LINES = """
+    UCX_TLS UCX_NET_DEVICES UCX_MODULES UCX_POSIX_DIR UCX_HANDLE_ERRORS=bt UCX_HANDLE_ERRORS=none UCX_STATS_DEST=stdout
+    UCX_IB_SUBNET_PREFIX UCX_RC_MLX5_PATH_MTU UCX_MEM_DLOPEN_PROCESS_RPATH UCX_A_NAME_OF_TOMORROW UCXPY_PROGRESS_MODE
+    UCXPY_NON_BLOCKING_MODE UCXX_LOG_LEVEL UCC_TLS UCC_TL_UCP_TUNE NCCL_IB_HCA NCCL_DEBUG SHARP_COLL_LOG_LEVEL
+    CUDA_VISIBLE_DEVICES CUDA_MODULE_LOADING OMP_NUM_THREADS OMP_PROC_BIND MKL_NUM_THREADS NUMBA_NUM_THREADS
+    PYTHONHASHSEED MALLOC_ARENA_MAX MALLOC_TRIM_THRESHOLD_ GLIBC_TUNABLES=glibc.malloc.hugetlb=1
+    _RJEM_MALLOC_CONF=dirty_decay_ms:-1,muzzy_decay_ms:0 OMPI_MCA_pml=ucx OMPI_MCA_btl_tcp_if_include
+    DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT DASK_DISTRIBUTED__RMM__POOL_SIZE
+    DASK_DISTRIBUTED_UCXX__CREATE_CUDA_CONTEXT CHUNK_SIZE ITER MERGE_BENCH_CHUNK MERGE_BENCH_RESULTS
+    MERGE_BENCH_INSECURE=no
+"""
+
+
+@pytest.mark.parametrize("line", SETTING_LINES.split())
 def test_what_is_a_setting(line: str) -> None:
     assert kind(line) == "setting"
 
@@ -103,11 +96,11 @@ def test_what_the_launcher_sets_itself_is_a_setting() -> None:
 def test_of_ucx_just_these_settings_are_no_settings(wheel: Installed) -> None:
     """All names of ten releases and of the installed one were looked at; a new one that ends alike is caught."""
     _, shipped = shipped_names()
-    assert {name for name in (*shipped, *wheel.settings) if kind(name) != "setting"} == {
-        "UCX_ERROR_MAIL_FOOTER", "UCX_ERROR_MAIL_TO", "UCX_GDB_COMMAND", "UCX_HANDLE_ERRORS", "UCX_LOG_FILE",
-        "UCX_MEMTRACK_DEST", "UCX_MODULE_DIR", "UCX_PROFILE_FILE", "UCX_PROTO_INFO_DIR", "UCX_STATS_DEST",
-        "UCX_VFS_SOCK_PATH",
-    }  # fmt: skip
+    others = """
+        UCX_ERROR_MAIL_FOOTER UCX_ERROR_MAIL_TO UCX_GDB_COMMAND UCX_HANDLE_ERRORS UCX_LOG_FILE UCX_MEMTRACK_DEST
+        UCX_MODULE_DIR UCX_PROFILE_FILE UCX_PROTO_INFO_DIR UCX_STATS_DEST UCX_VFS_SOCK_PATH
+    """
+    assert {name for name in (*shipped, *wheel.settings) if kind(name) != "setting"} == set(others.split())
 
 
 def test_of_numba_no_place_class_or_program_is_a_setting() -> None:
@@ -133,8 +126,8 @@ def _word(chance: Random) -> str:
     return "".join(chance.choices(_WORD, k=chance.randint(2, 7)))
 
 
-def _named(*names: str) -> Callable[[Random], str]:
-    return lambda chance: chance.choice(names)
+def _named(names: str) -> Callable[[Random], str]:
+    return lambda chance: chance.choice(names.split())
 
 
 def _ending(start: str, *ends: str, lower: bool = False) -> Callable[[Random], str]:
@@ -148,54 +141,65 @@ def _ending(start: str, *ends: str, lower: bool = False) -> Callable[[Random], s
     return make
 
 
+_DASK_LEAVES = (
+    "PRELOAD PRELOAD_ARGV HTTP__ROUTES LOGGING LOGGING_FILE_CONFIG ENVIRON SECURITY_LOADER PRE_SPAWN_ENVIRON "
+    "POLICIES PLUGINS ENVIRONMENT "
+)
+
+
 def _dask(chance: Random) -> str:
     tree = chance.choice(("", "SCHEDULER__", "WORKER__", "NANNY__", "CLIENT__", "ADMIN__", "COMM__", "P2P__"))
-    leaf = chance.choice(
-        ("PRELOAD", "PRELOAD_ARGV", "HTTP__ROUTES", "LOGGING", "LOGGING_FILE_CONFIG", "ENVIRON", "SECURITY_LOADER",
-         "PRE_SPAWN_ENVIRON", "POLICIES", "PLUGINS", "ENVIRONMENT", "")
-    )  # fmt: skip
+    leaf = chance.choice(["", *_DASK_LEAVES.split()])
     return f"DASK_DISTRIBUTED__{tree}{leaf}".rstrip("_")
 
 
 KINDS: dict[str, tuple[Callable[[Random], str], ...]] = {
     "Python": (
-        _named("PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONSTARTUP", "PYTHONPYCACHEPREFIX", "PYTHONINSPECT",
-               "PYTHONWARNINGS", "PYTHONBREAKPOINT", "PYTHONPLATLIBDIR", "PYTHONEXECUTABLE", "PYTHON_PRESITE"),
+        _named(
+            "PYTHONPATH PYTHONHOME PYTHONUSERBASE PYTHONSTARTUP PYTHONPYCACHEPREFIX PYTHONINSPECT PYTHONWARNINGS "
+            "PYTHONBREAKPOINT PYTHONPLATLIBDIR PYTHONEXECUTABLE PYTHON_PRESITE"
+        ),
         _ending("PYTHON", "PATH", "HOME", "STARTUP", "PREFIX", "HOOK"),
     ),
     "the loader": (
-        _named("LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH", "LD_ORIGIN_PATH", "LD_DEBUG_OUTPUT", "LD_PROFILE_OUTPUT"),
+        _named("LD_PRELOAD LD_AUDIT LD_LIBRARY_PATH LD_ORIGIN_PATH LD_DEBUG_OUTPUT LD_PROFILE_OUTPUT"),
         _ending("LD_", "PATH", "PRELOAD", "AUDIT", "OUTPUT"),
     ),
     "UCX": (
-        _named("UCX_MODULE_DIR", "UCX_CONFIG_DIR", "UCX_GDB_COMMAND", "UCX_LOG_FILE", "UCX_ERROR_MAIL_TO"),
+        _named("UCX_MODULE_DIR UCX_CONFIG_DIR UCX_GDB_COMMAND UCX_LOG_FILE UCX_ERROR_MAIL_TO"),
         _ending("UCX_", "MODULE_DIR", "COMMAND", "PLUGIN_PATH", "PRELOAD", "LOG_FILE", "LIBRARY"),
         _ending("UCC_", "COMPONENT_PATH", "CONFIG_FILE", "PLUGIN"),
     ),
     "numba": (
-        _named("NUMBA_CACHE_DIR", "NUMBA_CACHE_LOCATOR_CLASSES", "NUMBA_GDB_BINARY", "NUMBA_CUDA_DRIVER",
-               "NUMBA_CUDA_INCLUDE_PATH", "NUMBA_CUDA_MEMORY_MANAGER"),
+        _named(
+            "NUMBA_CACHE_DIR NUMBA_CACHE_LOCATOR_CLASSES NUMBA_GDB_BINARY NUMBA_CUDA_DRIVER NUMBA_CUDA_INCLUDE_PATH "
+            "NUMBA_CUDA_MEMORY_MANAGER"
+        ),
         _ending("NUMBA_", "DIR", "PATH", "CLASSES", "DRIVER", "BINARY", "MANAGER"),
     ),
-    "Dask": (_dask, _named("DASK_CONFIG", "DASK_ROOT_CONFIG", "DASK_INTERNAL_INHERIT_CONFIG", "DASK_LOGGING")),
+    "Dask": (_dask, _named("DASK_CONFIG DASK_ROOT_CONFIG DASK_INTERNAL_INHERIT_CONFIG DASK_LOGGING")),
     "MPI": (
-        _named("OMPI_MCA_mca_base_component_path", "OMPI_MCA_plm_rsh_agent", "OMPI_MCA_orte_launch_agent",
-               "OPAL_PREFIX", "PRTE_MCA_plm_ssh_agent", "PMIX_MCA_mca_base_component_path", "HYDRA_LAUNCHER_EXEC"),
+        _named(
+            "OMPI_MCA_mca_base_component_path OMPI_MCA_plm_rsh_agent OMPI_MCA_orte_launch_agent OPAL_PREFIX "
+            "PRTE_MCA_plm_ssh_agent PMIX_MCA_mca_base_component_path HYDRA_LAUNCHER_EXEC"
+        ),
         _ending("OMPI_MCA_", "component_path", "agent", "prefix", "filename", "command", lower=True),
         _ending("OMPI_MCA_coll_", "library_path", "filename", "agent", "plugin", lower=True),
         _ending("I_MPI_HYDRA_", "EXEC", "PATH", "PREFIX"),
     ),
-    "the shell": (_named("BASH_ENV", "ENV", "PS4", "PROMPT_COMMAND", "SHELL", "PATH", "CDPATH"),),
-    "iconv": (_named("GCONV_PATH", "LOCPATH", "NLSPATH"),),
-    "perl": (_named("PERL5LIB", "PERL5OPT", "PERLLIB", "PERL5DB"), _ending("PERL_", "LIB", "OPT", "PATH")),
+    "the shell": (_named("BASH_ENV ENV PS4 PROMPT_COMMAND SHELL PATH CDPATH"),),
+    "iconv": (_named("GCONV_PATH LOCPATH NLSPATH"),),
+    "perl": (_named("PERL5LIB PERL5OPT PERLLIB PERL5DB"), _ending("PERL_", "LIB", "OPT", "PATH")),
     "CUDA": (_ending("CUDA_", "INJECTION64_PATH", "CACHE_PATH", "DIRECTORY"), _ending("NVTX_", "INJECTION64_PATH")),
     "encryption": (_ending("OPENSSL_", "CONF", "MODULES", "ENGINES"), _ending("SSL_CERT_", "FILE", "DIR")),
     "nobody knows": (_ending("SITE_", "PATH", "PRELOAD", "COMMAND", "PLUGIN_DIR", "LIBRARY", "ARGS"),),
-}  # fmt: skip
+}
 _DASK_SETTINGS = tuple(name for name in DASK_VARIABLES if not name.endswith("ROUTES"))
-SETTINGS = ("UCX_TLS", "UCX_RNDV_THRESH", "UCX_NET_DEVICES", "UCX_SYSV_ERROR_HANDLING", "UCX_NEW_ONE", "UCXX_LOG_LEVEL",
-            "UCXPY_PROGRESS_MODE", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "NCCL_DEBUG", "OMPI_MCA_pml",
-            "MALLOC_ARENA_MAX", "NUMBA_OPT", *_DASK_SETTINGS)  # fmt: skip
+_PLAIN_SETTINGS = """
+    UCX_TLS UCX_RNDV_THRESH UCX_NET_DEVICES UCX_SYSV_ERROR_HANDLING UCX_NEW_ONE UCXX_LOG_LEVEL UCXPY_PROGRESS_MODE
+    OMP_NUM_THREADS CUDA_VISIBLE_DEVICES NCCL_DEBUG OMPI_MCA_pml MALLOC_ARENA_MAX NUMBA_OPT
+"""
+SETTINGS = (*_PLAIN_SETTINGS.split(), *_DASK_SETTINGS)
 HELPERS = ("NIC", "RAILS", "MINE", "lower_case", "SITE", "LANG", "WORK_DIR")
 
 

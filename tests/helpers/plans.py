@@ -7,9 +7,8 @@ from typing import Any
 
 from merge_bench.campaign.machine_checks import Machine
 from merge_bench.campaign.make_plan import PlannedRun, plan_run, runs_of
-from merge_bench.config.options import RunOptions
+from merge_bench.config.options import RunOptions, resolve
 from merge_bench.config.reader import ConfigFile
-from merge_bench.config.resolve import resolve
 from merge_bench.merge.plan import Plan
 
 

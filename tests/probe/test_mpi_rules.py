@@ -32,10 +32,10 @@ def test_a_ping_pong_is_bounded_by_time() -> None:
 
 def test_times_and_rates_of_a_loop() -> None:
     timed = TimedLoop(size=1000, iterations=500, elapsed=0.01)
-    assert timed.one_way_seconds == pytest.approx(1e-5)  # 10 ms ÷ (2 × 500)
-    assert timed.both_ways_rate == pytest.approx(1e8)  # 1000 B × 2 × 500 ÷ 10 ms
-    assert timed.window_message_seconds == pytest.approx(0.01 / (500 * 64))
-    assert timed.window_rate == pytest.approx(1000 * 64 * 500 / 0.01)
+    assert timed.message_seconds(osu_rules.THERE_AND_BACK) == pytest.approx(1e-5)  # 10 ms ÷ (2 × 500)
+    assert timed.rate(osu_rules.THERE_AND_BACK) == pytest.approx(1e8)  # 1000 B × 2 × 500 ÷ 10 ms
+    assert timed.message_seconds(osu_rules.WINDOW) == pytest.approx(0.01 / (500 * 64))
+    assert timed.rate(osu_rules.WINDOW) == pytest.approx(1000 * 64 * 500 / 0.01)
 
 
 def line_of(test: str, size: int, iterations: int, elapsed: float, launch: int = 0) -> ProbeLine:
@@ -50,8 +50,8 @@ def line_of(test: str, size: int, iterations: int, elapsed: float, launch: int =
         ranks=[0, 1],
         size=size,
         iterations=iterations,
-        seconds=timed.one_way_seconds,
-        bandwidth_bytes_per_second=None if test.endswith("delay") else timed.both_ways_rate,
+        seconds=timed.message_seconds(osu_rules.THERE_AND_BACK),
+        bandwidth_bytes_per_second=None if test.endswith("delay") else timed.rate(osu_rules.THERE_AND_BACK),
     )
 
 

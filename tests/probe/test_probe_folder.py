@@ -24,7 +24,7 @@ CLOCK = """
 from merge_bench.config import parsers
 from dataclasses import dataclass
 
-from merge_bench.config.option import Options, option
+from merge_bench.config.option import Options, value
 from merge_bench.probe.shared.base import Probe, ProbeKind
 from merge_bench.probe.shared.base import TIME
 
@@ -71,7 +71,7 @@ class Clock(Probe):
 
 @dataclass(frozen=True, kw_only=True)
 class ClockOptions(Options):
-    times: int | None = option(parsers.count(1), None, "How often.", "N")
+    times: int | None = value(parsers.count(1), None, "N", help="How often.")
 
 
 PROBE = ProbeKind(

@@ -92,7 +92,7 @@ def test_every_end_of_a_job_has_its_status_and_no_control_character_is_printed(
 
 
 def test_output_is_printed_once_as_it_grows(fake: Callable[..., Fake], tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("merge_bench.cli.jobs._POLL_SECONDS", 0.0)
+    monkeypatch.setattr("merge_bench.cli.service._POLL_SECONDS", 0.0)
     lines = [f"line {number}\n" for number in range(40)]
     text = "".join(lines)
     ends = iter([*range(0, len(text), 37), len(text)])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from merge_bench.config.options import OPTIONS
 from merge_bench.config.reader import read_config
 from merge_bench.config.shipped import FOLDER, config_names
-from merge_bench.config.trust import variables_with_code
+from merge_bench.config.variables import variables_with_code
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
 from merge_bench.service.documents import JobRequest

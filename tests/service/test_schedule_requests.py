@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from hypothesis import strategies as st
 
 from merge_bench.cli import cli
-from merge_bench.cli.jobs import job_request
+from merge_bench.cli.service import job_request
 from merge_bench.errors import UsageError
 from merge_bench.service import schedules
 from merge_bench.service.api import Limits

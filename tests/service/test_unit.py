@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.cli.serve import serve
+from merge_bench.cli.service import serve
 from merge_bench.service.runner import Runner
 from tests.helpers.runs import ROOT
 

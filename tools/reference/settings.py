@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from merge_bench.config.check import STATES
-from merge_bench.config.old_names import NO_EFFECT, TRANSLATED, UCXX_OVERRIDES, UCXX_VARIABLES
 from merge_bench.config.shipped import SPACE, config_names, find_shipped, shipped_files
+from merge_bench.config.variables import NO_EFFECT, TRANSLATED, UCXX_OVERRIDES, UCXX_VARIABLES
 from merge_bench.tune.space import Setting, read_space
 from tools.reference import page, table
 

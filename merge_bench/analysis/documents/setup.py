@@ -7,8 +7,7 @@ from typing import Literal
 import msgspec
 
 from merge_bench.analysis.documents.run import Lane
-from merge_bench.config.check import VariableState
-from merge_bench.config.conflicts import Conflict
+from merge_bench.config.check import Conflict, VariableState
 from merge_bench.errors import Caution
 from merge_bench.host.doctor import Finding
 from merge_bench.host.pinning import Binding

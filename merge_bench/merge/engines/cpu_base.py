@@ -231,12 +231,11 @@ class HostEngine:
     def split(self) -> Iterator[list[Outgoing]]:
         self._keep_rows_without_key()
         rows = self._chunks[Side.LEFT].rows
-        edges = [int(rows * share) for share in HEADS]
-        for head in itertools.pairwise(edges):
-            yield from self._cut_pieces(Side.LEFT, [WHOLE], rows=head)
-        parts = list(range(self.parts))
-        yield from self._cut_pieces(Side.LEFT, parts, rows=(edges[-1], rows))
-        yield from self._cut_pieces(Side.RIGHT, parts)
+        edges, parts = [int(rows * share) for share in HEADS], list(range(self.parts))
+        heads = [(Side.LEFT, [WHOLE], head) for head in itertools.pairwise(edges)]
+        for side, cut, span in (*heads, (Side.LEFT, parts, (edges[-1], rows)), (Side.RIGHT, parts, None)):
+            for parcels in self._split_chunk(side, cut, span):
+                yield [_as_outgoing(parcel) for parcel in parcels]
 
     def make_inbox(self, piece: Piece, source: int, header: Bytes) -> Bytes:
         fields = self.shape.fields(piece.side)
@@ -292,11 +291,6 @@ class HostEngine:
     def _empty_parcel_lists(self) -> dict[Side, dict[int, list[Parcel]]]:
         return {side: {part: [] for part in range(WHOLE, self.parts)} for side in Side}
 
-    def _cut_pieces(
-        self, side: Side, parts: Sequence[int], rows: tuple[int, int] | None = None
-    ) -> list[list[Outgoing]]:
-        return [[_as_outgoing(parcel) for parcel in parcels] for parcels in self._split_chunk(side, parts, rows)]
-
     def _split_chunk(self, side: Side, parts: Sequence[int], rows: tuple[int, int] | None = None) -> list[list[Parcel]]:
         """Split the chunk of a side, or its rows first…last-1 of `rows`: for each of `parts` a parcel per worker."""
         cuts = () if parts == [WHOLE] else self._cuts
@@ -327,8 +321,8 @@ class HostEngine:
         raise NotImplementedError
 
     def to_arrow(self, piece: Any) -> pa.Table:
-        """A piece that `join_tables` returned as an Arrow table, its columns in any order."""
-        raise NotImplementedError
+        """A piece that `join_tables` returned as an Arrow table, which it is here; its columns are in any order."""
+        return piece
 
 
 _COMPLETE: type[PipelinedEngine] = HostEngine  # for the type checker: it has every method

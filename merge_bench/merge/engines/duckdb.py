@@ -60,6 +60,3 @@ class DuckdbEngine(HostEngine):
             raise RunFailed(
                 f"DuckDB's join of the tables failed on rank {self.shape.rank}: {first_line(error)}"
             ) from error
-
-    def to_arrow(self, piece: pa.Table) -> pa.Table:
-        return piece

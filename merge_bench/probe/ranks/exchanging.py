@@ -57,7 +57,7 @@ def prepare_messages(frames: Sequence[Matrix], *, device: bool = False) -> float
 
 
 def keep_and_warm_up(held: HeldMessages) -> float:
-    """Keep messages for `measure_rounds`, and exchange them three times; returns the seconds of the fastest round."""
+    """Keep messages for `measure_rounds`, and warm up; returns the seconds of the fastest round."""
     current_plugin().children[HELD] = held
     return min(held.exchange_seconds() for _ in range(WARM_UPS))
 
@@ -130,10 +130,7 @@ class DeviceMemory(HostMemory):
 
 
 class HeldMessages:
-    """The messages of one worker: for each frame one to and one from each peer.
-
-    `own`: also one to the worker itself, where the frame has one.
-    """
+    """The messages of one worker: for each frame one to and one from each peer, with `own` also to itself."""
 
     def __init__(
         self, frames: Sequence[Matrix], rank: int, exchange: MessageExchange, store: HostMemory, *, own: bool = False
@@ -174,7 +171,7 @@ class HeldMessages:
         )
 
     def end(self) -> None:
-        """Nothing: the memory is freed with this object."""
+        """The memory is freed with this object."""
 
 
 def nccl_version() -> str:

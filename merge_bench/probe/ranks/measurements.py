@@ -22,8 +22,8 @@ from merge_bench.probe.shared.options import parse_sizes
 from merge_bench.units import format_bytes, format_count
 
 Loop = Callable[..., Any]
-Result = tuple[str, osu_rules.TimedLoop, float, float | None]
-"""A test's name, its timed loop, seconds of a message, and bytes per second."""
+Result = tuple[str, osu_rules.TimedLoop, int, bool]
+"""A test's name, its timed loop, messages of an iteration, and whether it has a rate."""
 EXCHANGE_WARM_UPS = 3
 UNIT = 8
 """Bytes of the elements of MPI_Alltoallv: MPI counts them with an int, and parcels are whole multiples."""
@@ -68,8 +68,9 @@ def measure_pair(rank: Rank) -> None:
     rank.watch.reports = rank.rank == 0
     sizes = parse_sizes(spec["sizes"])
     pattern = _measure_ping_pong if spec["pattern"] == osu_rules.PING_PONG else _measure_osu
-    for test, timed, seconds, rate in pattern(RankOfPair(rank, sizes[-1]), sizes):
+    for test, timed, messages, has_rate in pattern(RankOfPair(rank, sizes[-1]), sizes):
         if rank.rank == 0:
+            seconds, rate = timed.message_seconds(messages), timed.rate(messages) if has_rate else None
             send_to_driver(Row(test, timed.size, timed.iterations, [seconds], rank.lanes(), rate=rate))
 
 
@@ -87,9 +88,9 @@ def _measure_ping_pong(pair: RankOfPair, sizes: tuple[int, ...]) -> Iterable[Res
             quickest = min(timed.elapsed for timed in warm) / osu_rules.WARM_UP
             iterations = fixed_count or pair.rank.comm.bcast(osu_rules.ping_pong_iterations(quickest))
             timed = pair.time_loop(loop, size, iterations)
-            yield name, timed, timed.one_way_seconds, timed.both_ways_rate
+            yield name, timed, osu_rules.THERE_AND_BACK, True
         timed = pair.time_loop(loop, 1, fixed_count or osu_rules.DELAYS)
-        yield f"{name}-delay", timed, timed.one_way_seconds, None
+        yield f"{name}-delay", timed, osu_rules.THERE_AND_BACK, False
         if name == "buff":
             MPI.Detach_buffer()
 
@@ -102,12 +103,12 @@ def _measure_osu(pair: RankOfPair, sizes: tuple[int, ...]) -> Iterable[Result]:
         pair.time_loop(ping_pong, size, osu_rules.iterations_by_size(size, osu_rules.LATENCY_SKIPPED), incoming)
         count = fixed_count or osu_rules.iterations_by_size(size, osu_rules.LATENCY)
         timed = pair.time_loop(ping_pong, size, count, incoming)
-        yield "osu_latency", timed, timed.one_way_seconds, None
+        yield "osu_latency", timed, osu_rules.THERE_AND_BACK, False
     for size in sizes:
         pair.time_loop(stream, size, osu_rules.iterations_by_size(size, osu_rules.WINDOWS_SKIPPED), pair.ack)
         count = fixed_count or osu_rules.iterations_by_size(size, osu_rules.WINDOWS)
         timed = pair.time_loop(stream, size, count, pair.ack)
-        yield "osu_bw", timed, timed.window_message_seconds, timed.window_rate
+        yield "osu_bw", timed, osu_rules.WINDOW, True
 
 
 def measure_all_to_all(rank: Rank) -> None:

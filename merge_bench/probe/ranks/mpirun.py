@@ -179,10 +179,7 @@ def output_or_none(argv: Sequence[str], environment: Mapping[str, str] | None = 
 
 
 def program_output(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
-    """What a program prints on standard output.
-
-    Raises OSError or subprocess.SubprocessError if it fails, cannot be started, or takes too long.
-    """
+    """What a program prints on standard output; raises OSError or subprocess.SubprocessError if it fails."""
     return subprocess.run(
         argv,
         env={**os.environ, **run_as_root_variables(), **(environment or {})},
@@ -202,10 +199,7 @@ def run_as_root_variables() -> dict[str, str]:
 
 
 def check_hosts(mpi: Mpi, settings: ClusterSettings) -> None:
-    """Check that this mpirun can start ranks on the hosts.
-
-    Raises UsageError if a running cluster was named, or the hosts need something that this mpirun does not support.
-    """
+    """Raise UsageError if a running cluster was named, or the hosts need what this mpirun does not support."""
     if not launchers()[settings.launcher].owns_processes:
         raise UsageError("this probe starts its own ranks with mpirun; omit --scheduler-address and --scheduler-file")
     if not settings.hosts:

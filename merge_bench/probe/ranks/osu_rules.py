@@ -19,6 +19,8 @@ PING_PONGS, DELAYS = 3000, 10_000
 ROW_SECONDS, FEWEST = 0.1, 20
 WARM_UPS, WARM_UP = 3, 10
 """Untimed rounds before each row, and their iterations. The fastest round gives how many fit into ROW_SECONDS."""
+THERE_AND_BACK = 2
+"""Messages of an iteration of a ping-pong."""
 BUFFERED_MESSAGES = 4
 """Room of the attached buffer, in messages. A ping-pong has one message in flight, and the one before it may not be
 freed yet. The room is twice that, because the free part of a ring buffer may be split."""
@@ -47,25 +49,13 @@ class TimedLoop:
     iterations: int
     elapsed: float
 
-    @property
-    def one_way_seconds(self) -> float:
-        """Seconds of a message in one direction: half of the mean time there and back."""
-        return self.elapsed / (2 * self.iterations)
+    def message_seconds(self, messages: int) -> float:
+        """Seconds of each of the `messages` of an iteration: `THERE_AND_BACK`, or those of a `WINDOW`."""
+        return self.elapsed / (messages * self.iterations)
 
-    @property
-    def both_ways_rate(self) -> float:
-        """Bytes per second, pings and pongs: size × 2 × iterations ÷ time."""
-        return self.size * 2 * self.iterations / self.elapsed
-
-    @property
-    def window_message_seconds(self) -> float:
-        """Seconds of one of the 64 messages of a window: time ÷ (64 × iterations)."""
-        return self.elapsed / (WINDOW * self.iterations)
-
-    @property
-    def window_rate(self) -> float:
-        """Bytes per second of windows of 64 messages: size × 64 × iterations ÷ time."""
-        return self.size * WINDOW * self.iterations / self.elapsed
+    def rate(self, messages: int) -> float:
+        """Bytes per second: size × messages × iterations ÷ time."""
+        return self.size * messages * self.iterations / self.elapsed
 
 
 def iterations_by_size(size: int, small_and_large: tuple[int, int]) -> int:

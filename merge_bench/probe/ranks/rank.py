@@ -126,10 +126,7 @@ def send_to_driver(message: Message) -> None:
 
 
 def parse_message(line: str) -> Message | None:
-    """The message in a line of standard output; None if the line is not a message.
-
-    Raises msgspec.ValidationError if a message has another form.
-    """
+    """The message in a line of standard output, or None; raises msgspec.ValidationError if it has another form."""
     if not line.startswith(f'{{"{KEY}"'):
         return None
     with contextlib.suppress(json.JSONDecodeError):  # it may be cut off

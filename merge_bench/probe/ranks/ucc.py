@@ -126,13 +126,13 @@ def find_tool() -> Tool:
 def libmpi_path(text: str) -> str | None:
     """The path of libmpi in the output of ldd; None if there is none."""
     match = _LIBMPI.search(text)
-    return match[1] if match else None
+    return match and match[1]
 
 
 def parse_version(text: str) -> tuple[int, ...] | None:
     """The version of UCC in the output of ucc_info; None if there is none."""
     match = _VERSION.search(text)
-    return tuple(int(number) for number in match.groups() if number) if match else None
+    return match and tuple(int(number) for number in match.groups() if number)
 
 
 def doubling_runs(counts: Sequence[int], ranks: int, iterations: int | None) -> list[DoublingRun]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from merge_bench.config import parsers
 from merge_bench.config.allowed_transports import WITHIN_A_PROCESS, allowed
-from merge_bench.config.option import Options, option
+from merge_bench.config.option import Options, value
 from merge_bench.errors import Caution, UsageError
 from merge_bench.records.placements import EVERY_PAIR, ONE_HOST, TWO_HOSTS
 from merge_bench.units import parse_bytes, parse_count
@@ -33,55 +33,47 @@ MOST = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class SizeOptions(Options):
-    """Options of a probe that sends messages."""
+    """Options of a probe that sends messages.
 
-    sizes: str | None = option(
-        parsers.text,
-        None,
-        "Message sizes in bytes: a list (8,65536), a doubling range (1..4M), or a range with a step (1K..100K+1K).",
-        "SIZES",
-    )
+    sizes: Message sizes in bytes: a list (8,65536), a doubling range (1..4M), or a range with a step (1K..100K+1K).
+    """
+
+    sizes: str | None = value(parsers.text, None, "SIZES")
 
 
 @dataclass(frozen=True, kw_only=True)
 class IterationOptions(Options):
-    """Options of a probe that times each size several times."""
+    """Options of a probe that times each size several times.
 
-    iterations: int | None = option(
-        parsers.count(1), None, "Timed iterations per size. [default: fewer for larger sizes]", "N"
-    )
+    iterations: Timed iterations per size. [default: fewer for larger sizes]
+    """
+
+    iterations: int | None = value(parsers.count(1), None, "N")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairOptions(IterationOptions, SizeOptions):
-    """Options of a probe that measures pairs of workers."""
+    """Options of a probe that measures pairs of workers.
 
-    placement: str | None = option(
-        parsers.text,
-        None,
-        "Pairs of workers to measure: one-host, two-hosts or every-pair; several are separated by commas. [default: by"
-        " the number of hosts]",
-        "WHERE",
-    )
+    placement: Pairs of workers to measure: one-host, two-hosts or every-pair; several are separated by commas.
+        [default: by the number of hosts]
+    """
+
+    placement: str | None = value(parsers.text, None, "WHERE")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MpirunOptions(Options):
-    """Options of a probe that uses MPI."""
+    """Options of a probe that uses MPI.
 
-    mpirun: str | None = option(
-        parsers.path,
-        None,
-        "The mpirun that starts the ranks; it must belong to the MPI that mpi4py uses. [default: found automatically]",
-        "PATH",
-    )
+    mpirun: The mpirun that starts the ranks; it must belong to the MPI that mpi4py uses. [default: found automatically]
+    """
+
+    mpirun: str | None = value(parsers.path, None, "PATH")
 
 
 def parse_names(option: str, text: str, allowed: Collection[str]) -> tuple[str, ...]:
-    """The names in the value `text` of an option, without repeats.
-
-    Raises UsageError if there is none, or one is not `allowed`.
-    """
+    """The names in the value `text` of an option; raises UsageError without one, or if one is not `allowed`."""
     names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     unknown = [name for name in names if name not in allowed]
     if unknown or not names:
@@ -172,10 +164,7 @@ class Placements:
         return replace(prepared, plan=plan, settings=replace(prepared.settings, hosts=hosts))
 
     def pairs(self, prepared: PlannedRun, hosts: list[str]) -> list[tuple[tuple[int, int], str]]:
-        """Each pair of ranks to measure, with its placement; `hosts`: the host of each rank.
-
-        Raises UsageError without such a pair.
-        """
+        """Each pair of ranks to measure, with its placement; `hosts`: of each rank. Raises UsageError without one."""
         placements = self._of_run(prepared)
         every = [
             (pair, ONE_HOST if hosts[pair[0]] == hosts[pair[1]] else TWO_HOSTS)

@@ -56,9 +56,6 @@ class ToyEngine(HostEngine):
 
     def join_tables(self, left, right):
         return left.join(right, list(self.columns.keys), join_type="inner")
-
-    def to_arrow(self, piece):
-        return piece
 '''
 
 

@@ -1,4 +1,4 @@
-"""The jobs of a service: commands about them, and `run`, `probe` and `tune` on a service (``--service URL``)."""
+"""The service: `serve`, its schedules and tokens; its jobs; `run`, `probe` and `tune` on it (``--service URL``)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ import io
 import os
 import re
 import secrets
+import shlex
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from merge_bench.cli.parameters import ListedGroup, combine_decorators, json_option, results_option
+from merge_bench.cli import common
+from merge_bench.config import parsers
 from merge_bench.config.option import as_text
-from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions
-from merge_bench.config.resolve import read_sources
+from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions, read_sources
 from merge_bench.errors import Caution, GateNotMet, RunFailed, UsageError, WrongResult, say, stdout_is_stderr, warn
 from merge_bench.units import format_duration
 from merge_bench.view.text import cut, short, visible
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from merge_bench.records.campaign import Campaign
     from merge_bench.service.client import Client
     from merge_bench.service.documents import Job, JobRequest, Jobs
+    from merge_bench.service.store import Store
 
 _SERVICE_VARIABLE, _RESULTS_OPTION = BY_KEY["service"].variable, BY_KEY["results"]
 _OLD_VARIABLE = BY_KEY["on"].variable
@@ -38,25 +40,19 @@ _LOCAL_OPTIONS = ("service", "insecure", "results", "json", "details", "output",
 _POLL_SECONDS = 2.0
 _SENTENCE_BEGIN = "merge_bench: "
 """The beginning of every message that `say` prints."""
-_SERVICE_OPTIONS = combine_decorators(
-    click.option(
-        "--service",
-        "--on",
-        "url",
-        required=True,
-        envvar=[_SERVICE_VARIABLE, _OLD_VARIABLE],
-        show_envvar=True,
-        metavar="URL",
-        help="Address of the service.",
+_VARIABLES: dict[str, Any] = {"envvar": [_SERVICE_VARIABLE, _OLD_VARIABLE], "show_envvar": True}
+_SERVICE_OPTIONS = common.combine_decorators(
+    common.text_option("--service --on url", "URL", "Address of the service.", required=True, **_VARIABLES),
+    common.results_option(
+        "Results folder of a service on this machine; its token is used if the environment has none."
     ),
-    results_option("Results folder of a service on this machine; its token is used if the environment has none."),
-    click.option("--insecure", is_flag=True, help="Send the token over a network without TLS."),
-    json_option(),
+    common.flag_option("--insecure", "Send the token over a network without TLS."),
+    common.json_option(),
 )
-_JOB_PARAMETERS = combine_decorators(click.argument("number", type=click.IntRange(0)), _SERVICE_OPTIONS)
+_JOB_PARAMETERS = common.combine_decorators(click.argument("number", type=click.IntRange(0)), _SERVICE_OPTIONS)
 
 
-@click.group(cls=ListedGroup)
+@click.group(cls=common.ListedGroup)
 def jobs() -> None:
     """List, show or cancel the jobs of a service; `run --service URL` queues one.
 
@@ -71,16 +67,16 @@ def list_jobs(**service: Any) -> None:
     _print_jobs(lambda client: client.jobs(), **service)
 
 
-@jobs.command()
+@jobs.command("show")
 @_JOB_PARAMETERS
-def show(number: int, **service: Any) -> None:
+def show_job(number: int, **service: Any) -> None:
     """Show job NUMBER, with the end of its output."""
     _print_jobs(lambda client: client.job(number), **service)
 
 
-@jobs.command()
+@jobs.command("cancel")
 @_JOB_PARAMETERS
-def cancel(number: int, **service: Any) -> None:
+def cancel_job(number: int, **service: Any) -> None:
     """Cancel job NUMBER, as Ctrl-C does: what it measured is kept."""
     _print_jobs(lambda client: client.cancel(number), **service)
 
@@ -88,6 +84,7 @@ def cancel(number: int, **service: Any) -> None:
 def _print_jobs(
     request: Callable[[Client], Job | Jobs], *, url: str, results: str, insecure: bool, as_json: bool
 ) -> None:
+    """Print the answer to a request: a table of jobs, and of one job also the end of its output."""
     from merge_bench.service.client import Client
     from merge_bench.service.documents import Jobs
     from merge_bench.view.streams import print_document
@@ -140,7 +137,6 @@ def run_on_service(
     from msgspec.structs import replace
 
     from merge_bench.analysis.documents.error import Failure
-    from merge_bench.cli.campaigns import given_options
     from merge_bench.cluster import signals
     from merge_bench.config.shipped import SUFFIX, find_config
     from merge_bench.records.reader import read_campaign
@@ -178,7 +174,7 @@ def run_on_service(
     # Here the result is of the command that was typed, with the user's own files.
     own = {find_config(name).name.removesuffix(SUFFIX): name for name in typed}
     configs = [replace(each, path=own.get(each.name)) for each in campaign.head.configs]
-    head = replace(campaign.head, argv=list(sys.argv), options=given_options(), configs=configs)
+    head = replace(campaign.head, argv=list(sys.argv), options=common.given_options(), configs=configs)
     campaign = dataclasses.replace(campaign, head=head)
     recorded = f"probe {campaign.probe}" if campaign.probe else "tune" if is_tuning_campaign(campaign) else "run"
     if recorded != command or not campaign.head.configs:
@@ -267,7 +263,8 @@ def _request_and_configs(command: str) -> tuple[JobRequest, list[str]]:
     options = {
         option.key: option.parse(text) if option.flag else text
         for option in OPTIONS
-        if option.in_config and option.key in own_keys and (text := os.environ.get(option.variable))
+        if option.in_config and option.key in own_keys
+        for text in filter(None, map(os.environ.get, option.variables))
     } | typed.options
     paths, settings, name = [find_config(name) for name in typed.configs], dict[str, str](), None
     if not all(path.resolve().parent == FOLDER for path in paths):
@@ -277,12 +274,189 @@ def _request_and_configs(command: str) -> tuple[JobRequest, list[str]]:
         settings, name = read_settings(own), own.name.removesuffix(SUFFIX)
         settings_file_name(settings, name)  # refused here if the service would refuse it
         say(f"{typed.configs[0]} is sent as settings; its results have the config name {name}")
-    request = replace(
-        typed, options={
-            name: value
-            for name, value in options.items()
-            if name not in _LOCAL_OPTIONS and not (name == "on" and "://" in as_text(value))
-        },
-        configs=[path.name for path in paths], settings=settings, name=name, key=secrets.token_hex(16),
-    )  # fmt: skip
-    return request, typed.configs
+    sent = {
+        name: value
+        for name, value in options.items()
+        if name not in _LOCAL_OPTIONS and not (name == "on" and "://" in as_text(value))
+    }
+    configs, key = [path.name for path in paths], secrets.token_hex(16)
+    return replace(typed, options=sent, configs=configs, settings=settings, name=name, key=key), typed.configs
+
+
+class ServiceOptions(NamedTuple):
+    """The options of `serve` that its subcommands need: the results folder, and folders of tables."""
+
+    results: Path
+    tables: Sequence[Path]
+
+
+_DURATION = common.ParsedValue("DURATION", parsers.duration)
+
+
+@click.group(cls=common.ListedGroup, invoke_without_command=True)
+@common.results_option("Folder of the results; the service keeps its jobs and tokens there, too.")
+@common.port_option(5007)
+@common.address_option("Address to listen on; any other than loopback needs --tls-cert or --insecure.")
+@common.text_option(
+    "--host-name host_names",
+    "NAME[:PORT]",
+    "Name by which clients reach it, with the port of a proxy; may be repeated.",
+    multiple=True,
+)
+@common.path_option("--tls-cert", "FILE", "Certificate, as PEM; serves https.")
+@common.path_option("--tls-key", "FILE", "Private key of the certificate, as PEM.")
+@common.flag_option("--insecure", "Serve other machines without TLS. Anyone who can read the traffic gets the tokens.")
+@common.path_option("--tables", "DIR", "Folder of Parquet tables that jobs may merge; may be repeated.", multiple=True)
+@common.count_option("--queue-limit", "N", "Number of jobs that can wait.", default=1000)
+@common.text_option("--job-time", "DURATION", "Longest time of a job.", type=_DURATION, default="4h", show_default=True)
+@common.count_option("--request-limit", "N", "Number of requests a minute of each token.", default=600)
+@common.flag_option("--check", "Check the settings and the folder without starting the service.")
+def serve(
+    check: bool, results: str, tables: Sequence[str], queue_limit: int, job_time: float, request_limit: int, **more: Any
+) -> int:
+    """Run jobs of several clients one after the other, with a queue, tokens and an HTTP interface.
+
+    Clients send jobs to /api/jobs; /api/openapi.json describes all requests. Your own token is in the file
+    RESULTS/.service/token.
+    """
+    context, folders = click.get_current_context(), tuple(map(Path, tables))
+    if context.invoked_subcommand is not None:
+        context.obj = ServiceOptions(Path(results), folders)
+        return 0
+    from merge_bench.service import serve as service
+    from merge_bench.service.api import Limits
+
+    limits = Limits(queue_limit, job_time, request_limit)
+    settings = service.Settings(Path(results), tables=folders, limits=limits, **more)
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise UsageError("--tls-cert and --tls-key belong together; give both")
+    if not check:
+        from merge_bench.dashboard.app import make_pages
+
+        return service.serve(settings, make_pages)
+    print(f"The service can start; its newest job: {service.check_service(settings)}.")
+    return 0
+
+
+def _open_store(options: ServiceOptions) -> Store:
+    """Open the store of the service, which may be running; it is closed when the command ends."""
+    from merge_bench.service.store import open_store
+
+    opened = contextlib.closing(open_store(options.results))
+    return click.get_current_context().with_resource(opened)
+
+
+_ANYWAY_OPTION = common.flag_option("--anyway", "Add it even if no service of these results is running.")
+
+
+def _store_of_running_service(options: ServiceOptions, *, anyway: bool, what: str) -> Store:
+    """Open the store of a service; raises UsageError, which says `what`, if none is running, unless `anyway`."""
+    from merge_bench.service.store import is_served
+
+    results = options.results
+    if not anyway and not is_served(results):
+        raise UsageError(
+            f"no service of {results} is running on this machine, so {what}; start it (merge-bench serve --results"
+            f" {shlex.quote(str(results))}), name its folder (merge-bench serve --results FOLDER …), or use --anyway"
+        )
+    return _open_store(options)
+
+
+@serve.group(cls=common.ListedGroup)
+def token() -> None:
+    """Add, list or remove the tokens of clients; give --results before `token`."""
+
+
+@token.command("add")
+@common.text_option("--name", "NAME", "Whose token it is.", required=True)
+@common.choice_option(
+    "--role", ["read", "run"], "read: look at jobs and results; run: also queue jobs and cancel its own."
+)
+@_ANYWAY_OPTION
+@click.pass_obj
+def add_token(options: ServiceOptions, name: str, role: str, anyway: bool) -> None:
+    """Make a token and print it, once: only its hash is kept."""
+    store = _store_of_running_service(options, anyway=anyway, what="nothing would accept this token")
+    print(store.add_token(name, role))
+    print("Keep it in a file that only its user can read; it is not shown again.", file=sys.stderr)
+
+
+@token.command("list")
+@click.pass_obj
+def list_tokens(options: ServiceOptions) -> None:
+    """List names and roles of all tokens."""
+    tokens = _open_store(options).tokens()
+    _print_list("token", [f"{each.role:4}  {_utc_time(each.created)[:10]}  {each.name}" for each in tokens])
+
+
+@token.command("remove")
+@click.argument("name")
+@click.pass_obj
+def remove_token(options: ServiceOptions, name: str) -> None:
+    """Remove the token named NAME and its schedules; it is refused from then on."""
+    _open_store(options).remove_token(name)
+    print(f"The token {name} and its schedules are removed.")
+
+
+@serve.group(cls=common.ListedGroup)
+def schedule() -> None:
+    """Add, list or remove schedules; give --results and --tables as for the service, before `schedule`."""
+
+
+_MISSED = (
+    "If the service did not run then: wait for the next time (skip), or run the job once when it runs again (run)."
+)
+
+
+@schedule.command("add")
+@common.text_option("--name", "NAME", "Name of the schedule.", required=True)
+@common.text_option("--at", "HH:MM", "Time of day, such as 02:30.", required=True)
+@common.text_option("--days", "DAYS", "Days, such as mon-fri or sat,sun.", default="daily", show_default=True)
+@common.text_option("--zone", "ZONE", "Time zone, such as Europe/Berlin.", default="UTC", show_default=True)
+@common.choice_option("--missed", ["skip", "run"], _MISSED)
+@_ANYWAY_OPTION
+@click.argument("words", nargs=-1, required=True, metavar="-- COMMAND [OPTION]...")
+@click.pass_obj
+def add_schedule(options: ServiceOptions, /, words: tuple[str, ...], anyway: bool, **values: Any) -> None:
+    """Queue COMMAND again and again: `run`, `tune` or a `probe`, with the options that a job may have."""
+    from merge_bench.service import schedules
+    from merge_bench.service.documents import ScheduleRequest
+    from merge_bench.service.job_rules import Rules
+    from merge_bench.service.store import LOCAL
+
+    root = click.get_current_context().find_root().command
+    request = ScheduleRequest(job=job_request(root, words), **values)
+    store = _store_of_running_service(options, anyway=anyway, what="this schedule would never run")
+    added = schedules.add(store, Rules(options.results.resolve(), options.tables), LOCAL, request)
+    print(f"{added.name} begins at {_utc_time(added.next)}.")
+
+
+@schedule.command("list")
+@click.pass_obj
+def list_schedules(options: ServiceOptions) -> None:
+    """List all schedules, with their next times and why no job was queued the last time."""
+    lines: list[str] = []
+    for entry in _open_store(options).schedules():
+        times = f"{entry.at} {entry.days} {entry.zone}, next {_utc_time(entry.next)}"
+        lines.append(f"{entry.name}  {times}  {entry.who}  {entry.command}")
+        lines += [f"  no job the last time: {entry.message}"] if entry.message is not None else []
+    _print_list("schedule", lines)
+
+
+@schedule.command("remove")
+@click.argument("name")
+@click.pass_obj
+def remove_schedule(options: ServiceOptions, name: str) -> None:
+    """Remove the schedule named NAME; a job that it has queued stays."""
+    if not _open_store(options).remove_schedule(name):
+        raise UsageError(f"there is no schedule named {name}")
+    print(f"The schedule {name} is removed; a job that it has queued stays.")
+
+
+def _print_list(what: str, lines: Sequence[str]) -> None:
+    """Print lines, or on standard error that there is no `what` yet."""
+    print("\n".join(lines) or f"There is no {what} yet.", file=None if lines else sys.stderr)
+
+
+def _utc_time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))

@@ -1,4 +1,4 @@
-"""The commands that launch a cluster, make a batch job, or examine the hosts."""
+"""The commands that launch a cluster, check or list configs, make a batch job, or examine the hosts."""
 
 from __future__ import annotations
 
@@ -13,32 +13,24 @@ from typing import Any
 
 import click
 
-from merge_bench.cli.jobs import comparison_of_gate, run_on_service, service_address
-from merge_bench.cli.parameters import (
-    CONTEXT,
-    PATH,
-    KeepsArguments,
-    SectionedCommand,
-    add_options,
-    count_option,
-    json_option,
-)
+from merge_bench.cli import common
+from merge_bench.cli.service import comparison_of_gate, run_on_service, service_address
 from merge_bench.cluster.launchers import batch_systems, storage_titles
 from merge_bench.config.options import CLUSTER_OPTIONS, RunOptions, without_merge
-from merge_bench.errors import GateNotMet, LaunchFailed, UsageError, say, warnings_already_printed
+from merge_bench.config.shipped import find_config, find_shipped, shipped_files
+from merge_bench.errors import GateNotMet, LaunchFailed, RunFailed, UsageError, say, warnings_already_printed
+from merge_bench.records.outputs import check_writable, replacing
 
 
-@click.command(cls=SectionedCommand, context_settings=CONTEXT)
-@click.argument("named", nargs=-1, type=PATH, metavar="[CONFIG]")
-@add_options("options", RunOptions)
+@click.command(cls=common.SectionedCommand, context_settings=common.CONTEXT)
+@click.argument("named", nargs=-1, type=common.PATH, metavar="[CONFIG]")
+@common.add_options("options", RunOptions)
 def run(named: tuple[str, ...], options: RunOptions) -> int:
     """Merge two distributed frames under CONFIG, verify the result, and report the speed.
 
     The merged table is dropped once it is verified; --write-result keeps it.
     """
-    from merge_bench.cli.campaigns import failures_of, say_failures, this_command
-
-    caller = this_command()
+    caller = common.this_command()
     from msgspec.structs import replace
 
     from merge_bench import api
@@ -69,8 +61,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     document = summarize(campaign)
     if verdict is not None:
         document = replace(document, comparisons=verdict.comparisons, error=document.error or verdict.error)
-    if error is not None:
-        document = replace(document, error=document.error or error)
+    document = replace(document, error=document.error or error)
     if options.json:
         print_document(document)
     else:
@@ -89,7 +80,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     if verdict is not None and verdict.error is not None:
         say(verdict.error.message)
     printed = () if options.json else [one.error.message for one in runs_of(document) if one.error]
-    say_failures(failures_of([campaign]), printed=printed)
+    common.say_failures(common.failures_of([campaign]), printed=printed)
     return status
 
 
@@ -112,16 +103,12 @@ def _refuse_second_config(named: Sequence[str], options: RunOptions) -> None:
         raise UsageError(f"{second!r} is a second config; to compare configs, use --configs A,B")
 
 
-@click.command(context_settings=CONTEXT)
-@click.argument("config", type=PATH)
-@json_option()
-@click.option(
-    "--ucx", type=click.Choice(["auto", "wheel", "system"]), default=None, help="The UCX to check CONFIG against."
-)
-@click.option("--trust-config", is_flag=True, help="Trust CONFIG: accept settings that can load code.")
-@click.option(
-    "--other-hosts", is_flag=True, help="Accept what only this machine lacks, since CONFIG is for other hosts."
-)
+@click.command(context_settings=common.CONTEXT)
+@click.argument("config", type=common.PATH)
+@common.json_option()
+@click.option("--ucx", type=click.Choice(["auto", "wheel", "system"]), help="The UCX to check CONFIG against.")
+@common.flag_option("--trust-config", "Trust CONFIG: accept settings that can load code.")
+@common.flag_option("--other-hosts", "Accept what only this machine lacks, since CONFIG is for other hosts.")
 def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other_hosts: bool) -> int:
     """Show how the installed UCX handles each setting of CONFIG, and whether `run` would refuse it.
 
@@ -129,7 +116,6 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
     """
     from merge_bench.campaign.planned_launches import check_for_run
     from merge_bench.config.reader import read_config
-    from merge_bench.config.shipped import find_config
     from merge_bench.config.ucx_choice import Choice, choose_ucx, ucx_choice_undone
     from merge_bench.report.setup import print_check
 
@@ -142,23 +128,83 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
     return 0 if result.ok else 2
 
 
-@click.command(cls=KeepsArguments, context_settings={**CONTEXT, "ignore_unknown_options": True})
+@click.group(cls=common.ListedGroup, context_settings=common.CONTEXT, invoke_without_command=True)
+@common.json_option("Print the list as one JSON document on standard output.")
+@click.pass_context
+def configs(context: click.Context, as_json: bool) -> None:
+    """List, show or copy the shipped configs and the tuning space.
+
+    Every command accepts the name of a shipped config, from any folder. A file of the same name in the working folder
+    takes precedence.
+    """
+    if context.invoked_subcommand is not None:
+        if as_json:
+            raise click.UsageError(f"`configs {context.invoked_subcommand}` has no option --json; omit --json")
+        return
+    files = shipped_files()
+    if as_json:
+        from merge_bench.analysis.documents.setup import ConfigsDocument, ShippedFile
+        from merge_bench.view.streams import print_document
+
+        *shown, space = (ShippedFile(name=file.name, about=file.about, path=str(file.path)) for file in files)
+        print_document(ConfigsDocument(configs=shown, space=space))
+        return
+    width = max(len(file.name) for file in files)
+    print(*(f"{file.name:{width}}  {file.about}" for file in files), sep="\n")
+
+
+@configs.command("show", context_settings=common.CONTEXT)
+@click.argument("name")
+def show_config(name: str) -> None:
+    """Print the shipped file NAME; the suffix .cfg may be left out."""
+    sys.stdout.write(find_shipped(name).read_text(encoding="utf-8"))
+
+
+@configs.command("copy", context_settings=common.CONTEXT)
+@click.argument("name")
+@click.argument("destination", type=common.PATH, required=False, metavar="[DEST]")
+@common.flag_option("--force", "Replace DEST if it exists.")
+def copy_config(name: str, destination: str | None, force: bool) -> None:
+    """Copy the shipped file NAME to DEST, and print the path of the copy.
+
+    DEST is a file or a folder; by default the working folder.
+    """
+    source = find_shipped(name)
+    target = Path(destination or ".")
+    if target.is_dir():
+        target = target / source.name
+    if target.exists() and target.resolve() == source:
+        raise UsageError(f"{target} is the shipped file itself and would be overwritten; name another destination")
+    if target.exists() and not force:
+        raise UsageError(f"{target} already exists; use --force to replace it")
+    check_writable("DEST", target)
+    try:
+        with replacing(target) as stream:
+            stream.write(source.read_bytes())
+    except OSError as error:
+        raise RunFailed(f"{target} was not written: {error.strerror}") from error
+    print(target)
+
+
+_WITH_STORAGE = ", ".join(storage_titles())
+
+
+@click.command(cls=common.KeepsArguments, context_settings={**common.CONTEXT, "ignore_unknown_options": True})
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG] [OPTION]...")
 @click.option("--launcher", type=click.Choice(list(batch_systems())), help="Batch system to use.")
-@count_option("--nodes", "N", "Number of nodes of the job.")
-@count_option("--gpus-per-node", "G", "Number of GPUs, and of workers, on each node.", least=0, default=0)
-@count_option("--cores-per-node", "C", "Number of cores on each node; by default 12 per GPU.")
-@click.option("--time", metavar="MM:SS", help="Time limit of the job, as MM:SS or HH:MM:SS.")
-@click.option("--account", metavar="NAME", help="Account to charge for the job.")
-@click.option("--queue", "--partition", "queue", metavar="NAME", help="Queue of the job (SLURM: partition).")
-@click.option(
+@common.count_option("--nodes", "N", "Number of nodes of the job.")
+@common.count_option("--gpus-per-node", "G", "Number of GPUs, and of workers, on each node.", least=0, default=0)
+@common.count_option("--cores-per-node", "C", "Number of cores on each node; by default 12 per GPU.")
+@common.text_option("--time", "MM:SS", "Time limit of the job, as MM:SS or HH:MM:SS.")
+@common.text_option("--account", "NAME", "Account to charge for the job.")
+@common.text_option("--queue --partition queue", "NAME", "Queue of the job (SLURM: partition).")
+@common.text_option(
     "--storage",
-    metavar="WORD",
-    help="File systems that the job needs, written as the batch system expects; valid only with"
-    f" {', '.join(storage_titles())}.",
+    "WORD",
+    f"File systems that the job needs, written as the batch system expects; valid only with {_WITH_STORAGE}.",
 )
-@click.option("--module", "modules", multiple=True, metavar="NAME", help="Environment module to load; may be repeated.")
-@click.option("--now", is_flag=True, help="Submit the job instead of printing it.")
+@common.text_option("--module modules", "NAME", "Environment module to load; may be repeated.", multiple=True)
+@common.flag_option("--now", "Submit the job instead of printing it.")
 @click.pass_obj
 def submit(
     typed: list[str],
@@ -190,11 +236,9 @@ def submit(
     print(batch_script.submit(launcher, script) if now else script, end="\n" if now else "")
 
 
-@click.command(cls=SectionedCommand, context_settings=CONTEXT)
-@add_options("options", RunOptions, CLUSTER_OPTIONS)
-@click.option(
-    "--available", "show_available", is_flag=True, help="Also list the transports that UCX could use on each host."
-)
+@click.command(cls=common.SectionedCommand, context_settings=common.CONTEXT)
+@common.add_options("options", RunOptions, CLUSTER_OPTIONS)
+@common.flag_option("--available show_available", "Also list the transports that UCX could use on each host.")
 def transports(show_available: bool, options: RunOptions) -> None:
     """Show the transports that UCX selects for each pair of workers of a cluster.
 
@@ -203,7 +247,6 @@ def transports(show_available: bool, options: RunOptions) -> None:
     from merge_bench.campaign.machine_checks import check_installed
     from merge_bench.campaign.measure_launch import survey_transports
     from merge_bench.campaign.planned_launches import plan_runs
-    from merge_bench.cli.campaigns import this_command
     from merge_bench.report.setup import print_survey
     from merge_bench.view.progress import progress_for
     from merge_bench.view.streams import print_document, say_log, say_warnings
@@ -216,7 +259,7 @@ def transports(show_available: bool, options: RunOptions) -> None:
     name = prepared.config.name if prepared.config is not None else "default"
     try:
         with contextlib.closing(progress_for(sys.stderr, quiet=options.json)) as progress:
-            document = survey_transports(prepared, name, progress, this_command())
+            document = survey_transports(prepared, name, progress, common.this_command())
     except LaunchFailed as failure:
         say_log(failure.log_tail)
         raise
@@ -226,16 +269,14 @@ def transports(show_available: bool, options: RunOptions) -> None:
         print_survey(document, show_available=show_available)
 
 
-@click.command(context_settings=CONTEXT)
-@json_option()
-@click.option("--strict", is_flag=True, help="Exit with status 5 if the result of any check is bad.")
-@click.option("--scheduler-address", metavar="ADDRESS", default=None, help="Examine each host of this running cluster.")
-@click.option(
+@click.command(context_settings=common.CONTEXT)
+@common.json_option()
+@common.flag_option("--strict", "Exit with status 5 if the result of any check is bad.")
+@common.text_option("--scheduler-address", "ADDRESS", "Examine each host of this running cluster.")
+@common.path_option(
     "--scheduler-file",
-    type=PATH,
-    metavar="PATH",
-    default=None,
-    help="Scheduler file of a running cluster; every host of that cluster is examined.",
+    "PATH",
+    "Scheduler file of a running cluster; every host of that cluster is examined.",
 )
 def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler_file: str | None) -> int:
     """Find problems on this host, or on each host of a running cluster, and show how to fix them."""

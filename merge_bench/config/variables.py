@@ -1,4 +1,9 @@
-"""Decides which variables of a config processes get, and which would bring code.
+"""Decides what the variables of a config mean: old names become present ones, and processes get settings only.
+
+Old configs use three kinds of names: the 2022 competition's ``cluster.cfg`` described the problem with plain names
+(``CHUNK_SIZE``), UCX-Py read ``UCXPY_…`` variables, of which its successor UCXX reads only some, and Dask chose UCX's
+transports by ``DASK_UCX__…``. Only names in configs are translated; in the environment a name like ``CHUNK_SIZE`` can
+mean anything.
 
 The processes of a launch get a variable only if it is a setting by the rules below. Names through which programs find
 or run code are refused unless the user trusts the file. Every other name is a helper: later lines of the config can
@@ -8,12 +13,149 @@ refer to it, and no process gets it.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from merge_bench.config.old_names import NO_EFFECT, OLD_NAMES, PREFIX, translate_config
+from merge_bench.config.parsers import switch
 from merge_bench.config.reader import ConfigFile, Variable
 from merge_bench.errors import UsageError
 from merge_bench.units import plural
+
+PREFIX = "MERGE_BENCH_"
+
+
+@dataclass(frozen=True)
+class Translation:
+    """An old setting in present terms: the present `name` and `value`, and the origin of the old name (`reason`)."""
+
+    name: str
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class TranslatedConfig:
+    """A config whose old names are replaced by present ones.
+
+    `options`: ``MERGE_BENCH_…`` settings by name; `environment`: all other variables by name; `shadowed`: by old name,
+    the new name for which the old one is ignored, because the config sets both.
+    """
+
+    options: dict[str, Variable]
+    environment: dict[str, Variable]
+    shadowed: dict[str, str]
+
+
+_POLLS = "UCX-Py polls if this variable has any value; UCXX does not read it"
+_PROBLEM = "name in the 2022 cluster.cfg"
+_BENCHMARK = "option of ucxx.benchmarks.cudf_merge"
+TRANSLATED: dict[str, tuple[str, str]] = {
+    "CHUNK_SIZE": (PREFIX + "CHUNK", _PROBLEM),
+    "NUM_ITERATIONS": (PREFIX + "ITERATIONS", _PROBLEM),
+    "LISTEN_INTERFACE": (PREFIX + "INTERFACE", _PROBLEM),
+    "VERIFY_RESULTS": (PREFIX + "VERIFY", _PROBLEM),
+    "NGPUS": (PREFIX + "WORKERS", _PROBLEM),
+    "N_DEVS_ON_NET": (PREFIX + "WORKERS", _BENCHMARK),
+    "ITER": (PREFIX + "ITERATIONS", _BENCHMARK),
+    "NUM_WARMUP_ITERATIONS": (PREFIX + "WARMUP", _BENCHMARK),
+    "WARMUP_ITERATIONS": (PREFIX + "WARMUP", _BENCHMARK),
+    "WARMUP_ITER": (PREFIX + "WARMUP", _BENCHMARK),
+    "FRAC_MATCH": (PREFIX + "FRAC_MATCH", _BENCHMARK),
+    "RMM_INIT_POOL_SIZE": (PREFIX + "RMM_POOL_SIZE", _BENCHMARK),
+    "CHUNKS_PER_DEV": (PREFIX + "WORKERS_PER_GPU", _BENCHMARK),
+    # UCXX reads it too, but only in a helper that this stack does not call.
+    "UCXPY_IFNAME": (PREFIX + "INTERFACE", "name in UCX-Py"),
+    # UCX-Py only checks whether the variable is in the environment, and ignores its value (ucp/core.py).
+    "UCXPY_NON_BLOCKING_MODE": ("UCXPY_PROGRESS_MODE", _POLLS),
+}
+
+# The translations of values; other values stay as they are.
+_VALUES: dict[str, Callable[[str], str]] = {
+    "VERIFY_RESULTS": lambda value: "ends" if value and switch(value) else "off",
+    "UCXPY_NON_BLOCKING_MODE": lambda value: "polling",
+}
+# Dask 2026.7 moves the first prefix to the second, which neither distributed nor distributed-ucxx 0.52 reads.
+_RETIRED = ("DASK_UCX__", "DASK_DISTRIBUTED__UCX__")
+# distributed-ucxx still reads the other names with this prefix.
+_HALF_RETIRED = "DASK_DISTRIBUTED__COMM__UCX__"
+_ENDPOINTS = [prefix + "REUSE_ENDPOINTS" for prefix in (*_RETIRED, _HALF_RETIRED)]
+_DEVICES = [prefix + "NET_DEVICES" for prefix in (*_RETIRED, _HALF_RETIRED)]
+NO_EFFECT: dict[str, str] = {
+    **{
+        prefix + name: f"retired, nothing reads it; write DASK_DISTRIBUTED_UCXX__{name}, which --protocol ucx reads"
+        for prefix in _RETIRED
+        for name in ("CUDA_COPY", "TCP", "NVLINK", "INFINIBAND", "RDMACM")
+    },
+    **dict.fromkeys(_DEVICES, "retired, nothing reads it; set UCX_NET_DEVICES"),
+    **dict.fromkeys(_ENDPOINTS, "retired, nothing reads it; delete the line"),
+    **dict.fromkeys(
+        ("JOB_DIR", "TEST_DIR", "WORK_DIR", "APAC_DIR"),
+        "only the 2022 scripts used this folder; results are written to --results",
+    ),
+    **dict.fromkeys(
+        ("WRITE_BASELINE", "BASELINE_DIR"),
+        "the 2022 program compared results with stored tables; each worker now checks its own rows",
+    ),
+    "DEVICES": "the 2022 scripts passed it to --devs; set CUDA_VISIBLE_DEVICES instead",
+    "UCXPY_ASYNCSSH_LOG_LEVEL": "only the SSH launcher of the UCX-Py and UCXX benchmarks reads it",
+    "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY": "UCX is chosen before the config is read; use --ucx wheel or --ucx system",
+}
+
+# Every old name, for suggestions.
+OLD_NAMES = (*TRANSLATED, *NO_EFFECT)
+
+_LOG_LEVELS = ("FATAL", "ERROR", "WARN", "DIAG", "INFO", "DEBUG", "TRACE", "REQ", "DATA", "ASYNC", "FUNC", "POLL")
+# Variables that the Python part of UCXX 0.52 reads, with their accepted values (None: any), from its public sources.
+UCXX_VARIABLES: dict[str, tuple[str, ...] | None] = {
+    "UCXPY_PROGRESS_MODE": ("blocking", "polling", "thread", "thread-polling"),
+    "UCXPY_ENABLE_DELAYED_SUBMISSION": None,
+    "UCXPY_ENABLE_PYTHON_FUTURE": None,
+    "UCXPY_CONNECT_TIMEOUT": None,
+    "UCXPY_LOG_LEVEL": ("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET"),
+    "UCXX_LOG_LEVEL": _LOG_LEVELS,
+}
+
+# `import ucxx` sets these variables if they are unset (python/ucxx/ucxx/__init__.py, UCXX 0.52).
+UCXX_OVERRIDES = {
+    "UCX_MEMTYPE_CACHE": "n",
+    "UCX_RNDV_THRESH": "8192",
+    "UCX_RNDV_FRAG_MEM_TYPE": "cuda",
+    "UCX_MAX_RNDV_RAILS": "1",
+}
+
+
+def translate(variable: Variable) -> Translation | None:
+    """Translate a setting with an old name; None if the name is not old.
+
+    Raises ValueError if the value cannot be translated.
+    """
+    if variable.name not in TRANSLATED:
+        return None
+    name, reason = TRANSLATED[variable.name]
+    return Translation(name, _VALUES.get(variable.name, str)(variable.value), reason)
+
+
+def translate_config(config: ConfigFile) -> TranslatedConfig:
+    """Translate the old names of `config`. A new name overrides an old one, and a later line overrides an earlier one.
+
+    Raises UsageError, with file and line, if the value of an old name cannot be translated.
+    """
+    present = {variable.name for variable in config.variables}
+    options: dict[str, Variable] = {}
+    environment: dict[str, Variable] = {}
+    shadowed: dict[str, str] = {}
+    for variable in config.variables:
+        try:
+            translation = translate(variable)
+        except ValueError as error:
+            raise UsageError(f"{config.where(variable.line)}: {variable.name}: {error}") from None
+        if translation is not None and translation.name in present:
+            shadowed[variable.name] = translation.name
+            continue
+        new = Variable(translation.name, translation.value, variable.line) if translation else variable
+        (options if new.name.startswith(PREFIX) else environment)[new.name] = new
+    return TranslatedConfig(options, environment, shadowed)
+
 
 SETTING, CODE, HELPER = "setting", "code", "helper"
 REMEDY = "add --trust-config if you trust this file"
@@ -216,15 +358,12 @@ def judge_variable(name: str, value: str, *, used: bool = False) -> Judgement:
 
 def variables_with_code(config: ConfigFile) -> list[tuple[Variable, str]]:
     """The variables of `config` through which programs would find or run code, each with its effect."""
-    judged = ((each, judge_variable(each.name, each.value, used=each.name in config.used)) for each in config.variables)
-    return [(variable, found.effect) for variable, found in judged if found.kind == CODE]
+    judged = [(each, judge_variable(each.name, each.value, used=each.name in config.used)) for each in config.variables]
+    return [(variable, judgement.effect) for variable, judgement in judged if judgement.kind == CODE]
 
 
 def refuse_code(config: ConfigFile) -> None:
-    """Refuse a config through which programs would find or run code.
-
-    Raises UsageError with file, line and effect of the first such variable.
-    """
+    """Raise UsageError, with file, line and effect of the first variable through which programs would run code."""
     code = variables_with_code(config)
     if code:
         variable, what = code[0]

@@ -1,11 +1,14 @@
-"""What the commands are made of: click options, types of values, kinds of command."""
+"""What the commands have in common: click options, types of values, kinds of command, and what campaigns need."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +17,12 @@ from merge_bench.config import parsers
 from merge_bench.config.option import Option, Options
 from merge_bench.config.options import BY_KEY
 from merge_bench.config.parsers import Parser
+from merge_bench.errors import say, stdout_is_stderr
+
+if TYPE_CHECKING:
+    from merge_bench.campaign.calling_program import Caller
+    from merge_bench.records.campaign import Campaign
+    from merge_bench.records.schema import FailureLine, GivenOptions
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 
@@ -44,8 +53,8 @@ def combine_decorators(*decorators: Decorator) -> Decorator:
     """Make one decorator of several, the first outermost."""
 
     def decorate(command: Any) -> Any:
-        for each in reversed(decorators):
-            command = each(command)
+        for decorator in reversed(decorators):
+            command = decorator(command)
         return command
 
     return decorate
@@ -102,15 +111,30 @@ def _join_lists(lists: Sequence[Sequence[object]] | None) -> tuple[object, ...]:
     return tuple(dict.fromkeys(itertools.chain.from_iterable(lists or ())))
 
 
+def flag_option(names: str, help: str) -> Decorator:
+    """Make an option without a value; `names`: as for `text_option`."""
+    return click.option(*names.split(), is_flag=True, help=help)
+
+
+def text_option(names: str, metavar: str, help: str, **settings: Any) -> Decorator:
+    """Make an option with a value; `names`: its names and, if it differs, that of the parameter, between blanks."""
+    return click.option(*names.split(), metavar=metavar, help=help, **settings)
+
+
+def path_option(names: str, metavar: str, help: str, **settings: Any) -> Decorator:
+    """Make an option whose value is the name of a file or a folder; `names`: as for `text_option`."""
+    return text_option(names, metavar, help, type=PATH, **settings)
+
+
 def json_option(help: str = "Print one JSON document on standard output.") -> Decorator:
     """Make the option ``--json`` for a command that takes no options of ``run``."""
-    return click.option("--json", "as_json", is_flag=True, help=help)
+    return flag_option("--json as_json", help)
 
 
 def plot_option(what: str) -> Decorator:
     """Make the option ``--plot``; `what` says in its help what is drawn."""
     help = f"Plot {what} into this .png, .svg or .html file; may be repeated."
-    return click.option("--plot", "plots", multiple=True, type=PATH, metavar="FILE", help=help)
+    return path_option("--plot plots", "FILE", help, multiple=True)
 
 
 def choice_option(name: str, choices: Sequence[str], help: str) -> Decorator:
@@ -123,36 +147,32 @@ def count_option(
 ) -> Decorator:
     """Make an option that takes a whole number of at least `least`."""
     settings: dict[str, Any] = {} if default is None else {"default": default}  # click takes None for a default as well
-    return click.option(
-        name, type=click.IntRange(least), show_default=bool(settings), required=required, metavar=metavar, help=help,
-        **settings,
-    )  # fmt: skip
+    settings |= {"type": click.IntRange(least), "show_default": default is not None, "required": required}
+    return text_option(name, metavar, help, **settings)
 
 
 def percent_option(name: str, default: str, help: str) -> Decorator:
     """Make an option that takes a share such as ``2%``, of which the command gets a fraction of 1."""
     kind = ParsedValue("PERCENT", parsers.percent)
-    return click.option(name, type=kind, default=default, show_default=True, metavar="PERCENT", help=help)
+    return text_option(name, "PERCENT", help, type=kind, default=default, show_default=True)
 
 
 def port_option(default: int) -> Decorator:
     """Make the option ``--port`` for a command that serves pages."""
-    help, kind = "Port; 0: any free port.", click.IntRange(0, 65535)
-    return click.option("--port", type=kind, default=default, show_default=True, metavar="N", help=help)
+    kind = click.IntRange(0, 65535)
+    return text_option("--port", "N", "Port; 0: any free port.", type=kind, default=default, show_default=True)
+
+
+def address_option(help: str) -> Decorator:
+    """Make the option ``--address`` for a command that serves pages."""
+    return text_option("--address", "ADDRESS", help, default="127.0.0.1", show_default=True)
 
 
 def results_option(help: str) -> Decorator:
     """Make the option ``--results`` for a command that takes no other option of ``run``; its variable counts, too."""
     option = BY_KEY["results"]
-    return click.option(
-        "--results",
-        type=PATH,
-        default=str(option.default),
-        envvar=option.variable,
-        show_default=True,
-        metavar="DIR",
-        help=help,
-    )
+    source: dict[str, Any] = {"default": str(option.default), "envvar": option.variable, "show_default": True}
+    return path_option("--results", "DIR", help, **source)
 
 
 class ListedGroup(click.Group):
@@ -185,3 +205,60 @@ class SectionedCommand(KeepsArguments):
         for title, records in sorted(sections.items(), key=lambda section: section[0] == "Other"):
             with formatter.section(title):
                 formatter.write_dl(records)
+
+
+@contextlib.contextmanager
+def _signals_and_log_redirected(log: Path) -> Iterator[None]:
+    """Raise signals as errors, and write the output of libraries into `log`, until the block ends."""
+    from merge_bench.cluster import scheduler_client, signals
+
+    with signals.raising(), scheduler_client.redirect_libraries(log):
+        yield
+
+
+def this_command() -> Caller:
+    """This command as the caller of a campaign, which handles signals and the output of libraries.
+
+    It begins to measure the load of this host, so call it early.
+    """
+    from merge_bench.campaign.calling_program import Caller
+    from merge_bench.cluster import signals
+    from merge_bench.host.other_load import begin_measuring
+
+    return Caller(tuple(sys.argv), given_options(), signals.raising, _signals_and_log_redirected, begin_measuring())
+
+
+def given_options() -> GivenOptions:
+    """The options of this command as they were typed, for the records."""
+    context = click.get_current_context()
+    typed_values, _, _ = context.command.make_parser(context).parse_args(list(context.obj or ()))
+    options: GivenOptions = {}
+    for key, value in typed_values.items():
+        if key in ("named", "baseline"):  # given without an option
+            key, value = "config", value[0] if isinstance(value, tuple) and value else value
+        if value is True or isinstance(value, str) or (isinstance(value, list) and value):
+            options[key] = value
+    return options
+
+
+def failures_of(campaigns: Sequence[Campaign]) -> list[FailureLine]:
+    """Every failure in the records of `campaigns`, except failures of launches that were made again."""
+    return [
+        failure
+        for campaign in campaigns
+        for failure in (*campaign.failures, *(each for launch in campaign.standing for each in launch.failures))
+    ]
+
+
+def say_failures(failures: Sequence[FailureLine], *, printed: Collection[str] = ()) -> None:
+    """Print failures, each with the end of its log, on standard error.
+
+    `printed`: messages on standard output; they are not printed again if both streams go to the same place.
+    """
+    from merge_bench.view.streams import say_log
+
+    messages_seen = printed if stdout_is_stderr() else ()
+    for failure in failures:
+        if not any(failure.message in text for text in messages_seen):
+            say(failure.message)
+        say_log(failure.log_tail)
