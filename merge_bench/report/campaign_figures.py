@@ -20,7 +20,7 @@ from merge_bench.tune.result import result_of
 from merge_bench.units import GIB
 from merge_bench.view.terminal import page_on
 from merge_bench.view.text import number, visible
-from merge_bench.view.titles import is_tuning_campaign, short_time, size_of, title_of_entry, unusual_engines
+from merge_bench.view.titles import is_tuning_campaign, short_times, size_of, title_of_entry, unusual_engines
 
 MOST_KEPT = 2 * LIMIT_BYTES
 SMALL_BYTES = 4 << 20
@@ -166,10 +166,9 @@ def print_results(folder: Path, file: TextIO | None = None) -> None:
         pass
     with page_on(file) as page:
         for entry in entries:
-            day, _, clock = short_time(entry.started)  # the folder's name has the year
+            (began,) = short_times([entry.started], clock=True)  # the folder's name has the year
             figures = cache.figures(entry) or Figures()
             rate = "" if figures.throughput is None else f"{number(figures.throughput)} GiB/s"
-            began = f"{day} {clock}"
             page.unbroken(f"{began:12}  {status_of(entry, figures):11}  {rate:>12}  {visible(str(entry.folder))}")
             what = filter(None, (title_of_entry(entry, figures.measured), unusual_engines(entry.plans)))
             outcome = f". {figures.outcome}" if figures.outcome else ""
