@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.verification_state import State, state_of
@@ -150,7 +149,7 @@ def _read_to_end(follower: Follower) -> Campaign | None:
     return follower.campaign
 
 
-def print_results(folder: Path, file: TextIO | None = None) -> None:
+def print_results(folder: Path) -> None:
     """Print when each campaign in `folder` began, whether it is verified, its best throughput, and what it measured.
 
     Raises
@@ -164,7 +163,7 @@ def print_results(folder: Path, file: TextIO | None = None) -> None:
         raise UsageError(results.problem)
     while cache.read_small(entries):
         pass
-    with page_on(file) as page:
+    with page_on() as page:
         for entry in entries:
             (began,) = short_times([entry.started], clock=True)  # the folder's name has the year
             figures = cache.figures(entry) or Figures()

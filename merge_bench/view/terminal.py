@@ -28,7 +28,7 @@ _UNWRAPPED_COLUMNS = 100_000
 
 
 @contextlib.contextmanager
-def page_on(file: TextIO | None, width: int | None = None) -> Iterator[Page]:
+def page_on(file: TextIO | None = None, width: int | None = None) -> Iterator[Page]:
     """Give a page to write on, and print it on `file` (standard output) when the block ends.
 
     The page has lines and colours if `file` is a terminal that knows Unicode; otherwise it is plain, without spaces at
