@@ -139,7 +139,7 @@ class Result:
 
         Raises UsageError if the page cannot be written there.
         """
-        from merge_bench.report.page.write import write_page
+        from merge_bench.report.page import write_page
 
         return write_page([self.campaign], Path(path) if path is not None else None)
 

@@ -80,11 +80,11 @@ def compare(
 
         print(render(document, metric=metric))
     else:
-        from merge_bench.report.next_step import after_compare
+        from merge_bench.report.next_step import report_step
         from merge_bench.view.comparison import print_comparison
 
         gates = gate_summary(document, metric=metric, fail_on=options.fail_on)
-        print_comparison(document, metric=metric, step=after_compare(campaigns).here(), gates=gates)
+        print_comparison(document, metric=metric, step=report_step(*campaigns).here(), gates=gates)
     if document.error is not None:
         say(document.error.message)
     return status
@@ -275,7 +275,7 @@ def report(
     A RESULT is a campaign folder or its records.jsonl.
     """
     from merge_bench.records.reader import read_campaign
-    from merge_bench.report.page import write
+    from merge_bench.report.page import REPORT, Outputs, check_campaigns, check_outputs, ucx_defaults, write_report
 
     if "list" in references:
         _print_references()
@@ -283,16 +283,16 @@ def report(
     if not results:
         raise UsageError("no RESULT given; give the path of a campaign folder or of its records.jsonl")
     campaigns = [read_campaign(result) for result in results]
-    write.check_campaigns(campaigns)
-    page = Path(output) if output else campaigns[0].folder / write.REPORT
-    outputs = write.Outputs(page, Path(markdown) if markdown else None, Path(figures) if figures else None)
-    write.check_outputs(outputs, campaigns)
+    check_campaigns(campaigns)
+    page = Path(output) if output else campaigns[0].folder / REPORT
+    outputs = Outputs(page, Path(markdown) if markdown else None, Path(figures) if figures else None)
+    check_outputs(outputs, campaigns)
     published = _read_references(references)
     if sys.stderr.isatty():  # a person waits some seconds for it
         say(f"writing {page} …")
     from merge_bench.report.page.build import build
 
-    return write.write_report(build(campaigns, published, write.ucx_defaults(campaigns)), outputs)
+    return write_report(build(campaigns, published, ucx_defaults(campaigns)), outputs)
 
 
 def _read_references(names: Sequence[str]) -> References:

@@ -99,4 +99,4 @@ class HistoryView:
         findings = [*(finding_sentence(series, each) for each in series.findings), reference_sentence(document, series)]
         notes = "".join(f"<p>{as_html(each)}</p>" for each in findings if each) + notes
         first = ui.html(f'<p class="verdict">{conclusion}</p>{notes}')
-        return [first, ui.chart_cards(charts_of(document)), *heading, *shifts]
+        return [first, ui.cards(*map(ui.chart_card, charts_of(document))), *heading, *shifts]

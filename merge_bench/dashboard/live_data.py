@@ -37,10 +37,7 @@ FAILED, WARNING = "failed", "warning"
 
 @dataclass(frozen=True)
 class Point:
-    """A timed iteration.
-
-    Rates in bytes per second, None where not measured; `number` counts over the whole campaign, from 1.
-    """
+    """A timed iteration, `number` from 1 over the whole campaign; rates in bytes per second, None if not measured."""
 
     number: int
     launch: int

@@ -122,7 +122,7 @@ class NetworkView:
 
 
 def _make_parts(content: Content) -> list[Any]:
-    parts: list[Any] = [ui.chart_cards(content.charts)]
+    parts: list[Any] = [ui.cards(*map(ui.chart_card, content.charts))]
     if content.frame is not None and len(content.frame):
         parts.append(
             ui.table(content.frame, widths=_WIDTHS, terms={"From": "Published"}, pagination="local", page_size=10)

@@ -23,7 +23,7 @@ from merge_bench.report.next_step import after_run, after_sweep, export_command
 from merge_bench.report.run_sections import write_energy
 from merge_bench.units import plural
 from merge_bench.view import comparison as comparing
-from merge_bench.view.content import Block, Column, Line, Page
+from merge_bench.view.content import Column, Page, caution_lines
 from merge_bench.view.next_command import NextStep, service_machine_note, step_as_typed
 from merge_bench.view.plot import merge
 from merge_bench.view.terminal import height_in_lines, page_on
@@ -272,8 +272,7 @@ def write_verdicts(
 def _write_first_warnings(page: Page, warnings: Sequence[Caution], room: int | None) -> None:
     """Put as many warnings on a page as fit in `room` lines, but at least one; None: all of them."""
     for at, caution in enumerate(warnings):
-        lines: list[Block] = [Line(f"{caution.code}: {caution.message}", "yellow")]
-        lines += [Line(f"→ {caution.remedy}", indent=2)] if caution.remedy else []
+        lines = caution_lines(caution)
         if room is not None:
             left = len(warnings) - at
             room -= height_in_lines(lines, COLUMNS)

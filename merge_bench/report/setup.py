@@ -86,9 +86,9 @@ def print_findings(
         page.line(counts, "dim")
 
 
-def print_survey(document: TransportsDocument, *, show_available: bool, file: TextIO | None = None) -> None:
-    """Print the transports of a cluster on `file` (standard output)."""
-    with page_on(file) as page:
+def print_survey(document: TransportsDocument, *, show_available: bool) -> None:
+    """Print the transports of a cluster on standard output."""
+    with page_on() as page:
         write_selected(page, document.pairs, document.requested)
         cells = {(pair.from_rank, pair.to_rank): " ".join(pair.transports) or "none" for pair in document.pairs}
         if columns := by_pair(cells, text=True):
