@@ -140,7 +140,7 @@ class Measurer:
         if ended.failure:
             raise RunFailed(f"Dask's shuffle: {ended.failure}")
         found = json.loads(ended.output.read_text().splitlines()[-1])
-        return float(found["bytes"]) / median(found["seconds"])
+        return float(found["bytes"] / median(found["seconds"]))
 
     def _all_to_all(self, backend: str) -> float:
         document = self._probe("all-to-all", chunk=self.setting.chunk, backend=backend)

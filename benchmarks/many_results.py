@@ -22,7 +22,7 @@ from merge_bench.analysis.statistics import median
 from merge_bench.dashboard.results_tab import ResultsView
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.writer import RECORDS
-from merge_bench.regressions.make_document import history
+from merge_bench.regressions.document import history
 from merge_bench.report.campaign_figures import CampaignCache
 from tests.analysis.history.made_up import Nights, write
 

@@ -18,7 +18,7 @@ import click
 from benchmarks import command
 from benchmarks.goal.bench import Bench, need_hosts, scratch, two_hosts
 from benchmarks.width import PAYLOAD
-from merge_bench.analysis import aggregate, metrics
+from merge_bench.analysis import aggregate, bottleneck
 from merge_bench.analysis.statistics import median
 from merge_bench.records.campaign import Launch
 
@@ -89,7 +89,7 @@ def overlap(rates: list[float], chunk: int, blocks: int, iterations: int, engine
             found = measure(bench, rate, chunk=chunk, blocks=blocks, iterations=iterations, engine=engine)
             rows += [row(rate, name, found[name]) for name in ("off", "on")]
             limits = (aggregate.wall_over_wire, aggregate.computing_share, aggregate.cores_share)
-            if metrics.bottleneck(*(aggregate.run_median(found["on"], value) for value in limits)) is None:
+            if bottleneck.overlapping_limit(*(aggregate.run_median(found["on"], value) for value in limits)) is None:
                 missed.append(rate)
     click.echo(command.aligned(HEADINGS, rows, text=()))
     click.echo("computing: share of the wall-clock in which the slowest worker partitions or joins.")
@@ -98,7 +98,7 @@ def overlap(rates: list[float], chunk: int, blocks: int, iterations: int, engine
     )
     for rate in missed:
         click.echo(
-            f"missed at {rate:g} Gbit/s: the merge takes more than {metrics.NEAR_WIRE} × the time on the wire, "
+            f"missed at {rate:g} Gbit/s: the merge takes more than {bottleneck.NEAR_WIRE} × the time on the wire, "
             "but cores are idle"
         )
     sys.exit(1 if missed else 0)

@@ -17,8 +17,7 @@ from benchmarks import command
 from merge_bench.analysis.published import merge_results
 from merge_bench.forecast.fit import fit_parameters
 from merge_bench.forecast.gather import MeasuredRun, MergeShape, Sample, Transfer
-from merge_bench.forecast.model import Problem, forecast_merge
-from merge_bench.forecast.whatif import GPUS
+from merge_bench.forecast.model import GPUS, Problem, forecast_merge
 
 WORKERS, ROW_BYTES, FRAMES = 16, 16, 2
 CLUSTERS = {"gadi-v100": (4, "v100"), "gadi-dgx-a100": (2, "a100-40gb")}

@@ -28,7 +28,7 @@ from msgspec import to_builtins
 from benchmarks import command
 from benchmarks.goal.bench import Bench, Ran, need_hosts, scratch
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
-from merge_bench.forecast.make_document import predict
+from merge_bench.forecast.document import predict
 from merge_bench.records.campaign import Campaign
 
 SCHEMA = 1

@@ -20,15 +20,15 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from merge_bench.analysis import aggregate, dataframes
-from merge_bench.analysis.verification_state import state_of
+from merge_bench.analysis.aggregate import state_of
 from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult, say
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.units import format_count, format_rate
 
 if TYPE_CHECKING:
-    from merge_bench.analysis.documents import run as documents
-    from merge_bench.analysis.documents.compare import CompareDocument
+    from merge_bench.analysis import documents
+    from merge_bench.analysis.documents import CompareDocument
     from merge_bench.campaign.calling_program import Caller
     from merge_bench.campaign.planned_launches import Sweep
     from merge_bench.view.plot.marks import Chart
@@ -86,7 +86,7 @@ class Result:
 
     @property
     def _runs(self) -> Sequence[documents.RunDocument]:
-        from merge_bench.analysis.documents.run import runs_of
+        from merge_bench.analysis.documents import runs_of
 
         return runs_of(self._summary)
 
@@ -139,7 +139,7 @@ class Result:
 
         Raises UsageError if the page cannot be written there.
         """
-        from merge_bench.report.page.write import write_page
+        from merge_bench.report.page import write_page
 
         return write_page([self.campaign], Path(path) if path is not None else None)
 
@@ -202,15 +202,7 @@ def launch(
     if gate is not None and (doubt := gate.power_warning(sweep.first.plan.launches)) is not None:
         say(f"warning: {doubt}", "measure both with --launches 8")
     with contextlib.closing(progress_for(sys.stderr, quiet=quiet)) as progress:
-        folder, status = running.run(
-            sweep,
-            progress,
-            fresh=options.fresh,
-            extend=Path(options.extend) if options.extend else None,
-            caller=caller,
-            wait_for_quiet=options.wait_for_quiet,
-            say_time=say_time,
-        )
+        folder, status = running.run(sweep, progress, caller=caller, say_time=say_time)
     result = load(folder)
     verdict: CompareDocument | None = None
     if gate is not None and status == 0:
@@ -248,7 +240,7 @@ def history(
     names of columns are identifiers: in ``unit`` is that of value and level, in ``shift`` the change of the level,
     -0.05 for 5 % less, and in ``differs`` what else changed with that result. Raises UsageError if there is no result.
     """
-    from merge_bench.regressions.make_document import history as history_of
+    from merge_bench.regressions.document import history as history_of
     from merge_bench.view.titles import utc_time
 
     document = history_of(folders or ("results",), metric=metric, threshold=threshold, **only)
@@ -280,7 +272,7 @@ def predict(
     """
     from merge_bench.config import parsers
     from merge_bench.config.option import as_text, parse_text
-    from merge_bench.forecast.make_document import predict as predict_from
+    from merge_bench.forecast.document import predict as predict_from
 
     document = predict_from(
         _load_campaigns(results),

@@ -1,7 +1,8 @@
-"""From iterations to a launch, and from launches to a run.
+"""From records to figures: of an iteration, of a launch, of a run, of a worker; and whether the result was verified.
 
-A launch is one sample: its value is the median over its timed iterations. A run's value is the median
-over its launches. Everything here is recomputed from the records alone.
+A launch is one sample: its value is the median over its timed iterations. A run's value is the median over its
+launches. Everything here is recomputed from the records alone. A number that was not measured, or that divides by
+nothing, is None.
 """
 
 from __future__ import annotations
@@ -10,17 +11,24 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from enum import Enum
 from typing import Literal, TypeAlias, TypeVar
 
-from merge_bench.analysis import metrics
-from merge_bench.analysis.documents.run import WorkerBandwidth, WorkerPeak
+from merge_bench.analysis.documents import WorkerBandwidth, WorkerPeak
 from merge_bench.analysis.statistics import harmonic_mean, median
 from merge_bench.host import machine
+from merge_bench.host.files import parse_cores
 from merge_bench.records.campaign import Launch, Run
-from merge_bench.records.schema import IterationLine, PairTraffic, WorkerIteration, WorkerMemory
+from merge_bench.records.schema import FrameCounts, IterationLine, PairTraffic, WorkerIteration, WorkerMemory
 
-PHASES = ("partition", "exchange", "join")
+Phase: TypeAlias = Literal["partition", "exchange", "join"]
+PHASES: tuple[Phase, ...] = ("partition", "exchange", "join")
+
+FASTEST = 5
+"""The link limit is made of this many rounds of its measurement, the fastest ones."""
+
+UNVERIFIED = "UNVERIFIED"
+NOT_BY_US = "merge_bench did not verify this imported result"
 
 Value: TypeAlias = Callable[[Launch, IterationLine], float | None]
 """A function that gives a number of one iteration of a launch, None where it was not measured."""
@@ -28,13 +36,41 @@ Value: TypeAlias = Callable[[Launch, IterationLine], float | None]
 Number = TypeVar("Number", int, float)
 
 
+class State(Enum):
+    """The outcome of all checks of a run."""
+
+    VERIFIED = "verified"
+    OFF = "off"
+    IMPORTED = "imported"
+    MISSING = "missing"
+    WRONG = "wrong"
+
+    @property
+    def mark(self) -> str | None:
+        """The mark beside every number of such a run."""
+        return {State.VERIFIED: None, State.WRONG: "WRONG RESULT"}.get(self, UNVERIFIED)
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """Bytes per second that one worker sent to others, per frame and over both."""
+
+    left: float | None
+    right: float | None
+    mean: float | None
+
+
 @dataclass(frozen=True)
 class WorkerFigures:
-    """One worker over a whole run; seconds, bytes, rows and bytes per second. ``None``: not measured."""
+    """One worker over a whole run; seconds, bytes, rows and bytes per second.
+
+    `overlap`: seconds in which partition and exchange overlap; `join_overlap`: join and exchange.
+    """
 
     rank: int
     host: str
     bandwidth: WorkerBandwidth
+    memory: WorkerPeak
     seconds: float | None
     partition: float | None
     exchange: float | None
@@ -43,7 +79,6 @@ class WorkerFigures:
     join_overlap: float | None
     received_rows: float | None
     result_rows: float | None
-    memory: WorkerPeak
 
 
 @dataclass(frozen=True)
@@ -90,65 +125,221 @@ def run_median(launches: Sequence[Launch], value: Value) -> float | None:
     return median_or_none(launch_medians(launches, value))
 
 
+def state_of(run: Run, counted: Sequence[Launch]) -> State:
+    """The state of `run`, whose numbers come from the launches `counted`.
+
+    Wrong, if any check of any launch failed; verified, if every check that the plan asks for was made in every
+    launch that counts.
+    """
+    if any(not check.ok for launch in run.launches for check in launch.verifications):
+        return State.WRONG
+    if run.verify == "off":
+        return State.OFF
+    if run.imported:
+        return State.IMPORTED
+    if counted and all(_due_checks(run, launch) <= {c.after for c in launch.verifications} for launch in counted):
+        return State.VERIFIED
+    return State.MISSING
+
+
+def _due_checks(run: Run, launch: Launch) -> set[int | None]:
+    """The iterations after which the plan asks for a check in `launch`; ``None`` stands for the warm-up."""
+    indices = {iteration.index for iteration in launch.timed}
+    if run.verify == "every":
+        return set(indices)
+    last = max(indices, default=0)
+    warm_up: set[int | None] = {None} if any(iteration.warmup for iteration in launch.iterations) else set()
+    return warm_up | {last}
+
+
 def wall_seconds(launch: Launch, iteration: IterationLine) -> float:
     """Wall-clock seconds of one iteration."""
     return iteration.wall_seconds
-
-
-def bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
-    """Bandwidth of one iteration: harmonic mean over the workers, in bytes per second."""
-    return metrics.iteration_bandwidth(iteration)
-
-
-def slowest_bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
-    """Bandwidth of the slowest worker in one iteration, in bytes per second."""
-    return min(metrics.worker_bandwidths(iteration), default=None)
-
-
-def fastest_bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
-    """Bandwidth of the fastest worker in one iteration, in bytes per second."""
-    return max(metrics.worker_bandwidths(iteration), default=None)
 
 
 def throughput(launch: Launch, iteration: IterationLine) -> float | None:
     """Bytes per second of one iteration; if imported, as its text says, because its wall-clock time is rounded more."""
     if iteration.imported is not None:
         return iteration.imported.throughput_bytes_per_second
-    return metrics.throughput(launch.line.data_bytes, iteration.wall_seconds) if launch.line is not None else None
+    return data_rate(launch.line.data_bytes, iteration.wall_seconds) if launch.line is not None else None
+
+
+def data_rate(data_bytes: int, wall_seconds: float) -> float | None:
+    """Data processed ÷ wall: number of chunks × data per chunk ÷ wall, as the 2022 program counts."""
+    return data_bytes / wall_seconds if wall_seconds > 0 else None
 
 
 def phase_seconds(name: str) -> Value:
     """A function that gives the most seconds that any worker spent in phase `name` of an iteration."""
+    return lambda launch, iteration: greatest(getattr(each.phases_seconds, name, None) for each in iteration.workers)
 
-    def longest(launch: Launch, iteration: IterationLine) -> float | None:
-        return _greatest(_worker_phase_seconds(worker, name) for worker in iteration.workers)
 
-    return longest
+def of_both_frames(counts: FrameCounts | None) -> int | None:
+    """Bytes or rows of both frames together; None if they were not measured."""
+    return None if counts is None else counts.left + counts.right
+
+
+def frames_sent(workers: Iterable[WorkerIteration]) -> tuple[bool, bool]:
+    """Whether any worker sent rows of the left frame, and of the right frame: a broadcast sends only one of them."""
+    sent = [worker.sent_bytes for worker in workers if worker.sent_bytes is not None]
+    return any(each.left > 0 for each in sent), any(each.right > 0 for each in sent)
+
+
+def worker_bandwidth(worker: WorkerIteration, frames: tuple[bool, bool] = (True, True)) -> Bandwidth:
+    """The bandwidth of one worker in one iteration; `frames`: which ones were sent, as `frames_sent` gives them.
+
+    Of a frame: bytes sent to other workers ÷ seconds in which its transfers were in flight; None for a worker that sent
+    nothing, as a 0 would pull the harmonic mean to 0. The mean is over the frames that were sent, None if one has none.
+    """
+    sent, flight = worker.sent_bytes, worker.flight_seconds
+    if sent is None or flight is None:
+        return Bandwidth(None, None, None)
+    left = sent.left / flight.left if sent.left > 0 and flight.left > 0 else None
+    right = sent.right / flight.right if sent.right > 0 and flight.right > 0 else None
+    rates = [rate for rate, was_sent in zip((left, right), frames, strict=True) if was_sent]
+    measured = [rate for rate in rates if rate is not None]
+    return Bandwidth(left, right, sum(measured) / len(measured) if measured and len(measured) == len(rates) else None)
+
+
+def _worker_bandwidths(iteration: IterationLine) -> list[float]:
+    """The mean bandwidth over frames of every worker that has one in this iteration."""
+    frames = frames_sent(iteration.workers)
+    means = (worker_bandwidth(worker, frames).mean for worker in iteration.workers)
+    return [mean for mean in means if mean is not None]
+
+
+def iteration_bandwidth(iteration: IterationLine) -> float | None:
+    """Harmonic mean over the workers that have a bandwidth; of an imported iteration the value in its text."""
+    if iteration.imported is not None:
+        return iteration.imported.bandwidth_bytes_per_second
+    bandwidths = _worker_bandwidths(iteration)
+    return harmonic_mean(bandwidths) if bandwidths else None
+
+
+def bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
+    """Bandwidth of one iteration: harmonic mean over the workers, in bytes per second."""
+    return iteration_bandwidth(iteration)
+
+
+def slowest_bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
+    """Bandwidth of the slowest worker in one iteration, in bytes per second."""
+    return min(_worker_bandwidths(iteration), default=None)
+
+
+def fastest_bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
+    """Bandwidth of the fastest worker in one iteration, in bytes per second."""
+    return max(_worker_bandwidths(iteration), default=None)
 
 
 def flight_rate(launch: Launch, iteration: IterationLine) -> float | None:
-    """Bytes per second of one iteration while they were in flight."""
-    return metrics.flight_rate(iteration)
+    """Σ bytes of both frames ÷ Σ union of both frames' in-flight intervals, sums over the workers."""
+    sent, seconds = 0, 0.0
+    for worker in iteration.workers:
+        if worker.sent_bytes is None or worker.flight_seconds is None:
+            return None
+        sent += worker.sent_bytes.left + worker.sent_bytes.right
+        seconds += worker.flight_seconds.union
+    return sent / seconds if sent > 0 and seconds > 0 else None
 
 
 def link_fraction(launch: Launch, iteration: IterationLine) -> float | None:
-    """Share of its launch's link limit that the exchange of one iteration reached."""
-    return metrics.link_fraction(iteration, link_limit([launch]))
+    """Share of its launch's link limit that the exchange of one iteration reached; None for one worker."""
+    rate, limit = flight_rate(launch, iteration), link_limit([launch])
+    return None if rate is None or limit is None or limit <= 0 else rate / limit
 
 
 def wall_over_wire(launch: Launch, iteration: IterationLine) -> float | None:
-    """Wall-clock time of one iteration ÷ the time that its bytes need at its launch's link limit."""
-    return metrics.wall_over_wire(iteration, link_limit([launch]))
+    """Wall ÷ the time that the link needs: the most bytes that any worker sends or receives ÷ its launch's limit."""
+    limit = link_limit([launch])
+    received: Counter[int] = Counter()
+    for pair in iteration.pairs:
+        received[pair.to_rank] += pair.bytes
+    sent = greatest(of_both_frames(worker.sent_bytes) for worker in iteration.workers) or 0
+    most_bytes = max([sent, *received.values()])
+    return iteration.wall_seconds * limit / most_bytes if limit is not None and most_bytes > 0 else None
 
 
 def computing_share(launch: Launch, iteration: IterationLine) -> float | None:
-    """Share of one iteration's wall-clock time in which the busiest worker partitions or joins."""
-    return metrics.computing_share(iteration)
+    """The largest share of the wall in which any worker partitions or joins; in the rest it exchanges or waits."""
+    phases = [worker.phases_seconds for worker in iteration.workers]
+    busy = [(each.partition or 0.0) + (each.join or 0.0) for each in phases if each is not None]
+    return max(busy) / iteration.wall_seconds if busy and iteration.wall_seconds > 0 else None
 
 
 def cores_share(launch: Launch, iteration: IterationLine) -> float | None:
-    """Share of their cores' time that the workers of the busiest host use in one iteration."""
-    return metrics.cores_share(iteration, launch.line.workers) if launch.line is not None else None
+    """Σ CPU seconds of a host's workers ÷ (cores that any of them may run on × wall), of the host with the most.
+
+    Where a container's quota is less than these cores, it is what counts. CPU seconds hold what moving bytes costs too.
+    ``None`` where they or the cores are not known; of no meaning where UCX polls while it waits, as with phases apart.
+    """
+    workers = launch.line.workers if launch.line is not None else []
+    cores: dict[str, frozenset[int]] = {}
+    for worker in workers:
+        cores[worker.host] = cores.get(worker.host, frozenset()) | parse_cores(worker.hardware.affinity or "")
+    usable = {host: float(len(its)) for host, its in cores.items()}
+    for worker in workers:
+        usable[worker.host] = min(usable[worker.host], worker.hardware.cpu_quota or usable[worker.host])
+    used = dict.fromkeys(cores, 0.0)
+    hosts = {worker.rank: worker.host for worker in workers}
+    for work in iteration.workers:
+        if work.cpu_seconds is None or work.rank not in hosts:
+            return None
+        used[hosts[work.rank]] += work.cpu_seconds
+    if not iteration.workers or iteration.wall_seconds <= 0 or not all(cores.values()):
+        return None
+    return max(seconds / (usable[host] * iteration.wall_seconds) for host, seconds in used.items())
+
+
+def worker_copy_rate(memory: WorkerMemory) -> float | None:
+    """Bytes that a worker read and wrote per second in its fastest round of copying; ``None``: not measured."""
+    fastest_seconds = min(memory.copy_seconds, default=0.0)
+    return memory.copied_bytes / fastest_seconds if memory.copied_bytes and fastest_seconds > 0 else None
+
+
+def memory_fractions(
+    iteration: IterationLine, memory: Sequence[WorkerMemory], row_bytes: float
+) -> tuple[float | None, float | None]:
+    """The share of the copy rate that partition and join reached, if they moved each byte once.
+
+    Σ least bytes ÷ copy rate, of the worker for which that takes longest, ÷ the longest time of the phase. A partition
+    reads its input, and writes what of it is received: rows with null keys are not. A join reads the rows that it
+    received and writes those of the result, here taken to be as wide as the input's `row_bytes` on average, though they
+    are wider. A worker without rows of its own joins at the others' rate. ``None`` where something was not measured.
+    """
+    inputs = {each.rank: each.input_bytes for each in memory}
+    rates = {each.rank: rate for each in memory if (rate := worker_copy_rate(each)) is not None}
+    workers = [(each, each.received_rows, each.result_rows, each.phases_seconds) for each in iteration.workers]
+    if not rates or not workers:
+        return None, None
+    usual_rate = harmonic_mean(list(rates.values()))
+    received = sum(rows.left + rows.right for _, rows, _, _ in workers if rows is not None)
+    everything = sum(each or 0 for each in inputs.values())
+    sent = min(1.0, received * row_bytes / everything) if everything else 0.0
+    least_seconds: list[tuple[float, float]] = []
+    taken_seconds: list[tuple[float, float]] = []
+    for worker, rows, result, phases in workers:
+        size = inputs.get(worker.rank)
+        rate = rates.get(worker.rank, None if size else usual_rate)
+        if rate is None or size is None or rows is None or result is None or phases is None:
+            return None, None
+        least_seconds.append(((1 + sent) * size / rate, (rows.left + rows.right + result) * row_bytes / rate))
+        taken_seconds.append((phases.partition or 0.0, phases.join or 0.0))
+    needed, took = ([max(each) for each in zip(*values, strict=True)] for values in (least_seconds, taken_seconds))
+    partition, join = (need / time if time > 0 else None for need, time in zip(needed, took, strict=True))
+    return partition, join
+
+
+def limit_of_rounds(sent_bytes: Sequence[int], rounds: Sequence[Sequence[float]]) -> float | None:
+    """Bytes per second that a worker can send over the link: the median of the five greatest Σ bytes ÷ Σ seconds.
+
+    `sent_bytes`: what each worker sends to others in a round; `rounds`: for every round, the seconds each worker's
+    transfers were in flight. The fastest rounds count, because what disturbs only slows, and a limit is not exceeded by
+    what it limits. Both sums run over the workers, so this is the rate of a worker on average, comparable with
+    `flight_rate`. None if nothing was sent (one worker) or no round was made.
+    """
+    total = sum(sent_bytes)
+    rates = sorted(total / sum(seconds) for seconds in rounds if sum(seconds) > 0)[-FASTEST:]
+    return median(rates) if rates and total > 0 else None
 
 
 def link_limit(launches: Sequence[Launch]) -> float | None:
@@ -158,12 +349,9 @@ def link_limit(launches: Sequence[Launch]) -> float | None:
 
 def copy_rate(launches: Sequence[Launch]) -> float | None:
     """Bytes per second at which a worker copies memory while all do, on average; median over launches."""
-    of_launches = [
-        [rate for each in launch.memory.workers if (rate := metrics.copy_rate(each)) is not None]
-        for launch in launches
-        if launch.memory is not None
-    ]
-    return median_or_none(harmonic_mean(rates) for rates in of_launches if rates)
+    by_launch = [list(map(worker_copy_rate, launch.memory.workers)) for launch in launches if launch.memory is not None]
+    measured = [[rate for rate in rates if rate is not None] for rates in by_launch]
+    return median_or_none(harmonic_mean(rates) for rates in measured if rates)
 
 
 def copy_rate_fraction(phase: Literal["partition", "join"]) -> Value:
@@ -173,7 +361,7 @@ def copy_rate_fraction(phase: Literal["partition", "join"]) -> Value:
         if launch.memory is None or launch.line is None or not launch.line.rows:
             return None
         row_bytes = launch.line.data_bytes / launch.line.rows
-        partition, join = metrics.memory_fractions(iteration, launch.memory.workers, row_bytes)
+        partition, join = memory_fractions(iteration, launch.memory.workers, row_bytes)
         return partition if phase == "partition" else join
 
     return fraction
@@ -222,22 +410,55 @@ def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:
             for part in iteration.workers:
                 measured.setdefault(part.rank, {}).setdefault(launch.index, []).append(part)
     parts = itertools.chain.from_iterable(each for of_rank in measured.values() for each in of_rank.values())
-    frames = metrics.frames_sent(parts)
-    return tuple(
-        _worker_figures(rank, hosts[rank], list(measured.get(rank, {}).values()), memory.get(rank, []), frames)
-        for rank in sorted(hosts)
-    )
+    frames = frames_sent(parts)
+
+    def figures(rank: int) -> WorkerFigures:
+        host, peaks = hosts[rank], memory.get(rank, [])
+
+        def nested(value: Callable[[WorkerIteration], float | None]) -> float | None:
+            return median_or_none(median_or_none(map(value, own)) for own in measured.get(rank, {}).values())
+
+        def rate(name: str) -> float | None:
+            return nested(lambda worker: getattr(worker_bandwidth(worker, frames), name))
+
+        def phase(name: Phase) -> float | None:
+            return nested(lambda worker: getattr(worker.phases_seconds, name, None))
+
+        return WorkerFigures(
+            rank=rank,
+            host=host,
+            bandwidth=WorkerBandwidth(rank=rank, host=host, left=rate("left"), right=rate("right"), mean=rate("mean")),
+            memory=WorkerPeak(
+                rank=rank,
+                host=host,
+                peak=greatest(each.peak_bytes for each in peaks),
+                above_imports=greatest(each.peak_above_imports_bytes for each in peaks),
+                device_peak=greatest(each.device_peak_bytes for each in peaks),
+                device_above_imports=None,  # not measured on a GPU; kept for programs that read it
+                input=greatest(each.input_bytes for each in peaks),
+            ),
+            seconds=nested(lambda worker: worker.seconds),
+            partition=phase("partition"),
+            exchange=phase("exchange"),
+            join=phase("join"),
+            overlap=nested(lambda worker: worker.overlap_seconds),
+            join_overlap=nested(lambda worker: worker.join_overlap_seconds),
+            received_rows=nested(lambda worker: of_both_frames(worker.received_rows)),
+            result_rows=nested(lambda worker: worker.result_rows),
+        )
+
+    return tuple(map(figures, sorted(hosts)))
 
 
-def ranks_without_traffic(launches: Sequence[Launch]) -> list[int]:
-    """The ranks that sent nothing to others in any timed iteration, as where a table has too few row groups."""
+def sent_bytes_by_rank(launches: Sequence[Launch]) -> Counter[int]:
+    """The bytes that each rank sent to others in the timed iterations; 0 as where a table has too few row groups."""
     sent: Counter[int] = Counter()
     for launch in launches:
         for iteration in launch.timed:
             for worker in iteration.workers:
                 if worker.sent_bytes is not None:
                     sent[worker.rank] += worker.sent_bytes.left + worker.sent_bytes.right
-    return sorted(rank for rank, total in sent.items() if not total)
+    return sent
 
 
 def pair_figures(launches: Sequence[Launch]) -> dict[tuple[int, int], PairFigures]:
@@ -256,51 +477,6 @@ def pair_figures(launches: Sequence[Launch]) -> dict[tuple[int, int], PairFigure
     }
 
 
-def _worker_phase_seconds(worker: WorkerIteration, name: str) -> float | None:
-    seconds: float | None = getattr(worker.phases_seconds, name, None)
-    return seconds
-
-
-def _received_rows(worker: WorkerIteration) -> float | None:
-    rows = worker.received_rows
-    return None if rows is None else rows.left + rows.right
-
-
-def _worker_figures(
-    rank: int,
-    host: str,
-    launches: Sequence[Sequence[WorkerIteration]],
-    memory: Sequence[WorkerMemory],
-    frames: tuple[bool, bool],
-) -> WorkerFigures:
-    def nested(value: Callable[[WorkerIteration], float | None]) -> float | None:
-        return median_or_none(median_or_none(value(worker) for worker in workers) for workers in launches)
-
-    def rate(name: str) -> float | None:
-        return nested(lambda worker: getattr(metrics.worker_bandwidth(worker, frames), name))
-
-    return WorkerFigures(
-        rank=rank,
-        host=host,
-        bandwidth=WorkerBandwidth(rank=rank, host=host, left=rate("left"), right=rate("right"), mean=rate("mean")),
-        seconds=nested(lambda worker: worker.seconds),
-        **{name: nested(partial(_worker_phase_seconds, name=name)) for name in PHASES},
-        overlap=nested(lambda worker: worker.overlap_seconds),
-        join_overlap=nested(lambda worker: worker.join_overlap_seconds),
-        received_rows=nested(_received_rows),
-        result_rows=nested(lambda worker: worker.result_rows),
-        memory=WorkerPeak(
-            rank=rank,
-            host=host,
-            peak=_greatest(m.peak_bytes for m in memory),
-            above_imports=_greatest(m.peak_above_imports_bytes for m in memory),
-            device_peak=_greatest(m.device_peak_bytes for m in memory),
-            device_above_imports=None,  # not measured on a GPU; kept for programs that read it
-            input=_greatest(m.input_bytes for m in memory),
-        ),
-    )
-
-
-def _greatest(values: Iterable[Number | None]) -> Number | None:
+def greatest(values: Iterable[Number | None]) -> Number | None:
     """The greatest of the values that are not None; None if there are none."""
     return max((value for value in values if value is not None), default=None)

@@ -5,7 +5,7 @@ The first that applies, in this order:
 1. ``cores``: the workers of a host share fewer cores than there are workers, so they take turns.
    ``busy-host``: other processes kept the cores busy as most launches began, or as one did in which one rank is slow.
 2. ``slow-link``, ``overload``, ``straggler``: one rank costs all others at least `GAIN` of the wall-clock time.
-3. With overlapping phases ``link`` or ``cores``, by `metrics.bottleneck`.
+3. With overlapping phases ``link`` or ``cores``, by `overlapping_limit`.
 4. The longest phase: ``partition``, ``join`` or ``exchange``. With phases apart it is the ``link`` if the exchange
    reaches `NEAR_LIMIT` of the link limit, and ``memory`` if partition or join reaches as much of memory's copy rate.
 
@@ -16,24 +16,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 import msgspec
 
-from merge_bench.analysis import aggregate, diagnostics, metrics
-from merge_bench.analysis import busy_host as host_load
-from merge_bench.analysis.aggregate import WorkerFigures
-from merge_bench.analysis.documents.run import Bottleneck, Link, MemoryRate
+from merge_bench.analysis import aggregate, diagnostics, uneven_ranks
+from merge_bench.analysis.aggregate import PHASES, Phase, WorkerFigures
+from merge_bench.analysis.documents import Bottleneck, Limit, Link, MemoryRate
 from merge_bench.records.campaign import Launch, Run
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import IterationLine
 from merge_bench.units import format_rate, format_seconds, plural
 
-Phase: TypeAlias = Literal["partition", "exchange", "join"]
-PHASES: tuple[Phase, ...] = ("partition", "exchange", "join")
-
 GAIN = 0.1
 """A rank is named as the limit if it costs the other ranks at least this share of the wall-clock time."""
+
+NEAR_WIRE = 1.1
+"""The link limits a merge that takes at most this many times as long as its bytes need on the link."""
 
 NEAR_LIMIT = 0.8
 """The link limits an exchange, and memory a partition or join, that reaches this share of its limit."""
@@ -48,7 +46,7 @@ def find(
     shares: dict[Phase, float] = {name: each / wall for name, each in seconds.items() if each is not None and wall}
     if not shares or not wall:
         return None
-    crowd = diagnostics.short_of_cores(launches)
+    crowd = uneven_ranks.short_of_cores(launches)
     if crowd is not None:
         return Bottleneck(what="cores", share=None, because=f"{crowd.processes} workers share {crowd.named_cores}")
     limit = max(_costly_ranks(launches, workers, shares, wall), key=lambda limit: limit.share or 0.0, default=None)
@@ -59,10 +57,11 @@ def find(
         limit = _overlapped_limit(launches, shares, link)
     else:
         limit = _longest_phase_limit(launches, shares, link, memory)
-    busy = host_load.busiest_load(launches)
-    often = 2 * len(host_load.busy_launch_indexes(launches)) > len(launches)
+    loads = diagnostics.busy_loads(launches)
+    busy = max(loads.values(), key=lambda load: load.busy, default=None)
+    often = 2 * len(loads) > len(launches)
     if busy is not None and limit.what != "overload" and (often or limit.rank is not None):
-        kept = host_load.BUSY.format(f"up to {busy.busy:.1f} of {busy.cores} cores busy")
+        kept = diagnostics.BUSY.format(f"up to {busy.busy:.1f} of {busy.cores} cores busy")
         because = f"{kept}; besides, {limit.what}: {limit.because}"
         return msgspec.structs.replace(limit, what="busy-host", besides=limit.what, because=because)
     few = _few_row_groups(run.plan)
@@ -92,7 +91,7 @@ def _costly_ranks(
 ) -> Iterator[Bottleneck]:
     """A bottleneck for each rank that costs the other ranks at least `GAIN` of the wall-clock time."""
     hosts = {worker.rank: worker.host for worker in workers}
-    slow = diagnostics.rank_with_slow_link(launches, workers)
+    slow = uneven_ranks.rank_with_slow_link(launches, workers)
     if slow is not None and (cost := shares.get("exchange", 0.0) * (1 - 1 / slow.factor)) >= GAIN:
         yield Bottleneck(
             what="slow-link",
@@ -101,7 +100,7 @@ def _costly_ranks(
             because=f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) exchanges data at {format_rate(slow.rate)}, the"
             f" other ranks at {format_rate(slow.others)}",
         )
-    for over in diagnostics.overloaded_ranks(workers)[:1]:
+    for over in uneven_ranks.overloaded_ranks(workers)[:1]:
         slowed: tuple[Phase, ...] = ("exchange", "join") if over.what == "received" else ("join",)
         cost = min(1.0, sum(shares.get(phase, 0.0) for phase in slowed)) * (1 - 1 / over.factor)
         if cost >= GAIN:
@@ -113,7 +112,7 @@ def _costly_ranks(
                 because=f"rank {over.rank} ({hosts[over.rank]}) {has} {over.factor:.2f} × as many {rows} as the other"
                 " ranks on average",
             )
-    late = diagnostics.straggling_rank(workers)
+    late = uneven_ranks.straggling_rank(workers)
     if late is not None and (cost := late.excess / wall) >= GAIN:
         yield Bottleneck(
             what="straggler",
@@ -124,11 +123,22 @@ def _costly_ranks(
         )
 
 
+def overlapping_limit(ratio: float | None, computing: float | None, cores_used: float | None) -> str | None:
+    """What limits a merge whose phases overlap: ``link``, ``cores``, or None where neither does by itself.
+
+    `ratio`, `computing`, `cores_used`: `aggregate.wall_over_wire`, `computing_share` and `cores_share`.
+    """
+    if ratio is not None and ratio <= NEAR_WIRE:
+        return "link"
+    busy = any(share is not None and share >= 1 / NEAR_WIRE for share in (computing, cores_used))
+    return "cores" if busy else None
+
+
 def _overlapped_limit(launches: Sequence[Launch], shares: Mapping[Phase, float], link: Link | None) -> Bottleneck:
     """What limits a merge whose phases overlap: the link, the cores, or else its longest phase."""
     values = (aggregate.wall_over_wire, aggregate.computing_share, aggregate.cores_share)
     ratio, *busy = (aggregate.run_median(launches, value) for value in values)
-    limit = metrics.bottleneck(ratio, *busy)
+    limit = overlapping_limit(ratio, *busy)
     if limit == "link" and ratio is not None and not _is_above_limit(link):
         because = f"the merge takes {ratio:.2f} × the time that its bytes need at the link limit"
         return Bottleneck(what="link", share=min(1.0, 1 / ratio), because=because)
@@ -150,30 +160,29 @@ def _longest_phase_limit(
 ) -> Bottleneck:
     """What limits a merge with phases apart: its longest phase, or the link or memory if the phase nears that limit."""
     name = max(shares, key=lambda each: shares[each])
-    takes = f"the longest phase, {shares[name]:.0%} of the wall-clock time"
+    what: Limit = name
+    because = takes = f"the longest phase, {shares[name]:.0%} of the wall-clock time"
     if name != "exchange":
         reached = None
         if memory is not None:
             reached = memory.partition_fraction if name == "partition" else memory.join_fraction
         if reached is None or reached > diagnostics.EXCEEDED:  # then the copy rate is no limit
-            return Bottleneck(what=name, share=shares[name], because=takes)
-        if reached >= NEAR_LIMIT:
-            because = f"the {name} is {takes}, at {reached:.0%} of memory's copy rate"
-            return Bottleneck(what="memory", share=shares[name], because=because)
-        because = f"{takes}, at {reached:.0%} of memory's copy rate, so memory's bandwidth is not the limit"
-        return Bottleneck(what=name, share=shares[name], because=because)
-    if link is None or link.fraction is None:
-        return Bottleneck(what=name, share=shares[name], because=f"{takes}; no link limit was measured")
-    if _is_above_limit(link):
+            pass
+        elif reached >= NEAR_LIMIT:
+            what, because = "memory", f"the {name} is {takes}, at {reached:.0%} of memory's copy rate"
+        else:
+            because = f"{takes}, at {reached:.0%} of memory's copy rate, so memory's bandwidth is not the limit"
+    elif link is None or link.fraction is None:
+        because = f"{takes}; no link limit was measured"
+    elif _is_above_limit(link):
         because = f"{takes}, at > 100% of what was measured as the link limit"
-        return Bottleneck(what=name, share=shares[name], because=because)
-    if link.fraction >= NEAR_LIMIT:
-        because = f"the exchange is {takes}, at {link.fraction:.0%} of the link limit"
-        return Bottleneck(what="link", share=shares[name], because=because)
-    because = f"{takes}, at {link.fraction:.0%} of the link limit: the link could carry more"
-    flying = aggregate.run_median(launches, _in_flight_share)
-    because += "" if flying is None else f"; transfers are in flight for {min(1.0, flying):.0%} of the phase"
-    return Bottleneck(what=name, share=shares[name], because=because)
+    elif link.fraction >= NEAR_LIMIT:
+        what, because = "link", f"the exchange is {takes}, at {link.fraction:.0%} of the link limit"
+    else:
+        because = f"{takes}, at {link.fraction:.0%} of the link limit: the link could carry more"
+        flying = aggregate.run_median(launches, _in_flight_share)
+        because += "" if flying is None else f"; transfers are in flight for {min(1.0, flying):.0%} of the phase"
+    return Bottleneck(what=what, share=shares[name], because=because)
 
 
 def _in_flight_share(launch: Launch, iteration: IterationLine) -> float | None:

@@ -1,20 +1,55 @@
-"""A campaign's records as tidy tables, a row an observation: what data frames for Python are made of.
+"""A campaign's records as tidy tables, a row an observation: data frames for Python, and one flat table for files.
 
 Seconds, bytes, rows and bytes per second; None where something was not measured. Warm-up iterations and launches that
-were interrupted and made again are left out. Names of columns are identifiers, so that ``frame.wall_seconds`` works.
+were interrupted and made again are left out. Names of columns are identifiers, so that ``frame.wall_seconds`` works;
+in the flat table, for CSV and Parquet, they have the unit in them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from merge_bench.analysis import aggregate, energy, metrics
-from merge_bench.analysis.transport_summary import lanes
+from merge_bench.analysis import aggregate, energy
+from merge_bench.analysis.aggregate import state_of
+from merge_bench.analysis.transports import lanes
+from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Launch, Run
-from merge_bench.records.schema import ProbeLine, WorkerIteration
 
 Rows = Iterator[dict[str, Any]]
+_TYPES: Mapping[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
+
+
+def _columns(text: str) -> dict[str, type]:
+    """The type of each column, from words such as ``launch:int``."""
+    return {name: _TYPES[kind] for name, kind in (word.split(":") for word in text.split())}
+
+
+COLUMNS = _columns("""
+    campaign:str config:str plan:int engine:str exchange:str how:str question:str distribution:str pipeline:bool
+    rows_per_chunk:int workers:int launch:int block:int complete:bool verification:str iteration:int
+    time_unix_seconds:float wall_seconds:float partition_seconds:float exchange_seconds:float join_seconds:float
+    throughput_bytes_per_second:float bandwidth_bytes_per_second:float link_fraction:float
+    sent_bytes:int result_rows:int
+""")
+"""Columns of a flat table of merges. Phases: the longest time of any worker; bytes and rows: sums over all workers."""
+
+PROBE_COLUMNS = _columns("""
+    campaign:str config:str launch:int probe:str test:str method:str placement:str memory:str ranks:str hosts:str
+    size_bytes:int count_elements:int iterations:int seconds:float bandwidth_bytes_per_second:float
+    messages_per_second:float selected:str protocol:str link_limit_bytes_per_second:float wrong_elements:int
+    as_requested:bool
+""")
+"""Columns of a flat table of network measurements."""
+
+_WITH_UNIT = {
+    "throughput": "throughput_bytes_per_second",
+    "bandwidth": "bandwidth_bytes_per_second",
+    "size": "size_bytes",
+    "wrong": "wrong_elements",
+    "count": "count_elements",
+    "link_limit": "link_limit_bytes_per_second",
+}
 
 
 def iterations(campaign: Campaign) -> Rows:
@@ -25,7 +60,7 @@ def iterations(campaign: Campaign) -> Rows:
                 "iteration": iteration.index,
                 "wall_seconds": iteration.wall_seconds,
                 "throughput": aggregate.throughput(launch, iteration),
-                "bandwidth": metrics.iteration_bandwidth(iteration),
+                "bandwidth": aggregate.iteration_bandwidth(iteration),
                 "link_fraction": aggregate.link_fraction(launch, iteration),
             }
 
@@ -35,10 +70,28 @@ def workers(campaign: Campaign) -> Rows:
     for run, launch in _runs_with_launches(campaign):
         hosts = {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {}
         for iteration in launch.timed:
-            frames = metrics.frames_sent(iteration.workers)
+            frames = aggregate.frames_sent(iteration.workers)
             for worker in iteration.workers:
-                own = {"iteration": iteration.index, "rank": worker.rank, "host": hosts.get(worker.rank)}
-                yield _launch_cells(campaign, run, launch) | own | _worker_cells(worker, frames)
+                bandwidth = aggregate.worker_bandwidth(worker, frames)
+                yield _launch_cells(campaign, run, launch) | {
+                    "iteration": iteration.index,
+                    "rank": worker.rank,
+                    "host": hosts.get(worker.rank),
+                    "seconds": worker.seconds,
+                    **{f"{name}_seconds": getattr(worker.phases_seconds, name, None) for name in aggregate.PHASES},
+                    "overlap_seconds": worker.overlap_seconds,
+                    "join_overlap_seconds": worker.join_overlap_seconds,
+                    "sent_left_bytes": getattr(worker.sent_bytes, "left", None),
+                    "sent_right_bytes": getattr(worker.sent_bytes, "right", None),
+                    "flight_seconds": getattr(worker.flight_seconds, "union", None),
+                    "bandwidth_left": bandwidth.left,
+                    "bandwidth_right": bandwidth.right,
+                    "bandwidth": bandwidth.mean,
+                    "received_left_rows": getattr(worker.received_rows, "left", None),
+                    "received_right_rows": getattr(worker.received_rows, "right", None),
+                    "result_rows": worker.result_rows,
+                    "cpu_seconds": worker.cpu_seconds,
+                }
 
 
 def pairs(campaign: Campaign) -> Rows:
@@ -82,10 +135,67 @@ def launches(campaign: Campaign) -> Rows:
 
 def probes(campaign: Campaign) -> Rows:
     """A row for every line of a network measurement, with the numbers that its tool gave."""
+    names = ("probe", "test", "method", "placement", "memory", "size", "count", "iterations", "seconds")
     for launch in campaign.standing:
         for line in launch.probes:
-            config = launch.line.config if launch.line else None
-            yield {"campaign": campaign.head.campaign_id, "config": config, "launch": launch.index} | _probe_cells(line)
+            yield {
+                "campaign": campaign.head.campaign_id,
+                "config": launch.line.config if launch.line else None,
+                "launch": launch.index,
+                **{name: getattr(line, name) for name in names},
+                "bandwidth": line.bandwidth_bytes_per_second,
+                "messages_per_second": line.messages_per_second,
+                "ranks": ",".join(map(str, line.ranks)),
+                "hosts": ",".join(line.hosts),
+                "selected": ",".join(line.selected),
+                "protocol": line.protocol,
+                "link_limit": line.limit_bytes_per_second,
+                "wrong": line.wrong,
+                "as_requested": line.as_requested,
+            }
+
+
+def flat_rows(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], list[dict[str, Any]]]:
+    """The columns with their types, and a row for every timed iteration, or for every row of a network measurement.
+
+    Raises UsageError if nothing was measured, or there are merges beside network measurements, whose columns differ.
+    """
+    kinds = {campaign.probe is not None for campaign in campaigns}
+    if len(kinds) > 1:
+        raise UsageError("merges and network measurements have different columns; export them into separate files")
+    columns, make = (PROBE_COLUMNS, probes) if True in kinds else (COLUMNS, _iterations_with_totals)
+    named = (
+        {_WITH_UNIT.get(name, name): value for name, value in row.items()} for each in campaigns for row in make(each)
+    )
+    rows = [{name: row.get(name) for name in columns} for row in named]
+    if not rows:
+        raise UsageError(f"{campaigns[0].folder} contains no measurements to export")
+    return columns, rows
+
+
+def _iterations_with_totals(campaign: Campaign) -> Rows:
+    """The rows of `iterations`, with the further columns that a flat table has."""
+    rows = iterations(campaign)
+    for run in campaign.runs:
+        plan, verification = run.plan, state_of(run, aggregate.complete_launches(run)).value
+        for launch, each in [(own, each) for own in run.launches for each in own.timed]:
+            yield next(rows) | {
+                "how": plan.how,
+                "distribution": plan.distribution,
+                "pipeline": plan.pipeline,
+                "verification": verification,
+                "time_unix_seconds": each.time,
+                **{f"{name}_seconds": aggregate.phase_seconds(name)(launch, each) for name in aggregate.PHASES},
+                "sent_bytes": _sum_if_all_known(aggregate.of_both_frames(worker.sent_bytes) for worker in each.workers),
+                "result_rows": _sum_if_all_known(worker.result_rows for worker in each.workers),
+            }
+
+
+def _sum_if_all_known(values: Iterator[int | None]) -> int | None:
+    """The sum of the values; None if there are no values, or one of them is None."""
+    every = list(values)
+    measured = [value for value in every if value is not None]
+    return sum(measured) if measured and len(measured) == len(every) else None
 
 
 def _runs_with_launches(campaign: Campaign) -> Iterator[tuple[Run, Launch]]:
@@ -106,40 +216,4 @@ def _launch_cells(campaign: Campaign, run: Run, launch: Launch) -> dict[str, Any
         "launch": launch.index,
         "block": launch.block,
         "complete": launch.complete,
-    }
-
-
-def _worker_cells(worker: WorkerIteration, frames: tuple[bool, bool]) -> dict[str, Any]:
-    bandwidth = metrics.worker_bandwidth(worker, frames)
-    return {
-        "seconds": worker.seconds,
-        **{f"{name}_seconds": getattr(worker.phases_seconds, name, None) for name in aggregate.PHASES},
-        "overlap_seconds": worker.overlap_seconds,
-        "join_overlap_seconds": worker.join_overlap_seconds,
-        "sent_left_bytes": getattr(worker.sent_bytes, "left", None),
-        "sent_right_bytes": getattr(worker.sent_bytes, "right", None),
-        "flight_seconds": getattr(worker.flight_seconds, "union", None),
-        "bandwidth_left": bandwidth.left,
-        "bandwidth_right": bandwidth.right,
-        "bandwidth": bandwidth.mean,
-        "received_left_rows": getattr(worker.received_rows, "left", None),
-        "received_right_rows": getattr(worker.received_rows, "right", None),
-        "result_rows": worker.result_rows,
-        "cpu_seconds": worker.cpu_seconds,
-    }
-
-
-def _probe_cells(line: ProbeLine) -> dict[str, Any]:
-    names = ("probe", "test", "method", "placement", "memory", "size", "count", "iterations", "seconds")
-    return {
-        **{name: getattr(line, name) for name in names},
-        "bandwidth": line.bandwidth_bytes_per_second,
-        "messages_per_second": line.messages_per_second,
-        "ranks": ",".join(map(str, line.ranks)),
-        "hosts": ",".join(line.hosts),
-        "selected": ",".join(line.selected),
-        "protocol": line.protocol,
-        "link_limit": line.limit_bytes_per_second,
-        "wrong": line.wrong,
-        "as_requested": line.as_requested,
     }

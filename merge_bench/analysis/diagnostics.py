@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from merge_bench.analysis import aggregate, metrics
-from merge_bench.analysis.aggregate import WorkerFigures, pair_figures
-from merge_bench.analysis.busy_host import busy_launch_indexes, busy_launch_warnings
-from merge_bench.analysis.documents.error import Failure
+from merge_bench.analysis import aggregate
+from merge_bench.analysis.aggregate import NOT_BY_US, State, WorkerFigures
+from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.energy import throttling_warnings
-from merge_bench.analysis.staged_memory import staged_memory_warnings
-from merge_bench.analysis.statistics import median, outliers
-from merge_bench.analysis.traffic_check import traffic_contradictions
-from merge_bench.analysis.verification_state import NOT_BY_US, State
+from merge_bench.analysis.statistics import outliers
+from merge_bench.analysis.transports import staged_memory_warnings, traffic_contradictions
+from merge_bench.analysis.uneven_ranks import overloaded_ranks, rank_with_slow_link, short_of_cores, straggling_rank
 from merge_bench.errors import Caution, RunFailed, WrongResult
-from merge_bench.host import machine
+from merge_bench.host.other_load import BUSY as BUSY_SHARE
 from merge_bench.merge.engines import descriptions
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, Run
-from merge_bench.records.schema import FailureLine
-from merge_bench.units import format_rate, format_seconds, plural
+from merge_bench.records.schema import HostLoad, WarningLine
+from merge_bench.units import format_rate, format_seconds, plural, plural_noun
 
+BUSY_HOST = "busy-host"
+BUSY = "other processes keep {}, so times are longer and vary more"
+REMEDY = "run again on a quiet host, or with --wait-for-quiet 5m"
+MOST_NAMED = 6
+"""The most launches that a warning about busy hosts names."""
 EXCEEDED = 1.05  # more than a link limit can be exceeded by the noise of both measurements
 UNVERIFIED = "unverified"
 """The code of the warning that no check was made."""
@@ -37,19 +41,23 @@ def warnings(
     if any(busy_launch_indexes(run.launches)):  # launch 0 has a warning of its own; one for all other launches
         recorded += busy_launch_warnings(campaign.launches)
     verification = [_UNVERIFIED[state]] if state in _UNVERIFIED and (counted or state is not State.MISSING) else []
-    traffic = () if run.plan.runtime_filter else _traffic_warnings(counted)  # the filter's messages are not recorded
+    judged = [] if run.plan.runtime_filter else counted  # the filter's messages are not recorded
+    traffic = [caution for launch in judged for caution in traffic_contradictions(launch)]
     several = len(campaign.runs) > 1
     keys = [(each.config.name, each.plan_index) for each in campaign.runs]
     name = campaign.labels[keys.index((run.config.name, run.plan_index))] if several else ""
     lines = [launch.lanes for launch in counted if launch.lanes]
     staged = [caution for line in lines for caution in staged_memory_warnings(line.pairs, line.protocols)]
-    shown = (
-        *staged, *traffic, *_failure_warnings(run), *limit_exceeded_warning(counted),
-        *_link_warnings(counted, workers, name), *throttling_warnings(counted),
-        *_rank_warnings(run, counted, workers, name),
-        *_outlier_warnings(counted, several=several),
-    )  # fmt: skip
-    cautions = list(dict.fromkeys((*(line.caution for line in recorded), *verification, *shown)))
+    from_figures = itertools.chain(
+        _failure_warnings(run),
+        limit_exceeded_warning(counted),
+        _link_warnings(counted, workers, name),
+        throttling_warnings(counted),
+        _rank_warnings(run, counted, workers, name),
+        _outlier_warnings(counted, several=several),
+    )
+    every = (*(line.caution for line in recorded), *verification, *staged, *traffic, *from_figures)
+    cautions = list(dict.fromkeys(every))
     if campaign.truncated:
         cautions.append(Caution("half-written-line", "the last line of the records is incomplete and was ignored"))
     if campaign.skipped:
@@ -73,23 +81,19 @@ def run_failure(campaign: Campaign, run: Run) -> Failure | None:
     if failures:
         worst = next((failure for failure in failures if failure.code == WrongResult.code), failures[0])
         return _with_progress(Failure.of(worst), campaign, worst.launch)
-    for launch in run.launches:
-        for check in launch.verifications:
-            if not check.ok:
-                return Failure(WrongResult.code, check.message or "the merge result is wrong")
+    for check in (check for launch in run.launches for check in launch.verifications if not check.ok):
+        return Failure(WrongResult.code, check.message or "the merge result is wrong")
     for launch in run.launches:
         if launch.end is not None and launch.end.status != 0:
             return Failure(RunFailed.code, f"launch {launch.index} ended with status {launch.end.status}")
-    stopped = next((failure for failure in _final_failures(campaign) if failure.code == INTERRUPTED), None)
-    if missing > 0 and stopped is not None:
+    if missing <= 0:
+        return None
+    every = [*campaign.failures, *(failure for launch in campaign.standing for failure in launch.failures)]
+    stopped = next((failure for failure in every if failure.code == INTERRUPTED), None)
+    if stopped is not None and campaign.end is not None:  # else it runs, or is resumed
         return _with_progress(Failure(stopped.code, stopped.message), campaign, stopped.launch)
-    if missing > 0:
-        planned = run.planned_launches
-        message = (
-            f"the records stop after {planned - missing} of {planned} launches: the run was killed or is still running"
-        )
-        return Failure("unfinished", message)
-    return None
+    how_far = f"the records stop after {run.planned_launches - missing} of {run.planned_launches} launches"
+    return Failure("unfinished", f"{how_far}: the run was killed or is still running")
 
 
 def _with_progress(failure: Failure, campaign: Campaign, index: int | None) -> Failure:
@@ -128,52 +132,6 @@ def _missing_after_iterations(run: Run, launch: Launch) -> str:
     return f"; missing: {', '.join(absent)}" if absent else ""
 
 
-def _final_failures(campaign: Campaign) -> Iterator[FailureLine]:
-    """Every failure of a campaign that ended; none while it runs or is resumed."""
-    if campaign.end is not None:
-        yield from campaign.failures
-        for launch in campaign.standing:
-            yield from launch.failures
-
-
-def overloaded_ranks(workers: Sequence[WorkerFigures]) -> tuple[metrics.Overload, ...]:
-    """The ranks that receive, or produce, far more rows than the others, the worst first."""
-    return metrics.find_overloads(
-        {w.rank: w.received_rows for w in workers if w.received_rows is not None},
-        {w.rank: w.result_rows for w in workers if w.result_rows is not None},
-    )
-
-
-def straggling_rank(workers: Sequence[WorkerFigures]) -> metrics.Straggler | None:
-    """The rank that holds the others up most; None if there is none, or if it only has more rows to partition."""
-    straggler = metrics.find_straggler(
-        {
-            w.rank: metrics.WorkerTimes(w.partition, w.exchange, w.join, w.overlap or 0.0, w.join_overlap or 0.0)
-            for w in workers
-            if w.partition is not None and w.exchange is not None and w.join is not None
-        }
-    )
-    if straggler is None or straggler.phase != "partition":
-        return straggler
-    inputs = {w.rank: w.memory.input or 0 for w in workers}
-    others = median([size for rank, size in inputs.items() if rank != straggler.rank])
-    return None if inputs[straggler.rank] > metrics.SLOWER * others else straggler
-
-
-def short_of_cores(launches: Sequence[Launch]) -> machine.Shortage | None:
-    """The first host found with fewer cores than workers, which therefore take turns; None if every host has enough."""
-    lines = (launch.line for launch in launches if launch.line is not None)
-    shortages = (machine.core_shortage((each.host, each.hardware) for each in line.workers) for line in lines)
-    return next(filter(None, shortages), None)
-
-
-def rank_with_slow_link(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> metrics.SlowLink | None:
-    """The rank with which all others exchange far more slowly than among each other; None if there is none."""
-    pairs = pair_figures(launches).items()
-    rates = {pair: each.bytes / each.seconds for pair, each in pairs if each.seconds and each.bytes}
-    return metrics.find_slow_link(rates, {worker.rank: worker.host for worker in workers})
-
-
 _UNVERIFIED = {
     State.OFF: Caution(
         UNVERIFIED,
@@ -188,16 +146,6 @@ _UNVERIFIED = {
     ),
     State.WRONG: Caution("wrong-result", "the merge result was wrong; do not use the numbers"),
 }
-
-
-def _traffic_warnings(launches: Sequence[Launch]) -> Iterator[Caution]:
-    for launch in launches:
-        for contradiction in traffic_contradictions(launch):
-            yield Caution(
-                "not-carried",
-                contradiction.message,
-                "run again while no other program uses the device",
-            )
 
 
 def _failure_warnings(run: Run) -> Iterator[Caution]:
@@ -244,7 +192,7 @@ def limit_exceeded_warning(launches: Sequence[Launch]) -> Iterator[Caution]:
 
 def _rank_warnings(
     run: Run, launches: Sequence[Launch], workers: Sequence[WorkerFigures], config: str
-) -> Iterator[Caution]:  # fmt: skip
+) -> Iterator[Caution]:
     """Warnings about ranks with too many rows, too few cores or a slow phase; `config`: the name that they add."""
     hosts = {worker.rank: worker.host for worker in workers}
     for overload in overloaded_ranks(workers)[:MOST_OVERLOADED]:
@@ -307,3 +255,42 @@ def _outlier_warnings(launches: Sequence[Launch], *, several: bool) -> Iterator[
             "outliers",
             f"outlying wall-clock time in iteration {listed}{more}; all statistics include outliers",
         )
+
+
+def busy_warnings(campaign: Campaign) -> list[WarningLine]:
+    """The recorded warnings that other processes kept a campaign's host busy, and one about its later launches."""
+    recorded = [*campaign.warnings, *(line for launch in campaign.launches for line in launch.warnings)]
+    return [*(line for line in recorded if line.code == BUSY_HOST), *busy_launch_warnings(campaign.launches)]
+
+
+def busy_launch_warnings(launches: Sequence[Launch]) -> list[WarningLine]:
+    """At most one warning, which names the launches after launch 0 that began on a busy host."""
+    loads = _loads_by_launch(launches)
+    busy = {index: load for index, load in busy_loads(launches).items() if index}
+    if not busy:
+        return []
+    worst = max(busy.values(), key=lambda load: load.busy)
+    processes = f" ({', '.join(worst.processes)})" if worst.processes else ""
+    listed = ", ".join(str(index) for index in list(busy)[:MOST_NAMED]) + ", …" * (len(busy) > MOST_NAMED)
+    numbers = f"{plural_noun(len(busy), 'launch')} {listed}"
+    when = f"as {len(busy)} of {len(loads)} launches started ({numbers})" if len(loads) > 1 else "as it started"
+    message = (
+        f"other processes kept up to {worst.busy:.1f} of {worst.cores} cores busy{processes} {when},"
+        " so their times are longer and vary more"
+    )
+    return [WarningLine(code=BUSY_HOST, message=message, remedy=REMEDY)]
+
+
+def busy_launch_indexes(launches: Sequence[Launch]) -> list[int]:
+    """The indexes of the launches that began on a busy host."""
+    return list(busy_loads(launches))
+
+
+def busy_loads(launches: Sequence[Launch]) -> dict[int, HostLoad]:
+    """The load of other processes as each launch began that did so on a busy host, by the launch's index."""
+    return {index: load for index, load in _loads_by_launch(launches).items() if load.busy >= BUSY_SHARE * load.cores}
+
+
+def _loads_by_launch(launches: Sequence[Launch]) -> dict[int, HostLoad]:
+    """The load of other processes as each launch began, by the launch's index."""
+    return {launch.index: launch.line.other_load for launch in launches if launch.line and launch.line.other_load}

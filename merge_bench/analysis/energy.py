@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
 
-from merge_bench.analysis.aggregate import Number, median_or_none
-from merge_bench.analysis.documents.run import Energy, GpuEnergy, HostEnergy
+from merge_bench.analysis.aggregate import Number, greatest, median_or_none
+from merge_bench.analysis.documents import Energy, EnergyParts, GpuEnergy, HostEnergy
 from merge_bench.errors import Caution
 from merge_bench.host.gpu import POWER_CAP, THROTTLING
 from merge_bench.records.campaign import Launch
@@ -31,7 +30,12 @@ def energy_of(launches: Sequence[Launch]) -> Energy | None:
     uses_gpus = any(launch.power.gpus is not None for launch in read if launch.power)
     gpus, hosts = median_or_none(of_gpus), median_or_none(of_hosts)
     both = [gpu + host for gpu, host in zip(of_gpus, of_hosts, strict=True) if gpu is not None and host is not None]
-    total, counts = _total(median_or_none(both), gpus, hosts, uses_gpus=uses_gpus)
+    counts: EnergyParts | None = "GPUs and processors" if both else None
+    total = median_or_none(both)
+    if total is None and gpus is not None:
+        total, counts = gpus, "GPUs"
+    elif total is None and hosts is not None and not uses_gpus:
+        total, counts = hosts, "processors"
     return Energy(
         joules_per_merge=total,
         counts=counts,
@@ -64,17 +68,6 @@ def _remedy(cause: str) -> str:
     if cause in ("power brake", "hardware slowdown"):
         return "check the power supply and the cooling of this machine; nvidia-smi -q -d PERFORMANCE shows the cause"
     return "check the cooling of this GPU, and run again when it is cooler; nvidia-smi -q -d TEMPERATURE shows it"
-
-
-def _total(
-    both: float | None, gpus: float | None, hosts: float | None, *, uses_gpus: bool
-) -> tuple[float | None, Literal["GPUs and processors", "GPUs", "processors"] | None]:
-    """The energy of all that is known, and what that is; None where the GPUs of a merge are unknown."""
-    if both is not None:
-        return both, "GPUs and processors"
-    if gpus is not None:
-        return gpus, "GPUs"
-    return (hosts, "processors") if hosts is not None and not uses_gpus else (None, None)
 
 
 def gpu_joules(launch: Launch) -> float | None:
@@ -119,8 +112,8 @@ def _why_not_counted(launch: Launch, seconds: float, least_seconds: float) -> st
 def _ranks_without_gpu(launch: Launch) -> list[int]:
     """The ranks whose GPU could not be read."""
     gpus = (launch.power.gpus if launch.power else None) or ()
-    known = {rank for gpu in gpus for rank in gpu.ranks}
-    return [worker.rank for worker in launch.line.workers if worker.rank not in known] if launch.line else []
+    ranks = {rank for gpu in gpus for rank in gpu.ranks}
+    return [worker.rank for worker in launch.line.workers if worker.rank not in ranks] if launch.line else []
 
 
 def _unknown(launch: Launch) -> Iterator[str]:
@@ -145,11 +138,11 @@ def _unknown(launch: Launch) -> Iterator[str]:
 
 def _gpu_rows(launches: Sequence[Launch]) -> list[GpuEnergy]:
     """A row for each GPU over all launches, in the order of hosts and GPUs."""
-    found: dict[tuple[str, int], list[tuple[Launch, GpuPower]]] = {}
+    readings_of: dict[tuple[str, int], list[tuple[Launch, GpuPower]]] = {}
     for launch in launches:
         for gpu in (launch.power.gpus if launch.power else None) or ():
-            found.setdefault((gpu.host, gpu.index), []).append((launch, gpu))
-    return [_gpu_row(found[key]) for key in sorted(found)]
+            readings_of.setdefault((gpu.host, gpu.index), []).append((launch, gpu))
+    return [_gpu_row(readings_of[key]) for key in sorted(readings_of)]
 
 
 def _gpu_row(readings: Sequence[tuple[Launch, GpuPower]]) -> GpuEnergy:
@@ -170,7 +163,7 @@ def _gpu_row(readings: Sequence[tuple[Launch, GpuPower]]) -> GpuEnergy:
         max_sm_mhz=_least(gpu.max_sm_mhz for gpu in gpus),
         memory_mhz=_least(state.memory_mhz for state in awake),
         max_memory_mhz=_least(gpu.max_memory_mhz for gpu in gpus),
-        celsius=max((state.celsius for state in states if state.celsius is not None), default=None),
+        celsius=greatest(state.celsius for state in states),
         reasons=list(dict.fromkeys(reason for each in reasons for reason in each)) if reasons else None,
         throttled_share={cause: _throttled_share(gpus, cause) for cause in causes} or None,
     )
@@ -185,11 +178,11 @@ def _throttled_share(gpus: Sequence[GpuPower], cause: str) -> float:
 
 def _host_rows(launches: Sequence[Launch]) -> list[HostEnergy]:
     """A row for each host whose processors have counters, over all launches."""
-    found: dict[str, list[tuple[Launch, HostPower]]] = {}
+    readings_of: dict[str, list[tuple[Launch, HostPower]]] = {}
     for launch in launches:
         for host in launch.power.hosts if launch.power else ():
             if host.packages:
-                found.setdefault(host.host, []).append((launch, host))
+                readings_of.setdefault(host.host, []).append((launch, host))
     return [
         HostEnergy(
             host=name,
@@ -197,7 +190,7 @@ def _host_rows(launches: Sequence[Launch]) -> list[HostEnergy]:
             joules_per_merge=median_or_none(_per_merge(launch, host, CPU_SECONDS) for launch, host in readings),
             watts=median_or_none(_watts(launch, host, CPU_SECONDS) for launch, host in readings),
         )
-        for name, readings in sorted(found.items())
+        for name, readings in sorted(readings_of.items())
     ]
 
 

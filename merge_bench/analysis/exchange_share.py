@@ -7,10 +7,11 @@ its settings, hosts by rank and number of workers are the same, and its messages
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean, median
 
 from merge_bench.analysis import aggregate
+from merge_bench.analysis.aggregate import Phase
 from merge_bench.merge.engines import descriptions
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import Campaign, Launch, Run
@@ -27,17 +28,12 @@ ALIKE = 2.0
 class ExchangeShare:
     """The bandwidth of a merge's exchange beside that of `probe all-to-all`, and where the exchange's time goes.
 
-    Attributes
-    ----------
-    size, parcels
-        Mean bytes of a message of the all-to-all, and whether the messages are parcels of the same sizes.
-    all_to_all, exchange
-        Bytes per second that a worker sends to others, mean over workers: alone, and in the merge while transfers of
-        its slowest worker are in flight.
-    phase, ideal, slower, waiting, other
-        Seconds of the exchange phase on its slowest worker, in the median iteration, and its parts: what the bytes need
-        at the rate of all-to-all, what transfers take beyond that, waiting for the slowest partition, and headers,
-        barriers and making room. All None where phases overlap.
+    `size`, `parcels`: mean bytes of a message of all-to-all, and whether the messages are parcels of the same sizes.
+    `all_to_all`, `exchange`: bytes per second that a worker sends to others, mean over workers: alone, and in the merge
+    while transfers of its slowest worker are in flight. `phase`: seconds of the exchange on its slowest worker, in the
+    median iteration, and its parts: `ideal`, what the bytes need at the rate of all-to-all; `slower`, what transfers
+    take beyond that; `waiting`, for the slowest partition; `other`, headers, barriers and making room. All None where
+    phases overlap.
     """
 
     size: int
@@ -67,7 +63,8 @@ def find(run: Run, probes: Iterable[Campaign]) -> ExchangeShare | None:
     timed = [each for launch in launches for each in launch.timed if _is_fully_measured(each)]
     if not recorded_plane(run.plan.exchange).endpoints or not timed:
         return None
-    size = mean(_parcel_bytes(each) for each in timed)
+    # a parcel is what one worker sends to one other of one frame
+    size = mean(_sent_bytes(each) / 2 / (len(each.workers) - 1) for each in timed)
     lines = [line for campaign in probes for line in _matching_probe_lines(campaign, run, launches[0])]
     chosen_lines = _lines_nearest_in_size(lines, size, run.plan.rows_per_chunk)
     rates = [line.bandwidth_bytes_per_second for line in chosen_lines if line.bandwidth_bytes_per_second]
@@ -85,30 +82,24 @@ def find(run: Run, probes: Iterable[Campaign]) -> ExchangeShare | None:
 
 def _with_phase_parts(share: ExchangeShare, timed: Sequence[IterationLine]) -> ExchangeShare:
     """Add the seconds of the exchange phase's parts, taken from the iteration whose exchange is the median."""
-    slowest = [(max(each.workers, key=_exchange_seconds), each) for each in timed]
-    worker, iteration = sorted(slowest, key=lambda pair: _exchange_seconds(pair[0]))[(len(slowest) - 1) // 2]
-    phase, flight = _exchange_seconds(worker), _flight_seconds(worker)
+    slowest = [(max(each.workers, key=lambda own: _phase_seconds(own, "exchange")), each) for each in timed]
+    by_time = sorted(slowest, key=lambda pair: _phase_seconds(pair[0], "exchange"))
+    worker, iteration = by_time[(len(slowest) - 1) // 2]
+    phase, flight = _phase_seconds(worker, "exchange"), _flight_seconds(worker)
     ideal = _sent_bytes(iteration) / share.all_to_all
-    late = max(_partition_seconds(each) for each in iteration.workers) - _partition_seconds(worker)
+    late = max(_phase_seconds(each, "partition") for each in iteration.workers) - _phase_seconds(worker, "partition")
     waiting = min(late, max(phase - flight, 0.0))
-    return ExchangeShare(
-        size=share.size,
-        parcels=share.parcels,
-        all_to_all=share.all_to_all,
-        exchange=share.exchange,
-        phase=phase,
-        ideal=ideal,
-        slower=flight - ideal,
-        waiting=waiting,
-        other=phase - flight - waiting,
-    )
+    other = phase - flight - waiting
+    return replace(share, phase=phase, ideal=ideal, slower=flight - ideal, waiting=waiting, other=other)
 
 
 def _matching_probe_lines(campaign: Campaign, run: Run, launch: Launch) -> list[ProbeLine]:
     """The all-to-all rows of a campaign that have the settings, the hosts and the kind of memory of a merge."""
-    alike = [
-        each.name for each in campaign.head.configs if _ucx_values(each.variables) == _ucx_values(run.config.variables)
+    settings = [  # without the variables of a config that are options of this program
+        {name: value for name, value in each.variables.items() if not name.startswith("MERGE_BENCH_")}
+        for each in (run.config, *campaign.head.configs)
     ]
+    alike = [each.name for each, own in zip(campaign.head.configs, settings[1:], strict=True) if own == settings[0]]
     if campaign.probe != PROBE or run.config.name not in alike or launch.line is None:
         return []
     hosts = [worker.host for worker in launch.line.workers]
@@ -120,11 +111,6 @@ def _matching_probe_lines(campaign: Campaign, run: Run, launch: Launch) -> list[
         for line in each.probes
         if line.test.startswith(TEST) and line.hosts == hosts and not line.wrong and (line.memory == "cuda") == on_gpus
     ]
-
-
-def _ucx_values(variables: dict[str, str]) -> dict[str, str]:
-    """The variables of a config that are not options of this program."""
-    return {name: value for name, value in variables.items() if not name.startswith("MERGE_BENCH_")}
 
 
 def _lines_nearest_in_size(lines: Sequence[ProbeLine], size: float, rows: int | None) -> list[ProbeLine]:
@@ -151,18 +137,9 @@ def _sent_bytes(iteration: IterationLine) -> float:
     return mean(each.sent_bytes.left + each.sent_bytes.right for each in iteration.workers if each.sent_bytes)
 
 
-def _parcel_bytes(iteration: IterationLine) -> float:
-    """Mean bytes of a parcel, which is what one worker sends to one other of one frame."""
-    return _sent_bytes(iteration) / 2 / (len(iteration.workers) - 1)
-
-
 def _flight_seconds(worker: WorkerIteration) -> float:
     return worker.flight_seconds.union if worker.flight_seconds else 0.0
 
 
-def _exchange_seconds(worker: WorkerIteration) -> float:
-    return (worker.phases_seconds.exchange or 0.0) if worker.phases_seconds else 0.0
-
-
-def _partition_seconds(worker: WorkerIteration) -> float:
-    return (worker.phases_seconds.partition or 0.0) if worker.phases_seconds else 0.0
+def _phase_seconds(worker: WorkerIteration, name: Phase) -> float:
+    return getattr(worker.phases_seconds, name, None) or 0.0

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.documents.run import RunDocument, Spread
+from merge_bench.analysis.documents import RunDocument, Spread
 from merge_bench.analysis.summary import summarize_run
-from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Run
@@ -67,10 +66,7 @@ class Subject:
 def subjects(campaigns: Sequence[Campaign], problem: Callable[[Run], str]) -> list[Subject]:
     """Every subject of `campaigns`; `problem`: what a run merges, in words.
 
-    Raises
-    ------
-    UsageError
-        If two of them have the same name, so that their figures could not be told apart.
+    Raises UsageError if two of them have the same name, so that their figures could not be told apart.
     """
     by_name: dict[str, tuple[Subject, Campaign]] = {}
     for campaign in campaigns:
@@ -90,7 +86,7 @@ def subjects(campaigns: Sequence[Campaign], problem: Callable[[Run], str]) -> li
 def _run_subjects(campaign: Campaign, problem: Callable[[Run], str]) -> Iterator[Subject]:
     for run in campaign.runs:
         document = summarize_run(campaign, run, campaign.head.campaign_id)
-        state, plan, what = state_of(run, aggregate.complete_launches(run)), run.plan, problem(run)
+        plan, what, wrong = run.plan, problem(run), document.verification.state == "wrong"
         labels = {
             "config": run.config.name,
             "problem": what,
@@ -104,9 +100,9 @@ def _run_subjects(campaign: Campaign, problem: Callable[[Run], str]) -> Iterator
         yield Subject(
             name=", ".join([f"{run.config.name}: {what}", *ways, *_unusual_options(plan)]),
             labels=labels,
-            figures=tuple(_run_figures(document)) if state is not State.WRONG else (),
+            figures=() if wrong else tuple(_run_figures(document)),
             verified=document.verified,
-            wrong=state is State.WRONG,
+            wrong=wrong,
             launches=sum(launch.complete for launch in run.launches),
             failed_launches=sum(launch.failed for launch in run.launches),
             measured=max(times, default=None),

@@ -1,7 +1,8 @@
 """Published results of others as data: `results/published/`, described in `docs/reference/published.md`.
 
 Each dataset has a ``.toml`` with its content, its source and its doubts, and a ``.csv`` or a campaign's folder with its
-numbers: the published value and the same in SI units.
+numbers: the published value and the same in SI units. What reads one raises UsageError if there is none of this name
+and kind.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ _KINDS = {
     SETTINGS: "effects of settings",
     CAMPAIGN: "a campaign",
 }
-
 
 SHIPPED, PUBLISHED = "shipped", "published"
 """Origins of results in lists."""
@@ -131,14 +131,15 @@ def datasets() -> Mapping[str, Dataset]:
             f"the published results are missing, because {FOLDER} is missing or broken; create it again as a"
             " symbolic link to results/published"
         )
-    return {path.stem: _read_dataset(path) for path in sorted(FOLDER.glob("*.toml"))}
+    contents = {path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.toml"))}
+    return {
+        name: msgspec.convert({**content, "name": name, "path": FOLDER / content["data"]}, Dataset)
+        for name, content in contents.items()
+    }
 
 
 def dataset(name: str, kind: str | None = None) -> Dataset:
-    """The dataset of this name, if it is of `kind`.
-
-    Raises UsageError if there is none; the sentence lists the names.
-    """
+    """The dataset of this name, if it is of `kind`."""
     by_name = {each: data for each, data in datasets().items() if kind in (None, data.kind)}
     if name in by_name:
         return by_name[name]
@@ -150,10 +151,7 @@ def dataset(name: str, kind: str | None = None) -> Dataset:
 
 
 def network_rows(name: str) -> list[Row]:
-    """The valid rows of a network dataset, series by series, by size; numbers are those of one published run.
-
-    Raises UsageError if `name` is no network dataset.
-    """
+    """The valid rows of a network dataset, series by series, by size; numbers are those of one published run."""
     data = dataset(name, NETWORK)
     groups: dict[tuple[str, str], list[Mapping[str, str]]] = {}
     for line in _read_csv_lines(data):
@@ -163,24 +161,19 @@ def network_rows(name: str) -> list[Row]:
 
 
 def merge_results(name: str) -> list[MergeResult]:
-    """The cells of the published tables of a merge dataset.
-
-    Raises UsageError if `name` is no merge dataset.
-    """
+    """The cells of the published tables of a merge dataset."""
     data = dataset(name, MERGE)
     results = []
     for line in _read_csv_lines(data):
-        extra_cells = {"hardware": data.hardware, "source": f"{data.cite}, Table {line['table']}"}
-        without = {} if line["valid"] == "true" else {"bytes_per_second": None}
-        results.append(msgspec.convert(_cell_values(line) | extra_cells | without, MergeResult, strict=False))
+        cells = _cell_values(line) | {"hardware": data.hardware, "source": f"{data.cite}, Table {line['table']}"}
+        if line["valid"] != "true":
+            cells["bytes_per_second"] = None
+        results.append(msgspec.convert(cells, MergeResult, strict=False))
     return results
 
 
 def settings_effects(name: str) -> list[SettingEffect]:
-    """The effects of single settings, in the order of the report.
-
-    Raises UsageError if `name` is no dataset of settings.
-    """
+    """The effects of single settings, in the order of the report."""
     data = dataset(name, SETTINGS)
     effects = []
     for line in _read_csv_lines(data):
@@ -191,16 +184,8 @@ def settings_effects(name: str) -> list[SettingEffect]:
 
 
 def campaign_folder(name: str) -> Path:
-    """The folder of a published campaign; `merge_bench.records.reader.read_campaign` reads it.
-
-    Raises UsageError if `name` is no published campaign.
-    """
+    """The folder of a published campaign; `merge_bench.records.reader.read_campaign` reads it."""
     return dataset(name, CAMPAIGN).path
-
-
-def _read_dataset(path: Path) -> Dataset:
-    content = tomllib.loads(path.read_text(encoding="utf-8"))
-    return msgspec.convert({**content, "name": path.stem, "path": path.parent / content["data"]}, Dataset)
 
 
 def _read_csv_lines(data: Dataset) -> Iterator[Mapping[str, str]]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from merge_bench.analysis import aggregate, bottleneck, diagnostics, transport_summary
-from merge_bench.analysis.documents import run as documents
+from merge_bench.analysis import aggregate, bottleneck, diagnostics, documents, transports
+from merge_bench.analysis.aggregate import State, state_of
 from merge_bench.analysis.energy import energy_of
 from merge_bench.analysis.statistics import median, median_interval, quartiles
-from merge_bench.analysis.verification_state import State, state_of
+from merge_bench.analysis.uneven_ranks import short_of_cores
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.records.schema import Phases
 
@@ -32,53 +32,53 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
     launches = aggregate.complete_launches(run)
     state = state_of(run, launches)
     workers = aggregate.worker_figures(launches)
+    line = next((launch.line for launch in launches if launch.line is not None), None)
     lines = [launch.lanes for launch in launches or run.launches if launch.lanes is not None]
-    lanes = transport_summary.lanes(lines)
+    lanes = transports.lanes(lines)
     link, memory_rate = _link_figures(run, launches, lanes), _memory_rate(run, launches)
+    hosts = dict.fromkeys(worker.host for launch in launches if launch.line for worker in launch.line.workers)
     phases = {name: aggregate.run_median(launches, aggregate.phase_seconds(name)) for name in aggregate.PHASES}
     return documents.RunDocument(
         run_id=run_id,
         records=str(campaign.records),
         config=run.config,
-        plan={"hosts": _hosts_by_rank(launches), **run.options},
+        plan={"hosts": list(hosts), **run.options},
         verified=state is State.VERIFIED,
         result_rows=_result_rows(launches),
         wall_seconds=_spread(launches, aggregate.wall_seconds),
         throughput_bytes_per_second=_spread(launches, aggregate.throughput),
-        bandwidth_bytes_per_second=_bandwidth_figures(workers, launches),
+        bandwidth_bytes_per_second=documents.Bandwidth(  # medians, which keep the order of the iterations' figures
+            harmonic_mean=aggregate.run_median(launches, aggregate.bandwidth),
+            min=aggregate.run_median(launches, aggregate.slowest_bandwidth),
+            max=aggregate.run_median(launches, aggregate.fastest_bandwidth),
+            per_worker=[worker.bandwidth for worker in workers],
+            spread=_spread(launches, aggregate.bandwidth),
+        ),
         phases_seconds=Phases(**phases),
         bottleneck=bottleneck.find(run, launches, workers, link, memory_rate),
         link=link,
         memory_rate=memory_rate,
         lanes=lanes,
-        requested_transports=transport_summary.requested_settings(lines),
-        protocols=transport_summary.protocols(lines),
-        traffic=transport_summary.traffic(launches),
-        peak_memory_bytes=_peak_memory(workers),
+        requested_transports=transports.requested_settings(lines),
+        protocols=transports.protocols(lines),
+        traffic=transports.traffic(launches),
+        peak_memory_bytes=documents.Memory(
+            max=aggregate.greatest(worker.memory.peak for worker in workers),
+            per_worker=[worker.memory for worker in workers],
+        ),
         energy=energy_of(launches),
         imported=campaign.head.imported_from,
         warnings=diagnostics.warnings(campaign, run, launches, workers, state),
         error=diagnostics.run_failure(campaign, run),
-        measured=_measured_counts(run, launches),
+        measured=documents.Measured(
+            launches=len(launches),
+            planned_launches=run.planned_launches,
+            iterations=sum(len(launch.timed) for launch in launches),
+            warmup=sorted({sum(iteration.warmup for iteration in launch.iterations) for launch in launches}),
+            data_bytes=line.data_bytes if line else None,
+            protocol=line.cluster.protocol if line else run.plan.protocol,
+        ),
         verification=_verification(run, launches, state),
-    )
-
-
-def _hosts_by_rank(launches: Sequence[Launch]) -> list[str]:
-    """The names of the workers' hosts in the order of ranks, each once."""
-    lines = [launch.line for launch in launches if launch.line is not None]
-    return list(dict.fromkeys(worker.host for line in lines for worker in line.workers))
-
-
-def _measured_counts(run: Run, launches: Sequence[Launch]) -> documents.Measured:
-    line = next((launch.line for launch in launches if launch.line is not None), None)
-    return documents.Measured(
-        launches=len(launches),
-        planned_launches=run.planned_launches,
-        iterations=sum(len(launch.timed) for launch in launches),
-        warmup=sorted({sum(iteration.warmup for iteration in launch.iterations) for launch in launches}),
-        data_bytes=None if line is None else line.data_bytes,
-        protocol=run.plan.protocol if line is None else line.cluster.protocol,
     )
 
 
@@ -87,18 +87,12 @@ def _verification(run: Run, launches: Sequence[Launch], state: State) -> documen
     counted = [check for launch in launches for check in launch.verifications]
     wrong = next((check for check in checks if not check.ok), None)
     check = wrong or (counted[-1] if counted else None)
-    if check is None:
-        return documents.Verification(state=state.value, checks=len(checks))
+    compared = ("how", "rows", "expected_rows", "checksum", "expected_checksum", "message")
     return documents.Verification(
         state=state.value,
         checks=len(checks),
-        how=check.how,
-        rows=check.rows,
-        expected_rows=check.expected_rows,
-        checksum=check.checksum,
-        expected_checksum=check.expected_checksum,
-        message=check.message,
         folders=[each.folder for each in counted if each.folder],
+        **{name: getattr(check, name, None) for name in compared},
     )
 
 
@@ -118,31 +112,19 @@ def _spread(launches: Sequence[Launch], value: aggregate.Value) -> documents.Spr
     )
 
 
-def _bandwidth_figures(workers: Sequence[aggregate.WorkerFigures], launches: Sequence[Launch]) -> documents.Bandwidth:
-    """Medians of the iterations' slowest, mean and fastest bandwidth, which keep that order; and each worker's own."""
-    return documents.Bandwidth(
-        harmonic_mean=aggregate.run_median(launches, aggregate.bandwidth),
-        min=aggregate.run_median(launches, aggregate.slowest_bandwidth),
-        max=aggregate.run_median(launches, aggregate.fastest_bandwidth),
-        per_worker=[worker.bandwidth for worker in workers],
-        spread=_spread(launches, aggregate.bandwidth),
-    )
-
-
 def _link_figures(run: Run, launches: Sequence[Launch], lanes: Sequence[documents.Lane]) -> documents.Link | None:
     limit = aggregate.link_limit(launches)
     if limit is None:
         return None
-    transports = {transport for lane in lanes for transport in lane.transports}
     return documents.Link(
         limit_bytes_per_second=limit,
         fraction=aggregate.run_median(launches, aggregate.link_fraction),
         check_bytes_per_second=aggregate.perftest_link_limit(launches),
         not_checked=aggregate.why_link_not_checked(run, launches),
         wall_ratio=aggregate.run_median(launches, aggregate.wall_over_wire),
-        transports=sorted(transports),
+        transports=sorted({transport for lane in lanes for transport in lane.transports}),
         bytes_per_second=aggregate.run_median(launches, aggregate.flight_rate),
-        silent_ranks=aggregate.ranks_without_traffic(launches),
+        silent_ranks=sorted(rank for rank, sent in aggregate.sent_bytes_by_rank(launches).items() if not sent),
     )
 
 
@@ -152,20 +134,15 @@ def _memory_rate(run: Run, launches: Sequence[Launch]) -> documents.MemoryRate |
     With a runtime filter, a broadcast, a semi or an anti join no share is known: a worker moves less than it has.
     """
     rate = aggregate.copy_rate(launches)
-    if rate is None or diagnostics.short_of_cores(launches) is not None:
+    if rate is None or short_of_cores(launches) is not None:
         return None
     less = run.plan.runtime_filter or run.plan.how in ("semi", "anti") or run.plan.distribution == "broadcast"
-    whole = [] if less else launches  # less is moved than `metrics.memory_fractions` assumes
+    whole = [] if less else launches  # less is moved than `aggregate.memory_fractions` assumes
     return documents.MemoryRate(
         copy_bytes_per_second=rate,
         partition_fraction=aggregate.run_median(whole, aggregate.copy_rate_fraction("partition")),
         join_fraction=aggregate.run_median(whole, aggregate.copy_rate_fraction("join")),
     )
-
-
-def _peak_memory(workers: Sequence[aggregate.WorkerFigures]) -> documents.Memory:
-    peaks = [worker.memory.peak for worker in workers if worker.memory.peak is not None]
-    return documents.Memory(max=max(peaks, default=None), per_worker=[worker.memory for worker in workers])
 
 
 def _result_rows(launches: Sequence[Launch]) -> int | None:

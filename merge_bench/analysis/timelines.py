@@ -45,10 +45,7 @@ class AlignedTimeline:
 def read_aligned(campaign: Campaign) -> Iterator[AlignedTimeline]:
     """The timelines of a campaign's launches, in order, on one clock; launches without a timeline are left out.
 
-    Raises
-    ------
-    UsageError
-        If a file is damaged.
+    Raises UsageError if a file is damaged.
     """
     for launch in campaign.standing:
         if launch.timeline is not None and launch.timeline.recorded:
@@ -82,10 +79,10 @@ def _offset_limits(timeline: Timeline, hosts: Sequence[str], host: str) -> tuple
         barriers = [[span for span in worker.spans if span.name == "barrier"] for worker in iteration.workers]
         for spans in zip(*barriers, strict=False):
             at = [(hosts[worker.rank], span) for worker, span in zip(iteration.workers, spans, strict=True)]
-            here = [span for its, span in at if its == hosts[0]]
-            there = [span for its, span in at if its == host]
-            low = max(low, max(span.begin for span in here) - min(span.end for span in there))
-            high = min(high, min(span.end for span in here) - max(span.begin for span in there))
+            first_spans = [span for its, span in at if its == hosts[0]]
+            own_spans = [span for its, span in at if its == host]
+            low = max(low, max(span.begin for span in first_spans) - min(span.end for span in own_spans))
+            high = min(high, min(span.end for span in first_spans) - max(span.begin for span in own_spans))
         for sender, sent, receiver, received in matched_batches(iteration):
             if (hosts[sender], hosts[receiver]) == (hosts[0], host):
                 low = max(low, sent.begin - received.end)

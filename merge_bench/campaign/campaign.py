@@ -12,12 +12,12 @@ from pathlib import Path
 
 import msgspec
 
-from merge_bench.analysis.busy_host import BUSY, BUSY_HOST, REMEDY
-from merge_bench.analysis.compare.judging import least_blocks
+from merge_bench.analysis.compare.document import least_blocks
+from merge_bench.analysis.diagnostics import BUSY, BUSY_HOST, REMEDY
 from merge_bench.campaign.calling_program import UNTOUCHED, Caller, Labelled, Progress
 from merge_bench.campaign.expected_time import ExpectedTime, launch_seconds_by_rule
 from merge_bench.campaign.launch import make_launch
-from merge_bench.campaign.planned_launches import Head, Job, Sweep
+from merge_bench.campaign.planned_launches import Job, Sweep
 from merge_bench.campaign.resume import CONTINUE_AFTER, find_resumable, reopen_to_extend, run_environment
 from merge_bench.cluster import signals
 from merge_bench.cluster.base import ClusterSettings
@@ -34,6 +34,8 @@ from merge_bench.records.schema import CampaignLine, EndLine, FailureLine, Git, 
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_count, format_duration, plural
 
+IN_A_ROW = 3
+"""The number of quiet measurements in a row that end the wait: a single one may fall into a pause."""
 LaunchOne = Callable[[Job, CampaignWriter, int], int]
 """Makes the launch of a job, with this index in the campaign, and records it; returns the exit status."""
 
@@ -41,7 +43,7 @@ LaunchOne = Callable[[Job, CampaignWriter, int], int]
 def make_campaign(
     results: Path,
     name: str,
-    head: Head,
+    head: CampaignLine,
     jobs: Sequence[Job],
     launch: LaunchOne,
     *,
@@ -130,10 +132,10 @@ def write_interruption(writer: CampaignWriter, error: signals.Interrupted) -> No
         writer.write(FailureLine(launch=None, code=error.code, message=str(error)))
 
 
-def first_line(head: Head, jobs: Sequence[Job], caller: Caller = UNTOUCHED) -> CampaignLine:
+def first_line(head: CampaignLine, jobs: Sequence[Job], caller: Caller = UNTOUCHED) -> CampaignLine:
     """The record that begins a new campaign's file, still without the campaign's name."""
-    environment = run_environment(jobs)
-    return head.record(argv=list(caller.argv), options=caller.options, git=git_state(), surroundings=environment)
+    command = {"argv": list(caller.argv), "options": caller.options, "git": git_state()}
+    return msgspec.structs.replace(head, **command, surroundings=run_environment(jobs))
 
 
 def write_first_lines(writer: CampaignWriter, line: CampaignLine, jobs: Sequence[Job]) -> None:
@@ -179,23 +181,14 @@ def dry_run(sweep: Sweep) -> str:
     return "\n".join(lines) if lines else "# no process would be started: the cluster is already running"
 
 
-def run(
-    sweep: Sweep,
-    progress: Progress,
-    *,
-    fresh: bool = False,
-    extend: Path | None = None,
-    caller: Caller = UNTOUCHED,
-    wait_for_quiet: float | None = None,
-    say_time: bool = True,
-) -> tuple[Path, int]:
+def run(sweep: Sweep, progress: Progress, *, caller: Caller = UNTOUCHED, say_time: bool = True) -> tuple[Path, int]:
     """Make every launch of the sweep; returns the campaign's folder and the exit status.
 
     Every measurement is written to the disk at once. Every process that was started has ended when this returns. An
-    interrupted campaign of the same sweep is resumed, unless `fresh`; `extend`: the folder of a campaign to which
-    launches are added. `wait_for_quiet`: the most seconds to wait until other processes leave this host's cores alone;
-    `say_time`: print how long several launches take.
+    interrupted campaign of the same sweep is resumed, unless its options say otherwise. `say_time`: print how long
+    several launches take.
     """
+    options = sweep.options
     jobs, expected = sweep.jobs(), expected_time(sweep)
     if say_time and (short := too_few_blocks(sweep)):
         warn(Caution("few-blocks", short))
@@ -213,10 +206,10 @@ def run(
         sweep.head(),
         jobs,
         launch,
-        resume=not fresh,
-        extend=extend,
+        resume=not options.fresh,
+        extend=Path(options.extend) if options.extend else None,
         caller=caller,
-        wait_for_quiet=wait_for_quiet,
+        wait_for_quiet=options.wait_for_quiet,
         expected=expected if say_time and len(jobs) > 1 else None,
     )
 
@@ -228,7 +221,7 @@ def expected_time(sweep: Sweep) -> ExpectedTime:
 def too_few_blocks(sweep: Sweep) -> str | None:
     """A sentence with the number of blocks that can show a difference, if the sweep has fewer; else None."""
     plans, blocks = tuple(map(RecordedPlan.of, sweep.plans)), sweep.first.plan.launches
-    least = least_blocks(Campaign(Path(), sweep.head().record(), plans, (), truncated=False, skipped={}))
+    least = least_blocks(Campaign(Path(), sweep.head(), plans, (), truncated=False, skipped={}))
     if blocks >= least:
         return None
     what = f"{len(sweep.labels)} configs" if len(sweep.configs) > 1 else ", ".join(sweep.labels)
@@ -255,10 +248,6 @@ def launch_merge(job: Job, writer: CampaignWriter, progress: Progress, launch: i
     from merge_bench.campaign.measure_launch import measure
 
     return make_launch(job, writer, progress, launch, measure)
-
-
-IN_A_ROW = 3
-"""The number of quiet measurements in a row that end the wait: a single one may fall into a pause."""
 
 
 def check_host(

@@ -10,7 +10,7 @@ from typing import Any
 from distributed import Client
 from msgspec.structs import replace
 
-from merge_bench.analysis.busy_host import BUSY, BUSY_HOST
+from merge_bench.analysis.diagnostics import BUSY, BUSY_HOST
 from merge_bench.campaign.calling_program import Progress
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import dask_scheduler_functions, scheduler_client

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from merge_bench.analysis.busy_host import busy_warnings
+from merge_bench.analysis.diagnostics import busy_warnings
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.errors import MergeBenchError
 from merge_bench.host.machine import usable_cores

@@ -52,6 +52,13 @@ from merge_bench.merge.workload.tables import TableSpec, plan_tables
 AUTO = "auto"
 SWEPT = ("chunk", "workers", "question", "engine", "exchange", "shuffle")
 """The options of which several values make a sweep, those of the tables first: runs of the same tables are in a row."""
+MESSAGE_BYTES = 32 << 20
+MESSAGE_BYTES_ACROSS = 4 << 20  # with long messages, peers that share a link take turns, and the last one waits
+SLOW_PIPELINE = Caution(
+    "pipeline-on-one-host",
+    "on a single host, a merge is usually slower with --pipeline on, because the same cores also have to move the data",
+    "use --pipeline off",
+)
 
 
 def runs_of(options: RunOptions, environ: Mapping[str, str]) -> list[RunOptions]:
@@ -204,15 +211,6 @@ def option_needing_shuffle(options: RunOptions) -> str | None:
     return next((option for option, value in values.items() if value == "on"), None)
 
 
-MESSAGE_BYTES = 32 << 20
-MESSAGE_BYTES_ACROSS = 4 << 20  # with long messages, peers that share a link take turns, and the last one waits
-SLOW_PIPELINE = Caution(
-    "pipeline-on-one-host",
-    "on a single host, a merge is usually slower with --pipeline on, because the same cores also have to move the data",
-    "use --pipeline off",
-)
-
-
 @dataclass(frozen=True)
 class PlannedRun:
     """A run that is ready to start: its plan and cluster settings, and the options and config they were made from."""
@@ -342,21 +340,14 @@ def _plan_warnings(
     if plan.pipeline and planned.launcher.starts_here:
         yield SLOW_PIPELINE
     if planned.launcher.owns_processes and plan.protocol != "tls":
-        yield dask_port_warning(plan.protocol, everyone=not others_connect)
+        who = "anyone who can connect to them" if others_connect else "every user of this machine"
+        what = f"the ports of scheduler and workers speak {plan.protocol} and ask for no certificate"
+        remedy = "use --protocol tls, or have no other users there"
+        yield Caution("dask-ports", f"{what}: {who} can run code as you", remedy)
     if planned.launcher.owns_processes and len(settings.hosts) < 2 and (plan.data_plane.ucx or plan.protocol == "ucx"):
         bound = options.interface or ("its host" if settings.hosts else None)
         if port := open_port_warning({**settings.ucx, **variables}, bound):
             yield port
-
-
-def dask_port_warning(protocol: str, *, everyone: bool) -> Caution:
-    """The warning for Dask ports that ask for no certificate; `everyone`: whether the ports are on loopback."""
-    who = "every user of this machine" if everyone else "anyone who can connect to them"
-    return Caution(
-        "dask-ports",
-        f"the ports of scheduler and workers speak {protocol} and ask for no certificate: {who} can run code as you",
-        "use --protocol tls, or have no other users there",
-    )
 
 
 def launcher_ucx_settings(options: RunOptions, variables: Mapping[str, str], *, hosts: int) -> dict[str, str]:

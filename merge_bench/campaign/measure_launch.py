@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict, replace
 
-from merge_bench.analysis.documents.setup import Pair, TransportsDocument
-from merge_bench.analysis.metrics import link_limit
-from merge_bench.analysis.staged_memory import staged_memory_warnings
+from merge_bench.analysis.aggregate import limit_of_rounds
+from merge_bench.analysis.documents import Pair, TransportsDocument
+from merge_bench.analysis.transports import staged_memory_warnings
 from merge_bench.campaign import recording
 from merge_bench.campaign.calling_program import Caller, Progress
 from merge_bench.campaign.choose_stores import choose_stores
@@ -178,7 +178,7 @@ def _measure_link(session: Session) -> LinkLine | None:
         measured = session.workers.on_all(worker.measure_link, count)
     sent = [rounds[0].sent_bytes.left + rounds[0].sent_bytes.right for rounds in measured]
     seconds = [[each.seconds.union for each in of_round] for of_round in zip(*measured, strict=True)]
-    limit = link_limit(sent, seconds)
+    limit = limit_of_rounds(sent, seconds)
     line = LinkLine(launch=session.launch, bytes=sent, rounds=seconds, limit_bytes_per_second=limit)
     session.writer.write(line)
     return line

@@ -33,19 +33,19 @@ ReplaceOptions: TypeAlias = Callable[[RunOptions], RunOptions]
 """Replaces the options of merges, for a command that does not merge."""
 
 
-@dataclass(frozen=True)
-class Head:
-    """The configs, plans, runs and seed of a campaign, as the first record has them."""
-
-    configs: Sequence[Config]
-    plans: Sequence[dict[str, Any]]
-    runs: Sequence[RunKey]
-    seed: int
-
-    def record(self, **more: Any) -> CampaignLine:
-        """The first record, without the campaign's name; `more`: its other fields."""
-        head = {"configs": list(self.configs), "plans": list(self.plans), "runs": list(self.runs), "seed": self.seed}
-        return CampaignLine(**{"campaign_id": "", "argv": [], "version": __version__, **head, **more})
+def head_line(
+    configs: Sequence[Config], plans: Sequence[dict[str, Any]], runs: Sequence[RunKey], seed: int
+) -> CampaignLine:
+    """The first record of a campaign, as far as its launches decide it."""
+    return CampaignLine(
+        campaign_id="",
+        argv=[],
+        version=__version__,
+        configs=list(configs),
+        plans=list(plans),
+        runs=list(runs),
+        seed=seed,
+    )
 
 
 @dataclass(frozen=True)
@@ -143,9 +143,9 @@ class Sweep:
         """The distinct labels of the runs that are compared, such as names of configs, or of engines and exchanges."""
         return list(dict.fromkeys(self.run_labels().values()))
 
-    def head(self) -> Head:
+    def head(self) -> CampaignLine:
         keys = [RunKey(config=config, plan=plan) for config, plan in self.prepared]
-        return Head(self.configs, self.plans, keys, self.first.plan.seed)
+        return head_line(self.configs, self.plans, keys, self.first.plan.seed)
 
     def jobs(self) -> list[Job]:
         """The launches to make in their order: every run once in each block."""

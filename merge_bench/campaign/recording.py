@@ -46,6 +46,12 @@ from merge_bench.records.schema import (
 )
 from merge_bench.units import format_bytes, plural_noun
 
+ENVIRONMENT_DIFFERS = "environment-differs"
+REMEDY = (
+    "find what else sets this variable: an alias of the variable, a ucx.conf file, a login script or a launcher option"
+)
+MOST_SHARE = 0.01
+"""The largest share of an iteration that the timeline's notes may take with ``--timeline auto``."""
 KEPT = "memory-kept"
 
 
@@ -72,10 +78,11 @@ def check_required_transports(required: Sequence[str], pairs: Sequence[LanePair]
 
 def compare_environment(session: Session) -> list[Caution]:
     """Record and return a warning for each setting of config or launcher that a worker's process does not have."""
-    canonical = UcxNotation(find_installed())  # the UCX that a worker here loads
-    contexts = [each.ucx.config if each.ucx.version == canonical.version else {} for each in session.descriptions]
-    environments = [each.environment for each in session.descriptions]
-    differing = setting_differences(_requested_settings(session), environments, contexts, canonical)
+    installed, descriptions = find_installed(), session.descriptions  # the UCX that a worker here loads
+    version = installed.version if installed else None
+    contexts = [each.ucx.config if each.ucx.version == version else {} for each in descriptions]
+    environments = [each.environment for each in descriptions]
+    differing = setting_differences(_requested_settings(session), environments, contexts, installed)
     cautions = [Caution(ENVIRONMENT_DIFFERS, difference.message, REMEDY) for difference in differing]
     for caution in cautions:
         session.warn(caution)
@@ -138,12 +145,6 @@ def _first_ranks(members: Sequence[Member]) -> dict[str, int]:
     return ranks
 
 
-ENVIRONMENT_DIFFERS = "environment-differs"
-REMEDY = (
-    "find what else sets this variable: an alias of the variable, a ucx.conf file, a login script or a launcher option"
-)
-
-
 @dataclass(frozen=True)
 class SettingDifference:
     """Setting `name` was requested as `wanted`, but ranks have the value `actual` (None: unset) under `as_name`."""
@@ -163,48 +164,33 @@ class SettingDifference:
         return f"{self.name}={self.wanted} was requested, but {who} {has}"
 
 
-class UcxNotation:
-    """Converts settings to the names and values that UCX prints; without an installed UCX, nothing can be converted."""
-
-    def __init__(self, installed: Installed | None) -> None:
-        self._installed = installed
-        self._effective = functools.cache(lambda asked: effective_settings(installed, dict(asked)) if installed else {})
-
-    @property
-    def version(self) -> str | None:
-        """The version of the UCX that converts; only contexts of the same version can be compared with its values."""
-        return self._installed.version if self._installed else None
-
-    def name(self, name: str) -> str:
-        """UCX's own name of a setting, which may be given by an alias."""
-        setting = self._installed.settings.get(name) if self._installed else None
-        return (setting.alias_of if setting else None) or name
-
-    def values(self, settings: Mapping[str, str]) -> dict[str, str]:
-        """The values of `settings` as UCX prints them, by UCX's own names; empty without an installed UCX."""
-        return self._effective(frozenset(settings.items()))
-
-
 def setting_differences(
     wanted_settings: Iterable[Mapping[str, str]],
     environments: Iterable[Mapping[str, str]],
     contexts: Iterable[Mapping[str, str]],
-    canonical: UcxNotation,
+    installed: Installed | None,
 ) -> list[SettingDifference]:
     """The settings that differ from the requested ones, in the order of `wanted_settings`.
 
     A setting that UCX's context holds is compared with the context, which takes effect whatever the environment says.
-    UCX writes values in its own form (``8192`` becomes ``8K``), so the same UCX converts the requested value.
+    UCX writes values in its own form (``8192`` becomes ``8K``), so the same UCX, if `installed`, converts the requested
+    value; only contexts of its version can be compared.
 
     `wanted_settings`, `environments`, `contexts`: for each rank, the requested settings, those of these names that the
     environment of its process has, and the settings that its UCX context holds (empty without a context).
     """
+
+    def own_name(name: str) -> str:
+        setting = installed.settings.get(name) if installed else None
+        return (setting.alias_of if setting else None) or name
+
+    printed = functools.cache(lambda settings: effective_settings(installed, dict(settings)) if installed else {})
     ranks_by_difference: dict[tuple[str, str, str | None, str], list[int]] = {}
     for rank, (wanted, environment, context) in enumerate(zip(wanted_settings, environments, contexts, strict=True)):
-        own = {name: value for name, value in wanted.items() if canonical.name(name) in context}
-        expected = canonical.values(own) if own else {}
+        own = {name: value for name, value in wanted.items() if own_name(name) in context}
+        expected = printed(frozenset(own.items())) if own else {}
         for name, value in wanted.items():
-            has, as_name = environment.get(name), canonical.name(name)
+            has, as_name = environment.get(name), own_name(name)
             if name in own and as_name in expected and context[as_name] != expected[as_name]:
                 has = context[as_name]
             elif has != value:
@@ -376,10 +362,6 @@ class IterationAssembler:
             workers=[part.worker for part in by_rank],
             pairs=[pair for part in by_rank for pair in part.pairs],
         )
-
-
-MOST_SHARE = 0.01
-"""The largest share of an iteration that the timeline's notes may take with ``--timeline auto``."""
 
 
 def decide_timeline(plan: Plan, costs: Sequence[worker.NoteCost], launch: int = 0) -> TimelineLine:

@@ -86,29 +86,19 @@ def _click_option(option: Option) -> Decorator:
     if option.flag:
         return click.option(*names, is_flag=True, default=None, help=shown)
     kind = ParsedValue(option.placeholder, option.parse)
-    settings: dict[str, Any] = {}
-    if isinstance(option.parse, parsers.ColumnNames):
-        kind = ParsedValue(option.placeholder, str)
-        settings = {"multiple": True, "callback": _read_column_names(option)}
-    elif isinstance(option.parse, parsers.Names):
-        settings = {"multiple": True, "callback": lambda ctx, param, lists: _join_lists(lists) or None}
-    return click.option(*names, type=kind, default=None, metavar=option.placeholder, help=shown, **settings)
+    if not isinstance(option.parse, parsers.Names):
+        return click.option(*names, type=kind, default=None, metavar=option.placeholder, help=shown)
 
+    columns = isinstance(option.parse, parsers.ColumnNames)
 
-def _read_column_names(option: Option) -> Callable[[click.Context, click.Parameter, Sequence[str]], object]:
-    """The callback of click for an option of column names: one text is a list of names, of several each is one name."""
+    def join(ctx: click.Context, param: click.Parameter, texts: Sequence[str] | None) -> object:
+        """The names in all texts, each once; of several texts for column names, each is one name."""
+        one_each = len(texts or ()) > 1 and columns
+        lists: Any = [texts] if one_each else [kind.convert(text, param, ctx) for text in texts or ()]
+        return tuple(dict.fromkeys(itertools.chain.from_iterable(lists))) or None
 
-    def names(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> object:
-        if texts and len(texts) == 1:
-            return ParsedValue(option.placeholder, option.parse).convert(texts[0], param, ctx)
-        return _join_lists([texts or ()]) or None
-
-    return names
-
-
-def _join_lists(lists: Sequence[Sequence[object]] | None) -> tuple[object, ...]:
-    """The items of several lists in one, each once, as for an option that takes a list and can be repeated."""
-    return tuple(dict.fromkeys(itertools.chain.from_iterable(lists or ())))
+    text = ParsedValue(option.placeholder, str) if columns else kind
+    return click.option(*names, type=text, multiple=True, callback=join, metavar=option.placeholder, help=shown)
 
 
 def flag_option(names: str, help: str) -> Decorator:

@@ -174,7 +174,7 @@ def _show_rows(
 
     The document is printed last, as it names the files that could not be written.
     """
-    from merge_bench.analysis.documents.error import Failure
+    from merge_bench.analysis.documents import Failure
     from merge_bench.probe.view.output import ProbeDocument, write_files
     from merge_bench.view.streams import print_document
 

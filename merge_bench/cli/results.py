@@ -80,11 +80,11 @@ def compare(
 
         print(render(document, metric=metric))
     else:
-        from merge_bench.report.next_step import after_compare
+        from merge_bench.report.next_step import report_step
         from merge_bench.view.comparison import print_comparison
 
         gates = gate_summary(document, metric=metric, fail_on=options.fail_on)
-        print_comparison(document, metric=metric, step=after_compare(campaigns).here(), gates=gates)
+        print_comparison(document, metric=metric, step=report_step(*campaigns).here(), gates=gates)
     if document.error is not None:
         say(document.error.message)
     return status
@@ -126,10 +126,9 @@ def history(
     A FOLDER is a results folder. All results in it of the same problem and config are one series. A shift is found by
     results that came after it, so that one bad night is none.
     """
-    from merge_bench.regressions.charts import charts_of
-    from merge_bench.regressions.make_document import accept_level
-    from merge_bench.regressions.make_document import history as history_of
-    from merge_bench.regressions.text import print_history
+    from merge_bench.regressions.document import accept_level
+    from merge_bench.regressions.document import history as history_of
+    from merge_bench.regressions.view import charts_of, print_history
 
     make = functools.partial(history_of, folders or (results,), **selection)
     show = None if as_json else functools.partial(print_history, details=details)
@@ -150,7 +149,7 @@ def _show_document(
     """Make a document, draw its charts, and print it with `show`, or else as JSON; returns the exit status."""
     from msgspec.structs import replace
 
-    from merge_bench.analysis.documents.error import Failure
+    from merge_bench.analysis.documents import Failure
     from merge_bench.view.plot.draw import check_plots, draw, write_each
     from merge_bench.view.streams import print_document
 
@@ -195,9 +194,8 @@ def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **for
     A RESULT is a campaign folder or its records.jsonl. The output shows what limits the merge, how certain the numbers
     are, and what is unknown.
     """
-    from merge_bench.forecast.charts import panels_of
-    from merge_bench.forecast.make_document import predict as predict_from
-    from merge_bench.forecast.text import print_forecast
+    from merge_bench.forecast.document import predict as predict_from
+    from merge_bench.forecast.view import panels_of, print_forecast
     from merge_bench.records.reader import read_campaign
 
     campaigns = [read_campaign(result) for result in results]
@@ -277,7 +275,7 @@ def report(
     A RESULT is a campaign folder or its records.jsonl.
     """
     from merge_bench.records.reader import read_campaign
-    from merge_bench.report.page import write
+    from merge_bench.report.page import REPORT, Outputs, check_campaigns, check_outputs, ucx_defaults, write_report
 
     if "list" in references:
         _print_references()
@@ -285,16 +283,16 @@ def report(
     if not results:
         raise UsageError("no RESULT given; give the path of a campaign folder or of its records.jsonl")
     campaigns = [read_campaign(result) for result in results]
-    write.check_campaigns(campaigns)
-    page = Path(output) if output else campaigns[0].folder / write.REPORT
-    outputs = write.Outputs(page, Path(markdown) if markdown else None, Path(figures) if figures else None)
-    write.check_outputs(outputs, campaigns)
+    check_campaigns(campaigns)
+    page = Path(output) if output else campaigns[0].folder / REPORT
+    outputs = Outputs(page, Path(markdown) if markdown else None, Path(figures) if figures else None)
+    check_outputs(outputs, campaigns)
     published = _read_references(references)
     if sys.stderr.isatty():  # a person waits some seconds for it
         say(f"writing {page} …")
     from merge_bench.report.page.build import build
 
-    return write.write_report(build(campaigns, published, write.ucx_defaults(campaigns)), outputs)
+    return write_report(build(campaigns, published, ucx_defaults(campaigns)), outputs)
 
 
 def _read_references(names: Sequence[str]) -> References:
@@ -370,7 +368,7 @@ def show(result: str, details: bool, as_json: bool) -> int:
 
 def _show_merges(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence[str]:
     """Print the runs of a campaign; returns the messages of errors that standard output has."""
-    from merge_bench.analysis.documents.run import runs_of
+    from merge_bench.analysis.documents import runs_of
     from merge_bench.analysis.summary import summarize
     from merge_bench.report.run import print_report
     from merge_bench.view.streams import print_document

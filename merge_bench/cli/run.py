@@ -34,7 +34,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     from msgspec.structs import replace
 
     from merge_bench import api
-    from merge_bench.analysis.documents.run import runs_of
+    from merge_bench.analysis.documents import runs_of
     from merge_bench.analysis.summary import summarize
     from merge_bench.campaign.campaign import dry_run
     from merge_bench.campaign.planned_launches import load_sweep
@@ -65,7 +65,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     if options.json:
         print_document(document)
     else:
-        from merge_bench.analysis.compare.judging import METRIC
+        from merge_bench.analysis.compare.document import METRIC
         from merge_bench.regressions.gates import gate_summary
         from merge_bench.report.run import print_report
         from merge_bench.view.comparison import print_comparison, printed_below
@@ -143,7 +143,7 @@ def configs(context: click.Context, as_json: bool) -> None:
         return
     files = shipped_files()
     if as_json:
-        from merge_bench.analysis.documents.setup import ConfigsDocument, ShippedFile
+        from merge_bench.analysis.documents import ConfigsDocument, ShippedFile
         from merge_bench.view.streams import print_document
 
         *shown, space = (ShippedFile(name=file.name, about=file.about, path=str(file.path)) for file in files)
@@ -282,7 +282,7 @@ def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler
     """Find problems on this host, or on each host of a running cluster, and show how to fix them."""
     from msgspec.structs import replace
 
-    from merge_bench.analysis.documents.setup import DoctorDocument
+    from merge_bench.analysis.documents import DoctorDocument
     from merge_bench.config.ucx_choice import use_ucx
     from merge_bench.host.doctor import BAD, compare_hosts, examine_here, worst_state
     from merge_bench.host.pinning import describe_binding, expected_bindings

@@ -27,8 +27,7 @@ from merge_bench.units import format_duration
 from merge_bench.view.text import cut, short, visible
 
 if TYPE_CHECKING:
-    from merge_bench.analysis.documents.compare import CompareDocument
-    from merge_bench.analysis.documents.error import Failure
+    from merge_bench.analysis.documents import CompareDocument, Failure
     from merge_bench.records.campaign import Campaign
     from merge_bench.service.client import Client
     from merge_bench.service.documents import Job, JobRequest, Jobs
@@ -136,7 +135,7 @@ def run_on_service(
     """
     from msgspec.structs import replace
 
-    from merge_bench.analysis.documents.error import Failure
+    from merge_bench.analysis.documents import Failure
     from merge_bench.cluster import signals
     from merge_bench.config.shipped import SUFFIX, find_config
     from merge_bench.records.reader import read_campaign

@@ -35,7 +35,7 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
 
     The search uses the first size of --chunk (by default 1e6 and 25e6); the confirmation uses all sizes.
     """
-    from merge_bench.analysis.documents.error import Failure
+    from merge_bench.analysis.documents import Failure
     from merge_bench.report.next_step import after_tuning
     from merge_bench.tune import tune_campaign as campaigns
     from merge_bench.tune.result import result_of
@@ -94,7 +94,7 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
 
 def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence[str]:
     """Print a stored tuning; returns the messages of errors that standard output has, which are none."""
-    from merge_bench.analysis.documents.error import Failure
+    from merge_bench.analysis.documents import Failure
     from merge_bench.report.next_step import after_recorded_tuning
     from merge_bench.tune.result import recorded_result_of
     from merge_bench.tune.view import print_tuning

@@ -43,7 +43,7 @@ class ProblemOptions(Options):
     """
 
     section = "The problem"
-    chunk: int = value(parsers.counts(1), 1_000_000, "ROWS[,ROWS]", swept=True)
+    chunk: int = value(parsers.several(parsers.count(1)), 1_000_000, "ROWS[,ROWS]", swept=True)
     frac_match: float = value(parsers.number(0, 1), 0.3, "F")
     payload_columns: int = value(parsers.count(1), 1, "N")
     skew: float = value(parsers.skew, 0.0, "none|zipf:S")
@@ -185,7 +185,7 @@ class ClusterOptions(Options):
     """
 
     section = "Cluster"
-    workers: int | None = value(parsers.counts(1), None, "N[,N]", swept=True)
+    workers: int | None = value(parsers.several(parsers.count(1)), None, "N[,N]", swept=True)
     workers_per_gpu: int = value(parsers.count(1), 1, "N")
     rmm_pool_size: int | None = value(parsers.size, None, "BYTES")
     protocol: str = choice("auto|tcp|tls|ucx", "auto")

@@ -50,11 +50,6 @@ def several(parser: Parser) -> Parser:
     return parse
 
 
-def counts(minimum: int) -> Parser:
-    """Make a parser of one or several whole numbers of at least `minimum`."""
-    return several(count(minimum))
-
-
 def _above_zero(parser: Callable[[str], _Number]) -> Callable[[str], _Number]:
     def parse(text: str) -> _Number:
         value = parser(text)

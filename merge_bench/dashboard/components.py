@@ -139,10 +139,6 @@ def chart_card(chart: Chart, words: Sequence[str] = ()) -> pn.Column:
     return card(for_canvas(chart.title), terms, pn.pane.Bokeh(figure, sizing_mode=WIDE, margin=0), width=600)
 
 
-def chart_cards(charts: Iterable[Chart], words: Sequence[str] = ()) -> pn.Row:
-    return cards(*(chart_card(chart, words) for chart in charts))
-
-
 def table(
     frame: pd.DataFrame, *, height: int | None = None, terms: Mapping[str, str] | None = None, **options: Any
 ) -> Any:

@@ -13,11 +13,16 @@ import panel as pn
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.records.results_folder import YOURS, Entry
-from merge_bench.regressions.charts import charts_of
-from merge_bench.regressions.documents import HistoryDocument
+from merge_bench.regressions.document import BY_NAME, HistoryDocument, history_document
 from merge_bench.regressions.index import HistoryIndex
-from merge_bench.regressions.make_document import BY_NAME, history_document
-from merge_bench.regressions.text import finding_sentence, reference_sentence, series_sentence, series_title, shift_text
+from merge_bench.regressions.view import (
+    charts_of,
+    finding_sentence,
+    reference_sentence,
+    series_sentence,
+    series_title,
+    shift_text,
+)
 from merge_bench.view.text import as_html, capitalized, unbroken
 
 NOTHING = ui.nothing_yet("merge", "run --chunk 1e6")
@@ -94,4 +99,4 @@ class HistoryView:
         findings = [*(finding_sentence(series, each) for each in series.findings), reference_sentence(document, series)]
         notes = "".join(f"<p>{as_html(each)}</p>" for each in findings if each) + notes
         first = ui.html(f'<p class="verdict">{conclusion}</p>{notes}')
-        return [first, ui.chart_cards(charts_of(document)), *heading, *shifts]
+        return [first, ui.cards(*map(ui.chart_card, charts_of(document))), *heading, *shifts]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from merge_bench.analysis import aggregate, diagnostics, metrics
-from merge_bench.analysis.documents.run import RunDocument, runs_of
+from merge_bench.analysis import aggregate, diagnostics
+from merge_bench.analysis.aggregate import State, state_of
+from merge_bench.analysis.documents import RunDocument, runs_of
 from merge_bench.analysis.summary import summarize
-from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.dashboard.progress import Progress, progress_of
@@ -37,10 +37,7 @@ FAILED, WARNING = "failed", "warning"
 
 @dataclass(frozen=True)
 class Point:
-    """A timed iteration.
-
-    Rates in bytes per second, None where not measured; `number` counts over the whole campaign, from 1.
-    """
+    """A timed iteration, `number` from 1 over the whole campaign; rates in bytes per second, None if not measured."""
 
     number: int
     launch: int
@@ -137,9 +134,9 @@ class Points:
 
     def _make_point(self, launch: s.LaunchLine, line: s.IterationLine) -> Point:
         imported = line.imported.throughput_bytes_per_second if line.imported else None
-        through = imported or metrics.throughput(launch.data_bytes, line.wall_seconds)
+        through = imported or aggregate.data_rate(launch.data_bytes, line.wall_seconds)
         name = self._names[launch.config, launch.plan]
-        number, bandwidth = len(self.timed) + 1, metrics.iteration_bandwidth(line)
+        number, bandwidth = len(self.timed) + 1, aggregate.iteration_bandwidth(line)
         return Point(number, line.launch, line.index, name, self._looks[name], line.wall_seconds, through, bandwidth)
 
 

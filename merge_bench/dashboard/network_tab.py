@@ -13,8 +13,8 @@ from merge_bench.analysis import published
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.errors import MergeBenchError
-from merge_bench.probe.shared.base import measure_of, placement_text
-from merge_bench.probe.shared.stored_rows import label_rows
+from merge_bench.probe.shared.base import placement_text
+from merge_bench.probe.shared.stored_rows import label_rows, measure_of
 from merge_bench.probe.view.charts import panels_of_results, range_of_row
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row
@@ -122,7 +122,7 @@ class NetworkView:
 
 
 def _make_parts(content: Content) -> list[Any]:
-    parts: list[Any] = [ui.chart_cards(content.charts)]
+    parts: list[Any] = [ui.cards(*map(ui.chart_card, content.charts))]
     if content.frame is not None and len(content.frame):
         parts.append(
             ui.table(content.frame, widths=_WIDTHS, terms={"From": "Published"}, pagination="local", page_size=10)

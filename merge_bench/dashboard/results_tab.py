@@ -327,7 +327,7 @@ def _make_parts(content: Content) -> list[Any]:
         title = ui.heading("Figures of each config", ["Throughput", "Bandwidth", "Launch"])
         doubts = "".join(ui.caution_line(each, config=name) for name, each in content.doubts)
         parts.append(ui.html(title + ui.column_table(content.figures) + doubts))
-    parts.append(ui.chart_cards(content.charts))
+    parts.append(ui.cards(*map(ui.chart_card, content.charts)))
     if content.differences:
         body = "".join(f"<h2>{as_html(title)}</h2>{ui.column_table(columns)}" for title, columns in content.differences)
         parts.append(ui.html(f"<details open><summary>Differences between the runs</summary>{body}</details>"))

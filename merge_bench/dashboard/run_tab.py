@@ -24,7 +24,7 @@ from merge_bench.records.results_folder import Entry
 from merge_bench.report.campaign_figures import CampaignCache
 from merge_bench.units import format_duration, plural
 from merge_bench.view.text import as_html
-from merge_bench.view.titles import is_tuning_campaign, short_time
+from merge_bench.view.titles import is_tuning_campaign, short_times
 
 OWN_CONFIGS = (
     "<p>Configs here are the shipped ones. To run your own, type <code>merge-bench run --config FILE.cfg</code> in a "
@@ -265,12 +265,12 @@ def _about(seconds: float, what: str, before: str = "") -> str:
 
 def _job_line(job: Any, text: str) -> str:
     """HTML of a row of the table of jobs, with the time that an ended one took; `text`: HTML to add."""
-    day, _, clock = short_time(job.ended or job.started or job.created)
+    (time_text,) = short_times([job.ended or job.started or job.created], clock=True)
     settings = "".join(f" {name}={value}" for name, value in job.settings.items())
     cells = (
         f"<b>{job.id}</b>",
         f'<span class="state {job.shown_state.replace(" ", "-")}">{job.shown_state}</span>',
-        f"{'at' if job.ended else 'since'} {day} {clock}",
+        f"{'at' if job.ended else 'since'} {time_text}",
         f"took {format_duration(job.ended - job.started)}" if job.ended and job.started else "",
         as_html(f"{job.who}, schedule {job.schedule}" if job.schedule else job.who),
         f"<code>{as_html(job.command + settings)}</code>{text}",

@@ -9,10 +9,20 @@ from dataclasses import dataclass, replace
 
 from merge_bench.analysis.statistics import median, quantile
 from merge_bench.errors import UsageError
-from merge_bench.forecast.documents import ModelParameter
 from merge_bench.forecast.gather import MeasuredRun, Measurements, Transfer
-from merge_bench.forecast.model import ASSUMED, GIVEN, KNOWN, MEASURED, Given, Values, announcing_seconds
-from merge_bench.forecast.whatif import WhatIf, find_gpu, recognised_gpu
+from merge_bench.forecast.model import (
+    ASSUMED,
+    GIVEN,
+    KNOWN,
+    MEASURED,
+    Given,
+    ModelParameter,
+    Values,
+    WhatIf,
+    announcing_seconds,
+    find_gpu,
+    recognised_gpu,
+)
 
 APART = 3.0
 """Only sizes this many times apart show which cost is paid once and which by size."""
@@ -48,8 +58,12 @@ def fit_parameters(
     overlaps = [sample.overlap for run in runs for sample in run.samples if sample.overlap is not None]
     if overlaps:
         parameters["overlap"] = median(overlaps)
-    timed = [run for run in runs if any(sample.meeting is not None for sample in run.samples)]
-    meetings = [_meeting_seconds(run, parameters) for run in timed]
+    by_run = [(run.shape, [sample.meeting for sample in run.samples if sample.meeting is not None]) for run in runs]
+    meetings = [  # without the latency and overhead of their messages
+        median(seconds) - announcing_seconds(max(shape.per_host), shape.workers, parameters)
+        for shape, seconds in by_run
+        if seconds
+    ]
     if meetings:
         parameters["meeting"] = max(median(meetings), 0.0)
     return parameters
@@ -139,12 +153,6 @@ def _fit_link(name: str, runs: Sequence[MeasuredRun], links: Values) -> dict[str
         return {f"{name}_rate": median(rates)}
     overhead, by_byte = fit_line(points)
     return {f"{name}_overhead": overhead, f"{name}_rate": 1 / by_byte}
-
-
-def _meeting_seconds(run: MeasuredRun, values: Values) -> float:
-    """Seconds of a run's meeting without the latency and overhead of its messages."""
-    meetings = [sample.meeting for sample in run.samples if sample.meeting is not None]
-    return median(meetings) - announcing_seconds(max(run.shape.per_host), run.shape.workers, values)
 
 
 def _resample(run: MeasuredRun, chance: random.Random) -> MeasuredRun:

@@ -9,17 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from merge_bench.analysis.aggregate import complete_launches
-from merge_bench.analysis.busy_host import busy_warnings
-from merge_bench.analysis.metrics import iteration_bandwidth
+from merge_bench.analysis.aggregate import State, complete_launches, iteration_bandwidth, link_limit, state_of
+from merge_bench.analysis.diagnostics import busy_warnings
 from merge_bench.analysis.statistics import median
-from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.forecast.model import FRAMES, Problem, Values
 from merge_bench.merge.exchange import planes_with, recorded_plane
 from merge_bench.records import ONE_HOST, TWO_HOSTS
 from merge_bench.records.campaign import Campaign, Launch, Run
-from merge_bench.records.schema import IterationLine, LaunchLine, PairTraffic, Phases, ProbeLine, WorkerIteration
+from merge_bench.records.schema import IterationLine, PairTraffic, Phases, ProbeLine, WorkerIteration
 
 LINKS: Mapping[str, str] = {ONE_HOST: "local", TWO_HOSTS: "nic"}
 LATENCY, BANDWIDTH = "tag_lat", "tag_bw"
@@ -136,60 +134,38 @@ def sample_run(name: str, run: Run) -> MeasuredRun | None:
     by_launch: list[tuple[MergeShape, tuple[Sample, ...]]] = []
     uneven = 1.0
     for launch in complete_launches(run):
-        if launch.line is None or not launch.line.workers:
+        line, timed = launch.line, [iteration for iteration in launch.timed if _has_all_phases(iteration)]
+        if line is None or not line.workers or not timed:
             continue
-        timed = [iteration for iteration in launch.timed if _has_all_phases(iteration)]
-        if timed:
-            overlapped = bool(run.plan.pipeline) or any(
-                worker.overlap_seconds for iteration in timed for worker in iteration.workers
-            )
-            hosts = {worker.rank: worker.host for worker in launch.line.workers}
-            shape = _merge_shape(name, launch.line, hosts, overlapped=overlapped)
-            by_launch.append((shape, tuple(_sample_iteration(launch, iteration, hosts, shape) for iteration in timed)))
-            uneven = max(uneven, *(_fullest_worker_ratio(iteration, shape) for iteration in timed))
+        hosts = {worker.rank: worker.host for worker in line.workers}
+        gpus = {gpu.name for worker in line.workers for gpu in worker.hardware.gpus or () if gpu.name}
+        overlaps = (worker.overlap_seconds for iteration in timed for worker in iteration.workers)
+        shape = MergeShape(
+            name=name,
+            per_host=tuple(sorted(Counter(hosts.values()).values(), reverse=True)),
+            rows_per_chunk=line.rows / FRAMES / len(hosts),
+            row_bytes=line.data_bytes / line.rows if line.rows else 0.0,
+            gpu=gpus.pop() if len(gpus) == 1 else None,
+            overlapped=bool(run.plan.pipeline) or any(overlaps),
+        )
+        by_launch.append((shape, tuple(_sample_iteration(launch, iteration, hosts, shape) for iteration in timed)))
+        for iteration in timed:
+            received = [_received_rows(worker, shape) for worker in iteration.workers]
+            uneven = max(uneven, max(received) * len(received) / sum(received) if sum(received) else 1.0)
     if not by_launch:
         return None
     shape = by_launch[0][0]
-    launches = tuple(samples for each, samples in by_launch if each == shape)
-    return MeasuredRun(shape, launches, uneven, _link_limit(run, shape))
-
-
-def _link_limit(run: Run, shape: MergeShape) -> float | None:
-    """`MeasuredRun.limit` in bytes per second: of a worker's bytes, (W - w) ÷ (W - 1) leave a host of w workers."""
-    limits = [launch.link.limit_bytes_per_second for launch in complete_launches(run) if launch.link is not None]
-    positive = [limit for limit in limits if limit]
-    if not positive:
-        return None
-    most = max(shape.per_host)
-    several = most * (shape.workers - most) / (shape.workers - 1) if len(shape.per_host) > 1 else 1.0
-    return statistics.median(positive) * several
+    limit = link_limit(complete_launches(run))
+    if limit and len(shape.per_host) > 1:  # of a worker's bytes, (W - w) ÷ (W - 1) leave a host of w workers
+        most = max(shape.per_host)
+        limit *= most * (shape.workers - most) / (shape.workers - 1)
+    return MeasuredRun(shape, tuple(samples for each, samples in by_launch if each == shape), uneven, limit or None)
 
 
 def _has_all_phases(iteration: IterationLine) -> bool:
     """Whether all phases of all workers are recorded."""
-    return bool(iteration.workers) and all(
-        worker.phases_seconds is not None
-        and None not in (worker.phases_seconds.partition, worker.phases_seconds.exchange, worker.phases_seconds.join)
-        for worker in iteration.workers
-    )
-
-
-def _merge_shape(name: str, line: LaunchLine, hosts: Mapping[int, str], *, overlapped: bool) -> MergeShape:
-    per_host = tuple(sorted(Counter(hosts.values()).values(), reverse=True))
-    return MergeShape(
-        name=name,
-        per_host=per_host,
-        rows_per_chunk=line.rows / FRAMES / len(hosts),
-        row_bytes=line.data_bytes / line.rows if line.rows else 0.0,
-        gpu=_gpu_name(line),
-        overlapped=overlapped,
-    )
-
-
-def _gpu_name(line: LaunchLine) -> str | None:
-    """The name of the GPUs, if the workers have one kind of them."""
-    names = {gpu.name for worker in line.workers for gpu in worker.hardware.gpus or () if gpu.name}
-    return names.pop() if len(names) == 1 else None
+    phases = [worker.phases_seconds for worker in iteration.workers]
+    return bool(phases) and all(each and None not in (each.partition, each.exchange, each.join) for each in phases)
 
 
 def _sample_iteration(launch: Launch, iteration: IterationLine, hosts: Mapping[int, str], shape: MergeShape) -> Sample:
@@ -213,12 +189,6 @@ def _sample_iteration(launch: Launch, iteration: IterationLine, hosts: Mapping[i
         meeting=max(min(waits), 0.0) if waits and shape.workers > 1 and not shape.overlapped else None,
         overlap=statistics.median(_hidden_part(worker, each) for worker, each in phases) if shape.workers > 1 else None,
     )
-
-
-def _fullest_worker_ratio(iteration: IterationLine, shape: MergeShape) -> float:
-    """Most rows that a worker received ÷ the mean over workers."""
-    received = [_received_rows(worker, shape) for worker in iteration.workers]
-    return max(received) * len(received) / sum(received) if sum(received) else 1.0
 
 
 def _received_rows(worker: WorkerIteration, shape: MergeShape) -> float:
@@ -369,37 +339,25 @@ def _runs_of_config(merges: Sequence[tuple[Campaign, Run]], config: str | None) 
 
 def _check_supported(campaign: Campaign, run: Run) -> None:
     """Raise UsageError if the model does not describe this run."""
-    folder = campaign.folder
-    if run.imported:
-        raise UsageError(
-            f"{folder} cannot be used for a forecast: imported results have no phase times; use a RESULT of `run`"
-        )
-    if not recorded_plane(run.plan.exchange).by_workers:
-        raise UsageError(
-            f"{folder} cannot be used for a forecast: it was measured with --exchange {run.plan.exchange}; use a RESULT"
-            f" of --exchange {planes_with(lambda plane: plane.by_workers)}"
-        )
-    if run.plan.how not in (None, "inner"):
-        raise UsageError(
-            f"{folder} cannot be used for a forecast: it was measured with --how {run.plan.how}; use a RESULT of"
-            " --how inner"
-        )
-    if run.plan.distribution == "broadcast":
-        raise UsageError(
-            f"{folder} cannot be used for a forecast: it was measured with a broadcast of the {run.plan.broadcast_side}"
-            " table; use a RESULT of --distribution shuffle"
-        )
-    if run.plan.runtime_filter:
-        raise UsageError(
-            f"{folder} cannot be used for a forecast: it was measured with --runtime-filter on; use a RESULT of"
-            " --runtime-filter off"
-        )
-    workload = run.plan.workload
-    if workload and workload.zipf:
-        raise UsageError(
-            f"{folder} cannot be used for a forecast: it has skewed keys (zipf:{workload.zipf}); use a RESULT with"
-            " --skew none"
-        )
+    plan, zipf = run.plan, run.plan.workload and run.plan.workload.zipf
+    for unsupported, why, instead in (
+        (run.imported, "imported results have no phase times", "of `run`"),
+        (
+            not recorded_plane(plan.exchange).by_workers,
+            f"it was measured with --exchange {plan.exchange}",
+            f"of --exchange {planes_with(lambda plane: plane.by_workers)}",
+        ),
+        (plan.how not in (None, "inner"), f"it was measured with --how {plan.how}", "of --how inner"),
+        (
+            plan.distribution == "broadcast",
+            f"it was measured with a broadcast of the {plan.broadcast_side} table",
+            "of --distribution shuffle",
+        ),
+        (plan.runtime_filter, "it was measured with --runtime-filter on", "of --runtime-filter off"),
+        (zipf, f"it has skewed keys (zipf:{zipf})", "with --skew none"),
+    ):
+        if unsupported:
+            raise UsageError(f"{campaign.folder} cannot be used for a forecast: {why}; use a RESULT {instead}")
 
 
 def _only_value(what: str, words: Sequence[str]) -> str:

@@ -24,17 +24,8 @@ from merge_bench.config.options import BY_KEY
 from merge_bench.config.ucx_choice import CUDA_REMEDY
 from merge_bench.config.ucx_info import find_installed
 from merge_bench.host import files, gpu, network, other_load
+from merge_bench.host import machine as this_machine
 from merge_bench.host.description import BusyGpu
-from merge_bench.host.machine import (
-    SEGMENT_BYTES,
-    available_bytes,
-    memory_bytes,
-    quota_cores,
-    segment_problem,
-    ucx_library,
-    usable_cores,
-    versions,
-)
 from merge_bench.host.other_load import OVERRUN, OtherLoad
 from merge_bench.units import format_bytes
 
@@ -144,7 +135,7 @@ def shared_memory(machine: Machine) -> Finding:
     size, free = machine.shared_memory
     fact = f"{format_bytes(free)} free of {format_bytes(size)}"
     remedy = "run mount -o remount,size=50% /dev/shm; for a container, use --shm-size=8g or --ipc=host"
-    if free >= SEGMENT_BYTES and machine.segment_problem:
+    if free >= this_machine.SEGMENT_BYTES and machine.segment_problem:
         return bad(
             f"{fact}; a segment cannot be created: {machine.segment_problem}",
             "workers fail when they open UCX",
@@ -314,7 +305,7 @@ def load_of_others(machine: Machine) -> Finding:
 
 
 def cpu_quota(machine: Machine) -> Finding:
-    cores = quota_cores(machine.root)
+    cores = this_machine.quota_cores(machine.root)
     if cores is None:
         return ok("none")
     spoils = "the kernel stops the container when it has used up its quota for a period, so times vary"
@@ -482,18 +473,18 @@ def describe_this_host() -> Machine:
     loaded, error = _find_ucx()
     return Machine(
         root=Path("/"),
-        cores=usable_cores(),
+        cores=this_machine.usable_cores(),
         load=other_load.measure(),
-        available_bytes=available_bytes(),
-        total_bytes=memory_bytes(),
+        available_bytes=this_machine.available_bytes(),
+        total_bytes=this_machine.memory_bytes(),
         limits={"memlock": _soft_limit(resource.RLIMIT_MEMLOCK), "nofile": _soft_limit(resource.RLIMIT_NOFILE)},
         shared_memory=_size_and_free_bytes(SHARED_MEMORY),
-        segment_problem=segment_problem(SHARED_MEMORY),
+        segment_problem=this_machine.segment_problem(SHARED_MEMORY),
         disks=_folders_written_to(),
         gpus=gpu.gpu_facts(),
         ucx=loaded,
         ucx_error=error,
-        packages=versions(),
+        packages=this_machine.versions(),
     )
 
 
@@ -537,7 +528,7 @@ def _find_ucx() -> tuple[Ucx | None, str]:
         import ucxx  # noqa: F401  (loads the UCX that a worker would load, and refuses one that does not fit)
     except Exception as error:
         return None, f"{type(error).__name__}: {error}"
-    library = ucx_library()
+    library = this_machine.ucx_library()
     installed = find_installed()
     return Ucx(str(library.version), str(library.origin), frozenset(installed.transports if installed else ())), ""
 

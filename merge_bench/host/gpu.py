@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from merge_bench.host.description import BusyGpu, Gpu, GpuProcess, GpuState
 
@@ -308,7 +308,7 @@ def _nvml() -> Iterator[Any]:
 
         pynvml.nvmlInit()
     except Exception:  # not installed, no driver, or a driver that does not answer
-        yield _NoLibrary()
+        yield cast(Any, _NoLibrary())
         return
     try:
         yield pynvml

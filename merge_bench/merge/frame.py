@@ -37,7 +37,6 @@ class Field:
 
     @property
     def variable(self) -> bool:
-        """Whether values differ in length."""
         return self.width == 0
 
     @property
@@ -52,7 +51,6 @@ class Field:
 
 
 def arrow_schema(fields: Sequence[Field]) -> pa.Schema:
-    """The Arrow schema of a table whose columns have these fields."""
     return pa.schema([(field.name, field.type) for field in fields])
 
 
@@ -100,7 +98,6 @@ class Frame:
         return total
 
     def column(self, name: str) -> tuple[Field, Column]:
-        """The field and the values of the column called `name`."""
         named = {field.name: (field, column) for field, column in zip(self.fields, self.columns, strict=True)}
         return named[name]
 
@@ -116,7 +113,6 @@ class Frame:
         return Frame(self.fields, tuple(columns), stop - start)
 
     def only_columns(self, names: Collection[str]) -> Frame:
-        """A frame of the same rows that has only the columns of these names."""
         kept = [at for at, field in enumerate(self.fields) if field.name in names]
         return Frame(tuple(self.fields[at] for at in kept), tuple(self.columns[at] for at in kept), self.rows)
 

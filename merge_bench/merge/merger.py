@@ -126,15 +126,16 @@ class Merger:
 
     def _exchange(self, outgoing: Any) -> Any:
         """Exchange both sides, the headers first in one small message per peer; returns the flight of each side."""
+        parcels: dict[Side, list[Outgoing]] = outgoing
         sizes = [self.engine.header_bytes(side) for side in Side]
-        sends = {peer: np.concatenate([outgoing[side][peer].header for side in Side]) for peer in self.exchange.peers}
+        sends = {peer: np.concatenate([parcels[side][peer].header for side in Side]) for peer in self.exchange.peers}
         headers: dict[int, Bytes] = {peer: np.empty(sum(sizes), np.uint8) for peer in self.exchange.peers}
         self.exchange.transfer(sends, headers)
         parts = dict(zip(Side, (slice(sizes[0]), slice(sizes[0], None)), strict=True))
         flights = {}
         for side in self._sides_in_turn():
             of_side = {peer: header[parts[side]] for peer, header in headers.items()}
-            flights[side] = self._exchange_side(side, outgoing[side], of_side)
+            flights[side] = self._exchange_side(side, parcels[side], of_side)
         return flights
 
     def _transfers(self, outgoing: Any, flights: Any) -> Transfers:

@@ -49,7 +49,6 @@ class Layout:
 
     @staticmethod
     def of(fields: tuple[Field, ...], header: Counts) -> Layout:
-        """The layout of a parcel whose columns have these fields."""
         rows, at, variable = int(header[0].sum()), 0, 0
         starts = []
         for field in fields:

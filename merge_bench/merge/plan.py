@@ -42,7 +42,6 @@ class Distribution:
 
     @property
     def name(self) -> str:
-        """``shuffle`` or ``broadcast``."""
         return SHUFFLE if self.sent is None else BROADCAST
 
     def to_json(self) -> dict[str, Any]:
@@ -109,12 +108,10 @@ class Plan:
 
     @property
     def device_memory(self) -> bool:
-        """Whether the engine's rows lie in the memory of GPUs."""
         return describe(self.engine).device_memory
 
     @property
     def data_plane(self) -> DataPlane:
-        """The data plane by which the workers exchange rows."""
         return data_plane(self.exchange)
 
     @property
@@ -229,8 +226,8 @@ def synthetic_worker_bytes(plan: Plan) -> int:
     hottest = spec.hottest if spec.zipf else 0.0
     row, burden = 8 * (1 + payload_columns), 1 + hottest * (workers - 1)  # times an even share of the matching rows
     burden = 1 if sent is Side.LEFT else burden  # then right rows stay, whose keys are as frequent on every worker
-    pairs, alone = _result_rows_per_chunk_row(how, fraction, skewed=hottest > 0)
-    result = (pairs * burden + alone) * _result_row_bytes(how, payload_columns)
+    pairs, alone, result_row = _result_of_chunk_row(how, fraction, payload_columns, skewed=hottest > 0)
+    result = (pairs * burden + alone) * result_row
     shuffles = dict(plan.data_plane.shuffles)
     if shuffles:
         everywhere = row * workers if sent is not None else 0
@@ -252,20 +249,16 @@ def synthetic_worker_bytes(plan: Plan) -> int:
     return PROCESS_BYTES + int(rows_per_chunk * (chunks + parcels + received + result))
 
 
-def _result_rows_per_chunk_row(how: How, fraction: float, *, skewed: bool) -> tuple[float, float]:
-    """Rows of the result for each row of a chunk: first pairs of rows, then rows of one side alone.
+def _result_of_chunk_row(how: How, fraction: float, payload_columns: int, *, skewed: bool) -> tuple[float, float, int]:
+    """For each row of a chunk, the pairs of rows in the result, and its rows of one side alone; bytes of one of these:
+    values, and a validity byte for each column that can be null.
 
     With a skew, the left rows without a match are not counted beforehand: these are the most that there can be.
     """
     left = fraction if how is How.SEMI else how.keeps_left * (1.0 if skewed else 1.0 - fraction)
-    return how.pairs * fraction, left + how.keeps_right * (1.0 - fraction)
-
-
-def _result_row_bytes(how: How, payload_columns: int) -> int:
-    """Bytes of a row of a synthetic merge's result: values, and a validity byte for each column that can be null."""
-    sides = 2 if how.pairs else 1
     nullable = how.pairs * (how.keeps_left + how.keeps_right)
-    return 8 * (1 + sides * payload_columns) + nullable * payload_columns
+    row = 8 * (1 + (1 + how.pairs) * payload_columns) + nullable * payload_columns
+    return how.pairs * fraction, left + how.keeps_right * (1.0 - fraction), row
 
 
 def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> None:

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from merge_bench.errors import RunFailed, UsageError, first_line
-from merge_bench.merge.engines.base import How
 from merge_bench.merge.exchange.base import Abort
 from merge_bench.merge.frame import Field, arrow_schema
 from merge_bench.merge.plan import Plan
@@ -41,13 +40,12 @@ class Check(msgspec.Struct, frozen=True):
     tables: bytes | None = None
 
 
-def check_result(
-    workload: SyntheticSpec | TableSpec, how: How, pieces: Iterable[pa.Table], abort: Abort, *, full: bool = False
-) -> Check:
-    """Check every row of one worker's part of the result of a merge of this kind, piece by piece.
+def check_result(plan: Plan, pieces: Iterable[pa.Table], abort: Abort) -> Check:
+    """Check every row of one worker's part of the result of a merge, piece by piece.
 
-    `full`: keep the rows of real tables, to be compared with the expected ones.
+    If the plan says that all rows are compared (``full``), those of real tables are kept.
     """
+    workload, how, full = plan.workload, plan.how, plan.verify == "full"
     rows = total = bad = 0
     tables = []
     marks = synthetic.partner_bits(workload, how) if isinstance(workload, SyntheticSpec) else None

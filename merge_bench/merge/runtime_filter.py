@@ -51,8 +51,14 @@ class RuntimeFilter:
     def __init__(self, shape: JoinShape, scratch: BufferPool) -> None:
         self._shape, self._scratch = shape, scratch
         self._pools = {side: [BufferPool() for _ in shape.fields(side)] for side in Side}
+        # Keys of both columns that are compared as integers. What lies under a null can only widen the limits.
         keys = zip(*(shape.key_positions(side) for side in Side), strict=True)
-        self._integers = [places for places in keys if _both_integers(shape.left[places[0]], shape.right[places[1]])]
+        fields = ((places, shape.left[places[0]], shape.right[places[1]]) for places in keys)
+        self._integers = [
+            places
+            for places, left, right in fields
+            if left.type == right.type and 0 < left.width <= 8 and not left.floating
+        ]
 
     @property
     def pools(self) -> list[BufferPool]:
@@ -167,11 +173,6 @@ class RuntimeFilter:
 
 def _map_on(pool: ThreadPoolExecutor | None, function: Callable[..., Any], *arguments: Iterable[Any]) -> Iterator[Any]:
     return map(function, *arguments) if pool is None else pool.map(function, *arguments)
-
-
-def _both_integers(left: Field, right: Field) -> bool:
-    """Whether the keys of both columns are compared as integers. What lies under a null can only widen the limits."""
-    return left.type == right.type and 0 < left.width <= 8 and not left.floating
 
 
 def _share_within(limits: Iterable[Limits], ranges: Iterable[Limits]) -> float:

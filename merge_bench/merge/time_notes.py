@@ -39,7 +39,6 @@ class TimeNotes:
         self._batches[key][1] = now
 
     def add_batch(self, key: Key, begin: float, end: float, size: int) -> None:
-        """Note a whole batch of `size` bytes."""
         self.count += 1
         self._batches[key] = [begin, end, size]
 

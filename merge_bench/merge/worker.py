@@ -94,8 +94,7 @@ class State:
         """Check this worker's part of the result; the memory that this takes is not counted."""
         self.meter.pause()
         try:
-            full = self.plan.verify == "full"
-            return check_result(self.plan.workload, self.plan.how, pieces, abort, full=full)
+            return check_result(self.plan, pieces, abort)
         finally:
             self.meter.restart()
 
@@ -292,7 +291,6 @@ class NoteCost:
         return self.notes * self.note_seconds / self.iteration_seconds
 
     def after(self, notes: int, seconds: float) -> NoteCost:
-        """The cost after one more iteration, which took so many notes and seconds."""
         return NoteCost(max(self.notes, notes), self.note_seconds, min(self.iteration_seconds, seconds))
 
 
@@ -460,7 +458,6 @@ def iterate(first: int, count: int, *, warmup: bool, verify: bool, timeline: flo
 
 
 def _send_measurements(plugin: MergeWorker, held: list[tuple[int, Measured]], warmup: bool) -> None:
-    """Send the measurement of each iteration in `held`, and empty it."""
     while held:
         index, measured = held.pop(0)
         plugin.send("iteration", index=index, warmup=warmup, measured=msgspec.to_builtins(measured))
@@ -472,7 +469,6 @@ def verify() -> Check:
 
 
 def make_result_folder() -> None:
-    """Make the folder for the result on this worker's host."""
     folder = current_plugin().launch.plan.write_result
     if folder is not None:
         make_folder(folder)

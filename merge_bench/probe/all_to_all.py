@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.merge.workload.synthetic import SyntheticSpec
     from merge_bench.probe.ranks.launch import RankSession
-    from merge_bench.probe.ranks.rank import ExchangeRow
+    from merge_bench.probe.ranks.messages import ExchangeRow
+    from merge_bench.probe.ranks.rank import Rank
     from merge_bench.probe.shared.exchange_matrix import Matrix
     from merge_bench.records.schema import ProbeLine
 
@@ -91,22 +92,6 @@ def require_two_ranks(prepared: PlannedRun) -> PlannedRun:
     if prepared.plan.workers < 2:
         raise UsageError("all-to-all needs at least two ranks; use --workers 2 or more")
     return prepared
-
-
-def message_matrices(session: Session, pattern: Pattern) -> Iterator[list[Matrix]]:
-    """The message sizes of each exchange between the workers of a cluster, a matrix for each frame; the ring first."""
-    from merge_bench.probe.ranks import exchanging
-    from merge_bench.probe.shared.exchange_matrix import equal_matrix, ring_matrix
-
-    ranks = session.plan.workers
-    if size := pattern.ring_bytes(ranks):
-        yield [ring_matrix(size, ranks)]
-    for size in pattern.sizes:
-        yield [equal_matrix(size, ranks)]
-    for spec in pattern.synthetic_tables(session.job.prepared):
-        session.progress.phase(f"sizes of the parcels of {format_count(spec.rows)} rows")
-        left, right = zip(*session.workers.on_all(exchanging.parcel_sizes, spec, ranks, ranked=True), strict=True)
-        yield [left, right]
 
 
 def record_exchanges(
@@ -167,14 +152,28 @@ class ExchangeInWorkers(Probe):
         round. `methods`: what exchanges equal messages, and uneven ones. `extra_fields`: fields of every row.
         """
         from merge_bench.probe.ranks import exchanging
-        from merge_bench.probe.ranks.rank import ExchangeRow
-        from merge_bench.probe.shared.exchange_matrix import rounds_in_half_a_second
+        from merge_bench.probe.ranks.messages import ExchangeRow
+        from merge_bench.probe.shared.exchange_matrix import equal_matrix, ring_matrix, rounds_in_half_a_second
         from merge_bench.records.schema import ProbeLine
 
+        pattern, ranks = self.pattern, session.plan.workers
+
+        def matrices() -> Iterator[list[Matrix]]:
+            """The message sizes of each exchange, a matrix for each frame; the ring first."""
+            if size := pattern.ring_bytes(ranks):
+                yield [ring_matrix(size, ranks)]
+            for size in pattern.sizes:
+                yield [equal_matrix(size, ranks)]
+            for spec in pattern.synthetic_tables(session.job.prepared):
+                session.progress.phase(f"sizes of the parcels of {format_count(spec.rows)} rows")
+                parcels = session.workers.on_all(exchanging.parcel_sizes, spec, ranks, ranked=True)
+                left, right = zip(*parcels, strict=True)
+                yield [left, right]
+
         def exchanges() -> Iterator[ExchangeRow]:
-            for frames in message_matrices(session, self.pattern):
+            for frames in matrices():
                 slowest = max(prepare_messages(frames))
-                rounds = self.pattern.iterations or rounds_in_half_a_second(slowest)
+                rounds = pattern.iterations or rounds_in_half_a_second(slowest)
                 measured = session.workers.on_all(exchanging.measure_rounds, rounds)
                 yield ExchangeRow(frames, [rank.seconds for rank in measured], (), sum(rank.wrong for rank in measured))
 
@@ -190,7 +189,7 @@ class ExchangeInWorkers(Probe):
                 **figures,
             )
 
-        record_exchanges(session, self.pattern, backend, exchanges(), make_line)
+        record_exchanges(session, pattern, backend, exchanges(), make_line)
 
 
 @dataclass(frozen=True)
@@ -293,7 +292,7 @@ class AllToAllOverMpi(MpirunProbe):
 
     def measure(self, session: RankSession) -> None:
         """Have the ranks make every exchange, and record what they report."""
-        from merge_bench.probe.ranks.rank import ExchangeRow
+        from merge_bench.probe.ranks.messages import ExchangeRow
 
         pattern = self.pattern
         work = {
@@ -351,7 +350,7 @@ class AllToAllOptions(MpirunOptions, IterationOptions, SizeOptions):
         there are more than two ranks]
     """
 
-    chunk: int | tuple[int, ...] | None = value(parsers.counts(1), None, "ROWS[,ROWS]")
+    chunk: int | tuple[int, ...] | None = value(parsers.several(parsers.count(1)), None, "ROWS[,ROWS]")
     backend: str | None = value(parsers.text, None, "NAME[,NAME]")
     link_limit: float | None = value(parsers.rate, None, "RATE")
 
@@ -390,11 +389,17 @@ def make_probe(options: AllToAllOptions, run: RunOptions) -> AllToAll:
     return AllToAll(tuple(backends[name] for name in names), left_out_warning)
 
 
+def measure_in_rank(rank: Rank) -> None:
+    from merge_bench.probe.ranks import measurements
+
+    measurements.measure_all_to_all(rank)
+
+
 PROBE = ProbeKind(
     name=NAME,
     help="Every rank sends to every other: our data plane, MPI, NCCL; by message size and number of ranks (--workers).",
     options=AllToAllOptions,
     make=make_probe,
     other_tests=ALL_TO_ALL,
-    in_rank="merge_bench.probe.ranks.measurements:measure_all_to_all",
+    in_rank=measure_in_rank,
 )

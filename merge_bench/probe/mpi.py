@@ -18,6 +18,7 @@ from merge_bench.units import format_bytes
 if TYPE_CHECKING:
     from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.probe.ranks.launch import RankSession
+    from merge_bench.probe.ranks.rank import Rank
 
 SIZES = {pattern: {ONE_HOST: sizes, TWO_HOSTS: sizes} for pattern, sizes in ((PING_PONG, "1K..1M"), (OSU, "1..4M"))}
 PING_PONG_SECONDS, OSU_SECONDS = 0.24, 0.07
@@ -59,7 +60,7 @@ class MpiProbe(MpirunProbe):
 
     def measure(self, session: RankSession) -> None:
         """Measure every pair of ranks, one after the other."""
-        from merge_bench.probe.ranks.rank import Row
+        from merge_bench.probe.ranks.messages import Row
 
         host_of_rank = [name for name, count in session.hosts for _ in range(count)]
         host_ids = host_of_rank
@@ -70,7 +71,7 @@ class MpiProbe(MpirunProbe):
             self._measure_pair(session, pair, placement, [host_of_rank[rank] for rank in pair])
 
     def _measure_pair(self, session: RankSession, pair: tuple[int, int], placement: str, hosts: list[str]) -> None:
-        from merge_bench.probe.ranks.rank import Row
+        from merge_bench.probe.ranks.messages import Row
         from merge_bench.probe.shared import stored_rows
 
         session.doing = f"while starting ranks {pair[0]} and {pair[1]}"
@@ -129,11 +130,17 @@ def make_probe(options: MpiOptions, run: RunOptions) -> MpiProbe:
     )
 
 
+def measure_in_rank(rank: Rank) -> None:
+    from merge_bench.probe.ranks import measurements
+
+    measurements.measure_pair(rank)
+
+
 PROBE = ProbeKind(
     name=MpiProbe.name,
     help="MPI messages between two ranks: ping-pong (standard and buffered sends), or OSU latency and bandwidth tests.",
     options=MpiOptions,
     make=make_probe,
     other_tests=base.PING_PONG,
-    in_rank="merge_bench.probe.ranks.measurements:measure_pair",
+    in_rank=measure_in_rank,
 )

@@ -26,6 +26,7 @@ from merge_bench.units import format_count
 if TYPE_CHECKING:
     from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.probe.ranks.launch import RankSession
+    from merge_bench.probe.ranks.rank import Rank
 
 COUNTS = "16Ki..128Mi"
 MPI_CALLS = {"mpi": "MPI_Reduce_scatter_block", "reduces": "one MPI_Ireduce to each rank, MPI_Waitall"}
@@ -89,7 +90,7 @@ class ReduceScatterProbe(MpirunProbe):
     def measure(self, session: RankSession) -> None:
         """Measure every algorithm at every count."""
         from merge_bench.probe.ranks import ucc
-        from merge_bench.probe.ranks.rank import Row
+        from merge_bench.probe.ranks.messages import Row
 
         mpi_algorithms = [name for name in self.algorithms if name in MPI_CALLS]
         work = {"probe": self.name, "counts": self.counts, "algorithms": mpi_algorithms, "iterations": self.iterations}
@@ -150,11 +151,17 @@ def make_probe(options: ReduceScatterOptions, run: RunOptions) -> ReduceScatterP
     )
 
 
+def measure_in_rank(rank: Rank) -> None:
+    from merge_bench.probe.ranks import measurements
+
+    measurements.measure_reduce_scatter(rank)
+
+
 PROBE = ProbeKind(
     name=REDUCE_SCATTER,
     help="Time and bus bandwidth of reduce-scatter for each vector length, with verified results.",
     options=ReduceScatterOptions,
     make=make_probe,
     other_tests=COLLECTIVE,
-    in_rank="merge_bench.probe.ranks.measurements:measure_reduce_scatter",
+    in_rank=measure_in_rank,
 )

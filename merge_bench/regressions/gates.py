@@ -10,13 +10,10 @@ from typing import Self
 
 import msgspec
 
-from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.compare.judging import METRIC
+from merge_bench.analysis.compare.document import METRIC, compare, nothing_compared
 from merge_bench.analysis.compare.select import NothingToCompare
-from merge_bench.analysis.documents.compare import CompareDocument
-from merge_bench.analysis.documents.error import Failure
-from merge_bench.analysis.statistics.power import can_differ, least_launches
-from merge_bench.analysis.statistics.verdict import ALPHA
+from merge_bench.analysis.documents import CompareDocument, Comparison, Failure
+from merge_bench.analysis.statistics.verdict import ALPHA, can_differ, least_launches
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import GateNotMet, NothingCompared, UsageError, WrongResult, require
 from merge_bench.records.campaign import Campaign
@@ -94,26 +91,20 @@ class Gate:
 
         Raises NothingToCompare if the two cannot be compared and no verdict was to fail; what was measured is kept.
         """
-        from merge_bench.regressions.level import compare_with_level, compare_with_result
+        from merge_bench.regressions.document import compare_with_level, compare_with_result
 
-        against = self.against
+        against, threshold, needed = self.against, self.threshold, isinstance(self.against, Path)
 
         def make_comparison() -> CompareDocument:
+            if isinstance(against, Path):
+                return compare_with_level(campaign, against, threshold)
             if isinstance(against, Campaign):
-                return compare_with_result(campaign, against, self.threshold)
-            return compare([campaign], threshold=self.threshold)
+                return compare_with_result(campaign, against, threshold)
+            return compare([campaign], threshold=threshold)
 
-        if isinstance(against, Path):
-            document = compare_with_level(campaign, against, self.threshold)
-        else:
-            document = compare_for_gates(self.fail_on, make_comparison, threshold=self.threshold)
-        return with_gate_error(
-            document,
-            metric=METRIC,
-            fail_on=self.fail_on,
-            needed=isinstance(against, Path),
-            allow_no_baseline=self.allow_no_baseline,
-        )
+        document = compare_for_gates(() if needed else self.fail_on, make_comparison, threshold=threshold)
+        allowed = self.allow_no_baseline
+        return with_gate_error(document, metric=METRIC, fail_on=self.fail_on, needed=needed, allow_no_baseline=allowed)
 
 
 def _result_path(against: str) -> str:
@@ -145,16 +136,17 @@ def compare_for_gates(
     except NothingToCompare as why:
         if not fail_on:
             raise
-        return CompareDocument(
-            results=[], threshold=threshold, alpha=ALPHA, comparisons=[], differences=[],
-            notes=[f"nothing was compared: {why}"], verified=True,
-        )  # fmt: skip
+        return nothing_compared(str(why), threshold)
 
 
 def with_gate_error(
-    document: CompareDocument, *, metric: str, fail_on: Sequence[str], needed: bool = False,
+    document: CompareDocument,
+    *,
+    metric: str,
+    fail_on: Sequence[str],
+    needed: bool = False,
     allow_no_baseline: bool = False,
-) -> tuple[CompareDocument, int]:  # fmt: skip
+) -> tuple[CompareDocument, int]:
     """The document with its ``error``, and the exit status: 4 for a wrong result, 5 for a gate not met.
 
     A document without a comparison in `metric` meets no gate, unless `allow_no_baseline`; nor does it if the comparison
@@ -168,10 +160,8 @@ def with_gate_error(
     if wrong:
         kind, message = WrongResult, f"the merge result was wrong: {', '.join(wrong)}"
     elif failing:
-        verdicts = ", ".join(f"{each.candidate} is {each.verdict} in {metric}" for each in failing)
-        options = "--fail-on " + ",".join(fail_on)
-        caveats = dict.fromkeys(caveat for each in failing for caveat in each.caveats)
-        kind, message = GateNotMet, "; ".join([f"{options}: {verdicts}", *caveats])
+        verdicts, *caveats = _verdicts_with_caveats(failing)
+        kind, message = GateNotMet, "; ".join([f"--fail-on {','.join(fail_on)}: {verdicts}", *caveats])
     elif not comparisons and (needed or fail_on) and not allow_no_baseline:
         kind, message = NothingCompared, "; ".join([*document.notes, "--allow-no-baseline lets this pass"])
     else:
@@ -191,8 +181,7 @@ def gate_summary(document: CompareDocument, *, metric: str, fail_on: Sequence[st
     if document.error is not None or not fail_on or not candidates:
         return ""
     options = "--fail-on " + ",".join(fail_on)
-    verdicts = ", ".join(f"{each.candidate} is {each.verdict} in {metric}" for each in candidates)
-    caveats = dict.fromkeys(caveat for each in candidates for caveat in each.caveats)
+    verdicts, *caveats = _verdicts_with_caveats(candidates)
     unsure = [each.verdict == "INCONCLUSIVE" for each in candidates]
     if not any(unsure):
         return "; ".join([f"{options} passed: {verdicts}", *caveats])
@@ -200,3 +189,9 @@ def gate_summary(document: CompareDocument, *, metric: str, fail_on: Sequence[st
     more = "" if candidates[0].level_of else "; more launches may decide it"
     hint = f"with {options},inconclusive it ends with status 5{more}"
     return "; ".join([f"{options} did not fail, but {decided} was decided: {verdicts}", *caveats, hint])
+
+
+def _verdicts_with_caveats(comparisons: Sequence[Comparison]) -> list[str]:
+    """The verdicts as a text, then each caveat once."""
+    verdicts = ", ".join(f"{each.candidate} is {each.verdict} in {each.metric}" for each in comparisons)
+    return [verdicts, *dict.fromkeys(caveat for each in comparisons for caveat in each.caveats)]

@@ -1,6 +1,7 @@
 """An index of the merges in many results: what was read of a result that has ended is kept, and not read again.
 
-The index is one SQLite file in the user's cache; it can be deleted at any time.
+The index is one SQLite file in the user's cache; it can be deleted at any time. Levels that a person accepted are lines
+that are only added to, in a file beside the results.
 """
 
 from __future__ import annotations
@@ -10,24 +11,29 @@ import hashlib
 import itertools
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+import stat
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
-from merge_bench.analysis.aggregate import complete_launches
+from merge_bench.analysis.aggregate import State, complete_launches, state_of
 from merge_bench.analysis.compare import properties
-from merge_bench.analysis.compare.judging import METRICS, match_launches, side_of_run
+from merge_bench.analysis.compare.document import METRICS, match_launches, side_of_run
 from merge_bench.analysis.compare.select import Pair, planned_pairs
 from merge_bench.analysis.statistics.verdict import noise_floor
-from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import UsageError
 from merge_bench.host.files import cache_folder, make_cache_folder
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import Change, ResultsFolder
-from merge_bench.regressions.accepted import Series, read_accepted
+
+Series: TypeAlias = Mapping[str, str | int | float]
+"""The values by name that tell a series from all others: config, problem, engine, …"""
+
+ACCEPTED_FILE = "accepted.jsonl"
+_MOST_ACCEPTED_BYTES = 16 * 2**20
 
 _VERSION = 4
 """The version of the index: one of another version is made anew."""
@@ -56,6 +62,18 @@ _APART = (
     "threads",
 )
 """Options that make another series."""
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """A level that a person accepted: the one known with the `newest` result, whose time of beginning this is."""
+
+    series: dict[str, str | int | float]
+    newest: float
+    metric: str
+    level: float
+    by: str
+    reason: str
+    time: float
 
 
 class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,3 +232,61 @@ def _noise_floors(run: Run, calibrations: Sequence[Pair]) -> dict[str, float]:
 def _series_text(series: Series) -> str:
     """The series as JSON with sorted keys, its key in the index."""
     return msgspec.json.encode(series, order="deterministic").decode()
+
+
+def read_accepted(roots: Sequence[str]) -> tuple[list[Accepted], list[str]]:
+    """The levels accepted in these results folders, the oldest first, and sentences about what could not be read."""
+    accepted: list[Accepted] = []
+    problems = []
+    decode = msgspec.json.Decoder(Accepted).decode
+    for root in roots:
+        path = Path(root, ACCEPTED_FILE)
+        try:
+            lines = _read_bytes(path).splitlines()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            problems.append(f"cannot read {path}: {error.strerror}; accepted levels are not known")
+            continue
+        for number, line in enumerate(lines, 1):
+            try:
+                accepted.append(decode(line))
+            except msgspec.MsgspecError:
+                problems.append(f"{path}, line {number}: no accepted level; it is left out")
+    return sorted(accepted, key=lambda each: each.time), problems
+
+
+def write_accepted(root: str, accepted: Accepted) -> None:
+    """Add an accepted level to the file of a results folder, and wait until it is on the disk; follow no link.
+
+    Raises UsageError if the file cannot be written; its earlier lines stay.
+    """
+    path = Path(root, ACCEPTED_FILE)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        try:
+            _check_regular(descriptor)
+            size = os.fstat(descriptor).st_size
+            whole = not size or os.pread(descriptor, 1, size - 1) == b"\n"
+            text = (b"" if whole else b"\n") + msgspec.json.encode(accepted) + b"\n"
+            if os.write(descriptor, text) != len(text):
+                os.ftruncate(descriptor, size)
+                raise OSError(28, os.strerror(28))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _read_bytes(path: Path) -> bytes:
+    """The first `_MOST_ACCEPTED_BYTES` of a regular file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        _check_regular(descriptor)
+        return file.read(_MOST_ACCEPTED_BYTES)
+
+
+def _check_regular(descriptor: int) -> None:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise OSError(22, "it is no regular file")

@@ -51,10 +51,6 @@ _CALIBRATED = 400
 """Results up to which `EVIDENCE` was calibrated; beyond, every doubling adds at most as many false alarms."""
 
 
-def _no_values() -> Values:
-    return np.empty(0)
-
-
 @dataclass(frozen=True)
 class Shift:
     """The level changed with the result at `at`; it was found when the result at `found` arrived.
@@ -94,8 +90,8 @@ class _Level:
     """A level: its `number`, and its newest results as logarithms; `clipped` is how they count."""
 
     number: int
-    values: Values = field(default_factory=_no_values)
-    clipped: Values = field(default_factory=_no_values)
+    values: Values = field(default_factory=lambda: np.empty(0))
+    clipped: Values = field(default_factory=lambda: np.empty(0))
 
     def add(self, values: Values, noise: Noise) -> None:
         """Add results; each counts as no further from those before it than the noise allows."""
@@ -128,7 +124,7 @@ class _FollowedSeries:
     count: int = 0
     since: int = 0
     levels: list[_Level] = field(default_factory=lambda: [_Level(0)])
-    other_residuals: Values = field(default_factory=_no_values)
+    other_residuals: Values = field(default_factory=lambda: np.empty(0))
     noise: Noise | None = None
 
     def add(self, value: float, threshold: float) -> Shift | None:
@@ -139,7 +135,7 @@ class _FollowedSeries:
             level.values = np.append(level.values, new)
             if len(level.values) < FIRST:
                 return None
-            every, level.values = level.values, _no_values()
+            every, level.values = level.values, np.empty(0)
             self.noise = noise_of(every - np.median(every))
             level.add(every, self.noise)
             return None
@@ -158,8 +154,7 @@ class _FollowedSeries:
         """The shift with the most evidence among those that end with the newest result; None without one."""
         level, noise = self.levels[-1], self.noise
         assert noise is not None
-        most = min(_LONGEST, self.count - self.since - AFTER)
-        most = min(most, len(level.values) + len(self.other_residuals) - FIRST)
+        most = min(_LONGEST, self.count - self.since - AFTER, len(level.values) + len(self.other_residuals) - FIRST)
         if most < AFTER:
             return None
         after = np.arange(AFTER, most + 1)
@@ -175,7 +170,7 @@ class _FollowedSeries:
             part = apart[first - AFTER : last - AFTER + 1]
             if len(part) and part.max() >= least:
                 candidates.append(self._judge_candidate(first + int(np.argmax(part)), needed, threshold))
-        best = max((each for each in candidates if each is not None), key=lambda each: each.evidence, default=None)
+        best = max(filter(None, candidates), key=lambda each: each.evidence, default=None)
         return self._begin_level(best) if best is not None else None
 
     def _judge_candidate(self, after: int, needed: float, threshold: float) -> _Candidate | None:
@@ -196,7 +191,8 @@ class _FollowedSeries:
         slope = slope_of(clipped, noise.spread, memory.variance_ratio(len(clipped)))
         expected += slope * (len(clipped) + after) / 2.0
         evident = shift_evidence(new - expected, len(old), noise, memory, residuals)
-        least = RETURN if back is not None else needed + _extra_evidence(after)
+        extra = max(_EARLY * (_SOON - after), _LATE * min(1.0, (after - _SOON) / _SLOW))
+        least = RETURN if back is not None else needed + extra
         return _Candidate(self._likeliest_count(after, change), change, evident, back) if evident >= least else None
 
     def _likeliest_count(self, after: int, change: float) -> int:
@@ -234,19 +230,8 @@ class _FollowedSeries:
         back.add(new, self.noise)
         self.levels = [*self.levels, back]
         self.since = self.count - best.after
-        return Shift(
-            self.since,
-            self.count - 1,
-            math.exp(before),
-            math.exp(before + best.change),
-            best.evidence,
-            back.number,
-        )
-
-
-def _extra_evidence(after: int) -> float:
-    """The evidence beyond `EVIDENCE` that a shift needs with `after` results, in standard deviations."""
-    return max(_EARLY * (_SOON - after), _LATE * min(1.0, (after - _SOON) / _SLOW))
+        levels = math.exp(before), math.exp(before + best.change)
+        return Shift(self.since, self.count - 1, *levels, best.evidence, back.number)
 
 
 DRIFTS = "drifts"

@@ -8,10 +8,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.verification_state import State, state_of
+from merge_bench.analysis.aggregate import State, state_of
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.reader import LIMIT_BYTES, Follower
@@ -20,7 +19,7 @@ from merge_bench.tune.result import result_of
 from merge_bench.units import GIB
 from merge_bench.view.terminal import page_on
 from merge_bench.view.text import number, visible
-from merge_bench.view.titles import is_tuning_campaign, short_time, size_of, title_of_entry, unusual_engines
+from merge_bench.view.titles import is_tuning_campaign, short_times, size_of, title_of_entry, unusual_engines
 
 MOST_KEPT = 2 * LIMIT_BYTES
 SMALL_BYTES = 4 << 20
@@ -150,7 +149,7 @@ def _read_to_end(follower: Follower) -> Campaign | None:
     return follower.campaign
 
 
-def print_results(folder: Path, file: TextIO | None = None) -> None:
+def print_results(folder: Path) -> None:
     """Print when each campaign in `folder` began, whether it is verified, its best throughput, and what it measured.
 
     Raises
@@ -164,12 +163,11 @@ def print_results(folder: Path, file: TextIO | None = None) -> None:
         raise UsageError(results.problem)
     while cache.read_small(entries):
         pass
-    with page_on(file) as page:
+    with page_on() as page:
         for entry in entries:
-            day, _, clock = short_time(entry.started)  # the folder's name has the year
+            (began,) = short_times([entry.started], clock=True)  # the folder's name has the year
             figures = cache.figures(entry) or Figures()
             rate = "" if figures.throughput is None else f"{number(figures.throughput)} GiB/s"
-            began = f"{day} {clock}"
             page.unbroken(f"{began:12}  {status_of(entry, figures):11}  {rate:>12}  {visible(str(entry.folder))}")
             what = filter(None, (title_of_entry(entry, figures.measured), unusual_engines(entry.plans)))
             outcome = f". {figures.outcome}" if figures.outcome else ""

@@ -7,11 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.busy_host import BUSY_HOST, busy_launch_indexes
-from merge_bench.analysis.diagnostics import short_of_cores
-from merge_bench.analysis.documents.compare import Comparison
-from merge_bench.analysis.documents.error import Failure
-from merge_bench.analysis.documents.run import RunDocument
+from merge_bench.analysis.diagnostics import BUSY_HOST, busy_launch_indexes
+from merge_bench.analysis.documents import Comparison, Failure, RunDocument
+from merge_bench.analysis.uneven_ranks import short_of_cores
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS
 from merge_bench.errors import GateNotMet, MergeBenchError, NothingCompared, NotRecorded, UsageError, WrongResult
 from merge_bench.forecast.gather import gather
@@ -44,19 +42,19 @@ def after_run(campaign: Campaign, document: RunDocument) -> NextStep | None:
     """The next command after a campaign of one run; the report, if the run was imported and cannot be repeated."""
     old_options = _recorded_run_options(campaign)
     if old_options is None:
-        return _report_step(campaign)
+        return report_step(campaign)
     if document.error is not None:
         return _after_error(campaign, old_options, campaign.runs[0], document.error)
     if not document.verified:
         return _repeat_step(old_options, "measures again and verifies the result", verify="ends")
     bottleneck = document.bottleneck
     if bottleneck is None:
-        return _report_step(campaign)
+        return report_step(campaign)
     crowd, limit = short_of_cores(aggregate.complete_launches(campaign.runs[0])), bottleneck.besides or bottleneck.what
     if limit in ("slow-link", "straggler"):
         return NextStep(("doctor",), "looks for what slows this rank; run it on its host")
     if limit == "overload":
-        return _report_step(campaign, more=_WHAT_HELPS)
+        return report_step(campaign, more=_WHAT_HELPS)
     if crowd is not None:
         if crowd.bound or len(hosts_of(document)) != 1:
             return None
@@ -66,9 +64,9 @@ def after_run(campaign: Campaign, document: RunDocument) -> NextStep | None:
     if limit != "exchange":
         return _after_compute_limit(campaign, old_options, document, limit)
     if any(warning.code == FEW_ROW_GROUPS for warning in document.warnings):
-        return _report_step(campaign, more=_WHAT_HELPS)  # workers without rows wait, whatever the settings
+        return report_step(campaign, more=_WHAT_HELPS)  # workers without rows wait, whatever the settings
     if not all(kind.owns_processes for kind in launchers_of(campaign)):
-        return _report_step(campaign, more=_WHAT_HELPS)  # a running cluster has already read its settings
+        return report_step(campaign, more=_WHAT_HELPS)  # a running cluster has already read its settings
     baseline = [str(old_options[key]) for key in ("config", "configs") if key in old_options][:1]
     options = {"budget": _TUNING_BUDGET, **_with_chunk(_pick_options(old_options, _TUNE_KEYS), campaign)}
     return NextStep(("tune", *baseline), "looks for settings that make it faster", options)
@@ -86,11 +84,11 @@ def _after_compute_limit(campaign: Campaign, old_options: GivenOptions, document
     if used is not None and not used.device_memory and used != usual and limit != "memory":
         return _repeat_step(old_options, f"measures the same with the engine {usual.name}", engine=usual.name)
     if len(hosts_of(document)) == 1:
-        return _report_step(campaign, more=_WHAT_HELPS)
+        return report_step(campaign, more=_WHAT_HELPS)
     try:
         gather([campaign], None)
     except MergeBenchError:
-        return _report_step(campaign, more=_WHAT_HELPS)
+        return report_step(campaign, more=_WHAT_HELPS)
     workers, hosts = len(document.bandwidth_bytes_per_second.per_worker), len(hosts_of(document))
     size: GivenOptions = {"workers": str(2 * workers), "hosts": str(2 * hosts)}
     return NextStep(("predict", str(campaign.folder)), "forecasts it on twice as many hosts", size)
@@ -114,12 +112,7 @@ def after_sweep(
             return _repeat_step(old_options, "measures anew, as often as a verdict needs", launches=blocks)
         does = f"adds {plural(more, 'block')}, as many as a verdict needs"
         return _repeat_step(old_options, does, launches=blocks, extend=str(campaign.folder))
-    return _report_step(campaign)
-
-
-def after_compare(campaigns: Sequence[Campaign]) -> NextStep:
-    """The next command after a comparison: a report of all its campaigns."""
-    return _report_step(*campaigns)
+    return report_step(campaign)
 
 
 def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, enough_seconds: float | None) -> NextStep:
@@ -133,7 +126,7 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
         note = f"With --budget {budget} all candidates have all their blocks, and one a confirmation." if budget else ""
         return replace(_after_winner(campaign, result, written, old_options), note=note)
     if tuning is None:
-        return _report_step(campaign)
+        return report_step(campaign)
     launches, seconds = (*tuning.budget, None, None)[:2]
     limited = result.stopped is not None or bool(result.left_out_values)
     unjudged = [line.config for line in result.open_in_confirmation]
@@ -168,7 +161,7 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     if changed:
         return _tune_step(old_options, does + (_QUIETLY if quiet else ""), **changed)
     note = "Other candidates were not tried, because of --only." if "only" in old_options else ""
-    return replace(_report_step(campaign), note=note)
+    return replace(report_step(campaign), note=note)
 
 
 def _after_winner(campaign: Campaign, result: Result, written: Path, old_options: GivenOptions) -> NextStep:
@@ -238,7 +231,7 @@ def _after_gate(campaign: Campaign, old_options: GivenOptions, run: Run, error: 
         does = "measures again, and passes until there are enough earlier results"
         return _repeat_step(old_options, does, allow_no_baseline=True)
     if old_options.get("against") != HISTORY:
-        return _report_step(campaign)
+        return report_step(campaign)
     does = "shows the level it was held against; if the loss is meant, add --accept REASON"
     return NextStep(("history",), does, {"config": run.config.name, **_pick_options(old_options, {"results"})})
 
@@ -253,7 +246,7 @@ def _transports_step(old_options: GivenOptions, run: Run | None = None) -> NextS
     return NextStep(("transports",), does, {"available": True, **options})
 
 
-def _report_step(*campaigns: Campaign, more: str = "") -> NextStep:
+def report_step(*campaigns: Campaign, more: str = "") -> NextStep:
     """The command that writes a report of `campaigns`; `more`: an addition to what it does."""
     words = ("report", *(str(campaign.folder) for campaign in campaigns))
     return NextStep(words, f"draws everything on one page{more}", reports=True)

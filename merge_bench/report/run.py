@@ -10,13 +10,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TextIO
 
 from merge_bench.analysis import aggregate, diagnostics
-from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.compare.judging import METRIC
-from merge_bench.analysis.documents.compare import Comparison
-from merge_bench.analysis.documents.run import Document, RunDocument, SweepDocument, runs_of
+from merge_bench.analysis.aggregate import State
+from merge_bench.analysis.compare.document import METRIC, compare
+from merge_bench.analysis.documents import Comparison, Document, RunDocument, SweepDocument, runs_of
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.analysis.summary import summarize
-from merge_bench.analysis.verification_state import State
 from merge_bench.errors import Caution, UsageError, WrongResult
 from merge_bench.records.campaign import WAYS, Campaign, Run
 from merge_bench.records.recorded_plan import RecordedPlan
@@ -25,7 +23,7 @@ from merge_bench.report.next_step import after_run, after_sweep, export_command
 from merge_bench.report.run_sections import write_energy
 from merge_bench.units import plural
 from merge_bench.view import comparison as comparing
-from merge_bench.view.content import Block, Column, Line, Page
+from merge_bench.view.content import Column, Page, caution_lines
 from merge_bench.view.next_command import NextStep, service_machine_note, step_as_typed
 from merge_bench.view.plot import merge
 from merge_bench.view.terminal import height_in_lines, page_on
@@ -274,8 +272,7 @@ def write_verdicts(
 def _write_first_warnings(page: Page, warnings: Sequence[Caution], room: int | None) -> None:
     """Put as many warnings on a page as fit in `room` lines, but at least one; None: all of them."""
     for at, caution in enumerate(warnings):
-        lines: list[Block] = [Line(f"{caution.code}: {caution.message}", "yellow")]
-        lines += [Line(f"→ {caution.remedy}", indent=2)] if caution.remedy else []
+        lines = caution_lines(caution)
         if room is not None:
             left = len(warnings) - at
             room -= height_in_lines(lines, COLUMNS)

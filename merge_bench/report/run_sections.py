@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
-from merge_bench.analysis import aggregate, diagnostics, metrics
-from merge_bench.analysis.aggregate import WorkerFigures, pair_figures
-from merge_bench.analysis.documents.run import GpuEnergy, Lane, Protocols, RunDocument, Traffic, WorkerPeak
+from merge_bench.analysis import aggregate, diagnostics, uneven_ranks
+from merge_bench.analysis.aggregate import NOT_BY_US, UNVERIFIED, State, WorkerFigures, pair_figures
+from merge_bench.analysis.documents import GpuEnergy, Lane, Protocols, RunDocument, Traffic, WorkerPeak
 from merge_bench.analysis.statistics import outliers
-from merge_bench.analysis.verification_state import NOT_BY_US, UNVERIFIED, State
 from merge_bench.errors import Caution
 from merge_bench.host.gpu import THROTTLING
 from merge_bench.merge.exchange import recorded_plane
@@ -182,7 +181,7 @@ def write_iterations(page: Page, launches: Sequence[Launch], mark: str | None) -
     for launch in launches:
         number = str(launch.index) if len(launches) > 1 else ""
         for iteration, far in zip(launch.timed, outliers([each.wall_seconds for each in launch.timed]), strict=True):
-            bandwidth, throughput = metrics.iteration_bandwidth(iteration), aggregate.throughput(launch, iteration)
+            bandwidth, throughput = aggregate.iteration_bandwidth(iteration), aggregate.throughput(launch, iteration)
             figures = (ms(iteration.wall_seconds), gib(bandwidth), gib(throughput))
             cells.append((number, str(iteration.index), *figures, "outlier" if far else ""))
     count, long = len(cells), len(cells) > _MOST_ROWS and not page.whole
@@ -300,9 +299,9 @@ def write_workers(page: Page, document: RunDocument, workers: Sequence[WorkerFig
         shown = slowest[: _MOST_WORKERS // 2]
     remarks = [(slowest_rank(workers), "slowest")]
     remarks += [
-        (overload.rank, f"overloaded {overload.factor:.2f} ×") for overload in diagnostics.overloaded_ranks(workers)
+        (overload.rank, f"overloaded {overload.factor:.2f} ×") for overload in uneven_ranks.overloaded_ranks(workers)
     ]
-    remarks += [(slow.rank, f"slow {slow.phase}")] if (slow := diagnostics.straggling_rank(workers)) is not None else []
+    remarks += [(slow.rank, f"slow {slow.phase}")] if (slow := uneven_ranks.straggling_rank(workers)) else []
     remarks_of = grouped(remarks, lambda remark: remark[0])
     who = [Column("Rank", [str(w.rank) for w in shown]), Column("Host", [w.host for w in shown], text=True)]
     speed = [

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
-from merge_bench.analysis.documents.run import Protocols
-from merge_bench.analysis.documents.setup import CheckDocument, CheckedConfig, TransportsDocument
+from merge_bench.analysis.documents import CheckDocument, CheckedConfig, Protocols, TransportsDocument
 from merge_bench.config.check import BRINGS_CODE, CheckResult
 from merge_bench.host.doctor import BAD, OK, WARN, Finding
 from merge_bench.host.pinning import Binding
@@ -87,9 +86,9 @@ def print_findings(
         page.line(counts, "dim")
 
 
-def print_survey(document: TransportsDocument, *, show_available: bool, file: TextIO | None = None) -> None:
-    """Print the transports of a cluster on `file` (standard output)."""
-    with page_on(file) as page:
+def print_survey(document: TransportsDocument, *, show_available: bool) -> None:
+    """Print the transports of a cluster on standard output."""
+    with page_on() as page:
         write_selected(page, document.pairs, document.requested)
         cells = {(pair.from_rank, pair.to_rank): " ".join(pair.transports) or "none" for pair in document.pairs}
         if columns := by_pair(cells, text=True):

@@ -27,8 +27,7 @@ from merge_bench.config.installation import __version__
 from merge_bench.errors import UsageError
 from merge_bench.records.results_folder import YOURS, Entry, ResultsFolder, is_result
 from merge_bench.records.writer import RECORDS
-from merge_bench.regressions.documents import HistoryDocument
-from merge_bench.regressions.make_document import history
+from merge_bench.regressions.document import HistoryDocument, history
 from merge_bench.service import documents as d
 from merge_bench.service import schedules
 from merge_bench.service.job_rules import Rules, typed_command

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from merge_bench.analysis.documents.error import Failure
+from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.campaign.expected_time import rule_of_thumb_seconds
 from merge_bench.records.campaign import Campaign, Launch

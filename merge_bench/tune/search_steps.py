@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from merge_bench.analysis.statistics.effect import Effect
-from merge_bench.analysis.statistics.power import least_launches
-from merge_bench.analysis.statistics.verdict import Judgement, Verdict, judge
+from merge_bench.analysis.statistics.verdict import Judgement, Verdict, judge, least_launches
 from merge_bench.tune.evaluator import (
     ABLATE,
     COMBINE,

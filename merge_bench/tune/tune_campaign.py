@@ -398,7 +398,7 @@ def _search_and_confirm(task: Task, timing: Timing, writer: CampaignWriter, prog
         load=lambda path: load_plans(path, task.run),
         launch=launch,
         metric=tune_options.metric,
-        seed=task.head.seed,
+        seed=task.prepared[0].plan.seed,
         budget=Budget(tune_options.max_launches, tune_options.budget, timing.weights, tune_options.confirm),
     )
     options = Options(threshold=tune_options.threshold, most=tune_options.most_blocks, confirm=tune_options.confirm)

@@ -17,7 +17,7 @@ from typing import Any
 from merge_bench.analysis.statistics import median
 from merge_bench.campaign.expected_time import ExpectedTime, launch_seconds_by_rule, rule_of_thumb_seconds
 from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import Head, Job, config_line, plan_runs
+from merge_bench.campaign.planned_launches import Job, config_line, head_line, plan_runs
 from merge_bench.config import allowed_transports
 from merge_bench.config.files import read_regular
 from merge_bench.config.options import BY_KEY, BY_VARIABLE, RunOptions
@@ -30,7 +30,7 @@ from merge_bench.merge.exchange import recorded_plane
 from merge_bench.merge.workload.synthetic import SyntheticSpec
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.recorded_plan import RecordedPlan
-from merge_bench.records.schema import RunKey, TuneLine
+from merge_bench.records.schema import CampaignLine, RunKey, TuneLine
 from merge_bench.tune.evaluator import Options
 from merge_bench.tune.options import TuneOptions
 from merge_bench.tune.result import LEFT_OUT, PrunedValue
@@ -164,7 +164,7 @@ class Task:
     chunk``. `options`, `run`: what the command line gave: options of `tune`, and those of `run`.
     """
 
-    head: Head
+    head: CampaignLine
     baseline: str
     text: str
     prepared: list[PlannedRun]
@@ -216,7 +216,7 @@ def make_task(baseline: str | None, options: TuneOptions, run: RunOptions) -> Ta
         + f", {each.plan.workers} workers" * several
         for each in prepared
     ]
-    head = Head([line], plans, keys, prepared[0].plan.seed)
+    head = head_line([line], plans, keys, prepared[0].plan.seed)
     text = read_regular(config.path).decode() if config is not None else ""
     return Task(head, line.name, text, prepared, space, kept, pruned, sizes, options, run)
 

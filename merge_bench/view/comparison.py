@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import TextIO
 
-from merge_bench.analysis.documents.compare import CompareDocument, Comparison, Difference, Interval, Value
-from merge_bench.analysis.statistics.power import MOST
-from merge_bench.analysis.verification_state import UNVERIFIED
+from merge_bench.analysis.aggregate import UNVERIFIED
+from merge_bench.analysis.documents import CompareDocument, Comparison, Difference, Interval, Value
+from merge_bench.analysis.statistics.verdict import MOST
 from merge_bench.errors import stdout_is_stderr
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, by_row

@@ -197,9 +197,7 @@ class Page:
         if cautions and heading:
             self.heading(heading)
         for caution in cautions:
-            self.line(f"{caution.code}: {caution.message}", "yellow")
-            if caution.remedy:
-                self.line(f"→ {caution.remedy}", indent=2)
+            self.sections[-1].blocks += caution_lines(caution)
 
     def note(self, text: str) -> None:
         """Remember why a value is absent, for `end`."""
@@ -233,6 +231,12 @@ class Report:
     sections: tuple[Section, ...]
     verified: str = ""
     decided: bool = True
+
+
+def caution_lines(caution: Caution) -> list[Block]:
+    """The lines of a warning: its code and message, and its remedy."""
+    remedy: list[Block] = [Line(f"→ {caution.remedy}", indent=2)] if caution.remedy else []
+    return [Line(f"{caution.code}: {caution.message}", "yellow"), *remedy]
 
 
 def by_row(headings: Sequence[str], rows: Iterable[Sequence[str]], text: Container[int] = ()) -> list[Column]:

@@ -32,10 +32,7 @@ class _Clock(ProgressColumn):
 
 
 class TerminalProgress(Progress):
-    """A line with the current phase, and a bar with the remaining time as soon as iterations run.
-
-    Below 100 columns bar and speed are left out.
-    """
+    """A line with the current phase, and once iterations run the remaining time; from 100 columns on bar and speed."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._width, self._wide = clock, console.width, console.width >= _WIDE_COLUMNS
@@ -73,10 +70,7 @@ class TerminalProgress(Progress):
 
 
 class LogProgress(Progress):
-    """Progress for a log: a line that says what is going on, each half minute.
-
-    `silence_seconds`: the time from line to line.
-    """
+    """Progress for a log: a line that says what is going on, each `silence_seconds`."""
 
     def __init__(
         self, stream: TextIO, silence_seconds: float = _SILENCE_SECONDS, clock: Callable[[], float] = time.monotonic

@@ -28,7 +28,7 @@ _UNWRAPPED_COLUMNS = 100_000
 
 
 @contextlib.contextmanager
-def page_on(file: TextIO | None, width: int | None = None) -> Iterator[Page]:
+def page_on(file: TextIO | None = None, width: int | None = None) -> Iterator[Page]:
     """Give a page to write on, and print it on `file` (standard output) when the block ends.
 
     The page has lines and colours if `file` is a terminal that knows Unicode; otherwise it is plain, without spaces at
@@ -128,10 +128,7 @@ class _Cell(Text):
 def _make_table(
     columns: Sequence[Column], mark: str | None, console: Console, *, plain: bool
 ) -> tuple[RichTable, Measurement]:
-    """The table of rich, and the columns of the screen that it needs: with words kept whole, and with whole cells.
-
-    `mark` ends every row.
-    """
+    """The table of rich, and the columns that it needs: with whole words, and with whole cells; `mark` ends rows."""
     table = RichTable(
         box=None if plain else box.SIMPLE_HEAD,
         show_edge=False,

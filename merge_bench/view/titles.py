@@ -152,15 +152,10 @@ def date_text(seconds: float | None) -> str:
     return "" if time is None else f"{time.day} {time:%B %Y, %H:%M} UTC"
 
 
-def short_time(seconds: float | None) -> tuple[str, str, str]:
-    """``25 Nov``, ``2026`` and ``14:02`` in UTC, from seconds since the epoch; empty if no calendar has that time."""
-    time = utc_time(seconds)
-    return ("", "", "") if time is None else (f"{time.day} {time:%b}", f"{time:%Y}", f"{time:%H:%M}")
-
-
 def short_times(moments: Iterable[float | None], *, clock: bool = False) -> list[str]:
     """Times as ``25 Nov``, with the year if years differ; as ``25 Nov 14:02`` if `clock` or all are of one day."""
-    times = [short_time(each) for each in moments]
+    dates = [utc_time(seconds) for seconds in moments]
+    times = [(f"{d.day} {d:%b}", f"{d:%Y}", f"{d:%H:%M}") if d is not None else ("", "", "") for d in dates]
     several = len({year for _, year, _ in times if year}) > 1
     clock = clock or len({each[:2] for each in times}) == 1
     return [" ".join(filter(None, (day, year * several, time * clock))) for day, year, time in times]

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from merge_bench.analysis.documents.run import Bottleneck, RunDocument
+from merge_bench.analysis.documents import Bottleneck, RunDocument
 from merge_bench.analysis.summary import summarize
 from merge_bench.host.description import Hardware
 from merge_bench.records import schema as s

@@ -24,10 +24,19 @@ SECONDS = 1.6
 def gpu(index: int = 0, joules: float | None = 480.0, **changed: Any) -> s.GpuPower:
     state = GpuState(sm_mhz=1755, memory_mhz=2619, celsius=41, watts=300.0, reasons=[])
     given: dict[str, Any] = {
-        "host": "node0", "index": index, "name": "H", "ranks": [index], "seconds": SECONDS, "joules": joules,
-        "throttled_seconds": {"power cap": 0.0, "temperature": 0.0}, "before": state, "after": state,
-        "limit_watts": 700.0, "max_sm_mhz": 1980, "max_memory_mhz": 3201,
-    }  # fmt: skip
+        "host": "node0",
+        "index": index,
+        "name": "H",
+        "ranks": [index],
+        "seconds": SECONDS,
+        "joules": joules,
+        "throttled_seconds": {"power cap": 0.0, "temperature": 0.0},
+        "before": state,
+        "after": state,
+        "limit_watts": 700.0,
+        "max_sm_mhz": 1980,
+        "max_memory_mhz": 3201,
+    }
     return s.GpuPower(**given | changed)
 
 
@@ -39,9 +48,12 @@ NO_COUNTERS = cpus(None, packages=0, unknown="none are shown")
 
 
 def recorded(
-    tmp_path: Path, *, gpus: list[s.GpuPower] | None = None, hosts: list[s.HostPower] | None = None,
+    tmp_path: Path,
+    *,
+    gpus: list[s.GpuPower] | None = None,
+    hosts: list[s.HostPower] | None = None,
     walls: tuple[float, ...] = LONG,
-) -> Path:  # fmt: skip
+) -> Path:
     """A campaign of one launch of two workers, with these readings."""
     folder = write_campaign(tmp_path, Script(walls=walls))
     append(folder, s.PowerLine(launch=0, gpus=gpus, hosts=[NO_COUNTERS] if hosts is None else hosts))

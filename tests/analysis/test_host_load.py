@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from merge_bench.analysis.busy_host import BUSY_HOST, busy_warnings
 from merge_bench.analysis.compare.document import compare
+from merge_bench.analysis.diagnostics import BUSY_HOST, busy_warnings
 from merge_bench.analysis.summary import summarize
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from merge_bench.analysis.documents.run import RunDocument
+from merge_bench.analysis.documents import RunDocument
 from merge_bench.analysis.summary import summarize
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
@@ -34,14 +34,15 @@ def interrupted(folder: Path, *, without: tuple[str, ...], iterations: int | Non
     [
         (("link", "memory"), None, ": all 3 iterations are there; missing: the link limit, peak memory"),
         (
-            ("verification", "link", "memory"), None,
+            ("verification", "link", "memory"),
+            None,
             ": all 3 iterations are there; missing: the check of the result, the link limit, peak memory",
         ),
         (("verification", "link", "memory"), 100, " after 3 of 100 iterations"),
         (("iteration", "verification", "link", "memory"), None, " before the first iteration, so nothing was"),
     ],
     ids=["no link limit", "not proven", "in the middle", "nothing"],
-)  # fmt: skip
+)
 def test_what_is_missing_is_named(tmp_path: Path, without: tuple[str, ...], iterations: int | None, found: str) -> None:
     error = interrupted(tmp_path, without=without, iterations=iterations).error
     assert error is not None

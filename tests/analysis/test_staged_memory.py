@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from merge_bench.analysis.staged_memory import CODE, staged_memory_warnings
+from merge_bench.analysis.transports import STAGED_MEMORY, staged_memory_warnings
 from merge_bench.records.schema import LanePair, SizeRange
 
 GPUDIRECT = "rendezvous zero-copy read from remote"
@@ -21,7 +21,7 @@ def pair(from_rank: int, to_rank: int, placement: str = "between hosts", protoco
 
 def test_the_warning_names_ranks_protocol_and_remedy() -> None:
     (caution,) = staged_memory_warnings([pair(0, 2), pair(2, 0), pair(0, 1, "same host")], [[sizes(STAGED)]])
-    assert caution.code == CODE
+    assert caution.code == STAGED_MEMORY
     assert caution.message == (
         f"device memory goes through host memory between 0→2, 2→0: {STAGED} over rc_mlx5/mlx5_0:1"
     )

@@ -24,20 +24,37 @@ def test_the_document_of_one_run(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path)
     found = document(folder)
     assert list(found) == [
-        "document_version", "schema", "run_id", "records", "config", "plan", "verified", "result_rows", "wall_seconds",
-        "throughput_bytes_per_second", "bandwidth_bytes_per_second", "phases_seconds", "bottleneck", "link",
+        "document_version",
+        "schema",
+        "run_id",
+        "records",
+        "config",
+        "plan",
+        "verified",
+        "result_rows",
+        "wall_seconds",
+        "throughput_bytes_per_second",
+        "bandwidth_bytes_per_second",
+        "phases_seconds",
+        "bottleneck",
+        "link",
         "memory_rate",
-        "lanes", "requested_transports", "protocols", "traffic", "peak_memory_bytes", "imported", "warnings",
-        "error", "measured", "verification", "energy",
-    ]  # fmt: skip
+        "lanes",
+        "requested_transports",
+        "protocols",
+        "traffic",
+        "peak_memory_bytes",
+        "imported",
+        "warnings",
+        "error",
+        "measured",
+        "verification",
+        "energy",
+    ]
     assert found["schema"] == 1
     assert found["run_id"] == folder.name
     assert found["records"] == str(folder / "records.jsonl")
-    assert found["config"] == {
-        "name": "optimized",
-        "path": "configs/optimized.cfg",
-        "variables": {"UCX_TLS": "sm,tcp"},
-    }
+    assert found["config"] == {"name": "optimized", "path": "configs/optimized.cfg", "variables": {"UCX_TLS": "sm,tcp"}}
     assert found["plan"] == plan()
     assert found["verified"] is True
     assert found["result_rows"] == 600_000
@@ -69,9 +86,13 @@ def test_wall_and_throughput(tmp_path: Path) -> None:
 def test_what_was_measured_and_how_it_was_verified(tmp_path: Path) -> None:
     found = document(write_campaign(tmp_path))
     assert found["measured"] == {
-        "launches": 1, "planned_launches": 1, "iterations": 3, "warmup": [1], "data_bytes": 64_000_000,
+        "launches": 1,
+        "planned_launches": 1,
+        "iterations": 3,
+        "warmup": [1],
+        "data_bytes": 64_000_000,
         "protocol": "tcp",
-    }  # fmt: skip
+    }
     checked = {name: found["verification"][name] for name in ("state", "checks", "rows", "message", "folders")}
     assert checked == {"state": "verified", "checks": 2, "rows": 600_000, "message": None, "folders": []}
 
@@ -175,9 +196,13 @@ def test_link_lanes_and_memory(tmp_path: Path) -> None:
     (way,) = found["protocols"]
     assert way["pairs"] == [[0, 1], [1, 0]]
     assert way["ranges"][1] == {
-        "memory": "host", "first_bytes": 8192, "last_bytes": None, "protocol": "rendezvous", "transports": "tcp/lo",
+        "memory": "host",
+        "first_bytes": 8192,
+        "last_bytes": None,
+        "protocol": "rendezvous",
+        "transports": "tcp/lo",
         "estimated": True,
-    }  # fmt: skip
+    }
     assert found["traffic"] == [
         {
             "host": "node0",
@@ -189,9 +214,14 @@ def test_link_lanes_and_memory(tmp_path: Path) -> None:
     memory = found["peak_memory_bytes"]
     assert memory["max"] == 200_000_001
     assert memory["per_worker"][1] == {
-        "rank": 1, "host": "node0", "peak": 200_000_001, "above_imports": 96_000_000,
-        "device_peak": None, "device_above_imports": None, "input": 32_000_000,
-    }  # fmt: skip
+        "rank": 1,
+        "host": "node0",
+        "peak": 200_000_001,
+        "above_imports": 96_000_000,
+        "device_peak": None,
+        "device_above_imports": None,
+        "input": 32_000_000,
+    }
 
 
 def test_the_median_is_over_launches_and_six_give_an_interval(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.analysis.busy_host import BUSY_HOST
+from merge_bench.analysis.diagnostics import BUSY_HOST
 from merge_bench.campaign.campaign import IN_A_ROW, check_host
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.host.other_load import BusyProcess, OtherLoad

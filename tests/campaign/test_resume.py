@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from merge_bench.campaign.campaign import make_campaign
-from merge_bench.campaign.planned_launches import Head, Job, Sweep
+from merge_bench.campaign.planned_launches import Job, Sweep, head_line
 from merge_bench.dashboard.progress import progress_of
 from merge_bench.errors import GateNotMet, LaunchFailed, MergeBenchError, UsageError, WrongResult
 from merge_bench.records import schema as s
@@ -251,7 +251,7 @@ def test_a_signal_while_a_failure_is_explained_does_not_make_it_a_success(tmp_pa
 
 
 def test_rows_of_a_probe_that_was_cut_short_do_not_count_twice(tmp_path: Path) -> None:
-    head = Head([s.Config(name="a")], [{"probe": "p2p", "launches": 2}], [s.RunKey(config="a", plan=0)], 0)
+    head = head_line([s.Config(name="a")], [{"probe": "p2p", "launches": 2}], [s.RunKey(config="a", plan=0)], 0)
     jobs = [dataclasses.replace(job, plan=0) for job in sweep(configs="a").jobs()]
 
     def row(index: int) -> s.ProbeLine:

@@ -14,7 +14,7 @@ import pytest
 from merge_bench.campaign import campaign as campaigns
 from merge_bench.campaign import resume
 from merge_bench.campaign.campaign import first_line
-from merge_bench.campaign.planned_launches import Head, Job, Sweep
+from merge_bench.campaign.planned_launches import Job, Sweep, head_line
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.errors import RunFailed
 from merge_bench.records import schema as s
@@ -106,14 +106,16 @@ def test_other_sizes_seeds_and_settings_are_other_campaigns() -> None:
         assert resume.differing_fields(line, first_line(other.head(), other.jobs()))
     head = made.head()
     variables = [s.Config(name=each.name, path=each.path, variables={"UCX_TLS": "tcp"}) for each in head.configs]
-    other_head = Head(variables, head.plans, head.runs, head.seed)
+    other_head = head_line(variables, head.plans, head.runs, head.seed)
     assert resume.differing_fields(line, first_line(other_head, made.jobs())) == ["configs"]
 
 
 def test_a_config_may_lie_elsewhere_now() -> None:
     made = sweep()
     head = made.head()
-    moved = Head([s.Config(name=each.name, path="/else/where.cfg") for each in head.configs], head.plans, head.runs, 0)
+    moved = head_line(
+        [s.Config(name=each.name, path="/else/where.cfg") for each in head.configs], head.plans, head.runs, 0
+    )
     assert resume.differing_fields(first_line(head, made.jobs()), first_line(moved, made.jobs())) == []
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.compare.judging import least_blocks
+from merge_bench.analysis.compare.document import compare, least_blocks
 from merge_bench.campaign import campaign as run_module
 from merge_bench.campaign.calling_program import Progress
 from merge_bench.campaign.campaign import dry_run, launch_label, too_few_blocks

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pytest
 
-from merge_bench.analysis.busy_host import busy_warnings
+from merge_bench.analysis.diagnostics import busy_warnings
 from merge_bench.campaign import cluster_session
 from merge_bench.campaign.calling_program import Progress
 from merge_bench.campaign.launch import make_launch

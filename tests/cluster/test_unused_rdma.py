@@ -18,7 +18,7 @@ from merge_bench.host import network
 from merge_bench.host.description import Node
 from merge_bench.merge.exchange import data_plane
 from merge_bench.probe.ranks import launch as ranks
-from merge_bench.probe.ranks.rank import RankDescription
+from merge_bench.probe.ranks.messages import RankDescription
 from merge_bench.records.schema import Worker
 from tests.cluster.test_placing import fake_sys
 

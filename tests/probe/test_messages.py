@@ -7,7 +7,7 @@ import io
 import msgspec
 import pytest
 
-from merge_bench.probe.ranks import rank as messages
+from merge_bench.probe.ranks import messages
 
 
 @pytest.mark.parametrize("text", ["café", "a folder \udcff that is no UTF-8", "two\nlines"])

@@ -19,8 +19,8 @@ from click.testing import CliRunner
 from merge_bench import api
 from merge_bench.cli import cli
 from merge_bench.records.reader import read_campaign
+from merge_bench.report.page import ucx_defaults
 from merge_bench.report.page.build import References, build
-from merge_bench.report.page.write import ucx_defaults
 from merge_bench.view import markdown
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "campaigns"

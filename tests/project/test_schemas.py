@@ -11,10 +11,9 @@ import click
 import msgspec
 import pytest
 
-from merge_bench.analysis.documents.compare import CompareDocument
-from merge_bench.analysis.documents.run import RunDocument, SweepDocument
+from merge_bench.analysis.documents import CompareDocument, RunDocument, SweepDocument
 from merge_bench.cli import cli
-from merge_bench.forecast.documents import PredictDocument
+from merge_bench.forecast.document import PredictDocument
 from merge_bench.probe.view.output import ProbeDocument
 from merge_bench.records.codec import unknown_fields
 from tests.project.test_recorded_campaigns import DATA, KINDS, PROBES

@@ -16,7 +16,7 @@ from merge_bench.records.outputs import replacing
 from merge_bench.records.reader import read_campaign, read_head
 from merge_bench.records.timeline import read_timeline
 from merge_bench.records.writer import LOGS, RECORDS, CampaignWriter
-from merge_bench.report.page.write import write_page
+from merge_bench.report.page import write_page
 from tests.helpers.mutations import CAMPAIGNS
 
 

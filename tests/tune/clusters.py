@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import Head, Job
+from merge_bench.campaign.planned_launches import Job, head_line
 from merge_bench.campaign.resume import end_killed_launches
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
@@ -58,18 +58,9 @@ def begin(folder: Path, *words: str, **asked: Any) -> CampaignWriter:
     writer = CampaignWriter.create(folder, "tune")
     keys = [s.RunKey(config="default", plan=number) for number in range(2)]
     plans = [{**each, "tune": asked} for each in PLANS] if asked else PLANS
-    head = Head([s.Config(name="default")], plans, keys, 7)
-    writer.write(
-        s.CampaignLine(
-            campaign_id=writer.campaign_id,
-            argv=["/opt/merge_bench/__main__.py", "tune", *words],
-            version="0",
-            configs=list(head.configs),
-            seed=7,
-            plans=plans,
-            runs=keys,
-        )
-    )
+    head = head_line([s.Config(name="default")], plans, keys, 7)
+    argv = ["/opt/merge_bench/__main__.py", "tune", *words]
+    writer.write(msgspec.structs.replace(head, campaign_id=writer.campaign_id, argv=argv, version="0"))
     return writer
 
 

@@ -15,15 +15,21 @@ from typing import Any
 
 import msgspec
 
-from merge_bench.analysis.documents.compare import CompareDocument
-from merge_bench.analysis.documents.run import RunDocument, SweepDocument
-from merge_bench.analysis.documents.setup import CheckDocument, ConfigsDocument, DoctorDocument, TransportsDocument
-from merge_bench.forecast.documents import PredictDocument
+from merge_bench.analysis.documents import (
+    CheckDocument,
+    CompareDocument,
+    ConfigsDocument,
+    DoctorDocument,
+    RunDocument,
+    SweepDocument,
+    TransportsDocument,
+)
+from merge_bench.forecast.document import PredictDocument
 from merge_bench.probe.view.output import ProbeDocument, ReferencesDocument
 from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import Record
 from merge_bench.records.timeline import TimelineHead, TimelineIteration, TimelineRound
-from merge_bench.regressions.documents import HistoryDocument
+from merge_bench.regressions.document import HistoryDocument
 from merge_bench.service.documents import Job, Jobs
 from merge_bench.tune.result import TuneDocument
 from tools.reference import DOCS

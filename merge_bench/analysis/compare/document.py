@@ -1,19 +1,24 @@
-"""Results → the document that ``compare --json`` prints; the report for people is made of it."""
+"""Results → the document that ``compare --json`` prints; the report for people is made of it.
+
+Of every metric there is one value per launch, matched block by block; statistics or a failure give the verdict.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from merge_bench.analysis.busy_host import busy_warnings
+from merge_bench.analysis import aggregate, documents
 from merge_bench.analysis.compare import properties
-from merge_bench.analysis.compare.judging import METRICS, Judged, Side, judge_metric
-from merge_bench.analysis.compare.select import Pair, Source, letter_of, select_pairs
-from merge_bench.analysis.documents import compare as documents
+from merge_bench.analysis.compare.select import Pair, Source, letter_of, planned_pairs, select_pairs
+from merge_bench.analysis.diagnostics import busy_warnings
+from merge_bench.analysis.statistics import effect as effects
 from merge_bench.analysis.statistics import median, median_interval
-from merge_bench.analysis.statistics.verdict import ALPHA, Judgement, Verdict
-from merge_bench.records.campaign import Campaign
+from merge_bench.analysis.statistics.effect import Effect
+from merge_bench.analysis.statistics.verdict import ALPHA, Judgement, Verdict, judge, least_launches, noise_floor
+from merge_bench.records.campaign import Campaign, Launch, Run
 
 _DOUBTS = {
     Verdict.FASTER: "the difference may come from the host",
@@ -28,6 +33,195 @@ ONE_NIGHT = (
 )
 
 
+@dataclass(frozen=True)
+class Metric:
+    """A quantity in which runs are compared, in the `unit` of the records, ``B/s`` or ``s``.
+
+    `value` gives the number of one iteration; the launch's value is the median over its timed iterations.
+    """
+
+    name: str
+    unit: str
+    higher_is_better: bool
+    value: aggregate.Value
+
+    def of_launch(self, launch: Launch) -> float | None:
+        """The launch's value of this metric; None: not measured."""
+        return aggregate.launch_median(launch, self.value)
+
+
+METRICS = (
+    Metric("throughput", "B/s", True, aggregate.throughput),
+    Metric("bandwidth", "B/s", True, aggregate.bandwidth),
+    Metric("wall", "s", False, aggregate.wall_seconds),
+    *(Metric(name, "s", False, aggregate.phase_seconds(name)) for name in aggregate.PHASES),
+)
+"""For one problem throughput and wall are equivalent; people look for either."""
+METRIC = "throughput"
+"""The metric that gates and accepted levels compare."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The value of one launch."""
+
+    launch: int
+    block: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Side:
+    """The values of one metric that stand for the baseline or the candidate; `missing`: complete launches without one.
+
+    `floor`: the noise floor, where it is known without an A/A comparison; `level_of`: how many results of a level
+    these are, None: one run; `nights`: how many results showed the noise between nights, None: unknown.
+    """
+
+    samples: tuple[Sample, ...]
+    missing: int = 0
+    floor: float | None = None
+    level_of: int | None = None
+    nights: int | None = None
+
+    @property
+    def values(self) -> list[float]:
+        """The value of each launch."""
+        return [sample.value for sample in self.samples]
+
+
+def side_of_run(run: Run, metric: Metric) -> Side:
+    """The values of one metric in the complete launches of `run`; a value of 0 has no ratio and counts as missing."""
+    samples: list[Sample] = []
+    launches = [launch for launch in run.launches if launch.complete]
+    for launch in launches:
+        value = metric.of_launch(launch)
+        if value is not None and value > 0.0 and launch.line is not None:
+            samples.append(Sample(launch.index, launch.line.block, value))
+    return Side(tuple(samples), len(launches) - len(samples))
+
+
+def match_launches(
+    baseline: Side, candidate: Side, metric: Metric, *, one_campaign: bool
+) -> tuple[Effect | None, tuple[int, ...]]:
+    """The effect, larger than 0 where the candidate is better, and the block (unpaired: the launch) of each of its
+    points; ``None`` and nothing where a side has nothing.
+
+    Paired, if both come from one campaign and most of their launches share a block; several launches of one config in a
+    block are one value, their median.
+    """
+    if not baseline.samples or not candidate.samples:
+        return None, ()
+    sign = 1.0 if metric.higher_is_better else -1.0
+    old, new = _logarithms_by_block(baseline.samples), _logarithms_by_block(candidate.samples)
+    common = sorted(old.keys() & new.keys()) if one_campaign else []
+    if 2 * len(common) > min(len(baseline.samples), len(candidate.samples)):
+        return effects.paired_effect([sign * (new[block] - old[block]) for block in common]), tuple(common)
+    effect = effects.unpaired_effect(
+        [sign * math.log(value) for value in baseline.values], [sign * math.log(value) for value in candidate.values]
+    )
+    return effect, tuple(sample.launch for sample in candidate.samples)
+
+
+def _logarithms_by_block(samples: Sequence[Sample]) -> Mapping[int, float]:
+    """By block, the median of the logarithms of its launches' values."""
+    logarithms: dict[int, list[float]] = {}
+    for sample in samples:
+        logarithms.setdefault(sample.block, []).append(math.log(sample.value))
+    return {block: median(values) for block, values in logarithms.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A baseline and a candidate in one metric.
+
+    `effect`: None if there are no numbers; `labels`: the block (unpaired: the launch) of each of its points. Once it is
+    judged: `judgement`, the statistical result; `floor`, the noise floor that A/A comparisons show, for an A/A
+    comparison its own; `calibration`, whether this is an A/A comparison beside others.
+    """
+
+    pair: Pair
+    metric: Metric
+    baseline: Side
+    candidate: Side
+    effect: Effect | None
+    labels: tuple[int, ...]
+    judgement: Judgement | None = None
+    floor: float | None = None
+    calibration: bool = False
+
+    @property
+    def why_absent(self) -> str | None:
+        """Why this metric cannot be compared, though nothing failed; None if it can."""
+        for source, samples in ((self.pair.baseline, self.baseline), (self.pair.candidate, self.candidate)):
+            explained = source is self.pair.candidate and (source.failed or source.wrong)
+            if not samples.samples and not explained:
+                return f"{self.metric.name} is not compared: {source.label} has no value of it"
+        return None
+
+    @property
+    def outcome(self) -> tuple[Verdict, str | None]:
+        """The verdict and its reason: a candidate with failed launches or a wrong result cannot win."""
+        candidate, judgement = self.pair.candidate, self.judgement
+        if candidate.wrong:
+            return Verdict.WRONG, "the merge result was wrong"
+        if judgement is None or (candidate.failed and judgement.verdict is not Verdict.SLOWER):
+            return Verdict.FAILED, f"{candidate.failed} of {len(candidate.run.launches)} launches failed"
+        return judgement.verdict, judgement.reason.value if judgement.reason else None
+
+
+def least_blocks(campaign: Campaign) -> int:
+    """The fewest blocks with which a planned campaign can show any difference between its configs; 0 without any."""
+    pairs = planned_pairs(campaign)
+    family = [pair for pair in pairs if not pair.same_config] or pairs  # as in `judge_metric`
+    return least_launches(alpha=ALPHA / len(family)) if family else 0
+
+
+def judge_metric(
+    pairs: Sequence[Pair], metric: Metric, *, threshold: float, earlier: Side | None = None
+) -> tuple[list[Row], list[str]]:
+    """The judged rows of all pairs in one metric, in their order, and why some have none.
+
+    All candidates are one family, whichever problem they were measured on. A/A comparisons do not belong to it: they
+    give the noise floor of their baseline's other candidates. Where there is nothing but A/A, it is judged like any.
+    `earlier` stands for every baseline, with its own noise floor.
+    """
+    rows = [_make_row(pair, metric, earlier) for pair in pairs]
+    notes = [row.why_absent for row in rows if row.why_absent]
+    rows = [row for row in rows if not row.why_absent]
+    calibrations = [row for row in rows if row.pair.same_config]
+    if len(calibrations) == len(rows):
+        return _judge_rows(rows, (), threshold), notes
+    judged = _judge_rows([row for row in rows if row not in calibrations], calibrations, threshold)
+    judged += [replace(row, calibration=True) for row in _judge_rows(calibrations, (), threshold)]
+    return sorted(judged, key=lambda row: pairs.index(row.pair)), notes
+
+
+def _make_row(pair: Pair, metric: Metric, earlier: Side | None) -> Row:
+    old, new = earlier or side_of_run(pair.baseline.run, metric), side_of_run(pair.candidate.run, metric)
+    matched = (None, ()) if pair.candidate.wrong else match_launches(old, new, metric, one_campaign=pair.one_campaign)
+    return Row(pair, metric, old, new, *matched)
+
+
+def _judge_rows(rows: Sequence[Row], calibrations: Sequence[Row], threshold: float) -> list[Row]:
+    """Judge `rows` as one family; `calibrations`: the A/A rows that give the noise floors."""
+    floors = {row: _highest_noise_floor(row, calibrations) for row in rows}
+    effects = {row: row.effect for row in rows if row.effect is not None}
+    # A candidate without numbers was to be compared too, so it counts in the family.
+    judged = judge(
+        list(effects.values()), threshold=threshold, floors=[floors[row] for row in effects], family=max(1, len(rows))
+    )
+    judgements = dict(zip(effects, judged, strict=True))
+    floors |= {row: _highest_noise_floor(row, (row,)) for row in rows if row.pair.same_config}
+    return [replace(row, judgement=judgements.get(row), floor=floors[row]) for row in rows]
+
+
+def _highest_noise_floor(row: Row, calibrations: Sequence[Row]) -> float | None:
+    """The highest noise floor that A/A comparisons of this row's baseline show; else the baseline's own."""
+    alike = [each.effect for each in calibrations if each.pair.baseline is row.pair.baseline]
+    return max((noise_floor(effect) for effect in alike if effect is not None), default=row.baseline.floor)
+
+
 def compare(
     campaigns: Sequence[Campaign],
     *,
@@ -37,41 +231,33 @@ def compare(
 ) -> documents.CompareDocument:
     """Compare every run with its baseline, in every metric.
 
-    Parameters
-    ----------
-    campaigns
-        One, whose first config is the baseline; or several, of which the first holds it.
-    threshold
-        The least ratio that matters, minus 1: 0.02 for 2 %.
-    anyway
-        Compare what is not comparable too.
-    level
-        By metric, the launches that stand for the first campaign: those of its level in the history, or its own with
-        the noise from night to night.
+    `campaigns`: one, whose first config is the baseline; or several, of which the first holds it. `threshold`: the
+    least ratio that matters, minus 1: 0.02 for 2 %. `anyway`: compare what is not comparable too. `level`: by metric,
+    the launches that stand for the first campaign: those of its level in the history, or its own with the noise from
+    night to night.
 
-    Raises
-    ------
-    UsageError
-        If there is nothing to compare, or it is not comparable.
-    WrongResult
-        If the merge's result was wrong in a baseline.
+    Raises UsageError if there is nothing to compare, or it is not comparable; WrongResult if the merge's result was
+    wrong in a baseline.
     """
     selection = select_pairs(campaigns, anyway=anyway)
-    busy = {
-        campaign.folder: letter_of(index, len(campaigns)) or "this result"
-        for index, campaign in enumerate(campaigns)
-        if busy_warnings(campaign)
-    }
-    notes = [*_busy_host_notes(campaigns), *selection.notes]
-    judged: dict[Pair, list[Judged]] = {pair: [] for pair in selection.pairs}
+    busy: dict[Path, str] = {}
+    notes: list[str] = []
+    for index, campaign in enumerate(campaigns):
+        name = letter_of(index, len(campaigns))
+        for warning in busy_warnings(campaign):  # its times are longer and vary more
+            busy[campaign.folder] = name or "this result"
+            notes.append(f"{name or campaign.head.campaign_id}: measured on a busy host: {warning.message}")
+    notes += selection.notes
+    rows: list[Row] = []
     for metric in METRICS:
-        earlier = (level or {}).get(metric.name)
-        verdicts, absent = judge_metric(selection.pairs, metric, threshold=threshold, earlier=earlier)
+        judged, absent = judge_metric(
+            selection.pairs, metric, threshold=threshold, earlier=(level or {}).get(metric.name)
+        )
+        rows += judged
         notes += absent
-        for verdict in verdicts:
-            judged[verdict.row.pair].append(verdict)
-    for pair, verdicts in judged.items():
-        notes += _pair_notes(pair, verdicts)
+    by_pair = {pair: [row for row in rows if row.pair is pair] for pair in selection.pairs}
+    for pair, own in by_pair.items():
+        notes += _pair_notes(pair, own)
     varying = _varying_problem_values(selection.pairs)
     return documents.CompareDocument(
         results=[
@@ -81,9 +267,9 @@ def compare(
         threshold=threshold,
         alpha=ALPHA,
         comparisons=[
-            _comparison(index, verdict, varying, threshold, busy)
-            for index, verdicts in enumerate(judged.values())
-            for verdict in verdicts
+            _comparison(index, row, varying, threshold, busy)
+            for index, own in enumerate(by_pair.values())
+            for row in own
         ],
         differences=[
             documents.Difference(pair=index, baseline=pair.baseline.label, candidate=pair.candidate.label, **vars(each))
@@ -95,11 +281,17 @@ def compare(
     )
 
 
-def _busy_host_notes(campaigns: Sequence[Campaign]) -> Iterator[str]:
-    """A sentence for each warning that a result was measured on a busy host: its times are longer and vary more."""
-    for index, campaign in enumerate(campaigns):
-        name = letter_of(index, len(campaigns)) or campaign.head.campaign_id
-        yield from (f"{name}: measured on a busy host: {each.message}" for each in busy_warnings(campaign))
+def nothing_compared(why: str, threshold: float) -> documents.CompareDocument:
+    """A document without comparisons, whose only note says why."""
+    return documents.CompareDocument(
+        results=[],
+        threshold=threshold,
+        alpha=ALPHA,
+        comparisons=[],
+        differences=[],
+        notes=[f"nothing was compared: {why}"],
+        verified=True,
+    )
 
 
 def _varying_problem_values(pairs: Sequence[Pair]) -> list[str]:
@@ -111,25 +303,25 @@ def _varying_problem_values(pairs: Sequence[Pair]) -> list[str]:
     ]
 
 
-def _caveats(judged: Judged, busy: Mapping[Path, str]) -> list[str]:
+def _caveats(row: Row, verdict: Verdict, busy: Mapping[Path, str]) -> list[str]:
     """Sentences about what else than the configs may explain a verdict; `busy`: names of results from busy hosts."""
-    pair = judged.row.pair
+    pair = row.pair
     folders = dict.fromkeys(source.campaign.folder for source in (pair.baseline, pair.candidate))
     names = [busy[folder] for folder in folders if folder in busy]
     caveats = []
-    if not pair.one_campaign and judged.verdict in (Verdict.FASTER, Verdict.SLOWER) and not judged.row.baseline.nights:
+    if not pair.one_campaign and verdict in (Verdict.FASTER, Verdict.SLOWER) and not row.baseline.nights:
         caveats.append(ONE_NIGHT)
-    if not names or judged.verdict not in _DOUBTS:
-        return caveats
-    were = f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'}"
-    return [*caveats, f"{were} measured while other processes kept the host's cores busy, so {_DOUBTS[judged.verdict]}"]
+    if names and verdict in _DOUBTS:
+        were = f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'}"
+        caveats.append(f"{were} measured while other processes kept the host's cores busy, so {_DOUBTS[verdict]}")
+    return caveats
 
 
 def _comparison(
-    number: int, judged: Judged, varying: Sequence[str], threshold: float, busy: Mapping[Path, str]
+    number: int, row: Row, varying: Sequence[str], threshold: float, busy: Mapping[Path, str]
 ) -> documents.Comparison:
-    row, judgement, effect = judged.row, judged.judgement, judged.row.effect
-    pair = row.pair
+    pair, judgement, effect, (verdict, reason) = row.pair, row.judgement, row.effect, row.outcome
+    name = "block" if effect and effect.paired else "launch"
     return documents.Comparison(
         pair=number,
         baseline=pair.baseline.label,
@@ -140,8 +332,8 @@ def _comparison(
         | {name: properties.problem(pair.candidate.run).get(name) for name in varying},
         metric=row.metric.name,
         unit=row.metric.unit,
-        verdict=judged.verdict.value,
-        reason=judged.reason,
+        verdict=verdict.value,
+        reason=reason,
         ratio=math.exp(effect.estimate) if effect else None,
         interval=_interval(judgement),
         confidence=1.0 - judgement.alpha if judgement else None,
@@ -150,15 +342,18 @@ def _comparison(
         p=effect.p if effect else None,
         p_holm=judgement.p_holm if judgement else None,
         threshold=threshold,
-        noise_floor=judged.floor,
+        noise_floor=row.floor,
         level_of=row.baseline.level_of,
-        aa=judged.calibration,
+        aa=row.calibration,
         paired=effect.paired if effect else None,
         verified=pair.baseline.verified and pair.candidate.verified,
         baseline_value=_side_value(pair.baseline, row.baseline),
         candidate_value=None if pair.candidate.wrong else _side_value(pair.candidate, row.candidate),
-        points=_ratio_points(judged),
-        caveats=_caveats(judged, busy),
+        points=[  # the ratio of each block; if unpaired, of each launch of the candidate to the baseline's median
+            documents.Point(**{name: label}, ratio=math.exp(point))
+            for label, point in zip(row.labels, effect.points if effect else (), strict=True)
+        ],
+        caveats=_caveats(row, verdict, busy),
     )
 
 
@@ -180,19 +375,7 @@ def _side_value(source: Source, side: Side) -> documents.Value:
     )
 
 
-def _ratio_points(judged: Judged) -> list[documents.Point]:
-    """The ratio of each block; if unpaired, of each launch of the candidate to the baseline's median."""
-    effect = judged.row.effect
-    if effect is None:
-        return []
-    name = "block" if effect.paired else "launch"
-    return [
-        documents.Point(**{name: label}, ratio=math.exp(point))
-        for label, point in zip(judged.row.labels, effect.points, strict=True)
-    ]
-
-
-def _pair_notes(pair: Pair, judged: Sequence[Judged]) -> Iterator[str]:
+def _pair_notes(pair: Pair, rows: Sequence[Row]) -> Iterator[str]:
     """Sentences about what limits the meaning of one pair's ratios."""
     both = (pair.baseline, pair.candidate)
     for side in both:
@@ -201,7 +384,7 @@ def _pair_notes(pair: Pair, judged: Sequence[Judged]) -> Iterator[str]:
     if pair.baseline.failed:
         launches = len(pair.baseline.run.launches)
         yield f"{pair.baseline.label}: {pair.baseline.failed} of {launches} launches failed"
-    for row in judged:
+    for row in rows:
         yield from _sample_notes(row)
     for differs in properties.differences(pair.baseline.properties, pair.candidate.properties):
         name = differs.name
@@ -210,9 +393,9 @@ def _pair_notes(pair: Pair, judged: Sequence[Judged]) -> Iterator[str]:
             yield f"the configs set different values of {name}, but both runs used {name}={used_values.pop()}"
 
 
-def _sample_notes(judged: Judged) -> Iterator[str]:
+def _sample_notes(row: Row) -> Iterator[str]:
     """Sentences about launches without a value, not interleaved, or left out of the ratio."""
-    row, effect = judged.row, judged.row.effect
+    effect = row.effect
     if effect is None:
         return
     old, new = row.pair.baseline.label, row.pair.candidate.label

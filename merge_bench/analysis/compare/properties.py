@@ -26,24 +26,18 @@ SIZE = ("rows_per_chunk", "workers")
 """The options that every problem has."""
 
 _NO_PROBLEM = frozenset(("seed", "rows", "warnings"))  # rows: those of a chunk, on all workers
-_NO_OPTIONS = frozenset(
-    (*SIZE, "how", "workload", "hosts", "launches", "timeout", "distribution_reason", "write_result")
-)
-_BEFORE = {
-    "distribution": "shuffle",
-    "pipeline": False,
-    "stores": "plain",
-    "runtime_filter": False,
-    "timeline": "auto",
-}  # the value of options that older plans do not have
+_NO_OPTIONS = {*SIZE, "how", "workload", "hosts", "launches", "timeout", "distribution_reason", "write_result"}
+_BEFORE = {"distribution": "shuffle", "pipeline": False, "stores": "plain", "runtime_filter": False, "timeline": "auto"}
+"""The value of options that older plans do not have."""
 _CHANGING = frozenset(("available_bytes", "interfaces"))
 OF_A_PROCESS = ("MERGE_BENCH_PARENT", JOB, "UCX_DYNAMIC_TL_PROGRESS_FACTOR")
 """Variables of a single process, no settings: its parent, the service's job, and what UCX measures at its start."""
 
 MUST_AGREE = (
-    (PROBLEM, None), (MACHINE, "hosts"), (MACHINE, "cpu_model"), (MACHINE, "cpu_id"), (MACHINE, "gpus"),
+    (PROBLEM, None),
+    *((MACHINE, name) for name in ("hosts", "cpu_model", "cpu_id", "gpus")),
     (UCX, "version"),
-)  # fmt: skip
+)
 """Kinds, and names in them (None: all), that must be the same in runs that are compared..."""
 
 MUST_AGREE_APART = ((OPTION, "engine"), (OPTION, "exchange"))
@@ -128,23 +122,6 @@ def differences(baseline: Properties, candidate: Properties) -> tuple[Difference
             if old != new:
                 different.setdefault((name, old, new), Difference(kind, name, old, new))
     return tuple(different.values())
-
-
-def unknown_kinds(properties: Properties) -> tuple[str, ...]:
-    """The kinds of properties, in words, that the records of a run lack; those of an imported run lack all of them."""
-    names = {MACHINE: "machine", UCX: "UCX", UCX_SETTING: "UCX settings", PACKAGE: "packages"}
-    return tuple(name for kind, name in names.items() if kind not in properties)
-
-
-def incomparable(baseline: Properties, candidate: Properties, *, one_campaign: bool) -> tuple[Difference, ...]:
-    """The known differences that make a ratio of the two meaningless."""
-    rules = MUST_AGREE if one_campaign else (*MUST_AGREE, *MUST_AGREE_APART)
-    return tuple(
-        each
-        for each in differences(baseline, candidate)
-        if None not in (each.baseline_value, each.candidate_value)
-        and any(each.kind == kind and name in (None, each.name) for kind, name in rules)
-    )
 
 
 def same_problem(run: Run, other: Run) -> bool:

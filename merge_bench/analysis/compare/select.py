@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from merge_bench.analysis.aggregate import complete_launches
+from merge_bench.analysis.aggregate import State, complete_launches, state_of
 from merge_bench.analysis.compare import properties
 from merge_bench.analysis.compare.properties import Difference, Properties
-from merge_bench.analysis.verification_state import State, state_of
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.records.campaign import INTERRUPTED, WAYS, Campaign, Run, labels
 
@@ -71,11 +70,16 @@ class Pair:
         old, new = self.baseline.run, self.candidate.run
         return self.one_campaign and old.config.variables == new.config.variables and old.options == new.options
 
-    @property
+    @cached_property
     def incomparable(self) -> tuple[Difference, ...]:
         """The known differences that make a ratio of the two runs meaningless."""
-        old, new = self.baseline.properties, self.candidate.properties
-        return properties.incomparable(old, new, one_campaign=self.one_campaign)
+        rules = properties.MUST_AGREE if self.one_campaign else (*properties.MUST_AGREE, *properties.MUST_AGREE_APART)
+        return tuple(
+            each
+            for each in properties.differences(self.baseline.properties, self.candidate.properties)
+            if None not in (each.baseline_value, each.candidate_value)
+            and any(each.kind == kind and name in (None, each.name) for kind, name in rules)
+        )
 
 
 @dataclass(frozen=True)
@@ -103,9 +107,16 @@ def select_pairs(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
     usable = [pair for pair in pairs if _can_be_compared(pair, notes)]
     if not usable:
         raise NothingToCompare("; ".join(dict.fromkeys(notes)))
-    reasons = list(dict.fromkeys(_reasons_against_comparing(usable)))
+    apart = {pair: ", ".join(map(_difference_text, pair.incomparable)) for pair in usable if pair.incomparable}
+    differ = (f"{pair.baseline.label} and {pair.candidate.label} differ in {text}" for pair, text in apart.items())
+    reasons = list(dict.fromkeys(differ))
     if reasons and not anyway:
-        reasons += _how_to_compare(usable)
+        names = {(each.kind, each.name) for pair in apart for each in pair.incomparable}
+        reasons += [
+            f"to compare {name}s, run one campaign with all of them, such as --{name} A,B"
+            for kind, name in properties.MUST_AGREE_APART
+            if (kind, name) in names
+        ]
         raise NotComparable(f"not comparable: {'; '.join(reasons)}")
     notes += [f"compared despite this difference: {reason}" for reason in reasons]
     for source in dict.fromkeys(source for pair in usable for source in (pair.baseline, pair.candidate)):
@@ -238,21 +249,6 @@ def _can_be_compared(pair: Pair, notes: list[str]) -> bool:
     return False
 
 
-def _reasons_against_comparing(pairs: Sequence[Pair]) -> Iterator[str]:
-    for pair in pairs:
-        if pair.incomparable:
-            listed = ", ".join(map(_difference_text, pair.incomparable))
-            yield f"{pair.baseline.label} and {pair.candidate.label} differ in {listed}"
-
-
-def _how_to_compare(pairs: Sequence[Pair]) -> Iterator[str]:
-    """Sentences about how to compare engines or exchanges, in which only results of one campaign may differ."""
-    differing = {(each.kind, each.name) for pair in pairs for each in pair.incomparable}
-    for kind, name in properties.MUST_AGREE_APART:
-        if (kind, name) in differing:
-            yield (f"to compare {name}s, run one campaign with all of them, such as --{name} A,B")
-
-
 def _difference_text(difference: Difference) -> str:
     name = f"{difference.kind} {difference.name}" if difference.kind == properties.UCX else difference.name
     return f"{name.replace('_', ' ')} ({difference.baseline_value} and {difference.candidate_value})"
@@ -264,6 +260,12 @@ def _missing_records_notes(source: Source, *, alone: bool) -> Iterator[str]:
     launches = sum(launch.complete or launch.failed for launch in run.launches)
     if launches < run.planned_launches:
         yield f"{source.label}: the records stop after {launches} of {run.planned_launches} launches"
-    missing = properties.unknown_kinds(source.properties)
+    kinds = {
+        properties.MACHINE: "machine",
+        properties.UCX: "UCX",
+        properties.UCX_SETTING: "UCX settings",
+        properties.PACKAGE: "packages",
+    }
+    missing = [name for kind, name in kinds.items() if kind not in source.properties]  # an imported run lacks all
     if missing and not alone:
         yield f"{source.label}: the records do not describe {', '.join(missing)}; these may differ"

@@ -1,16 +1,16 @@
 """Pure functions on small samples. Nothing is assumed normal and nothing is dropped.
 
 The unit of inference is the launch: iterations of one launch share a cluster and are no independent samples. This
-module describes one sample: `median_interval` is meant for one value a launch, quartiles describe iterations. `ranks`,
-`effect`, `verdict` and `power` compare two samples. `docs/compare.md` has the formulas.
+module describes one sample: `median_interval` is meant for one value a launch, quartiles describe iterations.
+`effect` and `verdict` compare two samples. `docs/compare.md` has the formulas.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median as median
 
 FAR_OUT = 3.0
 """Tukey's outer fence: how many interquartile ranges outside the quartiles a value is an outlier."""
@@ -18,16 +18,9 @@ FAR_OUT = 3.0
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval of a median, made of two order statistics.
+    """A confidence interval of a median, from `low` to `high`, the values at `ranks` of the sorted sample, from 1.
 
-    Attributes
-    ----------
-    low, high : float
-        The values at `ranks`.
-    coverage : float
-        The exact probability that such an interval holds the median, for any continuous distribution.
-    ranks : tuple of int
-        Which of the sorted values these are, counted from 1.
+    `coverage`: the exact probability that such an interval holds the median, for any continuous distribution.
     """
 
     low: float
@@ -53,11 +46,6 @@ def quantile(values: Sequence[float], share: float) -> float:
     weight = position - below
     low, high = ordered[below], ordered[above]
     return low if low == high else low * (1.0 - weight) + high * weight
-
-
-def median(values: Sequence[float]) -> float:
-    """The middle value, or the mean of the two middle ones."""
-    return statistics.median(values)
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:

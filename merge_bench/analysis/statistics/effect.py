@@ -11,6 +11,13 @@ baseline and candidate changes signs and nothing else, and ratios are never aver
 
 Interval and p value are one thing: p ≤ α exactly if the interval of level 1 - α does not hold 1. Zeros and ties count
 against a difference: an average that is 0 lies on neither side.
+
+The exact distributions of the two statistics, where there is no difference, count: of n paired differences, how many of
+the n (n + 1) ÷ 2 Walsh averages are positive (Wilcoxon's T); of m and n values, in how many of the m · n pairs the
+second is larger (Mann and Whitney's U). With more than `EXACT` values on a side the normal approximation is used, with
+continuity correction. Sources: J. W. Tukey, "The simplest signed-rank tests" (1949); H. B. Mann & D. R. Whitney, "On a
+test of whether one of two random variables is stochastically larger than the other" (1947); M. Hollander, D. A. Wolfe &
+E. Chicken, "Nonparametric Statistical Methods", ch. 3 and 4.
 """
 
 from __future__ import annotations
@@ -19,31 +26,25 @@ import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import combinations_with_replacement
+from functools import cached_property, lru_cache
+from itertools import accumulate, combinations_with_replacement
+from statistics import NormalDist
 
 from merge_bench.analysis.statistics import median
-from merge_bench.analysis.statistics.ranks import critical_rank, rank_sum_tail, signed_rank_tail
+
+EXACT = 100
+"""Up to so many values on a side the distributions are exact: counted in whole numbers."""
 
 
 @dataclass(frozen=True)
 class Effect:
     """A comparison of two configs, all in natural logarithms of ratios.
 
-    Attributes
-    ----------
-    points : tuple of float
-        What people are shown: the log-ratio of each block; unpaired, of each candidate launch to the baseline's median.
-    averages : tuple of float
-        Walsh averages of the pairs, or differences of all pairs; ascending.
-    tail : tuple of float
-        P(at most t of the averages are positive) where there is no difference.
-    paired : bool
-        Whether each point is a ratio within one block.
-    launches : tuple of int
-        How many values of the baseline and of the candidate are in it.
-    spread : float or None
-        Standard deviation of the difference of one candidate and one baseline launch; ``None`` for a single one.
+    `points`: what people are shown, the log-ratio of each block; unpaired, of each candidate launch to the baseline's
+    median. `averages`: Walsh averages of the pairs, or differences of all pairs; ascending. `tail`: P(at most t of the
+    averages are positive) where there is no difference. `paired`: whether each point is a ratio within one block.
+    `launches`: how many values of the baseline and of the candidate are in it. `spread`: standard deviation of the
+    difference of one candidate and one baseline launch; None for a single one.
     """
 
     points: tuple[float, ...]
@@ -60,7 +61,7 @@ class Effect:
 
     @cached_property
     def p(self) -> float:
-        """The two-sided p value, exact up to `ranks.EXACT` values."""
+        """The two-sided p value, exact up to `EXACT` values."""
         not_above = bisect.bisect_right(self.averages, 0.0)
         not_below = len(self.averages) - bisect.bisect_left(self.averages, 0.0)
         return min(1.0, 2.0 * self.tail[min(not_above, not_below)])
@@ -114,3 +115,57 @@ def _checked_finite(values: Sequence[float]) -> tuple[float, ...]:
     if not all(map(math.isfinite, values)):
         raise ValueError("a logarithm of a ratio is not finite")
     return tuple(values)
+
+
+@lru_cache(maxsize=512)
+def signed_rank_tail(n: int) -> tuple[float, ...]:
+    """P(T ≤ t) for t = 0 … n (n + 1) ÷ 2, of n differences that are symmetric about 0.
+
+    Of the 2ⁿ ways to give the ranks 1 … n their signs, count those whose positive ranks add up to at most t.
+    """
+    most = n * (n + 1) // 2
+    if n > EXACT:
+        return _normal_tail(most, variance=n * (n + 1) * (2 * n + 1) / 24)
+    ways = [1] + [0] * most
+    for rank in range(1, n + 1):
+        for total in range(most, rank - 1, -1):
+            ways[total] += ways[total - rank]
+    return _cumulative_shares(ways)
+
+
+@lru_cache(maxsize=512)
+def rank_sum_tail(m: int, n: int) -> tuple[float, ...]:
+    """P(U ≤ u) for u = 0 … m · n, of m and n values from one distribution.
+
+    The ways are the coefficients of the Gaussian binomial Π (1 - qⁿ⁺ⁱ) ÷ (1 - qⁱ), i = 1 … m.
+    """
+    most = m * n
+    if max(m, n) > EXACT:
+        return _normal_tail(most, variance=m * n * (m + n + 1) / 12)
+    ways = [1] + [0] * most
+    for i in range(1, m + 1):
+        for total in range(most, n + i - 1, -1):
+            ways[total] -= ways[total - n - i]
+        for total in range(i, most + 1):
+            ways[total] += ways[total - i]
+    return _cumulative_shares(ways)
+
+
+def critical_rank(tail: Sequence[float], alpha: float) -> int:
+    """The largest k with 2 · P(≤ k - 1) ≤ `alpha`: the k-th smallest and largest averages bound the interval.
+
+    0 where even the extreme outcome is more likely than that: too few values for this `alpha`.
+    """
+    return bisect.bisect_right(tail, alpha / 2.0, hi=len(tail) // 2)
+
+
+def _cumulative_shares(ways: Sequence[int]) -> tuple[float, ...]:
+    """The probability of each outcome or a smaller one, from the ways that lead to each outcome."""
+    total = sum(ways)
+    return tuple(count / total for count in accumulate(ways))
+
+
+def _normal_tail(most: int, *, variance: float) -> tuple[float, ...]:
+    """P(≤ t) for t = 0 … `most` by the normal approximation, with mean `most` ÷ 2."""
+    normal = NormalDist(most / 2, math.sqrt(variance))
+    return tuple(normal.cdf(t + 0.5) for t in range(most + 1))

@@ -1,4 +1,4 @@
-"""Verdicts: whether candidates are faster than a baseline, slower, equivalent, or whether that is not known yet.
+"""Verdicts: whether candidates are faster than a baseline, slower, equivalent, or how many launches would show it.
 
 Several candidates are one family, in which the chance of any false FASTER or SLOWER stays below α (0.05), and so does
 that of any false EQUIVALENT. Holm's steps ("A simple sequentially rejective multiple test procedure", 1979) decide on
@@ -12,16 +12,26 @@ not. One candidate alone has the usual 1 - α.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from statistics import NormalDist
 
 from merge_bench.analysis.statistics.effect import Effect
-from merge_bench.analysis.statistics.power import MOST, launches_needed, least_launches
 
 ALPHA = 0.05
 """The chance of a false claim in a family of comparisons."""
+
+POWER = 0.9
+"""The probability of a verdict with the number of launches that `launches_needed` gives."""
+
+MOST = 1000
+"""The largest number of launches that `launches_needed` gives: more are not practical."""
+
+EFFICIENCY = 3.0 / math.pi
+"""Efficiency of the Hodges-Lehmann estimate relative to the mean for normal errors; for heavy tails it is higher."""
 
 
 class Verdict(Enum):
@@ -38,33 +48,26 @@ class Verdict(Enum):
 class Reason(Enum):
     """Why a comparison is inconclusive."""
 
-    UNDERPOWERED = "underpowered"
-    """So few launches that no outcome at all could be significant."""
+    UNDERPOWERED = "underpowered"  # so few launches that no outcome at all could be significant
     WIDE = "wide-interval"
-    """The interval is too wide for another verdict."""
-    NOISE = "within-noise"
-    """A difference of more than the threshold, and of less than a config shows against itself."""
+    NOISE = "within-noise"  # more than the threshold, and less than a config shows against itself
+
+
+class Stop(Enum):
+    """The rule that ended the measuring. A significant difference is no such rule: it would find what is not there."""
+
+    PRECISION = "precision"
+    LAUNCHES = "launches"
+    SECONDS = "seconds"
 
 
 @dataclass(frozen=True)
 class Judgement:
     """The result of one comparison.
 
-    Attributes
-    ----------
-    verdict : Verdict
-    reason : Reason or None
-        Of INCONCLUSIVE.
-    interval : tuple of float or None
-        Of the log-ratio, of level 1 - `alpha`; ``None`` where there are too few launches.
-    alpha : float
-        Which level the interval has.
-    p_holm : float
-        The p value after Holm's correction of `Effect.p`: at most 0.05 where his steps find a difference.
-    effect : Effect
-        What was judged.
-    within, beyond : float
-        Logarithms: what is equivalent lies within one, what is different beyond the other.
+    `reason`: of INCONCLUSIVE. `interval`: of the log-ratio, of level 1 - `alpha`; None where launches are too few.
+    `p_holm`: `Effect.p` after Holm's correction, at most 0.05 where his steps find a difference. `within`, `beyond`:
+    logarithms; what is equivalent lies within one, what is different beyond the other.
     """
 
     verdict: Verdict
@@ -80,7 +83,7 @@ class Judgement:
     def more_launches(self) -> int | None:
         """About how many more launches of each config would settle an INCONCLUSIVE verdict, if effect and spread stay.
 
-        ``None``: more than `power.MOST`, as of an effect that is as large as the threshold. A noise floor is mostly
+        ``None``: more than `MOST`, as of an effect that is as large as the threshold. A noise floor is mostly
         half an interval, and shrinks with the square root of the launches as all intervals do.
         """
         if self.reason is None:
@@ -143,19 +146,9 @@ def judge(
     its lower end is above 1 and the estimate at least 1 + max(t, noise floor). SLOWER: the mirror, which is what FASTER
     becomes when baseline and candidate change places. Else INCONCLUSIVE.
 
-    Parameters
-    ----------
-    effects
-        Of the candidates against their baseline.
-    threshold
-        t: 0.02 for 2 %.
-    floors
-        Of each the noise floor, or ``None``. It raises what counts as a difference, and not what counts as equivalent:
-        noise would make everything alike.
-    alpha
-        The family's.
-    family
-        How many comparisons were meant to be made, if more than `effects`.
+    `threshold`: t, 0.02 for 2 %. `floors`: of each effect the noise floor, or None; it raises what counts as a
+    difference, and not what counts as equivalent: noise would make everything alike. `family`: how many comparisons
+    were meant to be made, if more than `effects`.
     """
     k = _family_size(len(effects), family)
     p_values = [effect.p for effect in effects]
@@ -164,10 +157,10 @@ def judge(
     judgements = []
     for effect, floor, level, p_holm in zip(effects, floors or [None] * len(effects), levels, adjusted, strict=True):
         beyond = math.log1p(max(threshold, floor or 0.0))
-        its_alpha = level if abs(effect.estimate) >= within else alpha / k
-        interval = effect.interval(its_alpha)
+        level_of_claim = level if abs(effect.estimate) >= within else alpha / k
+        interval = effect.interval(level_of_claim)
         verdict, reason = _verdict_of_interval(effect.estimate, interval, within, beyond)
-        judgements.append(Judgement(verdict, reason, interval, its_alpha, p_holm, effect, within, beyond))
+        judgements.append(Judgement(verdict, reason, interval, level_of_claim, p_holm, effect, within, beyond))
     return tuple(judgements)
 
 
@@ -206,3 +199,93 @@ def _family_size(effects: int, family: int | None) -> int:
     if k < effects:
         raise ValueError(f"a family of {k} has no {effects} comparisons")
     return k
+
+
+def least_launches(*, alpha: float = 0.05, paired: bool = True) -> int:
+    """The fewest launches of each config with which anything could be significant at level α.
+
+    The most extreme outcome of n pairs has p = 2 ÷ 2ⁿ, of n and n launches 2 ÷ (2n over n); of k comparisons Holm
+    tests the smallest p at α ÷ k. With α = 0.05: 6 pairs for one candidate, 9 for ten; unpaired 4 and 6.
+    """
+    if not 0.0 < alpha < 1.0:
+        raise ValueError(f"no test at {alpha}")
+    n = 1
+    while 2.0 * (0.5**n if paired else 1 / math.comb(2 * n, n)) > alpha:
+        n += 1
+    return n
+
+
+def can_differ(baseline: int, candidate: int, *, alpha: float = 0.05) -> bool:
+    """Whether any difference of so many launches that were not interleaved could be significant at level α."""
+    return 2.0 / math.comb(baseline + candidate, baseline) <= alpha
+
+
+def launches_needed(
+    *, effect: float, spread: float, threshold: float, alpha: float = 0.05, paired: bool = True
+) -> int | None:
+    """The fewest launches of each config with which a verdict is reached with probability `POWER`.
+
+    `effect`, `threshold`: true log-ratio, and the log of 1 + t. `spread`: standard deviation of the log-ratio of one
+    candidate and one baseline launch. `alpha`: the level; for a family of k, α ÷ k, the strictest of Holm's steps.
+
+    With n launches the estimate is about normal around `effect` with standard error s = spread ÷ √(n · 3 ÷ π) (Lehmann,
+    "Nonparametrics", 1975, ch. 2 and 4), and the interval reaches h = z · spread ÷ √((n - c) · 3 ÷ π) to each side, z
+    the normal quantile at 1 - α ÷ 2; c = z² ÷ 2 is for the small sample (Guenther, "Sample size formulas for normal
+    theory t tests", 1981; unpaired z² ÷ 4). FASTER is where the estimate is at least max(h, threshold), SLOWER the
+    mirror, EQUIVALENT where it is within threshold - h. One launch is added for the steps that exact tests take: in
+    simulations the power is up to a tenth short without it. ``None`` beyond `MOST`, as for an effect that is as large
+    as the threshold.
+    """
+    if spread < 0.0 or threshold < 0.0:
+        raise ValueError("a spread or a threshold is not negative")
+    first = least_launches(alpha=alpha, paired=paired)
+    z = NormalDist().inv_cdf(1.0 - alpha / 2.0)
+    small = z * z / (2.0 if paired else 4.0)
+
+    def enough(n: int) -> bool:
+        error = spread / math.sqrt(n * EFFICIENCY)
+        half_width = z * spread / math.sqrt((n - small) * EFFICIENCY) if n > small else math.inf
+        return _verdict_probability(effect, error, half_width, threshold) >= POWER
+
+    launches = first + bisect.bisect_left(range(first, MOST + 1), True, key=enough)
+    return launches + 1 if launches <= MOST else None
+
+
+def half_width(interval: tuple[float, float] | None) -> float | None:
+    """Half the width of an interval of log-ratios, as a share: 0.01 for ± 1 %."""
+    return None if interval is None else math.expm1((interval[1] - interval[0]) / 2.0)
+
+
+def stop_reason(
+    half_widths: Sequence[float | None],
+    *,
+    precision: float | None = None,
+    launches: int = 0,
+    most_launches: int | None = None,
+    seconds: float = 0.0,
+    most_seconds: float | None = None,
+) -> Stop | None:
+    """The rule by which to make no more launches, None to go on: precise enough, or the budget is spent.
+
+    `half_widths`: of every interval that matters, as `half_width` gives them. `precision`: enough is known when all of
+    them are at most this, 0.01 for ± 1 %.
+    """
+    measured = [width for width in half_widths if width is not None]
+    if precision is not None and half_widths and len(measured) == len(half_widths) and max(measured) <= precision:
+        return Stop.PRECISION
+    if most_launches is not None and launches >= most_launches:
+        return Stop.LAUNCHES
+    if most_seconds is not None and seconds >= most_seconds:
+        return Stop.SECONDS
+    return None
+
+
+def _verdict_probability(effect: float, error: float, half_width: float, threshold: float) -> float:
+    """The probability of a verdict other than INCONCLUSIVE; `error`: standard error of the estimate `effect`."""
+    if error == 0.0:
+        return float(abs(effect) != threshold)
+    estimate = NormalDist(effect, error)
+    beyond = max(half_width, threshold)
+    probability = 1.0 - estimate.cdf(beyond) + estimate.cdf(-beyond)
+    within = threshold - half_width
+    return probability + (estimate.cdf(within) - estimate.cdf(-within) if within > 0.0 else 0.0)

@@ -100,7 +100,8 @@ class GpuLayout:
     bytes of every header for libcudf's description of what is packed. `header_bytes`: all bytes of every header.
     """
 
-    def __init__(self, fields: Sequence[Field]) -> None:
+    def __init__(self, shape: JoinShape, side: Side) -> None:
+        self._rank, self._side, fields = shape.rank, side, shape.fields(side)
         self.packed = [at for at, field in enumerate(fields) if field.variable or field.nullable]
         self.in_place = [at for at in range(len(fields)) if at not in self.packed]
         self._widths = [fields[at].width for at in self.in_place]
@@ -108,19 +109,27 @@ class GpuLayout:
         self.description_room = _TABLE_BYTES + columns * _COLUMN_BYTES if columns else 0
         self.header_bytes = _COUNTS + self.description_room
 
-    def make_header(self, parcel: GpuParcel) -> Bytes:
-        """The bytes of a parcel's header; the parcel's description has to fit into `description_room`."""
+    def as_outgoing(self, parcel: GpuParcel) -> Outgoing:
+        """A parcel with its header; raises `RunFailed` if its description does not fit into `description_room`."""
         size = len(parcel.description)
+        if size > self.description_room:
+            raise _unsupported_libcudf(
+                f"needs {size} bytes to describe the columns of the {self._side.value} frame, but engine cudf reserves"
+                f" only {self.description_room}"
+            )
         header = np.zeros(self.header_bytes, np.uint8)
         header[:_COUNTS].view(np.int64)[:] = parcel.rows, size, parcel.packed.size
         header[_COUNTS : _COUNTS + size] = np.frombuffer(parcel.description, np.uint8)
-        return header
+        return Outgoing(header, parcel.data)
 
-    def read_header(self, header: Bytes) -> ParcelHeader:
-        """What the bytes of a header say of its parcel; `ValueError` if they are no header."""
+    def read_header(self, source: int, header: Bytes) -> ParcelHeader:
+        """What the bytes of a header from rank `source` say of its parcel; `RunFailed` if they are no header."""
         rows, size, packed = (int(n) for n in np.frombuffer(header[:_COUNTS].tobytes(), np.int64))
         if rows < 0 or not 0 <= size <= self.description_room or packed < 0:
-            raise ValueError(f"{rows} rows described in {size} bytes, {packed} bytes packed")
+            raise RunFailed(
+                f"rank {self._rank} received an invalid header from rank {source}: {rows} rows described in {size}"
+                f" bytes, {packed} bytes packed"
+            )
         return ParcelHeader(rows, header[_COUNTS : _COUNTS + size].tobytes(), packed)
 
     def slice_runs(self, columns: Sequence[DeviceBytes], span: tuple[int, int]) -> tuple[DeviceBytes, ...]:
@@ -128,18 +137,18 @@ class GpuLayout:
         start, stop = span
         return tuple(each[start * width : stop * width] for each, width in zip(columns, self._widths, strict=True))
 
-    def make_room(self, own: GpuParcel, rank: int, others: Mapping[int, ParcelHeader]) -> ReceivedSide:
+    def make_room(self, own: GpuParcel, others: Mapping[int, ParcelHeader]) -> ReceivedSide:
         """Allocate device memory, out of the pool, for all parcels of a side; `others`: what others announced, by rank.
 
         `own`: this worker's rows of its own chunk. What is packed of them stays where it is; the other columns are
         still to be copied into their runs.
         """
-        headers = {**others, rank: ParcelHeader(own.rows, own.description, 0)}
+        headers = {**others, self._rank: ParcelHeader(own.rows, own.description, 0)}
         edges = [0, *itertools.accumulate(headers[source].rows for source in range(len(headers)))]
         whole = [edges[-1] * width for width in self._widths]
         memory = allocate([*whole, *(header.packed for header in others.values())])
         columns = tuple(memory[: len(whole)])
-        packed = {**dict(zip(others, memory[len(whole) :], strict=True)), rank: own.packed}
+        packed = {**dict(zip(others, memory[len(whole) :], strict=True)), self._rank: own.packed}
         parcels = (
             GpuParcel(headers[source].rows, self.slice_runs(columns, span), packed[source], headers[source].description)
             for source, span in enumerate(itertools.pairwise(edges))
@@ -168,7 +177,7 @@ class CudfEngine:
         self._keys = {side: shape.key_positions(side) for side in Side}
         self._chunks: dict[Side, Any] = {}
         self._whole: dict[Side, Any] = {}  # with one worker, the rows that can match
-        self._layouts = {side: GpuLayout(shape.fields(side)) for side in Side}
+        self._layouts = {side: GpuLayout(shape, side) for side in Side}
         self._own: dict[Side, GpuParcel] = {}  # this worker's rows of its own chunk
         self._received: dict[Side, ReceivedSide] = {}
         self._joined = dict.fromkeys(Side, 0)  # rows of each side in the last join
@@ -225,7 +234,7 @@ class CudfEngine:
         if not headers or side in self._whole:
             return {source: GpuParcel(0).data for source in headers}
         layout, own = self._layouts[side], self._own[side]
-        others = {source: self._read_header(layout, source, header) for source, header in headers.items()}
+        others = {source: layout.read_header(source, header) for source, header in headers.items()}
         rows = own.rows + sum(each.rows for each in others.values())
         if rows > MOST_ROWS:
             raise RunFailed(
@@ -233,7 +242,7 @@ class CudfEngine:
                 f" only {MOST_ROWS:,}; use a smaller --chunk or more workers"
             )
         with named_errors(self.shape.rank, "allocating memory for received rows"):
-            received = self._received[side] = layout.make_room(own, self.shape.rank, others)
+            received = self._received[side] = layout.make_room(own, others)
         return {source: received.parcels[source].data for source in headers}
 
     def release_sent(self, side: Side) -> None:
@@ -353,20 +362,21 @@ class CudfEngine:
     def _split_chunk(self, side: Side) -> list[Outgoing]:
         """Put the partition of one side's chunk on the stream; gives a parcel per worker."""
         plc, stream, workers = self._plc, self._stream, self.shape.workers
+        as_outgoing = self._layouts[side].as_outgoing
         with named_errors(self.shape.rank, f"partitioning the {side.value} frame"):
             table = self._rows_with_key(side)
             if workers == 1 or side is self.shape.staying_side:
                 self._whole[side] = table
-                return [self._as_outgoing(side, GpuParcel(0))] * workers
+                return [as_outgoing(GpuParcel(0))] * workers
             if side is self.shape.sent:
                 (self._own[side],) = self._make_parcels(side, table, [0, table.num_rows()])
-                return [self._as_outgoing(side, self._own[side])] * workers
+                return [as_outgoing(self._own[side])] * workers
             table, offsets = plc.partitioning.hash_partition(
                 table, self._keys[side], workers, seed=PARTITION_SEED, stream=stream
             )
             parcels = self._make_parcels(side, table, [*offsets[:workers], table.num_rows()])
         self._own[side] = parcels[self.shape.rank]
-        return [self._as_outgoing(side, parcel) for parcel in parcels]
+        return [as_outgoing(parcel) for parcel in parcels]
 
     def _make_parcels(self, side: Side, table: Any, edges: Sequence[int]) -> list[GpuParcel]:
         layout, columns, spans = self._layouts[side], table.columns(), list(itertools.pairwise(edges))
@@ -394,21 +404,6 @@ class CudfEngine:
         description, data = self._plc.contiguous_split.pack(part, stream=self._stream).release()
         packed = DeviceBytes(data.ptr, data.nbytes, data)
         return GpuParcel(int(part.num_rows()), runs, packed, bytes(description))
-
-    def _as_outgoing(self, side: Side, parcel: GpuParcel) -> Outgoing:
-        layout, needed = self._layouts[side], len(parcel.description)
-        if needed > layout.description_room:
-            raise _unsupported_libcudf(
-                f"needs {needed} bytes to describe the columns of the {side.value} frame, but engine cudf reserves only"
-                f" {layout.description_room}"
-            )
-        return Outgoing(layout.make_header(parcel), parcel.data)
-
-    def _read_header(self, layout: GpuLayout, source: int, header: Bytes) -> ParcelHeader:
-        try:
-            return layout.read_header(header)
-        except ValueError as error:
-            raise RunFailed(f"rank {self.shape.rank} received an invalid header from rank {source}: {error}") from error
 
     def _table_to_join(self, side: Side) -> Any:
         """All rows of one side that this worker joins, as one table; the engine keeps none of its parcels."""

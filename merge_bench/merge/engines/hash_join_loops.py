@@ -88,10 +88,7 @@ def find_pairs(
 
 @compiled
 def _find_candidates(keys: Any, first: int, shift: Any, heads: Any, candidates: Any, entries: Any) -> Any:
-    """Find the rows that can have a match, numbered from `first`, and the first row of their chains.
-
-    Returns their number.
-    """
+    """Find the rows that can have a match, numbered from `first`, and where their chains begin; returns how many."""
     count = 0
     for i in range(keys.size):
         hashed = slot_hash(keys[i])

@@ -81,10 +81,7 @@ class BucketJoin:
         self._rooms: dict[str, Bytes] = {}
 
     def join(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
-        """The result of joining a bucket, a piece at a time, in memory of `out`.
-
-        `left`, `right`: the bucket's rows in chunks.
-        """
+        """The result of joining a bucket, whose rows are in chunks, a piece at a time, in memory of `out`."""
         how = self._shape.how
         left_marks = self._cleared_marks(Side.LEFT, left) if how.keeps_left or not how.pairs else None
         right_marks = self._cleared_marks(Side.RIGHT, right) if how.keeps_right else None

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -52,6 +52,8 @@ CLOSE_SECONDS = 1.0
 CHECK_SECONDS = 0.05
 
 Result = TypeVar("Result")
+_Entry: TypeAlias = tuple[Future[Any], Callable[[], Any]]
+"""A call that was begun: its result to be, and the function."""
 
 
 class LimitedCalls:
@@ -66,7 +68,7 @@ class LimitedCalls:
 
     def __init__(self, rank: int, abort: Abort, timeout: float, begin: Callable[[], object]) -> None:
         self._rank, self._abort, self._timeout = rank, abort, timeout
-        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         self._stuck = ""
         threading.Thread(target=self._make_calls, name="limited-calls", daemon=True).start()
         self.call(begin, "preparing a thread")
@@ -199,7 +201,9 @@ class RapidsmpfExchange(Exchange):
         try:
             with named_errors(self.rank, "exchanging rows", "rapidsmpf"):
                 for table in tables:
-                    shuffler = Shuffler(self._comm, self._next_operation(), self.workers, self._buffers)
+                    self._operation += 1
+                    number = self._operation % int(Shuffler.max_concurrent_shuffles)  # the same on all workers
+                    shuffler = Shuffler(self._comm, number, self.workers, self._buffers)
                     shufflers.append(shuffler)
                     shuffler.insert_chunks(table.chunks)
                     shuffler.insert_finished()
@@ -273,13 +277,6 @@ class RapidsmpfExchange(Exchange):
         from rapidsmpf.communicator.ucxx import barrier
 
         barrier(self._comm)
-
-    def _next_operation(self) -> int:
-        """A number for a shuffle, the same on all workers."""
-        from rapidsmpf.shuffler import Shuffler
-
-        self._operation += 1
-        return self._operation % int(Shuffler.max_concurrent_shuffles)
 
 
 _COMPLETE: type[TableExchange] = RapidsmpfExchange  # for the type checker: it has every method

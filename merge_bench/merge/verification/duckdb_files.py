@@ -59,9 +59,6 @@ class Stored:
         """Whether DuckDB refuses some values of this type, which the physical type under it has."""
         return self.physical in _RAW and self.kind.startswith((*_TEXTS, "TIME", "INTERVAL", "ENUM", "GEOMETRY"))
 
-    def without_logical_type(self) -> Stored:
-        return replace(self, kind=_RAW[self.physical]) if self.strippable else self
-
 
 class NotExact(Exception):
     """No SQL expression gives a column's values exactly under the wanted type."""
@@ -161,16 +158,11 @@ def top_columns(elements: Sequence[Mapping[str, Any]]) -> list[Stored]:
         physical = element["type"] or ""
         kind = "INT96" if physical == "INT96" else element["kind"] or ""
         columns.append(Stored(element["name"], kind, unit, physical))
-        position = _position_after(elements, position)
+        nested = 1
+        while nested:  # elements of this column that are still to come
+            nested += (elements[position]["children"] or 0) - 1
+            position += 1
     return columns
-
-
-def _position_after(elements: Sequence[Mapping[str, Any]], start: int) -> int:
-    """The position of the element that follows the one at `start` and all that is nested in it."""
-    position = start + 1
-    for _ in range(elements[start]["children"] or 0):
-        position = _position_after(elements, position)
-    return position
 
 
 MOST_NAMES = 3  # of files, in a message
@@ -337,8 +329,11 @@ class SideFiles:
             columns = top_columns(elements)
             for number in map(_file_number, links):
                 stripped, unit = raw.get(self._paths[number], frozenset()), units.get(number, {})
-                these = (each.without_logical_type() if each.name in stripped else each for each in columns)
-                these = (replace(e, unit=unit[e.name]) if e.name in unit and e.unit is None else e for e in these)
+                these = []
+                for column in columns:
+                    if column.name in stripped and column.strippable:
+                        column = replace(column, kind=_RAW[column.physical])
+                    these.append(replace(column, unit=column.unit or unit.get(column.name)))
                 groups.setdefault(tuple(these), []).append(number)
         return [self._make_group(at, columns, numbers, raw) for at, (columns, numbers) in enumerate(groups.items())]
 
@@ -417,7 +412,7 @@ def _query_failure(query: str, parameters: Sequence[Any] = ()) -> str | None:
 
 _CONVERTED, _LOGICAL, _NAME = 6, 10, 4  # fields of a SchemaElement
 _SCHEMA = 2  # of the FileMetaData
-_STRUCT, _LIST, _SET, _MAP = 12, 9, 10, 11
+_STRUCT, _LIST = 12, 9  # a Parquet file has no sets and maps in its footer
 _FIXED = {1: 0, 2: 0, 3: 1, 7: 8}  # bytes of a value: both booleans, byte, double
 
 
@@ -492,17 +487,10 @@ def _value_end(data: bytes, position: int, kind: int) -> int:
         return position + _FIXED[kind]
     if kind == _STRUCT:
         return _read_fields(data, position)[1]
-    if kind in (_LIST, _SET):
+    if kind == _LIST:
         count, element, position = _read_list_header(data, position)
         for _ in range(count):
             position = position + 1 if element in (1, 2) else _value_end(data, position, element)
-        return position
-    if kind == _MAP:
-        count, position = _read_varint(data, position)
-        if count:
-            kinds, position = data[position], position + 1
-            for _ in range(count):
-                position = _value_end(data, _value_end(data, position, kinds >> 4), kinds & 15)
         return position
     length, position = _read_varint(data, position)  # an integer, or the length of bytes (8)
     return position + length if kind == 8 else position

@@ -210,7 +210,7 @@ def _rows_with_count(output: Sequence[Field], table: pa.Table, sign: int) -> pa.
 
 
 def _readable_value(column: pa.ChunkedArray, arrow_type: pa.DataType) -> Any:
-    scalar = _from_integers(column.combine_chunks()[:1], arrow_type)[0]
+    scalar = _from_sql(column.combine_chunks()[:1], arrow_type)[0]
     try:
         return scalar.as_py()
     except ValueError:  # nanoseconds, which Python's own types do not have
@@ -279,12 +279,6 @@ def _read_raw_if_refused(work: Callable[[Raw], _Answer]) -> _Answer:
 
 def _from_sql(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
     """Values that DuckDB gave under their canonical type; its bytes may be text that is not UTF-8."""
-    if pa.types.is_large_string(arrow_type):
-        return array.view(arrow_type)
-    return _from_integers(array, arrow_type)
-
-
-def _from_integers(array: pa.Array, arrow_type: pa.DataType) -> pa.Array:
-    if array.type != arrow_type and integer_type(arrow_type, floats=True) == array.type:
-        return array.view(arrow_type)
-    return array.cast(arrow_type)
+    as_integers = array.type != arrow_type and integer_type(arrow_type, floats=True) == array.type
+    same_bytes = as_integers or pa.types.is_large_string(arrow_type)
+    return array.view(arrow_type) if same_bytes else array.cast(arrow_type)

@@ -68,11 +68,11 @@ def _local_path(path: str) -> Path:
 
 def _matching_paths(folder: str, pattern: Sequence[str], above: frozenset[str] = frozenset()) -> Iterator[str]:
     """The paths below an existing folder that a pattern matches; `**` is any number of folders."""
-    above = _enter_folder(folder, above)
+    names, above = _enter_folder(folder, above)
     wanted, rest = pattern[0], pattern[1:]
     if wanted == "**":
         yield from _matching_paths(folder, rest) if rest else [folder]
-    for name in _names_in_folder(folder):
+    for name in names:
         if name.startswith(HIDDEN) and not (wanted != "**" and wanted.startswith(name[0])):
             continue
         path = os.path.join(folder, name)
@@ -88,8 +88,8 @@ def _matching_paths(folder: str, pattern: Sequence[str], above: frozenset[str] =
 
 def _files_below(folder: str, above: frozenset[str] = frozenset()) -> Iterator[str]:
     """The data files below a folder, links followed, without hidden names; `above`: the folders that it lies in."""
-    above = _enter_folder(folder, above)
-    for name in _names_in_folder(folder):
+    names, above = _enter_folder(folder, above)
+    for name in names:
         path = os.path.join(folder, name)
         if name.startswith(HIDDEN):
             continue
@@ -99,18 +99,15 @@ def _files_below(folder: str, above: frozenset[str] = frozenset()) -> Iterator[s
             yield from _data_file(path)
 
 
-def _names_in_folder(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError as error:
-        raise UsageError(f"folder {folder} cannot be read: {error.strerror}") from None
-
-
-def _enter_folder(folder: str, above: frozenset[str]) -> frozenset[str]:
+def _enter_folder(folder: str, above: frozenset[str]) -> tuple[list[str], frozenset[str]]:
+    """The names in a folder, and the folders that these lie in."""
     real = os.path.realpath(folder)
     if real in above:
         raise UsageError(f"{folder} is a link to a folder that contains it, so the table has no end")
-    return above | {real}
+    try:
+        return sorted(os.listdir(folder)), above | {real}
+    except OSError as error:
+        raise UsageError(f"folder {folder} cannot be read: {error.strerror}") from None
 
 
 def _data_file(file: str, *, named: bool = False) -> list[str]:

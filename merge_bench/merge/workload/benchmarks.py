@@ -212,11 +212,6 @@ def generate_tpch(program: str, scale: float, folder: Path, names: Sequence[str]
         raise RunFailed(f"tpchgen-cli failed with status {done.returncode}: {lines[-1]}")
 
 
-def shared_key_count(keys: int) -> int:
-    """How many of so many keys of one side of an h2o merge are keys of the other side, too."""
-    return round(0.9 * keys)
-
-
 class H2oGenerator:
     """Makes the tables of h2o for `rows` rows of x, a row group at a time."""
 
@@ -248,7 +243,7 @@ class H2oGenerator:
     def _draw_keys(self, table: str, column: int, rows: Numbers, random: np.random.Generator) -> Numbers:
         """Column id1, id2 or id3 of these rows; a whole table has every key of its side once, and others at random."""
         keys = self.rows[("small", "medium", "big")[column - 1]]
-        shared, seed = shared_key_count(keys), 1000 * SEED + 10 * column
+        shared, seed = round(0.9 * keys), 1000 * SEED + 10 * column  # shared: keys that the other side has, too
         places = _shuffled_places(rows, self.rows[table], seed + 1 + list(H2O_TABLES).index(table))
         drawn = places >= keys
         places[drawn] = random.integers(0, keys, int(drawn.sum()))

@@ -359,8 +359,8 @@ def read_rows(file: str, row_groups: Sequence[int], columns: Sequence[str]) -> p
     try:
         with pq.ParquetFile(file, **_OPTIONS) as opened:
             names, wanted = opened.schema_arrow.names, frozenset(columns)
-            found = None if wanted.issuperset(names) else [name for name in names if name in wanted]
-            return opened.read_row_groups(row_groups, columns=found)
+            stored = None if wanted.issuperset(names) else [name for name in names if name in wanted]
+            return opened.read_row_groups(row_groups, columns=stored)
     except (OSError, pa.ArrowException, ValueError, IndexError) as error:
         raise RunFailed(f"{file} cannot be read: {first_line(error)}") from None
 

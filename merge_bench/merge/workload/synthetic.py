@@ -202,18 +202,8 @@ def parcel_bytes(spec: SyntheticSpec, rank: int, workers: int) -> tuple[list[int
 
     They follow from the keys of a chunk, their hash and the layout of a parcel, and are those of a real merge.
     """
-    from merge_bench.merge.partition import Layout
-
-    sides = zip(("left", "right"), _parcel_rows(spec, rank, workers), strict=True)
-    left, right = (
-        [Layout.of(spec.fields(side), np.array([[count]])).size for count in counts] for side, counts in sides
-    )
-    return left, right
-
-
-def _parcel_rows(spec: SyntheticSpec, rank: int, workers: int) -> list[list[int]]:
-    """For each side, how many rows of this worker's chunk go to each worker, by rank."""
     from merge_bench.merge import partition_loops as loops
+    from merge_bench.merge.partition import Layout
 
     keys_only, parts = replace(spec, payload_columns=0), max(1, -(-spec.rows // workers // BLOCK_ROWS))
     histograms = np.zeros((2, loops.HISTOGRAMS, workers + 1), np.int64)
@@ -222,4 +212,8 @@ def _parcel_rows(spec: SyntheticSpec, rank: int, workers: int) -> list[list[int]
         frames = generate(keys_only, rank * parts + part, workers * parts)[:2]
         for frame, counts in zip(frames, histograms, strict=True):
             loops.assign_fixed(frame.columns[0].values, workers, ids[: frame.rows], counts)
-    return [[int(count) for count in counts.sum(axis=0)[:workers]] for counts in histograms]
+    left, right = (
+        [Layout.of(spec.fields(side), np.array([[rows]])).size for rows in counts.sum(axis=0)[:workers]]
+        for side, counts in zip(("left", "right"), histograms, strict=True)
+    )
+    return left, right

@@ -118,12 +118,12 @@ class DeviceMemory(HostMemory):
         ends = np.cumsum(sizes, dtype=np.int64).tolist()
         return [whole[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 
-    def write(self, message: Any, fill_in: Callable[[Bytes], None]) -> None:
+    def write(self, message: DeviceBytes, fill_in: Callable[[Bytes], None]) -> None:
         content = np.empty(message.size, np.uint8)
         fill_in(content)
         gpu_memory.upload(content, message)
 
-    def read(self, message: Any) -> Any:
+    def read(self, message: DeviceBytes) -> Any:
         content = np.empty(message.size, np.uint8)
         gpu_memory.download(message, content)
         return content

@@ -19,10 +19,9 @@ from merge_bench.cluster.start_on_hosts import main_argv
 from merge_bench.cluster.supervisor import tail
 from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.errors import Caution, LaunchFailed
-from merge_bench.probe.ranks import mpirun
-from merge_bench.probe.ranks import rank as messages
+from merge_bench.probe.ranks import messages, mpirun
+from merge_bench.probe.ranks.messages import ExchangeRow, Message, RankDescription, Row
 from merge_bench.probe.ranks.mpirun import MpirunProcess
-from merge_bench.probe.ranks.rank import ExchangeRow, Message, RankDescription, Row
 from merge_bench.probe.shared.options import are_lanes_as_requested, placement_of_workers
 from merge_bench.records.schema import Cluster, LaunchLine, ProbeLine, WarningLine, Worker
 from merge_bench.records.writer import CampaignWriter

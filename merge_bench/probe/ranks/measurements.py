@@ -15,7 +15,8 @@ from mpi4py import MPI
 from merge_bench.errors import Caution, RunFailed
 from merge_bench.merge.workload.synthetic import SyntheticSpec, parcel_bytes
 from merge_bench.probe.ranks import osu_rules, timed_loops
-from merge_bench.probe.ranks.rank import ExchangeRow, Rank, Row, Warn, send_to_driver
+from merge_bench.probe.ranks.messages import ExchangeRow, Row, Warn, send_to_driver
+from merge_bench.probe.ranks.rank import Rank
 from merge_bench.probe.shared import exchange_matrix
 from merge_bench.probe.shared.exchange_matrix import MOST_RANKS, Matrix
 from merge_bench.probe.shared.options import parse_sizes

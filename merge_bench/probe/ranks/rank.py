@@ -1,8 +1,7 @@
 """The program that mpirun starts in each rank: it sets up the environment, and runs the probe's part or another tool.
 
 Its one argument is JSON: what `prepare_environment` needs, and the work: a ``probe`` with its parameters, a command to
-``execute``, or neither; then the ranks only describe themselves. It contains nothing secret. Ranks report in messages,
-lines of JSON on standard output; other lines there come from libraries or tools.
+``execute``, or neither; then the ranks only describe themselves. It contains nothing secret.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import ctypes
 import json
 import math
 import os
-import pkgutil
 import shutil
 import signal
 import sys
@@ -23,13 +21,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec.structs import replace
 
 from merge_bench.cluster.ucx_perftest import lanes_to_others, logged_version
-from merge_bench.errors import Caution, MergeBenchError
-from merge_bench.host.description import Network, Ucx
+from merge_bench.errors import MergeBenchError
+from merge_bench.host.description import Ucx
 from merge_bench.probe import probes
+from merge_bench.probe.ranks.messages import Done, Error, Hello, Progress, RankDescription, Warn, send_to_driver
 from merge_bench.records.schema import Worker
 
 if TYPE_CHECKING:
@@ -43,96 +41,6 @@ WATCH_SECONDS = 1.0
 GRACE_SECONDS = 5.0  # so that the driver, which can name the cause, reports a standstill first
 DAEMONS = ("prted", "orted")
 _PML = "OMPI_MCA_pml"  # mpirun sets it for its ranks
-KEY = "merge_bench"
-"""The first key of a message."""
-_send_lock = threading.Lock()
-
-
-class _Message(msgspec.Struct, frozen=True, tag_field=KEY, tag=str.lower):
-    """A message; its tag is the name of its class in lower case."""
-
-
-class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank is. `host_number`: equal for ranks on one host. `network`: its host's, if UCX got an interface."""
-
-    worker: Worker
-    host_number: int
-    network: Network | None = None
-
-
-class Hello(_Message, frozen=True):
-    """All ranks have started."""
-
-    ranks: list[RankDescription]
-
-
-class Row(_Message, frozen=True):
-    """The result of one test at one size.
-
-    `seconds`: seconds of an operation, as the test defines it, on each rank that measures time. `rate`: bytes per
-    second, if the test has one. `wrong`: how many elements are wrong, if they were checked. `selected`: UCX's lanes.
-    """
-
-    test: str
-    size: int
-    iterations: int
-    seconds: list[float]
-    selected: tuple[str, ...]
-    rate: float | None = None
-    wrong: int | None = None
-
-
-class ExchangeRow(_Message, frozen=True):
-    """The result of one exchange of `probe all-to-all`.
-
-    `frames`: bytes from each rank to each, for each frame; `rounds`: seconds by rank and round; others as of `Row`.
-    """
-
-    frames: Sequence[Sequence[Sequence[int]]]
-    rounds: Sequence[Sequence[float]]
-    selected: tuple[str, ...]
-    wrong: int
-
-
-class Warn(_Message, frozen=True):
-    caution: Caution
-
-
-class Error(_Message, frozen=True):
-    """Why a rank aborts; `rank` is None before MPI has started."""
-
-    rank: int | None
-    host: str
-    code: str | None
-    message: str
-
-
-class Progress(_Message, frozen=True):
-    """A timed loop has done more operations."""
-
-
-class Done(_Message, frozen=True):
-    """The ranks have reported all results."""
-
-
-Message = Hello | Row | ExchangeRow | Warn | Error | Progress | Done
-
-
-def send_to_driver(message: Message) -> None:
-    """Print a message on standard output, which the driver reads."""
-    with _send_lock:
-        sys.stdout.write(json.dumps(msgspec.to_builtins(message)) + "\n")  # ASCII, whatever the locale
-        sys.stdout.flush()
-
-
-def parse_message(line: str) -> Message | None:
-    """The message in a line of standard output, or None; raises msgspec.ValidationError if it has another form."""
-    if not line.startswith(f'{{"{KEY}"'):
-        return None
-    with contextlib.suppress(json.JSONDecodeError):  # it may be cut off
-        message: Message = msgspec.convert(json.loads(line), Message)
-        return message
-    return None
 
 
 class ProgressWatch:
@@ -320,7 +228,9 @@ def main() -> None:
         rank = Rank(spec, log, interface)
         rank.report_ranks()
         if "probe" in spec:
-            pkgutil.resolve_name(str(probes()[spec["probe"]].in_rank))(rank)
+            work = probes()[spec["probe"]].in_rank
+            assert work is not None
+            work(rank)
         rank.comm.Barrier()
     except Exception as error:
         ours = isinstance(error, MergeBenchError)

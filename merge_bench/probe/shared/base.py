@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from merge_bench.config.option import OptionsT
 from merge_bench.config.options import RunOptions
-from merge_bench.probe import probes
 from merge_bench.records import ONE_HOST, TWO_HOSTS
 
 if TYPE_CHECKING:
@@ -72,20 +71,6 @@ def family_of_test(test: str) -> str:
     words = re.split(r"([^A-Za-z0-9]+)", test)
     common = [word for word in words if word.lower() not in _BANDWIDTH_WORDS | _LATENCY_WORDS]
     return "".join(common).strip("_- .") or test
-
-
-def kind_of_test(row: Row) -> str:
-    """The kind of the test that a row is of: `LATENCY_TEST`, `RATE_TEST`, `PING_PONG`, `COLLECTIVE` or `ALL_TO_ALL`."""
-    probe = probes().get(row.probe)
-    return kind_by_test_name(row.test, otherwise=probe.other_tests if probe is not None else LATENCY_TEST)
-
-
-def measure_of(row: Row) -> Measure:
-    """The quantity that tables and charts show of a row."""
-    probe = probes().get(row.probe)
-    latency = probe.latency if probe is not None else ONE_WAY
-    measures = {RATE_TEST: RATE, PING_PONG: THROUGHPUT, COLLECTIVE: BUS, ALL_TO_ALL: WORKER_RATE}
-    return measures.get(kind_of_test(row), latency)
 
 
 def placement_text(placement: str) -> str:
@@ -207,8 +192,7 @@ class ProbeKind(Generic[OptionsT]):
     `name`, `help`: of the command; the records have the name, too. `options`: besides those that all probes share.
     `make`: makes the measurement from them and from what the command line gave of those of `run`; raises UsageError.
     `other_tests`: kind of its tests whose names do not say bandwidth or latency (`kind_by_test_name`), as tables and
-    charts need it. `latency`: what its latency tests measure. `in_rank`: the function (``module:name``) that each rank
-    that mpirun starts calls with its `Rank`; its module is loaded nowhere else.
+    charts need it. `latency`: what its latency tests measure. `in_rank`: what runs in each rank that mpirun starts.
     """
 
     name: str
@@ -217,4 +201,4 @@ class ProbeKind(Generic[OptionsT]):
     make: Callable[[OptionsT, RunOptions], Probe]
     other_tests: str = LATENCY_TEST
     latency: Measure = ONE_WAY
-    in_rank: str | None = None
+    in_rank: Callable[[Any], None] | None = None

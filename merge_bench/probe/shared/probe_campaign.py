@@ -12,13 +12,13 @@ from merge_bench.campaign.calling_program import UNTOUCHED, Caller, Labelled, Pr
 from merge_bench.campaign.campaign import make_campaign
 from merge_bench.campaign.expected_time import ExpectedTime
 from merge_bench.campaign.make_plan import PlannedRun, refuse_more_launches
-from merge_bench.campaign.planned_launches import Head, Job, add_config, config_line, order_in_blocks, plan_runs
+from merge_bench.campaign.planned_launches import Job, add_config, config_line, head_line, order_in_blocks, plan_runs
 from merge_bench.config.option import COMMAND_LINE
 from merge_bench.config.options import PROBE_OPTIONS, RunOptions, without_merge
 from merge_bench.errors import UsageError
 from merge_bench.merge import engines
 from merge_bench.probe.shared.base import Probe
-from merge_bench.records.schema import Config, RunKey
+from merge_bench.records.schema import CampaignLine, Config, RunKey
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import plural
 
@@ -26,7 +26,7 @@ REPETITIONS = 3
 RULE = "as measured on two cores"
 
 
-def plan_campaign(probe: Probe, configs: Sequence[str | None], options: RunOptions) -> tuple[Head, list[Job]]:
+def plan_campaign(probe: Probe, configs: Sequence[str | None], options: RunOptions) -> tuple[CampaignLine, list[Job]]:
     """Read every config (None: the built-in defaults) and plan its launches: 3 of each, or 1 on a running cluster.
 
     `options`: options of the command line, perhaps with another number of launches. Raises UsageError if an option or a
@@ -58,25 +58,25 @@ def plan_campaign(probe: Probe, configs: Sequence[str | None], options: RunOptio
         for block, (prepared, line, plan) in order_in_blocks(ready, blocks=blocks, seed=first.plan.seed)
     ]
     keys = [RunKey(config=line.name, plan=plans.index(plan)) for _, line, plan in ready]
-    return Head(lines, [{"launches": blocks, **plan} for plan in plans], keys, first.plan.seed), jobs
+    return head_line(lines, [{"launches": blocks, **plan} for plan in plans], keys, first.plan.seed), jobs
 
 
 def _recorded_plan(probe: Probe, part: Probe, prepared: PlannedRun) -> dict[str, Any]:
     return {"probe": probe.name, **part.describe(), **({"workers": prepared.plan.workers} if probe.sweeps else {})}
 
 
-def _part_of_job(probe: Probe, head: Head, job: Job) -> Probe:
+def _part_of_job(probe: Probe, head: CampaignLine, job: Job) -> Probe:
     planned = head.plans[job.plan].items()
     return next(part for part in probe.parts if part.describe().items() <= planned)
 
 
-def _launch_label(head: Head, job: Job) -> str:
+def _launch_label(head: CampaignLine, job: Job) -> str:
     """What progress calls a launch: its config, with backend and number of workers where those differ."""
     plan = head.plans[job.plan]
     return f"{job.config} {plan['backend']}/{plan['workers']}" if "backend" in plan else job.config
 
 
-def expected_time(probe: Probe, head: Head, jobs: Sequence[Job]) -> ExpectedTime:
+def expected_time(probe: Probe, head: CampaignLine, jobs: Sequence[Job]) -> ExpectedTime:
     """How long the launches take, from earlier ones or as the probe says."""
     results = jobs[0].prepared.settings.results
     return ExpectedTime(
@@ -84,7 +84,7 @@ def expected_time(probe: Probe, head: Head, jobs: Sequence[Job]) -> ExpectedTime
     )
 
 
-def describe_dry_run(probe: Probe, head: Head, jobs: Sequence[Job]) -> str:
+def describe_dry_run(probe: Probe, head: CampaignLine, jobs: Sequence[Job]) -> str:
     """The text of ``--dry-run``: what the launches of each config start, how long they take, and their order."""
     lines: list[str] = []
     for run in head.runs:
@@ -97,7 +97,7 @@ def describe_dry_run(probe: Probe, head: Head, jobs: Sequence[Job]) -> str:
 
 def run_campaign(
     probe: Probe,
-    head: Head,
+    head: CampaignLine,
     jobs: Sequence[Job],
     progress: Progress,
     *,

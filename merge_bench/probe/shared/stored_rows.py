@@ -1,4 +1,4 @@
-"""Rows of stored campaigns, in the order of the configs and with unique names, and the ping-pong's rows as CSV.
+"""Rows of stored campaigns: what they measure, their order and unique names; and the ping-pong's rows as CSV.
 
 The CSV files have the columns of the original program; one file for a series.
 """
@@ -17,7 +17,9 @@ from msgspec.structs import replace
 
 from merge_bench.config.files import open_without_links, read_regular
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.probe.shared.base import ALL_TO_ALL, kind_of_test
+from merge_bench.probe import probes
+from merge_bench.probe.shared import base
+from merge_bench.probe.shared.base import ALL_TO_ALL, Measure
 from merge_bench.records import ONE_HOST, TWO_HOSTS
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import FROM_FILE, Row, rows_of
@@ -25,6 +27,13 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import ProbeLine
 
+MEASURES = {
+    base.RATE_TEST: base.RATE,
+    base.PING_PONG: base.THROUGHPUT,
+    base.COLLECTIVE: base.BUS,
+    ALL_TO_ALL: base.WORKER_RATE,
+}
+"""What tests of these kinds measure."""
 THROUGHPUT, DELAY = "type,msgsize,time,throughput", "type,time"
 LARGEST = 16 << 20
 _PLACES = {ONE_HOST: ONE_HOST, "single-node": ONE_HOST, TWO_HOSTS: TWO_HOSTS, "two-nodes": TWO_HOSTS}
@@ -33,6 +42,18 @@ _ROWS = {
     THROUGHPUT: re.compile(rf"(?P<type>std|buff),(?P<size>[1-9]\d{{0,9}}),{_TIME},(?P<rate>\d+\.\d{{6}})", re.ASCII),
     DELAY: re.compile(rf"(?P<type>std|buff),{_TIME}", re.ASCII),
 }
+
+
+def kind_of_test(row: Row) -> str:
+    """The kind of the test that a row is of: `LATENCY_TEST`, `RATE_TEST`, `PING_PONG`, `COLLECTIVE` or `ALL_TO_ALL`."""
+    probe = probes().get(row.probe)
+    return base.kind_by_test_name(row.test, otherwise=probe.other_tests if probe else base.LATENCY_TEST)
+
+
+def measure_of(row: Row) -> Measure:
+    """The quantity that tables and charts show of a row."""
+    probe = probes().get(row.probe)
+    return MEASURES.get(kind_of_test(row), probe.latency if probe else base.ONE_WAY)
 
 
 def rows_in_order(campaign: Campaign) -> list[Row]:

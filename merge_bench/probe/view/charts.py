@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from merge_bench.probe.shared import base
-from merge_bench.probe.shared.base import Measure, family_of_test, kind_of_test, measure_of, placement_text
+from merge_bench.probe.shared.base import Measure, family_of_test, placement_text
+from merge_bench.probe.shared.stored_rows import kind_of_test, measure_of
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Range, Row
 from merge_bench.view.plot import size_ticks, tick_label

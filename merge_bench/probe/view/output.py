@@ -17,7 +17,7 @@ from typing import Any, Literal
 import msgspec
 
 from merge_bench.analysis import published
-from merge_bench.analysis.documents.error import Failure
+from merge_bench.analysis.documents import Failure
 from merge_bench.errors import Caution, UsageError
 from merge_bench.probe.view.charts import panels_of
 from merge_bench.records.campaign import Campaign

@@ -23,10 +23,9 @@ from merge_bench.probe.shared.base import (
     WORKER_RATE,
     Measure,
     family_of_test,
-    kind_of_test,
-    measure_of,
     placement_text,
 )
+from merge_bench.probe.shared.stored_rows import kind_of_test, measure_of
 from merge_bench.records.probe_rows import Range, Row
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, grouped

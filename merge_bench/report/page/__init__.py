@@ -1,1 +1,145 @@
-"""The report of results for looking at, keeping and sending: HTML in one file, Markdown, pictures."""
+"""The report of results for looking at, keeping and sending: HTML in one file, Markdown, drawings; written here."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from merge_bench.errors import RunFailed, UsageError, require, say
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.outputs import check_writable, replacing
+from merge_bench.records.writer import RECORDS
+
+if TYPE_CHECKING:
+    from merge_bench.view.content import Report
+
+REPORT = "report.html"
+"""The report's name in the folder of its campaign."""
+
+PICTURE_FORMATS = ("png", "svg")
+"""The formats in which every drawing is written, for papers and slides."""
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The paths that a report is written to, None where one was not asked for; `figures` is a folder."""
+
+    page: Path
+    markdown: Path | None
+    figures: Path | None
+
+
+def write_page(campaigns: Sequence[Campaign], path: Path | None) -> Path:
+    """Write the HTML page of a report, by default in the first campaign's folder; returns its path.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be written there.
+    """
+    outputs = Outputs(path or campaigns[0].folder / REPORT, None, None)
+    check_outputs(outputs, campaigns)
+    from merge_bench.report.page import html
+    from merge_bench.report.page.build import References, build
+
+    page = html.render(build(campaigns, References(), ucx_defaults(campaigns)))
+    if problems := _write_file(outputs.page, page):
+        raise UsageError(f"cannot write the report: {problems[0]}")
+    return outputs.page
+
+
+def check_campaigns(campaigns: Sequence[Campaign]) -> None:
+    """Raise UsageError if a campaign is named twice."""
+    for number, campaign in enumerate(campaigns):
+        if any(campaign.records.samefile(other.records) for other in campaigns[:number]):
+            raise UsageError(f"{campaign.folder} is named twice; name each result once")
+
+
+def check_outputs(outputs: Outputs, campaigns: Sequence[Campaign]) -> None:
+    """Raise UsageError if a file of the report cannot be written, or would replace records."""
+    needed = [("the report", "bokeh")] + ([("--figures", "matplotlib")] if outputs.figures else [])
+    for what, library in needed:
+        require(library, "dashboard", what)
+    files = [("--output", outputs.page)] + ([("--markdown", outputs.markdown)] if outputs.markdown else [])
+    for option, path in files:
+        check_writable(option, path)
+        taken = path.exists() and any(path.samefile(campaign.records) for campaign in campaigns)
+        if taken or path.resolve().name == RECORDS:
+            raise UsageError(f"{option} {path} is a records file, which is never overwritten; choose another file")
+    if outputs.markdown is not None and outputs.markdown.resolve() == outputs.page.resolve():
+        raise UsageError(f"two options write to {outputs.page}; choose different files")
+    if outputs.figures is not None:
+        try:
+            outputs.figures.mkdir(exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"--figures: cannot create {outputs.figures}: {error.strerror}") from error
+        check_writable("--figures", outputs.figures / "figure-01.png")
+
+
+def ucx_defaults(campaigns: Sequence[Campaign]) -> Mapping[str, str] | None:
+    """The default of every setting of UCX; None unless this machine has the UCX version that all campaigns ran with."""
+    from merge_bench.config.ucx_info import effective_settings, find_installed
+    from merge_bench.view.titles import workers_of
+
+    workers = (worker for campaign in campaigns for worker in workers_of(campaign.launches))
+    versions = {worker.ucx.version for worker in workers if worker.ucx.config}
+    if not versions:
+        return None
+    installed = find_installed()
+    return effective_settings(installed, {}) if installed and versions == {installed.version} else None
+
+
+def write_report(report: Report, outputs: Outputs) -> int:
+    """Write all files of a report that can be written, and print why others were not; returns the exit status."""
+    from merge_bench.report.page import html
+    from merge_bench.view import markdown
+
+    problems: list[str] = []
+    pictures: Mapping[int, str] = {}
+    if outputs.figures is not None:
+        pictures, problems = _write_figures(report, outputs.figures)
+        say(f"wrote {len(pictures)} figures to {outputs.figures}")
+    if outputs.markdown is not None:
+        folder = outputs.markdown.resolve().parent
+        linked = {number: os.path.relpath(Path(path).resolve(), folder) for number, path in pictures.items()}
+        problems += _write_file(outputs.markdown, markdown.render_report(report, linked))
+    problems += _write_file(outputs.page, html.render(report))
+    for path in [outputs.page, *([outputs.markdown] if outputs.markdown else [])]:
+        if not any(problem.startswith(f"{path}: ") for problem in problems):
+            print(path)
+    for problem in problems:
+        say(f"cannot write {problem}")
+    return RunFailed.exit_status if problems else 0
+
+
+def _write_figures(report: Report, folder: Path) -> tuple[dict[int, str], list[str]]:
+    """Write drawings as PNG and SVG; returns the path of each PNG by the drawing's number, from 1, and what failed."""
+    from merge_bench.view.content import Drawing
+    from merge_bench.view.plot.draw import draw
+
+    drawings = [block for section in report.sections for block in section.blocks if isinstance(block, Drawing)]
+    pictures: dict[int, str] = {}
+    problems: list[str] = []
+    for number, drawing in enumerate(drawings, 1):
+        words = re.sub(r"[^a-z0-9]+", "-", drawing.chart.title.lower()).strip("-")[:48] or "drawing"
+        path = folder / f"figure-{number:02d}-{words}"
+        try:
+            for form in PICTURE_FORMATS:
+                draw([drawing.chart], path.with_name(f"{path.name}.{form}"))
+            pictures[number] = str(path.with_name(f"{path.name}.png"))
+        except Exception as problem:  # a drawing must not cost the others, nor the report
+            problems.append(f"{path.name}: {problem}")
+    return pictures, problems
+
+
+def _write_file(path: Path, content: str) -> list[str]:
+    try:
+        with replacing(path) as stream:
+            stream.write(content.encode("utf-8", "replace"))
+    except OSError as problem:
+        return [f"{path}: {problem.strerror or problem}"]
+    return []

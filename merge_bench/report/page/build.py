@@ -10,15 +10,15 @@ from pathlib import PurePath
 import msgspec
 
 from merge_bench.analysis import aggregate
+from merge_bench.analysis.aggregate import UNVERIFIED
 from merge_bench.analysis.compare import properties
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.select import letter_of
-from merge_bench.analysis.documents.compare import CompareDocument
+from merge_bench.analysis.documents import CompareDocument
 from merge_bench.analysis.published import MergeResult, SettingEffect
-from merge_bench.analysis.verification_state import UNVERIFIED
 from merge_bench.errors import MergeBenchError
-from merge_bench.probe.shared.base import ONE_WAY, PING_PONG, THROUGHPUT, kind_of_test, measure_of, placement_text
-from merge_bench.probe.shared.stored_rows import label_rows
+from merge_bench.probe.shared.base import ONE_WAY, PING_PONG, THROUGHPUT, placement_text
+from merge_bench.probe.shared.stored_rows import kind_of_test, label_rows, measure_of
 from merge_bench.probe.view.charts import panels_of_results
 from merge_bench.probe.view.show import write_rows
 from merge_bench.records.campaign import Campaign

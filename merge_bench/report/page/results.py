@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from merge_bench.analysis import aggregate, exchange_share
+from merge_bench.analysis.aggregate import state_of
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.properties import problem, same_problem
 from merge_bench.analysis.compare.select import letter_of, run_labels
-from merge_bench.analysis.documents.run import RunDocument
+from merge_bench.analysis.documents import RunDocument
 from merge_bench.analysis.published import MergeResult
 from merge_bench.analysis.summary import summarize_run
-from merge_bench.analysis.verification_state import state_of
 from merge_bench.errors import UsageError
 from merge_bench.probe.shared.stored_rows import rows_in_order
 from merge_bench.probe.view.charts import panels_of

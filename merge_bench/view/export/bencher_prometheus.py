@@ -38,8 +38,8 @@ def _encode_bencher(campaigns: Sequence[Campaign]) -> bytes:
     """
     import json
 
+    from merge_bench.analysis.aggregate import UNVERIFIED
     from merge_bench.analysis.named_figures import subjects
-    from merge_bench.analysis.verification_state import UNVERIFIED
     from merge_bench.view.titles import problem_of
 
     all_subjects = subjects(campaigns, lambda run: problem_of([run.plan]))

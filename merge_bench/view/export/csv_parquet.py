@@ -16,7 +16,7 @@ def _encode_csv(campaigns: Sequence[Campaign]) -> bytes:
     import csv
     import io
 
-    from merge_bench.analysis.flat_rows import flat_rows
+    from merge_bench.analysis.dataframes import flat_rows
 
     columns, rows = flat_rows(campaigns)
     text = io.StringIO()
@@ -40,7 +40,7 @@ def _encode_parquet(campaigns: Sequence[Campaign]) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
-    from merge_bench.analysis.flat_rows import flat_rows
+    from merge_bench.analysis.dataframes import flat_rows
 
     columns, rows = flat_rows(campaigns)
     types = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}

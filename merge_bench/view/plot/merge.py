@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.documents.compare import CompareDocument
-from merge_bench.analysis.documents.run import Lane
+from merge_bench.analysis.documents import CompareDocument, Lane
 from merge_bench.analysis.statistics import median, median_interval, outliers, quartiles
 from merge_bench.analysis.timelines import AlignedTimeline, iteration_to_draw, matched_batches, opening_exit_seconds
 from merge_bench.errors import UsageError

@@ -20,10 +20,34 @@ from tests.helpers.synthetic_campaigns import Script, interleaved, launches, pla
 SIX = [0.10, 0.11, 0.12, 0.13, 0.14, 0.15]  # a machine that gets slower
 NOISE = [1.000, 1.001, 0.999, 1.002, 0.998, 1.000]
 KEYS = [
-    "pair", "baseline", "candidate", "baseline_result", "candidate_result", "plan", "metric", "unit", "verdict",
-    "reason", "ratio", "interval", "confidence", "launches", "more_launches", "p", "p_holm", "threshold", "noise_floor",
-    "level_of", "aa", "paired", "verified", "baseline_value", "candidate_value", "points", "caveats",
-]  # fmt: skip
+    "pair",
+    "baseline",
+    "candidate",
+    "baseline_result",
+    "candidate_result",
+    "plan",
+    "metric",
+    "unit",
+    "verdict",
+    "reason",
+    "ratio",
+    "interval",
+    "confidence",
+    "launches",
+    "more_launches",
+    "p",
+    "p_holm",
+    "threshold",
+    "noise_floor",
+    "level_of",
+    "aa",
+    "paired",
+    "verified",
+    "baseline_value",
+    "candidate_value",
+    "points",
+    "caveats",
+]
 
 
 def document(*folders: Path, **options: Any) -> dict[str, Any]:
@@ -66,13 +90,26 @@ def test_every_key_of_a_faster_config(tmp_path: Path) -> None:
     folder = ran(tmp_path, tuned=faster(1.25))
     found = document(folder)
     assert list(found) == [
-        "document_version", "results", "threshold", "alpha", "comparisons", "differences", "notes", "verified", "error",
-    ]  # fmt: skip
+        "document_version",
+        "results",
+        "threshold",
+        "alpha",
+        "comparisons",
+        "differences",
+        "notes",
+        "verified",
+        "error",
+    ]
     assert found["document_version"] == 2
     assert found["results"] == [{"letter": None, "path": str(folder)}]
     assert [each["metric"] for each in found["comparisons"]] == [
-        "throughput", "bandwidth", "wall", "partition", "exchange", "join",
-    ]  # fmt: skip
+        "throughput",
+        "bandwidth",
+        "wall",
+        "partition",
+        "exchange",
+        "join",
+    ]
     one = of(found)
     assert list(one) == KEYS
     ratios = [1.25 / noise for noise in NOISE]

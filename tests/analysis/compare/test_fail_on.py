@@ -86,14 +86,19 @@ def test_a_gate_that_is_not_met_on_a_busy_host_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("has", "makes", "fail_on", "says"),
     [
-        (1, 8, ("slower",), "has 1 launch, and this run makes 8: a verdict needs at least 4 of each, so it can only be"
-         " INCONCLUSIVE, and --fail-on slower cannot fail; with --fail-on slower,inconclusive it ends with status 5"),
+        (
+            1,
+            8,
+            ("slower",),
+            "has 1 launch, and this run makes 8: a verdict needs at least 4 of each, so it can only be"
+            " INCONCLUSIVE, and --fail-on slower cannot fail; with --fail-on slower,inconclusive it ends with status 5",
+        ),
         (6, 1, ("inconclusive",), "and --fail-on inconclusive ends with status 5"),
         (6, 1, (), "so it can only be INCONCLUSIVE"),
         (4, 4, ("slower",), None),
         (1, 39, ("slower",), None),
     ],
-)  # fmt: skip
+)
 def test_too_few_launches_for_a_verdict_are_said_before_the_run(
     tmp_path: Path, has: int, makes: int, fail_on: tuple[str, ...], says: str | None
 ) -> None:

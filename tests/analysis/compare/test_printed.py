@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.documents.compare import CompareDocument
+from merge_bench.analysis.documents import CompareDocument
 from merge_bench.records.reader import read_campaign
 from merge_bench.view.comparison import markdown, percent, print_comparison, ratio_strip
 from merge_bench.view.markdown import escaped
@@ -56,9 +56,13 @@ def test_without_details_there_is_the_verdict_alone_and_what_to_do_next(tuned: P
     file, step = io.StringIO(), NextStep(("report", "x"), "draws it")
     print_comparison(document(tuned), metric="throughput", details=False, step=step, file=file)
     assert file.getvalue().splitlines()[3:] == [
-        "", "Verdict on throughput", "tuned against base · 1,000,000 rows per chunk, 2 workers", FASTER,
-        "Next: python -m merge_bench report x", "      (draws it)",
-    ]  # fmt: skip
+        "",
+        "Verdict on throughput",
+        "tuned against base · 1,000,000 rows per chunk, 2 workers",
+        FASTER,
+        "Next: python -m merge_bench report x",
+        "      (draws it)",
+    ]
 
 
 @pytest.mark.parametrize("width", [80, 100])
@@ -84,8 +88,15 @@ def test_every_metric_has_its_row_with_absolute_values_and_its_points(tuned: Pat
     assert heading == ["Metric", "Verdict", "Speed-up", "95 % interval", "base", "tuned", "Launches", "p", "By block"]
     # 64 MB in 0.125 s and in 0.1 s, in GiB/s.
     assert throughput[:8] == [
-        "throughput (GiB/s)", "FASTER", "1.250", "1.248 to 1.253", "0.478", "0.597", "6 / 6", "0.031",
-    ]  # fmt: skip
+        "throughput (GiB/s)",
+        "FASTER",
+        "1.250",
+        "1.248 to 1.253",
+        "0.478",
+        "0.597",
+        "6 / 6",
+        "0.031",
+    ]
     assert throughput[8].startswith("1.000 [|....")
     assert throughput[8].endswith("] 1.253")
     assert bandwidth[:3] == ["bandwidth (GiB/s)", "EQUIVALENT", "1.000"]

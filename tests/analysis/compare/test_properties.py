@@ -122,9 +122,13 @@ def test_tables_are_told_by_what_they_are_and_by_their_paths_where_that_is_not_r
 ) -> None:
     def folder(place: str, path: str, fingerprint: str | None) -> Path:
         table = {
-            "path": path, "rows": 1000, "files": [path], "columns": [{"name": "id"}, {"name": "v"}], "chunks": [[]],
+            "path": path,
+            "rows": 1000,
+            "files": [path],
+            "columns": [{"name": "id"}, {"name": "v"}],
+            "chunks": [[]],
             **({"fingerprint": fingerprint} if fingerprint else {}),
-        }  # fmt: skip
+        }
         workload = {"name": "tables", "keys": ["id"], "left": table, "right": {**table, "path": "r"}, "warnings": []}
         return write_campaign(tmp_path / place, *interleaved({"base": SIX}, rows_per_chunk=None, workload=workload))
 

@@ -56,12 +56,15 @@ def write(results: Path, nights: Nights) -> list[Path]:
         walls = (level * np.exp(random.normal(0.0, 0.01, nights.launches))).tolist()
         scripts = [
             Script(
-                index=launch, block=launch, config=nights.config, plan=plan(launches=nights.launches),
+                index=launch,
+                block=launch,
+                config=nights.config,
+                plan=plan(launches=nights.launches),
                 walls=(wall,) * 3,
                 machine=functools.partial(msgspec.structs.replace, ucx=like.ucx, hardware=like.hardware),
             )
             for launch, wall in enumerate(walls)
-        ]  # fmt: skip
+        ]
         folder = write_campaign(results, *scripts)
         dated(folder, FIRST_NIGHT + 86400 * night)
         folders.append(folder.rename(results / f"{night:04d}-{nights.config}"))

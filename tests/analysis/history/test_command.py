@@ -21,11 +21,9 @@ import merge_bench
 from merge_bench import cli
 from merge_bench.errors import UsageError
 from merge_bench.records.writer import RECORDS
-from merge_bench.regressions import accepted, index
-from merge_bench.regressions import make_document as documents
-from merge_bench.regressions.charts import charts_of
-from merge_bench.regressions.documents import HistoryDocument
-from merge_bench.regressions.text import print_history
+from merge_bench.regressions import index
+from merge_bench.regressions.document import HistoryDocument, history
+from merge_bench.regressions.view import charts_of, print_history
 from tests.analysis.history.made_up import FIRST_NIGHT, Nights, dated, write
 from tests.helpers.synthetic_campaigns import Script, interleaved, write_campaign
 
@@ -49,7 +47,7 @@ def results(kept: Path, tmp_path: Path) -> Path:
 
 
 def document(*folders: Path, **options: Any) -> HistoryDocument:
-    return documents.history(folders, **options)
+    return history(folders, **options)
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
@@ -73,8 +71,10 @@ def test_the_shift_names_its_result_and_what_differs(results: Path) -> None:
     assert shift.change == pytest.approx(1 / 1.05 - 1, abs=0.01)
     assert series.since == 30
     assert {(each.name, each.before, each.after) for each in shift.differences} == {
-        ("version", "1.20.0", "1.21.0"), ("kernel", "6.1", "6.8"), ("GPU driver", "570", "580")
-    }  # fmt: skip
+        ("version", "1.20.0", "1.21.0"),
+        ("kernel", "6.1", "6.8"),
+        ("GPU driver", "570", "580"),
+    }
     assert {each.result for each in shift.differences} == {30}
 
 
@@ -309,7 +309,7 @@ def test_a_level_is_accepted_by_somebody_for_a_reason(
     (shift,) = after.shifts
     assert shift.accepted is not None
     assert (shift.accepted.by, shift.accepted.reason) == ("ann", "the new driver stays")
-    (line,) = (results / accepted.FILE).read_text().splitlines()
+    (line,) = (results / index.ACCEPTED_FILE).read_text().splitlines()
     assert json.loads(line)["by"] == "ann"
     assert ended(monkeypatch, results, "--accept", "again") == 2
     assert "nothing to accept" in capsys.readouterr().err
@@ -317,7 +317,7 @@ def test_a_level_is_accepted_by_somebody_for_a_reason(
 
 def test_what_no_gate_would_look_at_is_not_accepted(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended(monkeypatch, results, "--metric", "wall", "--accept", "why", "--by", "ann") == 2
-    assert not (results / accepted.FILE).exists()
+    assert not (results / index.ACCEPTED_FILE).exists()
 
 
 def test_a_user_without_a_name_says_who_accepts(
@@ -336,11 +336,11 @@ def test_accepting_follows_no_link_and_adds_to_no_half_line(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path / "other"
-    (results / accepted.FILE).symlink_to(other)
+    (results / index.ACCEPTED_FILE).symlink_to(other)
     assert ended(monkeypatch, results, "--accept", "why") == 2
     assert not other.exists()
-    (results / accepted.FILE).unlink()
-    (results / accepted.FILE).write_text('{"half')
+    (results / index.ACCEPTED_FILE).unlink()
+    (results / index.ACCEPTED_FILE).write_text('{"half')
     assert ended(monkeypatch, results, "--accept", "why") == 0
     found = document(results)
     assert found.series[0].shifts[0].accepted is not None

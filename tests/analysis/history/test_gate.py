@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.analysis.compare.document import ONE_NIGHT
-from merge_bench.analysis.compare.judging import METRICS
-from merge_bench.analysis.documents.error import Failure
+from merge_bench.analysis.compare.document import METRICS, ONE_NIGHT
+from merge_bench.analysis.documents import Failure
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
-from merge_bench.regressions import make_document as documents
+from merge_bench.regressions.document import accept_level, history
 from merge_bench.regressions.gates import Gate, gate_summary
 from merge_bench.view.comparison import print_comparison
 from tests.analysis.history.made_up import Nights, write
@@ -55,15 +54,15 @@ def test_nights_like_those_before_pass(tmp_path: Path) -> None:
 def test_a_loss_that_stays_does_not_pass_until_it_is_accepted(tmp_path: Path) -> None:
     write(tmp_path, Nights(count=40, shift=20, factor=1.08, launches=5))
     assert held(tmp_path, 39, "slower") == ("SLOWER", 5)
-    found = documents.history([tmp_path])
-    documents.accept_level(found, by="ann", reason="it stays")
+    found = history([tmp_path])
+    accept_level(found, by="ann", reason="it stays")
     verdict, status = held(tmp_path, 39, "slower")
     assert (verdict in ("EQUIVALENT", "INCONCLUSIVE"), status) == (True, 0)
 
 
 def test_after_a_loss_that_ended_the_gate_is_as_good_as_before(tmp_path: Path) -> None:
     write(tmp_path, Nights(count=44, shift=30, until=36, factor=1.08, launches=5))
-    (series,) = documents.history([tmp_path]).series
+    (series,) = history([tmp_path]).series
     assert [(shift.result, shift.ended, shift.returns) for shift in series.shifts] == [
         (30, 36, False),
         (36, None, True),
@@ -115,8 +114,10 @@ def test_the_noise_from_night_to_night_is_no_loss(tmp_path: Path, monkeypatch: p
     document, status = gate(tmp_path, "slower").evaluate(read_campaign(tmp_path / "0019-tcp"))
     assert document is not None
     assert (document.comparisons[0].verdict, document.comparisons[0].reason, status) == (
-        "INCONCLUSIVE", "within-noise", 0
-    )  # fmt: skip
+        "INCONCLUSIVE",
+        "within-noise",
+        0,
+    )
     assert document.comparisons[0].noise_floor == pytest.approx(0.065, abs=0.02)
     page = io.StringIO()
     print_comparison(document, metric="throughput", details=False, file=page, width=1000)

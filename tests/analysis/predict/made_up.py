@@ -128,10 +128,12 @@ def iteration(cluster: Cluster, setup: Setup, launch: int, index: int, chance: r
         ],
         pairs=[
             s.PairTraffic(from_rank=a, to_rank=b, bytes=2 * frame, seconds=2 * (within if same else between))
-            for a in range(workers) for b in range(workers)
-            if a != b for same in [hosts[a] == hosts[b]]
+            for a in range(workers)
+            for b in range(workers)
+            if a != b
+            for same in [hosts[a] == hosts[b]]
         ],
-    )  # fmt: skip
+    )
 
 
 def write(results: Path, cluster: Cluster, *setups: Setup, seed: int = 1) -> Path:
@@ -139,20 +141,31 @@ def write(results: Path, cluster: Cluster, *setups: Setup, seed: int = 1) -> Pat
     chance = random.Random(seed)
     plans = [
         {
-            "rows_per_chunk": each.rows, "workers": len(each.hosts), "iterations": each.iterations, "warmup": 0,
-            "launches": each.launches, "engine": each.engine, "exchange": "ucx", "verify": "every", **dict(each.plan),
+            "rows_per_chunk": each.rows,
+            "workers": len(each.hosts),
+            "iterations": each.iterations,
+            "warmup": 0,
+            "launches": each.launches,
+            "engine": each.engine,
+            "exchange": "ucx",
+            "verify": "every",
+            **dict(each.plan),
         }
         for each in setups
-    ]  # fmt: skip
+    ]
     with CampaignWriter.create(results, setups[0].config) as writer:
         configs = list(dict.fromkeys(each.config for each in setups))
         runs = [s.RunKey(config=each.config, plan=number) for number, each in enumerate(setups)]
         writer.write(
             s.CampaignLine(
-                campaign_id=writer.campaign_id, argv=[], version="0.1", configs=[s.Config(name=n) for n in configs],
-                plans=plans, runs=runs,
+                campaign_id=writer.campaign_id,
+                argv=[],
+                version="0.1",
+                configs=[s.Config(name=n) for n in configs],
+                plans=plans,
+                runs=runs,
             )
-        )  # fmt: skip
+        )
         count = 0
         for number, setup in enumerate(setups):
             for _ in range(setup.launches):
@@ -170,14 +183,18 @@ def _launch(
     rows = 2 * len(hosts) * setup.rows
     writer.write(
         s.LaunchLine(
-            launch=launch, config=setup.config, plan=plan, cluster=s.Cluster(launcher="ssh", protocol="tls"),
+            launch=launch,
+            config=setup.config,
+            plan=plan,
+            cluster=s.Cluster(launcher="ssh", protocol="tls"),
             workers=[
                 s.Worker(rank=rank, host=host, pid=rank + 1, name=f"worker-{rank}", hardware=hardware)
                 for rank, host in enumerate(hosts)
             ],
-            data_bytes=rows * ROW_BYTES, rows=rows,
+            data_bytes=rows * ROW_BYTES,
+            rows=rows,
         )
-    )  # fmt: skip
+    )
     for index in range(setup.iterations):
         writer.write(iteration(cluster, setup, launch, index, chance))
         writer.write(s.VerificationLine(launch=launch, after=index, ok=True, how="made up"))
@@ -186,10 +203,12 @@ def _launch(
         seconds = 2 * max(frame_seconds(cluster, setup))
         writer.write(
             s.LinkLine(
-                launch=launch, bytes=[sent] * len(hosts), rounds=[[seconds] * len(hosts)] * 3,
+                launch=launch,
+                bytes=[sent] * len(hosts),
+                rounds=[[seconds] * len(hosts)] * 3,
                 limit_bytes_per_second=cluster.link_limit or sent / seconds,
             )
-        )  # fmt: skip
+        )
     writer.write(s.LaunchEndLine(launch=launch, status=0, seconds=1.0))
 
 
@@ -200,27 +219,43 @@ def write_probe(
     with CampaignWriter.create(results, "p2p") as writer:
         writer.write(
             s.CampaignLine(
-                campaign_id=writer.campaign_id, argv=[], version="0.1", configs=[s.Config(name=config)],
-                plans=[{"probe": "p2p", "launches": launches}], runs=[s.RunKey(config=config, plan=0)],
+                campaign_id=writer.campaign_id,
+                argv=[],
+                version="0.1",
+                configs=[s.Config(name=config)],
+                plans=[{"probe": "p2p", "launches": launches}],
+                runs=[s.RunKey(config=config, plan=0)],
             )
-        )  # fmt: skip
+        )
         for launch in range(launches):
             writer.write(
                 s.LaunchLine(
-                    launch=launch, config=config, plan=0, cluster=s.Cluster(launcher="ssh", protocol="tls"),
-                    workers=[], data_bytes=0, rows=0,
+                    launch=launch,
+                    config=config,
+                    plan=0,
+                    cluster=s.Cluster(launcher="ssh", protocol="tls"),
+                    workers=[],
+                    data_bytes=0,
+                    rows=0,
                 )
-            )  # fmt: skip
+            )
             for test, placement, size, value in rows:
                 latency = test == "tag_lat"
                 writer.write(
                     s.ProbeLine(
-                        launch=launch, probe="p2p", test=test, method="made up", placement=placement, ranks=[0, 1],
-                        size=size, iterations=10, seconds=value if latency else size / value,
+                        launch=launch,
+                        probe="p2p",
+                        test=test,
+                        method="made up",
+                        placement=placement,
+                        ranks=[0, 1],
+                        size=size,
+                        iterations=10,
+                        seconds=value if latency else size / value,
                         bandwidth_bytes_per_second=None if latency else value,
                         messages_per_second=None if latency else value / size,
                     )
-                )  # fmt: skip
+                )
             writer.write(s.LaunchEndLine(launch=launch, status=0, seconds=1.0))
         writer.write(s.EndLine(status=0))
     return writer.folder

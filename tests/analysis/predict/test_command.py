@@ -13,7 +13,7 @@ import pytest
 import merge_bench
 from merge_bench import cli
 from merge_bench.errors import UsageError
-from merge_bench.forecast.whatif import GPUS, recognised_gpu
+from merge_bench.forecast.model import GPUS, recognised_gpu
 from tests.analysis.predict.made_up import Cluster, Setup, write, write_probe
 
 EXACT = Cluster()
@@ -42,10 +42,22 @@ def keys(value: Any, name: str = "") -> set[str]:
 
 
 ROW = {
-    "workers", "hosts", "workers_per_host", "wall_seconds", "throughput_bytes_per_second", "bandwidth_bytes_per_second",
-    "data_bytes", "crossing_bytes", "between_hosts_bytes", "message_bytes", "phases_seconds", "parts_seconds", "limit",
-    "measured_wall_seconds", "unknown",
-}  # fmt: skip
+    "workers",
+    "hosts",
+    "workers_per_host",
+    "wall_seconds",
+    "throughput_bytes_per_second",
+    "bandwidth_bytes_per_second",
+    "data_bytes",
+    "crossing_bytes",
+    "between_hosts_bytes",
+    "message_bytes",
+    "phases_seconds",
+    "parts_seconds",
+    "limit",
+    "measured_wall_seconds",
+    "unknown",
+}
 
 
 def test_the_document_keeps_its_keys(
@@ -55,18 +67,37 @@ def test_the_document_keeps_its_keys(
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == 1
     assert set(document) == {
-        "document_version", "schema", "results", "engine", "config", "rows_per_chunk", "row_bytes", "what_if",
-        "forecast", "scaling", "parameters", "checked", "notes", "error",
-    }  # fmt: skip
+        "document_version",
+        "schema",
+        "results",
+        "engine",
+        "config",
+        "rows_per_chunk",
+        "row_bytes",
+        "what_if",
+        "forecast",
+        "scaling",
+        "parameters",
+        "checked",
+        "notes",
+        "error",
+    }
     assert set(document["forecast"]) == ROW
     assert all(set(row) == ROW for row in document["scaling"])
     assert keys(document["forecast"]["wall_seconds"]) == {"value", "interval"}
     assert keys(document["forecast"]["phases_seconds"]) == {"partition", "exchange", "join", "hidden"}
     assert keys(document["parameters"]) == {"name", "what", "unit", "value", "interval", "source", "origin"}
     assert keys(document["checked"]) == {
-        "result", "workers", "hosts", "rows_per_chunk", "measured_wall_seconds", "model_wall_seconds", "error",
-        "measured_bandwidth_bytes_per_second", "model_bandwidth_bytes_per_second",
-    }  # fmt: skip
+        "result",
+        "workers",
+        "hosts",
+        "rows_per_chunk",
+        "measured_wall_seconds",
+        "model_wall_seconds",
+        "error",
+        "measured_bandwidth_bytes_per_second",
+        "model_bandwidth_bytes_per_second",
+    }
     assert document["error"] is None
 
 
@@ -108,11 +139,7 @@ def test_people_see_the_forecast_the_scaling_the_parameters_and_what_is_not_know
     ],
 )
 def test_what_cannot_be_forecast_is_refused_in_a_sentence(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    says: str,
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], says: str
 ) -> None:
     assert ended(monkeypatch, folder, *words) == 2
     message = capsys.readouterr().err

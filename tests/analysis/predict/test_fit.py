@@ -11,9 +11,9 @@ import pytest
 
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
+from merge_bench.forecast.document import predict
 from merge_bench.forecast.fit import CostPoint, fit_line, fit_parameters, resampled_fits, resampled_interval
 from merge_bench.forecast.gather import MeasuredRun, MergeShape, Sample, gather
-from merge_bench.forecast.make_document import predict
 from merge_bench.records.reader import read_campaign
 from merge_bench.units import format_rate
 from tests.analysis.predict.made_up import Cluster, Setup, simulate, write, write_probe

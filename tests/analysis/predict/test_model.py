@@ -10,28 +10,44 @@ from hypothesis import strategies as st
 from merge_bench.forecast.model import NIC, PARTITION, Problem, Unknown, forecast_merge, slowest_worker_factor
 
 VALUES = {
-    "partition_rate": 40e6, "partition_spread": 0.1, "join_rate": 20e6, "join_spread": 0.05, "local_rate": 8e9,
-    "local_latency": 1e-6, "nic_rate": 1e9, "nic_latency": 1e-5, "nic_overhead": 1e-6, "meeting": 1e-3,
-}  # fmt: skip
+    "partition_rate": 40e6,
+    "partition_spread": 0.1,
+    "join_rate": 20e6,
+    "join_spread": 0.05,
+    "local_rate": 8e9,
+    "local_latency": 1e-6,
+    "nic_rate": 1e9,
+    "nic_latency": 1e-5,
+    "nic_overhead": 1e-6,
+    "meeting": 1e-3,
+}
 
 problems = st.builds(
     lambda hosts, more, rows: Problem(hosts * more, hosts, rows, 16.0),
-    st.integers(1, 32), st.integers(1, 16), st.floats(1e3, 1e9),
-)  # fmt: skip
+    st.integers(1, 32),
+    st.integers(1, 16),
+    st.floats(1e3, 1e9),
+)
 values = st.fixed_dictionaries(
     {
-        "partition_rate": st.floats(1e6, 1e10), "join_rate": st.floats(1e6, 1e10), "local_rate": st.floats(1e8, 1e12),
-        "nic_rate": st.floats(1e7, 1e12), "nic_latency": st.floats(0, 1e-3), "nic_overhead": st.floats(0, 1e-4),
-        "local_latency": st.floats(0, 1e-3), "local_overhead": st.floats(0, 1e-4), "meeting": st.floats(0, 1e-2),
-        "partition_spread": st.floats(0, 0.5), "join_spread": st.floats(0, 0.5), "overlap": st.floats(0, 1),
+        "partition_rate": st.floats(1e6, 1e10),
+        "join_rate": st.floats(1e6, 1e10),
+        "local_rate": st.floats(1e8, 1e12),
+        "nic_rate": st.floats(1e7, 1e12),
+        "nic_latency": st.floats(0, 1e-3),
+        "nic_overhead": st.floats(0, 1e-4),
+        "local_latency": st.floats(0, 1e-3),
+        "local_overhead": st.floats(0, 1e-4),
+        "meeting": st.floats(0, 1e-2),
+        "partition_spread": st.floats(0, 0.5),
+        "join_spread": st.floats(0, 0.5),
+        "overlap": st.floats(0, 1),
     }
-)  # fmt: skip
+)
 
 
 @given(problems, values, st.floats(1, 100), st.sampled_from(["nic_rate", "local_rate", "join_rate", "partition_rate"]))
-def test_more_of_any_rate_is_never_slower(
-    problem: Problem, known: dict[str, float], times: float, name: str
-) -> None:  # fmt: skip
+def test_more_of_any_rate_is_never_slower(problem: Problem, known: dict[str, float], times: float, name: str) -> None:
     faster = forecast_merge(problem, {**known, name: known[name] * times})
     assert faster.wall <= forecast_merge(problem, known).wall * (1 + 1e-12)
 

@@ -16,13 +16,16 @@ from tests.helpers.benchmark_commands import refusal
 ROOT = Path(__file__).resolve().parents[3]
 STORED = ROOT / "results" / "curated" / "predict-cpu-2026-11" / "predict.json"
 FORECAST = {
-    "wall_seconds": {"value": 1.1, "interval": [1.0, 1.2]}, "phases_seconds": {"exchange": 0.9},
-    "bandwidth_bytes_per_second": {"value": 9e6, "interval": [8e6, 9.5e6]}, "limit": "join",
-}  # fmt: skip
+    "wall_seconds": {"value": 1.1, "interval": [1.0, 1.2]},
+    "phases_seconds": {"exchange": 0.9},
+    "bandwidth_bytes_per_second": {"value": 9e6, "interval": [8e6, 9.5e6]},
+    "limit": "join",
+}
 MEASURED = {
-    "wall_seconds": {"median": 1.0}, "phases_seconds": {"exchange": 1.0},
+    "wall_seconds": {"median": 1.0},
+    "phases_seconds": {"exchange": 1.0},
     "bandwidth_bytes_per_second": {"harmonic_mean": 1e7},
-}  # fmt: skip
+}
 
 
 def found(target: Target) -> dict[str, Any]:
@@ -58,10 +61,14 @@ def test_clusters_are_chosen_by_name() -> None:
 
 def test_the_worst_wall_counts_whether_it_is_too_long_or_too_short() -> None:
     document: dict[str, Any] = {
-        "time": 0.0, "git": {"commit": "0123456789abcdef"}, "hardware": {"cores": 2, "cpu_model": "CPU"},
-        "load_average": [0.25, 1, 1], "asked": {"rate": 100.0, "launches": 2, "iterations": 4}, "goal": 0.15,
+        "time": 0.0,
+        "git": {"commit": "0123456789abcdef"},
+        "hardware": {"cores": 2, "cpu_model": "CPU"},
+        "load_average": [0.25, 1, 1],
+        "asked": {"rate": 100.0, "launches": 2, "iterations": 4},
+        "goal": 0.15,
         "targets": [found(Target(4)), found(Target(8))],
-    }  # fmt: skip
+    }
     document["targets"][1]["compared"][0]["error"] = -0.2
     assert worst(document) == 0.2
     assert table(document).startswith(

@@ -90,8 +90,11 @@ def test_reduce_scatter_has_every_count_and_the_sums_of_the_source(
 def test_the_four_delays_are_those_of_the_source() -> None:
     found = {line["series"]: line["published_value"] for line in lines("krakow-mpi-delay")}
     assert found == {
-        "std-one-node": "0.28", "buff-one-node": "2.25", "std-two-nodes": "429.87", "buff-two-nodes": "483.27",
-    }  # fmt: skip
+        "std-one-node": "0.28",
+        "buff-one-node": "2.25",
+        "std-two-nodes": "429.87",
+        "buff-two-nodes": "483.27",
+    }
     ratios = {kind: float(found[f"{kind}-two-nodes"]) / float(found[f"{kind}-one-node"]) for kind in ("std", "buff")}
     notes = published.dataset("krakow-mpi-delay").notes[0]
     assert all(f"= {ratio:.0f} for" in notes for ratio in ratios.values())
@@ -192,9 +195,15 @@ def test_every_bar_of_the_figure_is_there() -> None:
     effects = published.settings_effects("gadi-v100-settings")
     bars = {e.figure_label: e.figure_ratio for e in effects if e.figure_label and e.metric == "throughput"}
     assert bars == {
-        "Base": 1, "TM": 1.021, "Uni": 1.028, "BG": 1.096, "mutex": 1.103, "N-B": 1.161, "RNDV": 1.297,
+        "Base": 1,
+        "TM": 1.021,
+        "Uni": 1.028,
+        "BG": 1.096,
+        "mutex": 1.103,
+        "N-B": 1.161,
+        "RNDV": 1.297,
         "Optimal": 2.173,
-    }  # fmt: skip
+    }
     assert f"{9.28 / 4.27:.3f}" == "2.173"
 
 

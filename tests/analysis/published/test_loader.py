@@ -61,8 +61,10 @@ def test_network_rows_are_whole_series_by_size(name: str) -> None:
 
 def test_the_invalid_column_is_left_out() -> None:
     assert {row.config for row in published.network_rows("nthu-hw4-bandwidth")} == {
-        "NTHU HW4 after (all)", "NTHU HW4 two nodes", "NTHU HW4 one node",
-    }  # fmt: skip
+        "NTHU HW4 after (all)",
+        "NTHU HW4 two nodes",
+        "NTHU HW4 one node",
+    }
 
 
 def test_rows_tell_requested_and_selected_transports_where_published() -> None:
@@ -94,10 +96,12 @@ def test_a_reduce_scatter_row_has_its_vector_its_ranks_extremes_and_its_doubt() 
 def test_rows_name_their_tests_as_our_own_measurements_do() -> None:
     tests = {name: {row.test for row in published.network_rows(name)} for name in NETWORK}
     assert tests == {
-        "nthu-hw4-latency": {"osu_latency"}, "nthu-hw4-bandwidth": {"osu_bw"},
-        "krakow-mpi-delay": {"std-delay", "buff-delay"}, "cuhk-reduce-scatter": {"ucc-sharp", "ucc-ucp"},
+        "nthu-hw4-latency": {"osu_latency"},
+        "nthu-hw4-bandwidth": {"osu_bw"},
+        "krakow-mpi-delay": {"std-delay", "buff-delay"},
+        "cuhk-reduce-scatter": {"ucc-sharp", "ucc-ucp"},
         "hust-rma-put": {"put-overlapping", "put-non-overlapping"},
-    }  # fmt: skip
+    }
 
 
 def test_rows_become_json_with_their_source() -> None:
@@ -124,9 +128,12 @@ def test_effects_without_a_number_have_none() -> None:
     assert nothing.note is not None
     pools = [e for e in published.settings_effects("gadi-v100-settings") if e.label.startswith("RMM pool")]
     assert [(e.beside, e.published) for e in pools] == [
-        ("default", "4.74 GiB/s"), ("default", "4.35 GiB/s"), ("optimized", "8.98 GiB/s"),
-        ("optimized", "8.25 GiB/s"), ("optimized", "8.27 GiB/s"),
-    ]  # fmt: skip
+        ("default", "4.74 GiB/s"),
+        ("default", "4.35 GiB/s"),
+        ("optimized", "8.98 GiB/s"),
+        ("optimized", "8.25 GiB/s"),
+        ("optimized", "8.27 GiB/s"),
+    ]
 
 
 @pytest.mark.parametrize("name", CAMPAIGNS)

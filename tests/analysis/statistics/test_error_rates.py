@@ -14,10 +14,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from merge_bench.analysis.statistics.effect import Effect, paired_effect, unpaired_effect
-from merge_bench.analysis.statistics.power import Stop, half_width, launches_needed, stop_reason
-from merge_bench.analysis.statistics.ranks import critical_rank, rank_sum_tail, signed_rank_tail
-from merge_bench.analysis.statistics.verdict import Verdict, judge
+from merge_bench.analysis.statistics.effect import (
+    Effect,
+    critical_rank,
+    paired_effect,
+    rank_sum_tail,
+    signed_rank_tail,
+    unpaired_effect,
+)
+from merge_bench.analysis.statistics.verdict import Stop, Verdict, half_width, judge, launches_needed, stop_reason
 
 Array = NDArray[np.float64]
 Noise = Callable[[np.random.Generator, tuple[int, int]], Array]

@@ -7,8 +7,17 @@ import math
 import pytest
 
 from merge_bench.analysis.statistics.effect import paired_effect, unpaired_effect
-from merge_bench.analysis.statistics.power import MOST, Stop, half_width, launches_needed, least_launches, stop_reason
-from merge_bench.analysis.statistics.verdict import Reason, Verdict, judge
+from merge_bench.analysis.statistics.verdict import (
+    MOST,
+    Reason,
+    Stop,
+    Verdict,
+    half_width,
+    judge,
+    launches_needed,
+    least_launches,
+    stop_reason,
+)
 
 
 @pytest.mark.parametrize(("comparisons", "pairs", "apart"), [(1, 6, 4), (2, 7, 5), (3, 7, 5), (10, 9, 6)])

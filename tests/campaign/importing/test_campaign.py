@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from merge_bench.analysis import metrics
-from merge_bench.analysis.verification_state import State, state_of
+from merge_bench.analysis import aggregate
+from merge_bench.analysis.aggregate import State, state_of
 from merge_bench.campaign import cudf_merge_report as importing
 from merge_bench.campaign.cudf_merge_report import import_text
 from merge_bench.errors import RunFailed, UsageError
@@ -82,7 +82,7 @@ def test_what_the_text_tells_is_in_the_records(tmp_path: Path) -> None:
     for iteration, rate in zip(launch.timed, BANDWIDTHS, strict=True):
         assert iteration.imported is not None
         assert iteration.imported.wall_resolution_seconds == 1e-5
-        assert metrics.iteration_bandwidth(iteration) == iteration.imported.bandwidth_bytes_per_second
+        assert aggregate.iteration_bandwidth(iteration) == iteration.imported.bandwidth_bytes_per_second
         assert iteration.imported.bandwidth_bytes_per_second == pytest.approx(rate, rel=5e-3)
     assert campaign.head.imported_from is not None
     assert campaign.head.imported_from.fraction == 0.3

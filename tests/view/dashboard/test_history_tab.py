@@ -8,7 +8,7 @@ from pathlib import Path
 import panel as pn
 import pytest
 
-from merge_bench.regressions.text import series_sentence
+from merge_bench.regressions.view import series_sentence
 from merge_bench.view.text import capitalized
 from tests.analysis.history.made_up import Nights, write
 from tests.helpers.synthetic_campaigns import write_campaign

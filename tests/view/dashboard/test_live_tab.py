@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from bokeh.core.properties import value
 
-from merge_bench.analysis.documents.run import runs_of
+from merge_bench.analysis.documents import runs_of
 from merge_bench.analysis.summary import summarize
 from merge_bench.dashboard.app import Dashboard
 from merge_bench.dashboard.live_data import live_state

@@ -11,7 +11,7 @@ import msgspec
 import pandas as pd
 import pytest
 
-from merge_bench.analysis.documents.run import runs_of
+from merge_bench.analysis.documents import runs_of
 from merge_bench.analysis.summary import summarize
 from merge_bench.dashboard import components
 from merge_bench.dashboard.results_tab import ABSOLUTE, OF_LINK, Content, campaign_table, content_of

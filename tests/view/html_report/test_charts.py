@@ -12,7 +12,7 @@ import pytest
 from bokeh.embed import json_item
 from matplotlib.figure import Figure
 
-from merge_bench.analysis.documents.run import runs_of
+from merge_bench.analysis.documents import runs_of
 from merge_bench.analysis.summary import summarize
 from merge_bench.probe.view.charts import panels_of
 from merge_bench.records import schema as s

@@ -10,8 +10,8 @@ from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 from matplotlib.lines import Line2D
 
-from merge_bench.forecast.charts import panels_of
-from merge_bench.forecast.documents import PredictDocument
+from merge_bench.forecast.document import PredictDocument
+from merge_bench.forecast.view import panels_of
 from merge_bench.units import GIB
 from merge_bench.view.plot import static
 from merge_bench.view.plot.marks import Band, Chart, Group, Line, Points, Whiskers

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from merge_bench.analysis.documents.error import Failure
+from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.summary import summarize
 from merge_bench.config.options import OPTIONS
 from merge_bench.records import schema as s

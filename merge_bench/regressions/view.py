@@ -1,25 +1,34 @@
-"""A history for people: for each series its level, and each shift with what differs; with details, every result."""
+"""A history for people: for each series its level, and each shift with what differs; with details, every result.
+
+As charts: a point for each result, in their order, and a line for each level.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import TextIO
 
+from merge_bench.analysis.aggregate import UNVERIFIED
 from merge_bench.analysis.compare.properties import SIZE
-from merge_bench.analysis.verification_state import UNVERIFIED
-from merge_bench.regressions.accepted import Series
-from merge_bench.regressions.documents import HistoryDocument, HistorySeries, LevelShift, SeriesFinding
-from merge_bench.regressions.make_document import BY_NAME, LEAST
+from merge_bench.regressions.document import BY_NAME, LEAST, HistoryDocument, HistorySeries, LevelShift, SeriesFinding
+from merge_bench.regressions.index import Series
 from merge_bench.regressions.shifts import DRIFTS, FIRST
 from merge_bench.units import plural
 from merge_bench.view.comparison import UNITS, noise_floor_text
 from merge_bench.view.content import Page, by_row
+from merge_bench.view.plot import GREY
+from merge_bench.view.plot.marks import Axis, Chart, Group, Line, Points
 from merge_bench.view.terminal import page_on
-from merge_bench.view.text import cell, short, visible
-from merge_bench.view.titles import option_text, short_times
+from merge_bench.view.text import capitalized, cell, short, thin, visible
+from merge_bench.view.titles import date_text, option_text, short_times
 
-_MOST = 4
+_MOST_CHARTS = 8
+_SCALES = {"B/s": 2.0**-30, "s": 1e3}
+_NOTE = "Points: medians over launches, in order; lines: levels, medians over results; squares: first of a new level."
+
+_MOST_DIFFERENCES = 4
 """How many differences are printed with a shift."""
 _LETTERS = 40
 
@@ -34,8 +43,10 @@ def print_history(
         page.heading("merge_bench · history")
         for series in shown:
             page.line(series_sentence(document, series), "bold")
-            for shift in _without_later_ramp_shifts(series.shifts):
-                _print_shift(page, series, shift)
+            ramps = [None, *(shift.ramp for shift in series.shifts)]
+            for shift, ramp_before in zip(series.shifts, ramps, strict=False):
+                if shift.ramp is None or shift.ramp != ramp_before:  # else it continues a gradual change
+                    _print_shift(page, series, shift)
             for finding in series.findings:
                 page.line(finding_sentence(series, finding), indent=2)
             if waits := reference_sentence(document, series):
@@ -99,12 +110,6 @@ def reference_sentence(document: HistoryDocument, series: HistorySeries) -> str:
     return f"--against history compares with {level}, until somebody accepts the loss: history --accept REASON"
 
 
-def _without_later_ramp_shifts(shifts: Sequence[LevelShift]) -> list[LevelShift]:
-    """The shifts without those that continue a gradual change."""
-    before = [None, *(each.ramp for each in shifts)]
-    return [each for each, ramp in zip(shifts, before, strict=False) if each.ramp is None or each.ramp != ramp]
-
-
 def shift_text(series: HistorySeries, shifts: Sequence[LevelShift], shift: LevelShift) -> str:
     """A shift's change and its days: ``-4.9 % on 8 Nov, for 7 results, until 14 Nov``."""
     if shift.ramp is not None:
@@ -125,8 +130,8 @@ def _print_shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
     if shift.accepted is not None:
         page.line(f"accepted by {visible(shift.accepted.by)}: {visible(shift.accepted.reason)}", indent=4)
     reasons = [short(visible(text), 2 * _LETTERS) for text in shift.differs]
-    more = len(reasons) - _MOST if reasons else len(shift.differences)
-    shown = reasons[:_MOST] or ["nothing in the records differs from the result before"]
+    more = len(reasons) - _MOST_DIFFERENCES if reasons else len(shift.differences)
+    shown = reasons[:_MOST_DIFFERENCES] or ["nothing in the records differs from the result before"]
     if more > 0:
         shown.append(f"{more} more {'' if reasons else 'one result away '}(--details)")
     page.line("; ".join(shown), indent=4)
@@ -159,3 +164,34 @@ def day_of_result(series: HistorySeries, at: int) -> str:
 def shorter_path(path: str) -> str:
     """`path`, or the same relative to the working directory where that is shorter."""
     return visible(min(path, os.path.relpath(path), key=len))
+
+
+def charts_of(document: HistoryDocument) -> list[Chart]:
+    """A chart for each of the first series with enough results to find a shift; if none has, for the first series."""
+    judged = [series for series in document.series if series.judged]
+    return [_series_chart(document, series) for series in (judged or document.series)[:_MOST_CHARTS]]
+
+
+def _series_chart(document: HistoryDocument, series: HistorySeries) -> Chart:
+    unit, scale = UNITS[document.unit][0], _SCALES[document.unit]
+    values = [result.value * scale for result in series.results]
+    days = short_times(result.started for result in series.results)
+    begins = [0, *(shift.result for shift in series.shifts), len(values)]
+    levels = (Line((a - 0.5, b - 0.5), (series.results[a].level * scale,) * 2) for a, b in pairwise(begins))
+    details = {
+        "result": [shorter_path(result.path) for result in series.results],
+        "started": [date_text(result.started) for result in series.results],
+        "value": [f"{value:,.4g} {unit}" for value in values],
+    }
+    results = Points(range(len(values)), values, size=6, details=details)
+    groups = [Group(0, (results,), "results"), Group(GREY, tuple(levels), "level")]
+    if series.shifts:
+        details = {
+            "change": [f"{100 * shift.change:+.1f} %" for shift in series.shifts],
+            "differs": ["; ".join(shift.differs) or "-" for shift in series.shifts],
+        }
+        marks = Points(begins[1:-1], [values[at] for at in begins[1:-1]], size=12, details=details)
+        groups.append(Group(1, (marks,), "shifts"))
+    ticks = {at: days[at] for at in thin(len(values), 6)}
+    value_axis = Axis(f"{capitalized(document.metric)} ({unit})")
+    return Chart(Axis("", ticks), value_axis, tuple(groups), 300, series_label(document, series), _NOTE)

@@ -1,22 +1,39 @@
-"""The document of `predict --json`: the forecast, a scaling table, the parameters, the check, and what is not known."""
+"""The document of `predict --json`: the forecast, a scaling table, the parameters, the check, and what is not known.
+
+`docs/reference/records.md` describes every key.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from merge_bench.analysis.diagnostics import EXCEEDED
+from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
-from merge_bench.forecast.documents import Checked, Forecast, ForecastPhases, PredictDocument, Quantity
 from merge_bench.forecast.fit import Basis, fitted_for, make_basis, resampled_interval
 from merge_bench.forecast.gather import MeasuredRun, gather
-from merge_bench.forecast.model import ASSUMED, MEASURED, Outcome, Problem, Unknown, Values, forecast_merge
-from merge_bench.forecast.whatif import parse_links, parse_what_if
+from merge_bench.forecast.model import (
+    ASSUMED,
+    MEASURED,
+    ModelParameter,
+    Outcome,
+    Problem,
+    Unknown,
+    Values,
+    forecast_merge,
+    parse_links,
+    parse_what_if,
+)
 from merge_bench.records.campaign import Campaign
 from merge_bench.units import format_bytes, format_count, format_rate, plural
+
+SCHEMA = 1
 
 BEYOND = 8
 """More than this many times the measured number of workers is called an extrapolation."""
@@ -25,44 +42,107 @@ SIZES = 4
 """Chunks and messages this many times larger or smaller than the measured ones are called far from them."""
 
 
-def remedy_for_unknown(parameter: str) -> str:
-    """A sentence about what to do if this parameter of a link is not known."""
-    if parameter == "nic_rate":
-        return (
-            "no result measures the network between hosts; add a RESULT of a run across hosts or of "
-            "`probe p2p --placement two-hosts`, or set the rate with --link nic=12.5GB/s,2us"
-        )
-    return (
-        "no result measures transfers within a host; add a RESULT of a run with several workers per host (without "
-        "--pipeline if it has several hosts) or of `probe p2p --placement one-host`, or set the rate with "
-        "--link local=20GB/s,1us"
-    )
+class Quantity(msgspec.Struct, frozen=True, kw_only=True):
+    """A value and its 95 % interval by resampling."""
+
+    value: float
+    interval: tuple[float, float]
 
 
-def caveats(basis: Basis, problem: Problem) -> list[str]:
+class ForecastPhases(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds of the slowest worker in each phase; `hidden`: of them behind another one."""
+
+    partition: float
+    exchange: float
+    join: float
+    hidden: float
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """One size of cluster. If a parameter is not known, the numbers are null and `unknown` says why."""
+
+    workers: int
+    hosts: int
+    workers_per_host: int
+    wall_seconds: Quantity | None = None
+    throughput_bytes_per_second: Quantity | None = None
+    bandwidth_bytes_per_second: Quantity | None = None
+    data_bytes: float | None = None
+    crossing_bytes: float | None = None
+    between_hosts_bytes: float | None = None
+    message_bytes: float | None = None
+    phases_seconds: ForecastPhases | None = None
+    parts_seconds: dict[str, float] | None = None
+    limit: str | None = None
+    measured_wall_seconds: float | None = None
+    unknown: str | None = None
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """A measured run and the model's value for it; `error`: relative error of the wall-clock."""
+
+    result: str
+    workers: int
+    hosts: int
+    rows_per_chunk: float
+    measured_wall_seconds: float
+    model_wall_seconds: float | None
+    error: float | None
+    measured_bandwidth_bytes_per_second: float | None
+    model_bandwidth_bytes_per_second: float | None
+
+
+class PredictDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The requested forecast, forecasts for 1, 2, 4, … workers up to it, their basis, and what is not known."""
+
+    document_version: Literal[1] = 1
+    schema: int = SCHEMA
+    results: list[str]
+    engine: str
+    config: str
+    rows_per_chunk: float
+    row_bytes: float
+    what_if: list[str]
+    forecast: Forecast
+    scaling: list[Forecast]
+    parameters: list[ModelParameter]
+    checked: list[Checked]
+    notes: list[str]
+    error: Failure | None = None
+
+
+_REMEDIES = {
+    "nic_rate": "no result measures the network between hosts; add a RESULT of a run across hosts or of `probe p2p"
+    " --placement two-hosts`, or set the rate with --link nic=12.5GB/s,2us",
+    "local_rate": "no result measures transfers within a host; add a RESULT of a run with several workers per host"
+    " (without --pipeline if it has several hosts) or of `probe p2p --placement one-host`, or set the rate with --link"
+    " local=20GB/s,1us",
+}
+"""What to do if a parameter of a link is not known."""
+
+
+def caveats(basis: Basis, problem: Problem) -> Iterator[str]:
     """Sentences about how far the forecast goes beyond what was measured, and what is assumed in it."""
-    runs, notes = basis.measurements.runs, [*basis.measurements.notes, *basis.notes]
-    above = _rates_above_limit(basis, problem)
-    return [*above, *notes, *_extrapolation_notes(runs, problem), *_assumption_notes(basis, problem)]
+    yield from _rates_above_limit(basis, problem)
+    yield from (*basis.measurements.notes, *basis.notes)
+    yield from _extrapolation_notes(basis.measurements.runs, problem)
+    yield from _assumption_notes(basis, problem)
 
 
 def _rates_above_limit(basis: Basis, problem: Problem) -> Iterator[str]:
     """Warnings about fitted link rates that are above the link limit that the same runs measured."""
     by_name = {parameter.name: parameter for parameter in basis.parameters}
-    for link, hosts, needed, where in (
-        ("local", 1, problem.per_host[0] > 1, "within a host"),
-        ("nic", 2, problem.hosts > 1, "between hosts"),
+    for link, several, needed, where in (
+        ("local", False, problem.per_host[0] > 1, "within a host"),
+        ("nic", True, problem.hosts > 1, "between hosts"),
     ):
         rate = by_name.get(f"{link}_rate")
-        limits = [
-            run.limit for run in basis.measurements.runs if run.limit and min(len(run.shape.per_host), 2) == hosts
-        ]
-        if not needed or rate is None or rate.value is None or rate.source != MEASURED or not limits:
-            continue
-        if rate.value > EXCEEDED * max(limits):
+        runs = (run for run in basis.measurements.runs if (len(run.shape.per_host) > 1) == several)
+        limit = max((run.limit for run in runs if run.limit), default=math.inf)
+        if needed and rate and rate.source == MEASURED and rate.value and rate.value > EXCEEDED * limit:
             yield (
                 f"Warning: the fitted rate {where}, {format_rate(rate.value)}, is above the link limit that the same"
-                f" runs measured, {format_rate(max(limits))}. Short exchanges can pass a shaper's burst or stay in a"
+                f" runs measured, {format_rate(limit)}. Short exchanges can pass a shaper's burst or stay in a"
                 " cache; larger ones will then take longer than forecast. Or the link measurement was disturbed. Add a"
                 f" RESULT with larger chunks and --link-rounds 20, or set the link's own rate with --link {link}=RATE."
             )
@@ -73,16 +153,14 @@ def _extrapolation_notes(runs: Sequence[MeasuredRun], problem: Problem) -> Itera
     workers = max(run.shape.workers for run in runs)
     hosts = max(len(run.shape.per_host) for run in runs)
     if problem.workers > BEYOND * workers:
-        times = problem.workers / workers
         yield (
-            f"{problem.workers} workers are {times:.0f} times the largest measured number ({workers}): "
-            "the numbers are an extrapolation."
+            f"{problem.workers} workers are {problem.workers / workers:.0f} times the largest measured number"
+            f" ({workers}): the numbers are an extrapolation."
         )
     if problem.hosts > max(hosts, 2):
         yield (
             f"At most {plural(hosts, 'host')} {'was' if hosts == 1 else 'were'} measured, not {problem.hosts}:"
-            " the network is assumed to carry the full rate "
-            "of all hosts at once."
+            " the network is assumed to carry the full rate of all hosts at once."
         )
     chunks = [run.shape.rows_per_chunk for run in runs]
     if not min(chunks) / SIZES <= problem.rows_per_chunk <= SIZES * max(chunks):
@@ -111,11 +189,10 @@ def _assumption_notes(basis: Basis, problem: Problem) -> Iterator[str]:
     runs = basis.measurements.runs
     most, _ = problem.per_host
     far = problem.hosts > 1
-    if problem.workers > 1:
-        for link, needed, where in (("local", most > 1, "within a host"), ("nic", far, "between hosts")):
-            latency, overhead = by_name[f"{link}_latency"], by_name[f"{link}_overhead"]
-            if needed and latency.source == ASSUMED and overhead.source == ASSUMED and not latency.value:
-                yield f"The latency {where} is unknown and assumed to be 0; it matters only for small messages."
+    for link, needed, where in (("local", most > 1, "within a host"), ("nic", far, "between hosts")):
+        latency, overhead = by_name[f"{link}_latency"], by_name[f"{link}_overhead"]
+        if needed and latency.source == ASSUMED and overhead.source == ASSUMED and not latency.value:
+            yield f"The latency {where} is unknown and assumed to be 0; it matters only for small messages."
     alone = [run for run in runs if len(run.shape.per_host) > 1 and max(run.shape.per_host) == 1]
     several = [run for run in runs if len(run.shape.per_host) > 1 and max(run.shape.per_host) > 1]
     if far and most > 1 and alone and not several:
@@ -205,7 +282,7 @@ def _forecast_row(problem: Problem, basis: Basis, *, changed: bool) -> Forecast:
     try:
         outcome = forecast_merge(problem, basis.values)
     except Unknown as unknown:
-        return replace(head, unknown=remedy_for_unknown(str(unknown)))
+        return replace(head, unknown=_REMEDIES[str(unknown)])
     resampled = [forecast_merge(problem, values) for values in basis.resampled]
     return replace(
         head,
@@ -252,13 +329,12 @@ def _median_wall_seconds(run: MeasuredRun) -> float:
 
 def _check_model(run: MeasuredRun, values: Values) -> Checked:
     """Compare a measured run with the model's values for it, which shows how well the model describes its data."""
-    shape = run.shape
+    shape, wall = run.shape, _median_wall_seconds(run)
     bandwidths = [sample.bandwidth for sample in run.samples if sample.bandwidth is not None]
     try:
         outcome = forecast_merge(shape.problem, values)
     except Unknown:
         outcome = None
-    wall = _median_wall_seconds(run)
     return Checked(
         result=shape.name,
         workers=shape.workers,

@@ -1,27 +1,143 @@
-"""The document of ``run --json`` and ``import --json``; `docs/reference/records.md` describes every key."""
+"""Structures of the documents that ``--json`` prints: of `compare`, `run`, `import`, `check`, `configs`, `doctor`, …
+
+Units are SI seconds, bytes and bytes per second. A value is null where it was not measured or does not apply. A change
+that would mislead existing readers raises `document_version`; a new field does not. `docs/schema` has the JSON Schemas,
+`docs/reference/records.md` describes every key.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 import msgspec
 
-from merge_bench.analysis.documents.compare import Comparison
-from merge_bench.analysis.documents.error import Failure
+from merge_bench.config.check import Conflict, VariableState
 from merge_bench.errors import Caution
+from merge_bench.host.doctor import Finding
+from merge_bench.host.pinning import Binding
 from merge_bench.records.recorded_plan import PlanOptions
-from merge_bench.records.schema import SCHEMA, Config, ImportedFrom, Phases, SizeRange
+from merge_bench.records.schema import SCHEMA, Config, FailureLine, ImportedFrom, Phases, SizeRange
 
-Interval: TypeAlias = tuple[float, float]
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a result is incomplete: a code for programs, one sentence, and the host and rank if they are known."""
+
+    code: str
+    message: str
+    host: str | None = None
+    rank: int | None = None
+
+    @classmethod
+    def of(cls, line: FailureLine) -> Self:
+        """The failure that a line of the records holds."""
+        return cls(line.code, line.message, line.host, line.rank)
+
+
+class ComparedResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A campaign; `letter` stands for it in labels, null for the only one."""
+
+    letter: str | None
+    path: str
+
+
+class Interval(msgspec.Struct, frozen=True, kw_only=True):
+    """A confidence interval and its level: 0.95 for one candidate, more where Holm's steps ask for it."""
+
+    low: float
+    high: float
+    level: float
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric of one side, over all its complete launches, in the unit of the comparison."""
+
+    median: float | None
+    ci95: tuple[float, float] | None
+    launches: int
+    failed_launches: int
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The ratio of a block; unpaired, of a launch of the candidate to the baseline's median."""
+
+    block: int | None = None
+    launch: int | None = None
+    ratio: float
+
+    @property
+    def label(self) -> str:
+        """The point's name, as ``block 3`` or ``launch 3``."""
+        return f"launch {self.launch}" if self.block is None else f"block {self.block}"
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """One candidate against its baseline in one metric; a `ratio` above 1: the candidate is better."""
+
+    pair: int
+    baseline: str
+    candidate: str
+    baseline_result: str
+    candidate_result: str
+    plan: dict[str, int | str | None]
+    metric: str
+    unit: str
+    verdict: str
+    reason: str | None
+    ratio: float | None
+    interval: Interval | None
+    confidence: float | None
+    launches: int
+    more_launches: int | None
+    p: float | None
+    p_holm: float | None
+    threshold: float
+    noise_floor: float | None
+    level_of: int | None
+    aa: bool
+    paired: bool | None
+    verified: bool
+    baseline_value: Value
+    candidate_value: Value | None
+    points: list[Point]
+    caveats: list[str]
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing in which the two runs of a pair differ; null: that run does not have it."""
+
+    pair: int
+    baseline: str
+    candidate: str
+    kind: str
+    name: str
+    baseline_value: str | None
+    candidate_value: str | None
+
+
+class CompareDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Every candidate in every metric.
+
+    In version 1 the interval of a ratio was `ci95`, without its level.
+    """
+
+    document_version: Literal[2] = 2
+    results: list[ComparedResult]
+    threshold: float
+    alpha: float
+    comparisons: list[Comparison]
+    differences: list[Difference]
+    notes: list[str]
+    verified: bool
+    error: Failure | None = None
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
     """Median and its 95 % interval over launches, null below 6 launches; the others over all their iterations."""
 
     median: float | None
-    ci95: Interval | None
-    quartiles: Interval | None
+    ci95: tuple[float, float] | None
+    quartiles: tuple[float, float] | None
     min: float | None = None
     max: float | None = None
     ci95_ranks: tuple[int, int] | None = None
@@ -175,6 +291,9 @@ class HostEnergy(msgspec.Struct, frozen=True, kw_only=True):
     watts: float | None
 
 
+EnergyParts: TypeAlias = Literal["GPUs and processors", "GPUs", "processors"]
+
+
 class Energy(msgspec.Struct, frozen=True, kw_only=True):
     """The energy of one merge: joules between two readings ÷ timed iterations, median over launches.
 
@@ -183,7 +302,7 @@ class Energy(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     joules_per_merge: float | None
-    counts: Literal["GPUs and processors", "GPUs", "processors"] | None
+    counts: EnergyParts | None
     gpu_joules_per_merge: float | None
     cpu_joules_per_merge: float | None
     unknown: list[str]
@@ -271,3 +390,75 @@ Document: TypeAlias = RunDocument | SweepDocument
 def runs_of(document: Document) -> Sequence[RunDocument]:
     """The documents of the runs in `document`: of every run of a sweep, or of the single one."""
     return document.runs if isinstance(document, SweepDocument) else (document,)
+
+
+class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The config's file."""
+
+    name: str
+    path: str
+    sha256: str
+
+
+class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """How UCX reads a config, and what stops `run`.
+
+    `ucx`: the release that was asked, null if none is installed; `errors`: why `ok` is false, a sentence each.
+    """
+
+    document_version: Literal[1] = 1
+    ok: bool
+    config: CheckedConfig
+    ucx: str | None
+    variables: list[VariableState]
+    conflicts: list[Conflict]
+    errors: list[str]
+    warnings: list[str]
+
+
+class ShippedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that comes with the package, and its first comment line."""
+
+    name: str
+    about: str
+    path: str
+
+
+class ConfigsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The shipped configs, and the tuning space."""
+
+    document_version: Literal[1] = 1
+    configs: list[ShippedFile]
+    space: ShippedFile
+
+
+class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What every check found on every host, and the worst state among them.
+
+    `bindings`: of each worker of a running cluster, or of one worker on each GPU of this host.
+    """
+
+    document_version: Literal[1] = 1
+    worst: str
+    findings: list[Finding]
+    bindings: list[Binding] = []
+
+
+class Pair(Lane, frozen=True, kw_only=True):
+    """What UCX selected from one worker to another, and how its messages travel by memory and size."""
+
+    protocols: list[SizeRange]
+
+
+class TransportsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Requested settings, the transports that each host offers (with their devices), and what UCX selected.
+
+    `bindings`: of each worker, by rank.
+    """
+
+    document_version: Literal[1] = 1
+    requested: dict[str, str]
+    available: dict[str, dict[str, list[str]]]
+    pairs: list[Pair]
+    bindings: list[Binding] = []
+    warnings: list[Caution]

@@ -1,0 +1,211 @@
+"""Transports of a run: requested, selected by pair and by message size, and whether devices' counters agree with them.
+
+Only network devices can be checked: shared memory has no counter, and neither has PCIe, which GPUs of one host may use.
+Counters include control messages and other programs, so only large contradictions are reported.
+
+With GPUDirect an adapter reads and writes device memory itself. Without it UCX copies each message to the host, sends
+it from there, and copies it to the device again: GPUs then exchange at the rate of these copies, which is warned of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from merge_bench.analysis.aggregate import sent_bytes_by_rank
+from merge_bench.analysis.documents import Counted, Lane, Protocols, Traffic
+from merge_bench.config import allowed_transports
+from merge_bench.errors import Caution
+from merge_bench.records.campaign import Launch
+from merge_bench.records.schema import HostTraffic, LanePair, LanesLine, SizeRange
+from merge_bench.units import format_bytes
+
+LEAST_BYTES = 4 << 20  # that a host's ranks must have sent; below this control messages weigh too much
+SHARE = 0.5  # of the bytes in question: as much on the wrong side is a contradiction
+HEADERS = 0.15  # more than the payload may cross a network: headers, acknowledgements
+LOOPBACK = "lo"
+_NO_NETWORK = allowed_transports.SHARED_MEMORY | {"cuda_ipc", "rocm_ipc", "ze_ipc"}
+_TRANSPORT = re.compile(r"(\w+)/([\w.:-]+)")
+
+STAGED_MEMORY, NOT_CARRIED = "device-memory-staged", "not-carried"
+"""Codes of warnings."""
+DEVICE = ("cuda", "rocm", "ze-")  # how UCX names kinds of device memory
+BETWEEN_HOSTS = "between hosts"
+_STAGED = ("frag host", "copy-in", "copy-out")
+"""Words in names of UCX protocols (src/ucp) that copy device memory through the host: fragments, bounce buffers."""
+_SHOWN = 4
+
+
+def requested_settings(lines: Iterable[LanesLine]) -> dict[str, str]:
+    """UCX's settings about transports, as rank 0 held them; where launches differ, all their values."""
+    by_name: dict[str, dict[str, None]] = {}
+    for line in lines:
+        for name, value in line.requested.items():
+            by_name.setdefault(name, {})[value] = None
+    return {name: " or ".join(values) for name, values in by_name.items()}
+
+
+def lanes(lines: Iterable[LanesLine]) -> list[Lane]:
+    """The transports selected for each pair of workers; where launches differ, those of all launches."""
+    by_pair: dict[tuple[int, int], Lane] = {}
+    for line in lines:
+        for pair in line.pairs:
+            key = pair.from_rank, pair.to_rank
+            new = Lane(from_rank=key[0], to_rank=key[1], placement=pair.placement, transports=[])
+            transports = by_pair.setdefault(key, new).transports
+            transports += [transport for transport in pair.transports if transport not in transports]
+    return [by_pair[key] for key in sorted(by_pair)]
+
+
+def protocols(lines: Iterable[LanesLine]) -> list[Protocols]:
+    """How messages travel by memory and size, for pairs of workers that are alike; where launches differ, a pair is in
+    several entries."""
+    pairs_of: dict[tuple[SizeRange, ...], set[tuple[int, int]]] = {}
+    for line in lines:
+        tables = [pairs_of.setdefault(tuple(ranges), set()) for ranges in line.protocols]
+        for pair in line.pairs:
+            if pair.protocols is not None:
+                tables[pair.protocols].add((pair.from_rank, pair.to_rank))
+    return [Protocols(pairs=sorted(pairs), ranges=list(ranges)) for ranges, pairs in pairs_of.items() if pairs]
+
+
+def traffic(launches: Sequence[Launch]) -> list[Traffic]:
+    """By host and period, the bytes that the host's ranks sent in all `launches`, and that its devices counted."""
+    by_host: dict[tuple[str, str], Traffic] = {}
+    for launch in launches:
+        hosts = {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {}
+        for line in launch.traffic:
+            if line.during == "link":
+                link = launch.link
+                exchanged = {rank: size * len(link.rounds) for rank, size in enumerate(link.bytes)} if link else {}
+            else:
+                exchanged = dict(sent_bytes_by_rank([launch]))
+            for host in line.hosts:
+                counted_on = by_host.setdefault((host.host, line.during), Traffic(host=host.host, during=line.during))
+                counted_on.sent += sum(size for rank, size in exchanged.items() if hosts.get(rank) == host.host)
+                for device in host.devices:
+                    counted = counted_on.devices.setdefault(device.device, Counted())
+                    counted.sent += device.sent_bytes
+                    counted.received += device.received_bytes
+    return [by_host[key] for key in sorted(by_host)]
+
+
+@dataclass
+class _Expected:
+    """Bytes that a host's ranks sent: in `total`, and those that `must` or `may` have crossed its network `devices`."""
+
+    total: int = 0
+    must: int = 0
+    may: int = 0
+    transports: set[str] = field(default_factory=set)
+    elsewhere: set[str] = field(default_factory=set)
+    devices: set[str] = field(default_factory=set)
+
+
+def traffic_contradictions(launch: Launch) -> Iterator[Caution]:
+    """A warning for each host whose counters contradict the selected transports in the timed iterations of `launch`.
+
+    None where lanes or counters were not recorded.
+    """
+    counted = next((line for line in launch.traffic if line.during == "iterations"), None)
+    if counted is None or launch.lanes is None or launch.line is None:
+        return
+    hosts = {worker.rank: worker.host for worker in launch.line.workers}
+    sent: Counter[tuple[int, int]] = Counter()
+    for iteration in launch.timed:
+        for pair in iteration.pairs:
+            sent[pair.from_rank, pair.to_rank] += pair.bytes
+    expected = _expected_bytes(launch.lanes, sent, hosts)
+    for host in counted.hosts:
+        if contradiction := _contradiction(host, expected.get(host.host, _Expected())):
+            message = f"on {host.host} UCX selected {contradiction} sent"
+            yield Caution(NOT_CARRIED, message, "run again while no other program uses the device")
+
+
+def carriers_of_pair(pair: LanePair, line: LanesLine) -> set[tuple[str, str]]:
+    """The (transport, device) that may carry messages between two ranks, by their protocols, else by their lanes."""
+    ranges = line.protocols[pair.protocols] if pair.protocols is not None else []
+    texts = [each.transports for each in ranges] if ranges and all(each.transports for each in ranges) else []
+    matches = {match for text in texts or pair.transports for match in _TRANSPORT.findall(text)}
+    return {
+        (transport, device) for transport, device in matches if transport not in allowed_transports.WITHIN_A_PROCESS
+    }
+
+
+def _expected_bytes(line: LanesLine, sent: Counter[tuple[int, int]], hosts: Mapping[int, str]) -> dict[str, _Expected]:
+    """By host, the bytes of `sent` (from rank, to rank) that must, or may, have crossed its network devices."""
+    by_host: dict[str, _Expected] = {}
+    for pair in line.pairs:
+        size, of_host = sent[pair.from_rank, pair.to_rank], hosts.get(pair.from_rank)
+        if of_host is None:
+            continue
+        all_carriers = carriers_of_pair(pair, line)
+        network = {(transport, device) for transport, device in all_carriers if transport not in _NO_NETWORK}
+        host = by_host.setdefault(of_host, _Expected())
+        host.total += size
+        if not network:
+            host.elsewhere |= {f"{transport}/{device}" for transport, device in all_carriers}
+            continue
+        host.may += size
+        host.must += size if network == all_carriers else 0
+        host.transports |= {f"{transport}/{device}" for transport, device in network}
+        host.devices |= {device for _, device in network}
+        if pair.placement == "same host" and any(transport == "tcp" for transport, _ in network):
+            host.devices.add(LOOPBACK)  # the kernel sends what is for this host through it, whatever UCX names
+    return by_host
+
+
+def _contradiction(host: HostTraffic, expected: _Expected) -> str:
+    """What was selected for the bytes of a host's ranks, and what a device counted instead; empty if they agree."""
+    if expected.total < LEAST_BYTES:
+        return ""
+    seen = {each.device: each.sent_bytes for each in host.devices if not each.device.startswith("nvlink")}
+    if expected.must and expected.devices <= set(seen):
+        crossed = sum(seen[device] for device in expected.devices)
+        if crossed < SHARE * expected.must:
+            selected = f"{_name_list(expected.transports)} to carry {format_bytes(expected.must)}"
+            return f"{selected}, but {_name_list(expected.devices)} counted {format_bytes(crossed)}"
+    rest = expected.total - expected.may
+    # Not the sum of all devices: a bond and its members count the same bytes.
+    busiest = max(seen, key=lambda device: seen[device], default=None)
+    if busiest is not None and rest and seen[busiest] > (1 + HEADERS) * expected.may + SHARE * rest:
+        selected = f"{_name_list(expected.elsewhere)} for {format_bytes(rest)}"
+        return f"{selected}, but {busiest} counted {format_bytes(seen[busiest])}"
+    return ""
+
+
+def _name_list(names: set[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"
+
+
+def staged_memory_warnings(pairs: Sequence[LanePair], protocols: Sequence[Sequence[SizeRange]]) -> list[Caution]:
+    """One warning about all such pairs; [] if there is none, or UCX reports no protocols of device memory.
+
+    Only the largest messages count: small ones are copied on purpose.
+    """
+    ranks_of: dict[str, list[str]] = {}
+    for pair in pairs:
+        if pair.placement != BETWEEN_HOSTS or pair.protocols is None:
+            continue
+        for sizes in protocols[pair.protocols]:
+            if (
+                sizes.last_bytes is None
+                and sizes.memory.startswith(DEVICE)
+                and any(word in sizes.protocol for word in _STAGED)
+            ):
+                how = f"{sizes.protocol} over {sizes.transports}" if sizes.transports else sizes.protocol
+                ranks_of.setdefault(how, []).append(f"{pair.from_rank}→{pair.to_rank}")
+    if not ranks_of:
+        return []
+    ranks = list(dict.fromkeys(rank for each in ranks_of.values() for rank in each))
+    more = f", … ({len(ranks)} pairs)" if len(ranks) > _SHOWN else ""
+    return [
+        Caution(
+            STAGED_MEMORY,
+            f"device memory goes through host memory between {', '.join(ranks[:_SHOWN])}{more}: {'; '.join(ranks_of)}",
+            "use a UCX with CUDA and RDMA (--ucx system), load nvidia_peermem or use a kernel with dma-buf, and check"
+            " each host with doctor (GPU peer memory, GPU adapters)",
+        )
+    ]

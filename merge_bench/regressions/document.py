@@ -1,0 +1,430 @@
+"""Results of many nights → the document that ``history --json`` prints; `docs/reference/records.md` describes it.
+
+And a new result compared with the level of its series, or with one earlier result (``run --against``).
+"""
+
+from __future__ import annotations
+
+import getpass
+import itertools
+import math
+import os
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from itertools import accumulate, islice, pairwise
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from merge_bench.analysis.compare.document import (
+    METRIC,
+    METRICS,
+    Metric,
+    Sample,
+    Side,
+    compare,
+    nothing_compared,
+    side_of_run,
+)
+from merge_bench.analysis.compare.properties import differences
+from merge_bench.analysis.documents import CompareDocument, Failure
+from merge_bench.analysis.statistics import median
+from merge_bench.errors import UsageError
+from merge_bench.records.campaign import Campaign
+from merge_bench.records.reader import read_campaign
+from merge_bench.regressions.index import Accepted, HistoryIndex, RunFigures, Series, write_accepted
+from merge_bench.regressions.noise import clip_outliers
+from merge_bench.regressions.shifts import AFTER, FIRST, Shift, find_other_changes, find_ramps, find_shifts
+
+BY_NAME = {metric.name: metric for metric in METRICS}
+_NEWEST = 200
+"""The median of a level, and the noise, are made of this many results, the newest ones."""
+
+LEAST = FIRST + AFTER
+"""The number of results from which on a shift can be found."""
+
+LEAST_FOR_LEVEL = 3
+"""The fewest results of a level with which a new result can be compared."""
+_MOST_COMPARED = 20
+"""How many results, the newest ones, give the launches to compare with."""
+
+_NIGHTS = 5
+"""The fewest results that show the noise from night to night."""
+_ALPHA = 0.01
+"""The chance that a result of an unchanged level counts as further away than noise explains, on either side."""
+
+
+class HistoryResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One result of a series; `value` is the median of its launches, `level` that of the results of its level."""
+
+    path: str
+    started: float
+    value: float
+    level: float
+    launches: list[float]
+    verified: bool
+
+
+class ShiftDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """A property that differs across a shift; null: not there. `result`: the first result that has the new value."""
+
+    kind: str
+    name: str
+    before: str | None
+    after: str | None
+    result: int
+
+
+class AcceptedLevel(msgspec.Struct, frozen=True, kw_only=True):
+    """Who accepted a level that is worse, why, and when."""
+
+    by: str
+    reason: str
+    time: float
+
+
+class LevelShift(msgspec.Struct, frozen=True, kw_only=True):
+    """The level changed: `result`, `found_with` count the results from 0, `change` is -0.05 for 5 % less.
+
+    `before` and `after` are the levels as they were known with the result `found_with`.
+    """
+
+    result: int
+    path: str
+    found_with: int
+    change: float
+    better: bool
+    evidence: float
+    differences: list[ShiftDifference]
+    before: float | None = None
+    after: float | None = None
+    level: int | None = None
+    returns: bool = False
+    ended: int | None = None
+    ramp: tuple[int, int] | None = None
+    accepted: AcceptedLevel | None = None
+
+    @property
+    def differs(self) -> list[str]:
+        """What differs between the result before the shift and its first one, as ``UCX version 1.20.0 → 1.21.0``."""
+        here = (each for each in self.differences if each.result == self.result)
+        return [f"{each.kind} {each.name} {each.before or '-'} → {each.after or '-'}" for each in here]
+
+
+class SeriesFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of the series by `change` since the result `since` that is no shift: ``drifts`` or ``noise-changed``."""
+
+    kind: str
+    since: int
+    path: str
+    change: float
+
+
+class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):
+    """The results of one config with one problem, the oldest first, and the shifts between them.
+
+    ``level`` is the median of the results of the present level, ``noise`` the robust standard deviation about it, as a
+    share of it. ``reference`` is the level that ``--against history`` compares with, ``reference_results`` its results.
+    """
+
+    series: dict[str, str | int | float]
+    level: float
+    since: int
+    noise: float
+    noise_floor: float | None
+    judged: bool
+    wrong_results: int
+    results: list[HistoryResult]
+    shifts: list[LevelShift]
+    findings: list[SeriesFinding] = []
+    reference: float | None = None
+    reference_results: list[int] = []
+
+
+class HistoryDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Every series that was asked for, those with the newest results first."""
+
+    document_version: Literal[1] = 1
+    folders: list[str]
+    metric: str
+    unit: str
+    threshold: float
+    series: list[HistorySeries]
+    notes: list[str]
+    error: Failure | None = None
+
+
+def history(
+    folders: Sequence[str | os.PathLike[str]],
+    *,
+    metric: str = "throughput",
+    threshold: float = 0.02,
+    most: int | None = None,
+    **only: Any,
+) -> HistoryDocument:
+    """The series in `folders`, or `only` those with this ``config``, ``chunk``, …, and their shifts in one metric.
+
+    `threshold`: the least change of the level that matters, 0.02 for 2 %; `most`: series at most, those with the newest
+    results.
+
+    Raises UsageError if a folder cannot be read, or there is no such series.
+    """
+    for name in only.keys() - {"config", "chunk", "workers", "hosts", "engine", "exchange"}:
+        raise UsageError(f"history has no option {name}")
+    index = HistoryIndex(folders)
+    only["rows_per_chunk"] = only.pop("chunk", None)
+    wanted = {name: value for name, value in only.items() if value is not None}
+    series = (each for each in index.series() if wanted.items() <= each.items())
+    document = history_document(index, series, metric, threshold, most)
+    if not document.series:
+        texts = {name.replace("_", " "): str(value).removesuffix(".0") for name, value in wanted.items()}
+        described = ", ".join(map(" ".join, texts.items()))
+        having = f" with {described}" if described else ""
+        raise UsageError(f"no result in {', '.join(map(str, folders))}{having} has a {metric}")
+    return document
+
+
+def accept_level(document: HistoryDocument, *, by: str | None, reason: str) -> None:
+    """Let ``--against history`` compare with the present level of the document's only series, though it is worse.
+
+    Raises UsageError if that is not one series or not the metric that is compared, if it is compared with that level
+    anyway, or if nobody and nothing is named.
+    """
+    if document.metric != METRIC:
+        raise UsageError(f"--against history compares the {METRIC}; accept a level without --metric {document.metric}")
+    if len(document.series) != 1:
+        names = ", ".join(dict.fromkeys(str(each.series["config"]) for each in document.series))
+        raise UsageError(
+            f"a level is accepted for one series, and these are {len(document.series)} ({names}); name one"
+        )
+    (series,) = document.series
+    if len(series.results) - 1 in series.reference_results:
+        raise UsageError("nothing to accept: --against history compares with the present level")
+    if not reason.strip():
+        raise UsageError("say why the level is accepted")
+    try:
+        by = by or getpass.getuser()
+    except (KeyError, OSError):  # as in a container with a user of its own
+        raise UsageError("this user has no name here; say who accepts with --by NAME") from None
+    newest = series.results[-1]
+    accepted = Accepted(
+        series=series.series,
+        newest=newest.started,
+        metric=METRIC,
+        level=series.level,
+        by=by,
+        reason=reason,
+        time=time.time(),
+    )
+    write_accepted(os.path.dirname(newest.path), accepted)
+
+
+def history_document(
+    index: HistoryIndex, series: Iterable[Series], metric: str, threshold: float = 0.02, most: int | None = None
+) -> HistoryDocument:
+    """The history document of the first `most` of these `series` that have the metric."""
+    if metric not in BY_NAME:
+        raise UsageError(f"metric {metric!r} is none of {', '.join(BY_NAME)}")
+    histories = filter(None, (series_history(index, each, BY_NAME[metric], threshold) for each in series))
+    return HistoryDocument(
+        folders=index.roots,
+        metric=metric,
+        unit=BY_NAME[metric].unit,
+        threshold=threshold,
+        series=list(islice(histories, most)),
+        notes=index.problems,
+    )
+
+
+def series_history(
+    index: HistoryIndex, series: Series, metric: Metric, threshold: float, *, without: str = ""
+) -> HistorySeries | None:
+    """The results, levels and shifts of a series in `metric`, None if no result has it; `without`: a result to omit."""
+    every = [entry for entry in index.runs(series) if entry.path != without]
+    entries = [entry for entry in every if entry.values.get(metric.name) and not entry.wrong]
+    if not entries:
+        return None
+    values = [median(entry.values[metric.name]) for entry in entries]
+    floors_of = [[entry.floors[metric.name]] if metric.name in entry.floors else [] for entry in entries]
+    floors_until = list(accumulate(floors_of))  # with each result, so that one that comes later changes no shift
+    shifts = find_shifts(values, (max(threshold, median(floors or [0.0])) for floors in floors_until))
+    begins = [0, *(shift.at for shift in shifts), len(values)]
+    numbers = [
+        number
+        for number, (a, b) in zip([0, *(s.level for s in shifts)], pairwise(begins), strict=True)
+        for _ in range(a, b)
+    ]
+    middles = {number: median(_newest_of_level(values, numbers, number)) for number in set(numbers)}
+    levels = [middles[number] for number in numbers]
+    level, since = levels[-1], begins[-2]
+    accepted = {at: each for at, each in _acceptances(index, series, entries, shifts, metric).items() if at is not None}
+    reference = _reference_level(shifts, accepted, len(values), higher=metric.higher_is_better)
+    ramps = find_ramps(values, shifts)
+    return HistorySeries(
+        series=dict(series),
+        level=level,
+        since=since,
+        noise=1.4826 * median([abs(value / level - 1.0) for value in _newest_of_level(values, numbers, numbers[-1])]),
+        noise_floor=median(floors_until[-1]) if floors_until[-1] else None,
+        judged=len(entries) >= LEAST,
+        wrong_results=sum(entry.wrong for entry in every),
+        results=[
+            HistoryResult(
+                path=entry.path,
+                started=entry.started,
+                value=values[at],
+                level=levels[at],
+                launches=entry.values[metric.name],
+                verified=entry.verified,
+            )
+            for at, entry in enumerate(entries)
+        ],
+        shifts=[
+            LevelShift(
+                result=shift.at,
+                path=entries[shift.at].path,
+                found_with=shift.found,
+                change=shift.change,
+                better=(shift.change > 0) == metric.higher_is_better,
+                evidence=shift.evidence,
+                differences=_differences_across(index, entries, shift.at),
+                before=shift.before,
+                after=shift.after,
+                level=shift.level,
+                returns=shift.level in numbers[: shift.at],
+                ended=later.at if later and later.level == numbers[shift.at - 1] else None,
+                ramp=ramps.get(at),
+                accepted=accepted.get(at),
+            )
+            for at, (shift, later) in enumerate(zip(shifts, [*shifts[1:], None], strict=False))
+        ],
+        findings=[
+            SeriesFinding(kind=each.kind, since=each.since, path=entries[each.since].path, change=each.change)
+            for each in find_other_changes(values, levels, since, threshold)
+        ],
+        reference=middles[reference],
+        reference_results=[at for at, number in enumerate(numbers) if number == reference],
+    )
+
+
+def _newest_of_level(values: Sequence[float], numbers: Sequence[int], number: int) -> list[float]:
+    """The newest values of the level `number`; `numbers`: the level of each value."""
+    return [value for value, level in zip(values, numbers, strict=True) if level == number][-_NEWEST:]
+
+
+def _acceptances(
+    index: HistoryIndex, series: Series, entries: Sequence[RunFigures], shifts: Sequence[Shift], metric: Metric
+) -> dict[int | None, AcceptedLevel]:
+    """Who accepted which level: by the number of the shift with which it begins, None for the first level."""
+    levels: dict[int | None, AcceptedLevel] = {}
+    for level in index.accepted:
+        if level.series == series and level.metric == metric.name:
+            then = [at for at, shift in enumerate(shifts) if entries[shift.found].started <= level.newest]
+            levels[max(then, default=None)] = AcceptedLevel(by=level.by, reason=level.reason, time=level.time)
+    return levels
+
+
+def _reference_level(shifts: Sequence[Shift], accepted: Collection[int], results: int, *, higher: bool) -> int:
+    """The number of the level that a new result is compared with.
+
+    A worse level becomes that once somebody accepted it, a better level once it has `FIRST` results.
+    """
+    reference, middle = 0, shifts[0].before if shifts else 0.0
+    for number, shift in enumerate(shifts):
+        ends = shifts[number + 1].at if number + 1 < len(shifts) else results
+        better = (shift.after > middle) == higher and ends - shift.at >= FIRST
+        if better or number in accepted:
+            reference, middle = shift.level, shift.after
+    return reference
+
+
+def _differences_across(index: HistoryIndex, runs: Sequence[RunFigures], shift: int) -> list[ShiftDifference]:
+    """The properties that differ across the shift that begins with a result, then one result later or earlier."""
+    return [
+        ShiftDifference(
+            kind=each.kind, name=each.name, before=each.baseline_value, after=each.candidate_value, result=at
+        )
+        for at in (shift, shift + 1, shift - 1)
+        for each in differences(*(index.properties(entry) for entry in runs[at - 1 : at + 1]))
+    ]
+
+
+def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], threshold: float) -> CompareDocument:
+    """Compare `campaign`, which has one run, with the level of its series that it has to keep up with.
+
+    `results`: the folder of the series. The level is the present one, unless it is a loss that nobody accepted.
+
+    Without `LEAST_FOR_LEVEL` earlier results nothing is compared, as the only note says.
+    """
+    history, entries = _earlier_results(campaign, results, threshold)
+    paths = {history.results[at].path for at in history.reference_results} if history is not None else set()
+    if len(paths) < LEAST_FOR_LEVEL:
+        needed = f"{LEAST_FOR_LEVEL} earlier results of this merge are needed, and {results} has {len(paths)}"
+        return nothing_compared(needed, threshold)
+    assert history is not None
+    level = {}
+    for metric in METRICS:
+        of_level = [entry for entry in entries if entry.path in paths and entry.values.get(metric.name)]
+        if len(of_level) >= LEAST_FOR_LEVEL:
+            floors = [entry.floors[metric.name] for entry in of_level if metric.name in entry.floors]
+            noise, nights = _night_noise(history, entries, metric.name, len(of_level))
+            runs = of_level[-_MOST_COMPARED:]
+            launches = enumerate(itertools.chain.from_iterable(entry.values[metric.name] for entry in runs))
+            level[metric.name] = Side(
+                tuple(Sample(at, at, value) for at, value in launches),
+                floor=max(noise, float(np.median(floors)) if floors else 0.0),
+                level_of=len(paths),
+                nights=nights,
+            )
+    newest = max(paths, key=[entry.path for entry in entries].index)
+    return compare([read_campaign(newest), campaign], threshold=threshold, anyway=True, level=level)
+
+
+def compare_with_result(campaign: Campaign, earlier: Campaign, threshold: float) -> CompareDocument:
+    """Compare `campaign` with one earlier result.
+
+    The noise from night to night is taken from the other results of the series, if the folder of `campaign` has
+    `_NIGHTS` of them and SciPy is installed; else the verdicts say that it is not known.
+    """
+    sides = {}
+    if len(campaign.runs) == len(earlier.runs) == 1 and find_spec("scipy"):
+        history, entries = _earlier_results(campaign, campaign.folder.resolve().parent, threshold)
+        if history is not None and len(history.results) >= _NIGHTS:
+            for metric in METRICS:
+                noise, nights = _night_noise(history, entries, metric.name, 1)
+                if nights >= _NIGHTS:
+                    sides[metric.name] = replace(side_of_run(earlier.runs[0], metric), floor=noise, nights=nights)
+    return compare([earlier, campaign], threshold=threshold, level=sides)
+
+
+def _earlier_results(
+    campaign: Campaign, folder: str | os.PathLike[str], threshold: float
+) -> tuple[HistorySeries | None, list[RunFigures]]:
+    """The history of the series of `campaign` in a folder, without itself, and the runs of the results in it."""
+    index, own = HistoryIndex([folder]), campaign.folder.resolve()
+    series = next(iter(index.series(own.name)), {})
+    history = series_history(index, series, BY_NAME[METRIC], threshold, without=str(own))
+    paths = {each.path for each in history.results} if history is not None else set()
+    return history, [entry for entry in index.runs(series) if entry.path in paths]
+
+
+def _night_noise(history: HistorySeries, entries: Sequence[RunFigures], metric: str, results: int) -> tuple[float, int]:
+    """How far one more result may lie from the median of so many, 0.03 for 3 %, and how many show that.
+
+    This is half of a prediction interval by Student's t. All levels of a series are taken to have the same noise.
+    """
+    from scipy.stats import t
+
+    level_of = {each.path: each.level for each in history.results}
+    levels: dict[float, list[float]] = {}
+    for entry in [entry for entry in entries if entry.values.get(metric)][-_NEWEST:]:
+        levels.setdefault(level_of[entry.path], []).append(float(np.median(entry.values[metric])))
+    parts = [clip_outliers(np.log(values) - np.log(np.median(values))) for values in levels.values() if len(values) > 1]
+    free = sum(len(part) - 1 for part in parts)
+    if not free:
+        return math.inf, 0
+    spread = np.sqrt(sum(float(((part - part.mean()) ** 2).sum()) for part in parts) / free)
+    return float(np.expm1(t.isf(_ALPHA / 2.0, free) * spread * np.sqrt(1.0 + 1.0 / results))), free + len(parts)
