@@ -61,7 +61,8 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     document = summarize(campaign)
     if verdict is not None:
         document = replace(document, comparisons=verdict.comparisons, error=document.error or verdict.error)
-    document = replace(document, error=document.error or error)
+    if error is not None:
+        document = replace(document, error=document.error or error)
     if options.json:
         print_document(document)
     else:

@@ -87,6 +87,7 @@ def test_puts_between_hosts_arrive_and_cost_the_same_overlapping_or_not_where_th
     assert 0.5 < ratios[1] < 1.2
 
 
+@pytest.mark.soak
 def test_the_link_limit_agrees_with_the_tool_where_the_link_is_what_limits(
     hosts: Hosts, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,6 +104,7 @@ def test_the_link_limit_agrees_with_the_tool_where_the_link_is_what_limits(
     assert 0.5 < ratio < 1.5
 
 
+@pytest.mark.soak
 def test_all_to_all_over_ucx_and_mpi_fills_the_links(
     hosts: Hosts, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -159,6 +159,7 @@ def test_osu_s_tests_between_every_pair(tmp_path: Path) -> None:
     assert len(found.of(LaunchLine)[0].workers) == 3
 
 
+@pytest.mark.soak
 def test_osu_repeats_as_often_as_osu_does(tmp_path: Path) -> None:
     rows = run(tmp_path, MPI, "--pattern", "osu", "--sizes", "8193").check_ended(0).of(ProbeLine)
     assert [(row.test, row.size, row.iterations) for row in rows] == [("osu_latency", 8193, 1000), ("osu_bw", 8193, 20)]

@@ -268,7 +268,7 @@ def test_config_that_the_workers_lack(tmp_path: Path, scheduler_file: Path) -> N
     assert finished.document["error"]["message"] in sentence
 
 
-@pytest.mark.parametrize("pipeline", ["off", "on"])
+@pytest.mark.parametrize("pipeline", [pytest.param("off", marks=pytest.mark.soak), "on"])
 def test_the_run_after_an_aborted_one(tmp_path: Path, scheduler_file: Path, pipeline: str) -> None:
     """The workers of the aborted run give up what was in flight together: none waits, and none keeps memory."""
     options = ("--scheduler-file", scheduler_file, "--workers", "3", "--pipeline", pipeline)

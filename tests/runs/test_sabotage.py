@@ -131,7 +131,7 @@ def test_phases_at_once(tmp_path: Path, scheduler_file: Path, word: Path, way: s
     check_caught(finished, SAYS[way].replace("12,000", "600,000"))
 
 
-@pytest.mark.parametrize("pipeline", ["off", "on"])
+@pytest.mark.parametrize("pipeline", [pytest.param("off", marks=pytest.mark.soak), "on"])
 def test_a_runtime_filter_leaves_out_rows_and_a_lost_one_is_noticed(
     tmp_path: Path, scheduler_file: Path, word: Path, pipeline: str
 ) -> None:

@@ -17,6 +17,7 @@ import pytest
 from merge_bench.errors import RunFailed
 from merge_bench.merge import worker
 from merge_bench.merge.exchange.one_sided_puts import Memory
+from merge_bench.merge.exchange.ucx import GOODBYE_SECONDS
 from merge_bench.probe.ranks.putting import TARGET, _HeldMemory
 from tests.helpers.plans import plan_of
 from tests.merge.device import fake_driver, memory
@@ -181,7 +182,7 @@ def test_messages_that_nobody_matched_are_given_up(driver: dict[str, str]) -> No
     with ranks(2, driver) as made:
         for kept, same, seconds in made.everyone(abort_before_a_match, 2, 4 * MIB, setup=memory.bind):
             assert kept == same == 0
-            assert seconds < 3
+            assert seconds < GOODBYE_SECONDS
 
 
 class Window(Memory):
