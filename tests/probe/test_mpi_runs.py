@@ -16,7 +16,7 @@ from merge_bench.config.ucx_info import find_installed
 from merge_bench.host import network
 from merge_bench.records.schema import LaunchEndLine, LaunchLine, ProbeLine, WarningLine
 from tests.helpers import leftovers
-from tests.helpers.mpiruns import BOTH, OWN, OWN_ELSE_SOAK, name_of
+from tests.helpers.mpiruns import OWN, OWN_ELSE_SOAK, name_of
 from tests.helpers.runs import ROOT, Finished, Running, command, start
 
 pytestmark = pytest.mark.cluster
@@ -58,7 +58,7 @@ def up(running: Running) -> list[int]:
     return workers()
 
 
-@pytest.fixture(scope="module", params=BOTH)
+@pytest.fixture(scope="module", params=OWN_ELSE_SOAK)
 def ping_pong(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Finished:
     """One launch of a config with the usual iterations; with the other mpirun one of each of two configs with 20."""
     folder = tmp_path_factory.mktemp("mpi")
