@@ -3,9 +3,8 @@
 import json
 import signal
 import sys
-from importlib.util import find_spec
 
-from merge_bench.config.installation import refusal
+from merge_bench.config.installation import leave_out, refusal
 
 
 def main() -> None:
@@ -20,8 +19,7 @@ def main() -> None:
         if "--json" in sys.argv:
             print(json.dumps({"error": {"code": "usage", "message": sentence, "host": None, "rank": None}}))
         sys.exit(2)
-    if find_spec("cudf") is None:  # Dask loads RMM wherever it is installed, to show memory of GPUs
-        sys.modules.setdefault("rmm", None)  # type: ignore[arg-type]
+    leave_out("rmm")
     from merge_bench.cli import main as command
 
     command()

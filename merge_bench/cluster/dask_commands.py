@@ -158,7 +158,7 @@ def ucx_settings(
     unconnected = error_handling and not handles_errors(variables)
     needs_tcp = protocol == "ucx" or unconnected or not reaches_peers(installed.transports)
     settings = {} if needs_tcp else {"UCX_TLS": "^tcp"}
-    if REGISTER_NO_MEMORY.issuperset(installed.transports):
+    if installed.transports and REGISTER_NO_MEMORY.issuperset(installed.transports):
         settings["UCX_MEM_EVENTS"] = "n"
     return settings
 

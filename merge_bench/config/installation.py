@@ -30,6 +30,16 @@ def checkout() -> "Path | None":
     return root if (root / "run-cluster.sh").is_file() else None
 
 
+def leave_out(*modules: str) -> None:
+    """Keep other libraries from importing these `modules` into this process, except beside cuDF, which may need them.
+
+    Dask imports RMM wherever it is installed, to show memory of GPUs, and numba SciPy, for linear algebra.
+    """
+    if importlib.util.find_spec("cudf") is None:
+        for name in modules:
+            sys.modules.setdefault(name, None)  # type: ignore[arg-type]
+
+
 def search_path(environ: "Mapping[str, str]") -> "dict[str, str]":
     """The variables with which a new Python process finds this package, whatever its working folder.
 

@@ -54,6 +54,7 @@ def test_tcp_is_left_out_where_shared_memory_connects_all_workers(
         ({"posix", "rc_verbs"}, NO_TCP),
         ({"posix", "xpmem"}, NO_TCP),
         ({"posix", "cuda_copy"}, NO_TCP),
+        (set(), {}),  # not known
     ],
 )
 def test_tcp_stays_without_shared_memory_and_hooks_where_memory_is_registered(

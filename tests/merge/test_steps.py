@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -96,3 +98,24 @@ def test_each_iteration_is_sent_before_its_result_is_checked(monkeypatch: pytest
     found = happened(Plugin(worker.HELD_SECONDS / 10), 2, monkeypatch, verify=True)
     one = ["merge 0", "iteration 0", "verify", "verification 0"]
     assert found == [*one, *(each.replace("0", "1") for each in one)]
+
+
+FREEZING = """
+import gc, sys
+from merge_bench.merge import worker
+from merge_bench.merge.exchange.base import Abort
+plugin = worker.MergeWorker()
+plugin.state, plugin.children, plugin.abort = None, {}, Abort()
+if sys.argv[1] == "frozen":
+    gc.freeze()
+plugin.freeze_libraries()
+during = gc.get_freeze_count()
+worker.release(plugin)
+print(during > 10_000, gc.get_freeze_count() > 0)
+"""
+
+
+@pytest.mark.parametrize("before", ["not frozen", "frozen"])
+def test_a_launch_leaves_the_garbage_collector_of_a_running_cluster_as_it_was(before: str) -> None:
+    done = subprocess.run([sys.executable, "-c", FREEZING, before], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", str(before == "frozen")]

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from merge_bench.cluster.ucx_perftest import lanes_to_others, logged_version
+from merge_bench.config.installation import leave_out
 from merge_bench.errors import MergeBenchError
 from merge_bench.host.description import Ucx
 from merge_bench.probe import probes
@@ -215,7 +216,7 @@ def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[st
 
 def main() -> None:
     """Do the work that the command line's argument describes; an error is reported, and ends all ranks."""
-    sys.modules.setdefault("scipy", None)  # type: ignore[arg-type]  # numba would load it, and no rank needs it
+    leave_out("scipy")
     spec = json.loads(sys.argv[1])
     rank = None
     try:
