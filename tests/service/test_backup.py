@@ -19,6 +19,7 @@ from merge_bench.service.serve import Settings, _locked_store, check_service
 from merge_bench.service.store import FOLDER, open_store
 from tests.helpers.runs import LIMIT, ROOT
 from tests.service.services import RealService
+from tests.service.test_runner import until
 from tests.service.test_serve import problem_of
 
 PAGE = (ROOT / "docs/nightly.md").read_text()
@@ -59,6 +60,7 @@ def test_a_copy_made_while_jobs_are_added_has_all_that_were_accepted_before(tmp_
         running = service.add(LONG)
         until_measured(service, running)
         adding.start()
+        until(lambda: accepted)
         for number in range(5):  # a copy that is torn by chance is not torn each time
             time.sleep(0.1)
             before = accepted[-1]
