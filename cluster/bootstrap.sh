@@ -130,12 +130,13 @@ count_packages() {
     done
 }
 
-# pip_install TOTAL OPTIONS: pip without the user's own packages or PYTHONPATH in its way. What it prints goes to a log;
-# it is shown when pip fails.
+# pip_install TOTAL OPTIONS: pip without the user's own packages or PYTHONPATH in its way. On standard input: what takes
+# the place of {} in the options, ended by \0 each. A pip for each, two at once, because one unpacks on one core. What
+# they print goes to a log; it is shown when one fails.
 pip_install() {
     local log=$VENV/.merge-bench-setup.log total=$1
-    if ! "$VENV/bin/python" -I -m pip install --no-user --no-deps --no-compile --disable-pip-version-check \
-        --progress-bar off "${@:2}" 2>&1 | count_packages "$log" "$total"; then
+    if ! xargs -0 -P 2 -I{} "$VENV/bin/python" -I -m pip install --no-user --no-deps --no-compile \
+        --disable-pip-version-check --progress-bar off "${@:2}" 2>&1 | count_packages "$log" "$total"; then
         tail -n 12 "$log" >&2
         die 3 "Installing packages failed (last lines above; full log: $log). If this machine has no network, run" \
             "./run-cluster.sh --setup-only --stack cpu|cu12|cu13 on another machine that shares this file system."
@@ -143,9 +144,20 @@ pip_install() {
     if [ -t 2 ]; then printf '\r\033[K' >&2; fi
 }
 
-# Stores bytecode, on all cores: a user who cannot write here would compile everything at each start. pip uses one core.
+# install_lock LOCK: each half of its packages by a pip.
+install_lock() {
+    local half=$VENV/.merge-bench-half
+    rm -f "$half".*
+    awk -v half="$half" '/^[A-Za-z0-9]/ { n++ } n { print >(half "." n % 2) }' "$1"
+    printf '%s\0' "$half".* | pip_install "$(packages_in "$1")" --require-hashes --only-binary :all: -r {}
+    rm -f "$half".*
+}
+
+# Stores bytecode, on all cores: a user who cannot write here would compile everything at each start. What no run imports
+# is left out, a third of it.
 compile_packages() {
-    "$VENV/bin/python" -I -m compileall -qq -j 0 "$VENV/lib" "$ROOT/merge_bench" >>"$VENV/.merge-bench-setup.log" 2>&1 || true
+    "$VENV/bin/python" -I -m compileall -qq -j 0 -x '/tests/|/site-packages/(pip|setuptools)/' \
+        "$VENV/lib" "$ROOT/merge_bench" >>"$VENV/.merge-bench-setup.log" 2>&1 || true
 }
 
 build_venv() { # build_venv STACK
@@ -157,7 +169,7 @@ build_venv() { # build_venv STACK
     rm -f "$VENV_STAMP" # first, so that an interrupted removal is seen as unfinished
     rm -rf "$VENV"
     output=$("$python" -m venv "$VENV" 2>&1) || die 3 "$python could not create $VENV: ${output##*$'\n'}"
-    pip_install "$(packages_in "$lock")" --require-hashes --only-binary :all: -r "$lock"
+    install_lock "$lock"
     install_project
     compile_packages
     wanted_stamp "$stack" >"$VENV_STAMP"
@@ -167,7 +179,7 @@ install_project() {
     # The build backend comes from the lock: build isolation would fetch it without a hash. `compat` adds this folder to
     # Python's path. Without it a hook finds the package, but only after the current folder: in the folder above a clone
     # named merge_bench Python would take the clone itself for the package.
-    pip_install 1 --no-build-isolation --config-settings editable_mode=compat -e "$ROOT"
+    printf '%s\0' "$ROOT" | pip_install 1 --no-build-isolation --config-settings editable_mode=compat -e {}
     checksum "$ROOT/pyproject.toml" >"$VENV/.merge-bench-project"
 }
 
@@ -198,7 +210,7 @@ ensure_venv() {
         if ! project_is_current; then install_project; fi
         if [ -n "$dev" ] && ! dev_is_current; then
             say "Installing the test packages into ${VENV##*/}."
-            pip_install "$(packages_in "$(lock_file dev)")" --require-hashes --only-binary :all: -r "$(lock_file dev)"
+            install_lock "$(lock_file dev)"
             checksum "$(lock_file dev)" >"$VENV/.merge-bench-dev"
         fi
     ) 9>"$VENV_LOCK"
