@@ -44,11 +44,11 @@ Failures = Mapping[str, Exception]
 
 
 @contextlib.contextmanager
-def fake_cluster(failures: Failures | None = None) -> Iterator[None]:
-    """Have launches in this block use threads of this process for workers."""
+def fake_cluster(failures: Failures | None = None, exchange: type[QueueExchange] | None = None) -> Iterator[None]:
+    """Have launches in this block use threads of this process for workers; `exchange`: the data plane between them."""
 
     def exchange_class(name: str) -> type[Exchange]:
-        return QueueExchange
+        return exchange or QueueExchange
 
     with (
         mock.patch.object(cluster_session, "Session", functools.partial(_ThreadSession, failures or {})),

@@ -5,12 +5,15 @@ from __future__ import annotations
 import doctest
 import importlib
 import keyword
+import os
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import matplotlib.figure
 import pandas
@@ -20,10 +23,11 @@ from bokeh.plotting import figure as bokeh_figure
 
 import merge_bench
 from merge_bench import api
-from merge_bench.campaign.calling_program import UNTOUCHED
 from merge_bench.config.option import as_command_line, from_python
 from merge_bench.config.options import OPTIONS, RunOptions
 from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult
+from merge_bench.merge.exchange.base import Flight
+from merge_bench.testing import QueueExchange, fake_cluster
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
 from tests.helpers.timelines import add_timeline, timeline
 from tests.probe.samples import write_campaign as write_probe
@@ -256,29 +260,63 @@ def test_a_wrong_option_is_a_sentence_and_starts_nothing(options: Any, sentence:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("status", "error"), [(3, RunFailed), (4, WrongResult), (5, GateNotMet)])
+class FlippingExchange(QueueExchange):
+    """A data plane that changes bits of the payload that it carries."""
+
+    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> Flight:
+        flight = super().transfer(sends, receives, noted=noted)
+        for rows in (buffer for buffer in receives.values() if buffer.nbytes > 4000):  # headers are shorter
+            rows[len(rows) // 2 :] ^= 1
+        return flight
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "cluster", "options", "message"),
+    [
+        (3, RunFailed, {"failures": {"iterate": ValueError("no such row")}}, {}, r"rank 0 .* failed: .*no such row"),
+        (4, WrongResult, {"exchange": FlippingExchange}, {}, "wrong values"),
+        (5, GateNotMet, {}, {"engine": ["native", "polars"], "fail_on": "not-faster"}, "INCONCLUSIVE in throughput"),
+    ],
+)
 def test_a_run_that_did_not_end_well_raises_unless_told_not_to(
-    status: int, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    status: int, error: type[Exception], cluster: Any, options: Any, message: str, tmp_path: Path
 ) -> None:
-    folder = write_campaign(tmp_path, Script(failure="rank 0 died", end_status=status), end=status)
-    monkeypatch.setattr("merge_bench.campaign.campaign.run", lambda *_, **__: (folder, status))
-    with pytest.raises(error, match=f"^rank 0 died; the records are in {folder}$"):
-        merge_bench.run(results=tmp_path)
-    kept = merge_bench.run(results=tmp_path, check=False)
-    assert (kept.folder, kept.status) == (folder, status)
+    options = {**options, "chunk": 1000, "iterations": 1, "warmup": 0, "results": tmp_path}
+    with fake_cluster(**cluster):
+        with pytest.raises(error, match=rf"{message}.*; the records are in {tmp_path}/[\w-]+$") as raised:
+            merge_bench.run(**options)
+        (folder,) = tmp_path.iterdir()
+        assert str(raised.value).endswith(str(folder))
+        kept = merge_bench.run(**options, check=False)
+    assert kept.folder not in (None, folder)
+    assert kept.status == (0 if error is GateNotMet else status)  # a gate judges a run that ended well
 
 
-def test_the_records_hold_the_command_that_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, seen = write_campaign(tmp_path), []
-    monkeypatch.setattr(
-        "merge_bench.campaign.campaign.run", lambda *_, caller, **__: (seen.append(caller), (folder, 0))[1]
-    )
-    before = list(sys.argv)
-    merge_bench.run(results=tmp_path, chunk=5e6)
-    assert sys.argv == before
-    assert seen[0].argv[0].endswith("merge_bench/__main__.py")
-    assert seen[0].argv[1:] == ["run", "--results", str(tmp_path), "--chunk", "5000000"]
-    assert seen[0].surround is UNTOUCHED.surround
+class WatchingExchange(QueueExchange):
+    """A data plane that notes what a notebook would notice of a run: the process's words, signals and outputs."""
+
+    seen: ClassVar[list[object]] = []
+
+    def connect(self, addresses: Sequence[bytes]) -> None:
+        self.seen.append(outside())
+        super().connect(addresses)
+
+
+def outside() -> object:
+    """Words, signal handlers and outputs of this process."""
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    return list(sys.argv), handlers, [os.fstat(descriptor).st_ino for descriptor in (1, 2)]
+
+
+def test_the_records_hold_the_command_that_does_the_same_and_the_caller_stays_as_it_is(tmp_path: Path) -> None:
+    before = outside()
+    with fake_cluster(exchange=WatchingExchange):
+        result = merge_bench.run(results=tmp_path, chunk=5e3, warmup=0)
+    assert WatchingExchange.seen == [before] * 2
+    assert outside() == before
+    program, *words = result.campaign.head.argv
+    assert program.endswith("merge_bench/__main__.py")
+    assert words == ["run", "--results", str(tmp_path), "--chunk", "5000", "--warmup", "0"]
 
 
 @pytest.mark.slow

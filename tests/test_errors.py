@@ -2,51 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
-import os
-import pty
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
 
 from merge_bench.errors import Caution, say
 from merge_bench.view.streams import say_warnings
+from tests.helpers.terminals import terminal
 
 LONG = "6 launches take about 84 seconds (as 3 earlier launches of the same problem on this host took, without waiting)"
 
 
 def on_terminal(columns: int, *warnings: Caution, message: str = "") -> list[str]:
     """The lines that a terminal of so many columns gets."""
-    driver, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    with os.fdopen(terminal, "w") as stream, contextlib.redirect_stderr(stream):
+    with terminal(columns) as lines:
         if message:
             say(message)
         say_warnings(warnings)
-    text = whole(driver).decode()
-    return text.replace("\r\n", "\n").splitlines()
-
-
-def whole(driver: int) -> bytes:
-    """All that was written to a terminal that is closed; on a busy machine it comes in several parts."""
-    found = b""
-    with os.fdopen(driver, "rb", buffering=0) as stream:
-        while True:
-            try:
-                some = stream.read(1 << 16)
-            except OSError as error:
-                if error.errno != errno.EIO:
-                    raise
-                return found
-            if not some:
-                return found
-            found += some
+    return lines
 
 
 def test_a_terminal_gets_lines_that_end_between_words() -> None:

@@ -56,8 +56,8 @@ class _Page(pn.Column):  # type: ignore[misc]  # Panel is not typed.
 class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed.
     """The dashboard of `results`, a folder of campaigns; a notebook shows it as the value of a cell.
 
-    Several pages can share `index` and `cache`. Runs are started through a `queue`; without one there is no tab for
-    that. `pace`: as of `Session`.
+    Several pages can share `index`, which lists the campaigns, and `cache`. Runs are started through a `queue`; without
+    one there is no tab for that. `pace`: as of `Session`.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         pace: Callable[[], float] = lambda: 0.0,
     ) -> None:
         super().__init__()
-        self._index = index or ResultsFolder(results, other_folders=published_beside(Path(results)))
+        self.index = index or ResultsFolder(results, other_folders=published_beside(Path(results)))
         self._session = Session(pace)
         self._entries: tuple[Entry, ...] = ()
         self._cache = cache or CampaignCache()
@@ -88,7 +88,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         parts = (self._problem, self.tabs, self._body, self._session.page_ready.pane)
         self._layout = _Page(*parts, session=self._session, sizing_mode="stretch_width", stylesheets=sheets, margin=0)
         self._open_tab(_TABS[0])
-        self._session.every(SCAN_SECONDS, self._index.entries, self._set_campaigns)
+        self._session.every(SCAN_SECONDS, self.index.entries, self.show_campaigns)
 
     # Each tab is made when it is first chosen. It has a `layout`, a method `refresh` that reads in a thread, and a
     # method `show` for what `refresh` returned, called under the document's lock.
@@ -96,7 +96,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
     results = cached_property(lambda self: ResultsView(self._campaigns, self._cache))
     tuning = cached_property(lambda self: TuningView(self._campaigns, self._cache))
     network = cached_property(lambda self: NetworkView(self._campaigns, self._cache))
-    history = cached_property(lambda self: HistoryView(self._index.path, self._campaigns, self._compare))
+    history = cached_property(lambda self: HistoryView(self.index.path, self._campaigns, self._compare))
     run = cached_property(
         lambda self: RunView(self._session, self._queue, self._campaigns, self._cache, self._compare, self._follow)
     )
@@ -120,10 +120,11 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
 
     def _campaigns(self) -> tuple[Entry, ...]:
         """The campaigns as last listed; before the first listing, the calling thread lists them."""
-        return self._entries or self._index.entries()
+        return self._entries or self.index.entries()
 
-    def _set_campaigns(self, entries: tuple[Entry, ...]) -> None:
-        problem = self._index.problem
+    def show_campaigns(self, entries: tuple[Entry, ...]) -> None:
+        """Use these campaigns, which `index` just listed, in every tab, and show what the listing could not read."""
+        problem = self.index.problem
         self._problem.param.update(value=problem_lines([problem] if problem else []), visible=bool(problem))
         self._entries = entries
 
@@ -139,13 +140,13 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
 
     def _compare(self, names: Sequence[str]) -> None:
         """Show the results in these folders in the Results tab."""
-        self._entries = self._index.refresh(names)  # they can be newer than the last listing
+        self._entries = self.index.refresh(names)  # they can be newer than the last listing
         self.results.choose(names)
         self.tabs.value = "Results"
 
     def _follow(self, name: str) -> None:
         """Show the campaign in this folder, which was started here and has its first record, while it runs."""
-        self._entries = self._index.refresh([name])
+        self._entries = self.index.refresh([name])
         self.live.choose_newest()
         self.tabs.value = "Live"
 

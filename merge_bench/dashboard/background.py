@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Generic, TypeVar, TypeVarTuple
 
@@ -22,16 +23,23 @@ from merge_bench.errors import MergeBenchError
 
 _TEMPLATE = (resources.files("merge_bench.dashboard") / "templates" / "page.html.j2").read_text(encoding="utf-8")
 _READERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="results")
-DRAWN_SECONDS = 0.5
-"""The shortest pause after something was drawn."""
-LOOK_SECONDS = 0.25
-"""The longest pause between two looks at whether something is to be done."""
-ANSWER_SECONDS = 10.0
-"""The longest time to wait for an answer of the page."""
 _LOG = logging.getLogger(__name__)
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 Data = TypeVar("Data")
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """Seconds that a session waits.
+
+    `drawn`: the shortest pause after something was drawn; `look`: the longest between two looks at whether something is
+    to be done; `answer`: the longest time to wait for an answer of the page.
+    """
+
+    drawn: float = 0.5
+    look: float = 0.25
+    answer: float = 10.0
 
 
 class Session:
@@ -45,8 +53,8 @@ class Session:
     between two updates; an update that follows on something that a person did in the page does not wait.
     """
 
-    def __init__(self, pace: Callable[[], float] = lambda: 0.0) -> None:
-        self._pace = pace
+    def __init__(self, pace: Callable[[], float] = lambda: 0.0, pauses: Pauses = Pauses()) -> None:
+        self._pace, self._pauses = pace, pauses
         self._touches = 0
         self._document = pn.state.curdoc if pn.state.curdoc and pn.state.curdoc.session_context else None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -77,7 +85,7 @@ class Session:
     ) -> None:
         """Do `work` in a thread and `show` its result, repeatedly, with a pause of `seconds`.
 
-        After a `show` that returned True the pause is at least `DRAWN_SECONDS`, and lasts until the page answers and
+        After a `show` that returned True the pause is at least `Pauses.drawn`, and lasts until the page answers and
         then as long again as its answer took: a browser that gets new figures faster than it can draw them does
         nothing else, and ignores clicks.
 
@@ -142,7 +150,8 @@ class Session:
                 before = pace, self._touches
                 drawn = await self._update(work, show, when)
                 done = time.monotonic()
-            await asyncio.sleep(DRAWN_SECONDS if drawn else min(pace, LOOK_SECONDS) if wanted else LOOK_SECONDS)
+            look = self._pauses.look
+            await asyncio.sleep(self._pauses.drawn if drawn else min(pace, look) if wanted else look)
             if drawn:
                 await asyncio.sleep(await self._answer_seconds())
 
@@ -166,7 +175,7 @@ class Session:
             last = answers[-1:]
             answered = bool(last) and bool((await asyncio.wait(last, timeout=0.0 if self._silent else 1.0))[0])
             seconds = time.monotonic() - begun
-            if answered or self._silent or seconds > ANSWER_SECONDS:
+            if answered or self._silent or seconds > self._pauses.answer:
                 self._silent = not answered and not self.page_ready.answered
                 return seconds
 

@@ -36,7 +36,7 @@ MOST_CHOSEN = 12
 _PAGE_ROWS = 10
 MOST_LISTED = 3000
 PATIENCE_SECONDS = 5.0
-"""After this, a table that has not reported that it is built is replaced by one with the new rows."""
+"""After this, a table that has not reported that it is built is replaced by one with the new rows, by default."""
 _TABLE_HEIGHT = 480
 _WIDTHS = dict.fromkeys(("Kind", "Status"), 105) | dict.fromkeys(("Configs", "Fastest config"), 115)
 _WIDTHS |= {"Started (UTC)": 155, "Throughput (GiB/s)": 125, "Bandwidth (GiB/s)": 120, "Folder": 130}
@@ -199,11 +199,13 @@ class ResultsView:
 
     Rows that change while a browser builds the table are lost. So a table is made with the known rows, and they change
     only after the table has reported how many fit on a page, which it does once it is built. If it does not report
-    this, another table with the new rows replaces it: what is shown is right either way.
+    this for `patience` seconds, another table with the new rows replaces it: what is shown is right either way.
     """
 
-    def __init__(self, entries: Callable[[], Sequence[Entry]], cache: CampaignCache) -> None:
-        self._entries, self._cache = entries, cache
+    def __init__(
+        self, entries: Callable[[], Sequence[Entry]], cache: CampaignCache, patience: float = PATIENCE_SECONDS
+    ) -> None:
+        self._entries, self._cache, self._patience = entries, cache, patience
         self._contents = LastResult(self._chosen_content, lambda problem: Content(problems=(problem,)))
         self._last_content = Content()
         self._shown_content: Content | None = None
@@ -307,7 +309,7 @@ class ResultsView:
             if self._built:
                 self._shown_rows = update.rows
                 self.table.value = update.rows.copy()
-            elif self._shown_rows.empty or time.monotonic() > self._made_at + PATIENCE_SECONDS:
+            elif self._shown_rows.empty or time.monotonic() > self._made_at + self._patience:
                 self.renew()
         if update.content is not self._shown_content:
             self._shown_content = update.content

@@ -65,10 +65,13 @@ def status_of(entry: Entry, figures: Figures) -> str:
 
 
 class CampaignCache:
-    """Reads campaigns and keeps them in memory, without the least recently used ones; threads may share it."""
+    """Reads campaigns and keeps them in memory, without the least recently used ones; threads may share it.
 
-    def __init__(self, *, most: int = MOST_KEPT, limit: int = LIMIT_BYTES) -> None:
-        self._most_bytes, self._limit_bytes = most, limit
+    Limits in bytes: `most` of all that is kept, `limit` of one campaign, `small` of one that `read_small` reads.
+    """
+
+    def __init__(self, *, most: int = MOST_KEPT, limit: int = LIMIT_BYTES, small: int = SMALL_BYTES) -> None:
+        self._most_bytes, self._limit_bytes, self._small_bytes = most, limit, small
         self._followers: OrderedDict[Path, Follower] = OrderedDict()
         self._figures: dict[Path, tuple[tuple[int, float], Figures]] = {}
         self._lock = threading.Lock()
@@ -87,7 +90,7 @@ class CampaignCache:
         """Read the figures of some small, finished campaigns of `entries`; returns whether there were any to read."""
         left = _BATCH_BYTES
         for entry in entries:
-            if entry.head is None or entry.written or entry.size > SMALL_BYTES or self.figures(entry) is not None:
+            if entry.head is None or entry.written or entry.size > self._small_bytes or self.figures(entry) is not None:
                 continue
             self._store_figures(entry, _read_to_end(Follower(entry.folder, lean=True)))
             left -= entry.size

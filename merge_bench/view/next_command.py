@@ -42,7 +42,7 @@ class NextStep:
 
     def here(self) -> NextStep:
         """The same command, its program written as the user typed that of this command."""
-        return replace(self, program=_program_as_typed())
+        return replace(self, program=program_as_typed(Invocation.of_this_process()))
 
     def quietly(self, campaign: Campaign) -> str:
         """Advice to add ``--wait-for-quiet`` if this command measures and `campaign` ran on a busy host; else empty."""
@@ -70,18 +70,30 @@ def service_machine_note() -> str:
     return ", on the service's machine" if read_elsewhere(os.environ.get(JOB)) else ""
 
 
-def _program_as_typed() -> str:
+@dataclass(frozen=True)
+class Invocation:
+    """How a program was started: its `script`, the first `word` that was typed, and the `python` that runs it."""
+
+    script: Path
+    word: str
+    python: Path
+
+    @classmethod
+    def of_this_process(cls) -> Invocation:
+        return cls(Path(sys.argv[0]), sys.orig_argv[0], Path(sys.executable))
+
+
+def program_as_typed(started: Invocation) -> str:
     """The program as the user typed it: ``merge-bench`` or ``python -m merge_bench``, with a path where needed."""
-    script = Path(sys.argv[0])
-    if script.name == _SCRIPT:
+    if started.script.name == _SCRIPT:
         on_path = shutil.which(_SCRIPT)
-        by_name = on_path is not None and script.exists() and Path(on_path).samefile(script)
-        return _SCRIPT if by_name else _short_path(script)
-    word, own = sys.orig_argv[0], Path(sys.executable)
+        by_name = on_path is not None and started.script.exists() and Path(on_path).samefile(started.script)
+        return _SCRIPT if by_name else _short_path(started.script)
+    word = started.word
     on_path = shutil.which(_PYTHON)
-    if on_path is not None and Path(on_path).parent.resolve() == own.parent.resolve():
+    if on_path is not None and Path(on_path).parent.resolve() == started.python.parent.resolve():
         return _PROGRAM
-    python = word if word and "/" not in word and shutil.which(word) else _short_path(own)
+    python = word if word and "/" not in word and shutil.which(word) else _short_path(started.python)
     return python + _PROGRAM.removeprefix(_PYTHON)
 
 

@@ -35,7 +35,7 @@ LEAST_MAPPED = 4
 MOST_PRINTED = 16
 """The values of a map are printed in it for at most so many workers."""
 MOST_POINTS = 20_000
-"""Iterations in one chart at most; of more, some of each launch are left out, but never the slowest or fastest."""
+"""Iterations in one chart, by default."""
 MOST_ROWS = 32
 """Workers in a chart, at most."""
 MOST_FLOWS = 200
@@ -107,10 +107,11 @@ def _median_bar(series: str, index: int, points: Sequence[tuple[str, float]]) ->
     return Bar(series, index, median(values) if values else None, ends, tuple(points) if len(points) > 1 else ())
 
 
-def iterations(runs: Sequence[LabelledRun], problem: str = "") -> Chart:
+def iterations(runs: Sequence[LabelledRun], problem: str = "", *, most_points: int = MOST_POINTS) -> Chart:
     """A chart of the throughput of every timed iteration of `runs` in GiB/s: a point each, by launch.
 
-    `problem`: the name of what they merge, for the title, where there are charts of several problems.
+    `problem`: the name of what they merge, for the title, where there are charts of several problems. Of more
+    iterations than `most_points`, some of each launch are left out, but never the slowest or fastest.
     Lines are the median and the quartiles of each launch, whether all its points are shown or not.
     """
     launches = {
@@ -125,7 +126,7 @@ def iterations(runs: Sequence[LabelledRun], problem: str = "") -> Chart:
     apart = len({part for part, _ in keys}) > 1
     places = {key: at if apart else key[1] for at, key in enumerate(keys)}
     names = {(part, index): f"{part} {index}".strip() if apart else str(index) for part, index in keys}
-    step = thinning_step(sum(len(launch.timed) for each in launches.values() for launch in each), MOST_POINTS)
+    step = thinning_step(sum(len(launch.timed) for each in launches.values() for launch in each), most_points)
     measured = [run for run in launches if launches[run]]
     groups = []
     for run in measured:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def update(tab: Any) -> None:
 
 def list_again(dashboard: Dashboard) -> None:
     """List the campaigns, as the event loop does every few seconds."""
-    dashboard._set_campaigns(dashboard._index.entries())
+    dashboard.show_campaigns(dashboard.index.entries())
 
 
 def build(dashboard: Dashboard) -> None:
@@ -40,6 +41,30 @@ def build(dashboard: Dashboard) -> None:
 def texts(layout: Any) -> str:
     """Everything that HTML panes of a layout show."""
     return "\n".join(str(pane.value) for pane in layout.select(pn.widgets.StaticText))
+
+
+def visible_parts(layout: Any) -> Iterator[Any]:
+    """Every part of a layout that is not hidden, nor in a hidden one."""
+    if layout.visible:
+        yield layout
+        for part in getattr(layout, "objects", ()):
+            yield from visible_parts(part)
+
+
+def visible_cards(layout: Any) -> dict[str, Any]:
+    """The cards that can be seen in a layout, by their titles."""
+    cards = {}
+    for part in visible_parts(layout):
+        heading = str(getattr(next(iter(getattr(part, "objects", ())), None), "value", ""))
+        if heading.startswith("<h2>"):
+            cards[" ".join(re.sub(r" <small>.*|<.*?>", "", heading).split())] = part
+    return cards
+
+
+def drawn_in(card: Any) -> Any:
+    """The figure of Bokeh in a card."""
+    (pane,) = card.select(pn.pane.Bokeh)
+    return pane.object
 
 
 @contextlib.contextmanager

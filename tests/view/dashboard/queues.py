@@ -35,7 +35,7 @@ def job(number: int, state: str, command: str = "merge-bench run", **more: objec
 
 @dataclass
 class FakeQueue:
-    """Jobs as a service has them, the newest first; `asked`: what the form sent."""
+    """Jobs as a service has them, the newest first; `asked`: what the form sent; `problem`: why it does not answer."""
 
     found: list[Job]
     refusal: str = ""
@@ -45,8 +45,11 @@ class FakeQueue:
     asked: list[tuple[str, list[str], dict[str, str]]] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)
     log: str = "log of NUMBER"
+    problem: str = ""
 
     def jobs(self) -> Jobs:
+        if self.problem:
+            raise UsageError(self.problem)
         return Jobs(jobs=self.found)
 
     def job(self, number: int) -> Job:

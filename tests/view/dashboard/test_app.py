@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 import panel as pn
-import pytest
 from bokeh.document import Document
+from bokeh.model import Model
 from panel.models.comm_manager import CommManager
 from pyviz_comms import Comm
 
@@ -65,7 +65,7 @@ def test_hostile_and_broken_results_break_nothing_and_become_no_markup(tmp_path:
     view.live.choice.value = evil
     for one in (view.live, view.results, view.tuning, view.network):
         update(one)
-    view.results.table.selection = list(range(min(12, len(view.results._placed))))
+    view.results.table.selection = list(range(min(12, len(view.results.table.value))))
     update(view.results)
     shown = "\n".join(texts(one.layout) for one in (view.live, view.results, view.tuning, view.network))
     assert "&lt;script&gt;" in shown
@@ -84,46 +84,55 @@ def test_words_show_their_definitions_to_pointer_keyboard_and_screen_reader() ->
     assert 'aria-label="Throughput: Data processed ÷ wall-clock' in found
 
 
-def test_events_of_a_page_in_other_threads_are_handled_on_the_event_loop_in_their_order(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+class Notebook:
+    """A notebook's page with the dashboard; `root`: the model of all of it. Panel calls `_on_msg` for its messages."""
+
+    def __init__(self, view: Dashboard) -> None:
+        self.page, self._layout = Document(), view.__panel__()
+        self.root = self._layout.get_root(self.page, Comm())
+        self.page.add_root(self.root)
+
+    def send(self, *changes: tuple[Model, str, object]) -> None:
+        """Send a message with changes, each with its model, attribute and new value."""
+        kind = "ModelChanged"
+        events = [{"kind": kind, "model": {"id": model.id}, "attr": name, "new": new} for model, name, new in changes]
+        message = {"header": {"msgid": "1", "msgtype": "PATCH-DOC"}, "metadata": {}, "content": {"events": events}}
+        self._layout._on_msg(self.root.ref["id"], CommManager(), {**message, "_buffers": {}})
+
+
+def test_events_of_a_page_in_other_threads_are_handled_on_the_event_loop_in_their_order(tmp_path: Path) -> None:
     handled: list[tuple[object, threading.Thread]] = []
-    monkeypatch.setattr(
-        pn.Column,
-        "_on_msg",
-        lambda _self, _ref, _manager, msg: handled.append((msg["content"]["events"], threading.current_thread())),
-    )
 
     async def main() -> None:
-        view = board(tmp_path)
+        view = Dashboard(tmp_path, queue=FakeQueue([]))
+        view.tabs.value = "Run"
+        typed = view.run.form.fields["workers"]
+        typed.value = "in this field"
+        typed.param.watch(lambda event: handled.append((event.new, threading.current_thread())), "value")
+        notebook = Notebook(view)
+        (field,) = notebook.root.select({"value": "in this field"})
         for number in range(3):
-            message = {"content": {"events": [2 * number, 2 * number + 1]}}
-            sender = threading.Thread(target=view._layout._on_msg, args=["ref", None, message])
+            changes = [(field, "value", str(2 * number + at)) for at in range(2)]
+            sender = threading.Thread(target=notebook.send, args=changes)
             sender.start()
             sender.join()
         assert handled == []
-        await asyncio.sleep(0)
-        view._session.close()
+        while len(handled) < 6:
+            await asyncio.sleep(0.01)
 
     asyncio.run(asyncio.wait_for(main(), 60))
-    assert handled == [([number], threading.current_thread()) for number in range(6)]
+    assert handled == [(str(number), threading.current_thread()) for number in range(6)]
 
 
 def test_a_click_in_a_notebook_counts_although_it_comes_with_a_change_of_a_removed_part(tmp_path: Path) -> None:
-    view, page = Dashboard(tmp_path, queue=FakeQueue([])), Document()
-    root = view._layout.get_root(page, Comm())
-    page.add_root(root)
-    reference = root.ref["id"]
-    gone, buttons = view.live.layout._models[reference][0], view.tabs._models[reference][0]
-    assert page.get_model_by_id(gone.id) is gone
+    view = Dashboard(tmp_path, queue=FakeQueue([]))
+    notebook = Notebook(view)
+    _, buttons, body, *_ = notebook.root.children
+    (gone,) = body.children
+    assert notebook.page.get_model_by_id(gone.id) is gone
     view.tabs.value = "Run"
-    assert page.get_model_by_id(gone.id) is None
-    changes = [
-        {"kind": "ModelChanged", "model": {"id": gone.id}, "attr": "visible", "new": False},
-        {"kind": "ModelChanged", "model": {"id": buttons.id}, "attr": "active", "new": 3},
-    ]
-    message = {"header": {"msgid": "1", "msgtype": "PATCH-DOC"}, "metadata": {}, "content": {"events": changes}}
-    view._layout._on_msg(reference, CommManager(), {**message, "_buffers": {}})
+    assert notebook.page.get_model_by_id(gone.id) is None
+    notebook.send((gone, "visible", False), (buttons, "active", 3))
     assert view.tabs.value == "Tuning"
 
 

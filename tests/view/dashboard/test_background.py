@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import pytest
+from bokeh.document import Document
+from pyviz_comms import Comm
 
-from merge_bench.dashboard.background import Session
+from merge_bench.dashboard.background import Pauses, Session
 
 
 def test_a_failure_of_one_view_is_not_the_end_of_its_updates() -> None:
@@ -38,9 +39,8 @@ def test_a_failure_of_one_view_is_not_the_end_of_its_updates() -> None:
     assert shown[:3] == [1, 2, 3]
 
 
-def test_a_view_that_drew_something_rests_before_it_draws_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_view_that_drew_something_rests_before_it_draws_again() -> None:
     """A browser that gets figures faster than it can draw them answers to nothing else."""
-    monkeypatch.setattr("merge_bench.dashboard.background.DRAWN_SECONDS", 3600.0)
     drawn: list[int] = []
     looked: list[int] = []
 
@@ -49,7 +49,7 @@ def test_a_view_that_drew_something_rests_before_it_draws_again(monkeypatch: pyt
         return True
 
     async def main() -> None:
-        session = Session()
+        session = Session(pauses=Pauses(drawn=3600.0))
         session.every(0.01, lambda: 1, draw)
         session.every(0.01, lambda: 2, looked.append)
         while len(looked) < 20:
@@ -61,32 +61,30 @@ def test_a_view_that_drew_something_rests_before_it_draws_again(monkeypatch: pyt
 
 
 class Page:
-    """Stands for a page in a browser, which answers or not. Tests in tests/browser have a real one."""
+    """A page without a browser, which answers or not. Tests in tests/browser have a real one."""
 
-    def __init__(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, session: Session) -> None:
         self.asked: list[int] = []
         self.answers = False
-        self._model = session.page_ready._model
-        monkeypatch.setattr(session.page_ready.pane, "_models", {"page": (self._model, None)})
-        monkeypatch.setattr(session, "push_figures", lambda _panes: self.ask())
+        (self._field,) = session.page_ready.pane.get_root(Document(), Comm()).children
+        self._field.on_change("low", lambda _attribute, _old, _low: self._take_question())
 
-    def ask(self) -> None:
-        self.asked.append(self._model.low)
+    def _take_question(self) -> None:
+        self.asked.append(self._field.low)
         if self.answers:
             self.answer()
 
     def answer(self) -> None:
-        self._model.value = self._model.low
+        self._field.value = self._field.low
 
 
-def draw_while(page_does: Callable[[Page, list[int]], Any], monkeypatch: pytest.MonkeyPatch) -> Page:
-    """Draw again and again while `page_does` runs; returns the page."""
-    monkeypatch.setattr("merge_bench.dashboard.background.DRAWN_SECONDS", 0.0)
+def draw_while(page_does: Callable[[Page, list[int]], Any], answer: float = 10.0) -> Page:
+    """Draw again and again while `page_does` runs; returns the page, whose `answer` is waited for so many seconds."""
     pages: list[Page] = []
 
     async def main() -> None:
-        session = Session()
-        page = Page(session, monkeypatch)
+        session = Session(pauses=Pauses(drawn=0.0, answer=answer))
+        page = Page(session)
         pages.append(page)
         drawn: list[int] = []
         session.every(0.0, lambda: 1, lambda _: drawn.append(1) is None)
@@ -97,7 +95,7 @@ def draw_while(page_does: Callable[[Page, list[int]], Any], monkeypatch: pytest.
     return pages[0]
 
 
-def test_a_page_that_has_not_drawn_the_last_figures_gets_no_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_has_not_drawn_the_last_figures_gets_no_new_ones() -> None:
     async def page_does(page: Page, drawn: list[int]) -> None:
         while len(page.asked) < 2:  # asked again, because a page that was being loaded did not notice
             await asyncio.sleep(0.01)
@@ -107,13 +105,11 @@ def test_a_page_that_has_not_drawn_the_last_figures_gets_no_new_ones(monkeypatch
         while len(drawn) < 5:
             await asyncio.sleep(0.01)
 
-    page = draw_while(page_does, monkeypatch)
+    page = draw_while(page_does)
     assert page.asked == sorted(set(page.asked))
 
 
-def test_a_page_that_cannot_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merge_bench.dashboard.background.ANSWER_SECONDS", 0.0)
-
+def test_a_page_that_cannot_answer_is_waited_for_once() -> None:
     async def page_does(page: Page, drawn: list[int]) -> None:
         while len(drawn) < 20:  # in 20 s, if each were waited for
             await asyncio.sleep(0.01)
@@ -122,7 +118,7 @@ def test_a_page_that_cannot_answer_is_waited_for_once(monkeypatch: pytest.Monkey
         while len(drawn) < 40:
             await asyncio.sleep(0.01)
 
-    draw_while(page_does, monkeypatch)
+    draw_while(page_does, answer=0.0)
 
 
 def test_updates_keep_their_pace_unless_a_person_does_something_or_the_pace_changes() -> None:

@@ -27,8 +27,7 @@ def test_it_shows_the_conclusion_the_chart_and_each_shift_with_what_differs_and_
     view = board(tmp_path / "results")
     update(view.history)
     update(view.history)
-    assert view.history._shown is not None
-    document = view.history._shown.document
+    document = view.history.refresh().document
     assert document is not None
     first, *rest = view.history.parts.objects
     conclusion = html.unescape(first.value).replace("\u00a0%", " %")  # a number stays beside its unit

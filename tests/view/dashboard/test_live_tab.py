@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import panel as pn
 import pytest
 from bokeh.core.properties import value
 
@@ -25,16 +26,17 @@ from merge_bench.report.run import print_report
 from merge_bench.tune.result import recorded_result_of
 from merge_bench.view.text import as_html, gib
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
-from tests.view.dashboard.boards import board, held, list_again, texts, update
+from tests.view.dashboard.boards import board, drawn_in, held, list_again, texts, update, visible_cards, visible_parts
 
 CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
+BY_WORKER = "Bandwidth of each worker, last iterations"
 
 
 def test_without_a_run_the_live_tab_says_how_to_make_one(tmp_path: Path) -> None:
     view = board(tmp_path)
     update(view.live)
     assert "<code>python -m merge_bench run --chunk 1e6</code>" in texts(view.live.layout)
-    assert not any(card.visible for card in view.live._cards)
+    assert shown_cards(view) == []
 
 
 def test_the_tab_names_result_host_date_and_ucx(tmp_path: Path) -> None:
@@ -49,10 +51,11 @@ def test_pairs_are_a_map_from_four_workers_and_a_table_below(workers: int, mappe
     write_campaign(tmp_path, Script(plan=plan(workers)))
     view = board(tmp_path)
     update(view.live)
-    assert view.live._figures[2].figure.visible == mapped
-    assert view.live._rates.visible != mapped
-    assert ("Rate in GiB/s, from row to column" in view.live._rates.value) != mapped
-    assert ("0.373" in view.live._rates.value) != mapped
+    card = visible_cards(view.live.layout)["Pairs of workers, last iteration"]
+    assert drawn_in(card).visible == mapped
+    table = "\n".join(str(part.value) for part in visible_parts(card) if isinstance(part, pn.widgets.StaticText))
+    assert ("Rate in GiB/s, from row to column" in table) != mapped
+    assert ("0.373" in table) != mapped
 
 
 def test_the_live_tab_follows_the_newest_campaign_and_then_the_next(tmp_path: Path) -> None:
@@ -70,8 +73,9 @@ def test_the_live_tab_follows_the_newest_campaign_and_then_the_next(tmp_path: Pa
 def test_points_are_added_once_and_all_of_them_when_a_campaign_is_chosen(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, end=None)
     view = board(tmp_path)
-    source = view.live._charts[0]._source
     update(view.live)
+    (points,) = drawn_in(visible_cards(view.live.layout)["Throughput of each iteration"]).renderers
+    source = points.data_source
     assert list(source.data["number"]) == [1, 2, 3]
     records = folder / "records.jsonl"
     more = [line for line in records.read_bytes().splitlines(keepends=True) if b'"iteration"' in line][-1:]
@@ -92,7 +96,7 @@ def test_the_slowest_worker_is_named_and_hatched(tmp_path: Path) -> None:
     view = board(tmp_path)
     update(view.live)
     assert "<b>rank 2</b> (node0)" in texts(view.live.layout)
-    usual, slowest = view.live._figures[0].figure.renderers
+    usual, slowest = drawn_in(visible_cards(view.live.layout)[BY_WORKER]).renderers
     assert (list(usual.data_source.data["at"]), list(slowest.data_source.data["at"])) == ([0, 1, 3], [2])
     assert (usual.glyph.hatch_pattern, slowest.glyph.hatch_pattern) == (None, value("right_diagonal_line"))
 
@@ -105,14 +109,19 @@ def test_workers_of_the_same_bandwidth_have_no_slowest(tmp_path: Path) -> None:
 
 
 def ticks_of_workers(view: Dashboard) -> dict[int, str]:
-    return dict(view.live._figures[0].figure.xaxis[0].major_label_overrides)
+    return dict(drawn_in(visible_cards(view.live.layout)[BY_WORKER]).xaxis[0].major_label_overrides)
+
+
+def text_of_workers(view: Dashboard) -> str:
+    return texts(visible_cards(view.live.layout)[BY_WORKER])
 
 
 def test_a_worker_that_sent_nothing_has_its_place_and_is_not_said_to_be_as_fast_as_the_other(tmp_path: Path) -> None:
     view = live_of("one-sender", tmp_path)
     assert ticks_of_workers(view) == {0: "0", 1: "1: sent nothing in these 3 iterations"}
-    assert (view.live._figures[0].figure.x_range.start, view.live._figures[0].figure.x_range.end) == (-0.5, 1.5)
-    assert ">Launch 0, rank 1: sent nothing in these 3 iterations.<" in view.live._slowest.value
+    places = drawn_in(visible_cards(view.live.layout)[BY_WORKER]).x_range
+    assert (places.start, places.end) == (-0.5, 1.5)
+    assert ">Launch 0, rank 1: sent nothing in these 3 iterations.<" in text_of_workers(view)
     assert "same bandwidth" not in texts(view.live.layout)
 
 
@@ -125,9 +134,9 @@ def test_before_the_first_iteration_every_worker_has_its_place_without_a_figure(
     with held(tmp_path / "one-sender"):
         view = board(tmp_path)
         update(view.live)
-        assert "Bandwidth of each worker, last iterations" in shown_cards(view)
+        assert BY_WORKER in shown_cards(view)
         assert ticks_of_workers(view) == {0: "0: no figure yet", 1: "1: no figure yet"}
-        assert ">Launch 0, ranks 0 and 1: no figure yet.<" in view.live._slowest.value
+        assert ">Launch 0, ranks 0 and 1: no figure yet.<" in text_of_workers(view)
 
 
 def test_workers_of_the_same_bandwidth_are_named_if_another_one_has_none(tmp_path: Path) -> None:
@@ -139,7 +148,7 @@ def test_workers_of_the_same_bandwidth_are_named_if_another_one_has_none(tmp_pat
     view = board(tmp_path)
     update(view.live)
     said = "Launch 0: ranks 0, 1 and 3 have the same bandwidth, rank 2: sent nothing in these 3 iterations."
-    assert said in view.live._slowest.value
+    assert said in text_of_workers(view)
 
 
 @pytest.mark.parametrize("kind", ["run", "interrupted"])
@@ -148,10 +157,10 @@ def test_a_link_limit_that_was_exceeded_is_said_with_the_words_of_the_command(ki
         caution for document in runs_of(summarize(read_campaign(CAMPAIGNS / kind))) for caution in document.warnings
     ]
     (said,) = [caution for caution in warned if caution.code == "limit-exceeded"]
-    status = live_of(kind, tmp_path).live._status.value
+    status = above_the_cards(live_of(kind, tmp_path))
     assert as_html(said.message) in status
     assert "--link-rounds 100" in status
-    assert "limit-exceeded" not in live_of("tables", tmp_path / "within").live._status.value
+    assert "limit-exceeded" not in above_the_cards(live_of("tables", tmp_path / "within"))
 
 
 @pytest.mark.parametrize(("kind", "launch"), [("sweep", True), ("run", False)])
@@ -174,7 +183,7 @@ def test_beside_a_conclusion_no_large_figure_is_of_the_last_launch(kind: str, tm
     assert figures["Throughput"] == f"{gib(best.throughput_bytes_per_second.median)} GiB/s"
     assert best.bottleneck is not None
     assert figures["Limited by"] == best.bottleneck.what
-    assert "Of the last launch" not in view.live._status.value
+    assert "Of the last launch" not in above_the_cards(view)
 
 
 def test_without_pages_of_dask_the_option_is_named_that_makes_them(tmp_path: Path) -> None:
@@ -214,8 +223,12 @@ def test_dask_pages_are_linked_while_the_launch_goes_on_if_they_have_the_address
 
 
 def shown_cards(view: Dashboard) -> list[str]:
-    titles = [re.sub(r" <small>.*|<.*?>", "", card.objects[0].value) for card in view.live._cards if card.visible]
-    return [" ".join(title.split()) for title in titles]
+    return list(visible_cards(view.live.layout))
+
+
+def above_the_cards(view: Dashboard) -> str:
+    """What the tab says in no card: how far the campaign is, and the large figures."""
+    return "\n".join(str(part.value) for part in view.live.layout if isinstance(part, pn.widgets.StaticText))
 
 
 def live_of(kind: str, results: Path) -> Dashboard:
@@ -239,9 +252,8 @@ def going_on(kind: str, results: Path) -> Dashboard:
 
 def large_figures(view: Dashboard) -> list[tuple[str, str]]:
     """Name and text of each."""
-    return re.findall(
-        r'class="tile">(?:<span[^>]*>)?([^<]*)(?:<span.*?)?<b class="\w*" title="([^"]*)"', view.live._status.value
-    )
+    tile = r'class="tile">(?:<span[^>]*>)?([^<]*)(?:<span.*?)?<b class="\w*" title="([^"]*)"'
+    return re.findall(tile, above_the_cards(view))
 
 
 @pytest.mark.parametrize("kind", ["run", "sweep", "tables", "failed", "import", "tune"])
@@ -255,8 +267,9 @@ def test_what_the_command_warned_of_stands_in_the_live_tab_once_it_has_ended(kin
 
 def test_there_is_no_card_for_nothing(tmp_path: Path) -> None:
     assert shown_cards(live_of("p2p", tmp_path)) == ["Warnings and remedies"]
-    assert len(shown_cards(live_of("run", tmp_path / "r"))) == 7
-    imported = shown_cards(live_of("import", tmp_path / "i"))
+    assert len(shown_cards(live_of("run", tmp_path / "r"))) == 8
+    conclusion, *imported = shown_cards(live_of("import", tmp_path / "i"))
+    assert conclusion == "Conclusion"
     assert imported == ["Throughput of each iteration", "Bandwidth of each iteration", "Warnings and remedies"]
 
 
@@ -274,16 +287,17 @@ def test_the_live_tab_says_where_a_tuning_and_a_network_measurement_are_shown(tm
 
 
 def test_a_legend_names_only_what_is_there(tmp_path: Path) -> None:
-    live = live_of("run", tmp_path).live
-    named = [re.findall(r"</span> ([^<]+)</span>", legend.value) for legend in (live._phases, live._memory)]
+    layout = live_of("run", tmp_path).live.layout
+    legends = [visible_cards(layout)[f"{what} of each worker"][1].value for what in ("Time", "Memory")]
+    named = [re.findall(r"</span> ([^<]+)</span>", legend) for legend in legends]
     assert named == [["partition alone", "exchange alone", "join", "other"], ["peak", "above imports", "its input"]]
-    assert live._memory.value.startswith("Launch 0: ")
-    assert not any(each.figure.legend for each in live._figures)
+    assert legends[1].startswith("Launch 0: ")
+    assert not any(pane.object.legend for pane in layout.select(pn.pane.Bokeh))
 
 
 def test_every_config_is_named_in_full_however_many_there_are(tmp_path: Path) -> None:
     view = live_of("tune", tmp_path)
-    legend = view.live._legends[0]
+    legend = visible_cards(view.live.layout)["Throughput of each iteration"][1]
     assert legend.height is None
     assert all(f"{name}</span>" in legend.value for name in ("default", "rendezvous-scheme=rkey_ptr"))
 
@@ -316,10 +330,13 @@ def test_a_check_that_is_missing_is_no_passed_one(tmp_path: Path) -> None:
 
 def conclusion_shown(view: Dashboard) -> str:
     """The text of the card below the tiles; empty if it is hidden."""
-    card, status = view.live._concluded, view.live._status
-    assert view.live.layout.objects.index(status) < view.live.layout.objects.index(card)
-    text = re.sub('<span class="unbroken">([^<]*)</span>', r"\1", view.live._conclusion.value)
-    return html.unescape(re.sub("<[^>]*>", " ", text)) if card.visible else ""
+    parts, card = list(view.live.layout), visible_cards(view.live.layout).get("Conclusion")
+    if card is None:
+        return ""
+    (tiles,) = [part for part in parts if 'class="tiles"' in str(getattr(part, "value", ""))]
+    assert parts.index(tiles) < parts.index(card)
+    text = re.sub('<span class="unbroken">([^<]*)</span>', r"\1", card[1].value)
+    return html.unescape(re.sub("<[^>]*>", " ", text))
 
 
 @pytest.mark.parametrize("kind", ["run", "sweep", "failed", "interrupted", "baseline", "import"])
@@ -346,5 +363,5 @@ def test_an_ended_tuning_begins_with_its_outcome_and_the_next_step(tmp_path: Pat
 def test_a_campaign_that_goes_on_has_no_conclusion_yet(tmp_path: Path) -> None:
     view = going_on("sweep", tmp_path)
     assert conclusion_shown(view) == ""
-    assert "Of the last launch" in view.live._status.value
-    assert "Of the last launch" not in going_on("run", tmp_path / "single").live._status.value
+    assert "Of the last launch" in above_the_cards(view)
+    assert "Of the last launch" not in above_the_cards(going_on("run", tmp_path / "single"))

@@ -17,7 +17,6 @@ from merge_bench.dashboard import components
 from merge_bench.dashboard.results_tab import ABSOLUTE, OF_LINK, Content, campaign_table, content_of
 from merge_bench.records import schema as s
 from merge_bench.records.results_folder import ResultsFolder
-from merge_bench.report import campaign_figures as campaign_cache
 from merge_bench.report.campaign_figures import CampaignCache, Loaded
 from merge_bench.units import GIB
 from merge_bench.view.plot.interactive import figure_of
@@ -66,11 +65,10 @@ def test_a_campaign_that_was_not_looked_at_has_gaps_and_not_zeros(tmp_path: Path
     assert row["Status"] == "done"
 
 
-def test_large_campaigns_are_not_read_for_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign_cache, "SMALL_BYTES", 100)
+def test_large_campaigns_are_not_read_for_the_table(tmp_path: Path) -> None:
     write_campaign(tmp_path)
     entry = load(tmp_path)[0].entry
-    cache = CampaignCache()
+    cache = CampaignCache(small=100)
     assert not cache.read_small([entry])
     assert cache.figures(entry) is None
     cache.load([entry])  # but it is known once it was chosen
@@ -182,15 +180,17 @@ def test_what_was_read_goes_on_where_it_ended_and_old_campaigns_are_forgotten(tm
     cache = CampaignCache(most=1)
     entries = {one.entry.folder: one.entry for one in load(tmp_path)}
     cache.load([entries[first]])
-    follower = cache._followers[first]
-    with (first / "records.jsonl").open("ab") as stream:
+    with (first / "records.jsonl").open("r+b") as stream:
+        stream.write(b"what was read is not read again")
+        stream.seek(0, os.SEEK_END)
         stream.write(msgspec.json.encode(s.EndLine(status=0)) + b"\n")
     (grown,) = cache.load([entries[first]])
-    assert cache._followers[first] is follower
+    assert grown.problem is None
     assert grown.campaign is not None
     assert grown.campaign.end is not None
     cache.load([entries[second]])
-    assert set(cache._followers) == {second}
+    (again,) = cache.load([entries[first]])  # from its beginning
+    assert again.problem is not None
 
 
 def test_hostile_names_stay_data(tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ import os
 import shutil
 from pathlib import Path
 
-import pytest
+import panel as pn
 
-from merge_bench.dashboard import results_tab
+from merge_bench.dashboard.results_tab import ResultsView
+from merge_bench.records.results_folder import ResultsFolder
+from merge_bench.report.campaign_figures import CampaignCache
 from tests.helpers.synthetic_campaigns import Script, write_campaign
 from tests.view.dashboard.boards import board, build, list_again, texts, update
 from tests.view.dashboard.samples import hostile, interleaved
@@ -53,56 +55,56 @@ def test_what_is_chosen_before_new_rows_have_reached_the_browser_is_what_was_mea
     assert view.results.table.selection == [place]
 
 
-def test_rows_change_only_once_the_browser_has_built_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results_tab, "PATIENCE_SECONDS", 1e9)
+def results_view(results: Path, patience: float) -> ResultsView:
+    """The tab by itself."""
+    return ResultsView(ResultsFolder(results).entries, CampaignCache(), patience)
+
+
+def test_rows_change_only_once_the_browser_has_built_the_table(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, end=None)
-    view = board(tmp_path)
-    build(view)
-    update(view.results)
-    place = list(view.results.table.value["Folder"]).index(folder.name)
-    assert view.results.table.value["Status"].iloc[place] == "unfinished"
+    view = results_view(tmp_path, patience=1e9)
+    view.table.page_size = 10
+    update(view)
+    place = list(view.table.value["Folder"]).index(folder.name)
+    assert view.table.value["Status"].iloc[place] == "unfinished"
     with (folder / "records.jsonl").open("ab") as stream:
         stream.write(b'{"schema":1,"kind":"end","time":1.0,"status":0}\n')
-    view._open_tab("Live")
-    view._open_tab("Results")
-    before = view.results.table.value
-    list_again(view)
-    update(view.results)
-    assert view.results.table.value is before
-    build(view)
-    update(view.results)
-    assert view.results.table.value["Status"].iloc[place] == "verified"
+    view.renew()
+    before = view.table.value
+    update(view)
+    assert view.table.value is before
+    view.table.page_size = 10
+    update(view)
+    assert view.table.value["Status"].iloc[place] == "verified"
 
 
-def test_a_table_that_never_tells_that_it_is_built_makes_way_for_one_with_the_new_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(results_tab, "PATIENCE_SECONDS", -1.0)
+def test_a_table_that_never_tells_that_it_is_built_makes_way_for_one_with_the_new_rows(tmp_path: Path) -> None:
     interleaved(tmp_path)
-    view = board(tmp_path)
-    view.results.table.selection = [0]
-    before = view.results.table
+    view = results_view(tmp_path, patience=-1.0)
+    view.table.selection = [0]
+    before = view.table
     write_campaign(tmp_path, Script(config="fresh"))
-    list_again(view)
-    update(view.results)
-    now = view.results.table
+    update(view)
+    now = view.table
     assert now is not before
-    assert view.results._table.objects == [now]
+    assert view.layout.select(pn.widgets.Tabulator) == [now]
     assert "fresh" in list(now.value["Configs"])
     assert now.selection == [0]
-    update(view.results)
-    assert view.results.table is now
+    update(view)
+    assert view.table is now
 
 
 def test_what_is_chosen_stays_so_when_the_tab_is_left(tmp_path: Path) -> None:
     interleaved(tmp_path)
     view = board(tmp_path)
-    view._open_tab("Results")
+    view.tabs.value = "Results"
     view.results.table.selection = [0]
-    view._open_tab("Live")
-    view._open_tab("Results")
+    before = view.results.table
+    view.tabs.value = "Live"
+    view.tabs.value = "Results"
+    assert view.results.table is not before
     assert view.results.table.selection == [0]
-    assert view.results._table[0] is view.results.table
+    assert view.results.layout.select(pn.widgets.Tabulator) == [view.results.table]
 
 
 def test_an_answer_is_not_worked_out_again_unless_something_changed(tmp_path: Path) -> None:

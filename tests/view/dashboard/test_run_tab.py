@@ -11,9 +11,8 @@ import pytest
 from merge_bench.config.shipped import shipped_files
 from merge_bench.dashboard.app import Dashboard
 from merge_bench.dashboard.run_tab import Form
-from merge_bench.errors import UsageError
 from merge_bench.probe import probes
-from merge_bench.service.documents import Job, Jobs
+from merge_bench.service.documents import Job
 from merge_bench.view.text import as_html
 from tests.probe.samples import EVIL
 from tests.view.dashboard.boards import texts, update
@@ -183,12 +182,9 @@ def click(view: Dashboard, label: str) -> None:
     button.clicks += 1
 
 
-def test_a_service_that_does_not_answer_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone() -> Jobs:
-        raise UsageError("no service <there>")
-
+def test_a_service_that_does_not_answer_is_a_sentence(tmp_path: Path) -> None:
     view, queue = board(tmp_path)
-    monkeypatch.setattr(queue, "jobs", gone)
+    queue.problem = "no service <there>"
     update(view.run)
     assert "no service &lt;there&gt;" in texts(view.run.layout)
 

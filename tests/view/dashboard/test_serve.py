@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 import webbrowser
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,29 @@ from merge_bench.records.campaign import JOB, read_elsewhere
 from merge_bench.service.serve import Person, Queue, Settings, own_token, serve, start_service
 
 
+class Browser(webbrowser.BaseBrowser):
+    """A browser for `webbrowser`: it does `visit` with the address, and nothing while there is none."""
+
+    visit: Callable[[str], object] | None = None
+
+    def open(self, url: str, new: int = 0, autoraise: bool = True) -> bool:
+        if self.visit is not None:
+            self.visit(url)
+        return True
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """The first choice of `webbrowser`, which it stays until this process ends."""
+    made = Browser()
+    webbrowser.register("of-tests", None, made, preferred=True)
+    yield made
+    made.visit = None
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_control_c_and_a_hang_up_end_it_with_0(
-    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    number: signal.Signals, tmp_path: Path, browser: Browser, capsys: pytest.CaptureFixture[str]
 ) -> None:
     opened: list[tuple[str, str, int, int]] = []
 
@@ -40,7 +61,7 @@ def test_control_c_and_a_hang_up_end_it_with_0(
         opened.append((url, file.read_text(), file.stat().st_mode & 0o77, file.parent.stat().st_mode & 0o77))
         os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(webbrowser, "open", open_browser)
+    browser.visit = open_browser
     before = signal.getsignal(number)
     assert serve(Settings(tmp_path, 0, "127.0.0.1", person=Person(open_browser=True)), make_pages) == 0
     ((url, page, *modes),) = opened
@@ -132,12 +153,10 @@ def test_who_has_the_address_starts_runs_on_loopback_only_and_elsewhere_a_login_
                 queue.run("run", [], {})
 
 
-def test_beside_a_service_of_the_same_results_the_dashboard_shows_its_jobs_and_starts_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("merge_bench.service.store.Store.take", lambda store: None)
+def test_beside_a_service_of_the_same_results_the_dashboard_shows_its_jobs_and_starts_none(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         first = start_service(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
+        first.runner.command = lambda words, _: [sys.executable, "-c", "import time; time.sleep(600)"]
         number = Queue(first, lambda: own_token(first)).run("run", [], {"chunk": "1e6"}).id
         second = start_service(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
         queue = Queue(second, lambda: own_token(second))

@@ -125,11 +125,10 @@ def test_the_chart_and_the_warning_flag_the_same_iterations(tmp_path: Path) -> N
     assert "in iteration 7 of launch 0;" in warning.message
 
 
-def test_too_many_iterations_are_thinned_but_never_the_slowest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge, "MOST_POINTS", 10)
+def test_too_many_iterations_are_thinned_but_never_the_slowest(tmp_path: Path) -> None:
     walls = [0.1 + 0.001 * (number % 7) for number in range(40)]
     walls[37] = 0.5
-    chart = merge.iterations(runs(tmp_path, Script(plan=plan(iterations=40), walls=walls)))
+    chart = merge.iterations(runs(tmp_path, Script(plan=plan(iterations=40), walls=walls)), most_points=10)
     points = chart.groups[0].marks[0]
     assert isinstance(points, Points)
     assert "37" in points.details["iteration"]

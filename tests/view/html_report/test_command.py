@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from merge_bench.cli import main
 from merge_bench.report.page import html
 from tests.helpers.synthetic_campaigns import write_campaign
+from tests.helpers.terminals import terminal
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -21,10 +21,9 @@ Run = Callable[..., tuple[int, str, str]]
 def report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs `report` with these words; gives the status, standard output and standard error.
 
-    The page's drawings are left empty, which saves most of the time; `test_page.py` is about them.
+    The page's drawings fail at once, which saves most of the time; `test_page.py` is about them.
     """
     monkeypatch.setattr(html, "figure_of", lambda *_, **__: None)
-    monkeypatch.setattr(html, "json_item", lambda _: {})
 
     def run(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.argv", ["merge-bench", "report", *map(str, words)])
@@ -45,14 +44,11 @@ def test_the_page_lies_in_the_campaigns_folder_by_default(tmp_path: Path, report
     assert (folder / "report.html").read_text().startswith("<!DOCTYPE html>")
 
 
-def test_a_person_at_a_terminal_reads_what_the_seconds_go_to(
-    tmp_path: Path, report: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_person_at_a_terminal_reads_what_the_seconds_go_to(tmp_path: Path, report: Run) -> None:
     folder = write_campaign(tmp_path)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    _, out, err = report(folder)
-    assert out == f"{folder / 'report.html'}\n"
-    assert " ".join(err.split()) == f"merge_bench: writing {folder / 'report.html'} …"
+    with terminal(400) as lines:
+        assert report(folder) == (0, f"{folder / 'report.html'}\n", "")
+    assert lines == [f"merge_bench: writing {folder / 'report.html'} …"]
 
 
 def test_a_result_may_be_its_records(tmp_path: Path, report: Run) -> None:

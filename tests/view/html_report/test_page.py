@@ -7,12 +7,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from merge_bench.records import schema as s
 from merge_bench.report.page import html
-from merge_bench.view.content import Line
+from merge_bench.view.content import Column, Drawing, Line, Report, Section, Table
+from merge_bench.view.plot.marks import Cells, Group
 from merge_bench.view.text import LETTERS
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
 from tests.view.html_report.samples import EVIL, Page, add, change, page_of, report_of, text_of, two_configs
@@ -161,17 +163,23 @@ def test_values_of_ten_thousand_letters_are_cut_and_say_so(tmp_path: Path) -> No
     assert all(len(cell.text) < LETTERS + 100 for cell in page.all("td"))
 
 
-def test_a_long_table_is_folded_and_a_very_long_one_thinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(html, "FOLDED", 30)
-    monkeypatch.setattr(html, "MOST_ROWS", 60)
-    page = text_of(write_campaign(tmp_path / "long", Script(plan=plan(iterations=31), walls=[0.1] * 31)))
-    assert "31 rows" in page.texts("summary")
-    assert len(page.table("Iterations")) == 32
-    page = text_of(write_campaign(tmp_path / "very", Script(plan=plan(iterations=90), walls=[0.1] * 90)))
+def page_of_table(rows: int) -> Page:
+    """A page whose table of iterations has so many rows."""
+    table = Table(((Column("Iteration", [str(row) for row in range(rows)]),),))
+    section = Section("Iterations", blocks=[table])
+    return Page(html.render(Report("t", "about", "state", alarm=False, sections=(section,))))
+
+
+def test_a_long_table_is_folded_and_a_very_long_one_thinned() -> None:
+    assert "200 rows" not in page_of_table(200).texts("summary")
+    page = page_of_table(201)
+    assert "201 rows" in page.texts("summary")
+    assert len(page.table("Iterations")) == 202
+    page = page_of_table(4000)
     rows = page.table("Iterations")
-    assert len(rows) == 61
-    assert (rows[1][0], rows[-1][0]) == ("0", "89")
-    assert "60 of 90 rows, evenly chosen; all are in the records." in page.texts("p")
+    assert len(rows) == 2001
+    assert (rows[1][0], rows[-1][0]) == ("0", "3999")
+    assert "2000 of 4000 rows, evenly chosen; all are in the records." in page.texts("p")
 
 
 def test_a_verified_result_says_so_quietly(page: Page) -> None:
@@ -255,13 +263,18 @@ def test_many_runs_are_folded_and_the_most_of_them_get_sections(tmp_path: Path) 
     assert left in [block.text for block in every.blocks if isinstance(block, Line)]
 
 
-def test_a_drawing_that_fails_costs_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object, **__: object) -> None:
-        raise ValueError("no canvas")
-
-    monkeypatch.setattr(html, "figure_of", broken)
-    page = page_of(write_campaign(tmp_path))
-    assert f"{html.NOT_DRAWN}: no canvas" in page.texts("figcaption")
+def test_a_drawing_that_fails_costs_no_table(tmp_path: Path) -> None:
+    report = report_of(write_campaign(tmp_path))
+    unusable: Any = Cells([0], [0], ["no number"], "GiB/s")  # type: ignore[list-item]
+    for section in report.sections:
+        section.blocks = [
+            Drawing(replace(block.chart, groups=(Group(0, (unusable,)),))) if isinstance(block, Drawing) else block
+            for block in section.blocks
+        ]
+    page = Page(html.render(report))
+    captions = page.texts("figcaption")
+    assert len(captions) == 3
+    assert all(caption.startswith(f"{html.NOT_DRAWN}: ") for caption in captions)
     assert page.table("Totals")
 
 

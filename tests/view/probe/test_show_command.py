@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from merge_bench.analysis.published import datasets, network_rows
 from merge_bench.cli import cli, probe
 from merge_bench.errors import UsageError
-from merge_bench.probe.shared import probe_campaign as campaigns
-from tests.probe.samples import published, write_campaign
+from tests.probe.samples import write_campaign
 
 Show = Callable[..., int]
 
@@ -25,21 +25,8 @@ def show(*results: Path, **options: Any) -> int:
     return int(probe.show.callback(**given | options))
 
 
-@pytest.fixture
-def reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A published result that is called `theirs`, and one that holds no network measurement."""
-    known = {
-        "theirs": SimpleNamespace(kind="network", cite="a report"),
-        "merges": SimpleNamespace(kind="merge", cite="another"),
-    }
-
-    def rows(name: str) -> list[Any]:
-        if name != "theirs":
-            raise UsageError(f"there is no published dataset {name!r}; there are: theirs")
-        return [published()]
-
-    monkeypatch.setattr("merge_bench.analysis.published.datasets", lambda: known)
-    monkeypatch.setattr("merge_bench.analysis.published.network_rows", rows)
+NETWORK = {name: data for name, data in datasets().items() if data.kind == "network"}
+"""Published results that hold network measurements."""
 
 
 def test_a_stored_campaign_is_shown_with_its_first_config_as_the_baseline(
@@ -142,44 +129,41 @@ def test_a_drawing_that_fails_is_a_sentence_after_the_results(
     ],
 )
 def test_a_file_that_cannot_be_written_stops_it_before_anything_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], sentence: str
+    tmp_path: Path, options: dict[str, Any], sentence: str
 ) -> None:
-    def fails(*_: object, **__: object) -> None:
-        pytest.fail("it went on")
-
-    monkeypatch.setattr(campaigns, "plan_campaign", fails)
-    monkeypatch.setattr(campaigns, "run_campaign", fails)
+    """No result is begun; a cluster that starts in a test without the mark `cluster` is a failure."""
     names = {"csv_file": "--csv", "plots": "--plot"}
     asked = [(names[key], [value] if isinstance(value, str) else value) for key, value in options.items()]
     words = [word for name, files in asked for file in files for word in (name, file.format(tmp_path))]
     with pytest.raises(UsageError, match=sentence):
-        probe.probe.main(["p2p", *words], standalone_mode=False)
+        probe.probe.main(["p2p", "--results", str(tmp_path / "results"), *words], standalone_mode=False)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.usefixtures("reports")
 def test_published_rows_stand_beside_the_measured_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write_campaign(tmp_path)
-    assert show(folder, references=("theirs",)) == 0
-    assert "their cluster (published)" in capsys.readouterr().out
-    assert show(folder, references=("theirs",), as_json=True) == 0
+    folder, theirs = write_campaign(tmp_path), network_rows("nthu-hw4-latency")
+    assert show(folder, references=("nthu-hw4-latency",)) == 0
+    out = capsys.readouterr().out
+    for config in {row.config for row in theirs}:
+        assert re.search(rf"{re.escape(config)}, (one host|two hosts) \(published\): ", out)
+    assert show(folder, references=("nthu-hw4-latency",), as_json=True) == 0
     sources = [row["source"] for row in json.loads(capsys.readouterr().out)["rows"]]
-    assert sources == [None, None, "a report"]
+    assert sources == [None, None, *(NETWORK["nthu-hw4-latency"].cite for _ in theirs)]
 
 
-@pytest.mark.usefixtures("reports")
 def test_a_published_result_that_is_unknown_is_refused_before_anything(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--reference: there is no published dataset 'ours'; there are: theirs"):
+    with pytest.raises(UsageError, match="--reference: there is no published dataset 'ours'; "):
         show(write_campaign(tmp_path), references=("ours",))
 
 
-@pytest.mark.usefixtures("reports")
 @pytest.mark.parametrize("command", [["p2p"], ["show"], ["reduce-scatter"]])
 def test_the_list_of_references_needs_nothing_else(command: list[str]) -> None:
+    cites = {name: data.cite for name, data in NETWORK.items()}
     done = CliRunner().invoke(cli, ["probe", *command, "--reference", "list"])
-    assert (done.exit_code, done.stdout) == (0, "theirs  a report\n")
+    assert done.exit_code == 0
+    assert [line.split(maxsplit=1) for line in done.stdout.splitlines()] == [[*each] for each in cites.items()]
     done = CliRunner().invoke(cli, ["probe", *command, "--reference", "list", "--json"])
-    assert json.loads(done.stdout) == {"document_version": 1, "references": {"theirs": "a report"}}
+    assert json.loads(done.stdout) == {"document_version": 1, "references": cites}
 
 
 def test_show_without_a_result_and_with_a_campaign_of_merges_is_wrong_usage(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import sys
 from pathlib import Path
 
 import msgspec
@@ -17,7 +16,7 @@ from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.report.run import COLUMNS, print_report
-from merge_bench.view.next_command import WHEN_QUIET
+from merge_bench.view.next_command import WHEN_QUIET, Invocation, program_as_typed
 from tests.helpers.synthetic_campaigns import (
     Script,
     interleaved,
@@ -234,39 +233,40 @@ def test_another_python_than_the_one_on_the_path_is_named(tmp_path: Path, monkey
     other.mkdir()
     (other / "python").touch(0o755)
     monkeypatch.setenv("PATH", str(other))
-    monkeypatch.setattr(sys, "orig_argv", [sys.executable])
-    folder = with_command(write_campaign(tmp_path), "--chunk", "1e6")
-    monkeypatch.chdir(tmp_path)
-    assert next_of(folder).startswith(f"{sys.executable} -m merge_bench --chunk 1e6")
-    monkeypatch.chdir(Path(sys.executable).parents[1])
-    assert next_of(folder).startswith("bin/python")
+    own = tmp_path / "environment" / "bin" / "python"
+    started = Invocation(Path("merge_bench/__main__.py"), str(own), own)
+    monkeypatch.chdir(other)
+    assert program_as_typed(started) == f"{own} -m merge_bench"
+    monkeypatch.chdir(own.parents[2])
+    assert program_as_typed(started) == "environment/bin/python -m merge_bench"
 
 
 @pytest.mark.parametrize(
-    ("typed", "on_path", "begins"),
+    ("typed", "on_path", "program"),
     [
-        ("bin/merge-bench", ("merge-bench",), "merge-bench --chunk"),
-        ("bin/merge-bench", (), "bin/merge-bench --chunk"),
-        ("python", ("python",), "python -m merge_bench --chunk"),
-        ("python3", ("python3",), "python3 -m merge_bench --chunk"),
-        ("/a/python", ("python",), "/a/python -m merge_bench --chunk"),
+        ("bin/merge-bench", ("merge-bench",), "merge-bench"),
+        ("bin/merge-bench", (), "bin/merge-bench"),
+        ("python", ("python",), "python -m merge_bench"),
+        ("python3", ("python3",), "python3 -m merge_bench"),
+        ("/a/python", ("python",), "/a/python -m merge_bench"),
     ],
     ids=["script on the path", "script by its path", "python", "another name", "another python"],
 )
 def test_the_next_command_begins_as_this_one_was_typed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, on_path: tuple[str, ...], begins: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, on_path: tuple[str, ...], program: str
 ) -> None:
     script = tmp_path / "bin" / "merge-bench"
     script.parent.mkdir()
+    path = tmp_path / "path"
+    path.mkdir()
     for name in ("merge-bench", "python", "python3"):
         (script.parent / name).touch(0o755)
+    for name in on_path:
+        (path / name).symlink_to(script.parent / name)
+    monkeypatch.setenv("PATH", str(path))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("shutil.which", lambda name: str(script.parent / name) if name in on_path else None)
-    monkeypatch.setattr(sys, "executable", "/a/python")
-    monkeypatch.setattr(sys, "orig_argv", [typed])
-    monkeypatch.setattr(sys, "argv", [str(script) if typed.endswith("bench") else "/b/merge_bench/__main__.py"])
-    folder = with_command(write_campaign(tmp_path), "--chunk", "1e6")
-    assert next_of(folder).startswith(begins)
+    started = script if typed.endswith("bench") else Path("/b/merge_bench/__main__.py")
+    assert program_as_typed(Invocation(started, typed, Path("/a/python"))) == program
 
 
 @pytest.mark.parametrize(
