@@ -234,6 +234,8 @@ def test_another_python_than_the_one_on_the_path_is_named(tmp_path: Path, monkey
     (other / "python").touch(0o755)
     monkeypatch.setenv("PATH", str(other))
     own = tmp_path / "environment" / "bin" / "python"
+    own.parent.mkdir(parents=True)
+    own.touch(0o755)
     started = Invocation(Path("merge_bench/__main__.py"), str(own), own)
     monkeypatch.chdir(other)
     assert program_as_typed(started) == f"{own} -m merge_bench"
