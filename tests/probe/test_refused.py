@@ -74,9 +74,8 @@ def test_a_dry_run_says_how_long_it_takes_and_starts_nothing(
         (("reduce-scatter", "--workers", "1"), "at least two ranks"),
         (("all-to-all", "--workers", "1"), "at least two ranks"),
         (("all-to-all", "--sizes", "3G"), "at most 2147483647 bytes"),
-        (("all-to-all", "--backend", "carrier-pigeon"), "'carrier-pigeon' is not one of ucx, mpi, nccl"),
-        (("all-to-all", "--backend", "mpi,nccl"), "mpi sends host memory and nccl GPU memory"),
-        (("all-to-all", "--backend", "nccl"), "--backend nccl need an NVIDIA GPU, but none is visible on this host"),
+        (("all-to-all", "--backend", "carrier-pigeon"), "'carrier-pigeon' is not one of ucx, mpi"),
+        (("all-to-all", "--backend", "ucx,nccl"), "'nccl' is not one of ucx, mpi"),
         (("all-to-all", "--chunk", "0"), "--chunk"),
         (("all-to-all", "--link-limit", "7"), "is not a rate"),
         (("all-to-all", "--mpirun", "/nowhere/mpirun"), "--mpirun /nowhere/mpirun: program not found"),
@@ -128,7 +127,7 @@ def test_an_mpi_without_ucx(refused: Refused, tmp_path: Path) -> None:
 def test_device_memory_without_a_gpu(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     message = refused("p2p", "--memory", "cuda", "--sizes", "8")
-    assert "--memory cuda and --backend nccl need an NVIDIA GPU, but none is visible on this host" in message
+    assert "--memory cuda need an NVIDIA GPU, but none is visible on this host" in message
 
 
 def test_a_ucx_without_its_tools(tmp_path: Path) -> None:
