@@ -36,8 +36,15 @@ from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.regressions.index import Accepted, HistoryIndex, RunFigures, Series, write_accepted
-from merge_bench.regressions.noise import clip_outliers
-from merge_bench.regressions.shifts import AFTER, FIRST, Shift, find_other_changes, find_ramps, find_shifts
+from merge_bench.regressions.shifts import (
+    AFTER,
+    FIRST,
+    Shift,
+    clip_outliers,
+    find_other_changes,
+    find_ramps,
+    find_shifts,
+)
 
 BY_NAME = {metric.name: metric for metric in METRICS}
 _NEWEST = 200
