@@ -29,7 +29,7 @@ from merge_bench.analysis.compare.document import (
     nothing_compared,
     side_of_run,
 )
-from merge_bench.analysis.compare.properties import differences
+from merge_bench.analysis.compare.select import differences
 from merge_bench.analysis.documents import CompareDocument, Failure
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError

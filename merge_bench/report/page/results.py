@@ -12,8 +12,7 @@ from functools import partial
 from merge_bench.analysis import aggregate, exchange_share
 from merge_bench.analysis.aggregate import state_of
 from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.compare.properties import problem, same_problem
-from merge_bench.analysis.compare.select import letter_of, run_labels
+from merge_bench.analysis.compare.select import letter_of, problem, run_labels, same_problem
 from merge_bench.analysis.documents import RunDocument
 from merge_bench.analysis.published import MergeResult
 from merge_bench.analysis.summary import summarize_run
