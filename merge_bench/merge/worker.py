@@ -24,7 +24,7 @@ from distributed import Worker, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from merge_bench.errors import RunFailed
-from merge_bench.host import cuda_context, machine
+from merge_bench.host import machine
 from merge_bench.host.description import ProcessFacts
 from merge_bench.host.machine import PeakMeter, available_bytes
 from merge_bench.merge import engines
@@ -185,7 +185,7 @@ def current_plugin() -> MergeWorker:
     """
     plugin: MergeWorker = get_worker().plugins[PLUGIN]
     if plugin.uses_gpu:
-        cuda_context.bind()
+        gpu_memory.bind_context()
     return plugin
 
 
@@ -318,7 +318,7 @@ def describe(engine: str | None, exchange: str | None, variables: Sequence[str] 
 
 def open_device() -> None:
     """Make the CUDA context on this worker's GPU, which takes memory there. Every later step binds it in its thread."""
-    cuda_context.bind()
+    gpu_memory.bind_context()
     current_plugin().uses_gpu = True
 
 
