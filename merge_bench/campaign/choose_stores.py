@@ -19,13 +19,12 @@ import msgspec
 from msgspec.structs import replace
 
 from merge_bench.campaign.cluster_session import Session
-from merge_bench.config.files import read_regular
+from merge_bench.config.files import read_regular, replacing
 from merge_bench.errors import UsageError
 from merge_bench.host.files import cache_folder
 from merge_bench.merge import partition, worker
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.synthetic import SyntheticSpec
-from merge_bench.records.outputs import replacing
 from merge_bench.records.schema import Stores, Worker
 
 MEASURED_CODE = ("partition.py", "partition_loops.py", "jit.py")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from merge_bench.campaign.calling_program import Progress
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import signals
+from merge_bench.config.files import replacing
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, say
-from merge_bench.records.outputs import replacing
 from merge_bench.records.schema import FailureLine, LaunchEndLine
 from merge_bench.records.writer import CampaignWriter
 

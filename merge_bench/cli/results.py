@@ -234,7 +234,7 @@ def export(results: tuple[str, ...], format: str, output: str | None) -> None:
 
     A RESULT is a campaign folder or its records.jsonl: of merges, a network measurement, a tuning, or an import.
     """
-    from merge_bench.records.outputs import check_writable, replacing
+    from merge_bench.config.files import check_writable, replacing
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.streams import write_output
 

@@ -13,10 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-from merge_bench.config.files import open_without_links
+from merge_bench.config.files import open_without_links, replacing
 from merge_bench.errors import NotRecorded, RunFailed, UsageError
 from merge_bench.records.codec import encode
-from merge_bench.records.outputs import replacing
 from merge_bench.records.schema import Record
 
 RECORDS = "records.jsonl"

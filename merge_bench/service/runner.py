@@ -24,10 +24,10 @@ import msgspec
 import psutil
 
 from merge_bench.cluster.supervisor import Child
+from merge_bench.config.files import replacing
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
 from merge_bench.records.campaign import JOB, OWN_JOB
-from merge_bench.records.outputs import replacing
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.service.documents import Row, Schedule, ScheduleRequest
