@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from merge_bench.analysis import aggregate, exchange_share
+from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import state_of
+from merge_bench.analysis.bottleneck import ALL_TO_ALL, find_exchange_share
 from merge_bench.analysis.compare.document import compare
 from merge_bench.analysis.compare.select import letter_of, problem, run_labels, same_problem
 from merge_bench.analysis.documents import RunDocument
@@ -229,12 +230,12 @@ NO_ALL_TO_ALL = (
 
 def write_exchange_share(page: Page, sources: Sequence[SourceRun], probes: Sequence[Campaign]) -> None:
     """Put a section on a page that compares the exchange of merges with `probe all-to-all`, if both were measured."""
-    all_to_alls = [campaign for campaign in probes if campaign.probe == exchange_share.PROBE]
+    all_to_alls = [campaign for campaign in probes if campaign.probe == ALL_TO_ALL]
     if not all_to_alls or not sources:
         return
     page.section("Exchange and all-to-all")
     shares = [
-        (source, share) for source in sources if (share := exchange_share.find(source.run, all_to_alls)) is not None
+        (source, share) for source in sources if (share := find_exchange_share(source.run, all_to_alls)) is not None
     ]
     if not shares:
         page.line(NO_ALL_TO_ALL)
