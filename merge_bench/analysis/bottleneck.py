@@ -12,8 +12,8 @@ The first that applies, in this order:
 Where a table has fewer row groups than there are workers, the reason begins with that: it is why the others wait.
 
 Also how much of what the network can do a merge's exchange gets (`find_exchange_share`). The network is measured by
-`probe all-to-all` over the same data plane. A result of it belongs to a merge if config with its settings, hosts by rank
-and number of workers are the same, and its messages are the merge's parcels, or as large.
+`probe all-to-all` over the same data plane. A result of it belongs to a merge if config with its settings, hosts by
+rank and number of workers are the same, and its messages are the merge's parcels, or as large.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from statistics import mean, median
 
 import msgspec
 
-from merge_bench.analysis import aggregate, diagnostics, uneven_ranks
+from merge_bench.analysis import aggregate, diagnostics
 from merge_bench.analysis.aggregate import PHASES, Phase, WorkerFigures
 from merge_bench.analysis.documents import Bottleneck, Limit, Link, MemoryRate
 from merge_bench.merge.engines import descriptions
@@ -54,7 +54,7 @@ def find(
     shares: dict[Phase, float] = {name: each / wall for name, each in seconds.items() if each is not None and wall}
     if not shares or not wall:
         return None
-    crowd = uneven_ranks.short_of_cores(launches)
+    crowd = diagnostics.short_of_cores(launches)
     if crowd is not None:
         return Bottleneck(what="cores", share=None, because=f"{crowd.processes} workers share {crowd.named_cores}")
     limit = max(_costly_ranks(launches, workers, shares, wall), key=lambda limit: limit.share or 0.0, default=None)
@@ -99,7 +99,7 @@ def _costly_ranks(
 ) -> Iterator[Bottleneck]:
     """A bottleneck for each rank that costs the other ranks at least `GAIN` of the wall-clock time."""
     hosts = {worker.rank: worker.host for worker in workers}
-    slow = uneven_ranks.rank_with_slow_link(launches, workers)
+    slow = diagnostics.rank_with_slow_link(launches, workers)
     if slow is not None and (cost := shares.get("exchange", 0.0) * (1 - 1 / slow.factor)) >= GAIN:
         yield Bottleneck(
             what="slow-link",
@@ -108,7 +108,7 @@ def _costly_ranks(
             because=f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) exchanges data at {format_rate(slow.rate)}, the"
             f" other ranks at {format_rate(slow.others)}",
         )
-    for over in uneven_ranks.overloaded_ranks(workers)[:1]:
+    for over in diagnostics.overloaded_ranks(workers)[:1]:
         slowed: tuple[Phase, ...] = ("exchange", "join") if over.what == "received" else ("join",)
         cost = min(1.0, sum(shares.get(phase, 0.0) for phase in slowed)) * (1 - 1 / over.factor)
         if cost >= GAIN:
@@ -120,7 +120,7 @@ def _costly_ranks(
                 because=f"rank {over.rank} ({hosts[over.rank]}) {has} {over.factor:.2f} × as many {rows} as the other"
                 " ranks on average",
             )
-    late = uneven_ranks.straggling_rank(workers)
+    late = diagnostics.straggling_rank(workers)
     if late is not None and (cost := late.excess / wall) >= GAIN:
         yield Bottleneck(
             what="straggler",
