@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from merge_bench.analysis.documents import CompareDocument
     from merge_bench.campaign.calling_program import Caller
     from merge_bench.campaign.planned_launches import Sweep
-    from merge_bench.view.plot.marks import Chart
+    from merge_bench.view.plot import Chart
 
 Document = dict[str, Any]
 Frame = Literal["pandas", "polars"]

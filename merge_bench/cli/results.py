@@ -21,7 +21,7 @@ from merge_bench.view import export as exports
 if TYPE_CHECKING:
     from merge_bench.records.campaign import Campaign
     from merge_bench.report.page.build import References
-    from merge_bench.view.plot.marks import Chart
+    from merge_bench.view.plot import Chart
 
 RESULTS = click.argument("results", nargs=-1, type=common.PATH, required=True, metavar="RESULT...")
 METRICS = ("throughput", "bandwidth", "wall", "partition", "exchange", "join")

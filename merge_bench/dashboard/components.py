@@ -17,8 +17,8 @@ from merge_bench.analysis import published
 from merge_bench.dashboard.progress import Progress
 from merge_bench.errors import Caution
 from merge_bench.view.content import Column
+from merge_bench.view.plot import Chart
 from merge_bench.view.plot.interactive import figure_of
-from merge_bench.view.plot.marks import Chart
 from merge_bench.view.text import as_html, definitions, find_definition, for_canvas, short, unbroken, visible
 
 WIDE = "stretch_width"

@@ -22,8 +22,7 @@ from merge_bench.tune.result import recorded_result_of
 from merge_bench.tune.view import write_outcome
 from merge_bench.units import plural
 from merge_bench.view.content import Block, Column, Heading, Line, NamedValues, NextCommand, Page, Table, by_pair
-from merge_bench.view.plot import merge
-from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot import Chart, merge
 from merge_bench.view.text import as_html, gib, ms, unbroken
 from merge_bench.view.titles import is_tuning_campaign, logs_of_failure, place_of_failure, size_of, source_of
 

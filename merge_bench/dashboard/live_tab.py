@@ -26,9 +26,8 @@ from merge_bench.records.schema import WorkerMemory
 from merge_bench.report.run_sections import NOT_MEASURED, slowest_rank
 from merge_bench.units import GIB, format_bytes, plural_noun
 from merge_bench.view.content import grouped
-from merge_bench.view.plot import GREY, look, stacked_bars, thin_ticks, with_unit
+from merge_bench.view.plot import GREY, Axis, Boxes, Chart, Group, Whiskers, look, stacked_bars, thin_ticks, with_unit
 from merge_bench.view.plot.interactive import BokehChart, hover
-from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Whiskers
 from merge_bench.view.plot.merge import PARTS, phase_milliseconds
 from merge_bench.view.text import as_html, gib, ms, short, unbroken, visible
 from merge_bench.view.titles import entry_choices, listed

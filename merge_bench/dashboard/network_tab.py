@@ -20,7 +20,7 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row
 from merge_bench.records.results_folder import Entry
 from merge_bench.report.campaign_figures import CampaignCache, Loaded
-from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot import Chart
 from merge_bench.view.titles import entry_choices
 
 MOST_ROWS = 20_000

@@ -25,8 +25,7 @@ from merge_bench.report.page.results import SourceRun, group_by_problem, publish
 from merge_bench.units import plural
 from merge_bench.view import comparison
 from merge_bench.view.content import Column, by_row
-from merge_bench.view.plot import merge
-from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot import Chart, merge
 from merge_bench.view.text import as_html, capitalized, gib, short
 from merge_bench.view.titles import measured_problem, utc_time, with_source
 

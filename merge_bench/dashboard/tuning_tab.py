@@ -32,7 +32,7 @@ from merge_bench.tune.view import chart_by_step, open_questions, phase_charts
 from merge_bench.units import plural
 from merge_bench.view.content import Column, by_row
 from merge_bench.view.next_command import NextStep
-from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot import Chart
 from merge_bench.view.text import (
     as_html,
     capitalized,

@@ -18,8 +18,7 @@ from merge_bench.regressions.shifts import DRIFTS, FIRST
 from merge_bench.units import plural
 from merge_bench.view.comparison import UNITS, noise_floor_text
 from merge_bench.view.content import Page, by_row
-from merge_bench.view.plot import GREY
-from merge_bench.view.plot.marks import Axis, Chart, Group, Line, Points
+from merge_bench.view.plot import GREY, Axis, Chart, Group, Line, Points
 from merge_bench.view.terminal import page_on
 from merge_bench.view.text import capitalized, cell, short, thin, visible
 from merge_bench.view.titles import date_text, option_text, short_times

@@ -21,7 +21,7 @@ from merge_bench.records.results_folder import Entry
 from merge_bench.records.schema import CampaignLine, FailureLine, Worker
 from merge_bench.records.writer import LOGS
 from merge_bench.units import plural, plural_noun
-from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot import Chart
 from merge_bench.view.text import rows, short, visible
 
 _MOST_NAMES = _MOST_HOSTS = 3

@@ -13,8 +13,19 @@ from merge_bench.probe.shared.base import Measure, family_of_test, placement_tex
 from merge_bench.probe.shared.stored_rows import kind_of_test, measure_of
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Range, Row
-from merge_bench.view.plot import size_ticks, tick_label
-from merge_bench.view.plot.marks import Axis, Band, Chart, Group, Line, Mark, Points, Whiskers, columns
+from merge_bench.view.plot import (
+    Axis,
+    Band,
+    Chart,
+    Group,
+    Line,
+    Mark,
+    Points,
+    Whiskers,
+    columns,
+    size_ticks,
+    tick_label,
+)
 from merge_bench.view.text import binary, visible
 from merge_bench.view.titles import source_of
 

@@ -39,8 +39,7 @@ from merge_bench.tune.result import recorded_result_of
 from merge_bench.units import plural
 from merge_bench.view import comparison, titles
 from merge_bench.view.content import Column, Page, Report, by_row, grouped
-from merge_bench.view.plot import merge
-from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot import Chart, merge
 from merge_bench.view.text import NULL, binary, cell, gib
 from merge_bench.view.text import number as rounded
 

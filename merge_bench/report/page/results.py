@@ -25,8 +25,7 @@ from merge_bench.tune.result import steps_of
 from merge_bench.tune.view import phase_charts
 from merge_bench.units import GIB
 from merge_bench.view.content import Column, Page, by_row, grouped
-from merge_bench.view.plot import Bar, merge
-from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot import Bar, Chart, merge
 from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, LabelledRun, Metric
 from merge_bench.view.text import NULL, binary, gib, ms, number
 from merge_bench.view.titles import is_tuning_campaign, option_text, size_of, source_of, tables_of, with_source

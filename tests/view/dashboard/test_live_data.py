@@ -16,7 +16,7 @@ from merge_bench.records.reader import Follower, read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.report.page.results import source_runs
 from merge_bench.units import GIB
-from merge_bench.view.plot.marks import Cells
+from merge_bench.view.plot import Cells
 from merge_bench.view.plot.merge import phase_milliseconds
 from tests.helpers.documents import summarized
 from tests.helpers.synthetic_campaigns import (
