@@ -18,8 +18,7 @@ from bokeh.models.annotations import Legend
 from merge_bench.analysis.aggregate import WorkerFigures, median_or_none
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import Session
-from merge_bench.dashboard.live_data import FAILED, WARNING, LiveState, Point, Points, live_state
-from merge_bench.dashboard.progress import Progress
+from merge_bench.dashboard.live_data import FAILED, WARNING, LiveState, Point, Points, Progress, live_state, stage_line
 from merge_bench.records.reader import Follower
 from merge_bench.records.results_folder import PROBE, RUNNING, TUNE, YOURS, Entry
 from merge_bench.records.schema import WorkerMemory
@@ -374,7 +373,7 @@ def _status_html(update: Update) -> str:
     left = f"<p><b>{as_html(progress.left)}</b></p>" if progress.left else ""
     doubt = ui.caution_line(update.now.doubt) if update.now.doubt else ""
     return (
-        f"{ui.progress_line(progress.share, *parts)}{ui.stage_line(progress)}{left}{problem}"
+        f"{ui.progress_line(progress.share, *parts)}{stage_line(progress)}{left}{problem}"
         f"{_figure_tiles(update.points.timed, update.bandwidth, update.now)}{doubt}"
         f"{reading if update.read < update.size and not update.problem else ''}"
     )

@@ -8,8 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from merge_bench.dashboard.live_data import RECENT, Points, failure_sentences, live_state
-from merge_bench.dashboard.progress import progress_of, seconds_left
+from merge_bench.dashboard.live_data import RECENT, Points, failure_sentences, live_state, progress_of, seconds_left
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import Follower, read_campaign
