@@ -29,7 +29,7 @@ from merge_bench.units import format_count, format_rate
 if TYPE_CHECKING:
     from merge_bench.analysis import documents
     from merge_bench.analysis.documents import CompareDocument
-    from merge_bench.campaign.calling_program import Caller
+    from merge_bench.campaign import Caller
     from merge_bench.campaign.planned_launches import Sweep
     from merge_bench.view.plot import Chart
 
@@ -328,7 +328,7 @@ def _as_plain_data(document: Struct) -> Document:
 
 def _caller_with(options: dict[str, object]) -> Caller:
     """The caller that the records name, as the command line that runs the same merge."""
-    from merge_bench.campaign.calling_program import Caller
+    from merge_bench.campaign import Caller
     from merge_bench.config.option import as_command_line, as_text
     from merge_bench.config.options import OPTIONS
     from merge_bench.records.schema import GivenOptions

@@ -20,7 +20,7 @@ from bokeh.plotting import figure as bokeh_figure
 
 import merge_bench
 from merge_bench import api
-from merge_bench.campaign.calling_program import UNTOUCHED
+from merge_bench.campaign import UNTOUCHED
 from merge_bench.config.option import as_command_line, from_python
 from merge_bench.config.options import OPTIONS, RunOptions
 from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult

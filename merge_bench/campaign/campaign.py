@@ -14,7 +14,7 @@ import msgspec
 
 from merge_bench.analysis.compare.document import least_blocks
 from merge_bench.analysis.diagnostics import BUSY, BUSY_HOST, REMEDY
-from merge_bench.campaign.calling_program import UNTOUCHED, Caller, Labelled, Progress
+from merge_bench.campaign import UNTOUCHED, Caller, Labelled, Progress
 from merge_bench.campaign.expected_time import ExpectedTime, launch_seconds_by_rule
 from merge_bench.campaign.launch import make_launch
 from merge_bench.campaign.planned_launches import Job, Sweep

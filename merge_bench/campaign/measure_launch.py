@@ -28,8 +28,7 @@ from msgspec.structs import asdict, replace
 from merge_bench.analysis.aggregate import limit_of_rounds
 from merge_bench.analysis.documents import Pair, TransportsDocument
 from merge_bench.analysis.transports import staged_memory_warnings
-from merge_bench.campaign import recording
-from merge_bench.campaign.calling_program import Caller, Progress
+from merge_bench.campaign import Caller, Progress, recording
 from merge_bench.campaign.cluster_session import Session, host_cautions
 from merge_bench.campaign.launch import stop_on_exit
 from merge_bench.campaign.make_plan import PlannedRun

@@ -23,7 +23,7 @@ from pathlib import Path, PurePath
 
 import msgspec
 
-from merge_bench.campaign.calling_program import Caller, Labelled, Progress
+from merge_bench.campaign import Caller, Labelled, Progress
 from merge_bench.campaign.campaign import (
     check_host,
     first_line,

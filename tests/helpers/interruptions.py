@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from merge_bench.campaign.calling_program import Caller
+from merge_bench.campaign import Caller
 from merge_bench.campaign.campaign import make_campaign
 from merge_bench.campaign.launch import record_outcome
 from merge_bench.campaign.planned_launches import Job, Sweep

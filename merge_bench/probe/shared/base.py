@@ -16,7 +16,7 @@ from merge_bench.config.options import RunOptions
 from merge_bench.records import ONE_HOST, TWO_HOSTS
 
 if TYPE_CHECKING:
-    from merge_bench.campaign.calling_program import Progress
+    from merge_bench.campaign import Progress
     from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.campaign.planned_launches import Job
     from merge_bench.errors import Caution

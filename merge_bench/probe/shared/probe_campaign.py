@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from merge_bench.campaign.calling_program import UNTOUCHED, Caller, Labelled, Progress
+from merge_bench.campaign import UNTOUCHED, Caller, Labelled, Progress
 from merge_bench.campaign.campaign import make_campaign
 from merge_bench.campaign.expected_time import ExpectedTime
 from merge_bench.campaign.make_plan import PlannedRun, refuse_more_launches
