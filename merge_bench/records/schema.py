@@ -1,8 +1,7 @@
 """The lines of ``records.jsonl``, one structure for each kind; `docs/reference/records.md` explains them.
 
 SI seconds and bytes. A value that was not measured is ``None`` (null), never 0. Readers ignore unknown fields, so that
-older programs can read newer records of the same schema; `codec.validate` refuses them, so that tests find misspelt
-fields.
+older programs can read newer records of the same schema; the tests refuse them, to find misspelt fields.
 """
 
 from __future__ import annotations

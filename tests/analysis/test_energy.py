@@ -11,10 +11,11 @@ from merge_bench.analysis.dataframes import launches as launch_rows
 from merge_bench.analysis.named_figures import subjects
 from merge_bench.host.description import GpuState
 from merge_bench.records import schema as s
-from merge_bench.records.codec import encode, validate
 from merge_bench.records.reader import read_campaign
+from merge_bench.records.writer import encode
 from merge_bench.report.run import print_report
 from tests.analysis.summaries import append, codes, document
+from tests.helpers.strict_records import validate
 from tests.helpers.synthetic_campaigns import Script, launches, plan, write_campaign
 
 LONG = (0.4, 0.5, 0.6)  # seconds of the timed iterations; the readings are 1.6 s apart

@@ -16,9 +16,8 @@ from merge_bench.cluster import signals
 from merge_bench.errors import LaunchFailed, MergeBenchError
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.codec import encode
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.writer import CampaignWriter
+from merge_bench.records.writer import CampaignWriter, encode
 from tests.helpers import synthetic_campaigns as synthetic
 from tests.helpers.plans import prepared
 

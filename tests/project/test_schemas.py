@@ -15,7 +15,7 @@ from merge_bench.analysis.documents import CompareDocument, RunDocument, SweepDo
 from merge_bench.cli import cli
 from merge_bench.forecast.document import PredictDocument
 from merge_bench.probe.view.output import ProbeDocument
-from merge_bench.records.codec import unknown_fields
+from tests.helpers.strict_records import unknown_fields
 from tests.project.test_recorded_campaigns import DATA, KINDS, PROBES
 from tools.reference.schemas import FILES, FOLDER, schemas
 
