@@ -220,7 +220,7 @@ def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, any
     Raises UsageError if there is nothing to compare, or it is not comparable, and WrongResult if the merge was wrong in
     a baseline.
     """
-    from merge_bench.analysis.compare.document import compare as compare_campaigns
+    from merge_bench.analysis.compare import compare as compare_campaigns
 
     if not results:
         raise UsageError("name at least one result to compare")

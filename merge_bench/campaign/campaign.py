@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from merge_bench.analysis.compare.document import least_blocks
+from merge_bench.analysis.compare import least_blocks
 from merge_bench.analysis.diagnostics import BUSY, BUSY_HOST, REMEDY
 from merge_bench.campaign import UNTOUCHED, Caller, Labelled, Progress
 from merge_bench.campaign.expected_time import ExpectedTime, launch_seconds_by_rule

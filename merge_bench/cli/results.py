@@ -52,8 +52,8 @@ def compare(
     A RESULT is a campaign folder or its records.jsonl. With one RESULT, the baseline is its first config. With several
     RESULTs, the baseline is the first RESULT.
     """
-    from merge_bench.analysis.compare.document import compare as compare_results
-    from merge_bench.analysis.compare.select import NotComparable
+    from merge_bench.analysis.comparable_runs import NotComparable
+    from merge_bench.analysis.compare import compare as compare_results
     from merge_bench.records.reader import read_campaign
     from merge_bench.regressions.gates import compare_for_gates, gate_summary, with_gate_error
     from merge_bench.view.streams import print_document

@@ -66,7 +66,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     if options.json:
         print_document(document)
     else:
-        from merge_bench.analysis.compare.document import METRIC
+        from merge_bench.analysis.compare import METRIC
         from merge_bench.regressions.gates import gate_summary
         from merge_bench.report.run import print_report
         from merge_bench.view.comparison import print_comparison, printed_below

@@ -12,8 +12,8 @@ import pandas as pd
 import panel as pn
 
 from merge_bench.analysis import aggregate, diagnostics, published
-from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.compare.select import NotComparable
+from merge_bench.analysis.comparable_runs import NotComparable
+from merge_bench.analysis.compare import compare
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.dashboard.components import frame_of

@@ -19,7 +19,8 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from merge_bench.analysis.compare.document import (
+from merge_bench.analysis.comparable_runs import differences
+from merge_bench.analysis.compare import (
     METRIC,
     METRICS,
     Metric,
@@ -29,7 +30,6 @@ from merge_bench.analysis.compare.document import (
     nothing_compared,
     side_of_run,
 )
-from merge_bench.analysis.compare.select import differences
 from merge_bench.analysis.documents import CompareDocument, Failure
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError

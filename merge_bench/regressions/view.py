@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TextIO
 
 from merge_bench.analysis.aggregate import UNVERIFIED
-from merge_bench.analysis.compare.select import SIZE
+from merge_bench.analysis.comparable_runs import SIZE
 from merge_bench.regressions.document import BY_NAME, LEAST, HistoryDocument, HistorySeries, LevelShift, SeriesFinding
 from merge_bench.regressions.index import Series
 from merge_bench.regressions.shifts import DRIFTS, FIRST

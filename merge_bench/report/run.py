@@ -11,7 +11,7 @@ from typing import TextIO
 
 from merge_bench.analysis import aggregate, diagnostics
 from merge_bench.analysis.aggregate import State
-from merge_bench.analysis.compare.document import METRIC, compare
+from merge_bench.analysis.compare import METRIC, compare
 from merge_bench.analysis.documents import Comparison, Document, RunDocument, SweepDocument, runs_of
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.analysis.summary import summarize

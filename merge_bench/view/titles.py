@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 
 import msgspec
 
-from merge_bench.analysis.compare.select import letter_of
+from merge_bench.analysis.comparable_runs import letter_of
 from merge_bench.config.parsers import quoted
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import recorded_plane

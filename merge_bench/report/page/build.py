@@ -11,9 +11,8 @@ import msgspec
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import UNVERIFIED
-from merge_bench.analysis.compare import select
-from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.compare.select import letter_of
+from merge_bench.analysis.comparable_runs import OF_A_PROCESS, joined_values, letter_of
+from merge_bench.analysis.compare import compare
 from merge_bench.analysis.documents import CompareDocument
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.errors import MergeBenchError
@@ -368,7 +367,7 @@ def _write_environment(page: Page, campaign: Campaign, defaults: Mapping[str, st
         _write_hosts(page, workers)
         _write_devices(page, workers)
         page.heading("Packages")
-        page.pairs(*sorted(select.joined_values(worker.versions for worker in workers).items()))
+        page.pairs(*sorted(joined_values(worker.versions for worker in workers).items()))
         _write_ucx(page, workers, defaults)
     else:
         page.line("The records do not describe the machine: no launch started, or the result was imported.", "dim")
@@ -410,16 +409,16 @@ def _write_devices(page: Page, workers: Sequence[Worker]) -> None:
 
 def _write_ucx(page: Page, workers: Sequence[Worker], defaults: Mapping[str, str] | None) -> None:
     ucx = [worker.ucx for worker in workers]
-    about = select.joined_values({"version": each.version, "origin": each.origin, "path": each.path} for each in ucx)
-    settings = select.joined_values(each.config for each in ucx)
+    about = joined_values({"version": each.version, "origin": each.origin, "path": each.path} for each in ucx)
+    settings = joined_values(each.config for each in ucx)
     if about:
         page.heading("UCX")
         page.pairs(*about.items())
     if not settings:
         return
-    environment = select.joined_values(worker.environment for worker in workers)
+    environment = joined_values(worker.environment for worker in workers)
     if defaults is not None:
-        shown = {name for name in settings if settings[name] != defaults.get(name)} - set(select.OF_A_PROCESS)
+        shown = {name for name in settings if settings[name] != defaults.get(name)} - set(OF_A_PROCESS)
         page.heading("UCX settings that differ from the defaults")
     else:
         shown = {name for name, value in settings.items() if name in environment or " / " in value}

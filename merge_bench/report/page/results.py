@@ -12,8 +12,8 @@ from functools import partial
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import state_of
 from merge_bench.analysis.bottleneck import ALL_TO_ALL, find_exchange_share
-from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.compare.select import letter_of, problem, run_labels, same_problem
+from merge_bench.analysis.comparable_runs import letter_of, problem, run_labels, same_problem
+from merge_bench.analysis.compare import compare
 from merge_bench.analysis.documents import RunDocument
 from merge_bench.analysis.published import MergeResult
 from merge_bench.analysis.summary import summarize_run

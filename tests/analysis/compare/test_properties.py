@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from merge_bench.analysis.compare.select import same_problem
+from merge_bench.analysis.comparable_runs import same_problem
 from merge_bench.campaign.cudf_merge_report import import_text
 from merge_bench.host.description import Hardware, Ucx
 from merge_bench.records import schema as s

@@ -1,4 +1,7 @@
-"""Which runs are compared with which: within one campaign by config, between campaigns by problem and config."""
+"""Which runs are compared with which: within one campaign by config, between campaigns by problem and config.
+
+The settings and the machine of a run, and the differences of two runs, say whether the two can be compared.
+"""
 
 from __future__ import annotations
 
