@@ -15,9 +15,8 @@ import msgspec
 from merge_bench.analysis.compare import least_blocks
 from merge_bench.analysis.diagnostics import BUSY, BUSY_HOST, REMEDY
 from merge_bench.campaign import UNTOUCHED, Caller, Labelled, Progress
-from merge_bench.campaign.expected_time import ExpectedTime, launch_seconds_by_rule
 from merge_bench.campaign.launch import make_launch
-from merge_bench.campaign.planned_launches import Job, Sweep
+from merge_bench.campaign.planned_launches import ExpectedTime, Job, Sweep, launch_seconds_by_rule
 from merge_bench.campaign.resume import CONTINUE_AFTER, find_resumable, reopen_to_extend, run_environment
 from merge_bench.cluster import signals
 from merge_bench.cluster.base import ClusterSettings
