@@ -45,8 +45,8 @@ from merge_bench.merge.plan import (
     choose_distribution,
     side_bytes,
 )
+from merge_bench.merge.workload import KEY, SyntheticSpec
 from merge_bench.merge.workload.benchmarks import BENCHMARKS, Benchmark
-from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec, plan_tables
 
 AUTO = "auto"

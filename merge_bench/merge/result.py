@@ -18,8 +18,7 @@ from merge_bench.errors import RunFailed, UsageError, first_line
 from merge_bench.merge.exchange.base import Abort
 from merge_bench.merge.frame import Field, arrow_schema
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.workload import synthetic
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec, with_stored_types
 from merge_bench.units import plural
 
@@ -48,15 +47,18 @@ def check_result(plan: Plan, pieces: Iterable[pa.Table], abort: Abort) -> Check:
     workload, how, full = plan.workload, plan.how, plan.verify == "full"
     rows = total = bad = 0
     tables = []
-    marks = synthetic.partner_bits(workload, how) if isinstance(workload, SyntheticSpec) else None
+    if isinstance(workload, SyntheticSpec):
+        from merge_bench.merge.workload import synthetic
+
+        marks = synthetic.partner_bits(workload, how)
+    else:
+        from merge_bench.merge.verification.duckdb_reference import result_checksum, result_table
     for piece in pieces:
         abort.check()
         if isinstance(workload, SyntheticSpec):
             count, part, wrong = synthetic.check(workload, piece, how, marks)
             bad += wrong
         else:
-            from merge_bench.merge.verification.duckdb_reference import result_checksum, result_table
-
             count, part = piece.num_rows, result_checksum(workload, piece, how)
             if full:
                 tables.append(result_table(workload, piece, how))

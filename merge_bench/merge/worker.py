@@ -38,8 +38,7 @@ from merge_bench.merge.merger import Measured, Merger, Transfers, make_merger
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.result import Check, check_result, make_folder, read_part, write_part
 from merge_bench.merge.time_notes import KeptTimelines, TimeNotes, note_seconds
-from merge_bench.merge.workload import synthetic
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.tables import load_chunk
 from merge_bench.records.schema import SizeRange, WorkerMemory
 from merge_bench.records.timeline import WorkerTimeline
@@ -261,7 +260,7 @@ class Prepared:
     input_bytes: int
     rows: int
     fields: tuple[tuple[Field, ...], tuple[Field, ...]]
-    expected: synthetic.Expectation | None
+    expected: Expectation | None
     kept_bytes: int = 0
 
 
@@ -332,7 +331,9 @@ def prepare(plan: Plan, rank: int, topic: str) -> Prepared:
     meter = PeakMeter()
     expected = None
     if isinstance(plan.workload, SyntheticSpec):
-        left, right, expected = synthetic.generate(plan.workload, rank, plan.workers, plan.how)
+        from merge_bench.merge.workload.synthetic import generate
+
+        left, right, expected = generate(plan.workload, rank, plan.workers, plan.how)
     else:
         left, right = load_chunk(plan.workload, rank)
     input_bytes = left.nbytes + right.nbytes

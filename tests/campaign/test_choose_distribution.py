@@ -26,7 +26,7 @@ from merge_bench.merge.plan import (
     sendable_sides,
     synthetic_worker_bytes,
 )
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records.recorded_plan import RecordedPlan, unreadable_options
 from tests.helpers.plans import plan_of

@@ -15,7 +15,7 @@ from merge_bench.host.description import Hardware
 from merge_bench.merge import worker
 from merge_bench.merge.partition import PlainStores, WholeLines
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.schema import Stores, Worker
 
 PLAN = Plan(

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.on_gpu.programs.cudf_merge import wait
 from benchmarks.on_gpu.programs.rows import Problem, report, run, timed
 from merge_bench.merge.engines import gpu_memory
-from merge_bench.merge.workload.synthetic import KEY
+from merge_bench.merge.workload import KEY
 
 ITERATIONS = 5
 

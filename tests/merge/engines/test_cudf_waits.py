@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from merge_bench.merge.engines import gpu_memory
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 from tests.helpers import fake_device, fake_rapids, merge_cases
 
 ROWS = 400  # of each side on all workers together

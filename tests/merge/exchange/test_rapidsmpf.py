@@ -53,7 +53,7 @@ def test_without_gpus_auto_is_no_engine_for_it() -> None:
 
 def test_auto_chooses_a_shuffle_and_says_why() -> None:
     from merge_bench.campaign.make_plan import _choose_distribution
-    from merge_bench.merge.workload.synthetic import SyntheticSpec
+    from merge_bench.merge.workload import SyntheticSpec
 
     options = settled({"exchange": "rapidsmpf", "engine": "cudf", "distribution": "auto"})
     chosen = _choose_distribution(options, SyntheticSpec(1000, 0.3, 0), 2)
