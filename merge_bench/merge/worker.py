@@ -38,7 +38,7 @@ from merge_bench.merge.merger import Measured, Merger, Transfers, make_merger
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.result import Check, check_result, make_folder, read_part, write_part
 from merge_bench.merge.time_notes import KeptTimelines, TimeNotes, note_seconds
-from merge_bench.merge.workload import SyntheticSpec
+from merge_bench.merge.workload import Expectation, SyntheticSpec
 from merge_bench.merge.workload.tables import load_chunk
 from merge_bench.records.schema import SizeRange, WorkerMemory
 from merge_bench.records.timeline import WorkerTimeline

@@ -1,6 +1,7 @@
 """The tables that are merged: synthetic ones, real ones in Parquet files, and those of benchmarks, by name.
 
-Here is only what determines the synthetic tables, for plans; `synthetic.py` makes and checks their rows.
+Here is what determines the synthetic tables and what is expected of their merge, which plans and drivers read without
+numba; `synthetic.py` makes and checks the rows.
 """
 
 from __future__ import annotations
@@ -51,3 +52,11 @@ class SyntheticSpec:
     @property
     def bytes_per_row(self) -> int:
         return 8 * (1 + self.payload_columns)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A worker's part of the expected result, from its own right rows; to be added up over the workers."""
+
+    rows: int
+    checksum: int

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from merge_bench.merge.engines.base import How
 from merge_bench.merge.frame import Column, Frame, buffer_bytes
 from merge_bench.merge.jit import compiled, inlined
 from merge_bench.merge.partition_loops import mix64
-from merge_bench.merge.workload import KEY, SyntheticSpec
+from merge_bench.merge.workload import KEY, Expectation, SyntheticSpec
 
 ROUNDS = 4
 
@@ -194,14 +194,6 @@ def check_rows(
 
 BLOCK_ROWS = 1 << 20
 """Rows whose keys are made at once for `parcel_bytes`, so that memory does not depend on the chunk."""
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """A worker's part of the expected result, from its own right rows; to be added up over the workers."""
-
-    rows: int
-    checksum: int
 
 
 def generate(spec: SyntheticSpec, rank: int, workers: int, how: How = How.INNER) -> tuple[Frame, Frame, Expectation]:
