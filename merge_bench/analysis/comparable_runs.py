@@ -14,8 +14,7 @@ import msgspec
 
 from merge_bench.analysis.aggregate import State, complete_launches, state_of
 from merge_bench.errors import UsageError, WrongResult
-from merge_bench.records.campaign import INTERRUPTED, JOB, WAYS, Campaign, Run, labels
-from merge_bench.records.recorded_plan import Table
+from merge_bench.records.campaign import INTERRUPTED, JOB, WAYS, Campaign, Run, Table, labels
 from merge_bench.records.schema import Worker
 
 _V = TypeVar("_V")

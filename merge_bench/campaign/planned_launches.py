@@ -33,9 +33,8 @@ from merge_bench.host import network
 from merge_bench.host.machine import usable_cores
 from merge_bench.merge.engines import describe
 from merge_bench.merge.workload.tables import TableSpec
-from merge_bench.records.campaign import Launch, labels
+from merge_bench.records.campaign import Launch, labels, without_table_names
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.recorded_plan import without_table_names
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import CampaignLine, Config, RunKey
 from merge_bench.units import format_duration, plural

@@ -14,8 +14,7 @@ from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.errors import Caution
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, planned_labels
-from merge_bench.records.recorded_plan import RecordedPlan
+from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, RecordedPlan, planned_labels
 from merge_bench.records.schema import LaunchLine
 from merge_bench.report.next_step import after_recorded_tuning
 from merge_bench.report.run import write_conclusion

@@ -18,8 +18,7 @@ from merge_bench.config.reader import NAME, parse
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.dashboard.live_data import Progress, failure_sentences, finished, progress_of, stage_line
-from merge_bench.records.campaign import Campaign
-from merge_bench.records.recorded_plan import Tuning
+from merge_bench.records.campaign import Campaign, Tuning
 from merge_bench.records.results_folder import RUNNING, TUNE, Entry
 from merge_bench.records.schema import ConfigLine, TuneLine
 from merge_bench.records.writer import safe_name

@@ -12,8 +12,7 @@ from merge_bench.analysis.statistics import outliers
 from merge_bench.errors import Caution
 from merge_bench.host.gpu import THROTTLING
 from merge_bench.merge.exchange import recorded_plane
-from merge_bench.records.campaign import Launch
-from merge_bench.records.recorded_plan import RecordedPlan
+from merge_bench.records.campaign import Launch, RecordedPlan
 from merge_bench.records.schema import SizeRange
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, by_pair, by_row, grouped

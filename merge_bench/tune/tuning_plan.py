@@ -35,8 +35,7 @@ from merge_bench.errors import UsageError, say
 from merge_bench.host.machine import usable_cores
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.merge.workload import SyntheticSpec
-from merge_bench.records.campaign import Campaign
-from merge_bench.records.recorded_plan import RecordedPlan
+from merge_bench.records.campaign import Campaign, RecordedPlan
 from merge_bench.records.schema import CampaignLine, RunKey, TuneLine
 from merge_bench.tune import TuneOptions
 from merge_bench.tune.evaluator import Options

@@ -15,8 +15,7 @@ from merge_bench.analysis.comparable_runs import letter_of
 from merge_bench.config.parsers import quoted
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import recorded_plane
-from merge_bench.records.campaign import Campaign, Launch
-from merge_bench.records.recorded_plan import RecordedPlan, Table, Workload, is_tuning
+from merge_bench.records.campaign import Campaign, Launch, RecordedPlan, Table, Workload, is_tuning
 from merge_bench.records.results_folder import Entry
 from merge_bench.records.schema import CampaignLine, FailureLine, Worker
 from merge_bench.records.writer import LOGS

@@ -22,9 +22,8 @@ from merge_bench.view.export import Exporter
 
 if TYPE_CHECKING:
     from merge_bench.analysis.documents import RunDocument
-    from merge_bench.records.campaign import Campaign
+    from merge_bench.records.campaign import Campaign, RecordedPlan
     from merge_bench.records.probe_rows import Row
-    from merge_bench.records.recorded_plan import RecordedPlan
 
 PREFIX = "merge_bench_"
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
