@@ -162,7 +162,7 @@ def run(*, check: bool = True, **options: object) -> Result:
     or GateNotMet if a launch failed, the merge was wrong, or a gate was not met. What was measured is kept in any case,
     and `load` reads it.
     """
-    from merge_bench.campaign import registry_options
+    from merge_bench.campaign import run_options
     from merge_bench.campaign.planned_launches import load_sweep
     from merge_bench.config import ucx_choice
     from merge_bench.config.option import from_python
@@ -173,9 +173,9 @@ def run(*, check: bool = True, **options: object) -> Result:
         raise UsageError(
             f"{refused[0]!r} is an option of the command line only; the function merge_bench.run does not have it"
         )
-    run_options = from_python(RunOptions, options, registry_options.options())
+    given = from_python(RunOptions, options, run_options())
     with ucx_choice.ucx_choice_undone():
-        sweep = load_sweep(run_options)
+        sweep = load_sweep(given)
         say_warnings(warning for one in sweep.prepared.values() for warning in one.warnings)
         result, verdict, status = launch(sweep, _caller_with(options), say_time=False)
     if check and status:

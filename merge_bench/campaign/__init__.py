@@ -1,16 +1,23 @@
 """The driver: from options to launches in order, one launch's life, recording, resuming, imported results.
 
-Here is what a campaign has to know about the program that calls it, and the progress that it reports to that program.
+Here is what a campaign has to know about the program that calls it, and the progress that it reports to that program;
+and the options of `run` with the values that are members of a registry, whose folders `config` must not import.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from merge_bench.cluster import launchers
+from merge_bench.config.option import Option
+from merge_bench.config.options import OPTIONS
+from merge_bench.merge import engines, exchange
 
 if TYPE_CHECKING:
     from merge_bench.host.other_load import Look
@@ -71,3 +78,20 @@ class Labelled(Progress):
 
     def close(self) -> None:
         self._progress.close()
+
+
+@functools.cache
+def run_options() -> tuple[Option, ...]:
+    """Every option of `run`, with the allowed values and help of its registry."""
+    return tuple(map(complete, OPTIONS))
+
+
+def complete(option: Option) -> Option:
+    """`option` with allowed values and help, if its values are members of a registry; else unchanged."""
+    if option.key == "engine":
+        return option.with_values(engines.choices(), engines.help_text())
+    if option.key == "exchange":
+        return option.with_values([plane.name for plane in exchange.data_planes()], exchange.help_text())
+    if option.key == "launcher":
+        return option.with_values(launchers.choices(), launchers.help_text())
+    return option

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from merge_bench.analysis.diagnostics import busy_warnings
-from merge_bench.campaign import make_plan, registry_options
+from merge_bench.campaign import make_plan, run_options
 from merge_bench.campaign.machine_checks import Machine, check_installed, count_tables
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.cluster.dask_commands import LOOPBACK, open_port_warning
@@ -177,7 +177,7 @@ def plan_runs(
     cannot make a run.
     """
     config = None if name is None else read_config(find_config(name), os.environ)
-    options = resolve(command_line, config, os.environ, registry_options.options())
+    options = resolve(command_line, config, os.environ, run_options())
     if replace_options is not None:
         options = replace_options(options)
     runs = make_plan.runs_of(options, os.environ)
@@ -216,7 +216,7 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
     `other_hosts`: the config is for other hosts, so what only this machine lacks is a warning instead of an error.
     Raises UsageError if the value of an old name in the config cannot be translated.
     """
-    table = registry_options.options()
+    table = run_options()
     ucx_options = options_for_ucx(config, os.environ, table)
     interface = ucx_options.interface or LOOPBACK
     variables = {**os.environ, **config.environment}
@@ -287,7 +287,7 @@ def _check_settings(config: ConfigFile | None, options: RunOptions) -> list[Caut
             return []
         config = ConfigFile("environment", Path(), "", ())
     launcher = _launcher_settings(options, {**os.environ, **config.environment})
-    ucx, table = os.environ.get("MERGE_BENCH_UCX", "auto"), registry_options.options()
+    ucx, table = os.environ.get("MERGE_BENCH_UCX", "auto"), run_options()
     trusted = options.trust_config
     result = check_config(config, os.environ, ucx=ucx, launcher=launcher, options=options, table=table, trusted=trusted)
     if result.errors and not options.allow_unknown:
