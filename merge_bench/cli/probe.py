@@ -19,7 +19,7 @@ from merge_bench.probe import probes
 
 if TYPE_CHECKING:
     from merge_bench.errors import Caution
-    from merge_bench.probe.shared.base import ProbeKind
+    from merge_bench.probe.shared import ProbeKind
     from merge_bench.probe.view.output import Output
     from merge_bench.records.campaign import Campaign
     from merge_bench.records.probe_rows import Row

@@ -13,7 +13,7 @@ from merge_bench.analysis import published
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.errors import MergeBenchError
-from merge_bench.probe.shared.base import placement_text
+from merge_bench.probe.shared import placement_text
 from merge_bench.probe.shared.stored_rows import label_rows, measure_of
 from merge_bench.probe.view.charts import panels_of_results, range_of_row
 from merge_bench.records.campaign import Campaign

@@ -16,7 +16,7 @@ from merge_bench.config.option import value
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import Caution, UsageError, WrongResult
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE
-from merge_bench.probe.shared.base import ALL_TO_ALL, MpirunProbe, Probe, ProbeKind
+from merge_bench.probe.shared import ALL_TO_ALL, MpirunProbe, Probe, ProbeKind
 from merge_bench.probe.shared.options import (
     CROWDED,
     IterationOptions,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import LaunchFailed, WrongResult
-from merge_bench.probe.shared.base import TIME, Probe, ProbeKind
+from merge_bench.probe.shared import TIME, Probe, ProbeKind
 from merge_bench.probe.shared.options import PairOptions, Placements, are_lanes_as_requested, parse_sizes
 
 if TYPE_CHECKING:

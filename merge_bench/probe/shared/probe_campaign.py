@@ -24,7 +24,7 @@ from merge_bench.config.option import COMMAND_LINE
 from merge_bench.config.options import PROBE_OPTIONS, RunOptions, without_merge
 from merge_bench.errors import UsageError
 from merge_bench.merge import engines
-from merge_bench.probe.shared.base import Probe
+from merge_bench.probe.shared import Probe
 from merge_bench.records.schema import CampaignLine, Config, RunKey
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import plural

@@ -16,7 +16,7 @@ from merge_bench.analysis.compare import compare
 from merge_bench.analysis.documents import CompareDocument
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.errors import MergeBenchError
-from merge_bench.probe.shared.base import ONE_WAY, PING_PONG, THROUGHPUT, placement_text
+from merge_bench.probe.shared import ONE_WAY, PING_PONG, THROUGHPUT, placement_text
 from merge_bench.probe.shared.stored_rows import kind_of_test, label_rows, measure_of
 from merge_bench.probe.view.charts import panels_of_results
 from merge_bench.probe.view.show import write_rows
