@@ -44,7 +44,7 @@ from merge_bench.host.pinning import describe_binding
 from merge_bench.merge import partition, worker
 from merge_bench.merge.exchange.base import longest_message_bytes
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.result import Check
+from merge_bench.merge.verification import Check
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.schema import LinkLine, MemoryLine, ProbeLine, Stores, Worker
 from merge_bench.records.writer import CampaignWriter

@@ -36,8 +36,8 @@ from merge_bench.merge.frame import Field, Frame
 from merge_bench.merge.memory import CopyRounds
 from merge_bench.merge.merger import Measured, Merger, Transfers, make_merger
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.result import Check, check_result, make_folder, read_part, write_part
 from merge_bench.merge.time_notes import KeptTimelines, TimeNotes, note_seconds
+from merge_bench.merge.verification import Check, check_result, make_folder, read_part, write_part
 from merge_bench.merge.workload import Expectation, SyntheticSpec
 from merge_bench.merge.workload.tables import load_chunk
 from merge_bench.records.schema import SizeRange, WorkerMemory
