@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from merge_bench.probe import probes
-from merge_bench.probe.shared.base import ProbeKind
+from merge_bench.probe.shared import ProbeKind
 from merge_bench.records.reader import read_campaign
 from tests.helpers.members import run_with
 
@@ -19,8 +19,8 @@ from merge_bench.config import parsers
 from dataclasses import dataclass
 
 from merge_bench.config.option import Options, value
-from merge_bench.probe.shared.base import Probe, ProbeKind
-from merge_bench.probe.shared.base import TIME
+from merge_bench.probe.shared import Probe, ProbeKind
+from merge_bench.probe.shared import TIME
 
 
 class Clock(Probe):

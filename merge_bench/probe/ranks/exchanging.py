@@ -13,7 +13,8 @@ from merge_bench.merge.exchange.base import Exchange
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.memory import BufferPool, aligned_size
 from merge_bench.merge.worker import current_plugin
-from merge_bench.merge.workload.synthetic import SyntheticSpec, parcel_bytes
+from merge_bench.merge.workload import SyntheticSpec
+from merge_bench.merge.workload.synthetic import parcel_bytes
 from merge_bench.probe.shared.exchange_matrix import BLANK, Matrix, count_wrong_bytes, fill_message
 
 HELD = "all-to-all"
