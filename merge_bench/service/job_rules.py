@@ -30,7 +30,7 @@ from merge_bench.records.results_folder import is_result
 from merge_bench.regressions.gates import HISTORY
 from merge_bench.service.documents import JobRequest
 from merge_bench.service.store import NAME, NAME_RULE
-from merge_bench.tune import TuneOptions
+from merge_bench.tune.options import TuneOptions
 
 TEXT = frozenset(("on", "left_on", "right_on", "columns", "question", "require_transport", "only")) | frozenset(
     ("sizes", "counts", "placement", "tests", "algorithms", "backend")
