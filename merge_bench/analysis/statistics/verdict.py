@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from statistics import NormalDist
 
-from merge_bench.analysis.statistics.effect import Effect
+from merge_bench.analysis.statistics import Effect
 
 ALPHA = 0.05
 """The chance of a false claim in a family of comparisons."""

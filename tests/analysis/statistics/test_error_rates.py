@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from merge_bench.analysis.statistics.effect import (
+from merge_bench.analysis.statistics import (
     Effect,
     critical_rank,
     paired_effect,

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from merge_bench.analysis.statistics.effect import paired_effect, unpaired_effect
+from merge_bench.analysis.statistics import paired_effect, unpaired_effect
 from merge_bench.analysis.statistics.verdict import (
     MOST,
     Reason,
