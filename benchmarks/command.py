@@ -70,21 +70,25 @@ def time_limit(seconds: float) -> Callable[[Any], Any]:
 
 
 def run(command: click.Command, name: str) -> None:
-    """Run `command` and exit with its status.
-
-    A signal raises KeyboardInterrupt. A user's mistake prints one sentence and no traceback.
-    """
+    """Run `command` with the words of this process, and exit with its status; a signal raises KeyboardInterrupt."""
     adopt_orphans()
     for number in SIGNALS:
         signal.signal(number, _interrupt)
+    sys.exit(exit_status(command, name, sys.argv[1:]))
+
+
+def exit_status(command: click.Command, name: str, words: Sequence[str]) -> int:
+    """Run `command` with the options `words`; a user's mistake prints one sentence and no traceback."""
     try:
-        sys.exit(command(standalone_mode=False))
+        status: int | None = command.main(words, standalone_mode=False)
     except click.ClickException as error:
         failed: MergeBenchError = UsageError(error.format_message())
     except MergeBenchError as error:
         failed = error
+    else:
+        return status or 0
     click.echo(f"{name}: {failed}", err=True)
-    sys.exit(failed.exit_status)
+    return failed.exit_status
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

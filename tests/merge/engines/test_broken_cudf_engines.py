@@ -248,5 +248,5 @@ def test_a_column_without_nulls_has_no_mask(values: list[int | None]) -> None:
     description, data = fake_columns.pack(table, stream=DEFAULT_STREAM).release()
     back = fake_columns.unpack_from_memoryviews(description, data, stream=DEFAULT_STREAM)
     for each in (table, back):
-        assert (each.columns()[0]._mask is None) == (None not in values)
+        assert (each.columns()[0].null_mask() is None) == (None not in values)
         assert each.to_arrow(["a"], stream=DEFAULT_STREAM)["a"].to_pylist() == values
