@@ -52,10 +52,7 @@ REFUSED: Mapping[str, str] = {
     "space": "it names a file",
     "mpirun": "it names a program",
 }
-_LARGEST_VALUES = {
-    "workers": 256,
-    **dict.fromkeys(("launches", "most_blocks", "confirm", "max_launches"), 10_000),
-}
+_LARGEST_VALUES = {"workers": 256, **dict.fromkeys(("launches", "most_blocks", "confirm", "max_launches"), 10_000)}
 _SETTING_VALUE = re.compile(r"[A-Za-z0-9_.,:;=+*^?@%~()\[\] -]*")
 """Values of settings contain no slash, so no path, and nothing that a shell expands."""
 

@@ -39,12 +39,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import ProbeLine
 
-MEASURES = {
-    RATE_TEST: RATE,
-    PING_PONG: THROUGHPUT,
-    COLLECTIVE: BUS,
-    ALL_TO_ALL: WORKER_RATE,
-}
+MEASURES = {RATE_TEST: RATE, PING_PONG: THROUGHPUT, COLLECTIVE: BUS, ALL_TO_ALL: WORKER_RATE}
 """What tests of these kinds measure."""
 RATE_COLUMNS, TIME_COLUMNS = "type,msgsize,time,throughput", "type,time"
 LARGEST = 16 << 20
