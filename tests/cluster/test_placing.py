@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +17,7 @@ from merge_bench.errors import UsageError
 from merge_bench.host import network
 from merge_bench.host.description import Node, Project
 from merge_bench.host.files import format_cores, parse_cores
+from tests.helpers import fake_scontrol
 
 
 def test_workers_by_slots_then_gpus_then_one() -> None:
@@ -95,15 +95,9 @@ def chosen(environ: dict[str, str]) -> tuple[str, tuple[HostSpec, ...]]:
     return kind.name, hosts
 
 
-def test_slurm_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
-    def scontrol(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        if command == ["scontrol", "--details", "show", "job", "7"]:
-            return subprocess.CompletedProcess(command, 1, "", "no such job")
-        assert command == ["scontrol", "show", "hostnames", "n[1-3]"]
-        return subprocess.CompletedProcess(command, 0, "n1\nn2\nn3\n", "")
-
-    monkeypatch.setattr(subprocess, "run", scontrol)
-    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_NUM_NODES": "3"}
+def test_slurm_allocation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = fake_scontrol.put_on_path(monkeypatch, tmp_path, {"n[1-3]": ("n1", "n2", "n3")})
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_NUM_NODES": "3", **path}
     tasks = {**job, "SLURM_TASKS_PER_NODE": "4(x2),1"}
     assert [host.slots for host in slurm.allocated_hosts(tasks)] == [4, 4, 1]
     assert [host.gpus for host in slurm.allocated_hosts({**tasks, "SLURM_GPUS_PER_NODE": "a100:4"})] == [4, 4, 4]
