@@ -27,12 +27,11 @@ TWO_RAILS = {"UCX_MAX_RNDV_RAILS": "2"}
 
 
 @pytest.fixture
-def describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Host]:
+def describe(tmp_path: Path) -> Callable[..., Host]:
     def made(kind: Kind, interface: str | None = None) -> Host:
         root = sysfs.make(kind, tmp_path / kind.name)
-        monkeypatch.setattr(network, "ip_addresses", kind.ip_addresses)
-        monkeypatch.setattr("os.sched_getaffinity", lambda pid: kind.cores())
-        host = pinning.describe_host(interface or kind.interface, root)
+        where = interface or kind.interface
+        host = pinning.describe_host(where, root, cores=kind.cores(), addressed=kind.ip_addresses())
         folders = [network.pci_device(gpu.bus_id, root) for gpu in kind.gpus]
         nodes, bridges = map(network.read_node, folders), map(network.bridges, folders)
         return replace(host, gpu_nodes=list(nodes), gpu_bridges=list(bridges))
