@@ -16,7 +16,7 @@ from merge_bench.config.option import COMMAND_LINE, DEFAULT
 from merge_bench.errors import UsageError
 from merge_bench.host.description import Node
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 from tests.helpers.fake_agents import started
 from tests.helpers.runs import ROOT
 

@@ -17,7 +17,7 @@ from merge_bench.cluster.start_on_hosts import HostAgentClient, agent_argv
 from merge_bench.errors import LaunchFailed
 from merge_bench.host.description import Node
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 from tests.helpers.fake_agents import started
 
 LIMIT = 60.0  # seconds, for a machine that is busy

@@ -14,7 +14,7 @@ from merge_bench.cluster.hosts import HostSpec
 from merge_bench.host import network
 from merge_bench.host.description import Node
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.probe.ranks import launch as ranks
 from merge_bench.probe.ranks.messages import RankDescription
 from merge_bench.records.schema import Worker

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from merge_bench.records import schema as s
-from merge_bench.records.codec import encode
 from merge_bench.records.reader import Follower, read_campaign
+from merge_bench.records.writer import encode
 from tests.helpers.synthetic_campaigns import Script, iteration, launches, plan, write_campaign
 
 
