@@ -97,11 +97,14 @@ def interface_towards(peer: str) -> str | None:
     return None
 
 
-def network_stack() -> str | None:
-    """The boot and network namespace of this process: loopback connects only processes that have the same ones."""
-    boot = files.read_text(Path("/proc/sys/kernel/random/boot_id"))
+def network_stack(proc: Path = Path("/proc")) -> str | None:
+    """The boot and network namespace of this process: loopback connects only processes that have the same ones.
+
+    None if `proc` does not show them.
+    """
+    boot = files.read_text(proc / "sys/kernel/random/boot_id")
     try:
-        return f"{boot} {os.readlink('/proc/self/ns/net')}" if boot else None
+        return f"{boot} {os.readlink(proc / 'self/ns/net')}" if boot else None
     except OSError:
         return None
 
@@ -132,9 +135,12 @@ def rdma_ports(interface: str, sys: Path = SYS) -> list[str]:
     return joined_ports(own_ports(interface, sys), ip_addresses(), active_ports(sys), sys)
 
 
-def describe_network(interface: str, sys: Path = SYS) -> Network:
-    """The network of this host; `interface`: the one that UCX uses."""
-    addressed, ports = sorted(ip_addresses()), active_ports(sys)
+def describe_network(interface: str, sys: Path = SYS, *, addressed: Iterable[str] | None = None) -> Network:
+    """The network of this host.
+
+    `interface`: the one that UCX uses. `addressed`: those with an address, by default those that have one now.
+    """
+    addressed, ports = sorted(ip_addresses() if addressed is None else addressed), active_ports(sys)
     rdma = joined_ports(own_ports(interface, sys), addressed, ports, sys)
     return Network(interface=interface, rdma=rdma, ports=ports, addressed=addressed)
 
