@@ -14,6 +14,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
@@ -32,6 +33,20 @@ _LOCAL, _REMOTE = 10, 20  # distances of NUMA nodes in ACPI's table: to itself, 
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 
 
+class HostNetwork(Protocol):
+    """What functions of this module say of a host; the module itself, of this one."""
+
+    def ip_addresses(self) -> dict[str, str]: ...
+
+    def ipv4_ranges(self) -> dict[str, list[ipaddress.IPv4Network]]: ...
+
+    def interface_towards(self, peer: str) -> str | None: ...
+
+    def resolve_address(self, peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None: ...
+
+    def rdma_ports(self, interface: str) -> list[str]: ...
+
+
 def ip_addresses() -> dict[str, str]:
     """The IPv4 address of each interface, or its IPv6 address if it has no other."""
     by_interface: dict[str, str] = {}
@@ -41,6 +56,18 @@ def ip_addresses() -> dict[str, str]:
         if address:
             by_interface[name] = address
     return by_interface
+
+
+def ipv4_ranges() -> dict[str, list[ipaddress.IPv4Network]]:
+    """For each interface the networks that its IPv4 addresses are in."""
+    return {
+        name: [
+            ipaddress.IPv4Network(f"{entry.address}/{entry.netmask}", strict=False)
+            for entry in entries
+            if entry.family == socket.AF_INET and entry.netmask
+        ]
+        for name, entries in psutil.net_if_addrs().items()
+    }
 
 
 def interface_address(interface: str) -> str:
