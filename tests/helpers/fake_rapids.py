@@ -275,8 +275,12 @@ def _module(name: str, **members: Any) -> types.ModuleType:
 
 
 def modules(driver: Driver | None = None) -> dict[str, types.ModuleType]:
-    """What to put into `sys.modules`, in a process whose driver is `driver`; no thread has a context yet."""
+    """What to put into `sys.modules`, in a process whose driver is `driver`.
+
+    No thread has a context yet, and RMM has the memory resource with which it begins.
+    """
     Process.driver = driver or Driver()
+    Device.resource = CudaMemoryResource()
     statistics = _module(
         "rmm.statistics",
         enable_statistics=enable_statistics,
