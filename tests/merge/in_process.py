@@ -12,9 +12,11 @@ from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Frame
 
 
-def engine_type(name: str, join_rows: int | None = None) -> Callable[[JoinShape], Engine]:
+def engine_type(
+    engine: str | Callable[[JoinShape], Engine], join_rows: int | None = None
+) -> Callable[[JoinShape], Engine]:
     """The class of an engine; `join_rows`: as if so few were quickest, and short pieces: small tables have several."""
-    whole = engine_class(name)
+    whole = engine_class(engine) if isinstance(engine, str) else engine
     if join_rows is None:
         return whole
     assert isinstance(whole, type)
@@ -38,7 +40,7 @@ def engines_of(
     `engine`: its name or its class; `stores`: the way of writing parcels, and most buckets in all; `sent`: the side
     that every rank is given whole; `join_rows`: see `engine_type`.
     """
-    make = engine_type(engine, join_rows) if isinstance(engine, str) else engine
+    make = engine_type(engine, join_rows)
     rows, sides = sum(frame.rows for frame in (*lefts, *rights)), {Side.LEFT: lefts, Side.RIGHT: rights}
     sent_rows = sum(frame.rows for frame in sides[sent]) if sent else 0
     engines: list[Engine] = []
