@@ -57,11 +57,11 @@ _VITAL = ("dask", "distributed", "merge-bench", "UCX", "ucxx")
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """The result of one check. `fact`: ``found`` in documents; `spoils`: its effect on a run; `remedy`: what to do."""
+    """The result of one check. `found`: the fact; `spoils`: its effect on a run; `remedy`: what to do."""
 
     check: str
     state: str
-    fact: str = msgspec.field(name="found")
+    fact: str = msgspec.field(name="found")  # in documents
     spoils: str = ""
     remedy: str = ""
     host: str = ""
