@@ -18,8 +18,20 @@ from msgspec.structs import replace
 from merge_bench.config.files import open_without_links, read_regular
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.probe import probes
-from merge_bench.probe.shared import base
-from merge_bench.probe.shared.base import ALL_TO_ALL, Measure
+from merge_bench.probe.shared import (
+    ALL_TO_ALL,
+    BUS,
+    COLLECTIVE,
+    LATENCY_TEST,
+    ONE_WAY,
+    PING_PONG,
+    RATE,
+    RATE_TEST,
+    THROUGHPUT,
+    WORKER_RATE,
+    Measure,
+    kind_by_test_name,
+)
 from merge_bench.records import ONE_HOST, TWO_HOSTS
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import FROM_FILE, Row, rows_of
@@ -28,10 +40,10 @@ from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import ProbeLine
 
 MEASURES = {
-    base.RATE_TEST: base.RATE,
-    base.PING_PONG: base.THROUGHPUT,
-    base.COLLECTIVE: base.BUS,
-    ALL_TO_ALL: base.WORKER_RATE,
+    RATE_TEST: RATE,
+    PING_PONG: THROUGHPUT,
+    COLLECTIVE: BUS,
+    ALL_TO_ALL: WORKER_RATE,
 }
 """What tests of these kinds measure."""
 THROUGHPUT, DELAY = "type,msgsize,time,throughput", "type,time"
@@ -47,13 +59,13 @@ _ROWS = {
 def kind_of_test(row: Row) -> str:
     """The kind of the test that a row is of: `LATENCY_TEST`, `RATE_TEST`, `PING_PONG`, `COLLECTIVE` or `ALL_TO_ALL`."""
     probe = probes().get(row.probe)
-    return base.kind_by_test_name(row.test, otherwise=probe.other_tests if probe else base.LATENCY_TEST)
+    return kind_by_test_name(row.test, otherwise=probe.other_tests if probe else LATENCY_TEST)
 
 
 def measure_of(row: Row) -> Measure:
     """The quantity that tables and charts show of a row."""
     probe = probes().get(row.probe)
-    return MEASURES.get(kind_of_test(row), probe.latency if probe else base.ONE_WAY)
+    return MEASURES.get(kind_of_test(row), probe.latency if probe else ONE_WAY)
 
 
 def rows_in_order(campaign: Campaign) -> list[Row]:

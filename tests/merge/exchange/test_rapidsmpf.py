@@ -167,11 +167,11 @@ class Alone:
 @pytest.fixture
 def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """RAPIDS' libraries, played, with a context in this thread."""
-    from merge_bench.host import cuda_context
+    from merge_bench.merge.engines import gpu_memory
 
     for name, module in (fake_rapids.modules() | fake_rapidsmpf.modules()).items():
         monkeypatch.setitem(sys.modules, name, module)
-    cuda_context.bind()
+    gpu_memory.bind_context()
 
 
 def lonely(abort: Abort, timeout: float) -> Any:

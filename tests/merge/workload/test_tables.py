@@ -85,7 +85,7 @@ def test_a_worker_reads_only_its_row_groups(ids: Path) -> None:
     ids.write_bytes(content)
     left, right = load_chunk(spec, 1)
     assert left.rows == right.rows == sum(footer.row_group(index).num_rows for index in own)
-    with pytest.raises(RunFailed, match="is damaged|cannot be read"):
+    with pytest.raises(RunFailed, match=r"is damaged|cannot be read"):
         load_chunk(spec, 0)
 
 
