@@ -9,13 +9,14 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.files import cache_folder
 from merge_bench.merge.verification import duckdb_reference
 from merge_bench.merge.workload import benchmarks
-from tests.merge.workload.parquet_samples import plan, run_engine
+from tests.merge.workload.parquet_samples import plan, run_engine, write
 
 ORDERS, LINEITEM = 15_000, 60_175  # rows at scale 0.01
 
@@ -33,8 +34,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the tables at scale 0.001."""
-    return benchmarks.tpch_tables(0.001, folder=tmp_path_factory.mktemp("small"))[0].parent
+    """A folder with two tables of few rows."""
+    folder = tmp_path_factory.mktemp("small")
+    write(folder / "orders.parquet", pa.table({"o_orderkey": range(10)}))
+    write(folder / "lineitem.parquet", pa.table({"l_orderkey": [row // 4 for row in range(40)]}))
+    return folder
 
 
 def program(folder: Path, command: str) -> str:
@@ -145,7 +149,7 @@ def test_an_interrupted_generation_is_done_again(small: Path, tmp_path: Path) ->
     with pytest.raises(KeyboardInterrupt):
         tables(functools.partial(make, whole=False))
     assert not list(tmp_path.rglob("*.parquet"))
-    assert plan(*tables(make), *KEYS).right.rows == 6005
+    assert plan(*tables(make), *KEYS).right.rows == 40
     assert {path.name for path in tmp_path.iterdir()} == {"sf1", ".sf1.lock"}
 
 
