@@ -206,7 +206,7 @@ def _is_above_limit(link: Link | None) -> bool:
     return link is not None and link.fraction is not None and link.fraction > diagnostics.EXCEEDED
 
 
-ALL_TO_ALL, _ALL_TO_ALL_TEST = "all-to-all", "ucx_alltoall"
+ALL_TO_ALL, _TEST = "all-to-all", "ucx_alltoall"
 _SAME_SIZE = 0.02
 """Parcels whose mean sizes differ by less than this share count as equally large."""
 _SIMILAR_SIZE = 2.0
@@ -298,10 +298,7 @@ def _matching_probe_lines(campaign: Campaign, run: Run, launch: Launch) -> list[
         for each in campaign.standing
         if each.complete and each.line is not None and each.line.config == run.config.name
         for line in each.probes
-        if line.test.startswith(_ALL_TO_ALL_TEST)
-        and line.hosts == hosts
-        and not line.wrong
-        and (line.memory == "cuda") == on_gpus
+        if line.test.startswith(_TEST) and line.hosts == hosts and not line.wrong and (line.memory == "cuda") == on_gpus
     ]
 
 
