@@ -253,10 +253,9 @@ def _ask_workers(session: Session) -> TransportsDocument:
     )
 
 
-NAME = "link"
-TOLERANCE = 0.10
-SECONDS = 2.0
-LINK_CHECK = "link-check"
+LINK_PROBE, LINK_CHECK = "link", "link-check"
+LINK_TOLERANCE = 0.10
+LINK_CHECK_SECONDS = 2.0
 TURNS = "with UCX's rendezvous over TCP, workers that send to each other take turns"
 
 
@@ -279,9 +278,9 @@ def check_link(session: Session, link: LinkLine) -> None:
     after = {rank: (rank + 1) % len(ranks) for rank in ranks}
     size = _message_bytes(session, link)
     memory = "cuda" if session.plan.device_memory else "host"
-    count = max(8, int(limit * SECONDS / size))
+    count = max(8, int(limit * LINK_CHECK_SECONDS / size))
     text = ucx_perftest.batch_file(test, [size], memory=memory, count=count, error_handling=session.plan.error_handling)
-    limits = [2 * session.plan.timeout + 20 * SECONDS]
+    limits = [2 * session.plan.timeout + 20 * LINK_CHECK_SECONDS]
     servers = session.workers.on_all(worker_programs.start_server, text)
     outputs = session.workers.on_some(
         {rank: (worker_programs.run_client, servers[after[rank]], text, limits) for rank in ranks}
@@ -298,7 +297,7 @@ def check_link(session: Session, link: LinkLine) -> None:
         session.writer.write(
             ProbeLine(
                 launch=session.launch,
-                probe=NAME,
+                probe=LINK_PROBE,
                 test=test.name,
                 ranks=[rank, after[rank]],
                 method=f"ucx_perftest of UCX {log.version}, window {WINDOW}, every worker to the next at once",
@@ -316,7 +315,7 @@ def check_link(session: Session, link: LinkLine) -> None:
             )
         )
     mean_rate = len(rates) / sum(1 / rate for rate in rates)
-    if abs(mean_rate / limit - 1) > TOLERANCE:
+    if abs(mean_rate / limit - 1) > LINK_TOLERANCE:
         causes = _causes_here(session, lanes, protocols, size, memory)
         shown = f"possible causes: {'; '.join(causes)}" if causes else "the cause is unknown"
         measured = f"ucx_perftest measured {format_rate(mean_rate)} per worker with messages of {format_bytes(size)}"
