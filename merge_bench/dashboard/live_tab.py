@@ -86,7 +86,7 @@ class Rates:
         self.figure = self._drawn.figure
         self.figure.xaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
         points = self.figure.scatter(
-            "number", "rate", source=self._source, marker="shape", size=7, color="colour", fill_alpha=0.8
+            "number", "rate", source=self._source, marker="shape", size=7, color="colour"
         )
         self.figure.add_tools(hover(points, _COLUMNS[4:]))
 
@@ -141,7 +141,7 @@ def worker_bandwidths(figures: Sequence[WorkerFigures], lacking: Mapping[int, st
         ranks, rates = [worker.rank for worker, _ in drawn], [rate for _, rate in drawn]
         names = [f"{worker.rank} {visible(worker.host)}" + " (the slowest)" * slow for worker, _ in drawn]
         details = {"worker": names, "value": [with_unit(rate, "GiB/s") for rate in rates]}
-        bars = Boxes(ranks, [0.0] * len(ranks), rates, True, fill=0.8, hatched=slow, details=details)
+        bars = Boxes(ranks, [0.0] * len(ranks), rates, True, hatched=slow, details=details)
         groups.append(Group(GREY, (bars,)))
     ticks = {worker.rank: str(worker.rank) for worker in figures}
     if len(figures) <= _MOST_EXPLAINED:
@@ -172,7 +172,7 @@ def memory_peaks(figures: Sequence[WorkerMemory]) -> Chart:
         values = gibibytes(field)
         details = {"rank": list(map(str, ranks)), label: [f"{value:,.3f} GiB" for value in values]}
         details["input"] = [f"{value:,.3f} GiB" for value in inputs]
-        bars = Boxes(ranks, [0.0] * len(ranks), values, True, width=width, fill=0.7, details=details)
+        bars = Boxes(ranks, [0.0] * len(ranks), values, True, width=width, details=details)
         groups.append(Group(index, (bars,), label))
         highest += values
     mark = Whiskers(inputs, [rank - 0.4 for rank in ranks], [rank + 0.4 for rank in ranks], width=3)

@@ -177,8 +177,9 @@ class BokehChart:
             if details := getattr(mark, "details", None):
                 self.figure.add_tools(hover(renderers[-1], details))
         self._renderers += renderers
+        in_legend = [renderers[at] for at in group.legend_order]
         return LegendItem(
-            label=value(short(for_canvas(group.label), _LEGEND_LETTERS)), name=group.label, renderers=renderers
+            label=value(short(for_canvas(group.label), _LEGEND_LETTERS)), name=group.label, renderers=in_legend
         )
 
 
@@ -231,9 +232,8 @@ def _draw_mark(plot: Any, mark: marks.Mark, index: int, source: models.ColumnDat
         common |= {"hatch_pattern": value("right_diagonal_line"), "hatch_color": colour}
     match mark:
         case marks.Points():
-            fill = "fill" if mark.hollow else colour
-            shape = look(index).shape
-            return plot.scatter("x", "y", **common, marker=shape, size=mark.size, fill_color=fill, alpha=0.85)
+            common["fill_color"] = "white" if mark.white else "fill" if mark.hollow else colour
+            return plot.scatter("x", "y", **common, marker=look(index).shape, size=mark.size)
         case marks.Line():
             return plot.line("x", "y", **common, line_width=mark.width, line_dash="dashed" if mark.dashed else "solid")
         case marks.Band():
@@ -241,14 +241,16 @@ def _draw_mark(plot: Any, mark: marks.Mark, index: int, source: models.ColumnDat
         case marks.Whiskers():
             ends = ("at", "start", "at", "end") if mark.upright else ("start", "at", "end", "at")
             dash = "dotted" if mark.dotted else "solid"
-            return plot.segment(*ends, **common, line_width=mark.width, alpha=mark.alpha, line_dash=dash)
+            return plot.segment(*ends, **common, line_width=mark.width, line_dash=dash)
         case marks.Boxes():
+            common |= {"fill_alpha": 0.2 if mark.hatched else mark.fill}
+            common |= {"fill_color": "white"} if mark.white else {}
             if mark.upright:
-                return plot.vbar(x="at", bottom="start", top="end", width=mark.width, fill_alpha=mark.fill, **common)
-            return plot.hbar(y="at", left="start", right="end", height=mark.width, fill_alpha=mark.fill, **common)
+                return plot.vbar(x="at", bottom="start", top="end", width=mark.width, **common)
+            return plot.hbar(y="at", left="start", right="end", height=mark.width, **common)
         case marks.Cells():
             low, high = mark.limits
-            scale = models.LinearColorMapper(palette=HEAT, low=low, high=high, nan_color=f"{NEUTRAL}44")
+            scale = models.LinearColorMapper(palette=HEAT, low=low, high=high, nan_color=GRID)
             # Letters of a colour bar do not follow a page's style sheet, and those of an axis do.
             bar = ColorBar(color_mapper=scale, ticker=models.FixedTicker(ticks=[]), width=14, padding=0)
             plot.extra_y_ranges[_SCALE] = models.Range1d(start=low, end=high)

@@ -18,11 +18,15 @@ Details = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Points:
-    """Markers at (`x`, `y`); `size`: in pixels; `hollow`: for each, whether it is not filled."""
+    """Markers at (`x`, `y`); `size`: in pixels.
+
+    `hollow`: for each, whether it is not filled; `white`: all are filled white, to be seen on bars of their colour.
+    """
 
     x: Values
     y: Values
     hollow: Sequence[bool] = ()
+    white: bool = False
     size: int = 9
     details: Details = field(default_factory=dict)
 
@@ -39,12 +43,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Band:
-    """The area between two lines, from `low` to `high` at each `x`."""
+    """The area between two lines, from `low` to `high` at each `x`; it is pale, and its `edges` are the lines."""
 
     x: Values
     low: Values
     high: Values
     hatched: bool = False
+
+    @property
+    def edges(self) -> tuple[Line, Line]:
+        return Line(self.x, self.low, width=1), Line(self.x, self.high, width=1)
 
 
 @dataclass(frozen=True)
@@ -55,22 +63,25 @@ class Whiskers:
     start: Values
     end: Values
     upright: bool = False
-    width: int = 4
-    alpha: float = 1.0
+    width: int = 2
     dotted: bool = False
 
 
 @dataclass(frozen=True)
 class Boxes:
-    """Bars from `start` to `end` at the places `at`. `upright`: along y; `fill`: the opacity of their areas."""
+    """Bars from `start` to `end` at the places `at`. `upright`: along y; `fill`: the opacity of their areas.
+
+    `white`: the area is white, to be seen on other bars of the same colour.
+    """
 
     at: Values
     start: Values
     end: Values
     upright: bool = False
     width: float = 0.8
-    fill: float = 0.5
+    fill: float = 1.0
     hatched: bool = False
+    white: bool = False
     details: Details = field(default_factory=dict)
 
 
@@ -110,6 +121,11 @@ class Group:
     index: int
     marks: tuple[Mark, ...]
     label: str = ""
+
+    @property
+    def legend_order(self) -> list[int]:
+        """The places of the marks as a legend draws them, one over the other: white ones below."""
+        return sorted(range(len(self.marks)), key=lambda at: not getattr(self.marks[at], "white", False))
 
 
 @dataclass(frozen=True)
