@@ -53,8 +53,9 @@ _COLUMNS = ("number", "rate", "colour", "shape", "config", "launch", "iteration"
 
 
 def live_figure(chart: Chart) -> BokehChart:
-    """Draw `chart` in the tab's size, without its legend, which would not grow with new series."""
+    """Draw `chart` in the tab's size, without its title, and its legend, which would not grow with new series."""
     drawn = BokehChart(chart)
+    drawn.figure.title = None
     drawn.figure.update(frame_height=None, frame_width=None, height=HEIGHT, sizing_mode="stretch_width")
     drawn.figure.below = [part for part in drawn.figure.below if not isinstance(part, Legend)]
     return drawn
@@ -85,9 +86,7 @@ class Rates:
         self._drawn = live_figure(self._empty_chart())
         self.figure = self._drawn.figure
         self.figure.xaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
-        points = self.figure.scatter(
-            "number", "rate", source=self._source, marker="shape", size=7, color="colour"
-        )
+        points = self.figure.scatter("number", "rate", source=self._source, marker="shape", size=7, color="colour")
         self.figure.add_tools(hover(points, _COLUMNS[4:]))
 
     def _empty_chart(self) -> Chart:
@@ -228,7 +227,8 @@ class LiveView:
         newest = {"the newest": _NEWEST}
         self.choice = ui.select("Campaign (times in UTC)", newest, value=_NEWEST, width=640, description=about)
         self._status, self._slowest, self._dask = ui.html(min_height=84), ui.html(min_height=24), ui.html(height=24)
-        self._notes, self._source, self._conclusion = ui.html(), ui.html(), ui.html()
+        self._notes, self._source = ui.html(), ui.html()
+        self._conclusion = ui.html(stylesheets=[ui.sheet("text"), ui.sheet("conclusion")])
         self._rates, self._phases, self._memory = ui.html(), ui.html(), ui.html()
         self._concluded = ui.card("Conclusion", [], self._conclusion, width=None)
         self._concluded.visible = False

@@ -71,7 +71,7 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     sources = source_runs(merges)
     letters = _letters(campaigns)
     rows = label_rows(probes, letters[len(merges) :] if len(campaigns) > 1 else ()) if probes else []
-    state, alarm = _verification_sentence(sources, probes)
+    state, alarm = _verification_sentence(sources, probes, bool(rows))
     panels = panels_of_results(rows, references.rows, campaigns) if rows else ()
     both = [*(row for _, row in rows), *references.rows]
     _write_conclusion(page, campaigns, merges, sources, both, panels)
@@ -142,8 +142,11 @@ def _when_and_where(campaigns: Sequence[Campaign]) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _verification_sentence(sources: Sequence[SourceRun], probes: Sequence[Campaign]) -> tuple[str, bool]:
-    """One sentence that says whether the results are verified, and whether it is an alarm."""
+def _verification_sentence(sources: Sequence[SourceRun], probes: Sequence[Campaign], network: bool) -> tuple[str, bool]:
+    """One sentence that says whether the results are verified, and whether it is an alarm.
+
+    `network`: whether the `probes` measured anything.
+    """
     marks = {source.name: source.label[len(source.name) :].strip(" ()") for source in sources}
     wrong = [name for name, mark in marks.items() if mark.startswith("WRONG")]
     measured = {source.name for source in sources if aggregate.complete_launches(source.run)}
@@ -154,8 +157,8 @@ def _verification_sentence(sources: Sequence[SourceRun], probes: Sequence[Campai
     sentences += [f"Incomplete: {message}" for message in dict.fromkeys(broken)] if not wrong else []
     if sentences:
         return ". ".join(sentences), True
-    if not measured and not probes:
-        return "Nothing was measured", False
+    if not measured and not network:
+        return "Nothing was measured", bool(probes)
     if not measured:
         return f"Network measurements: {', '.join(str(one.probe) for one in probes)}", False
     return "Verified: every check of the merge results was made and passed", False
@@ -226,7 +229,7 @@ def _write_comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence
         try:
             document = compare(group)
         except MergeBenchError as reason:
-            page.line(f"Not compared: {reason}", "yellow")
+            page.line(f"Not compared: {str(reason).removeprefix('not comparable: ')}", "yellow")
         else:
             _write_comparison(page, document, {source.name: source.look for source in sources})
             return

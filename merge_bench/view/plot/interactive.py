@@ -23,10 +23,11 @@ from bokeh.resources import INLINE
 from merge_bench.view.plot import GRID, HEAT, LEGEND, NEUTRAL, look, marks, value_ticks
 from merge_bench.view.text import for_canvas, short
 
-_LINE_LETTERS = 100
-"""Letters of a line below a figure in a narrow window."""
-_USUAL_LABEL_LETTERS = 20
-"""Letters of a label on the left that leaves room for a line of `_LINE_LETTERS`."""
+_NARROW_PIXELS = 700
+"""The width of a figure in a narrow window."""
+_LETTER_PIXELS = 6.4
+"""The width of a letter of labels, and of the text below a figure, at most."""
+_AXIS_PIXELS, _LEAST_LETTERS, _TITLE_LETTERS = 25, 30, 90
 _LEGEND_LETTERS = 140
 """Letters of a name in a legend, at most."""
 # Entries go on in the next line where there is no room, and follow the page's colours whenever these change.
@@ -49,17 +50,31 @@ def page(charts: Sequence[marks.Chart]) -> str:
     return _EXTERNAL_LINK.sub("", whole)  # Panel adds links to other servers, though none is needed
 
 
-def figure_of(chart: marks.Chart, *, note: bool = True) -> Any:
-    """`chart` as a Bokeh figure, as wide as its page; `note`: whether a text below says what its marks mean."""
+def figure_of(chart: marks.Chart, *, note: bool = True, pixels: int = _NARROW_PIXELS) -> Any:
+    """`chart` as a Bokeh figure, as wide as its page.
+
+    `note`: whether a text below says what its marks mean; `pixels`: how wide the figure is at least, for its texts.
+    """
     plot = BokehChart(chart).figure
-    longest = max((len(short(label)) for label in (chart.y.ticks or {}).values()), default=0)
-    letters = (chart.height + 90) // 6 if chart.square else _LINE_LETTERS - max(longest - _USUAL_LABEL_LETTERS, 0)
+    letters = _letters_below(chart, pixels)
     if note and chart.note:
         text = chart.note + (" Click a legend entry to hide its series." if plot.legend else "")
         _add_text(plot, text, letters, text_font_size="9pt")
     if chart.source:
         _add_text(plot, chart.source, letters, text_font_size="8pt")
     return plot
+
+
+def _letters_below(chart: marks.Chart, pixels: int) -> int:
+    """The letters of a line below a figure of this width, between what stands on the left and on the right."""
+    if chart.square:
+        return (chart.height + 90) // 6
+    left, right = (
+        max((len(short(label)) for label in (labels or {}).values()), default=0)
+        for labels in (chart.y.ticks, chart.y.beside)
+    )
+    room = pixels - 2 * _AXIS_PIXELS - _LETTER_PIXELS * (max(left, 6) + right)
+    return max(int(room / _LETTER_PIXELS), _LEAST_LETTERS)
 
 
 def _add_text(plot: Any, text: str, letters: int, **look: Any) -> None:
@@ -85,7 +100,7 @@ class BokehChart:
         tools = f"pan,box_zoom,{'xwheel_zoom' if chart.y.ticks else 'wheel_zoom'},reset,save"
         wide: dict[str, Any] = {"frame_width": chart.height} if chart.square else {"sizing_mode": "stretch_width"}
         self.figure: Any = figure(
-            title=for_canvas(chart.title),
+            title=textwrap.fill(for_canvas(chart.title), _TITLE_LETTERS),
             frame_height=chart.height,
             tools=tools,
             active_drag="box_zoom",

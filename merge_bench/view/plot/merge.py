@@ -246,11 +246,13 @@ def pair_map(
     traffic: Mapping[tuple[int, int], tuple[float, float | None]],
     details: Mapping[str, Mapping[tuple[int, int], str | None]],
     hosts: Mapping[int, str],
+    *,
+    most_printed: int = MOST_PRINTED,
 ) -> Chart:
     """A square map of the rate from each rank to each other, senders from the top down.
 
     `traffic`: bytes and seconds in flight of each pair; `details`: further texts of each pair, by name. Rates stand
-    in their cells for up to `MOST_PRINTED` workers. Empty for fewer than `LEAST_MAPPED` workers.
+    in their cells for up to `most_printed` workers. Empty for fewer than `LEAST_MAPPED` workers.
     """
     ranks = sorted({rank for pair in traffic for rank in pair})
     if len(ranks) < LEAST_MAPPED:
@@ -271,7 +273,7 @@ def pair_map(
     return Chart(
         Axis("to rank", {at: str(ranks[at]) for at in rows}, low=-0.5, high=end, grid=False),
         Axis("from rank", rows, low=end, high=-0.5, grid=False),
-        (Group(0, (cells, _printed_values(cells) if len(ranks) <= MOST_PRINTED else Texts((), (), (), ()))),),
+        (Group(0, (cells, _printed_values(cells) if len(ranks) <= most_printed else Texts((), (), (), ()))),),
         min(max(36 * len(ranks), 260), 720),
         "Rate of each pair of workers",
         "Bytes ÷ seconds in flight of that pair in GiB/s; rows send, columns receive.",

@@ -46,7 +46,7 @@ def test_results_that_cannot_be_compared_say_why_and_stand_beside_each_other(tmp
         two_configs(tmp_path / "a"), write_campaign(tmp_path / "b", Script(plan=Script().plan | {"workers": 4}))
     )
     (why,) = lines(report, "Comparison")
-    assert why == "Not compared: not comparable: A: default and B: optimized differ in workers (2 and 4)"
+    assert why == "Not compared: A: default and B: optimized differ in workers (2 and 4)"
     ((_, verdict),) = tables(report, "Comparison within A")
     assert verdict[1] == "SLOWER"
     assert [row[0] for row in tables(report, "Results")[0][1:]] == [
