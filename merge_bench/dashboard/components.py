@@ -59,9 +59,8 @@ def html(content: str = "", **options: Any) -> pn.widgets.StaticText:
 
     Not `pn.pane.HTML`, which with each new content sends its style sheets again, in a notebook as addresses elsewhere.
     """
-    return pn.widgets.StaticText(
-        value=content, stylesheets=[sheet("text")], **{"sizing_mode": WIDE, "margin": (4, 6)} | options
-    )
+    usual = {"stylesheets": [sheet("text")], "sizing_mode": WIDE, "margin": (4, 6)}
+    return pn.widgets.StaticText(value=content, **usual | options)
 
 
 def nothing_yet(what: str, command: str) -> str:
