@@ -133,7 +133,7 @@ def change_options(widget: pn.widgets.Select, options: Mapping[str, str], defaul
 
 def chart_card(chart: Chart, words: Sequence[str] = ()) -> pn.Column:
     """A chart as a card of the height that it needs; `words`: terms to define beside those in its title."""
-    figure = figure_of(chart, note=False, pixels=_CARD_PIXELS - 30)
+    figure = figure_of(chart, note=False, pixels=_CARD_PIXELS - 20)
     figure.title = None
     note = " ".join(filter(None, (chart.note, "Click a legend entry to hide its series." if figure.legend else "")))
     words = [*words, chart.title.partition(":")[0], *(word.strip(":,").capitalize() for word in chart.title.split())]

@@ -39,8 +39,8 @@ PATIENCE_SECONDS = 5.0
 """After this, a table that has not reported that it is built is replaced by one with the new rows."""
 _TABLE_HEIGHT = 480
 _WIDTHS = dict.fromkeys(("Kind", "Status"), 92) | dict.fromkeys(("Configs", "Fastest config"), 115)
-_WIDTHS |= {"Started (UTC)": 152, "Throughput (GiB/s)": 110, "Bandwidth (GiB/s)": 110, "Folder": 130}
-_PROBLEM_PIXELS = 180
+_WIDTHS |= {"Started (UTC)": 152, "Throughput (GiB/s)": 125, "Bandwidth (GiB/s)": 120, "Folder": 130}
+_PROBLEM_PIXELS = 165
 """The width of the column Problem, at least; it takes the room that the others leave."""
 NOTHING = ui.nothing_yet("result", "run --chunk 1e6")
 HINT = "Click a row to see the figures of its configs, or several rows to compare them; the oldest is the baseline."

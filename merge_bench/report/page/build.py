@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
@@ -17,7 +17,7 @@ from merge_bench.analysis.compare.select import letter_of
 from merge_bench.analysis.documents import CompareDocument
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.errors import MergeBenchError
-from merge_bench.probe.shared.base import ONE_WAY, PING_PONG, THROUGHPUT, placement_text
+from merge_bench.probe.shared.base import ONE_WAY, PING_PONG, THROUGHPUT, Measure, placement_text
 from merge_bench.probe.shared.stored_rows import kind_of_test, label_rows, measure_of
 from merge_bench.probe.view.charts import panels_of_results
 from merge_bench.probe.view.show import write_rows
@@ -41,7 +41,7 @@ from merge_bench.view import comparison, titles
 from merge_bench.view.content import Column, Page, Report, by_row, grouped
 from merge_bench.view.plot import merge
 from merge_bench.view.plot.marks import Chart
-from merge_bench.view.text import NULL, binary, cell, gib
+from merge_bench.view.text import NULL, binary, capitalized, cell, gib, uncapitalized
 from merge_bench.view.text import number as rounded
 
 MOST_RUNS = 24
@@ -105,6 +105,8 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     if alarm:
         return report
     results = [(at, recorded_result_of(each)) for at, each in enumerate(campaigns) if titles.is_tuning_campaign(each)]
+    if rows and not sources and (best := _network_headline([row for _, row in rows if not row.wrong])):
+        return replace(report, state=best, verified=state)
     if not results:
         sentence, decided = headline([source.document for source in sources], merges)
         return replace(report, state=sentence, verified=state, decided=decided) if sentence else report
@@ -203,17 +205,37 @@ def _write_conclusion(
         sections.write_warnings_by_kind(page, list(dict.fromkeys(probed)))
 
 
+def _best_values(rows: Sequence[Row]) -> Iterator[tuple[Measure, float, Row]]:
+    """The best median of each network test, config and placement in each of its measures, with its row."""
+    for series in grouped(rows, lambda row: (row.test, row.config, row.placement, row.source)).values():
+        for measure in (ONE_WAY, THROUGHPUT) if kind_of_test(series[0]) == PING_PONG else (measure_of(series[0]),):
+            values = [(ranges.median, row.size, row) for row in series if (ranges := measure.value_in(row)) is not None]
+            if values:
+                value, _, row = (min if measure.less_is_better else max)(values, key=lambda each: each[:2])
+                yield measure, value, row
+
+
+def _network_headline(rows: Sequence[Row]) -> str:
+    """The best value in each measure, with its message size and what reached it; empty if there is none."""
+    parts = []
+    for measure, found in grouped(_best_values(rows), lambda best: best[0]).items():
+        _, value, row = (min if measure.less_is_better else max)(found, key=lambda best: best[1])
+        word = "least" if measure.less_is_better else "highest"
+        reached = ", ".join((row.test, row.config, placement_text(row.placement)))
+        size = binary(row.size)
+        parts.append(f"{word} {uncapitalized(measure.title)}: {rounded(value)} {measure.unit} at {size} ({reached})")
+    return capitalized("; ".join(parts))
+
+
 def _write_best_values(page: Page, rows: Sequence[Row]) -> None:
     """Put a table on a page: the best value of each network test, config and placement, and its message size."""
-    cells = []
-    series = grouped(rows, lambda row: (row.test, row.config, row.placement, row.source))
-    for (test, config, placement, source), mine in series.items():
-        for measure in (ONE_WAY, THROUGHPUT) if kind_of_test(mine[0]) == PING_PONG else (measure_of(mine[0]),):
-            values = [(ranges.median, row.size) for row in mine if (ranges := measure.value_in(row)) is not None]
-            if values:
-                value, size = min(values) if measure.less_is_better else max(values)
-                what = (test, config, placement_text(placement), f"{measure.title} ({measure.unit})")
-                cells.append((*what, rounded(value), binary(size), source or "measured"))
+    cells = [
+        (
+            *(row.test, row.config, placement_text(row.placement), f"{measure.title} ({measure.unit})"),
+            *(rounded(value), binary(row.size), row.source or "measured"),
+        )
+        for measure, value, row in _best_values(rows)
+    ]
     if cells:
         headings = ("Test", "Config", "Placement", "What", "Best median", "At message size", "From")
         columns = by_row(headings, cells, (0, 1, 2, 3, 6))

@@ -25,8 +25,8 @@ from merge_bench.view.text import for_canvas, short
 
 _NARROW_PIXELS = 700
 """The width of a figure in a narrow window."""
-_LETTER_PIXELS = 6.4
-"""The width of a letter of labels, and of the text below a figure, at most."""
+_LETTER_PIXELS = 6.0
+"""The width of a letter of labels, and of the text below a figure."""
 _AXIS_PIXELS, _LEAST_LETTERS, _TITLE_LETTERS = 25, 30, 90
 _LEGEND_LETTERS = 140
 """Letters of a name in a legend, at most."""
