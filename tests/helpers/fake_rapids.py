@@ -22,16 +22,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tests.helpers import fake_cuda, fake_nccl, fake_nvtx
+from tests.helpers import fake_cuda, fake_nvtx
 from tests.helpers.fake_columns import (
     Column,
     DeviceBuffer,
     PackedColumns,
     Table,
     arrow,
+    as_array,
     copy_device_to_ptr,
-    copy_host_to_ptr,
-    copy_ptr_to_host,
     gpumemoryview,
     new_column,
     pack,
@@ -44,7 +43,7 @@ from tests.helpers.fake_device import DEFAULT_STREAM, CudaStreamFlags, Memory, P
 
 
 def _values(table: Table, keys: list[int]) -> list[tuple[Any, ...]]:
-    return list(zip(*(table.columns()[key]._array().to_pylist() for key in keys), strict=True))
+    return list(zip(*(as_array(table.columns()[key]).to_pylist() for key in keys), strict=True))
 
 
 def _keep(table: Table, good: list[bool]) -> Table:
@@ -109,7 +108,7 @@ def gather(
 ) -> Table:
     use(stream)
     assert isinstance(bounds_policy, OutOfBoundsPolicy)
-    rows = gather_map._array().to_numpy()
+    rows = as_array(gather_map).to_numpy()
     rows = np.where(rows < 0, rows + source_table.num_rows(), rows)  # a negative number counts from the end
     outside = (rows < 0) | (rows >= source_table.num_rows())
     assert bounds_policy is OutOfBoundsPolicy.NULLIFY or not outside.any(), "kernels would read beyond the table"
@@ -178,7 +177,7 @@ def left_anti_join(
 
 def replace_nulls(source_column: Column, replacement: Column, stream: Any = None, mr: Any = None) -> Column:
     use(stream)
-    ours, theirs = source_column._array(), replacement._array()
+    ours, theirs = as_array(source_column), as_array(replacement)
     assert source_column.type() == replacement.type()
     assert len(ours) == len(theirs)
     return new_column(ours.type, [pc.coalesce(ours, theirs)])
@@ -275,8 +274,12 @@ def _module(name: str, **members: Any) -> types.ModuleType:
 
 
 def modules(driver: Driver | None = None) -> dict[str, types.ModuleType]:
-    """What to put into `sys.modules`, in a process whose driver is `driver`; no thread has a context yet."""
+    """What to put into `sys.modules`, in a process whose driver is `driver`.
+
+    No thread has a context yet, and memory comes from no pool.
+    """
     Process.driver = driver or Driver()
+    Device.resource = CudaMemoryResource()
     statistics = _module(
         "rmm.statistics",
         enable_statistics=enable_statistics,
@@ -289,8 +292,6 @@ def modules(driver: Driver | None = None) -> dict[str, types.ModuleType]:
     buffers = _module(
         "rmm.pylibrmm.device_buffer",
         copy_device_to_ptr=copy_device_to_ptr,
-        copy_host_to_ptr=copy_host_to_ptr,
-        copy_ptr_to_host=copy_ptr_to_host,
     )
     pylibrmm = _module("rmm.pylibrmm", stream=stream, device_buffer=buffers)
     mr = _module(
@@ -339,7 +340,6 @@ def modules(driver: Driver | None = None) -> dict[str, types.ModuleType]:
     pylibcudf.__spec__ = types.SimpleNamespace(name="pylibcudf")  # type: ignore[assignment]
     return {
         **fake_cuda.modules(Process.driver),
-        **fake_nccl.modules(),
         **fake_nvtx.modules(),
         "rmm": rmm,
         "rmm.mr": mr,

@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from merge_bench.campaign import complete
 from merge_bench.campaign.machine_checks import check_engine
 from merge_bench.campaign.make_plan import engine_of
-from merge_bench.campaign.registry_options import complete
 from merge_bench.config.options import BY_KEY, RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.merge import engines
@@ -122,7 +122,7 @@ def test_an_engine_without_its_package_or_without_a_gpu_is_refused(monkeypatch: 
     monkeypatch.setattr(Description, "missing", "pylibcudf")
     with pytest.raises(UsageError) as caught:
         check_engine(engine, {}, 1, here=True)
-    asked = "--engine cudf, --memory cuda and --backend nccl"
+    asked = "--engine cudf and --memory cuda"
     assert str(caught.value).startswith(f"{asked} each need the package pylibcudf; run: ")
     with pytest.raises(UsageError) as caught:
         check_engine(engine, {}, 0, here=True)

@@ -14,9 +14,25 @@ from bokeh.palettes import Cividis256
 
 import merge_bench
 from merge_bench.units import GIB
-from merge_bench.view.plot import GREY, GRID, LEGEND, NEUTRAL, look, marks
+from merge_bench.view.plot import (
+    GREY,
+    GRID,
+    LEGEND,
+    NEUTRAL,
+    Axis,
+    Band,
+    Boxes,
+    Cells,
+    Chart,
+    Group,
+    Line,
+    Mark,
+    Points,
+    Texts,
+    Whiskers,
+    look,
+)
 from merge_bench.view.plot.interactive import BokehChart
-from merge_bench.view.plot.marks import Band, Boxes, Cells, Line, Points, Texts, Whiskers
 from merge_bench.view.plot.merge import pair_map
 
 LEAST_OF_MARKS, LEAST_OF_TEXTS = 3.0, 4.5
@@ -56,7 +72,7 @@ def themes(sheet: Path) -> list[dict[str, str]]:
 
 GROUNDS = [rgb(theme["own-back"]) for theme in themes(_DASHBOARD)] + [rgb(theme["ground"]) for theme in themes(_REPORT)]
 X, UP = (1.0, 2.0), (2.0, 3.0)
-DRAWN: Mapping[str, marks.Mark] = {
+DRAWN: Mapping[str, Mark] = {
     "points": Points(X, UP),
     "hollow points": Points(X, UP, hollow=(True, True)),
     "white points": Points(X, UP, white=True),
@@ -71,9 +87,9 @@ DRAWN: Mapping[str, marks.Mark] = {
 }
 
 
-def painted(mark: marks.Mark, index: int) -> Iterator[tuple[str, Colour, float]]:
+def painted(mark: Mark, index: int) -> Iterator[tuple[str, Colour, float]]:
     """What a figure paints for a mark, lines and areas, with their colours and opacities."""
-    chart = marks.Chart(marks.Axis(), marks.Axis(), (marks.Group(index, (mark,)),))
+    chart = Chart(Axis(), Axis(), (Group(index, (mark,)),))
     for renderer in BokehChart(chart).figure.renderers:
         for part in ("line", "fill"):
             colour: Any = getattr(renderer.glyph, f"{part}_color", None)
