@@ -23,9 +23,9 @@ from benchmarks.processes import adopt_orphans
 from merge_bench.campaign.campaign import git_state
 from merge_bench.cli.common import CONTEXT as CONTEXT
 from merge_bench.cli.common import ParsedValue
+from merge_bench.config.files import replacing
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.host import machine
-from merge_bench.records.outputs import replacing
 from merge_bench.units import parse_count
 from merge_bench.view import markdown
 from merge_bench.view.content import by_row

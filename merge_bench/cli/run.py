@@ -16,10 +16,10 @@ import click
 from merge_bench.cli import common
 from merge_bench.cli.service import comparison_of_gate, run_on_service, service_address
 from merge_bench.cluster.launchers import batch_systems, storage_titles
+from merge_bench.config.files import check_writable, replacing
 from merge_bench.config.options import CLUSTER_OPTIONS, RunOptions, without_merge
 from merge_bench.config.shipped import find_config, find_shipped, shipped_files
 from merge_bench.errors import GateNotMet, LaunchFailed, RunFailed, UsageError, say, warnings_already_printed
-from merge_bench.records.outputs import check_writable, replacing
 
 
 @click.command(cls=common.SectionedCommand, context_settings=common.CONTEXT)
@@ -66,7 +66,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     if options.json:
         print_document(document)
     else:
-        from merge_bench.analysis.compare.document import METRIC
+        from merge_bench.analysis.compare import METRIC
         from merge_bench.regressions.gates import gate_summary
         from merge_bench.report.run import print_report
         from merge_bench.view.comparison import print_comparison, printed_below
@@ -275,9 +275,7 @@ def transports(show_available: bool, options: RunOptions) -> None:
 @common.flag_option("--strict", "Exit with status 5 if the result of any check is bad.")
 @common.text_option("--scheduler-address", "ADDRESS", "Examine each host of this running cluster.")
 @common.path_option(
-    "--scheduler-file",
-    "PATH",
-    "Scheduler file of a running cluster; every host of that cluster is examined.",
+    "--scheduler-file", "PATH", "Scheduler file of a running cluster; every host of that cluster is examined."
 )
 def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler_file: str | None) -> int:
     """Find problems on this host, or on each host of a running cluster, and show how to fix them."""

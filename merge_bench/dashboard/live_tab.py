@@ -18,17 +18,15 @@ from bokeh.models.annotations import Legend
 from merge_bench.analysis.aggregate import WorkerFigures, median_or_none
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import Session
-from merge_bench.dashboard.live_data import FAILED, WARNING, LiveState, Point, Points, live_state
-from merge_bench.dashboard.progress import Progress
+from merge_bench.dashboard.live_data import FAILED, WARNING, LiveState, Point, Points, Progress, live_state, stage_line
 from merge_bench.records.reader import Follower
 from merge_bench.records.results_folder import PROBE, RUNNING, TUNE, YOURS, Entry
 from merge_bench.records.schema import WorkerMemory
 from merge_bench.report.run_sections import NOT_MEASURED, slowest_rank
 from merge_bench.units import GIB, format_bytes, plural_noun
 from merge_bench.view.content import grouped
-from merge_bench.view.plot import GREY, look, stacked_bars, thin_ticks, with_unit
+from merge_bench.view.plot import GREY, Axis, Boxes, Chart, Group, Whiskers, look, stacked_bars, thin_ticks, with_unit
 from merge_bench.view.plot.interactive import BokehChart, hover
-from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Whiskers
 from merge_bench.view.plot.merge import PARTS, phase_milliseconds
 from merge_bench.view.text import as_html, gib, ms, short, unbroken, visible
 from merge_bench.view.titles import entry_choices, listed
@@ -53,8 +51,9 @@ _COLUMNS = ("number", "rate", "colour", "shape", "config", "launch", "iteration"
 
 
 def live_figure(chart: Chart) -> BokehChart:
-    """Draw `chart` in the tab's size, without its legend, which would not grow with new series."""
+    """Draw `chart` in the tab's size, without its title, and its legend, which would not grow with new series."""
     drawn = BokehChart(chart)
+    drawn.figure.title = None
     drawn.figure.update(frame_height=None, frame_width=None, height=HEIGHT, sizing_mode="stretch_width")
     drawn.figure.below = [part for part in drawn.figure.below if not isinstance(part, Legend)]
     return drawn
@@ -85,9 +84,7 @@ class Rates:
         self._drawn = live_figure(self._empty_chart())
         self.figure = self._drawn.figure
         self.figure.xaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
-        points = self.figure.scatter(
-            "number", "rate", source=self._source, marker="shape", size=7, color="colour", fill_alpha=0.8
-        )
+        points = self.figure.scatter("number", "rate", source=self._source, marker="shape", size=7, color="colour")
         self.figure.add_tools(hover(points, _COLUMNS[4:]))
 
     def _empty_chart(self) -> Chart:
@@ -141,7 +138,7 @@ def worker_bandwidths(figures: Sequence[WorkerFigures], lacking: Mapping[int, st
         ranks, rates = [worker.rank for worker, _ in drawn], [rate for _, rate in drawn]
         names = [f"{worker.rank} {visible(worker.host)}" + " (the slowest)" * slow for worker, _ in drawn]
         details = {"worker": names, "value": [with_unit(rate, "GiB/s") for rate in rates]}
-        bars = Boxes(ranks, [0.0] * len(ranks), rates, True, fill=0.8, hatched=slow, details=details)
+        bars = Boxes(ranks, [0.0] * len(ranks), rates, True, hatched=slow, details=details)
         groups.append(Group(GREY, (bars,)))
     ticks = {worker.rank: str(worker.rank) for worker in figures}
     if len(figures) <= _MOST_EXPLAINED:
@@ -172,7 +169,7 @@ def memory_peaks(figures: Sequence[WorkerMemory]) -> Chart:
         values = gibibytes(field)
         details = {"rank": list(map(str, ranks)), label: [f"{value:,.3f} GiB" for value in values]}
         details["input"] = [f"{value:,.3f} GiB" for value in inputs]
-        bars = Boxes(ranks, [0.0] * len(ranks), values, True, width=width, fill=0.7, details=details)
+        bars = Boxes(ranks, [0.0] * len(ranks), values, True, width=width, details=details)
         groups.append(Group(index, (bars,), label))
         highest += values
     mark = Whiskers(inputs, [rank - 0.4 for rank in ranks], [rank + 0.4 for rank in ranks], width=3)
@@ -228,7 +225,8 @@ class LiveView:
         newest = {"the newest": _NEWEST}
         self.choice = ui.select("Campaign (times in UTC)", newest, value=_NEWEST, width=640, description=about)
         self._status, self._slowest, self._dask = ui.html(min_height=84), ui.html(min_height=24), ui.html(height=24)
-        self._notes, self._source, self._conclusion = ui.html(), ui.html(), ui.html()
+        self._notes, self._source = ui.html(), ui.html()
+        self._conclusion = ui.html(stylesheets=[ui.sheet("text"), ui.sheet("conclusion")])
         self._rates, self._phases, self._memory = ui.html(), ui.html(), ui.html()
         self._concluded = ui.card("Conclusion", [], self._conclusion, width=None)
         self._concluded.visible = False
@@ -375,7 +373,7 @@ def _status_html(update: Update) -> str:
     left = f"<p><b>{as_html(progress.left)}</b></p>" if progress.left else ""
     doubt = ui.caution_line(update.now.doubt) if update.now.doubt else ""
     return (
-        f"{ui.progress_line(progress.share, *parts)}{ui.stage_line(progress)}{left}{problem}"
+        f"{ui.progress_line(progress.share, *parts)}{stage_line(progress)}{left}{problem}"
         f"{_figure_tiles(update.points.timed, update.bandwidth, update.now)}{doubt}"
         f"{reading if update.read < update.size and not update.problem else ''}"
     )

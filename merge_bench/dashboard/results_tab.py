@@ -12,8 +12,8 @@ import pandas as pd
 import panel as pn
 
 from merge_bench.analysis import aggregate, diagnostics, published
-from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.compare.select import NotComparable
+from merge_bench.analysis.comparable_runs import NotComparable
+from merge_bench.analysis.compare import compare
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.dashboard.components import frame_of
@@ -25,8 +25,7 @@ from merge_bench.report.page.results import SourceRun, group_by_problem, publish
 from merge_bench.units import plural
 from merge_bench.view import comparison
 from merge_bench.view.content import Column, by_row
-from merge_bench.view.plot import merge
-from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot import Chart, merge
 from merge_bench.view.text import as_html, capitalized, gib, short
 from merge_bench.view.titles import measured_problem, utc_time, with_source
 
@@ -38,8 +37,10 @@ MOST_LISTED = 3000
 PATIENCE_SECONDS = 5.0
 """After this, a table that has not reported that it is built is replaced by one with the new rows, by default."""
 _TABLE_HEIGHT = 480
-_WIDTHS = dict.fromkeys(("Kind", "Status"), 105) | dict.fromkeys(("Configs", "Fastest config"), 115)
-_WIDTHS |= {"Started (UTC)": 155, "Throughput (GiB/s)": 125, "Bandwidth (GiB/s)": 120, "Folder": 130}
+_WIDTHS = dict.fromkeys(("Kind", "Status"), 92) | dict.fromkeys(("Configs", "Fastest config"), 115)
+_WIDTHS |= {"Started (UTC)": 152, "Throughput (GiB/s)": 125, "Bandwidth (GiB/s)": 120, "Folder": 130}
+_PROBLEM_PIXELS = 165
+"""The width of the column Problem, at least; it takes the room that the others leave."""
 NOTHING = ui.nothing_yet("result", "run --chunk 1e6")
 HINT = "Click a row to see the figures of its configs, or several rows to compare them; the oldest is the baseline."
 _MOST_PROBLEMS = 4
@@ -250,7 +251,7 @@ class ResultsView:
         # A field under each heading of text filters the rows.
         texts = [name for name in self._shown_rows if not str(name).endswith("(GiB/s)")]
         filters = {name: {"type": "input", "func": "like", "placeholder": "contains"} for name in texts}
-        columns = {"sorterParams": {"alignEmptyValues": "bottom"}, "tooltip": True, "minWidth": 105}
+        columns = {"sorterParams": {"alignEmptyValues": "bottom"}, "tooltip": True, "minWidth": 90}
         boxes = {"formatter": "rowSelection", "headerSort": False, "width": 36, "minWidth": 36}
         table = ui.table(
             self._shown_rows.copy(),
@@ -263,7 +264,11 @@ class ResultsView:
             layout="fit_columns",
             stylesheets=[ui.sheet("table"), ui.sheet("whole_table")],
             widths=_WIDTHS,
-            configuration={"columnDefaults": columns, "rowHeader": boxes},
+            configuration={
+                "columnDefaults": columns,
+                "columns": [{"field": "Problem", "minWidth": _PROBLEM_PIXELS}],
+                "rowHeader": boxes,
+            },
             sorters=[{"field": "Started (UTC)", "dir": "desc"}],
         )
 

@@ -14,7 +14,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -24,7 +24,7 @@ from distributed import Worker, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from merge_bench.errors import RunFailed
-from merge_bench.host import cuda_context, machine
+from merge_bench.host import machine
 from merge_bench.host.description import ProcessFacts
 from merge_bench.host.machine import PeakMeter, available_bytes
 from merge_bench.merge import engines
@@ -36,10 +36,9 @@ from merge_bench.merge.frame import Field, Frame
 from merge_bench.merge.memory import CopyRounds
 from merge_bench.merge.merger import Measured, Merger, Transfers, make_merger
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.result import Check, check_result, make_folder, read_part, write_part
 from merge_bench.merge.time_notes import KeptTimelines, TimeNotes, note_seconds
-from merge_bench.merge.workload import synthetic
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.verification import Check, check_result, make_folder, read_part, write_part
+from merge_bench.merge.workload import Expectation, SyntheticSpec
 from merge_bench.merge.workload.tables import load_chunk
 from merge_bench.records.schema import SizeRange, WorkerMemory
 from merge_bench.records.timeline import WorkerTimeline
@@ -185,7 +184,7 @@ def current_plugin() -> MergeWorker:
     """
     plugin: MergeWorker = get_worker().plugins[PLUGIN]
     if plugin.uses_gpu:
-        cuda_context.bind()
+        gpu_memory.bind_context()
     return plugin
 
 
@@ -261,7 +260,7 @@ class Prepared:
     input_bytes: int
     rows: int
     fields: tuple[tuple[Field, ...], tuple[Field, ...]]
-    expected: synthetic.Expectation | None
+    expected: Expectation | None
     kept_bytes: int = 0
 
 
@@ -318,7 +317,7 @@ def describe(engine: str | None, exchange: str | None, variables: Sequence[str] 
 
 def open_device() -> None:
     """Make the CUDA context on this worker's GPU, which takes memory there. Every later step binds it in its thread."""
-    cuda_context.bind()
+    gpu_memory.bind_context()
     current_plugin().uses_gpu = True
 
 
@@ -332,7 +331,9 @@ def prepare(plan: Plan, rank: int, topic: str) -> Prepared:
     meter = PeakMeter()
     expected = None
     if isinstance(plan.workload, SyntheticSpec):
-        left, right, expected = synthetic.generate(plan.workload, rank, plan.workers, plan.how)
+        from merge_bench.merge.workload.synthetic import generate
+
+        left, right, expected = generate(plan.workload, rank, plan.workers, plan.how)
     else:
         left, right = load_chunk(plan.workload, rank)
     input_bytes = left.nbytes + right.nbytes
@@ -420,17 +421,32 @@ def swap_device_memory(size: int) -> None:
 
 
 def iterate(first: int, count: int, *, warmup: bool, verify: bool, timeline: float | None = None) -> NoteCost | None:
-    """Merge `count` times, and send an event with the measurement of each iteration.
+    """Merge `count` times, and send an event with the measurement of each iteration: see `measure_iterations`."""
+    return measure_iterations(current_plugin(), first, count, warmup=warmup, verify=verify, timeline=timeline)
+
+
+def measure_iterations(
+    plugin: MergeWorker,
+    first: int,
+    count: int,
+    *,
+    warmup: bool,
+    verify: bool,
+    timeline: float | None = None,
+    note_cost: Callable[[], float] = note_seconds,
+    clock: Callable[[], float] = time.monotonic,
+) -> NoteCost | None:
+    """Merge `count` times on the worker of this plugin, and send the measurements.
 
     What short iterations measured is sent every `HELD_SECONDS`, from the first one on, and in any case before this
     returns or fails: sending it takes time of the cores on which the next iteration runs.
 
     `verify`: also check the result of each iteration, outside the timed interval. `timeline`: also note and keep what
-    begins and ends when, until that takes more than this share of an iteration; returns what it costs.
+    begins and ends when, until that takes more than this share of an iteration; returns what it costs. `note_cost`:
+    gives the seconds of a note.
     """
-    plugin = current_plugin()
     keeper = plugin.launch.timelines = KeptTimelines(plugin.launch.plan.workers) if timeline else None
-    cost = NoteCost(0, note_seconds(), math.inf) if timeline else None
+    cost = NoteCost(0, note_cost(), math.inf) if timeline else None
     held: list[tuple[int, Measured]] = []
     gc.collect()
     gc.disable()
@@ -444,9 +460,9 @@ def iterate(first: int, count: int, *, warmup: bool, verify: bool, timeline: flo
                 keeper.keep(index, notes.timeline(plugin.launch.rank, plugin.merger.sides))
                 if cost.share > timeline:
                     keeper = plugin.launch.timelines = None
-            if verify or time.monotonic() - sent >= HELD_SECONDS:
+            if verify or clock() - sent >= HELD_SECONDS:
                 _send_measurements(plugin, held, warmup)
-                sent = time.monotonic()
+                sent = clock()
             if verify:
                 check = plugin.launch.verify(plugin.merger.engine.results(), plugin.abort)
                 plugin.send("verification", index=index, warmup=warmup, check=msgspec.to_builtins(check))

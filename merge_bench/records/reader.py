@@ -19,9 +19,7 @@ import msgspec
 from merge_bench.config.files import open_regular
 from merge_bench.errors import UsageError
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
-from merge_bench.records.codec import KINDS, decode, decode_head
-from merge_bench.records.recorded_plan import RecordedPlan
+from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, RecordedPlan
 from merge_bench.records.writer import RECORDS
 
 LONGEST_LINE = 256 << 20
@@ -31,10 +29,63 @@ LIMIT_BYTES = 256 << 20
 BLOCK_BYTES = 8 << 20
 """Bytes read in one step, so that a display can show the progress."""
 _WORKER_BYTES = 400  # of a worker in an iteration's line, without its pairs
+KINDS = frozenset(str(kind.__struct_config__.tag) for kind in get_args(s.Record))
+"""The kinds of lines that this version knows."""
 
 
-def read_campaign(result: str | os.PathLike[str]) -> Campaign:
-    """Read `result`: a campaign's folder, or its ``records.jsonl``.
+class Head(msgspec.Struct, frozen=True, gc=False):
+    """The part of a line that tells a reader whether it can read the rest."""
+
+    schema: int
+    kind: str
+
+
+_DECODER: msgspec.json.Decoder[s.Record] = msgspec.json.Decoder(s.Record)
+_HEAD_DECODER = msgspec.json.Decoder(Head)
+_TOO_DEEP = "it is nested too deeply"
+
+
+def decode(line: bytes | str) -> s.Record:
+    """The record of one line; fields that this version does not know are ignored.
+
+    The description of a machine, a UCX or a repository counts as missing if it has another form, as in older lines.
+
+    Raises ValueError if `line` is not JSON, or lacks a field, or a field has a wrong type.
+    """
+    try:
+        try:
+            return _DECODER.decode(line)
+        except msgspec.ValidationError:
+            return _DECODER.decode(msgspec.json.encode(_without_descriptions(msgspec.json.decode(line))))
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+
+
+def _without_descriptions(line: Any) -> Any:
+    """A line without the descriptions of a repository and of workers' UCX and hardware, whose forms have changed."""
+    match line:
+        case {"kind": "launch", "workers": list(workers)}:
+            return {**line, "workers": [_without_fields(worker, "ucx", "hardware") for worker in workers]}
+    return _without_fields(line, "git")
+
+
+def _without_fields(line: Any, *names: str) -> Any:
+    return {name: line[name] for name in line if name not in names} if isinstance(line, dict) else line
+
+
+def decode_head(line: bytes | str) -> Head:
+    """Only ``schema`` and ``kind`` of a line.
+
+    Raises ValueError if `line` is not a JSON object with both.
+    """
+    try:
+        return _HEAD_DECODER.decode(line)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+
+
+def read_campaign(result: str | os.PathLike[str], *, longest_line: int = LONGEST_LINE) -> Campaign:
+    """Read `result`: a campaign's folder, or its ``records.jsonl``. `longest_line`: bytes of a line at most.
 
     Raises UsageError if there is no such file, or it is not a campaign, or it is damaged before its last line, or a
     newer merge_bench wrote it. The message names the file and, if possible, the line.
@@ -46,10 +97,10 @@ def read_campaign(result: str | os.PathLike[str]) -> Campaign:
         records = path / RECORDS if folder else path
         assembly = Assembly(records)
         with open_regular(records) as stream:
-            while line := stream.readline(LONGEST_LINE + 1):
-                if len(line) > LONGEST_LINE:
+            while line := stream.readline(longest_line + 1):
+                if len(line) > longest_line:
                     raise UsageError(
-                        f"line {assembly.number + 1} of {records} is longer than {LONGEST_LINE >> 20} MiB, the limit"
+                        f"line {assembly.number + 1} of {records} is longer than {longest_line >> 20} MiB, the limit"
                     )
                 try:
                     assembly.add(line)
@@ -230,15 +281,21 @@ class Follower:
 
     Each read continues where the last one stopped. `records`: the file; `offset`: bytes that were read as whole lines;
     `size`: bytes of the file at the last read; `generation`: how often reading started, more than once if the file was
-    replaced.
+    replaced. `longest_line`: bytes of a line at most.
     """
 
     def __init__(
-        self, result: str | os.PathLike[str], *, lean: bool = False, limit: int = LIMIT_BYTES, block: int = BLOCK_BYTES
+        self,
+        result: str | os.PathLike[str],
+        *,
+        lean: bool = False,
+        limit: int = LIMIT_BYTES,
+        block: int = BLOCK_BYTES,
+        longest_line: int = LONGEST_LINE,
     ) -> None:
         path = Path(result)
         self.records = path if path.name == RECORDS else path / RECORDS
-        self._lean, self._limit, self._block = lean, limit, block
+        self._lean, self._limit, self._block, self._longest_line = lean, limit, block, longest_line
         self._identity: tuple[int, int] | None = None
         self._unreadable: str | None = None
         self._more = False
@@ -305,9 +362,9 @@ class Follower:
         if end:
             self._blocks = 1
             return self._add_lines(data[:end])
-        if len(data) > LONGEST_LINE:
+        if len(data) > self._longest_line:
             number = self._assembly.number + 1
-            self._stopped = f"line {number} of {self.records} is longer than {LONGEST_LINE >> 20} MiB"
+            self._stopped = f"line {number} of {self.records} is longer than {self._longest_line >> 20} MiB"
         elif self._more:
             self._blocks *= 2  # to reach the end of the line
         return []

@@ -19,25 +19,23 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from merge_bench.analysis.compare.document import (
-    METRIC,
-    METRICS,
-    Metric,
-    Sample,
-    Side,
-    compare,
-    nothing_compared,
-    side_of_run,
-)
-from merge_bench.analysis.compare.properties import differences
+from merge_bench.analysis.comparable_runs import differences
+from merge_bench.analysis.compare import METRIC, METRICS, Metric, Sample, Side, compare, nothing_compared, side_of_run
 from merge_bench.analysis.documents import CompareDocument, Failure
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.regressions.index import Accepted, HistoryIndex, RunFigures, Series, write_accepted
-from merge_bench.regressions.noise import clip_outliers
-from merge_bench.regressions.shifts import AFTER, FIRST, Shift, find_other_changes, find_ramps, find_shifts
+from merge_bench.regressions.shifts import (
+    AFTER,
+    FIRST,
+    Shift,
+    clip_outliers,
+    find_other_changes,
+    find_ramps,
+    find_shifts,
+)
 
 BY_NAME = {metric.name: metric for metric in METRICS}
 _NEWEST = 200
@@ -286,7 +284,7 @@ def series_history(
             LevelShift(
                 result=shift.at,
                 path=entries[shift.at].path,
-                found_with=shift.found,
+                found_with=shift.newest,
                 change=shift.change,
                 better=(shift.change > 0) == metric.higher_is_better,
                 evidence=shift.evidence,
@@ -322,7 +320,7 @@ def _acceptances(
     levels: dict[int | None, AcceptedLevel] = {}
     for level in index.accepted:
         if level.series == series and level.metric == metric.name:
-            then = [at for at, shift in enumerate(shifts) if entries[shift.found].started <= level.newest]
+            then = [at for at, shift in enumerate(shifts) if entries[shift.newest].started <= level.newest]
             levels[max(then, default=None)] = AcceptedLevel(by=level.by, reason=level.reason, time=level.time)
     return levels
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from merge_bench.campaign.registry_options import complete
+from merge_bench.campaign import complete
 from merge_bench.config import parsers
 from merge_bench.config.option import Option, as_text, options_by_key, parse_text
 from merge_bench.config.options import BY_VARIABLE, OPTIONS, PROBE_OPTIONS, TUNE_OPTIONS
@@ -52,10 +52,7 @@ REFUSED: Mapping[str, str] = {
     "space": "it names a file",
     "mpirun": "it names a program",
 }
-_LARGEST_VALUES = {
-    "workers": 256,
-    **dict.fromkeys(("launches", "most_blocks", "confirm", "max_launches"), 10_000),
-}
+_LARGEST_VALUES = {"workers": 256, **dict.fromkeys(("launches", "most_blocks", "confirm", "max_launches"), 10_000)}
 _SETTING_VALUE = re.compile(r"[A-Za-z0-9_.,:;=+*^?@%~()\[\] -]*")
 """Values of settings contain no slash, so no path, and nothing that a shell expands."""
 

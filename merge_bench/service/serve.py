@@ -47,8 +47,7 @@ from merge_bench.service import api
 from merge_bench.service import documents as d
 from merge_bench.service.api import Api, AuthorizedRequest, Limits, Service, check_host_and_origin
 from merge_bench.service.job_rules import Rules, commands
-from merge_bench.service.runner import Runner
-from merge_bench.service.schedules import LOOK_SECONDS, queue_due_jobs
+from merge_bench.service.runner import LOOK_SECONDS, Runner, queue_due_jobs
 from merge_bench.service.store import FOLDER, LOCAL, Refused, Store, Token, is_served, open_store
 
 if TYPE_CHECKING:
@@ -74,10 +73,13 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; fr
 
 
 class QuietResults(ResultsFolder):
-    """The results of the service. While a job runs, it reads only the campaigns of that job and of the one before."""
+    """The results of the service. While a job runs, it reads only the campaigns of that job and of the one before.
 
-    def __init__(self, results: Path, runner: Runner) -> None:
-        super().__init__(results, other_folders=published_beside(results), hold_seconds=HOLD_SECONDS)
+    `hold_seconds`: for which several pages share one listing of the folder.
+    """
+
+    def __init__(self, results: Path, runner: Runner, hold_seconds: float = HOLD_SECONDS) -> None:
+        super().__init__(results, other_folders=published_beside(results), hold_seconds=hold_seconds)
         self._runner = runner
         self._recent_names: list[str] = []
 

@@ -23,21 +23,15 @@ from pathlib import Path, PurePath
 
 import msgspec
 
-from merge_bench.campaign.calling_program import Caller, Labelled, Progress
-from merge_bench.campaign.campaign import (
-    check_host,
-    first_line,
-    launch_merge,
-    write_first_lines,
-    write_interruption,
-)
+from merge_bench.campaign import Caller, Labelled, Progress
+from merge_bench.campaign.campaign import check_host, first_line, launch_merge, write_first_lines, write_interruption
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.resume import reopen_newest
 from merge_bench.cluster import signals
+from merge_bench.config.files import replacing
 from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult, say
 from merge_bench.records.campaign import INTERRUPTED, Campaign
-from merge_bench.records.outputs import replacing
 from merge_bench.records.reader import Follower, read_campaign
 from merge_bench.records.schema import Config, ConfigLine, EndLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
@@ -404,7 +398,7 @@ def _search_and_confirm(task: Task, timing: Timing, writer: CampaignWriter, prog
     options = Options(threshold=tune_options.threshold, most=tune_options.most_blocks, confirm=tune_options.confirm)
     best, spent = Candidate(), None
     try:
-        fitting = _fit_to_timed_baseline(task, timing, evaluator)
+        fitting = fit_to_timed_baseline(task, timing, evaluator)
         best = strategies()[tune_options.strategy].tune(task.space, fitting.values, evaluator, options)
     except BudgetSpent as ended:
         spent = ended
@@ -423,7 +417,7 @@ def _search_and_confirm(task: Task, timing: Timing, writer: CampaignWriter, prog
         _note_stop(evaluator, first, f"{ended}, during the confirmation of {names}")
 
 
-def _fit_to_timed_baseline(task: Task, timing: Timing, evaluator: ClusterEvaluator) -> AffordableSearch:
+def fit_to_timed_baseline(task: Task, timing: Timing, evaluator: ClusterEvaluator) -> AffordableSearch:
     """What fits the budget, by the time that recorded launches of the baseline took; a resumed tuning finds the same.
 
     Raises BudgetSpent if not even one setting fits.

@@ -1,20 +1,192 @@
-"""Drawings: how they look, in one place, and bar charts; `marks` has charts as data, other files draw or make them.
+"""Charts as plain data, two axes and groups of marks, and how they look; bar charts. Other files draw or make them.
 
-Labels are data, never markup.
+Each drawing library draws the data in its own way, so a page and a printed figure show the same. Labels are data, never
+markup.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Mark, Points, Ticks, Whiskers, columns
 from merge_bench.view.text import binary, capitalized
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#777777")
-"""Okabe and Ito's palette, which colour-blind people can tell apart (https://jfly.uni-koeln.de/color/, 2008), without
-its yellow, which is faint on white, and with grey for its black, which a dark page would hide."""
+Values = Sequence[float]
+Ticks = Mapping[Any, str]
+"""Labels of an axis by their places."""
+Details = Mapping[str, Sequence[str]]
+"""What is shown when the pointer rests on a mark: by name, a text for each mark."""
+
+
+@dataclass(frozen=True)
+class Points:
+    """Markers at (`x`, `y`); `size`: in pixels.
+
+    `hollow`: for each, whether it is not filled; `white`: all are filled white, to be seen on bars of their colour.
+    """
+
+    x: Values
+    y: Values
+    hollow: Sequence[bool] = ()
+    white: bool = False
+    size: int = 9
+    details: Details = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line through points, with a gap at NaN; `width`: in pixels."""
+
+    x: Values
+    y: Values
+    dashed: bool = False
+    width: int = 2
+
+
+@dataclass(frozen=True)
+class Band:
+    """The area between two lines, from `low` to `high` at each `x`; it is pale, and its `edges` are the lines."""
+
+    x: Values
+    low: Values
+    high: Values
+    hatched: bool = False
+
+    @property
+    def edges(self) -> tuple[Line, Line]:
+        return Line(self.x, self.low, width=1), Line(self.x, self.high, width=1)
+
+
+@dataclass(frozen=True)
+class Whiskers:
+    """Lines from `start` to `end` at the places `at`: intervals, medians. `upright`: along y; `width`: in pixels."""
+
+    at: Values
+    start: Values
+    end: Values
+    upright: bool = False
+    width: int = 2
+    dotted: bool = False
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Bars from `start` to `end` at the places `at`. `upright`: along y; `fill`: the opacity of their areas.
+
+    `white`: the area is white, to be seen on other bars of the same colour.
+    """
+
+    at: Values
+    start: Values
+    end: Values
+    upright: bool = False
+    width: float = 0.8
+    fill: float = 1.0
+    hatched: bool = False
+    white: bool = False
+    details: Details = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Squares of side 1 about (`x`, `y`), coloured by `values`, which may be NaN; `unit` stands at the colour scale."""
+
+    x: Sequence[int]
+    y: Sequence[int]
+    values: Values
+    unit: str
+    details: Details = field(default_factory=dict)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The values at the ends of the colour scale: 0, and the highest value."""
+        return 0.0, max((value for value in self.values if value == value), default=0.0) or 1.0
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts centred on (`x`, `y`), as data and never as markup; `light`: for each, whether it stands on dark."""
+
+    x: Values
+    y: Values
+    texts: Sequence[str]
+    light: Sequence[bool]
+
+
+Mark = Points | Line | Band | Whiskers | Boxes | Cells | Texts
+
+
+@dataclass(frozen=True)
+class Group:
+    """Marks with the same look, number `index` of `look`; a `label` gives them an entry in the legend."""
+
+    index: int
+    marks: tuple[Mark, ...]
+    label: str = ""
+
+    @property
+    def legend_order(self) -> list[int]:
+        """The places of the marks as a legend draws them, one over the other: white ones below."""
+        return sorted(range(len(self.marks)), key=lambda at: not getattr(self.marks[at], "white", False))
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis; its title has the unit.
+
+    `ticks`: labels by place; None lets the library choose. `low`, `high`: the values at the left or lower end, and at
+    the other; None: from the marks. `rule`: a value that a dashed line marks. `beside`: labels on the opposite side.
+    """
+
+    title: str = ""
+    ticks: Ticks | None = None
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    grid: bool = True
+    rule: float | None = None
+    beside: Ticks = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Marks on two axes. Labels are data, never markup.
+
+    `height`: of the area, in pixels; `square`: whether the width is the same. `note`: sentences that say what the marks
+    mean; `source`: a line for each result that the chart shows, with host, date and UCX.
+    """
+
+    x: Axis
+    y: Axis
+    groups: tuple[Group, ...] = ()
+    height: int = 300
+    title: str = ""
+    note: str = ""
+    source: str = ""
+    square: bool = False
+
+    @property
+    def marks(self) -> Iterator[tuple[Group, Mark]]:
+        return ((group, mark) for group in self.groups for mark in group.marks)
+
+    @property
+    def empty(self) -> bool:
+        return not any(mark.at if isinstance(mark, Whiskers | Boxes) else mark.x for _, mark in self.marks)
+
+
+def columns(rows: Iterable[Sequence[Any]], count: int) -> Sequence[Sequence[Any]]:
+    """Rows turned into `count` columns, which are empty if there are no rows."""
+    return tuple(zip(*rows, strict=True)) or ((),) * count
+
+
+_COLOURS = ("#0866C9", "#B54006", "#0DA85B", "#B182B1", "#D17C03", "#3F92DC", "#777777")
+"""The hues of Okabe and Ito's palette (https://jfly.uni-koeln.de/color/, 2008) without its yellow, and grey.
+
+Each colour has a contrast of 3 or more to a white page and to a dark one. Within that they are those that people with
+any of the three kinds of colour blindness, as Machado, Oliveira & Fernandes (2009) simulate them, tell apart best.
+"""
 _MARKERS = "os^Dv*hP"
 _SHAPES = ("circle", "square", "triangle", "diamond", "inverted_triangle", "star", "hex", "plus")
 _SYMBOLS = "●■▲◆▼★⬢✚"
@@ -25,6 +197,8 @@ LEGEND = "#6E7781"
 """The colour of a legend's letters, which ignore a page's style sheet: readable on white and on black."""
 HEAT, HEAT_STATIC = "Cividis256", "cividis"
 """Palettes from dark blue to yellow, made for colour-blind people (Nuñez, Anderton & Renslow 2018)."""
+_INTERVAL_HEIGHT = 0.24
+"""The height of an interval's bar; bars of values have 0.8."""
 GREY = -1
 """The number of the look of marks that belong to no series."""
 
@@ -112,7 +286,7 @@ def bars(
     line
         Where a line is drawn across: 1 for a speed-up.
     note
-        What rows, bars, thick lines and points are, with semicolons between them; what is not drawn is left out.
+        What rows, bars, white bars and points are, with semicolons between them; what is not drawn is left out.
     """
     at, ticks = 0.0, {}
     series: dict[str, list[tuple[float, str, Bar]]] = {}
@@ -129,7 +303,7 @@ def bars(
         Axis(axis, low=0.0, high=1.05 * max(ends, default=1.0), rule=line),
         rows_axis(ticks, at - 1.5),
         tuple(
-            Group(placed[0][2].index, tuple(_bar_marks(placed, unit, thick)), name if in_legend else "")
+            Group(placed[0][2].index, tuple(_bar_marks(placed, unit)), name if in_legend else "")
             for name, placed in series.items()
         ),
         30 + thick * (len(drawn) + len(rows) // 2),
@@ -140,17 +314,17 @@ def bars(
 
 def _bar_chart_note(parts: str, drawn: Sequence[Bar]) -> str:
     """The note of a bar chart, without those of `parts` that none of the bars has."""
-    absent = {"thick lines"} if not any(bar.interval for bar in drawn) else set()
+    absent = {"white bars"} if not any(bar.interval for bar in drawn) else set()
     absent |= {"points"} if not any(bar.points for bar in drawn) else set()
     kept = [part for part in parts.split("; ") if part.partition(":")[0] not in absent]
     kept += ["hatched: as published"] if any(bar.published for bar in drawn) else []
     return f"{capitalized('; '.join(kept))}." if any(kept) else ""
 
 
-def _bar_marks(placed: Sequence[tuple[float, str, Bar]], unit: str, thick: int) -> Iterator[Mark]:
+def _bar_marks(placed: Sequence[tuple[float, str, Bar]], unit: str) -> Iterator[Mark]:
     """The marks of one series: bars, intervals, and points that are shifted up or down to hide each other less.
 
-    `placed`: each bar with its place and its row's name; `thick`: pixels of a bar.
+    `placed`: each bar with its place and its row's name.
     """
     measured = [(at, bar.value, row, bar) for at, row, bar in placed if bar.value is not None]
     at, values, rows, drawn = columns(measured, 4)
@@ -161,11 +335,10 @@ def _bar_marks(placed: Sequence[tuple[float, str, Bar]], unit: str, thick: int) 
         "interval": [f"{e[0]:,.4g} to {with_unit(e[1], unit)}" if (e := bar.interval) else "-" for bar in drawn],
         "remark": [bar.remark or "-" for bar in drawn],
     }
-    hatched = placed[0][2].published
-    yield Boxes(at, [0.0] * len(at), values, fill=0.2 if hatched else 0.5, hatched=hatched, details=details)
+    yield Boxes(at, [0.0] * len(at), values, hatched=placed[0][2].published, details=details)
     if ends := [(place, *bar.interval) for place, _, _, bar in measured if bar.interval]:
         at, low, high = columns(ends, 3)
-        yield Whiskers(at, low, high, width=max(thick // 4, 2))
+        yield Boxes(at, low, high, width=_INTERVAL_HEIGHT, white=True)
     if points := [
         (value, place + (-0.16, 0.0, 0.16)[number % 3], name)
         for place, _, _, bar in measured
@@ -173,7 +346,7 @@ def _bar_marks(placed: Sequence[tuple[float, str, Bar]], unit: str, thick: int) 
     ]:
         x, y, names = columns(points, 3)
         details = {"of": names, "value": [with_unit(value, unit) for value in x]}
-        yield Points(x, y, hollow=[True] * len(x), size=5, details=details)
+        yield Points(x, y, white=True, size=5, details=details)
 
 
 def stacked_bars(
@@ -190,7 +363,7 @@ def stacked_bars(
         starts, ends = ends, [end + value for end, value in zip(ends, values, strict=True)]
         details = {"row": list(rows), "part": [part] * len(rows), "value": [with_unit(ms, "ms") for ms in values]}
         seen = [end if end > start else math.nan for start, end in zip(starts, ends, strict=True)] if upright else ends
-        boxes = Boxes(at or range(len(rows)), starts, seen, upright, fill=0.7, details=details)
+        boxes = Boxes(at or range(len(rows)), starts, seen, upright, details=details)
         groups.append(Group(number, (boxes,), part))
     return ends, tuple(groups)
 

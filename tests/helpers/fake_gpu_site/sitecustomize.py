@@ -12,12 +12,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-PACKAGES = (
-    "pylibcudf",
-    "cudf",
-    "rapidsmpf",
-    "cudf_streaming",
-)  # nccl4py is found once it is played
+PACKAGES = ("pylibcudf", "cudf", "rapidsmpf", "cudf_streaming")
 
 
 class TwoGpus(importlib.abc.Loader):
@@ -40,7 +35,7 @@ class Pretence(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if name in PACKAGES:
             return importlib.machinery.ModuleSpec(name, None)
-        if name == "merge_bench.host.cuda_context":
+        if name == "merge_bench.merge.engines.gpu_memory":
             from tests.helpers import fake_rapidsmpf
 
             fake_rapidsmpf.install()

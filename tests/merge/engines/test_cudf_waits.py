@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from merge_bench.host import cuda_context
 from merge_bench.merge.engines import gpu_memory
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 from tests.helpers import fake_device, fake_rapids, merge_cases
 
 ROWS = 400  # of each side on all workers together
@@ -34,7 +33,6 @@ def synthetic() -> merge_cases.Tables:
 def rapids(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, module in fake_rapids.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(fake_rapids.Device, "resource", fake_rapids.CudaMemoryResource())
     monkeypatch.setitem(merge_cases.CASES, "synthetic", (synthetic, ("key",)))
 
 
@@ -64,7 +62,7 @@ def test_no_case_uses_the_default_stream(case: str) -> None:
 
 
 def test_the_stream_of_the_process_is_one_and_does_not_block() -> None:
-    cuda_context.bind()
+    gpu_memory.bind_context()
     stream = gpu_memory.own_stream()
     assert stream is gpu_memory.own_stream()
     assert stream.flags == fake_device.CudaStreamFlags.NON_BLOCKING

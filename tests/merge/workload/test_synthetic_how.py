@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.merge.engines.base import How
-from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec, check, generate
+from merge_bench.merge.workload import KEY, SyntheticSpec
+from merge_bench.merge.workload.synthetic import check, generate
 from tests.helpers.examples import examples
 
 ARROW = {
@@ -41,6 +42,7 @@ specs = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(spec=specs, how=st.sampled_from(How), workers=st.integers(1, 5))
 @examples(200)
 def test_the_right_result_passes(spec: SyntheticSpec, how: How, workers: int) -> None:
