@@ -14,7 +14,7 @@ import pytest
 from merge_bench.records import schema as s
 from merge_bench.report.page import html
 from merge_bench.view.content import Column, Drawing, Line, Report, Section, Table
-from merge_bench.view.plot.marks import Cells, Group
+from merge_bench.view.plot import Cells, Group
 from merge_bench.view.text import LETTERS
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
 from tests.view.html_report.samples import EVIL, Page, add, change, page_of, report_of, text_of, two_configs
