@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from distributed import LocalCluster
 
-from merge_bench.campaign import make_plan
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.launchers.existing import ExistingCluster
 from merge_bench.cluster.scheduler_client import Workers, wait_for_workers
@@ -52,8 +53,10 @@ def test_workers_that_were_counted_and_left_are_not_waited_for() -> None:
 
 @pytest.mark.parametrize(("asked", "counted"), [({}, 3), ({"workers": 3}, None)])
 def test_workers_are_counted_if_their_number_is_not_given(
-    monkeypatch: pytest.MonkeyPatch, asked: dict[str, int], counted: int | None
+    tmp_path: Path, asked: dict[str, int], counted: int | None
 ) -> None:
-    monkeypatch.setattr(make_plan, "count_running_workers", lambda *_: 3)
-    (prepared,) = plans.prepared(scheduler_file="s.json", chunk=1000, **asked)
+    file = tmp_path / "s.json"
+    with LocalCluster(n_workers=3, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+        file.write_text(json.dumps({"address": cluster.scheduler_address}))
+        (prepared,) = plans.prepared(scheduler_file=str(file), chunk=1000, **asked)
     assert (prepared.plan.workers, prepared.settings.counted) == (3, counted)
