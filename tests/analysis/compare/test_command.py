@@ -86,9 +86,7 @@ def test_a_gate_on_what_was_not_measured_is_wrong_usage(tmp_path: Path, capsys: 
     assert "--metric bandwidth cannot be compared: " in capsys.readouterr().err
 
 
-def test_a_gate_on_what_one_of_two_candidates_lacks_is_wrong_usage(
-    tmp_path: Path,
-) -> None:
+def test_a_gate_on_what_one_of_two_candidates_lacks_is_wrong_usage(tmp_path: Path) -> None:
     scripts = interleaved({"base": SIX, "tuned": SIX})
     dask = interleaved({"dask": SIX}, plan_index=1, first=12, exchange="dask")
     folder = write_campaign(tmp_path, *scripts, *dask)
