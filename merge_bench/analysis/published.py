@@ -121,19 +121,19 @@ class SettingEffect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @functools.cache
-def datasets() -> Mapping[str, Dataset]:
-    """Every dataset by its name.
+def datasets(folder: Path = FOLDER) -> Mapping[str, Dataset]:
+    """Every dataset of a folder by its name.
 
     Raises UsageError if the link to them is broken, as in a checkout without symbolic links.
     """
-    if not FOLDER.is_dir():
+    if not folder.is_dir():
         raise UsageError(
-            f"the published results are missing, because {FOLDER} is missing or broken; create it again as a"
+            f"the published results are missing, because {folder} is missing or broken; create it again as a"
             " symbolic link to results/published"
         )
-    contents = {path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.toml"))}
+    contents = {path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.toml"))}
     return {
-        name: msgspec.convert({**content, "name": name, "path": FOLDER / content["data"]}, Dataset)
+        name: msgspec.convert({**content, "name": name, "path": folder / content["data"]}, Dataset)
         for name, content in contents.items()
     }
 

@@ -93,7 +93,7 @@ _SINCE = {0: 0.0002, 3: 0.0002, 5: 0.0002, 10: 0.003, 20: 0.003, 40: 0.003, 80: 
 
 
 @dataclass(frozen=True)
-class _MemoryKinds:
+class MemoryKinds:
     """A row for each kind of memory, that without one first.
 
     `prior`: how likely it is. `unexplained`: multiplied with autocorrelations of lags 0 to `_LAGS`, the share of the
@@ -110,7 +110,8 @@ class _MemoryKinds:
 
 
 @cache
-def _memory_kinds() -> _MemoryKinds:
+def memory_kinds() -> MemoryKinds:
+    """All kinds: none, fading memories with their correlations of successive results, and states of some nights."""
     lag = np.arange(_MOST)
     rows = [np.zeros(_MOST), *(share * left**lag for share, left, _ in _FADING)]
     rows += [_SHARE * np.maximum(0.0, 1.0 - lag / nights) for nights, _ in _STATES]
@@ -125,11 +126,11 @@ def _memory_kinds() -> _MemoryKinds:
         newest[row] = np.maximum(mean[row], _SHARE * np.minimum(1.0, nights / count) + (1.0 - _SHARE) / count)
     weights = np.array([each[-1] for each in (*_FADING, *_STATES)])
     prior = np.append(1.0 - _WITH, _WITH * weights / weights.sum())
-    return _MemoryKinds(prior, unexplained, mean, newest, 2.0 * (correlations**2).sum(axis=1) - 1.0)
+    return MemoryKinds(prior, unexplained, mean, newest, 2.0 * (correlations**2).sum(axis=1) - 1.0)
 
 
 def _unexplained(correlations: Values) -> Values:
-    """`_MemoryKinds.unexplained` of one kind, for the best linear prediction from `_LAGS` results (Yule and Walker)."""
+    """`MemoryKinds.unexplained` of one kind, for the best linear prediction from `_LAGS` results (Yule and Walker)."""
     lags = np.arange(_LAGS)
     weights = np.linalg.solve(correlations[np.abs(lags[:, None] - lags)], correlations[1:])
     errors = np.append(1.0, -weights)
@@ -140,21 +141,21 @@ def _unexplained(correlations: Values) -> Values:
 
 @dataclass(frozen=True)
 class Memory:
-    """How likely each kind of memory in `_memory_kinds` is."""
+    """How likely each kind of memory in `memory_kinds` is."""
 
     weights: Values
 
     def variance_ratio(self, count: int) -> float:
         """The variance of the mean of `count` results ÷ that of as many results without a memory."""
         count = min(count, _MOST)
-        return count * float(self.weights @ _memory_kinds().mean[:, count - 1])
+        return count * float(self.weights @ memory_kinds().mean[:, count - 1])
 
 
 def memory_of(residuals: Values) -> Memory:
     """The memory that these deviations from a level show."""
     count = len(residuals)
     values = clip_outliers(residuals)
-    kinds = _memory_kinds()
+    kinds = memory_kinds()
     autocorrelations = np.zeros(_LAGS + 1)
     autocorrelations[0] = 1.0
     for lag in range(1, min(_LAGS, count // 3) + 1):
@@ -170,7 +171,7 @@ def shift_evidence(new: Values, before: int, noise: Noise, memory: Memory, resid
     In standard deviations of a normal distribution: 2 for a chance of 0.05 that such a series does this by itself, to
     either side. `residuals`: the older results' deviations, which show `noise` and `memory`.
     """
-    kinds, after, count = _memory_kinds(), len(new), min(len(residuals), _MOST)
+    kinds, after, count = memory_kinds(), len(new), min(len(residuals), _MOST)
     # outliers are independent: where results share a state, each counts in full
     distances = np.full(len(kinds.prior), float(np.clip(new, -_FULL * noise.cap, _FULL * noise.cap).mean()))
     new, residuals = (np.clip(each, -noise.cap, noise.cap) for each in (new, residuals))
@@ -272,12 +273,14 @@ class Shift:
         return self.after / self.before - 1.0
 
 
-def find_shifts(values: Iterable[float], thresholds: Iterable[float] = repeat(0.02)) -> list[Shift]:
+def find_shifts(
+    values: Iterable[float], thresholds: Iterable[float] = repeat(0.02), evidence: float = EVIDENCE
+) -> list[Shift]:
     """The shifts in `values` above 0, which are looked at one after the other; no later value changes a shift.
 
-    `thresholds`: the least change that matters, for each value.
+    `thresholds`: the least change that matters, for each value. `evidence`: that a shift needs.
     """
-    followed = _FollowedSeries()
+    followed = _FollowedSeries(evidence)
     shifts = (
         followed.add(math.log(value), math.log1p(threshold))
         for value, threshold in zip(values, thresholds, strict=False)
@@ -319,8 +322,12 @@ class _Candidate:
 
 @dataclass
 class _FollowedSeries:
-    """A series so far: its `levels`, the present one last; `other_residuals`: those of the other levels."""
+    """A series so far: its `levels`, the present one last; `other_residuals`: those of the other levels.
 
+    `evidence`: that a shift needs.
+    """
+
+    evidence: float
     count: int = 0
     since: int = 0
     levels: list[_Level] = field(default_factory=lambda: [_Level(0)])
@@ -363,7 +370,7 @@ class _FollowedSeries:
         ends = len(level.values) - after
         difference = (sums[-1] - sums[ends]) / after - (sums[ends] - sums[ends - before]) / before
         apart = np.abs(difference) / np.sqrt(1.0 / after + 1.0 / before)
-        needed = math.sqrt(EVIDENCE**2 + 2.0 * max(0.0, math.log(self.count / _CALIBRATED)))
+        needed = math.sqrt(self.evidence**2 + 2.0 * max(0.0, math.log(self.count / _CALIBRATED)))
         least = (needed if len(self.levels) == 1 else RETURN) * noise.robust * _SCREEN
         candidates = []
         for first, last in _LENGTHS:

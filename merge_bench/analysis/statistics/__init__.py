@@ -216,13 +216,13 @@ def _checked_finite(values: Sequence[float]) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=512)
-def signed_rank_tail(n: int) -> tuple[float, ...]:
-    """P(T ≤ t) for t = 0 … n (n + 1) ÷ 2, of n differences that are symmetric about 0.
+def signed_rank_tail(n: int, exact: int = EXACT) -> tuple[float, ...]:
+    """P(T ≤ t) for t = 0 … n (n + 1) ÷ 2, of n differences that are symmetric about 0; counted for up to `exact`.
 
     Of the 2ⁿ ways to give the ranks 1 … n their signs, count those whose positive ranks add up to at most t.
     """
     most = n * (n + 1) // 2
-    if n > EXACT:
+    if n > exact:
         return _normal_tail(most, variance=n * (n + 1) * (2 * n + 1) / 24)
     ways = [1] + [0] * most
     for rank in range(1, n + 1):
@@ -232,13 +232,13 @@ def signed_rank_tail(n: int) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=512)
-def rank_sum_tail(m: int, n: int) -> tuple[float, ...]:
-    """P(U ≤ u) for u = 0 … m · n, of m and n values from one distribution.
+def rank_sum_tail(m: int, n: int, exact: int = EXACT) -> tuple[float, ...]:
+    """P(U ≤ u) for u = 0 … m · n, of m and n values from one distribution; counted for up to `exact` on each side.
 
     The ways are the coefficients of the Gaussian binomial Π (1 - qⁿ⁺ⁱ) ÷ (1 - qⁱ), i = 1 … m.
     """
     most = m * n
-    if max(m, n) > EXACT:
+    if max(m, n) > exact:
         return _normal_tail(most, variance=m * n * (m + n + 1) / 12)
     ways = [1] + [0] * most
     for i in range(1, m + 1):

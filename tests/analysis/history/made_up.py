@@ -16,13 +16,14 @@ from merge_bench.records.writer import RECORDS
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 
 FIRST_NIGHT = 1_760_000_000.0
-NIGHT_NOISE = 0.0
-"""What all launches of a night have in common, beside 1 % of their own."""
 
 
 @dataclass(frozen=True)
 class Nights:
-    """`count` results of `launches` launches; merges take `factor` times as long from the result `shift` to `until`."""
+    """`count` results of `launches` launches; merges take `factor` times as long from the result `shift` to `until`.
+
+    `noise`: what all launches of a night have in common, beside 1 % of their own.
+    """
 
     count: int = 40
     shift: int = 30
@@ -30,6 +31,7 @@ class Nights:
     launches: int = 3
     config: str = "tcp"
     until: int = 10**9
+    noise: float = 0.0
 
 
 def _machine(changed: bool) -> s.Worker:
@@ -52,7 +54,7 @@ def write(results: Path, nights: Nights) -> list[Path]:
     for night in range(nights.count):
         changed = nights.shift <= night < nights.until
         like = _machine(changed)
-        level = 0.1 * (nights.factor if changed else 1.0) * np.exp(NIGHT_NOISE * (night % 5 - 2) / 2)
+        level = 0.1 * (nights.factor if changed else 1.0) * np.exp(nights.noise * (night % 5 - 2) / 2)
         walls = (level * np.exp(random.normal(0.0, 0.01, nights.launches))).tolist()
         scripts = [
             Script(

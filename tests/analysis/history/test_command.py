@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
+import resource
 import shutil
 import sqlite3
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -18,19 +20,25 @@ import msgspec
 import pytest
 
 import merge_bench
-from merge_bench import cli
 from merge_bench.errors import UsageError
 from merge_bench.records.writer import RECORDS
 from merge_bench.regressions import index
 from merge_bench.regressions.document import HistoryDocument, history
 from merge_bench.regressions.view import charts_of, print_history
 from tests.analysis.history.made_up import FIRST_NIGHT, Nights, dated, write
+from tests.helpers.command_line import exit_status
 from tests.helpers.synthetic_campaigns import Script, interleaved, write_campaign
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def kept_index(tmp_path: Path) -> Path:
+    """The file of the index."""
+    return tmp_path / "cache" / "merge_bench" / "history.sqlite"
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +58,9 @@ def document(*folders: Path, **options: Any) -> HistoryDocument:
     return history(folders, **options)
 
 
-def ended(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
+def ended(*words: str | Path) -> int:
     """The exit status of the command."""
-    monkeypatch.setattr(sys, "argv", ["merge-bench", "history", *map(str, words)])
-    with pytest.raises(SystemExit) as leaving:
-        cli.main()
-    return int(leaving.value.code or 0)
+    return exit_status("history", *words)
 
 
 def printed(found: HistoryDocument, **options: Any) -> str:
@@ -82,7 +87,7 @@ def test_the_conclusion_comes_first(
     results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(results.parent)
-    assert ended(monkeypatch, "results") == 0
+    assert ended("results") == 0
     _, _, first, second, third, fourth = capsys.readouterr().out.splitlines()
     assert first.startswith("throughput of tcp: 1,000,000 rows per chunk, 2 workers over 40 results: level 0.5")
     assert first.endswith("1 shift")
@@ -133,19 +138,17 @@ def test_a_time_gets_better_when_it_gets_shorter(results: Path) -> None:
     assert not shift.better
 
 
-def test_the_document_is_that_of_the_structures(
-    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ended(monkeypatch, results, "--json", "--config", "tcp", "--chunk", "1e6", "--workers", "2") == 0
+def test_the_document_is_that_of_the_structures(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(results, "--json", "--config", "tcp", "--chunk", "1e6", "--workers", "2") == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["metric"], found["unit"], found["error"]) == ("throughput", "B/s", None)
     assert [len(each["results"]) for each in found["series"]] == [40]
 
 
 @pytest.mark.slow
-def test_pictures(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures(results: Path, tmp_path: Path) -> None:
     files = [tmp_path / f"history.{end}" for end in ("png", "svg", "html")]
-    assert ended(monkeypatch, results, *(word for file in files for word in ("--plot", file))) == 0
+    assert ended(results, *(word for file in files for word in ("--plot", file))) == 0
     assert all(file.stat().st_size > 1000 for file in files)
 
 
@@ -167,9 +170,13 @@ def test_several_folders_and_configs_are_several_series(results: Path, tmp_path:
     assert not only.judged
 
 
-def test_a_result_that_ended_is_not_read_again(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_that_ended_is_not_read_again(results: Path) -> None:
+    """Whoever did would find that there is nothing in them any more; only sizes and times are as before."""
     before = document(results)
-    monkeypatch.setattr(index, "read_campaign", lambda _: pytest.fail("read again"))
+    for records in results.glob(f"*/{RECORDS}"):
+        status = records.stat()
+        records.write_bytes(bytes(status.st_size))
+        os.utime(records, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert document(results) == before
     shutil.rmtree(results / "0039-tcp")
     assert len(document(results).series[0].results) == 39
@@ -186,29 +193,41 @@ def test_a_result_that_grows_is_read_again(results: Path) -> None:
     assert len(document(results).series[0].results[-1].launches) == 3
 
 
-def test_an_index_of_another_version_is_made_anew(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_index(file: Path, query: str) -> list[Any]:
+    """The first column of the rows that a query gives of the index, which is then in its file."""
+    with contextlib.closing(sqlite3.connect(file)) as base:
+        return [row[0] for row in base.execute(query)]
+
+
+def test_an_index_of_another_version_is_made_anew(results: Path, kept_index: Path) -> None:
     before = document(results)
-    schema = index._SCHEMA.replace(f"user_version = {index._VERSION}", "user_version = 99")
-    assert schema != index._SCHEMA
-    monkeypatch.setattr(index, "_VERSION", 99)
-    monkeypatch.setattr(index, "_SCHEMA", schema)
+    version = in_index(kept_index, "pragma user_version")
+    with contextlib.closing(sqlite3.connect(kept_index)) as base:
+        base.executescript("pragma user_version = 99; drop table runs; create table runs (another text)")
     assert document(results) == before
+    assert in_index(kept_index, "pragma user_version") == version
+    assert in_index(kept_index, "select count(entry) from runs") == [40]
 
 
-def test_an_index_that_another_process_makes_meanwhile_keeps_what_that_wrote(tmp_path: Path) -> None:
-    file = tmp_path / "history.sqlite"
-    other = sqlite3.connect(file, timeout=60, isolation_level=None)
+def test_an_index_that_another_process_makes_meanwhile_keeps_what_that_wrote(results: Path, kept_index: Path) -> None:
+    before = document(results)
+    (version,) = in_index(kept_index, "pragma user_version")
+    tables = in_index(kept_index, "select sql from sqlite_schema where sql is not null")
+    kept_index.unlink()
+    other = sqlite3.connect(kept_index, timeout=60, isolation_level=None)
     other.execute("pragma journal_mode = wal")
     other.execute("begin immediate")
-    for statement in index._SCHEMA.split(";"):
+    for statement in (*tables, f"pragma user_version = {version}"):
         other.execute(statement)
     other.execute("insert into results values ('root', 'name', 'ended')")
     with ThreadPoolExecutor(1) as thread:
-        rows = thread.submit(lambda: index._open_database(file).execute("select name from results").fetchall())
+        found = thread.submit(document, results)
         time.sleep(0.5)  # it has seen no version, and waits
         other.execute("commit")
-        assert rows.result(60) == [("name",)]
+        assert found.result(60) == before
     other.close()
+    assert in_index(kept_index, "select count(*) from results where root = 'root'") == [1]
+    assert in_index(kept_index, "select count(*) from results") == [41]
 
 
 def test_without_a_cache_folder_all_is_read(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,32 +235,29 @@ def test_without_a_cache_folder_all_is_read(results: Path, monkeypatch: pytest.M
     assert len(document(results).series[0].results) == 40
 
 
-def test_a_damaged_index_is_not_used(results: Path, tmp_path: Path) -> None:
-    (tmp_path / "cache" / "merge_bench").mkdir(parents=True)
-    (tmp_path / "cache" / "merge_bench" / "history.sqlite").write_text("no database\n" * 1000)
+def test_a_damaged_index_is_not_used(results: Path, kept_index: Path) -> None:
+    kept_index.parent.mkdir(parents=True)
+    kept_index.write_text("no database\n" * 1000)
     assert len(document(results).series[0].results) == 40
 
 
-def test_an_index_that_is_damaged_later_is_made_anew(results: Path, tmp_path: Path) -> None:
+def test_an_index_that_is_damaged_later_is_made_anew(results: Path, kept_index: Path) -> None:
     before = document(results)
-    file = tmp_path / "cache" / "merge_bench" / "history.sqlite"
-    content = bytearray(file.read_bytes())
+    content = bytearray(kept_index.read_bytes())
     content[4096:] = b"\xff" * (len(content) - 4096)  # all but the first page
-    file.write_bytes(content)
+    kept_index.write_bytes(content)
     assert document(results) == before
     assert document(results) == before
 
 
-def test_an_index_that_cannot_grow_ends_nothing(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = index._open_database
-
-    def small(place: Path | str) -> sqlite3.Connection:
-        base = opened(place)
-        base.execute(f"pragma max_page_count = {100_000 if place == ':memory:' else 10}")
-        return base
-
-    monkeypatch.setattr(index, "_open_database", small)
-    assert len(document(results).series[0].results) == 40
+def test_an_index_that_cannot_grow_ends_nothing(results: Path, kept_index: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, limits[1]))
+    try:
+        assert len(document(results).series[0].results) == 40
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert len(in_index(kept_index, "select name from results")) < 40
 
 
 def test_a_result_that_was_replaced_is_read_again(results: Path) -> None:
@@ -298,12 +314,10 @@ def test_what_is_refused(results: Path, tmp_path: Path) -> None:
         document(results, metric="speed")
 
 
-def test_a_level_is_accepted_by_somebody_for_a_reason(
-    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_level_is_accepted_by_somebody_for_a_reason(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (before,) = document(results).series
     assert before.reference_results == list(range(30))
-    assert ended(monkeypatch, results, "--accept", "the new driver stays", "--by", "ann") == 0
+    assert ended(results, "--accept", "the new driver stays", "--by", "ann") == 0
     (after,) = document(results).series
     assert after.reference_results == list(range(30, 40))
     (shift,) = after.shifts
@@ -311,12 +325,12 @@ def test_a_level_is_accepted_by_somebody_for_a_reason(
     assert (shift.accepted.by, shift.accepted.reason) == ("ann", "the new driver stays")
     (line,) = (results / index.ACCEPTED_FILE).read_text().splitlines()
     assert json.loads(line)["by"] == "ann"
-    assert ended(monkeypatch, results, "--accept", "again") == 2
+    assert ended(results, "--accept", "again") == 2
     assert "nothing to accept" in capsys.readouterr().err
 
 
-def test_what_no_gate_would_look_at_is_not_accepted(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ended(monkeypatch, results, "--metric", "wall", "--accept", "why", "--by", "ann") == 2
+def test_what_no_gate_would_look_at_is_not_accepted(results: Path) -> None:
+    assert ended(results, "--metric", "wall", "--accept", "why", "--by", "ann") == 2
     assert not (results / index.ACCEPTED_FILE).exists()
 
 
@@ -327,27 +341,28 @@ def test_a_user_without_a_name_says_who_accepts(
         raise KeyError("getpwuid(): uid not found: 54321")
 
     monkeypatch.setattr("getpass.getuser", nameless)
-    assert ended(monkeypatch, results, "--accept", "why") == 2
+    assert ended(results, "--accept", "why") == 2
     assert "--by NAME" in capsys.readouterr().err
-    assert ended(monkeypatch, results, "--accept", "why", "--by", "ann") == 0
+    assert ended(results, "--accept", "why", "--by", "ann") == 0
 
 
 def test_accepting_follows_no_link_and_adds_to_no_half_line(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    results: Path,
+    tmp_path: Path,
 ) -> None:
     other = tmp_path / "other"
     (results / index.ACCEPTED_FILE).symlink_to(other)
-    assert ended(monkeypatch, results, "--accept", "why") == 2
+    assert ended(results, "--accept", "why") == 2
     assert not other.exists()
     (results / index.ACCEPTED_FILE).unlink()
     (results / index.ACCEPTED_FILE).write_text('{"half')
-    assert ended(monkeypatch, results, "--accept", "why") == 0
+    assert ended(results, "--accept", "why") == 0
     found = document(results)
     assert found.series[0].shifts[0].accepted is not None
     assert len(found.notes) == 1
 
 
-def test_only_one_series_is_accepted(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_series_is_accepted(results: Path, tmp_path: Path) -> None:
     write(tmp_path / "more", Nights(count=3, config="shm"))
-    assert ended(monkeypatch, results, tmp_path / "more", "--accept", "why") == 2
-    assert ended(monkeypatch, results, "--by", "ann") == 2
+    assert ended(results, tmp_path / "more", "--accept", "why") == 2
+    assert ended(results, "--by", "ann") == 2

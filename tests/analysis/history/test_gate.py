@@ -75,13 +75,8 @@ def test_after_a_loss_that_ended_the_gate_is_as_good_as_before(tmp_path: Path) -
     assert held(tmp_path, 44, "slower") == ("SLOWER", 5)
 
 
-def test_a_verdict_against_one_result_knows_the_nights_from_history_or_says_that_it_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import tests.analysis.history.made_up as made_up
-
-    monkeypatch.setattr(made_up, "NIGHT_NOISE", 0.03)
-    write(tmp_path, Nights(count=20, shift=99, launches=8))
+def test_a_verdict_against_one_result_knows_the_nights_from_history_or_says_that_it_does_not(tmp_path: Path) -> None:
+    write(tmp_path, Nights(count=20, shift=99, launches=8, noise=0.03))
 
     def against(results: Path) -> tuple[str, list[str]]:
         one, other = (read_campaign(results / f"00{night}-tcp") for night in (12, 19))  # 3 % apart, unchanged
@@ -105,12 +100,11 @@ def test_a_verdict_against_one_result_needs_no_scipy(tmp_path: Path, monkeypatch
     assert len(document.comparisons) == len(METRICS)
 
 
-def test_the_noise_from_night_to_night_is_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_noise_from_night_to_night_is_no_loss(tmp_path: Path) -> None:
     """Launches of one night agree far better with each other than nights do."""
-    import tests.analysis.history.made_up as made_up
-
-    monkeypatch.setattr(made_up, "NIGHT_NOISE", 0.03)
-    write(tmp_path, Nights(count=20, shift=99, launches=5))  # the last one is 3 % slower than the median night
+    write(
+        tmp_path, Nights(count=20, shift=99, launches=5, noise=0.03)
+    )  # the last one is 3 % slower than the median night
     document, status = gate(tmp_path, "slower").evaluate(read_campaign(tmp_path / "0019-tcp"))
     assert document is not None
     assert (document.comparisons[0].verdict, document.comparisons[0].reason, status) == (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,20 +10,17 @@ from typing import Any
 import pytest
 
 import merge_bench
-from merge_bench import cli
 from merge_bench.errors import UsageError
 from merge_bench.forecast.model import GPUS, recognised_gpu
 from tests.analysis.predict.made_up import Cluster, Setup, write, write_probe
+from tests.helpers.command_line import exit_status
 
 EXACT = Cluster()
 
 
-def ended(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
+def ended(*words: str | Path) -> int:
     """The exit status of the command."""
-    monkeypatch.setattr(sys, "argv", ["merge-bench", "predict", *map(str, words)])
-    with pytest.raises(SystemExit) as leaving:
-        cli.main()
-    return int(leaving.value.code or 0)
+    return exit_status("predict", *words)
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +56,8 @@ ROW = {
 }
 
 
-def test_the_document_keeps_its_keys(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ended(monkeypatch, folder, "--workers", "4", "--hosts", "4", "--json") == 0
+def test_the_document_keeps_its_keys(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(folder, "--workers", "4", "--hosts", "4", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == 1
     assert set(document) == {
@@ -102,9 +96,9 @@ def test_the_document_keeps_its_keys(
 
 
 def test_people_see_the_forecast_the_scaling_the_parameters_and_what_is_not_known(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ended(monkeypatch, folder, "--workers", "64", "--hosts", "64", "--what-if", "nic=2x") == 0
+    assert ended(folder, "--workers", "64", "--hosts", "64", "--what-if", "nic=2x") == 0
     printed = capsys.readouterr().out
     assert "64 workers on 64 hosts" in printed
     assert "× 2 (--what-if)" in printed
@@ -139,9 +133,9 @@ def test_people_see_the_forecast_the_scaling_the_parameters_and_what_is_not_know
     ],
 )
 def test_what_cannot_be_forecast_is_refused_in_a_sentence(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], says: str
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], says: str
 ) -> None:
-    assert ended(monkeypatch, folder, *words) == 2
+    assert ended(folder, *words) == 2
     message = capsys.readouterr().err
     assert says in message
     assert "Traceback" not in message
@@ -162,9 +156,9 @@ def test_what_cannot_be_forecast_is_refused_in_a_sentence(
     ],
 )
 def test_results_that_tell_too_little_or_disagree_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], setups: list[Setup], says: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], setups: list[Setup], says: str
 ) -> None:
-    assert ended(monkeypatch, write(tmp_path, EXACT, *setups), "--workers", "4", "--hosts", "4") == 2
+    assert ended(write(tmp_path, EXACT, *setups), "--workers", "4", "--hosts", "4") == 2
     assert says in capsys.readouterr().err
 
 
@@ -236,12 +230,10 @@ def test_the_page_lists_the_memory_bandwidths_that_are_used() -> None:
         assert f"| `{name}` | {gpu.bandwidth / 1e9:,.0f} | {gpu.source} |" in page
 
 
-def test_the_scaling_is_drawn(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_scaling_is_drawn(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [tmp_path / f"scaling.{form}" for form in ("png", "svg", "html")]
     plots = [word for file in files for word in ("--plot", file)]
-    assert ended(monkeypatch, folder, "--workers", "16", "--hosts", "16", *plots) == 0
+    assert ended(folder, "--workers", "16", "--hosts", "16", *plots) == 0
     printed = capsys.readouterr().err
     for file in files:
         drawn = file.read_bytes()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
 
-from merge_bench.analysis import statistics
 from merge_bench.analysis.statistics import critical_rank, rank_sum_tail, signed_rank_tail
 
 
@@ -52,26 +51,11 @@ def test_critical_values_of_two_samples_are_those_of_the_tables(m: int, n: int, 
     assert critical_rank(rank_sum_tail(m, n), 0.05) == k
 
 
-@pytest.fixture
-def forgotten() -> Iterator[None]:
-    """No distribution is remembered from before, nor after."""
-    for tail in (signed_rank_tail, rank_sum_tail):
-        tail.cache_clear()
-    yield
-    for tail in (signed_rank_tail, rank_sum_tail):
-        tail.cache_clear()
-
-
-@pytest.mark.usefixtures("forgotten")
-@pytest.mark.parametrize("tail", [lambda n: signed_rank_tail(n), lambda n: rank_sum_tail(n, n)])
-def test_many_values_use_a_normal_approximation_that_joins_on(
-    tail: Callable[[int], tuple[float, ...]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    exact = tail(60)
-    signed_rank_tail.cache_clear()
-    rank_sum_tail.cache_clear()
-    monkeypatch.setattr(statistics, "EXACT", 59)
-    near = tail(60)
+@pytest.mark.parametrize(
+    "tail", [lambda n, exact: signed_rank_tail(n, exact), lambda n, exact: rank_sum_tail(n, n, exact)]
+)
+def test_many_values_use_a_normal_approximation_that_joins_on(tail: Callable[[int, int], tuple[float, ...]]) -> None:
+    exact, near = tail(60, 60), tail(60, 59)
     assert near != exact
     assert near == pytest.approx(exact, abs=2e-3)
     assert critical_rank(near, 0.05) == pytest.approx(critical_rank(exact, 0.05), rel=0.005)
