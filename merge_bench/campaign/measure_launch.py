@@ -384,13 +384,16 @@ CLEAR = 1.1  # the least ratio of the two ways' times that is kept: a smaller on
 Nanoseconds = Mapping[str, float]
 
 
-def choose_stores(session: Session) -> None:
-    """Choose how each worker writes parcels: as the option says, or the fastest way on its host; records the choice."""
+def choose_stores(session: Session, code: str | None = None) -> None:
+    """Choose how each worker writes parcels: as the option says, or the fastest way on its host; records the choice.
+
+    `code`: the checksum of the code that was measured; None: of the installed code.
+    """
     plan, calls = session.plan, session.workers
     if plan.device_memory:
         return
     if plan.stores == "auto":
-        chosen = _fastest_stores(session)
+        chosen = _fastest_stores(session, code or _code_checksum())
     else:
         chosen = [Stores(way=plan.stores, because="asked for") for _ in session.descriptions]
     ways = [each.way if each else partition.PLAIN for each in chosen]
@@ -401,9 +404,9 @@ def choose_stores(session: Session) -> None:
     session.descriptions = [replace(described, stores=stores) for described, stores in described_and_chosen]
 
 
-def _fastest_stores(session: Session) -> list[Stores | None]:
+def _fastest_stores(session: Session, code: str) -> list[Stores | None]:
     """The fastest way to write parcels on each worker's host, measured unless the cache has it; None: no choice."""
-    keys = [_cache_key(each, session.descriptions, session.plan) for each in session.descriptions]
+    keys = [_cache_key(each, session.descriptions, session.plan, code) for each in session.descriptions]
     try:
         file = cache_folder() / "stores.json"
     except RuntimeError:
@@ -429,10 +432,10 @@ def read_cached_times(file: Path) -> dict[str, dict[str, float]]:
     return {key: each for key, each in times.items() if each.keys() == partition.WAYS.keys()}
 
 
-def cache_times(file: Path, times: Mapping[str, Nanoseconds]) -> None:
-    """Add `times` to the cache, which drops its oldest. If it cannot be written, the next launch measures again."""
+def cache_times(file: Path, times: Mapping[str, Nanoseconds], most: int = MOST_KEPT) -> None:
+    """Add `times` to the cache and keep the `most` newest. If it cannot be written, the next launch measures again."""
     both = {**read_cached_times(file), **{key: dict(each) for key, each in times.items()}}
-    kept = dict(list(both.items())[-MOST_KEPT:])
+    kept = dict(list(both.items())[-most:])
     with contextlib.suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with replacing(file) as stream:
@@ -448,7 +451,7 @@ def _median_times(keys: Sequence[str], times: Sequence[Nanoseconds]) -> dict[str
     return {key: {way: median(one[way] for one in each) for way in each[0]} for key, each in measured_keys.items()}
 
 
-def _cache_key(worker: Worker, workers: Sequence[Worker], plan: Plan) -> str:
+def _cache_key(worker: Worker, workers: Sequence[Worker], plan: Plan, code: str) -> str:
     """The cache key of a worker's times: all that decides which way is faster, as JSON; rows as their power of two."""
     here, hardware, tables = [each.host for each in workers].count(worker.host), worker.hardware, plan.workload
     if isinstance(tables, SyntheticSpec):
@@ -459,7 +462,7 @@ def _cache_key(worker: Worker, workers: Sequence[Worker], plan: Plan) -> str:
         shape = [f"{field.type} {field.nullable}" for side in sides for field in side.fields]
     processor = hardware.cpu_model, hardware.cpu_id, hardware.cache_bytes, hardware.cores
     merge = plan.workers, plan.engine, plan.keys, plan.distribution.name, (rows // plan.workers).bit_length(), shape
-    return json.dumps([*processor, here, *merge, _code_checksum()])
+    return json.dumps([*processor, here, *merge, code])
 
 
 @functools.cache
