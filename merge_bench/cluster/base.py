@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from merge_bench.cluster import signals, supervisor
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.config.options import ClusterOptions
 from merge_bench.errors import Caution
@@ -134,19 +135,15 @@ class Launcher:
 
     def stop(self) -> None:
         """Remove the scratch folder; subclasses end every process that `start` started first."""
-        from merge_bench.cluster import scratch
-
         if self.scratch:
-            scratch.remove_folder(self.scratch)
+            supervisor.remove_scratch_folder(self.scratch)
             self.scratch = None
 
     def make_scratch(self, plan: Plan) -> Access:
         """Make the scratch folder, with a certificate if the plan's protocol is encrypted."""
-        from merge_bench.cluster import scratch, signals
-
         with signals.deferred():
-            self.scratch = scratch.make_folder()
-        tls = scratch.write_certificate(self.scratch) if plan.protocol == "tls" else {}
+            self.scratch = supervisor.make_scratch_folder()
+        tls = supervisor.write_certificate(self.scratch) if plan.protocol == "tls" else {}
         return Access(scheduler_file=self.scratch / SCHEDULER_FILE, tls=tls)
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from merge_bench.cluster import scratch
+from merge_bench.cluster import supervisor
 from merge_bench.cluster.base import SCHEDULER_FILE
 from merge_bench.cluster.supervisor import Child, end_all, last_bytes, tail
 from merge_bench.config.installation import PACKAGE, search_path
@@ -52,7 +52,7 @@ class HostAgent:
     """Processes of one run on this host; after `silence` seconds without a request, the driver counts as gone."""
 
     def __init__(self) -> None:
-        self.scratch = scratch.make_folder("node")
+        self.scratch = supervisor.make_scratch_folder("node")
         self.silence = 60.0
         self._started: dict[str, _StartedProcess] = {}
         self._last_request = time.monotonic()
@@ -81,7 +81,7 @@ class HostAgent:
 
     def close(self) -> None:
         self.stop()
-        scratch.remove_folder(self.scratch)
+        supervisor.remove_scratch_folder(self.scratch)
 
     # -- requests
 

@@ -37,7 +37,7 @@ from tornado.routing import Router
 from tornado.web import Application
 
 from merge_bench.analysis.published import published_beside
-from merge_bench.cluster import scratch, signals
+from merge_bench.cluster import signals, supervisor
 from merge_bench.config.files import open_regular
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.files import make_cache_folder
@@ -398,8 +398,8 @@ def _dashboard_remarks(settings: Settings, service: Service, url: str) -> list[s
 
 def _write_redirect_file(url: str, stack: contextlib.ExitStack) -> str:
     """Write a file that leads to `url`, for this user only; returns its address, which other users may see."""
-    folder = scratch.make_folder("dashboard")
-    stack.callback(scratch.remove_folder, folder)
+    folder = supervisor.make_scratch_folder("dashboard")
+    stack.callback(supervisor.remove_scratch_folder, folder)
     file = folder / "open.html"
     file.touch(mode=0o600)
     file.write_text(f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={url}">', encoding="ascii")

@@ -17,7 +17,7 @@ from merge_bench.campaign.planned_launches import Job, Sweep, head_line
 from merge_bench.dashboard.live_data import progress_of
 from merge_bench.errors import GateNotMet, LaunchFailed, MergeBenchError, UsageError, WrongResult
 from merge_bench.records import schema as s
-from merge_bench.records.probe_rows import rows_of
+from merge_bench.records.campaign import rows_of
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.writer import CampaignWriter

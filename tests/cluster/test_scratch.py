@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.cluster import scratch
+from merge_bench.cluster import supervisor
 from tests.helpers.runs import environment
 
 HOLD = (
-    "import sys; from merge_bench.cluster import scratch;"
-    " print(scratch.make_folder('node'), flush=True); sys.stdin.read()"
+    "import sys; from merge_bench.cluster import supervisor;"
+    " print(supervisor.make_scratch_folder('node'), flush=True); sys.stdin.read()"
 )
 
 
@@ -37,11 +37,11 @@ def other_process(temp: Path) -> tuple[subprocess.Popen[str], Path]:
 
 
 def test_a_folder_is_readable_by_its_user_only_and_gone_when_removed() -> None:
-    folder = scratch.make_folder("tls")
+    folder = supervisor.make_scratch_folder("tls")
     assert folder.name.startswith("merge-bench-tls-")
     assert folder.stat().st_mode & 0o077 == 0
-    scratch.remove_folder(folder)
-    scratch.remove_folder(folder)
+    supervisor.remove_scratch_folder(folder)
+    supervisor.remove_scratch_folder(folder)
     assert not folder.exists()
 
 
@@ -50,21 +50,21 @@ def test_what_a_killed_run_left_is_removed_by_the_next_one(temporary: Path) -> N
     process.kill()
     process.communicate()
     assert left.is_dir()
-    folder = scratch.make_folder()
+    folder = supervisor.make_scratch_folder()
     assert not left.exists()
-    scratch.remove_folder(folder)
+    supervisor.remove_scratch_folder(folder)
 
 
 def test_the_folder_of_a_run_that_lives_stays(temporary: Path) -> None:
     process, living = other_process(temporary)
-    mine = scratch.make_folder()
-    also = scratch.make_folder()
+    mine = supervisor.make_scratch_folder()
+    also = supervisor.make_scratch_folder()
     assert (living / "worker" / "file").exists()
     assert mine.is_dir()
     process.kill()
     process.communicate()
-    scratch.remove_folder(mine)
-    scratch.remove_folder(also)
+    supervisor.remove_scratch_folder(mine)
+    supervisor.remove_scratch_folder(also)
 
 
 @pytest.mark.parametrize("name", ["merge-bench-mine", "merge-bench-other-host"])
@@ -72,5 +72,5 @@ def test_folders_without_a_lock_of_this_host_stay(temporary: Path, name: str) ->
     strange = temporary / name
     strange.mkdir()
     (strange / ".in-use-some-other-host").touch()
-    scratch.remove_folder(scratch.make_folder())
+    supervisor.remove_scratch_folder(supervisor.make_scratch_folder())
     assert strange.is_dir()

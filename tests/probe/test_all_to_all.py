@@ -30,7 +30,7 @@ from merge_bench.probe.shared.stored_rows import rows_in_order
 from merge_bench.probe.view.charts import panels_of
 from merge_bench.probe.view.show import print_rows
 from merge_bench.records import schema as s
-from merge_bench.records.probe_rows import Row
+from merge_bench.records.campaign import Row
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from merge_bench.campaign import Progress
 from merge_bench.campaign.planned_launches import Job
-from merge_bench.cluster import scratch, signals
+from merge_bench.cluster import signals, supervisor
 from merge_bench.cluster.dask_commands import forwarded_variables, ucx_settings
 from merge_bench.cluster.host_check import rdma_warnings
 from merge_bench.cluster.launchers import launchers
@@ -56,7 +56,7 @@ class RankSession:
         self.mpi, self._began = mpi, time.monotonic()
         self.progress.phase(f"starting ranks with {mpi.mpirun} ({mpi.name})")
         with signals.deferred():
-            self._scratch = scratch.make_folder()
+            self._scratch = supervisor.make_scratch_folder()
 
     def cause(self, problem: Exception) -> None:
         """None: the end of a rank is always a `LaunchFailed`, which needs no other cause."""
@@ -67,7 +67,7 @@ class RankSession:
         for ranks in self._ranks:
             ranks.stop()
         if self._scratch is not None:
-            scratch.remove_folder(self._scratch)
+            supervisor.remove_scratch_folder(self._scratch)
 
     def execute(
         self,

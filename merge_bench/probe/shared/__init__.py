@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from merge_bench.campaign.planned_launches import Job
     from merge_bench.errors import Caution
     from merge_bench.probe.ranks.mpirun import Mpi
-    from merge_bench.records.probe_rows import Range, Row
+    from merge_bench.records.campaign import Range, Row
     from merge_bench.records.writer import CampaignWriter
 
 
@@ -45,7 +45,7 @@ class Measure:
 
     def value_in(self, row: Row | None) -> Range | None:
         """The value of this quantity in a row, in this unit; None if it was not measured."""
-        from merge_bench.records.probe_rows import Range
+        from merge_bench.records.campaign import Range
 
         value: Range | None = getattr(row, self.field) if row is not None else None
         return value and Range(value.median / self.scale, value.low / self.scale, value.high / self.scale)

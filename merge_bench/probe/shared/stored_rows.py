@@ -33,8 +33,7 @@ from merge_bench.probe.shared import (
     kind_by_test_name,
 )
 from merge_bench.records import ONE_HOST, TWO_HOSTS
-from merge_bench.records.campaign import Campaign
-from merge_bench.records.probe_rows import FROM_FILE, Row, rows_of
+from merge_bench.records.campaign import FROM_FILE, Campaign, Row, rows_of
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import ProbeLine

@@ -21,8 +21,7 @@ from merge_bench.analysis.documents import Failure
 from merge_bench.config.files import replacing
 from merge_bench.errors import Caution, UsageError
 from merge_bench.probe.view.charts import panels_of
-from merge_bench.records.campaign import Campaign
-from merge_bench.records.probe_rows import Row
+from merge_bench.records.campaign import Campaign, Row
 from merge_bench.view.plot.draw import check_plots, draw, write_each
 from merge_bench.view.streams import print_document
 

@@ -19,8 +19,7 @@ from merge_bench.probe.shared import (
     placement_text,
 )
 from merge_bench.probe.shared.stored_rows import kind_of_test, measure_of
-from merge_bench.records.campaign import Campaign
-from merge_bench.records.probe_rows import Range, Row
+from merge_bench.records.campaign import Campaign, Range, Row
 from merge_bench.view.plot import (
     Axis,
     Band,

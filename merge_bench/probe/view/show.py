@@ -26,7 +26,7 @@ from merge_bench.probe.shared import (
     placement_text,
 )
 from merge_bench.probe.shared.stored_rows import kind_of_test, measure_of
-from merge_bench.records.probe_rows import Range, Row
+from merge_bench.records.campaign import Range, Row
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, grouped
 from merge_bench.view.next_command import service_machine_note

@@ -20,8 +20,7 @@ from merge_bench.probe.shared import ONE_WAY, PING_PONG, THROUGHPUT, Measure, pl
 from merge_bench.probe.shared.stored_rows import kind_of_test, label_rows, measure_of
 from merge_bench.probe.view.charts import panels_of_results
 from merge_bench.probe.view.show import write_rows
-from merge_bench.records.campaign import Campaign
-from merge_bench.records.probe_rows import Row
+from merge_bench.records.campaign import Campaign, Row
 from merge_bench.records.schema import Worker
 from merge_bench.report import run_sections as sections
 from merge_bench.report.next_step import after_recorded_tuning

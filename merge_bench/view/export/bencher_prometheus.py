@@ -22,8 +22,7 @@ from merge_bench.view.export import Exporter
 
 if TYPE_CHECKING:
     from merge_bench.analysis.documents import RunDocument
-    from merge_bench.records.campaign import Campaign, RecordedPlan
-    from merge_bench.records.probe_rows import Row
+    from merge_bench.records.campaign import Campaign, RecordedPlan, Row
 
 PREFIX = "merge_bench_"
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
@@ -172,7 +171,7 @@ def _run_figures(document: RunDocument) -> Iterator[Figure]:
 
 
 def _probe_subjects(campaign: Campaign) -> Iterator[Subject]:
-    from merge_bench.records.probe_rows import rows_of
+    from merge_bench.records.campaign import rows_of
 
     times = [launch.line.time for launch in campaign.standing if launch.line is not None]
     for row in rows_of(campaign):

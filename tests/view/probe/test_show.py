@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from merge_bench.probe.shared.stored_rows import rows_in_order
 from merge_bench.probe.view.show import print_rows
-from merge_bench.records.probe_rows import Row
+from merge_bench.records.campaign import Row
 from merge_bench.records.reader import read_campaign
 from tests.probe.samples import collective, latency, ping_pong, published, rate
 
