@@ -45,7 +45,8 @@ from merge_bench.merge.plan import (
     choose_distribution,
     side_bytes,
 )
-from merge_bench.merge.workload.benchmarks import BENCHMARKS, Benchmark
+from merge_bench.merge.workload import benchmark_names, find_benchmark, sized_names
+from merge_bench.merge.workload.benchmarks import Benchmark
 from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec, plan_tables
 
@@ -63,14 +64,15 @@ SLOW_PIPELINE = Caution(
 
 def runs_of(options: RunOptions, environ: Mapping[str, str]) -> list[RunOptions]:
     """The options of each run, one for each combination of swept values; raises UsageError if they clash."""
-    if options.rows is not None and options.workload != "h2o":
-        raise UsageError("--rows needs --workload h2o; the size of synthetic tables is set with --chunk")
-    benchmark = BENCHMARKS.get(options.workload)
+    if options.rows is not None and options.workload not in sized_names():
+        sized = " or ".join(sized_names())
+        raise UsageError(f"--rows needs --workload {sized}; the size of synthetic tables is set with --chunk")
+    benchmark = find_benchmark(options.workload)
     if benchmark is not None:
         named = options.several.get("question", (options.question,) if options.question else ())
         options = options.updated({"question": benchmark.choose(named)}, {})
     elif options.question is not None:
-        raise UsageError(f"--question needs --workload {' or '.join(BENCHMARKS)}")
+        raise UsageError(f"--question needs --workload {' or '.join(benchmark_names())}")
     swept = {key: options.several[key] for key in SWEPT if key in options.several}
     if "chunk" in swept and options.workload != "synthetic":
         raise UsageError("--chunk cannot be used with real tables, whose size is fixed; omit --chunk")
@@ -275,7 +277,6 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
         message_bytes=options.message_size or (MESSAGE_BYTES_ACROSS if len(hosts) > 1 else MESSAGE_BYTES),
         link_rounds=options.link_rounds,
         check_link=options.check_link,
-        shuffle=options.shuffle,
         pipeline=options.pipeline == "on" and workers > 1,
         stores="lines" if options.partition_writes == "streaming" else options.partition_writes,  # as records name it
         runtime_filter=options.runtime_filter == "on",
@@ -283,6 +284,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
         require_transport=options.require_transport,
         timeline=options.timeline if plane.timeline else "off",
         write_result=_new_result_folder(options),
+        **options.for_workers(),
     )
     settings = ClusterSettings(
         environment=environment,
@@ -379,7 +381,7 @@ def _default_workers(
 
 
 def _make_workload(options: RunOptions, workers: int, engine: str, *, generate: bool) -> SyntheticSpec | TableSpec:
-    benchmark = BENCHMARKS.get(options.workload)
+    benchmark = find_benchmark(options.workload)
     if benchmark is not None and generate:
         return _question_tables(benchmark, options, workers, engine)
     if options.workload == "tables":

@@ -22,7 +22,7 @@ from benchmarks.peer.merge_bench_run import command
 from benchmarks.peer.protocol import Job, Tables
 from benchmarks.peer.ratios import Sample
 from merge_bench.errors import UsageError, WrongResult
-from merge_bench.merge.workload.benchmarks import H2O, h2o_tables
+from merge_bench.merge.workload.h2o import H2O, h2o_tables
 from tools.reference import measured
 
 ROWS = 2000

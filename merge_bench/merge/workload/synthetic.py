@@ -28,6 +28,9 @@ import pyarrow.compute as pc
 
 from merge_bench.merge.engines.base import How
 from merge_bench.merge.frame import Column, Field, Frame, buffer_bytes
+from merge_bench.merge.workload import Workload
+
+WORKLOAD = Workload(name="synthetic", help="generated from --chunk and --seed", place=1)
 
 KEY = "key"
 BLOCK_ROWS = 1 << 20

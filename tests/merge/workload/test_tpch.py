@@ -14,7 +14,7 @@ import pytest
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.files import cache_folder
 from merge_bench.merge.verification import duckdb_reference
-from merge_bench.merge.workload import benchmarks
+from merge_bench.merge.workload import tpch
 from tests.merge.workload.parquet_samples import plan, run_engine
 
 ORDERS, LINEITEM = 15_000, 60_175  # rows at scale 0.01
@@ -26,15 +26,15 @@ KEYS = "o_orderkey", "l_orderkey"
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache that the tests of this file share, with every table that they look at at scale 0.01."""
     made = tmp_path_factory.mktemp("tpch")
-    names = {name for question in benchmarks.TPCH.questions for name in (question.left, question.right)}
-    benchmarks.tpch_tables(0.01, sorted(names), made)
+    names = {name for question in tpch.TPCH.questions for name in (question.left, question.right)}
+    tpch.tpch_tables(0.01, sorted(names), made)
     return made
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the tables at scale 0.001."""
-    return benchmarks.tpch_tables(0.001, folder=tmp_path_factory.mktemp("small"))[0].parent
+    return tpch.tpch_tables(0.001, folder=tmp_path_factory.mktemp("small"))[0].parent
 
 
 def program(folder: Path, command: str) -> str:
@@ -50,7 +50,7 @@ def quick(small: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: py
     """A generator that copies the small tables."""
     copy = f'for word; do case $word in --output-dir=*) cp {small}/*.parquet "${{word#*=}}";; esac; done'
     copier = program(tmp_path_factory.mktemp("program"), copy)
-    monkeypatch.setattr(benchmarks, "find_tpch_generator", lambda: copier)
+    monkeypatch.setattr(tpch, "find_tpch_generator", lambda: copier)
 
 
 expected = functools.cache(duckdb_reference.expected_result)
@@ -58,7 +58,7 @@ expected = functools.cache(duckdb_reference.expected_result)
 
 @pytest.mark.slow
 def test_counts_at_scale_001(folder: Path) -> None:
-    orders, lineitem = benchmarks.tpch_tables(0.01, folder=folder)
+    orders, lineitem = tpch.tpch_tables(0.01, folder=folder)
     assert orders.parent == lineitem.parent
     assert orders.parent.name.startswith("sf0.01-")
     spec = plan(orders, lineitem, *KEYS, workers=16)
@@ -81,20 +81,20 @@ def test_counts_at_scale_001(folder: Path) -> None:
     ],
 )
 def test_each_row_of_the_right_table_of_a_question_has_one_match(folder: Path, name: str, rows: int) -> None:
-    question = benchmarks.TPCH.question(name)
-    left, right = benchmarks.tpch_tables(0.01, (question.left, question.right), folder)
+    question = tpch.TPCH.question(name)
+    left, right = tpch.tpch_tables(0.01, (question.left, question.right), folder)
     spec = plan(left, right, question.left_on, question.right_on)
     assert duckdb_reference.count_rows(spec).rows == spec.right.rows == rows
 
 
 def test_each_question_is_tested() -> None:
     tested = test_each_row_of_the_right_table_of_a_question_has_one_match.pytestmark[0].args[1]  # type: ignore[attr-defined]
-    assert [name for name, _ in tested] == [question.name for question in benchmarks.TPCH.questions]
+    assert [name for name, _ in tested] == [question.name for question in tpch.TPCH.questions]
 
 
 @pytest.mark.parametrize("engine", ["native", "polars", "pandas", "duckdb"])
 def test_every_engine_gives_the_same_checksum(folder: Path, engine: str) -> None:
-    orders, lineitem = benchmarks.tpch_tables(0.01, folder=folder)
+    orders, lineitem = tpch.tpch_tables(0.01, folder=folder)
     spec = plan(orders, lineitem, *KEYS, workers=3, engine=engine)
     results = run_engine(engine, spec)
     found = sum(t.num_rows for t in results), sum(duckdb_reference.result_checksum(spec, t) for t in results) % 2**64
@@ -103,17 +103,17 @@ def test_every_engine_gives_the_same_checksum(folder: Path, engine: str) -> None
 
 
 def test_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = benchmarks.tpch_tables(0.01, folder=folder)
-    monkeypatch.setattr(benchmarks, "generate_tpch", lambda *_: pytest.fail("made again"))
-    assert benchmarks.tpch_tables(0.01, folder=folder) == first
+    first = tpch.tpch_tables(0.01, folder=folder)
+    monkeypatch.setattr(tpch, "generate_tpch", lambda *_: pytest.fail("made again"))
+    assert tpch.tpch_tables(0.01, folder=folder) == first
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_table_that_was_taken_away_is_made_again(tmp_path: Path) -> None:
-    orders, _ = benchmarks.tpch_tables(0.001, folder=tmp_path)
+    orders, _ = tpch.tpch_tables(0.001, folder=tmp_path)
     orders.unlink()
-    assert benchmarks.tpch_tables(0.001, folder=tmp_path)[0] == orders
+    assert tpch.tpch_tables(0.001, folder=tmp_path)[0] == orders
     assert orders.is_file()
 
 
@@ -128,7 +128,7 @@ def test_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_an_interrupted_generation_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = f"sf0.001-{benchmarks.tpch_generator_version(benchmarks.find_tpch_generator())}"
+    name = f"sf0.001-{tpch.tpch_generator_version(tpch.find_tpch_generator())}"
     stale = tmp_path / f".{name}.tmp-99999"
     stale.mkdir()
     (stale / "orders.parquet").write_bytes(b"half")
@@ -137,12 +137,12 @@ def test_an_interrupted_generation_is_done_again(tmp_path: Path, monkeypatch: py
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(benchmarks, "tpch_generator_version", lambda _: name.removeprefix("sf0.001-"))
-        patch.setattr(benchmarks.subprocess, "run", interrupted)
+        patch.setattr(tpch, "tpch_generator_version", lambda _: name.removeprefix("sf0.001-"))
+        patch.setattr(tpch.subprocess, "run", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            benchmarks.tpch_tables(0.001, folder=tmp_path)
+            tpch.tpch_tables(0.001, folder=tmp_path)
     assert not (tmp_path / name).exists()
-    orders, lineitem = benchmarks.tpch_tables(0.001, folder=tmp_path)
+    orders, lineitem = tpch.tpch_tables(0.001, folder=tmp_path)
     assert plan(orders, lineitem, *KEYS).right.rows == 6005
     assert {p.name for p in tmp_path.iterdir()} == {name, f".{name}.lock"}
 
@@ -150,19 +150,19 @@ def test_an_interrupted_generation_is_done_again(tmp_path: Path, monkeypatch: py
 @pytest.mark.usefixtures("quick")
 def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Path] = []
-    generate = benchmarks.generate_tpch
+    generate = tpch.generate_tpch
 
     def counted(program: str, scale: float, temporary: Path, names: Sequence[str]) -> None:
         made.append(temporary)
         generate(program, scale, temporary, names)
 
-    monkeypatch.setattr(benchmarks, "generate_tpch", counted)
+    monkeypatch.setattr(tpch, "generate_tpch", counted)
     found: list[tuple[Path, ...]] = []
     barrier = threading.Barrier(3)
 
     def ask() -> None:
         barrier.wait()
-        found.append(benchmarks.tpch_tables(0.001, folder=tmp_path))
+        found.append(tpch.tpch_tables(0.001, folder=tmp_path))
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
@@ -177,7 +177,7 @@ def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_disk_too_small(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        benchmarks.tpch_tables(1e9, folder=tmp_path)
+        tpch.tpch_tables(1e9, folder=tmp_path)
     message = str(caught.value)
     assert message.startswith("TPC-H at scale 1e+09 needs about 319")
     assert message.endswith("free; use a smaller --scale, or set XDG_CACHE_HOME to another folder")
@@ -186,27 +186,27 @@ def test_a_disk_too_small(tmp_path: Path) -> None:
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), 0.0001])
 def test_scales_that_are_none(tmp_path: Path, scale: float) -> None:
     with pytest.raises(UsageError, match=r"^--scale must be finite and at least 0\.001, not \S+$"):
-        benchmarks.tpch_tables(scale, folder=tmp_path)
+        tpch.tpch_tables(scale, folder=tmp_path)
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"^cannot write the tables of TPC-H at scale 0.001 to .*: Not a directory$"):
-        benchmarks.tpch_tables(0.001, folder=tmp_path / "file" / "below")
+        tpch.tpch_tables(0.001, folder=tmp_path / "file" / "below")
 
 
 def test_a_generator_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failing = program(tmp_path, 'echo "no more ink" >&2; exit 7')
-    monkeypatch.setattr(benchmarks, "find_tpch_generator", lambda: failing)
+    monkeypatch.setattr(tpch, "find_tpch_generator", lambda: failing)
     cache = tmp_path / "cache"
     with pytest.raises(RunFailed, match=r"^tpchgen-cli failed with status 7: no more ink$"):
-        benchmarks.tpch_tables(1, folder=cache)
+        tpch.tpch_tables(1, folder=cache)
     assert [p.name for p in cache.iterdir()] == [".sf1-0.lock"]
 
 
 def test_no_generator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benchmarks.sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setattr(benchmarks.sysconfig, "get_path", lambda _: str(tmp_path))
+    monkeypatch.setattr(tpch.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(tpch.sysconfig, "get_path", lambda _: str(tmp_path))
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
     with pytest.raises(UsageError, match="needs the package tpchgen-cli, which is not installed; run: pip install"):
-        benchmarks.find_tpch_generator()
+        tpch.find_tpch_generator()
