@@ -23,9 +23,9 @@ from benchmarks.processes import adopt_orphans
 from merge_bench.campaign.campaign import git_state
 from merge_bench.cli.common import CONTEXT as CONTEXT
 from merge_bench.cli.common import ParsedValue
+from merge_bench.config.files import replacing
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.host import machine
-from merge_bench.records.outputs import replacing
 from merge_bench.units import parse_count
 from merge_bench.view import markdown
 from merge_bench.view.content import by_row
@@ -70,21 +70,25 @@ def time_limit(seconds: float) -> Callable[[Any], Any]:
 
 
 def run(command: click.Command, name: str) -> None:
-    """Run `command` and exit with its status.
-
-    A signal raises KeyboardInterrupt. A user's mistake prints one sentence and no traceback.
-    """
+    """Run `command` with the words of this process, and exit with its status; a signal raises KeyboardInterrupt."""
     adopt_orphans()
     for number in SIGNALS:
         signal.signal(number, _interrupt)
+    sys.exit(exit_status(command, name, sys.argv[1:]))
+
+
+def exit_status(command: click.Command, name: str, words: Sequence[str]) -> int:
+    """Run `command` with the options `words`; a user's mistake prints one sentence and no traceback."""
     try:
-        sys.exit(command(standalone_mode=False))
+        status: int | None = command.main(words, standalone_mode=False)
     except click.ClickException as error:
         failed: MergeBenchError = UsageError(error.format_message())
     except MergeBenchError as error:
         failed = error
+    else:
+        return status or 0
     click.echo(f"{name}: {failed}", err=True)
-    sys.exit(failed.exit_status)
+    return failed.exit_status
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

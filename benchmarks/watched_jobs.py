@@ -24,7 +24,7 @@ from typing import Any
 import click
 
 from benchmarks import command
-from merge_bench.analysis.compare.document import METRICS, side_of_run
+from merge_bench.analysis.compare import METRICS, side_of_run
 from merge_bench.analysis.statistics import effect, median
 from merge_bench.analysis.statistics.verdict import judge
 from merge_bench.records.reader import read_campaign

@@ -29,9 +29,9 @@ from merge_bench.units import format_count, format_rate
 if TYPE_CHECKING:
     from merge_bench.analysis import documents
     from merge_bench.analysis.documents import CompareDocument
-    from merge_bench.campaign.calling_program import Caller
+    from merge_bench.campaign import Caller
     from merge_bench.campaign.planned_launches import Sweep
-    from merge_bench.view.plot.marks import Chart
+    from merge_bench.view.plot import Chart
 
 Document = dict[str, Any]
 Frame = Literal["pandas", "polars"]
@@ -162,7 +162,7 @@ def run(*, check: bool = True, **options: object) -> Result:
     or GateNotMet if a launch failed, the merge was wrong, or a gate was not met. What was measured is kept in any case,
     and `load` reads it.
     """
-    from merge_bench.campaign import registry_options
+    from merge_bench.campaign import run_options
     from merge_bench.campaign.planned_launches import load_sweep
     from merge_bench.config import ucx_choice
     from merge_bench.config.option import from_python
@@ -173,9 +173,9 @@ def run(*, check: bool = True, **options: object) -> Result:
         raise UsageError(
             f"{refused[0]!r} is an option of the command line only; the function merge_bench.run does not have it"
         )
-    run_options = from_python(RunOptions, options, registry_options.options())
+    given = from_python(RunOptions, options, run_options())
     with ucx_choice.ucx_choice_undone():
-        sweep = load_sweep(run_options)
+        sweep = load_sweep(given)
         say_warnings(warning for one in sweep.prepared.values() for warning in one.warnings)
         result, verdict, status = launch(sweep, _caller_with(options), say_time=False)
     if check and status:
@@ -220,7 +220,7 @@ def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, any
     Raises UsageError if there is nothing to compare, or it is not comparable, and WrongResult if the merge was wrong in
     a baseline.
     """
-    from merge_bench.analysis.compare.document import compare as compare_campaigns
+    from merge_bench.analysis.compare import compare as compare_campaigns
 
     if not results:
         raise UsageError("name at least one result to compare")
@@ -328,7 +328,7 @@ def _as_plain_data(document: Struct) -> Document:
 
 def _caller_with(options: dict[str, object]) -> Caller:
     """The caller that the records name, as the command line that runs the same merge."""
-    from merge_bench.campaign.calling_program import Caller
+    from merge_bench.campaign import Caller
     from merge_bench.config.option import as_command_line, as_text
     from merge_bench.config.options import OPTIONS
     from merge_bench.records.schema import GivenOptions

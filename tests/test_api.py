@@ -20,7 +20,7 @@ from bokeh.plotting import figure as bokeh_figure
 
 import merge_bench
 from merge_bench import api
-from merge_bench.campaign.calling_program import UNTOUCHED
+from merge_bench.campaign import UNTOUCHED
 from merge_bench.config.option import as_command_line, from_python
 from merge_bench.config.options import OPTIONS, RunOptions
 from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult
@@ -47,7 +47,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 
 def test_the_public_names_are_functions_whatever_modules_are_loaded() -> None:
-    for module in ("cli.run", "campaign.campaign", "analysis.compare.document"):
+    for module in ("cli.run", "campaign.campaign", "analysis.compare"):
         importlib.import_module(f"merge_bench.{module}")
     public = (merge_bench.compare, merge_bench.load, merge_bench.run, merge_bench.Result)
     assert [type(each).__name__ for each in public] == ["function", "function", "function", "type"]

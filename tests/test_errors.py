@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -20,16 +21,14 @@ from merge_bench.view.streams import say_warnings
 LONG = "6 launches take about 84 seconds (as 3 earlier launches of the same problem on this host took, without waiting)"
 
 
-def on_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, *warnings: Caution, message: str = "") -> list[str]:
+def on_terminal(columns: int, *warnings: Caution, message: str = "") -> list[str]:
     """The lines that a terminal of so many columns gets."""
     driver, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    with os.fdopen(terminal, "w") as stream:
-        monkeypatch.setattr(sys, "stderr", stream)
+    with os.fdopen(terminal, "w") as stream, contextlib.redirect_stderr(stream):
         if message:
             say(message)
         say_warnings(warnings)
-    monkeypatch.undo()
     text = whole(driver).decode()
     return text.replace("\r\n", "\n").splitlines()
 
@@ -50,8 +49,8 @@ def whole(driver: int) -> bytes:
             found += some
 
 
-def test_a_terminal_gets_lines_that_end_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = on_terminal(monkeypatch, 60, message=LONG)
+def test_a_terminal_gets_lines_that_end_between_words() -> None:
+    lines = on_terminal(60, message=LONG)
     assert max(map(len, lines)) <= 60
     assert " ".join(line.strip() for line in lines) == f"merge_bench: {LONG}"
     assert all(line.startswith("  ") for line in lines[1:])
@@ -70,8 +69,8 @@ def test_a_warning_stands_above_the_report_only_where_both_go_to_the_same_place(
     assert (tmp_path / "out").read_text().splitlines()[-1] == ("['code']" if same else "[]")
 
 
-def test_a_remedy_keeps_its_indent(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = on_terminal(monkeypatch, 40, Caution("slow-thing", "one", "word " * 12 + "end"))
+def test_a_remedy_keeps_its_indent() -> None:
+    lines = on_terminal(40, Caution("slow-thing", "one", "word " * 12 + "end"))
     assert lines[0] == "merge_bench: warning: slow-thing: one"
     assert lines[1].startswith("  → word")
     assert len(lines) > 2
@@ -87,15 +86,15 @@ def test_a_remedy_keeps_its_indent(monkeypatch: pytest.MonkeyPatch) -> None:
         "`sysctl -w a.b=c`",
     ],
 )
-def test_what_is_copied_is_not_cut(monkeypatch: pytest.MonkeyPatch, copied: str) -> None:
+def test_what_is_copied_is_not_cut(copied: str) -> None:
     for columns in range(16, 70):
-        lines = on_terminal(monkeypatch, columns, message=f"this host has no such thing; use {copied}, or another host")
+        lines = on_terminal(columns, message=f"this host has no such thing; use {copied}, or another host")
         assert any(copied in line for line in lines), lines
 
 
 @pytest.mark.parametrize("columns", [0, 400])
-def test_a_terminal_of_unknown_width_and_a_wide_one_get_one_line(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
-    assert on_terminal(monkeypatch, columns, message=LONG) == [f"merge_bench: {LONG}"]
+def test_a_terminal_of_unknown_width_and_a_wide_one_get_one_line(columns: int) -> None:
+    assert on_terminal(columns, message=LONG) == [f"merge_bench: {LONG}"]
 
 
 def test_a_pipe_gets_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from merge_bench.merge.plan import Plan, synthetic_worker_bytes
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 
 ROW_BYTES = 16  # key and payload
 RESULT_ROW_BYTES = 24

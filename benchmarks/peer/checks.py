@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from merge_bench.errors import WrongResult
-from merge_bench.merge.workload.synthetic import Expectation
+from merge_bench.merge.workload import Expectation
 
 
 def judge(expected: Expectation, rows: int, checksum: int, bad: int) -> int:

@@ -25,7 +25,7 @@ from benchmarks.peer.protocol import Job, Outcome, PeerError, Seconds, printed_b
 from merge_bench.campaign.planned_launches import plan_runs
 from merge_bench.cluster.launchers import make_launcher
 from merge_bench.config.options import RunOptions
-from merge_bench.host import cuda_context, files
+from merge_bench.host import files
 from merge_bench.host.gpu import gpu_count
 from merge_bench.merge.engines import gpu_memory
 
@@ -135,7 +135,7 @@ def set_up_pools(client: Client, sharers: int) -> None:
         found = [client.submit(step, *arguments, workers=[each], pure=False) for each in workers]
         return client.gather(found)  # type: ignore[no-any-return]
 
-    on_all(cuda_context.bind)
+    on_all(gpu_memory.bind_context)
     found = [memory for memory in on_all(gpu_memory.inspect) if memory is not None]
     size = min(gpu_memory.pool_size(None, [memory] * sharers) for memory in found) if found else None
     on_all(gpu_memory.set_up_pool, size)

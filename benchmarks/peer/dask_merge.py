@@ -22,8 +22,7 @@ from benchmarks.peer.inprocess import timed
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
 from merge_bench.host.machine import PeakMeter
 from merge_bench.merge.engines.pandas import to_pandas
-from merge_bench.merge.workload import synthetic
-from merge_bench.merge.workload.synthetic import Expectation
+from merge_bench.merge.workload import Expectation, synthetic
 
 SETTLE_SECONDS = 60.0
 _meter: PeakMeter | None = None  # of a worker's process

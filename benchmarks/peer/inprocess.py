@@ -18,8 +18,7 @@ from benchmarks.peer.checks import judge
 from benchmarks.peer.protocol import Job, Outcome, Tables
 from merge_bench.host.machine import PeakMeter
 from merge_bench.merge.engines.base import How
-from merge_bench.merge.workload import synthetic
-from merge_bench.merge.workload.synthetic import Expectation
+from merge_bench.merge.workload import Expectation, synthetic
 
 
 class Joiner:

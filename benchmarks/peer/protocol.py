@@ -17,7 +17,7 @@ import msgspec
 from merge_bench.cluster.supervisor import die_with_parent
 from merge_bench.errors import MergeBenchError, RunFailed
 from merge_bench.merge.engines.base import How
-from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec
+from merge_bench.merge.workload import KEY, SyntheticSpec
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 END_SECONDS = 5.0  # for a program to end by itself after SIGTERM

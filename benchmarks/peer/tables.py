@@ -12,8 +12,8 @@ from benchmarks.peer.protocol import Kind, Tables
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines.base import How
 from merge_bench.merge.verification import duckdb_reference
+from merge_bench.merge.workload import Expectation
 from merge_bench.merge.workload.benchmarks import Question
-from merge_bench.merge.workload.synthetic import Expectation
 from merge_bench.merge.workload.tables import TableSpec, load_chunk, plan_tables, row_bytes
 
 SIDES = ("left", "right")

@@ -10,21 +10,28 @@ The first that applies, in this order:
    reaches `NEAR_LIMIT` of the link limit, and ``memory`` if partition or join reaches as much of memory's copy rate.
 
 Where a table has fewer row groups than there are workers, the reason begins with that: it is why the others wait.
+
+Also how much of what the network can do a merge's exchange gets (`find_exchange_share`). The network is measured by
+`probe all-to-all` over the same data plane. A result of it belongs to a merge if config with its settings, hosts by
+rank and number of workers are the same, and its messages are the merge's parcels, or as large.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import mean, median
 
 import msgspec
 
-from merge_bench.analysis import aggregate, diagnostics, uneven_ranks
+from merge_bench.analysis import aggregate, diagnostics
 from merge_bench.analysis.aggregate import PHASES, Phase, WorkerFigures
 from merge_bench.analysis.documents import Bottleneck, Limit, Link, MemoryRate
-from merge_bench.records.campaign import Launch, Run
-from merge_bench.records.recorded_plan import RecordedPlan
-from merge_bench.records.schema import IterationLine
+from merge_bench.merge.engines import descriptions
+from merge_bench.merge.exchange import recorded_plane
+from merge_bench.records.campaign import Campaign, Launch, RecordedPlan, Run
+from merge_bench.records.schema import IterationLine, ProbeLine, WorkerIteration
 from merge_bench.units import format_rate, format_seconds, plural
 
 GAIN = 0.1
@@ -46,7 +53,7 @@ def find(
     shares: dict[Phase, float] = {name: each / wall for name, each in seconds.items() if each is not None and wall}
     if not shares or not wall:
         return None
-    crowd = uneven_ranks.short_of_cores(launches)
+    crowd = diagnostics.short_of_cores(launches)
     if crowd is not None:
         return Bottleneck(what="cores", share=None, because=f"{crowd.processes} workers share {crowd.named_cores}")
     limit = max(_costly_ranks(launches, workers, shares, wall), key=lambda limit: limit.share or 0.0, default=None)
@@ -91,7 +98,7 @@ def _costly_ranks(
 ) -> Iterator[Bottleneck]:
     """A bottleneck for each rank that costs the other ranks at least `GAIN` of the wall-clock time."""
     hosts = {worker.rank: worker.host for worker in workers}
-    slow = uneven_ranks.rank_with_slow_link(launches, workers)
+    slow = diagnostics.rank_with_slow_link(launches, workers)
     if slow is not None and (cost := shares.get("exchange", 0.0) * (1 - 1 / slow.factor)) >= GAIN:
         yield Bottleneck(
             what="slow-link",
@@ -100,7 +107,7 @@ def _costly_ranks(
             because=f"rank {slow.rank} ({hosts.get(slow.rank, '?')}) exchanges data at {format_rate(slow.rate)}, the"
             f" other ranks at {format_rate(slow.others)}",
         )
-    for over in uneven_ranks.overloaded_ranks(workers)[:1]:
+    for over in diagnostics.overloaded_ranks(workers)[:1]:
         slowed: tuple[Phase, ...] = ("exchange", "join") if over.what == "received" else ("join",)
         cost = min(1.0, sum(shares.get(phase, 0.0) for phase in slowed)) * (1 - 1 / over.factor)
         if cost >= GAIN:
@@ -112,7 +119,7 @@ def _costly_ranks(
                 because=f"rank {over.rank} ({hosts[over.rank]}) {has} {over.factor:.2f} × as many {rows} as the other"
                 " ranks on average",
             )
-    late = uneven_ranks.straggling_rank(workers)
+    late = diagnostics.straggling_rank(workers)
     if late is not None and (cost := late.excess / wall) >= GAIN:
         yield Bottleneck(
             what="straggler",
@@ -197,3 +204,131 @@ def _in_flight_share(launch: Launch, iteration: IterationLine) -> float | None:
 def _is_above_limit(link: Link | None) -> bool:
     """Whether the exchange was faster than the measured link limit, which is then no limit."""
     return link is not None and link.fraction is not None and link.fraction > diagnostics.EXCEEDED
+
+
+ALL_TO_ALL, TEST = "all-to-all", "ucx_alltoall"
+SAME_SIZE = 0.02
+"""Parcels whose mean sizes differ by less than this share count as equally large."""
+ALIKE = 2.0
+"""A measurement with messages of one size stands for parcels at most this many times as large or as small."""
+
+
+@dataclass(frozen=True)
+class ExchangeShare:
+    """The bandwidth of a merge's exchange beside that of `probe all-to-all`, and where the exchange's time goes.
+
+    `size`, `parcels`: mean bytes of a message of all-to-all, and whether the messages are parcels of the same sizes.
+    `all_to_all`, `exchange`: bytes per second that a worker sends to others, mean over workers: alone, and in the merge
+    while transfers of its slowest worker are in flight. `phase`: seconds of the exchange on its slowest worker, in the
+    median iteration, and its parts: `ideal`, what the bytes need at the rate of all-to-all; `slower`, what transfers
+    take beyond that; `waiting`, for the slowest partition; `other`, headers, barriers and making room. All None where
+    phases overlap.
+    """
+
+    size: int
+    parcels: bool
+    all_to_all: float
+    exchange: float
+    phase: float | None = None
+    ideal: float | None = None
+    slower: float | None = None
+    waiting: float | None = None
+    other: float | None = None
+
+    @property
+    def share(self) -> float:
+        """The share of all-to-all's bandwidth that the merge reaches while transfers are in flight."""
+        return self.exchange / self.all_to_all
+
+    @property
+    def share_of_phase(self) -> float | None:
+        """The share of all-to-all's bandwidth that the merge reaches in the whole phase, if known."""
+        return self.ideal / self.phase if self.phase and self.ideal is not None else None
+
+
+def find_exchange_share(run: Run, probes: Iterable[Campaign]) -> ExchangeShare | None:
+    """Compare the exchange of `run` with the all-to-all measurements in `probes` that belong to it; None without."""
+    launches = aggregate.complete_launches(run)
+    timed = [each for launch in launches for each in launch.timed if _is_fully_measured(each)]
+    if not recorded_plane(run.plan.exchange).endpoints or not timed:
+        return None
+    # a parcel is what one worker sends to one other of one frame
+    size = mean(_sent_bytes(each) / 2 / (len(each.workers) - 1) for each in timed)
+    lines = [line for campaign in probes for line in _matching_probe_lines(campaign, run, launches[0])]
+    chosen_lines = _lines_nearest_in_size(lines, size, run.plan.rows_per_chunk)
+    rates = [line.bandwidth_bytes_per_second for line in chosen_lines if line.bandwidth_bytes_per_second]
+    if not rates:
+        return None
+    rate = median(rates)
+    share = ExchangeShare(
+        size=chosen_lines[0].size,
+        parcels=chosen_lines[0].count is not None,
+        all_to_all=rate,
+        exchange=median(_sent_bytes(each) / max(_flight_seconds(worker) for worker in each.workers) for each in timed),
+    )
+    return share if run.plan.pipeline else _with_phase_parts(share, timed)
+
+
+def _with_phase_parts(share: ExchangeShare, timed: Sequence[IterationLine]) -> ExchangeShare:
+    """Add the seconds of the exchange phase's parts, taken from the iteration whose exchange is the median."""
+    slowest = [(max(each.workers, key=lambda own: _phase_seconds(own, "exchange")), each) for each in timed]
+    by_time = sorted(slowest, key=lambda pair: _phase_seconds(pair[0], "exchange"))
+    worker, iteration = by_time[(len(slowest) - 1) // 2]
+    phase, flight = _phase_seconds(worker, "exchange"), _flight_seconds(worker)
+    ideal = _sent_bytes(iteration) / share.all_to_all
+    late = max(_phase_seconds(each, "partition") for each in iteration.workers) - _phase_seconds(worker, "partition")
+    waiting = min(late, max(phase - flight, 0.0))
+    other = phase - flight - waiting
+    return replace(share, phase=phase, ideal=ideal, slower=flight - ideal, waiting=waiting, other=other)
+
+
+def _matching_probe_lines(campaign: Campaign, run: Run, launch: Launch) -> list[ProbeLine]:
+    """The all-to-all rows of a campaign that have the settings, the hosts and the kind of memory of a merge."""
+    settings = [  # without the variables of a config that are options of this program
+        {name: value for name, value in each.variables.items() if not name.startswith("MERGE_BENCH_")}
+        for each in (run.config, *campaign.head.configs)
+    ]
+    alike = [each.name for each, own in zip(campaign.head.configs, settings[1:], strict=True) if own == settings[0]]
+    if campaign.probe != ALL_TO_ALL or run.config.name not in alike or launch.line is None:
+        return []
+    hosts = [worker.host for worker in launch.line.workers]
+    on_gpus = any(each.device_memory for each in descriptions() if each.name == run.plan.engine)
+    return [
+        line
+        for each in campaign.standing
+        if each.complete and each.line is not None and each.line.config == run.config.name
+        for line in each.probes
+        if line.test.startswith(TEST) and line.hosts == hosts and not line.wrong and (line.memory == "cuda") == on_gpus
+    ]
+
+
+def _lines_nearest_in_size(lines: Sequence[ProbeLine], size: float, rows: int | None) -> list[ProbeLine]:
+    """The lines whose messages have the sizes of the merge's parcels, or else equal messages of the nearest size."""
+    same = [line for line in lines if line.count == rows is not None and abs(line.size / size - 1) < SAME_SIZE]
+    if same or not size:
+        return same
+    alike = [line for line in lines if line.count is None and 1 / ALIKE <= line.size / size <= ALIKE]
+    best = min({line.size for line in alike}, key=lambda each: max(each / size, size / each), default=None)
+    return [line for line in alike if line.size == best]
+
+
+def _is_fully_measured(iteration: IterationLine) -> bool:
+    """Whether several workers took part, and all have sent bytes, seconds in flight and phases."""
+    workers = iteration.workers
+    return len(workers) > 1 and all(
+        each.sent_bytes and each.flight_seconds and each.flight_seconds.union > 0 and each.phases_seconds
+        for each in workers
+    )
+
+
+def _sent_bytes(iteration: IterationLine) -> float:
+    """Mean bytes of both frames that a worker sends to others in an iteration."""
+    return mean(each.sent_bytes.left + each.sent_bytes.right for each in iteration.workers if each.sent_bytes)
+
+
+def _flight_seconds(worker: WorkerIteration) -> float:
+    return worker.flight_seconds.union if worker.flight_seconds else 0.0
+
+
+def _phase_seconds(worker: WorkerIteration, name: Phase) -> float:
+    return getattr(worker.phases_seconds, name, None) or 0.0

@@ -16,8 +16,7 @@ from merge_bench.config.check import Conflict, VariableState
 from merge_bench.errors import Caution
 from merge_bench.host.doctor import Finding
 from merge_bench.host.pinning import Binding
-from merge_bench.records.recorded_plan import PlanOptions
-from merge_bench.records.schema import SCHEMA, Config, FailureLine, ImportedFrom, Phases, SizeRange
+from merge_bench.records.schema import SCHEMA, Config, FailureLine, ImportedFrom, Phases, PlanOptions, SizeRange
 
 
 class Failure(msgspec.Struct, frozen=True):

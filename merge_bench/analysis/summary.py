@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from merge_bench.analysis import aggregate, bottleneck, diagnostics, documents, transports
 from merge_bench.analysis.aggregate import State, state_of
+from merge_bench.analysis.diagnostics import short_of_cores
 from merge_bench.analysis.energy import energy_of
 from merge_bench.analysis.statistics import median, median_interval, quartiles
-from merge_bench.analysis.uneven_ranks import short_of_cores
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.records.schema import Phases
 

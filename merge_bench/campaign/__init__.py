@@ -1,1 +1,103 @@
-"""The driver: from options to launches in order, one launch's life, recording, resuming, gates, imported results."""
+"""The driver: from options to launches in order, one launch's life, recording, resuming, imported results.
+
+Here is what a campaign has to know about the program that calls it, and the progress that it reports to that program;
+and the options of `run` with the values that are members of a registry, whose folders `config` must not import.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from merge_bench.cluster import launchers
+from merge_bench.config.option import Option
+from merge_bench.config.options import OPTIONS
+from merge_bench.merge import engines, exchange, workload
+
+if TYPE_CHECKING:
+    from merge_bench.host.other_load import Look
+    from merge_bench.records.schema import GivenOptions
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The program that runs a campaign.
+
+    `argv`, `options`: the command line and its options, which the records keep. `signals`: returns a context manager
+    that turns signals into an orderly end of the campaign. `surround`: returns a context manager around the launches;
+    its argument is the path of a log for what libraries print. `look`: ends a measurement of this host's load and
+    returns the load, if the program has begun one (it takes half a second, in which plans can be made).
+    """
+
+    argv: Sequence[str] = ()
+    options: GivenOptions | None = None
+    signals: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+    surround: Callable[[Path], AbstractContextManager[object]] = contextlib.nullcontext
+    look: Look | None = None
+
+
+UNTOUCHED = Caller()
+"""A calling program, such as a notebook, whose signal handlers and file descriptors stay unchanged."""
+
+
+class Progress:
+    """Receives the progress of a campaign and shows nothing; `merge_bench.view.progress` has subclasses that show it.
+
+    `rest`: the seconds that the launches after this one will take; None: unknown.
+    """
+
+    rest: float | None = 0.0
+
+    def phase(self, text: str) -> None:
+        """Show the current phase: launching, generating, connecting, warm-up, iterations, link limit."""
+
+    def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
+        """Show that timed iteration `index` (from 0) of `total` has ended; `throughput` in bytes per second."""
+
+    def close(self) -> None:
+        """Clear the display; a second call does nothing."""
+
+
+class Labelled(Progress):
+    """Shows the same as `progress`, with the launch's label before each phase; `rest` as in `Progress`."""
+
+    def __init__(self, progress: Progress, label: str, rest: float | None = None) -> None:
+        self._progress, self._label = progress, label
+        progress.rest = rest
+
+    def phase(self, text: str) -> None:
+        self._progress.phase(f"{self._label}: {text}")
+
+    def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
+        self._progress.iteration(index, total, wall_seconds, throughput)
+
+    def close(self) -> None:
+        self._progress.close()
+
+
+@functools.cache
+def run_options() -> tuple[Option, ...]:
+    """Every option of `run`, with the allowed values and help of its registry."""
+    return tuple(map(complete, OPTIONS))
+
+
+def complete(option: Option) -> Option:
+    """`option` with allowed values and help, if members of a registry decide them; else unchanged."""
+    if option.key == "engine":
+        return option.with_values(engines.choices(), engines.help_text())
+    if option.key == "exchange":
+        return option.with_values([plane.name for plane in exchange.data_planes()], exchange.help_text())
+    if option.key == "launcher":
+        return option.with_values(launchers.choices(), launchers.help_text())
+    if option.key == "workload":
+        return option.with_values(workload.choices(), workload.help_text())
+    if option.key == "question":
+        return replace(option, help=workload.questions_help())
+    if option.key == "rows":
+        return replace(option, help=workload.rows_help())
+    return option

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-from merge_bench.analysis.compare.document import least_blocks
+from merge_bench.analysis.compare import least_blocks
 from merge_bench.analysis.diagnostics import BUSY, BUSY_HOST, REMEDY
-from merge_bench.campaign.calling_program import UNTOUCHED, Caller, Labelled, Progress
-from merge_bench.campaign.expected_time import ExpectedTime, launch_seconds_by_rule
+from merge_bench.campaign import UNTOUCHED, Caller, Labelled, Progress
 from merge_bench.campaign.launch import make_launch
-from merge_bench.campaign.planned_launches import Job, Sweep
+from merge_bench.campaign.planned_launches import ExpectedTime, Job, Sweep, launch_seconds_by_rule
 from merge_bench.campaign.resume import CONTINUE_AFTER, find_resumable, reopen_to_extend, run_environment
 from merge_bench.cluster import signals
 from merge_bench.cluster.base import ClusterSettings
@@ -28,8 +27,7 @@ from merge_bench.host import other_load
 from merge_bench.host.other_load import Look, OtherLoad
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.tables import TableSpec
-from merge_bench.records.campaign import Campaign
-from merge_bench.records.recorded_plan import RecordedPlan
+from merge_bench.records.campaign import Campaign, RecordedPlan
 from merge_bench.records.schema import CampaignLine, EndLine, FailureLine, Git, WarningLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_count, format_duration, plural

@@ -11,7 +11,7 @@ from distributed import Client
 from msgspec.structs import replace
 
 from merge_bench.analysis.diagnostics import BUSY, BUSY_HOST
-from merge_bench.campaign.calling_program import Progress
+from merge_bench.campaign import Progress
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import dask_scheduler_functions, scheduler_client
 from merge_bench.cluster.base import ClusterSettings, Launcher

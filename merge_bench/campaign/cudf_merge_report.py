@@ -29,12 +29,11 @@ from typing import NoReturn, TypeVar
 
 from merge_bench.analysis.statistics import harmonic_mean
 from merge_bench.campaign.campaign import git_state
-from merge_bench.config.files import read_regular
+from merge_bench.config.files import read_regular, replacing
 from merge_bench.config.installation import __version__
 from merge_bench.errors import Caution, RunFailed, UsageError, visible
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import IMPORTED
-from merge_bench.records.outputs import replacing
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_bytes, format_count, format_rate, format_seconds, plural
 

@@ -21,7 +21,7 @@ from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.errors import RunFailed
 from merge_bench.merge import worker
 from merge_bench.merge.exchange import dask as dask_steps
-from merge_bench.merge.result import Check
+from merge_bench.merge.verification import Check
 from merge_bench.records.schema import IterationLine, MemoryLine
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from merge_bench.campaign.calling_program import Progress
+from merge_bench.campaign import Progress
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import signals
+from merge_bench.config.files import replacing
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, say
-from merge_bench.records.outputs import replacing
 from merge_bench.records.schema import FailureLine, LaunchEndLine
 from merge_bench.records.writer import CampaignWriter
 

@@ -17,7 +17,7 @@ from merge_bench.campaign.machine_checks import (
     check_parts,
     check_transports,
 )
-from merge_bench.cluster import dask_settings
+from merge_bench.cluster import scheduler_client
 from merge_bench.cluster.base import ClusterSettings, LauncherKind
 from merge_bench.cluster.dask_commands import open_port_warning, ucx_settings
 from merge_bench.cluster.hosts import HostSpec, count_workers, place_workers
@@ -45,9 +45,8 @@ from merge_bench.merge.plan import (
     choose_distribution,
     side_bytes,
 )
-from merge_bench.merge.workload import benchmark_names, find_benchmark, sized_names
+from merge_bench.merge.workload import KEY, SyntheticSpec, benchmark_names, find_benchmark, sized_names
 from merge_bench.merge.workload.benchmarks import Benchmark
-from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec, plan_tables
 
 AUTO = "auto"
@@ -175,7 +174,7 @@ def protocol_of(options: RunOptions, *, others_connect: bool) -> str:
     the rows in Dask's messages, which would measure the encryption. Raises UsageError if other machines could connect
     to ports that ask for no certificate.
     """
-    if options.protocol == AUTO and dask_settings.requires_encryption():
+    if options.protocol == AUTO and scheduler_client.requires_encryption():
         return "tls"
     if options.protocol == AUTO:
         open_anyway = options.insecure if others_connect else not data_plane(options.exchange).by_workers
@@ -256,7 +255,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
     if not (existing and options.protocol == AUTO):
         protocol = protocol_of(options, others_connect=others_connect)
     if not existing:
-        dask_settings.check_allowed(protocol=protocol, dask_frames=not plane.by_workers)
+        scheduler_client.check_allowed(protocol=protocol, dask_frames=not plane.by_workers)
     most_on_host = max((len(each.workers) for each in place_workers(hosts, workers, per_gpu)), default=workers)
     workload = _make_workload(options, workers, engine.name, generate=machine.looks)
     plan = Plan(

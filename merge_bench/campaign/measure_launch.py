@@ -1,13 +1,25 @@
-"""Measures one launch: the merge, the link limit and the memory, or only the transports (command `transports`)."""
+"""Measures one launch: the merge, the link limit and the memory, or only the transports (command `transports`).
+
+How each host writes the parcels of the partition step is chosen before: as ``--partition-writes`` says, or the fastest
+way. All workers of a host measure that at once, because they will write at once; the times are kept in the user's
+cache, by all that they depend on: processor, workers that share it, shape of the merge, code. The link limit can be
+measured again with one ``ucx_perftest`` from every worker to the next, all at once.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import json
 import math
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -16,22 +28,27 @@ from msgspec.structs import asdict, replace
 from merge_bench.analysis.aggregate import limit_of_rounds
 from merge_bench.analysis.documents import Pair, TransportsDocument
 from merge_bench.analysis.transports import staged_memory_warnings
-from merge_bench.campaign import recording
-from merge_bench.campaign.calling_program import Caller, Progress
-from merge_bench.campaign.choose_stores import choose_stores
+from merge_bench.campaign import Caller, Progress, recording
 from merge_bench.campaign.cluster_session import Session, host_cautions
 from merge_bench.campaign.launch import stop_on_exit
-from merge_bench.campaign.link_check import check_link
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Job
-from merge_bench.cluster import worker_programs
-from merge_bench.errors import RunFailed, UsageError
-from merge_bench.host.files import parse_cores
+from merge_bench.cluster import ucx_perftest, worker_programs
+from merge_bench.cluster.ucx_perftest import BANDWIDTH, WINDOW, Perftest
+from merge_bench.config.allowed_transports import transport_settings
+from merge_bench.config.files import read_regular, replacing
+from merge_bench.errors import Caution, RunFailed, UsageError
+from merge_bench.host import machine
+from merge_bench.host.files import cache_folder, parse_cores
 from merge_bench.host.pinning import describe_binding
-from merge_bench.merge import worker
-from merge_bench.merge.result import Check
-from merge_bench.records.schema import LinkLine, MemoryLine, Worker
+from merge_bench.merge import partition, worker
+from merge_bench.merge.exchange.base import longest_message_bytes
+from merge_bench.merge.plan import Plan
+from merge_bench.merge.verification import Check
+from merge_bench.merge.workload import SyntheticSpec
+from merge_bench.records.schema import LinkLine, MemoryLine, ProbeLine, Stores, Worker
 from merge_bench.records.writer import CampaignWriter
+from merge_bench.units import format_bytes, format_rate
 
 DEVICE_MESSAGE_BYTES = 1 << 20
 LINK_SECONDS, MOST_LINK_ROUNDS = 0.1, 50
@@ -234,3 +251,222 @@ def _ask_workers(session: Session) -> TransportsDocument:
     return TransportsDocument(
         requested=lanes.requested, available=available, pairs=pairs, bindings=bound, warnings=warnings
     )
+
+
+NAME = "link"
+TOLERANCE = 0.10
+SECONDS = 2.0
+LINK_CHECK = "link-check"
+TURNS = "with UCX's rendezvous over TCP, workers that send to each other take turns"
+
+
+def check_link(session: Session, link: LinkLine) -> None:
+    """Measure the link limit again with ``ucx_perftest``.
+
+    Every worker sends messages of the merge's own size to the next rank while it receives from the previous one: with
+    two workers, these are two opposite tests at once. Each worker's result is recorded; a difference of more than a
+    tenth is a warning that names possible causes. If a host has fewer cores than polling processes, nothing is
+    measured: the rate would show how the kernel schedules them, not what the link carries.
+    """
+    if machine.crowding((each.host, each.hardware) for each in session.descriptions):
+        return  # the report says so, from the same data
+    limit = link.limit_bytes_per_second
+    if limit is None:
+        session.warn(Caution(LINK_CHECK, "--check-link was skipped, because the link measurement sent no data"))
+        return
+    test = Perftest("tag", BANDWIDTH)
+    ranks = range(len(session.members))
+    after = {rank: (rank + 1) % len(ranks) for rank in ranks}
+    size = _message_bytes(session, link)
+    memory = "cuda" if session.plan.device_memory else "host"
+    count = max(8, int(limit * SECONDS / size))
+    text = ucx_perftest.batch_file(test, [size], memory=memory, count=count, error_handling=session.plan.error_handling)
+    limits = [2 * session.plan.timeout + 20 * SECONDS]
+    servers = session.workers.on_all(worker_programs.start_server, text)
+    outputs = session.workers.on_some(
+        {rank: (worker_programs.run_client, servers[after[rank]], text, limits) for rank in ranks}
+    )
+    session.workers.on_some({rank: (worker_programs.wait_for_server, servers[rank]) for rank in ranks})
+    rates, lanes, protocols = [], set(), set()
+    for rank, output in enumerate(outputs):
+        log = ucx_perftest.parse_log(output.log, test)
+        (figures,) = ucx_perftest.median_figures(output.text, [size])
+        rates.append(figures.bandwidth)
+        lanes.add(log.lanes)
+        protocols.add(log.protocol(size) or "")
+        hosts = [session.members[each].host for each in (rank, after[rank])]
+        session.writer.write(
+            ProbeLine(
+                launch=session.launch,
+                probe=NAME,
+                test=test.name,
+                ranks=[rank, after[rank]],
+                method=f"ucx_perftest of UCX {log.version}, window {WINDOW}, every worker to the next at once",
+                placement="one-host" if len(set(hosts)) == 1 else "two-hosts",
+                hosts=hosts,
+                memory=memory,
+                size=size,
+                iterations=figures.iterations,
+                seconds=figures.seconds,
+                bandwidth_bytes_per_second=figures.bandwidth,
+                messages_per_second=figures.messages,
+                requested=transport_settings(session.descriptions[rank].ucx.config),
+                selected=list(log.lanes),
+                protocol=log.protocol(size),
+            )
+        )
+    mean_rate = len(rates) / sum(1 / rate for rate in rates)
+    if abs(mean_rate / limit - 1) > TOLERANCE:
+        causes = _causes_here(session, lanes, protocols, size, memory)
+        shown = f"possible causes: {'; '.join(causes)}" if causes else "the cause is unknown"
+        measured = f"ucx_perftest measured {format_rate(mean_rate)} per worker with messages of {format_bytes(size)}"
+        message = f"{measured}, but the link limit is {format_rate(limit)}; {shown}"
+        session.warn(Caution(LINK_CHECK, message, remedy_for(causes)))
+
+
+def _message_bytes(session: Session, link: LinkLine) -> int:
+    parcel = max(link.bytes) // (2 * max(1, len(session.members) - 1))
+    longest = session.plan.message_bytes
+    if session.plan.pipeline:
+        longest = longest_message_bytes(len(session.members), longest)
+    return max(1, min(parcel, longest or parcel))
+
+
+def _causes_here(
+    session: Session, lanes: set[tuple[str, ...]], protocols: set[str], size: int, memory: str
+) -> list[str]:
+    selected = {tuple(pair.transports) for pair in session.lanes.pairs} if session.lanes is not None else None
+    one_host = len({member.host for member in session.members}) == 1
+    cache = session.descriptions[0].hardware.cache_bytes if memory == "host" and one_host else None
+    workers = len(session.members)
+    return possible_causes(lanes, selected, workers=workers, size=size, cache=cache, protocols=protocols)
+
+
+def remedy_for(causes: Sequence[str]) -> str | None:
+    """A remedy for a difference with these `causes`; None if the two measurements differ by design."""
+    if TURNS in causes:
+        return "add UCX_RNDV_SCHEME=get_zcopy to the config, or use ethernet.cfg: over TCP, UCX then uses no rendezvous"
+    return None if causes else "run again on a quiet machine, with --link-rounds 20"
+
+
+def possible_causes(
+    lanes: set[tuple[str, ...]],
+    selected: set[tuple[str, ...]] | None,
+    *,
+    workers: int,
+    size: int,
+    cache: int | None,
+    protocols: set[str],
+) -> list[str]:
+    """The causes for which ``ucx_perftest`` and the link measurement can differ in a launch, a phrase each.
+
+    `lanes`: those of ``ucx_perftest``; `selected`: those of the data plane, None if unknown; `size`: bytes of a
+    message; `cache`: bytes of the processor's cache, None where messages do not stay in it (GPUs, several hosts);
+    `protocols`: those of ``ucx_perftest``, as UCX names them.
+    """
+    causes = []
+    only_tcp = all(lane.startswith("tcp/") for each in lanes for lane in each)
+    if only_tcp and any("rendezvous" in protocol for protocol in protocols):
+        causes.append(TURNS)
+    if selected is not None and selected != lanes:
+        causes.append("ucx_perftest used other transports than the merge")
+    if workers > 2:
+        causes.append("ucx_perftest sends to one peer, but the merge sends to all")
+    if cache is not None and size <= cache:
+        fits = f"which fits into the processor cache ({format_bytes(cache)}), but the merge sends new data"
+        causes.append(f"ucx_perftest sends the same buffer of {format_bytes(size)} repeatedly, {fits}")
+    return causes
+
+
+MEASURED_CODE = ("partition.py", "partition_loops.py", "jit.py")
+MOST_KEPT = 1000
+CLEAR = 1.1  # the least ratio of the two ways' times that is kept: a smaller one may be noise
+
+Nanoseconds = Mapping[str, float]
+
+
+def choose_stores(session: Session) -> None:
+    """Choose how each worker writes parcels: as the option says, or the fastest way on its host; records the choice."""
+    plan, calls = session.plan, session.workers
+    if plan.device_memory:
+        return
+    if plan.stores == "auto":
+        chosen = _fastest_stores(session)
+    else:
+        chosen = [Stores(way=plan.stores, because="asked for") for _ in session.descriptions]
+    ways = [each.way if each else partition.PLAIN for each in chosen]
+    caches = [described.hardware.l2_bytes for described in session.descriptions]
+    streams, least = partition.most_streams(ways), min((size or 0 for size in caches), default=0) or None
+    calls.results(calls.submit(worker.use_stores, [(way, streams, least) for way in ways]))
+    described_and_chosen = zip(session.descriptions, chosen, strict=True)
+    session.descriptions = [replace(described, stores=stores) for described, stores in described_and_chosen]
+
+
+def _fastest_stores(session: Session) -> list[Stores | None]:
+    """The fastest way to write parcels on each worker's host, measured unless the cache has it; None: no choice."""
+    keys = [_cache_key(each, session.descriptions, session.plan) for each in session.descriptions]
+    try:
+        file = cache_folder() / "stores.json"
+    except RuntimeError:
+        file = None
+    times, because = read_cached_times(file) if file else {}, "known"
+    if not times.keys() >= set(keys):
+        times, because = _median_times(keys, session.workers.on_all(worker.measure_stores)), "measured"
+        clear = {key: by_way for key, by_way in times.items() if max(by_way.values()) > CLEAR * min(by_way.values())}
+        if file is not None:
+            cache_times(file, clear)
+    return [
+        Stores(way=min(by_way, key=by_way.__getitem__), because=because, nanoseconds=by_way) if by_way else None
+        for by_way in map(times.get, keys)
+    ]
+
+
+def read_cached_times(file: Path) -> dict[str, dict[str, float]]:
+    """The times of each way to write parcels that earlier launches measured, by key; empty if unreadable."""
+    try:
+        times = msgspec.json.decode(read_regular(file), type=dict[str, dict[str, float]])
+    except (OSError, UsageError, msgspec.MsgspecError):
+        return {}
+    return {key: each for key, each in times.items() if each.keys() == partition.WAYS.keys()}
+
+
+def cache_times(file: Path, times: Mapping[str, Nanoseconds]) -> None:
+    """Add `times` to the cache, which drops its oldest. If it cannot be written, the next launch measures again."""
+    both = {**read_cached_times(file), **{key: dict(each) for key, each in times.items()}}
+    kept = dict(list(both.items())[-MOST_KEPT:])
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with replacing(file) as stream:
+            stream.write(msgspec.json.encode(kept))
+
+
+def _median_times(keys: Sequence[str], times: Sequence[Nanoseconds]) -> dict[str, dict[str, float]]:
+    """The median times of each key's workers, by way; workers without rows or with an engine of one way have none."""
+    by_key: dict[str, list[Nanoseconds]] = {}
+    for key, measured in zip(keys, times, strict=True):
+        by_key.setdefault(key, []).extend([measured] if measured else [])
+    measured_keys = {key: measured for key, measured in by_key.items() if measured}
+    return {key: {way: median(one[way] for one in each) for way in each[0]} for key, each in measured_keys.items()}
+
+
+def _cache_key(worker: Worker, workers: Sequence[Worker], plan: Plan) -> str:
+    """The cache key of a worker's times: all that decides which way is faster, as JSON; rows as their power of two."""
+    here, hardware, tables = [each.host for each in workers].count(worker.host), worker.hardware, plan.workload
+    if isinstance(tables, SyntheticSpec):
+        rows, shape = 2 * tables.rows, [str(tables.payload_columns), f"{tables.zipf:g}"]
+    else:
+        sides = tables.left, tables.right
+        rows = sum(side.rows for side in sides)
+        shape = [f"{field.type} {field.nullable}" for side in sides for field in side.fields]
+    processor = hardware.cpu_model, hardware.cpu_id, hardware.cache_bytes, hardware.cores
+    merge = plan.workers, plan.engine, plan.keys, plan.distribution.name, (rows // plan.workers).bit_length(), shape
+    return json.dumps([*processor, here, *merge, _code_checksum()])
+
+
+@functools.cache
+def _code_checksum() -> str:
+    """A checksum of the code that writes parcels, and of numba's version."""
+    checksum = hashlib.sha256(importlib.metadata.version("numba").encode())
+    for name in MEASURED_CODE:
+        checksum.update((Path(partition.__file__).parent / name).read_bytes())
+    return checksum.hexdigest()[:12]

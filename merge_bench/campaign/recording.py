@@ -27,7 +27,7 @@ from merge_bench.merge import worker
 from merge_bench.merge.frame import Field
 from merge_bench.merge.merger import Measured
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.result import MODULUS, Check, deserialize_tables, judge
+from merge_bench.merge.verification import MODULUS, Check, deserialize_tables, judge
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records import timeline as timelines
 from merge_bench.records.schema import (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merge_bench.campaign.registry_options import complete
+from merge_bench.campaign import complete
 from merge_bench.config import parsers
 from merge_bench.config.option import Option, Options
 from merge_bench.config.options import BY_KEY
@@ -20,7 +20,7 @@ from merge_bench.config.parsers import Parser
 from merge_bench.errors import say, stdout_is_stderr
 
 if TYPE_CHECKING:
-    from merge_bench.campaign.calling_program import Caller
+    from merge_bench.campaign import Caller
     from merge_bench.records.campaign import Campaign
     from merge_bench.records.schema import FailureLine, GivenOptions
 
@@ -211,7 +211,7 @@ def this_command() -> Caller:
 
     It begins to measure the load of this host, so call it early.
     """
-    from merge_bench.campaign.calling_program import Caller
+    from merge_bench.campaign import Caller
     from merge_bench.cluster import signals
     from merge_bench.host.other_load import begin_measuring
 

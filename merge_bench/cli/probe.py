@@ -19,8 +19,8 @@ from merge_bench.probe import probes
 
 if TYPE_CHECKING:
     from merge_bench.errors import Caution
-    from merge_bench.probe.shared.base import ProbeKind
-    from merge_bench.probe.view.output import Output
+    from merge_bench.probe.shared import ProbeKind
+    from merge_bench.probe.view import Output
     from merge_bench.records.campaign import Campaign
     from merge_bench.records.probe_rows import Row
 
@@ -93,7 +93,7 @@ def measure(
     """
     from merge_bench.probe.shared import probe_campaign as campaigns
     from merge_bench.probe.shared.stored_rows import rows_in_order
-    from merge_bench.probe.view.output import LIST, check_outputs, print_references
+    from merge_bench.probe.view import LIST, check_outputs, print_references
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.progress import progress_for
     from merge_bench.view.streams import say_warnings
@@ -141,7 +141,7 @@ def show(
     """
     from merge_bench.probe.shared import stored_rows
     from merge_bench.probe.shared.stored_rows import label_rows
-    from merge_bench.probe.view.output import LIST, check_outputs, print_references
+    from merge_bench.probe.view import LIST, check_outputs, print_references
     from merge_bench.records.reader import read_campaign
 
     if LIST in references:
@@ -162,7 +162,7 @@ def show(
 def show_campaign(campaign: Campaign, *, as_json: bool, details: bool) -> int:
     """Print a stored campaign as the command that measured it does; returns the exit status."""
     from merge_bench.probe.shared.stored_rows import rows_in_order
-    from merge_bench.probe.view.output import Output
+    from merge_bench.probe.view import Output
 
     return _show_rows([campaign], rows_in_order(campaign), Output(), as_json=as_json, details=details)
 
@@ -175,7 +175,7 @@ def _show_rows(
     The document is printed last, as it names the files that could not be written.
     """
     from merge_bench.analysis.documents import Failure
-    from merge_bench.probe.view.output import ProbeDocument, write_files
+    from merge_bench.probe.view import ProbeDocument, write_files
     from merge_bench.view.streams import print_document
 
     rows = [*measured, *output.references]

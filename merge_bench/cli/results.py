@@ -21,7 +21,7 @@ from merge_bench.view import export as exports
 if TYPE_CHECKING:
     from merge_bench.records.campaign import Campaign
     from merge_bench.report.page.build import References
-    from merge_bench.view.plot.marks import Chart
+    from merge_bench.view.plot import Chart
 
 RESULTS = click.argument("results", nargs=-1, type=common.PATH, required=True, metavar="RESULT...")
 METRICS = ("throughput", "bandwidth", "wall", "partition", "exchange", "join")
@@ -52,8 +52,8 @@ def compare(
     A RESULT is a campaign folder or its records.jsonl. With one RESULT, the baseline is its first config. With several
     RESULTs, the baseline is the first RESULT.
     """
-    from merge_bench.analysis.compare.document import compare as compare_results
-    from merge_bench.analysis.compare.select import NotComparable
+    from merge_bench.analysis.comparable_runs import NotComparable
+    from merge_bench.analysis.compare import compare as compare_results
     from merge_bench.records.reader import read_campaign
     from merge_bench.regressions.gates import compare_for_gates, gate_summary, with_gate_error
     from merge_bench.view.streams import print_document
@@ -234,7 +234,7 @@ def export(results: tuple[str, ...], format: str, output: str | None) -> None:
 
     A RESULT is a campaign folder or its records.jsonl: of merges, a network measurement, a tuning, or an import.
     """
-    from merge_bench.records.outputs import check_writable, replacing
+    from merge_bench.config.files import check_writable, replacing
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.streams import write_output
 

@@ -16,10 +16,10 @@ import click
 from merge_bench.cli import common
 from merge_bench.cli.service import comparison_of_gate, run_on_service, service_address
 from merge_bench.cluster.launchers import batch_systems, storage_titles
+from merge_bench.config.files import check_writable, replacing
 from merge_bench.config.options import CLUSTER_OPTIONS, RunOptions, without_merge
 from merge_bench.config.shipped import find_config, find_shipped, shipped_files
 from merge_bench.errors import GateNotMet, LaunchFailed, RunFailed, UsageError, say, warnings_already_printed
-from merge_bench.records.outputs import check_writable, replacing
 
 
 @click.command(cls=common.SectionedCommand, context_settings=common.CONTEXT)
@@ -66,7 +66,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     if options.json:
         print_document(document)
     else:
-        from merge_bench.analysis.compare.document import METRIC
+        from merge_bench.analysis.compare import METRIC
         from merge_bench.regressions.gates import gate_summary
         from merge_bench.report.run import print_report
         from merge_bench.view.comparison import print_comparison, printed_below

@@ -418,7 +418,7 @@ _MISSED = (
 @click.pass_obj
 def add_schedule(options: ServiceOptions, /, words: tuple[str, ...], anyway: bool, **values: Any) -> None:
     """Queue COMMAND again and again: `run`, `tune` or a `probe`, with the options that a job may have."""
-    from merge_bench.service import schedules
+    from merge_bench.service import runner
     from merge_bench.service.documents import ScheduleRequest
     from merge_bench.service.job_rules import Rules
     from merge_bench.service.store import LOCAL
@@ -426,7 +426,7 @@ def add_schedule(options: ServiceOptions, /, words: tuple[str, ...], anyway: boo
     root = click.get_current_context().find_root().command
     request = ScheduleRequest(job=job_request(root, words), **values)
     store = _store_of_running_service(options, anyway=anyway, what="this schedule would never run")
-    added = schedules.add(store, Rules(options.results.resolve(), options.tables), LOCAL, request)
+    added = runner.add_schedule(store, Rules(options.results.resolve(), options.tables), LOCAL, request)
     print(f"{added.name} begins at {_utc_time(added.next)}.")
 
 

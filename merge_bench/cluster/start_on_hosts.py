@@ -21,13 +21,13 @@ from merge_bench.cluster.dask_commands import forwarded_variables
 from merge_bench.cluster.host_agent import ROOT
 from merge_bench.cluster.hosts import Placement, place_workers
 from merge_bench.cluster.supervisor import Child, tail
+from merge_bench.config.files import replacing
 from merge_bench.config.option import DEFAULT
 from merge_bench.errors import Caution, LaunchFailed
 from merge_bench.host import network, pinning
 from merge_bench.host.description import Node
 from merge_bench.host.pinning import Pin
 from merge_bench.merge.plan import Plan
-from merge_bench.records.outputs import replacing
 
 PING_SECONDS = 1.0
 SHORTEST_SILENCE = 5.0  # of the driver, seconds, before a host agent ends everything on its host

@@ -1,8 +1,8 @@
 """Declares the options of ``run``, from which command line, configs and documentation are made, and finds their values.
 
 A value is from the command line, else from the config, else from the environment, else it is the default. The help of
-an option is in the docstring of its class. `campaign.registry_options` adds the values of options such as ``--engine``,
-which are the files of a folder; functions that parse text take the table that is completed so.
+an option is in the docstring of its class. `campaign` adds the values of options such as ``--engine``, which are the
+files of a folder; functions that parse text take the table that is completed so.
 """
 
 from __future__ import annotations
@@ -314,8 +314,8 @@ def resolve(
 
     `given`: the options of the command line; `config`: that of the run, in which unknown ``MERGE_BENCH_…`` names are
     errors; `environ`: the environment, in which they are ignored, and an empty value counts as unset; `table`: the
-    options, completed by `campaign.registry_options`. Raises UsageError, which names the option, or file and line of
-    the config, if an option is wrong.
+    options, completed by `campaign`. Raises UsageError, which names the option, or file and line of the config, if an
+    option is wrong.
     """
     if config is not None and not given.trust_config:
         refuse_code(config)

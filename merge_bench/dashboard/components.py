@@ -14,11 +14,10 @@ import panel as pn
 from bokeh.models.widgets import NumberFormatter
 
 from merge_bench.analysis import published
-from merge_bench.dashboard.progress import Progress
 from merge_bench.errors import Caution
 from merge_bench.view.content import Column
+from merge_bench.view.plot import Chart
 from merge_bench.view.plot.interactive import figure_of
-from merge_bench.view.plot.marks import Chart
 from merge_bench.view.text import as_html, definitions, find_definition, for_canvas, short, unbroken, visible
 
 WIDE = "stretch_width"
@@ -206,12 +205,6 @@ def progress_line(share: float | None, *parts: str) -> str:
     if share is not None:
         parts = (f'<progress value="{share:.4f}" max="1" aria-label="Progress"></progress> {share:.0%}', *parts)
     return f"<p>{' · '.join(filter(None, parts))}</p>"
-
-
-def stage_line(progress: Progress) -> str:
-    """What a tuning does now, as HTML; empty for other campaigns."""
-    stage = progress.stage
-    return f"<p>Now {as_html(stage.doing)}; {as_html(progress.doing)}.</p>" if stage else ""
 
 
 def log_box(text: str, label: str) -> str:

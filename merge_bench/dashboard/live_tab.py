@@ -18,17 +18,15 @@ from bokeh.models.annotations import Legend
 from merge_bench.analysis.aggregate import WorkerFigures, median_or_none
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import Session
-from merge_bench.dashboard.live_data import FAILED, WARNING, LiveState, Point, Points, live_state
-from merge_bench.dashboard.progress import Progress
+from merge_bench.dashboard.live_data import FAILED, WARNING, LiveState, Point, Points, Progress, live_state, stage_line
 from merge_bench.records.reader import Follower
 from merge_bench.records.results_folder import PROBE, RUNNING, TUNE, YOURS, Entry
 from merge_bench.records.schema import WorkerMemory
 from merge_bench.report.run_sections import NOT_MEASURED, slowest_rank
 from merge_bench.units import GIB, format_bytes, plural_noun
 from merge_bench.view.content import grouped
-from merge_bench.view.plot import GREY, look, stacked_bars, thin_ticks, with_unit
+from merge_bench.view.plot import GREY, Axis, Boxes, Chart, Group, Whiskers, look, stacked_bars, thin_ticks, with_unit
 from merge_bench.view.plot.interactive import BokehChart, hover
-from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Whiskers
 from merge_bench.view.plot.merge import PARTS, phase_milliseconds
 from merge_bench.view.text import as_html, gib, ms, short, unbroken, visible
 from merge_bench.view.titles import entry_choices, listed
@@ -375,7 +373,7 @@ def _status_html(update: Update) -> str:
     left = f"<p><b>{as_html(progress.left)}</b></p>" if progress.left else ""
     doubt = ui.caution_line(update.now.doubt) if update.now.doubt else ""
     return (
-        f"{ui.progress_line(progress.share, *parts)}{ui.stage_line(progress)}{left}{problem}"
+        f"{ui.progress_line(progress.share, *parts)}{stage_line(progress)}{left}{problem}"
         f"{_figure_tiles(update.points.timed, update.bandwidth, update.now)}{doubt}"
         f"{reading if update.read < update.size and not update.problem else ''}"
     )

@@ -13,14 +13,14 @@ from merge_bench.analysis import published
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.errors import MergeBenchError
-from merge_bench.probe.shared.base import placement_text
+from merge_bench.probe.shared import placement_text
 from merge_bench.probe.shared.stored_rows import label_rows, measure_of
 from merge_bench.probe.view.charts import panels_of_results, range_of_row
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Row
 from merge_bench.records.results_folder import Entry
 from merge_bench.report.campaign_figures import CampaignCache, Loaded
-from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot import Chart
 from merge_bench.view.titles import entry_choices
 
 MOST_ROWS = 20_000

@@ -12,8 +12,8 @@ import pandas as pd
 import panel as pn
 
 from merge_bench.analysis import aggregate, diagnostics, published
-from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.compare.select import NotComparable
+from merge_bench.analysis.comparable_runs import NotComparable
+from merge_bench.analysis.compare import compare
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.dashboard.components import frame_of
@@ -25,8 +25,7 @@ from merge_bench.report.page.results import SourceRun, group_by_problem, publish
 from merge_bench.units import plural
 from merge_bench.view import comparison
 from merge_bench.view.content import Column, by_row
-from merge_bench.view.plot import merge
-from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot import Chart, merge
 from merge_bench.view.text import as_html, capitalized, gib, short
 from merge_bench.view.titles import measured_problem, utc_time, with_source
 

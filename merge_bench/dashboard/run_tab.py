@@ -16,7 +16,7 @@ from merge_bench.analysis.statistics import median
 from merge_bench.config.shipped import config_names, shipped_files
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import Session
-from merge_bench.dashboard.progress import progress_of, seconds_left
+from merge_bench.dashboard.live_data import progress_of, seconds_left
 from merge_bench.errors import MergeBenchError
 from merge_bench.merge import engines
 from merge_bench.merge.engines.base import How

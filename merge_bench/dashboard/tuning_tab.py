@@ -17,10 +17,8 @@ from merge_bench.analysis import aggregate
 from merge_bench.config.reader import NAME, parse
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
-from merge_bench.dashboard.live_data import failure_sentences
-from merge_bench.dashboard.progress import Progress, finished, progress_of
-from merge_bench.records.campaign import Campaign
-from merge_bench.records.recorded_plan import Tuning
+from merge_bench.dashboard.live_data import Progress, failure_sentences, finished, progress_of, stage_line
+from merge_bench.records.campaign import Campaign, Tuning
 from merge_bench.records.results_folder import RUNNING, TUNE, Entry
 from merge_bench.records.schema import ConfigLine, TuneLine
 from merge_bench.records.writer import safe_name
@@ -32,7 +30,7 @@ from merge_bench.tune.view import chart_by_step, open_questions, phase_charts
 from merge_bench.units import plural
 from merge_bench.view.content import Column, by_row
 from merge_bench.view.next_command import NextStep
-from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot import Chart
 from merge_bench.view.text import (
     as_html,
     capitalized,
@@ -293,7 +291,7 @@ def _outcome_html(content: Content) -> str:
         outcome += f"<p>Next: <code>{command}</code> {unbroken(as_html(content.step.does))}.</p>"
     if (progress := content.progress) is None:
         return outcome
-    return outcome + ui.stage_line(progress) + ui.progress_line(progress.share, as_html(progress.left))
+    return outcome + stage_line(progress) + ui.progress_line(progress.share, as_html(progress.left))
 
 
 def _make_parts(content: Content) -> list[Any]:

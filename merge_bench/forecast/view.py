@@ -15,8 +15,19 @@ from merge_bench.forecast.document import Checked, Forecast, PredictDocument, Qu
 from merge_bench.forecast.model import ModelParameter
 from merge_bench.units import GIB, plural
 from merge_bench.view.content import Column, Page, grouped
-from merge_bench.view.plot import GREY, size_ticks, tick_label
-from merge_bench.view.plot.marks import Axis, Band, Chart, Group, Line, Points, Whiskers, columns
+from merge_bench.view.plot import (
+    GREY,
+    Axis,
+    Band,
+    Chart,
+    Group,
+    Line,
+    Points,
+    Whiskers,
+    columns,
+    size_ticks,
+    tick_label,
+)
 from merge_bench.view.terminal import page_on
 from merge_bench.view.text import NULL, gib, ms, number, rows
 

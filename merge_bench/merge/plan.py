@@ -20,7 +20,7 @@ from merge_bench.merge.engines import describe
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.exchange import DataPlane, data_plane
 from merge_bench.merge.partition import SLACK
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec, row_bytes
 from merge_bench.units import format_bytes, format_count, plural
 

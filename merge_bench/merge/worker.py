@@ -24,7 +24,7 @@ from distributed import Worker, get_worker
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from merge_bench.errors import RunFailed
-from merge_bench.host import cuda_context, machine
+from merge_bench.host import machine
 from merge_bench.host.description import ProcessFacts
 from merge_bench.host.machine import PeakMeter, available_bytes
 from merge_bench.merge import engines
@@ -36,10 +36,9 @@ from merge_bench.merge.frame import Field, Frame
 from merge_bench.merge.memory import CopyRounds
 from merge_bench.merge.merger import Measured, Merger, Transfers, make_merger
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.result import Check, check_result, make_folder, read_part, write_part
 from merge_bench.merge.time_notes import KeptTimelines, TimeNotes, note_seconds
-from merge_bench.merge.workload import synthetic
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.verification import Check, check_result, make_folder, read_part, write_part
+from merge_bench.merge.workload import Expectation, SyntheticSpec
 from merge_bench.merge.workload.tables import load_chunk
 from merge_bench.records.schema import SizeRange, WorkerMemory
 from merge_bench.records.timeline import WorkerTimeline
@@ -185,7 +184,7 @@ def current_plugin() -> MergeWorker:
     """
     plugin: MergeWorker = get_worker().plugins[PLUGIN]
     if plugin.uses_gpu:
-        cuda_context.bind()
+        gpu_memory.bind_context()
     return plugin
 
 
@@ -261,7 +260,7 @@ class Prepared:
     input_bytes: int
     rows: int
     fields: tuple[tuple[Field, ...], tuple[Field, ...]]
-    expected: synthetic.Expectation | None
+    expected: Expectation | None
     kept_bytes: int = 0
 
 
@@ -318,7 +317,7 @@ def describe(engine: str | None, exchange: str | None, variables: Sequence[str] 
 
 def open_device() -> None:
     """Make the CUDA context on this worker's GPU, which takes memory there. Every later step binds it in its thread."""
-    cuda_context.bind()
+    gpu_memory.bind_context()
     current_plugin().uses_gpu = True
 
 
@@ -332,7 +331,9 @@ def prepare(plan: Plan, rank: int, topic: str) -> Prepared:
     meter = PeakMeter()
     expected = None
     if isinstance(plan.workload, SyntheticSpec):
-        left, right, expected = synthetic.generate(plan.workload, rank, plan.workers, plan.how)
+        from merge_bench.merge.workload.synthetic import generate
+
+        left, right, expected = generate(plan.workload, rank, plan.workers, plan.how)
     else:
         left, right = load_chunk(plan.workload, rank)
     input_bytes = left.nbytes + right.nbytes

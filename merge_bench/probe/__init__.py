@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from merge_bench.probe.shared.base import ProbeKind
+    from merge_bench.probe.shared import ProbeKind
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from merge_bench.config.option import value
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import Caution, UsageError, WrongResult
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE
-from merge_bench.probe.shared.base import ALL_TO_ALL, MpirunProbe, Probe, ProbeKind
+from merge_bench.probe.shared import ALL_TO_ALL, MpirunProbe, Probe, ProbeKind
 from merge_bench.probe.shared.options import (
     CROWDED,
     IterationOptions,
@@ -32,7 +32,7 @@ from merge_bench.units import format_bytes, format_count
 if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session
     from merge_bench.campaign.make_plan import PlannedRun
-    from merge_bench.merge.workload.synthetic import SyntheticSpec
+    from merge_bench.merge.workload import SyntheticSpec
     from merge_bench.probe.ranks.launch import RankSession
     from merge_bench.probe.ranks.messages import ExchangeRow
     from merge_bench.probe.ranks.rank import Rank
@@ -72,7 +72,7 @@ class Pattern:
 
     def synthetic_tables(self, prepared: PlannedRun) -> list[SyntheticSpec]:
         """The synthetic tables, one for each of `chunks`, whose partitioned rows are the messages of a merge."""
-        from merge_bench.merge.workload.synthetic import SyntheticSpec
+        from merge_bench.merge.workload import SyntheticSpec
 
         plan = prepared.plan
         return [SyntheticSpec(chunk * plan.workers, FRACTION, plan.seed, PAYLOAD_COLUMNS) for chunk in self.chunks]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from merge_bench.config.option import choice, flag
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import LaunchFailed, UsageError
+from merge_bench.probe import shared
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE, OSU, PING_PONG, WINDOW
-from merge_bench.probe.shared import base
-from merge_bench.probe.shared.base import MpirunProbe, ProbeKind
+from merge_bench.probe.shared import MpirunProbe, ProbeKind
 from merge_bench.probe.shared.options import MpirunOptions, PairOptions, Placements, parse_sizes
 from merge_bench.records import EVERY_PAIR, ONE_HOST, TWO_HOSTS
 from merge_bench.units import format_bytes
@@ -141,6 +141,6 @@ PROBE = ProbeKind(
     help="MPI messages between two ranks: ping-pong (standard and buffered sends), or OSU latency and bandwidth tests.",
     options=MpiOptions,
     make=make_probe,
-    other_tests=base.PING_PONG,
+    other_tests=shared.PING_PONG,
     in_rank=measure_in_rank,
 )

@@ -14,7 +14,7 @@ from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.config.option import choice, value
 from merge_bench.config.options import RunOptions
 from merge_bench.config.variables import UCXX_OVERRIDES
-from merge_bench.probe.shared.base import Probe, ProbeKind
+from merge_bench.probe.shared import Probe, ProbeKind
 from merge_bench.probe.shared.options import PairOptions, Placements, are_lanes_as_requested, parse_names, parse_sizes
 from merge_bench.records import ONE_HOST
 

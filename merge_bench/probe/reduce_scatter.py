@@ -19,7 +19,7 @@ from merge_bench.probe.ranks.osu_rules import (
     collective_figures,
     iterations_by_count,
 )
-from merge_bench.probe.shared.base import COLLECTIVE, MpirunProbe, ProbeKind
+from merge_bench.probe.shared import COLLECTIVE, MpirunProbe, ProbeKind
 from merge_bench.probe.shared.options import IterationOptions, MpirunOptions, parse_counts, parse_names
 from merge_bench.units import format_count
 

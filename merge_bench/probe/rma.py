@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import LaunchFailed, WrongResult
-from merge_bench.probe.shared.base import TIME, Probe, ProbeKind
+from merge_bench.probe.shared import TIME, Probe, ProbeKind
 from merge_bench.probe.shared.options import PairOptions, Placements, are_lanes_as_requested, parse_sizes
 
 if TYPE_CHECKING:
@@ -74,17 +74,17 @@ class Rma(Probe):
     def _measure_pair(self, session: Session, ranks: tuple[int, int], placement: str) -> None:
         """Measure and record the puts of one pair of ranks; wrong bytes are recorded, too, and then end the launch."""
         from merge_bench.merge import worker
-        from merge_bench.probe.ranks import putting
+        from merge_bench.probe.ranks import puts
         from merge_bench.records.schema import ProbeLine
 
         (source, target), workers = ranks, session.workers
         fact = session.descriptions[source]
         sizes = [(size, self.put_count(size)) for size in self.sizes]
-        window = workers.on_one(target, putting.hold_target_memory, max(self.sizes), source)
+        window = workers.on_one(target, puts.hold_target_memory, max(self.sizes), source)
         measured, wrong = workers.on_some(
-            {source: (putting.put_all_sizes, target, window, sizes), target: (putting.serve_puts, source, sizes)}
+            {source: (puts.put_all_sizes, target, window, sizes), target: (puts.serve_puts, source, sizes)}
         )
-        workers.on_one(target, putting.free_memory, putting.TARGET)
+        workers.on_one(target, puts.free_memory, puts.TARGET)
         lanes = workers.on_one(source, worker.endpoints)[target][0]
         hosts, version = [session.members[rank].host for rank in ranks], fact.ucx.version
         if version is None:

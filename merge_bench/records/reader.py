@@ -19,9 +19,7 @@ import msgspec
 from merge_bench.config.files import open_regular
 from merge_bench.errors import UsageError
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch
-from merge_bench.records.codec import KINDS, decode, decode_head
-from merge_bench.records.recorded_plan import RecordedPlan
+from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, RecordedPlan
 from merge_bench.records.writer import RECORDS
 
 LONGEST_LINE = 256 << 20
@@ -31,6 +29,59 @@ LIMIT_BYTES = 256 << 20
 BLOCK_BYTES = 8 << 20
 """Bytes read in one step, so that a display can show the progress."""
 _WORKER_BYTES = 400  # of a worker in an iteration's line, without its pairs
+KINDS = frozenset(str(kind.__struct_config__.tag) for kind in get_args(s.Record))
+"""The kinds of lines that this version knows."""
+
+
+class Head(msgspec.Struct, frozen=True, gc=False):
+    """The part of a line that tells a reader whether it can read the rest."""
+
+    schema: int
+    kind: str
+
+
+_DECODER: msgspec.json.Decoder[s.Record] = msgspec.json.Decoder(s.Record)
+_HEAD_DECODER = msgspec.json.Decoder(Head)
+_TOO_DEEP = "it is nested too deeply"
+
+
+def decode(line: bytes | str) -> s.Record:
+    """The record of one line; fields that this version does not know are ignored.
+
+    The description of a machine, a UCX or a repository counts as missing if it has another form, as in older lines.
+
+    Raises ValueError if `line` is not JSON, or lacks a field, or a field has a wrong type.
+    """
+    try:
+        try:
+            return _DECODER.decode(line)
+        except msgspec.ValidationError:
+            return _DECODER.decode(msgspec.json.encode(_without_descriptions(msgspec.json.decode(line))))
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+
+
+def _without_descriptions(line: Any) -> Any:
+    """A line without the descriptions of a repository and of workers' UCX and hardware, whose forms have changed."""
+    match line:
+        case {"kind": "launch", "workers": list(workers)}:
+            return {**line, "workers": [_without_fields(worker, "ucx", "hardware") for worker in workers]}
+    return _without_fields(line, "git")
+
+
+def _without_fields(line: Any, *names: str) -> Any:
+    return {name: line[name] for name in line if name not in names} if isinstance(line, dict) else line
+
+
+def decode_head(line: bytes | str) -> Head:
+    """Only ``schema`` and ``kind`` of a line.
+
+    Raises ValueError if `line` is not a JSON object with both.
+    """
+    try:
+        return _HEAD_DECODER.decode(line)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
 
 
 def read_campaign(result: str | os.PathLike[str]) -> Campaign:

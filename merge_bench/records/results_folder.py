@@ -21,10 +21,8 @@ import msgspec
 
 from merge_bench.config.files import open_regular
 from merge_bench.errors import UsageError
-from merge_bench.records.campaign import INTERRUPTED
-from merge_bench.records.codec import decode
-from merge_bench.records.reader import read_head
-from merge_bench.records.recorded_plan import RecordedPlan, is_tuning
+from merge_bench.records.campaign import INTERRUPTED, RecordedPlan, is_tuning
+from merge_bench.records.reader import decode, read_head
 from merge_bench.records.schema import SCHEMA, CampaignLine, Config, EndLine, FailureLine, Record
 from merge_bench.records.writer import RECORDS
 

@@ -1,8 +1,7 @@
 """The lines of ``records.jsonl``, one structure for each kind; `docs/reference/records.md` explains them.
 
 SI seconds and bytes. A value that was not measured is ``None`` (null), never 0. Readers ignore unknown fields, so that
-older programs can read newer records of the same schema; `codec.validate` refuses them, so that tests find misspelt
-fields.
+older programs can read newer records of the same schema; the tests refuse them, to find misspelt fields.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import msgspec
 
 from merge_bench.errors import Caution
 from merge_bench.host.description import GpuState, Hardware, ProcessFacts, Ucx
-from merge_bench.records.recorded_plan import PlanOptions
 
 SCHEMA = 1
 """The version of the lines. It rises only if an older reader would misunderstand a line; new fields do not count."""
@@ -24,6 +22,8 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=1e-21, le=1e21)]
 NotNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
+PlanOptions: TypeAlias = Annotated[dict[str, Any], msgspec.Meta(extra_json_schema={"$ref": "#/$defs/RecordedPlan"})]
+"""A plan in records and documents, with all options that its command wrote."""
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):

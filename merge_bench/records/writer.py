@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-from merge_bench.config.files import open_without_links
+import msgspec
+
+from merge_bench.config.files import open_without_links, replacing
 from merge_bench.errors import NotRecorded, RunFailed, UsageError
-from merge_bench.records.codec import encode
-from merge_bench.records.outputs import replacing
 from merge_bench.records.schema import Record
 
 RECORDS = "records.jsonl"
@@ -26,6 +26,21 @@ _BLOCK_BYTES = 64 << 10
 _RESERVE = ".room"
 _RESERVE_BYTES = 64 << 10
 """Disk space for the last lines, which say that the disk is full."""
+_ENCODER = msgspec.json.Encoder()
+_DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
+
+
+def encode(record: Record) -> bytes:
+    """One line for `record`, without the newline.
+
+    Raises ValueError if a field has a wrong type, a value out of range, or NaN where null is not allowed.
+    """
+    line = _ENCODER.encode(record)
+    try:
+        _DECODER.decode(line)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"not written, because it could not be read back: {type(record).__name__}: {error}") from None
+    return line
 
 
 def safe_name(config_name: str) -> str:

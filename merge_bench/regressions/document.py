@@ -19,7 +19,8 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from merge_bench.analysis.compare.document import (
+from merge_bench.analysis.comparable_runs import differences
+from merge_bench.analysis.compare import (
     METRIC,
     METRICS,
     Metric,
@@ -29,15 +30,21 @@ from merge_bench.analysis.compare.document import (
     nothing_compared,
     side_of_run,
 )
-from merge_bench.analysis.compare.properties import differences
 from merge_bench.analysis.documents import CompareDocument, Failure
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.regressions.index import Accepted, HistoryIndex, RunFigures, Series, write_accepted
-from merge_bench.regressions.noise import clip_outliers
-from merge_bench.regressions.shifts import AFTER, FIRST, Shift, find_other_changes, find_ramps, find_shifts
+from merge_bench.regressions.shifts import (
+    AFTER,
+    FIRST,
+    Shift,
+    clip_outliers,
+    find_other_changes,
+    find_ramps,
+    find_shifts,
+)
 
 BY_NAME = {metric.name: metric for metric in METRICS}
 _NEWEST = 200

@@ -10,8 +10,8 @@ from typing import Self
 
 import msgspec
 
-from merge_bench.analysis.compare.document import METRIC, compare, nothing_compared
-from merge_bench.analysis.compare.select import NothingToCompare
+from merge_bench.analysis.comparable_runs import NothingToCompare
+from merge_bench.analysis.compare import METRIC, compare, nothing_compared
 from merge_bench.analysis.documents import CompareDocument, Comparison, Failure
 from merge_bench.analysis.statistics.verdict import ALPHA, can_differ, least_launches
 from merge_bench.config.options import RunOptions

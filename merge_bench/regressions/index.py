@@ -18,10 +18,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from merge_bench.analysis import comparable_runs
 from merge_bench.analysis.aggregate import State, complete_launches, state_of
-from merge_bench.analysis.compare import properties
-from merge_bench.analysis.compare.document import METRICS, match_launches, side_of_run
-from merge_bench.analysis.compare.select import Pair, planned_pairs
+from merge_bench.analysis.comparable_runs import Pair, planned_pairs
+from merge_bench.analysis.compare import METRICS, match_launches, side_of_run
 from merge_bench.analysis.statistics.verdict import noise_floor
 from merge_bench.errors import UsageError
 from merge_bench.host.files import cache_folder, make_cache_folder
@@ -121,7 +121,7 @@ class HistoryIndex:
         decode = msgspec.msgpack.Decoder(RunFigures).decode
         return sorted((decode(figures) for (figures,) in rows), key=lambda run: (run.started, run.path))
 
-    def properties(self, run: RunFigures) -> properties.Properties:
+    def properties(self, run: RunFigures) -> comparable_runs.Properties:
         """The properties of a run that `compare` looks at."""
         ((document,),) = self._base.execute("select found from properties where id = ?", [run.properties])
         return msgspec.json.decode(document, type=dict[str, dict[str, str]])
@@ -183,7 +183,7 @@ def _indexed_runs(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]
         values = {metric.name: side_of_run(run, metric).values for metric in METRICS}
         if run.plan.tune is not None or not (any(values.values()) or state is State.WRONG):
             continue
-        described = {kind: dict(values) for kind, values in properties.properties_of(campaign, run).items()}
+        described = {kind: dict(values) for kind, values in comparable_runs.properties_of(campaign, run).items()}
         series = _series_key(run, described)
         document = msgspec.json.encode(described, order="deterministic")
         figures = RunFigures(
@@ -200,19 +200,19 @@ def _indexed_runs(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]
 
 def _series_key(run: Run, described: dict[str, dict[str, str]]) -> Series:
     """What two results must have in common to be of one series; names the GPUs' drivers in `described`."""
-    machine = described.setdefault(properties.MACHINE, {})
+    machine = described.setdefault(comparable_runs.MACHINE, {})
     workers = [worker for launch in run.launches if launch.line is not None for worker in launch.line.workers]
     gpus = [gpu for worker in workers for gpu in worker.hardware.gpus or ()]
     machine.pop("gpus", None)
-    machine |= properties.joined_values({"GPUs": gpu.name, "GPU driver": gpu.driver_version} for gpu in gpus)
+    machine |= comparable_runs.joined_values({"GPUs": gpu.name, "GPU driver": gpu.driver_version} for gpu in gpus)
     in_common: dict[str, Any] = {
-        **properties.distinguishing_values(values := properties.problem_values(run), values),
+        **comparable_runs.distinguishing_values(values := comparable_runs.problem_values(run), values),
         "hosts": len({worker.host for worker in workers}),
         **{name: run.options.get(name) for name in _APART},
         **{name: machine.get(name) for name in ("cpu_model", "GPUs")},
     }
     return {"config": run.config.name} | {
-        name: value if isinstance(value, (int, float)) and value is not True else properties.as_text(value)
+        name: value if isinstance(value, (int, float)) and value is not True else comparable_runs.as_text(value)
         for name, value in in_common.items()
         if value not in (None, False, "shuffle")
     }

@@ -11,15 +11,14 @@ from itertools import pairwise
 from typing import TextIO
 
 from merge_bench.analysis.aggregate import UNVERIFIED
-from merge_bench.analysis.compare.properties import SIZE
+from merge_bench.analysis.comparable_runs import SIZE
 from merge_bench.regressions.document import BY_NAME, LEAST, HistoryDocument, HistorySeries, LevelShift, SeriesFinding
 from merge_bench.regressions.index import Series
 from merge_bench.regressions.shifts import DRIFTS, FIRST
 from merge_bench.units import plural
 from merge_bench.view.comparison import UNITS, noise_floor_text
 from merge_bench.view.content import Page, by_row
-from merge_bench.view.plot import GREY
-from merge_bench.view.plot.marks import Axis, Chart, Group, Line, Points
+from merge_bench.view.plot import GREY, Axis, Chart, Group, Line, Points
 from merge_bench.view.terminal import page_on
 from merge_bench.view.text import capitalized, cell, short, thin, visible
 from merge_bench.view.titles import date_text, option_text, short_times

@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.diagnostics import BUSY_HOST, busy_launch_indexes
+from merge_bench.analysis.diagnostics import BUSY_HOST, busy_launch_indexes, short_of_cores
 from merge_bench.analysis.documents import Comparison, Failure, RunDocument
-from merge_bench.analysis.uneven_ranks import short_of_cores
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS
 from merge_bench.errors import GateNotMet, MergeBenchError, NothingCompared, NotRecorded, UsageError, WrongResult
 from merge_bench.forecast.gather import gather

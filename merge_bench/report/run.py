@@ -11,13 +11,12 @@ from typing import TextIO
 
 from merge_bench.analysis import aggregate, diagnostics
 from merge_bench.analysis.aggregate import State
-from merge_bench.analysis.compare.document import METRIC, compare
+from merge_bench.analysis.compare import METRIC, compare
 from merge_bench.analysis.documents import Comparison, Document, RunDocument, SweepDocument, runs_of
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.analysis.summary import summarize
 from merge_bench.errors import Caution, UsageError, WrongResult
-from merge_bench.records.campaign import WAYS, Campaign, Run
-from merge_bench.records.recorded_plan import RecordedPlan
+from merge_bench.records.campaign import WAYS, Campaign, RecordedPlan, Run
 from merge_bench.report import run_sections as sections
 from merge_bench.report.next_step import after_run, after_sweep, export_command
 from merge_bench.report.run_sections import write_energy

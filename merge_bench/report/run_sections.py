@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
-from merge_bench.analysis import aggregate, diagnostics, uneven_ranks
+from merge_bench.analysis import aggregate, diagnostics
 from merge_bench.analysis.aggregate import NOT_BY_US, UNVERIFIED, State, WorkerFigures, pair_figures
 from merge_bench.analysis.documents import GpuEnergy, Lane, Protocols, RunDocument, Traffic, WorkerPeak
 from merge_bench.analysis.statistics import outliers
 from merge_bench.errors import Caution
 from merge_bench.host.gpu import THROTTLING
 from merge_bench.merge.exchange import recorded_plane
-from merge_bench.records.campaign import Launch
-from merge_bench.records.recorded_plan import RecordedPlan
+from merge_bench.records.campaign import Launch, RecordedPlan
 from merge_bench.records.schema import SizeRange
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, by_pair, by_row, grouped
@@ -299,9 +298,9 @@ def write_workers(page: Page, document: RunDocument, workers: Sequence[WorkerFig
         shown = slowest[: _MOST_WORKERS // 2]
     remarks = [(slowest_rank(workers), "slowest")]
     remarks += [
-        (overload.rank, f"overloaded {overload.factor:.2f} ×") for overload in uneven_ranks.overloaded_ranks(workers)
+        (overload.rank, f"overloaded {overload.factor:.2f} ×") for overload in diagnostics.overloaded_ranks(workers)
     ]
-    remarks += [(slow.rank, f"slow {slow.phase}")] if (slow := uneven_ranks.straggling_rank(workers)) else []
+    remarks += [(slow.rank, f"slow {slow.phase}")] if (slow := diagnostics.straggling_rank(workers)) else []
     remarks_of = grouped(remarks, lambda remark: remark[0])
     who = [Column("Rank", [str(w.rank) for w in shown]), Column("Host", [w.host for w in shown], text=True)]
     speed = [

@@ -29,7 +29,7 @@ from merge_bench.records.results_folder import YOURS, Entry, ResultsFolder, is_r
 from merge_bench.records.writer import RECORDS
 from merge_bench.regressions.document import HistoryDocument, history
 from merge_bench.service import documents as d
-from merge_bench.service import schedules
+from merge_bench.service import runner
 from merge_bench.service.job_rules import Rules, typed_command
 from merge_bench.service.runner import LOG, Runner
 from merge_bench.service.store import LOCAL, NAME, Refused, Sessions, Store, Token
@@ -100,9 +100,9 @@ class AuthorizedRequest(NamedTuple):
 def add_job(service: Service, authorized: AuthorizedRequest) -> d.Job:
     """Queue a job."""
     request: d.JobRequest = authorized.value
-    if request.key is not None and (not request.key.isprintable() or request.key.startswith(schedules.KEY_PREFIX)):
+    if request.key is not None and (not request.key.isprintable() or request.key.startswith(runner.KEY_PREFIX)):
         raise UsageError(
-            f"the key of a job contains only printable characters, and does not begin with {schedules.KEY_PREFIX!r}"
+            f"the key of a job contains only printable characters, and does not begin with {runner.KEY_PREFIX!r}"
         )
     words, most = service.rules.words(request), service.limits.queue
     row, new = service.store.add(
@@ -147,7 +147,7 @@ def cancel_job(service: Service, authorized: AuthorizedRequest) -> d.Job:
 
 def add_schedule(service: Service, authorized: AuthorizedRequest) -> d.Schedule:
     """Add a schedule."""
-    return schedules.add(service.store, service.rules, authorized.token.name, authorized.value)
+    return runner.add_schedule(service.store, service.rules, authorized.token.name, authorized.value)
 
 
 def list_schedules(service: Service, authorized: AuthorizedRequest) -> d.Schedules:
@@ -246,7 +246,7 @@ def _may_cancel(token: Token, row: d.Row) -> bool:
 def _job_document(service: Service, row: d.Row, authorized: AuthorizedRequest) -> d.Job:
     ahead = service.store.count_ahead(row.id) if row.state == "queued" else 0
     cancellable = row.state in ("queued", "running") and not row.cancelled and _may_cancel(authorized.token, row)
-    schedule = re.match(f"{schedules.KEY_PREFIX}({NAME}) ", row.key or "")
+    schedule = re.match(f"{runner.KEY_PREFIX}({NAME}) ", row.key or "")
     name, stored = schedule and schedule[1], msgspec.structs.asdict(row)
     return d.Job(command=typed_command(row.words), schedule=name, ahead=ahead, cancellable=cancellable, **stored)
 

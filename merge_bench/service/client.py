@@ -21,10 +21,9 @@ from urllib.request import HTTPErrorProcessor, HTTPHandler, ProxyHandler, Reques
 
 import msgspec
 
-from merge_bench.config.files import TOKENS, open_regular
+from merge_bench.config.files import TOKENS, open_regular, replacing
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError, first_line, say
 from merge_bench.host.network import is_loopback
-from merge_bench.records.outputs import replacing
 from merge_bench.records.writer import RECORDS
 from merge_bench.service.documents import Job, JobRequest, Jobs, Refusal
 from merge_bench.service.job_rules import RESULT_NAME, commands

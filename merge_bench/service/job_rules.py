@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from merge_bench.campaign.registry_options import complete
+from merge_bench.campaign import complete
 from merge_bench.config import parsers
 from merge_bench.config.option import Option, as_text, options_by_key, parse_text
 from merge_bench.config.options import BY_VARIABLE, OPTIONS, PROBE_OPTIONS, TUNE_OPTIONS
@@ -30,7 +30,7 @@ from merge_bench.records.results_folder import is_result
 from merge_bench.regressions.gates import HISTORY
 from merge_bench.service.documents import JobRequest
 from merge_bench.service.store import NAME, NAME_RULE
-from merge_bench.tune.options import TuneOptions
+from merge_bench.tune import TuneOptions
 
 TEXT = frozenset(("on", "left_on", "right_on", "columns", "question", "require_transport", "only")) | frozenset(
     ("sizes", "counts", "placement", "tests", "algorithms", "backend")

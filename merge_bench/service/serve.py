@@ -47,8 +47,7 @@ from merge_bench.service import api
 from merge_bench.service import documents as d
 from merge_bench.service.api import Api, AuthorizedRequest, Limits, Service, check_host_and_origin
 from merge_bench.service.job_rules import Rules, commands
-from merge_bench.service.runner import Runner
-from merge_bench.service.schedules import LOOK_SECONDS, queue_due_jobs
+from merge_bench.service.runner import LOOK_SECONDS, Runner, queue_due_jobs
 from merge_bench.service.store import FOLDER, LOCAL, Refused, Store, Token, is_served, open_store
 
 if TYPE_CHECKING:

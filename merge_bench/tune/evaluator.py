@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
-from merge_bench.analysis.compare.document import METRICS
+from merge_bench.analysis.compare import METRICS
 from merge_bench.analysis.statistics.effect import Effect, paired_effect
 from merge_bench.errors import MergeBenchError, WrongResult
 from merge_bench.records.campaign import Launch

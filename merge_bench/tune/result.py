@@ -17,9 +17,8 @@ import msgspec
 
 from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.statistics.verdict import Verdict
-from merge_bench.campaign.expected_time import rule_of_thumb_seconds
-from merge_bench.records.campaign import Campaign, Launch
-from merge_bench.records.recorded_plan import Tuning
+from merge_bench.campaign.planned_launches import rule_of_thumb_seconds
+from merge_bench.records.campaign import Campaign, Launch, Tuning
 from merge_bench.records.schema import ConfigLine, TuneLine
 from merge_bench.tune.evaluator import (
     ABLATE,

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from merge_bench.campaign.registry_options import complete
+from merge_bench.campaign import complete
 from merge_bench.config.files import read_regular
 from merge_bench.config.options import BY_KEY, BY_VARIABLE
 from merge_bench.config.variables import PREFIX, REMEDY, SETTING, judge_variable

@@ -23,7 +23,7 @@ from pathlib import Path, PurePath
 
 import msgspec
 
-from merge_bench.campaign.calling_program import Caller, Labelled, Progress
+from merge_bench.campaign import Caller, Labelled, Progress
 from merge_bench.campaign.campaign import (
     check_host,
     first_line,
@@ -35,9 +35,9 @@ from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.resume import reopen_newest
 from merge_bench.cluster import signals
+from merge_bench.config.files import replacing
 from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult, say
 from merge_bench.records.campaign import INTERRUPTED, Campaign
-from merge_bench.records.outputs import replacing
 from merge_bench.records.reader import Follower, read_campaign
 from merge_bench.records.schema import Config, ConfigLine, EndLine, TuneLine
 from merge_bench.records.writer import CampaignWriter

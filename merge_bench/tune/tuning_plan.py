@@ -15,9 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench.analysis.statistics import median
-from merge_bench.campaign.expected_time import ExpectedTime, launch_seconds_by_rule, rule_of_thumb_seconds
 from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import Job, config_line, head_line, plan_runs
+from merge_bench.campaign.planned_launches import (
+    ExpectedTime,
+    Job,
+    config_line,
+    head_line,
+    launch_seconds_by_rule,
+    plan_runs,
+    rule_of_thumb_seconds,
+)
 from merge_bench.config import allowed_transports
 from merge_bench.config.files import read_regular
 from merge_bench.config.options import BY_KEY, BY_VARIABLE, RunOptions
@@ -27,12 +34,11 @@ from merge_bench.config.variables import PREFIX
 from merge_bench.errors import UsageError, say
 from merge_bench.host.machine import usable_cores
 from merge_bench.merge.exchange import recorded_plane
-from merge_bench.merge.workload.synthetic import SyntheticSpec
-from merge_bench.records.campaign import Campaign
-from merge_bench.records.recorded_plan import RecordedPlan
+from merge_bench.merge.workload import SyntheticSpec
+from merge_bench.records.campaign import Campaign, RecordedPlan
 from merge_bench.records.schema import CampaignLine, RunKey, TuneLine
+from merge_bench.tune import TuneOptions
 from merge_bench.tune.evaluator import Options
-from merge_bench.tune.options import TuneOptions
 from merge_bench.tune.result import LEFT_OUT, PrunedValue
 from merge_bench.tune.search_steps import blocks_for_verdict
 from merge_bench.tune.space import Setting, Space, Value, read_space, releases_allow

@@ -33,9 +33,21 @@ from merge_bench.tune.result import (
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, by_row
 from merge_bench.view.next_command import NextStep
-from merge_bench.view.plot import GREY, Bar, bars, rows_axis, thin_ticks
+from merge_bench.view.plot import (
+    GREY,
+    Axis,
+    Bar,
+    Boxes,
+    Chart,
+    Group,
+    Points,
+    Whiskers,
+    bars,
+    columns,
+    rows_axis,
+    thin_ticks,
+)
 from merge_bench.view.plot.draw import can_draw, draw, try_to_write
-from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Points, Whiskers, columns
 from merge_bench.view.terminal import page_on
 from merge_bench.view.text import capitalized, ends, gib, number, ratio, short, uncapitalized, with_interval
 from merge_bench.view.titles import size_of

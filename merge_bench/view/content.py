@@ -14,7 +14,7 @@ from merge_bench.errors import Caution
 from merge_bench.view.text import NULL
 
 if TYPE_CHECKING:
-    from merge_bench.view.plot.marks import Chart
+    from merge_bench.view.plot import Chart
 
 FOLDED = 200
 """Rows of a table; more of them are folded on a page."""

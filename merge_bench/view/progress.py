@@ -14,7 +14,7 @@ from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from merge_bench.campaign.calling_program import Progress
+from merge_bench.campaign import Progress
 from merge_bench.errors import visible
 from merge_bench.units import format_duration, format_rate, format_seconds
 

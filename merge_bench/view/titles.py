@@ -11,17 +11,16 @@ from pathlib import Path, PurePath
 
 import msgspec
 
-from merge_bench.analysis.compare.select import letter_of
+from merge_bench.analysis.comparable_runs import letter_of
 from merge_bench.config.parsers import quoted
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import recorded_plane
-from merge_bench.records.campaign import Campaign, Launch
-from merge_bench.records.recorded_plan import RecordedPlan, Table, Workload, is_tuning
+from merge_bench.records.campaign import Campaign, Launch, RecordedPlan, Table, Workload, is_tuning
 from merge_bench.records.results_folder import Entry
 from merge_bench.records.schema import CampaignLine, FailureLine, Worker
 from merge_bench.records.writer import LOGS
 from merge_bench.units import plural, plural_noun
-from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot import Chart
 from merge_bench.view.text import rows, short, visible
 
 _MOST_NAMES = _MOST_HOSTS = 3

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from merge_bench.analysis.dataframes import launches as launch_rows
-from merge_bench.analysis.named_figures import subjects
 from merge_bench.host.description import GpuState
 from merge_bench.records import schema as s
-from merge_bench.records.codec import encode, validate
 from merge_bench.records.reader import read_campaign
+from merge_bench.records.writer import encode
 from merge_bench.report.run import print_report
+from merge_bench.view.export.bencher_prometheus import subjects
 from tests.analysis.summaries import append, codes, document
+from tests.helpers.strict_records import validate
 from tests.helpers.synthetic_campaigns import Script, launches, plan, write_campaign
 
 LONG = (0.4, 0.5, 0.6)  # seconds of the timed iterations; the readings are 1.6 s apart
@@ -136,7 +137,7 @@ def test_the_energy_of_a_run_is_the_median_over_launches(tmp_path: Path) -> None
     assert energy(folder)["joules_per_merge"] == 110
     campaign = read_campaign(folder)
     assert [row["gpu_joules_per_merge"] for row in launch_rows(campaign)] == [100, 300, 110]
-    (subject,) = subjects([campaign], lambda run: "")
+    (subject,) = subjects([campaign])
     assert {figure.name: figure.value for figure in subject.figures}["gpu_energy_joules"] == 110
 
 

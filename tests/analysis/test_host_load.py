@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.analysis.compare.document import compare
+from merge_bench.analysis.compare import compare
 from merge_bench.analysis.diagnostics import BUSY_HOST, busy_warnings
 from merge_bench.analysis.summary import summarize
 from merge_bench.records.campaign import Campaign

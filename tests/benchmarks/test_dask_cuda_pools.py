@@ -8,7 +8,6 @@ import pytest
 from distributed import Client, LocalCluster
 
 from benchmarks.peer.dask_cuda_merge import set_up_pools
-from merge_bench.host import cuda_context
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import GpuMemory
 
@@ -33,7 +32,7 @@ def task_thread() -> str:
 
 
 def test_pools_are_made_in_the_task_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_context, "bind", bind)
+    monkeypatch.setattr(gpu_memory, "bind_context", bind)
     monkeypatch.setattr(gpu_memory, "inspect", inspect)
     monkeypatch.setattr(gpu_memory, "set_up_pool", set_up_pool)
     CALLS.clear()

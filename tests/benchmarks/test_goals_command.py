@@ -52,9 +52,7 @@ def test_goals_can_be_added_to_those_of_an_earlier_run(
     assert [each["run"]["blocks"] for each in again] == [3, 1]
 
 
-def test_a_wrong_name_or_file_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_name_or_file_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = tmp_path / "x.json"
     wrong.write_text("{}")
     for words, sentence in (
@@ -63,6 +61,6 @@ def test_a_wrong_name_or_file_is_one_sentence(
         (("--only", "help", "--add"), "--add needs --output"),
         (("--only", "help", "--add", "--output", str(wrong)), "contains no results"),
     ):
-        errors = refusal(goals, *words, monkeypatch=monkeypatch, capsys=capsys)
+        errors = refusal(goals, *words, capsys=capsys)
         assert sentence in errors
         assert len(errors.splitlines()) == 1

@@ -14,7 +14,7 @@ from benchmarks.peer.checks import judge
 from benchmarks.peer.merge_bench_run import command
 from benchmarks.peer.protocol import Job, PeerError, read_outcome
 from merge_bench.errors import UsageError, WrongResult
-from merge_bench.merge.workload.synthetic import Expectation
+from merge_bench.merge.workload import Expectation
 
 JOB = Job(1000, 2, 2, iterations=2, warmup=1, fraction=0.3, seed=5, options={"shuffle": "p2p"})
 ANSWER = {

@@ -204,9 +204,9 @@ def test_cores_that_no_worker_would_use_are_not_measured(monkeypatch: pytest.Mon
     ],
 )
 def test_wrong_options_are_one_sentence_and_status_2(
-    options: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    options: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    errors = refusal(roofline, *options, monkeypatch=monkeypatch, capsys=capsys)
+    errors = refusal(roofline, *options, capsys=capsys)
     assert sentence in errors
     assert len(errors.strip().splitlines()) == 1
 

@@ -192,9 +192,9 @@ def test_the_table_has_a_row_for_each_width() -> None:
     ],
 )
 def test_wrong_options_are_one_sentence_and_status_2(
-    options: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    options: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    errors = refusal(command.width, *options, monkeypatch=monkeypatch, capsys=capsys)
+    errors = refusal(command.width, *options, capsys=capsys)
     assert sentence in errors
     assert len(errors.strip().splitlines()) == 1
 

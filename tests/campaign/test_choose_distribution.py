@@ -26,9 +26,9 @@ from merge_bench.merge.plan import (
     sendable_sides,
     synthetic_worker_bytes,
 )
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
-from merge_bench.records.recorded_plan import RecordedPlan, unreadable_options
+from merge_bench.records.campaign import RecordedPlan, unreadable_options
 from tests.helpers.plans import plan_of
 
 

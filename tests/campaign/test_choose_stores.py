@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from merge_bench.campaign import choose_stores as module
-from merge_bench.campaign.choose_stores import cache_times, read_cached_times
+from merge_bench.campaign import measure_launch as module
+from merge_bench.campaign.measure_launch import cache_times, read_cached_times
 from merge_bench.host.description import Hardware
 from merge_bench.merge import worker
 from merge_bench.merge.partition import PlainStores, WholeLines
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.schema import Stores, Worker
 
 PLAN = Plan(

@@ -10,9 +10,8 @@ from typing import Any, cast
 import pytest
 
 from merge_bench.campaign.campaign import make_campaign
-from merge_bench.campaign.expected_time import ExpectedTime, earlier_launch_seconds
 from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import Job
+from merge_bench.campaign.planned_launches import ExpectedTime, Job, earlier_launch_seconds
 from merge_bench.records import schema as s
 from merge_bench.records.writer import CampaignWriter
 from tests.helpers.interruptions import WELL, sweep

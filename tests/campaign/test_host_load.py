@@ -12,9 +12,9 @@ from merge_bench.analysis.diagnostics import BUSY_HOST
 from merge_bench.campaign.campaign import IN_A_ROW, check_host
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.host.other_load import BusyProcess, OtherLoad
-from merge_bench.records.codec import validate
 from merge_bench.records.schema import WarningLine
 from merge_bench.records.writer import CampaignWriter
+from tests.helpers.strict_records import validate
 
 QUIET, BUSY = OtherLoad(0.1, 2), OtherLoad(1.9, 2, (BusyProcess(71, "yes", 1.0),))
 

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from merge_bench.campaign.recording import IterationAssembler
 from merge_bench.merge.merger import Measured
-from merge_bench.records.codec import encode, validate
 from merge_bench.records.schema import Flight, FrameCounts, PairTraffic, Phases, WorkerIteration
+from merge_bench.records.writer import encode
+from tests.helpers.strict_records import validate
 
 WORKER = WorkerIteration(
     rank=0,

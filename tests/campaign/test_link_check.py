@@ -11,7 +11,7 @@ import pytest
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.summary import summarize_run
-from merge_bench.campaign.link_check import TURNS, check_link, possible_causes, remedy_for
+from merge_bench.campaign.measure_launch import TURNS, check_link, possible_causes, remedy_for
 from merge_bench.host.description import Hardware
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign

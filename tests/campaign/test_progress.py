@@ -10,7 +10,7 @@ import threading
 import pytest
 from rich.console import Console
 
-from merge_bench.campaign.calling_program import Labelled, Progress
+from merge_bench.campaign import Labelled, Progress
 from merge_bench.view.progress import LogProgress, TerminalProgress, _Clock, progress_for, remaining_seconds, time_left
 from tests.view.report.test_text import Terminal
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from merge_bench.campaign.campaign import make_campaign
 from merge_bench.campaign.planned_launches import Job, Sweep, head_line
-from merge_bench.dashboard.progress import progress_of
+from merge_bench.dashboard.live_data import progress_of
 from merge_bench.errors import GateNotMet, LaunchFailed, MergeBenchError, UsageError, WrongResult
 from merge_bench.records import schema as s
 from merge_bench.records.probe_rows import rows_of

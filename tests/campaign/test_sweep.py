@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from merge_bench.analysis.compare.document import compare, least_blocks
+from merge_bench.analysis.compare import compare, least_blocks
+from merge_bench.campaign import Progress
 from merge_bench.campaign import campaign as run_module
-from merge_bench.campaign.calling_program import Progress
 from merge_bench.campaign.campaign import dry_run, launch_label, too_few_blocks
 from merge_bench.campaign.make_plan import PlannedRun, runs_of
 from merge_bench.campaign.planned_launches import Sweep, add_config, order_in_blocks, plan_runs

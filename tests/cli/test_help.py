@@ -31,7 +31,8 @@ import importlib, re, sys
 for module, heavy in {steps!r}:
     importlib.import_module(module)
     print(module, [m for m in sys.modules if re.fullmatch(heavy, m)])
-from merge_bench.merge.workload.synthetic import SyntheticSpec, check, generate
+from merge_bench.merge.workload import SyntheticSpec
+from merge_bench.merge.workload.synthetic import check, generate
 spec = SyntheticSpec(100, 1.0, 0)
 left = generate(spec, 0, 1)[0].to_arrow()
 assert check(spec, left.append_column("right_payload_0", left["left_payload_0"]))[0] == 100

@@ -13,8 +13,7 @@ from typing import ClassVar
 import pytest
 
 from merge_bench.analysis.diagnostics import busy_warnings
-from merge_bench.campaign import cluster_session
-from merge_bench.campaign.calling_program import Progress
+from merge_bench.campaign import Progress, cluster_session
 from merge_bench.campaign.launch import make_launch
 from merge_bench.cluster.start_on_hosts import RemoteLauncher
 from merge_bench.records.reader import read_campaign

@@ -15,7 +15,7 @@ from merge_bench.cluster.start_on_hosts import RemoteLauncher
 from merge_bench.config.option import COMMAND_LINE, DEFAULT
 from merge_bench.errors import UsageError
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 from tests.helpers.runs import ROOT
 
 UNCOUNTED = (HostSpec("a"), HostSpec("b"))

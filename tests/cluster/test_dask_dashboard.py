@@ -17,7 +17,7 @@ from merge_bench.cluster.dask_commands import SCHEDULER_ROUTES, Place
 from merge_bench.cluster.scheduler_client import dashboard_link
 from merge_bench.host.pinning import Pin
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 
 PLACE = Place("here", "/scratch", "lo", "127.0.0.1")
 PLAN = Plan(

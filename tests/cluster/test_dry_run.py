@@ -19,7 +19,7 @@ from merge_bench.cluster.launchers.ssh import ssh
 from merge_bench.cluster.start_on_hosts import RemoteLauncher
 from merge_bench.host.description import Node
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 
 HOSTS = (HostSpec("a", slots=3), HostSpec("b", slots=1))
 

@@ -24,7 +24,7 @@ from merge_bench.host.description import Host
 from merge_bench.host.pinning import Pin
 from merge_bench.merge.engines import describe
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.schema import IterationLine, LaunchLine, PowerLine
 from tests.helpers import leftovers
 from tests.helpers.fake_nvml import WATTS, library, not_supported

@@ -19,7 +19,7 @@ from merge_bench.host import network, pinning
 from merge_bench.host.description import Host, Node
 from merge_bench.host.pinning import Pin
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 from tests.helpers import sysfs
 from tests.helpers.sysfs import Kind
 

@@ -17,7 +17,7 @@ from merge_bench.cluster.launchers.local import LocalLauncher
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.host import network
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.schema import LanesLine, LaunchLine
 from tests.helpers.plans import plan_of, prepared, settled
 from tests.helpers.runs import SMALL, run, start

@@ -35,7 +35,7 @@ sys.meta_path.insert(0, Finder())
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("module", ["click", "merge_bench.campaign.calling_program", "numpy"])
+@pytest.mark.parametrize("module", ["click", "merge_bench.campaign", "numpy"])
 def test_a_library_that_swallows_control_c_while_it_is_imported(tmp_path: Path, module: str) -> None:
     (tmp_path / "sitecustomize.py").write_text(SWALLOWS.format(module=module))
     done = subprocess.run(

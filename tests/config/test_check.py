@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign.registry_options import options
+from merge_bench.campaign import run_options
 from merge_bench.config import check
 from merge_bench.config.check import STATES, CheckResult, check_config
 from merge_bench.config.options import RunOptions
@@ -114,7 +114,7 @@ def test_each_state_occurs(config_of: Make) -> None:
 )
 @pytest.mark.usefixtures("wheel")
 def test_a_line_and_its_state(config_of: Make, line: str, state: str, words: str) -> None:
-    result = check_config(config_of(line), {}, ucx="wheel", table=options())
+    result = check_config(config_of(line), {}, ucx="wheel", table=run_options())
     assert result.variables[0].state == state
     assert words in result.variables[0].message
     assert result.ok == (state not in ("unknown", "invalid"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from merge_bench.view.plot.marks import Boxes, Chart
+from merge_bench.view.plot import Boxes, Chart
 
 
 def bars_of(chart: Chart) -> dict[tuple[str, str], float]:

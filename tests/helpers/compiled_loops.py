@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from merge_bench.merge.engines.base import How
 from merge_bench.merge.partition import LINES, PLAIN
-from merge_bench.merge.workload.synthetic import SyntheticSpec, check, generate
+from merge_bench.merge.workload import SyntheticSpec
+from merge_bench.merge.workload.synthetic import check, generate
 from tests.helpers.merge_cases import CASES, canonical, chunks
 from tests.merge.in_process import simulate
 

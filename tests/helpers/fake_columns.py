@@ -97,13 +97,21 @@ class Column:
     def data(self) -> Any:
         return self._data
 
-    def _array(self) -> pa.Array:
-        kind = self._type.kind
-        spans = [self._mask, *(child.data() for child in self._children), self._data]
-        buffers = [None if span is None else pa.py_buffer(read(span.ptr, span.size)) for span in spans]
-        if pa.types.is_boolean(kind):
-            return pa.Array.from_buffers(pa.uint8(), self._size, buffers, -1, self._offset).cast(kind)
-        return pa.Array.from_buffers(kind, self._size, buffers, -1, self._offset)
+    def null_mask(self) -> Any:
+        return self._mask
+
+    def children(self) -> list[Column]:
+        return self._children
+
+
+def as_array(column: Column) -> pa.Array:
+    """What work on the stream finds in a column."""
+    kind, rows, offset = column.type().kind, column.size(), column.offset()
+    spans = [column.null_mask(), *(child.data() for child in column.children()), column.data()]
+    buffers = [None if span is None else pa.py_buffer(read(span.ptr, span.size)) for span in spans]
+    if pa.types.is_boolean(kind):
+        return pa.Array.from_buffers(pa.uint8(), rows, buffers, -1, offset).cast(kind)
+    return pa.Array.from_buffers(kind, rows, buffers, -1, offset)
 
 
 class Table:
@@ -130,7 +138,7 @@ class Table:
         use(stream)
         arrays = []
         for column in self._columns:
-            array = column._array()
+            array = as_array(column)
             if pa.types.is_large_string(array.type):
                 array = array.cast(pa.string())
             elif pa.types.is_decimal(array.type):
@@ -142,7 +150,7 @@ class Table:
 def arrow(table: Table) -> pa.Table:
     """What work on the stream finds in a table."""
     return pa.Table.from_arrays(
-        [c._array() for c in table.columns()], names=[str(n) for n in range(table.num_columns())]
+        [as_array(column) for column in table.columns()], names=[str(n) for n in range(table.num_columns())]
     )
 
 
@@ -185,24 +193,19 @@ def _owned(part: Bytes) -> Part:
 
 
 def _handed_over(part: Bytes) -> gpumemoryview:
-    buffer = _buffer(Block(part.size, Process.stream, part))
+    buffer = TakenBuffer(Block(part.size, Process.stream, part))
     hand_over(Process.stream)
     return gpumemoryview(buffer)
 
 
-def _buffer(block: Block) -> DeviceBuffer:
-    """Of memory that libcudf took."""
-    made = DeviceBuffer.__new__(DeviceBuffer)
-    made._block = block
-    return made
-
-
 def view(column: Column, start: int, stop: int) -> Column:
     """Rows of a column, which keep the memory of all."""
-    spans = (column._data, column._mask)
-    made = Column(column._type, stop - start, *spans, 0, column.offset() + start, column._children)
-    made._nulls = made._array().null_count
-    return made
+
+    def rows(null_count: int) -> Column:
+        spans, offset = (column.data(), column.null_mask()), column.offset() + start
+        return Column(column.type(), stop - start, *spans, null_count, offset, column.children())
+
+    return rows(as_array(rows(0)).null_count)
 
 
 class DeviceBuffer:
@@ -224,6 +227,13 @@ class DeviceBuffer:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         return {"data": (self.ptr, False), "shape": (self.size,), "strides": None, "typestr": "|u1", "version": 3}
+
+
+class TakenBuffer(DeviceBuffer):
+    """Of memory that libcudf took."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
 
 
 def copy_device_to_ptr(d_src: int, d_dst: int, count: int, stream: Any = DEFAULT_STREAM) -> None:
@@ -277,7 +287,7 @@ class gpumemoryview:
 class PackedColumns:
     """What `pack` gives, once."""
 
-    _content: tuple[bytes, DeviceBuffer] | None
+    _content: tuple[bytes, Block] | None
 
     def __init__(self) -> None:
         raise ValueError("PackedColumns should not be constructed directly. Use one of the factories.")
@@ -285,16 +295,23 @@ class PackedColumns:
     def release(self) -> tuple[memoryview, gpumemoryview]:
         if self._content is None:
             raise ValueError("Cannot release empty PackedColumns")
-        (description, data), self._content = self._content, None
-        hand_over(data._block.stream)
-        return memoryview(description), gpumemoryview(data)
+        (description, block), self._content = self._content, None
+        hand_over(block.stream)
+        return memoryview(description), gpumemoryview(TakenBuffer(block))
+
+
+class _MadeColumns(PackedColumns):
+    """As a factory makes them."""
+
+    def __init__(self, description: bytes, block: Block) -> None:
+        self._content = (description, block)
 
 
 def pack(input: Table, stream: Any = None, mr: Any = None) -> PackedColumns:
     on = use(stream, "pack")
     entries, pieces, end = [], [], 0
     for column in input.columns():
-        array, places = column._array(), []
+        array, places = as_array(column), []
         mask, parts = _parts(array)
         for part in (mask, *parts):
             places.append(-1 if part is None else end)
@@ -304,14 +321,12 @@ def pack(input: Table, stream: Any = None, mr: Any = None) -> PackedColumns:
         entries.append((_code(column.type().kind), len(array), array.null_count, places[0], places[-1]))
         if len(parts) == 2:
             entries.append((OFFSETS, parts[1].size, 0, -1, places[1]))
-    data = _buffer(Block(end, on))
+    block = Block(end, on)
     for start, content in pieces:
-        write(data.ptr + start, content, content.size, on)
+        write(block.ptr + start, content, content.size, on)
     each = DESCRIPTION_BYTES[0]
     description = TABLE.pack(MAGIC, input.num_rows()) + b"".join(COLUMN.pack(*e).ljust(each, b"\0") for e in entries)
-    packed = PackedColumns.__new__(PackedColumns)
-    packed._content = (description, data)
-    return packed
+    return _MadeColumns(description, block)
 
 
 def unpack_from_memoryviews(metadata: memoryview, gpu_data: Any, stream: Any = None) -> Table:

@@ -88,11 +88,7 @@ class Stream:
 
     def synchronize(self) -> None:
         counts[WAIT] += 1
-        self._drain()
-
-    def _drain(self) -> None:
-        Process.driver.require_context()
-        _do([due for due in _due if due[0] is self])
+        _drain(self)
 
 
 DEFAULT_STREAM = Stream.__new__(Stream)
@@ -110,6 +106,11 @@ def forget() -> None:
     """Leave nothing on any stream, and nothing counted."""
     _due.clear()
     counts.clear()
+
+
+def _drain(stream: Stream) -> None:
+    Process.driver.require_context()
+    _do([due for due in _due if due[0] is stream])
 
 
 def _do(chosen: list[tuple[Stream, int, int, Bytes | int]]) -> None:
@@ -135,7 +136,7 @@ def hand_over(stream: Stream) -> None:
     """Libcudf gives a buffer to Python: RMM's `DeviceBuffer` waits for the stream if it is the default one."""
     if stream is DEFAULT_STREAM:
         counts[RELEASE] += 1
-        stream._drain()
+        _drain(stream)
 
 
 def is_drained() -> bool:

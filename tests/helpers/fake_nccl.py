@@ -109,9 +109,7 @@ class Communicator:
         if not 0 <= rank < nranks or not folder.name or not folder.is_dir():
             raise NCCLError("InvalidArgument (4): invalid argument (run with NCCL_DEBUG=WARN for details)")
         made = cls()
-        made._folder, made._nranks, made._rank = folder, nranks, rank
-        (folder / f"rank-{rank}-of-{nranks}").touch(exist_ok=False)
-        _until(lambda: len(list(folder.glob(f"rank-*-of-{nranks}"))) == nranks, "a rank never came")
+        made.meet(folder, nranks, rank)
         return made
 
     def send(self, sendbuf: Any, peer: int, *, stream: Any = None) -> None:
@@ -168,6 +166,12 @@ class Communicator:
         self._folder = None
 
     # -- what is played
+
+    def meet(self, folder: Path, nranks: int, rank: int) -> None:
+        """Become one of the ranks that share a folder, and wait for the others."""
+        self._folder, self._nranks, self._rank = folder, nranks, rank
+        (folder / f"rank-{rank}-of-{nranks}").touch(exist_ok=False)
+        _until(lambda: len(list(folder.glob(f"rank-*-of-{nranks}"))) == nranks, "a rank never came")
 
     def _check(self, operation: str) -> Path:
         if self._folder is None:

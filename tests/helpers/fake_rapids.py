@@ -29,6 +29,7 @@ from tests.helpers.fake_columns import (
     PackedColumns,
     Table,
     arrow,
+    as_array,
     copy_device_to_ptr,
     copy_host_to_ptr,
     copy_ptr_to_host,
@@ -44,7 +45,7 @@ from tests.helpers.fake_device import DEFAULT_STREAM, CudaStreamFlags, Memory, P
 
 
 def _values(table: Table, keys: list[int]) -> list[tuple[Any, ...]]:
-    return list(zip(*(table.columns()[key]._array().to_pylist() for key in keys), strict=True))
+    return list(zip(*(as_array(table.columns()[key]).to_pylist() for key in keys), strict=True))
 
 
 def _keep(table: Table, good: list[bool]) -> Table:
@@ -109,7 +110,7 @@ def gather(
 ) -> Table:
     use(stream)
     assert isinstance(bounds_policy, OutOfBoundsPolicy)
-    rows = gather_map._array().to_numpy()
+    rows = as_array(gather_map).to_numpy()
     rows = np.where(rows < 0, rows + source_table.num_rows(), rows)  # a negative number counts from the end
     outside = (rows < 0) | (rows >= source_table.num_rows())
     assert bounds_policy is OutOfBoundsPolicy.NULLIFY or not outside.any(), "kernels would read beyond the table"
@@ -178,7 +179,7 @@ def left_anti_join(
 
 def replace_nulls(source_column: Column, replacement: Column, stream: Any = None, mr: Any = None) -> Column:
     use(stream)
-    ours, theirs = source_column._array(), replacement._array()
+    ours, theirs = as_array(source_column), as_array(replacement)
     assert source_column.type() == replacement.type()
     assert len(ours) == len(theirs)
     return new_column(ours.type, [pc.coalesce(ours, theirs)])

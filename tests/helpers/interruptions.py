@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from merge_bench.campaign.calling_program import Caller
+from merge_bench.campaign import Caller
 from merge_bench.campaign.campaign import make_campaign
 from merge_bench.campaign.launch import record_outcome
 from merge_bench.campaign.planned_launches import Job, Sweep
@@ -16,9 +16,8 @@ from merge_bench.cluster import signals
 from merge_bench.errors import LaunchFailed, MergeBenchError
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.codec import encode
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.writer import CampaignWriter
+from merge_bench.records.writer import CampaignWriter, encode
 from tests.helpers import synthetic_campaigns as synthetic
 from tests.helpers.plans import prepared
 

@@ -107,7 +107,7 @@ def _rank(rank: int, workers: int, pipe: Any, *rest: Any) -> None:
 def plan_of(workers: int, how: How = How.INNER, timeout: float = 30.0) -> Any:
     """A plan with this data plane; its tables are not used."""
     from merge_bench.merge.plan import Plan
-    from merge_bench.merge.workload.synthetic import SyntheticSpec
+    from merge_bench.merge.workload import SyntheticSpec
 
     return Plan(
         workload=SyntheticSpec(rows=1000 * workers, fraction=0.3, payload_columns=1, seed=1),

@@ -21,10 +21,10 @@ import pytest
 
 from merge_bench import cli
 from merge_bench.config.ucx_choice import ucx_choice_undone
-from merge_bench.records.codec import validate
 from merge_bench.records.schema import EndLine, FailureLine, IterationLine, Record
 from tests.conftest import QUICK_HOOKS
 from tests.helpers import leftovers
+from tests.helpers.strict_records import validate
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 240.0  # seconds: far beyond what a run takes, for a machine that is busy

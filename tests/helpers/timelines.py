@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from merge_bench.records import codec
 from merge_bench.records.schema import TimelineLine
 from merge_bench.records.timeline import (
     Batch,
@@ -21,7 +20,7 @@ from merge_bench.records.timeline import (
     encode_timeline,
     timeline_file_name,
 )
-from merge_bench.records.writer import RECORDS
+from merge_bench.records.writer import RECORDS, encode
 
 MS = 1e-3
 
@@ -110,7 +109,7 @@ def add_timeline(folder: Path, found: Timeline) -> None:
     records = folder / RECORDS
     lines = records.read_bytes().splitlines()
     ends = [number for number, each in enumerate(lines) if b'"launch_end"' in each]
-    lines.insert(ends[found.head.launch], codec.encode(line))
+    lines.insert(ends[found.head.launch], encode(line))
     records.write_bytes(b"\n".join(lines) + b"\n")
 
 

@@ -18,7 +18,8 @@ from merge_bench.merge.engines import descriptions
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.partition import SLACK
 from merge_bench.merge.plan import PROCESS_BYTES, Distribution, Plan, check_fits, synthetic_worker_bytes
-from merge_bench.merge.workload.synthetic import SyntheticSpec, generate
+from merge_bench.merge.workload import SyntheticSpec
+from merge_bench.merge.workload.synthetic import generate
 from merge_bench.merge.workload.tables import TableSide, TableSpec
 from merge_bench.records.schema import Worker
 from merge_bench.units import parse_count

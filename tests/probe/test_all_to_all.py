@@ -11,8 +11,8 @@ import pytest
 
 from merge_bench.merge.memory import BufferPool
 from merge_bench.merge.partition import Partitioner
-from merge_bench.merge.workload import synthetic
-from merge_bench.merge.workload.synthetic import SyntheticSpec, parcel_bytes
+from merge_bench.merge.workload import SyntheticSpec, synthetic
+from merge_bench.merge.workload.synthetic import parcel_bytes
 from merge_bench.probe.shared.exchange_matrix import (
     BLANK,
     PERIOD,

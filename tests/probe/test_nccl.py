@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.host import cuda_context
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import DeviceBytes
 from merge_bench.merge.exchange.base import Abort
@@ -38,7 +37,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> NcclRank:
         monkeypatch.setitem(sys.modules, name, module)
     fake_device.forget()
     gpu_memory.own_stream.cache_clear()
-    cuda_context.bind()
+    gpu_memory.bind_context()
     monkeypatch.setattr(fake_nccl, "SECONDS", 0.2)
     return NcclRank(1, exchanging.new_communicator_id(), 0, Abort())
 

@@ -15,7 +15,7 @@ from merge_bench import probe as package
 from merge_bench.cli import cli
 from merge_bench.cli.probe import probe as probe_command
 from merge_bench.probe import probes
-from merge_bench.probe.shared.base import ProbeKind
+from merge_bench.probe.shared import ProbeKind
 from merge_bench.records.reader import read_campaign
 from tests.helpers.members import run_with
 
@@ -25,8 +25,8 @@ from merge_bench.config import parsers
 from dataclasses import dataclass
 
 from merge_bench.config.option import Options, value
-from merge_bench.probe.shared.base import Probe, ProbeKind
-from merge_bench.probe.shared.base import TIME
+from merge_bench.probe.shared import Probe, ProbeKind
+from merge_bench.probe.shared import TIME
 
 
 class Clock(Probe):

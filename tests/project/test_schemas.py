@@ -14,8 +14,8 @@ import pytest
 from merge_bench.analysis.documents import CompareDocument, RunDocument, SweepDocument
 from merge_bench.cli import cli
 from merge_bench.forecast.document import PredictDocument
-from merge_bench.probe.view.output import ProbeDocument
-from merge_bench.records.codec import unknown_fields
+from merge_bench.probe.view import ProbeDocument
+from tests.helpers.strict_records import unknown_fields
 from tests.project.test_recorded_campaigns import DATA, KINDS, PROBES
 from tools.reference.schemas import FILES, FOLDER, schemas
 

@@ -10,7 +10,7 @@ from merge_bench.cluster import dask_commands
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.host.pinning import Pin
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 
 
 def taken(command: Any) -> dict[str, Any]:

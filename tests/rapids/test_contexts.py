@@ -76,8 +76,8 @@ def test_a_context_is_bound_before_the_first_call_that_needs_one(stub: Path) -> 
 @pytest.mark.parametrize(
     ("file", "right", "wrong"),
     [
-        ("merge/engines/gpu_memory.py", "    cuda_context.bind()\n", ""),
-        ("host/cuda_context.py", '_checked("cuCtxSetCurrent", *driver.cuCtxSetCurrent(context))', "context"),
+        ("merge/engines/gpu_memory.py", "    bind_context()\n", ""),
+        ("merge/engines/gpu_memory.py", '_checked("cuCtxSetCurrent", *driver.cuCtxSetCurrent(context))', "context"),
     ],
 )
 def test_without_a_context_it_ends_with_201(stub: Path, tmp_path: Path, file: str, right: str, wrong: str) -> None:
@@ -93,7 +93,8 @@ def test_a_refusal_of_the_driver_is_one_sentence(stub: Path, fail: str) -> None:
 
 
 def test_a_status_that_is_not_checked_is_found(stub: Path, tmp_path: Path) -> None:
-    root = changed(tmp_path, "host/cuda_context.py", "if int(status) == 0:\n        return value", "return value")
+    unchecked = ("if int(status) == 0:\n        return value", "return value")
+    root = changed(tmp_path, "merge/engines/gpu_memory.py", *unchecked)
     for step in contexts.steps(stub, root=root, fail="cuCtxSetCurrent=201").values():
         assert not contexts.refused(step, "201")
         assert contexts.judge(step).startswith("cuStreamSynchronize gave 201")

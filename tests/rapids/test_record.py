@@ -45,9 +45,8 @@ def test_every_call_of_ours_fits_the_recorded_parameters(library: Recorded, ours
     assert not wrong, [*wrong, RECORD]
     calls = {name: sum(use.positional is not None for use in reading.uses) for name, reading in ours.items()}
     assert calls[ENGINE] >= 25
-    assert calls[MEMORY] >= 8
+    assert calls[MEMORY] >= 13
     assert calls["merge_bench/host/gpu.py"] >= 15
-    assert calls["merge_bench/host/cuda_context.py"] >= 5
 
 
 def test_fakes_have_the_recorded_parameters_and_values(library: Recorded, ours: dict[str, Reading]) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from merge_bench.records import reader
 from merge_bench.records import schema as s
-from merge_bench.records.codec import encode
 from merge_bench.records.reader import Follower, read_campaign
+from merge_bench.records.writer import encode
 from tests.helpers.synthetic_campaigns import Script, iteration, launches, plan, write_campaign
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.config.files import open_regular, open_without_links, read_regular
+from merge_bench.config.files import open_regular, open_without_links, read_regular, replacing
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records import reader
-from merge_bench.records.outputs import replacing
 from merge_bench.records.reader import read_campaign, read_head
 from merge_bench.records.timeline import read_timeline
 from merge_bench.records.writer import LOGS, RECORDS, CampaignWriter

@@ -13,8 +13,8 @@ import pytest
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records import schema as s
 from merge_bench.records import writer as writer_module
-from merge_bench.records.codec import validate
 from merge_bench.records.writer import CampaignWriter, safe_name
+from tests.helpers.strict_records import validate
 
 
 def warning(code: str = "x") -> s.WarningLine:

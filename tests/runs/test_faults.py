@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.records.codec import validate
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import IterationLine, LaunchEndLine
 from tests.helpers import leftovers
 from tests.helpers.runs import ENDLESS, Finished, Running, start
+from tests.helpers.strict_records import validate
 
 pytestmark = pytest.mark.cluster
 

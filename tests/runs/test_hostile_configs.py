@@ -114,8 +114,8 @@ def numba_cache(folder: Path, marker: Path) -> dict[str, str]:
     """The index of a compiled loop is a pickle, which numba reads before anything else."""
     code = (
         "from merge_bench.merge import partition_loops\n"
-        "from merge_bench.merge.workload import synthetic_loops\n"
-        "for module in (synthetic_loops, partition_loops):\n"  # those of the tables come first
+        "from merge_bench.merge.workload import synthetic\n"
+        "for module in (synthetic, partition_loops):\n"  # those of the tables come first
         "    for each in vars(module).values():\n"
         "        if hasattr(each, '_cache'): print(each._cache._cache_file._index_path)\n"
     )

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from merge_bench.cli import cli
 from merge_bench.cli.service import job_request
 from merge_bench.errors import UsageError
-from merge_bench.service import schedules
+from merge_bench.service import runner
 from merge_bench.service.api import Limits
 from merge_bench.service.documents import JobRequest
 from merge_bench.service.job_rules import Rules
-from merge_bench.service.schedules import queue_due_jobs
+from merge_bench.service.runner import queue_due_jobs
 from merge_bench.service.store import FOLDER, LOCAL, open_store
 from tests.helpers.examples import examples
 from tests.service.in_process import Running, running
@@ -105,7 +105,7 @@ def test_no_schedule_is_a_mistake_of_the_service(service: Running, field: str, v
     assert service.mistakes == []
     if status == 201:
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(schedules, "clock", SimpleNamespace(time=lambda: now))
+            patched.setattr(runner, "time", SimpleNamespace(time=lambda: now))
             queue_due_jobs(service.store, Rules(service.folder), 1000, lambda: None)
         assert service.ask("DELETE", f"/api/schedules/{answer['name']}") == (200, {"schedules": []})
 

@@ -19,10 +19,10 @@ import pytest
 from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
-from merge_bench.service import schedules
+from merge_bench.service import runner
 from merge_bench.service.documents import JobRequest, Schedule, ScheduleRequest
 from merge_bench.service.job_rules import Rules
-from merge_bench.service.schedules import add, queue_due_jobs
+from merge_bench.service.runner import add_schedule, queue_due_jobs
 from merge_bench.service.store import Store
 from tests.helpers.examples import examples
 
@@ -59,7 +59,7 @@ class Nights:
 
     def add(self, now: str, **given: Any) -> Schedule:
         self.now = seconds(now)
-        return add(self.store, self.rules, given.pop("who", "ci"), request(**given))
+        return add_schedule(self.store, self.rules, given.pop("who", "ci"), request(**given))
 
     def look(self, now: str | float) -> Schedule:
         """The first schedule, after the service has looked at that time."""
@@ -80,7 +80,7 @@ class Nights:
 @pytest.fixture
 def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nights]:
     found = Nights(tmp_path, 3)
-    monkeypatch.setattr(schedules, "clock", SimpleNamespace(time=lambda: found.now))
+    monkeypatch.setattr(runner, "time", SimpleNamespace(time=lambda: found.now))
     yield found
     found.store.close()
 
@@ -218,7 +218,7 @@ def test_what_has_vanished_costs_its_own_nights_only(nights: Nights, monkeypatch
     nights.add("2026-11-26T12:00:00+00:00", name="c")
     with monkeypatch.context() as patched:
         patched.setattr("merge_bench.config.shipped.config_names", lambda: ["default.cfg"])
-        patched.setattr(schedules, "ZoneInfo", {"UTC": dt.UTC}.__getitem__)
+        patched.setattr(runner, "ZoneInfo", {"UTC": dt.UTC}.__getitem__)
         nights.look("2026-11-27T02:30:00+00:00")
         nights.look("2026-11-27T02:30:15+00:00")
         first, second, third = nights.store.schedules()
@@ -251,7 +251,7 @@ def test_a_clock_that_changes_runs_nothing_twice_and_stops_nothing(
 ) -> None:
     nights = Nights(tmp_path_factory.mktemp("nights"))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(schedules, "clock", SimpleNamespace(time=lambda: nights.now))
+        patched.setattr(runner, "time", SimpleNamespace(time=lambda: nights.now))
         nights.add("2026-10-20T12:00:00+00:00", zone=zone, missed=missed, at=at)
         for step in steps:
             nights.look(min(max(nights.now + step, 2 * DAY), 4e9))
@@ -295,15 +295,15 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from types import SimpleNamespace
-from merge_bench.service import schedules
+from merge_bench.service import runner
 from merge_bench.service.store import Store
 from tests.service.test_schedules import Nights, seconds
 nights = Nights(Path(sys.argv[1]))
-schedules.clock = SimpleNamespace(time=lambda: seconds(sys.argv[2]))
+runner.time = SimpleNamespace(time=lambda: seconds(sys.argv[2]))
 kill = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[3] == "before":
     Store.put_schedule = kill
-schedules.queue_due_jobs(nights.store, nights.rules, 3, lambda: None)
+runner.queue_due_jobs(nights.store, nights.rules, 3, lambda: None)
 kill()
 """
 

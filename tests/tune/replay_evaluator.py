@@ -6,7 +6,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from merge_bench.analysis.compare.document import METRICS
+from merge_bench.analysis.compare import METRICS
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuneLine

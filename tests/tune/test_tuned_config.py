@@ -20,8 +20,8 @@ from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tune_campaign import tuned_config_text
 from merge_bench.tune.view import Estimate, draw_figures, forest_chart, forest_of_result, print_tuning
+from merge_bench.view.plot import Boxes, Whiskers
 from merge_bench.view.plot.draw import check_plots, draw
-from merge_bench.view.plot.marks import Boxes, Whiskers
 from tests.helpers.charts import rows_of
 from tests.tune.clusters import SPEED, TRUTH, Cluster, begin, evaluator_of, search
 from tests.tune.factorials import space_of

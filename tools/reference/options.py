@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from merge_bench.campaign.registry_options import options as run_options
+from merge_bench.campaign import run_options
 from merge_bench.cli import cli
 from merge_bench.config.option import Option
 from tools.reference import page, table

@@ -25,8 +25,8 @@ from merge_bench.analysis.documents import (
     TransportsDocument,
 )
 from merge_bench.forecast.document import PredictDocument
-from merge_bench.probe.view.output import ProbeDocument, ReferencesDocument
-from merge_bench.records.recorded_plan import RecordedPlan
+from merge_bench.probe.view import ProbeDocument, ReferencesDocument
+from merge_bench.records.campaign import RecordedPlan
 from merge_bench.records.schema import Record
 from merge_bench.records.timeline import TimelineHead, TimelineIteration, TimelineRound
 from merge_bench.regressions.document import HistoryDocument

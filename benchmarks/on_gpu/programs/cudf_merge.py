@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.on_gpu.programs.rows import Problem, report, run, timed
 from merge_bench.errors import RunFailed
 from merge_bench.merge.engines.gpu_memory import set_up_pool
-from merge_bench.merge.workload.synthetic import KEY
+from merge_bench.merge.workload import KEY
 
 
 def wait() -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 from benchmarks.on_gpu.programs.cudf_merge import wait
 from benchmarks.on_gpu.programs.rows import Problem, report, run, timed
-from merge_bench.host import cuda_context
-from merge_bench.merge.workload.synthetic import KEY
+from merge_bench.merge.engines import gpu_memory
+from merge_bench.merge.workload import KEY
 
 ITERATIONS = 5
 
@@ -71,4 +71,4 @@ def measure(rows: int) -> None:
 
 
 if __name__ == "__main__":
-    run(measure, cuda_context.bind)
+    run(measure, gpu_memory.bind_context)

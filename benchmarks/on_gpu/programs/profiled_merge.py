@@ -14,7 +14,7 @@ from merge_bench.errors import RunFailed
 from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import JoinShape
 from merge_bench.merge.engines.gpu_memory import set_up_pool
-from merge_bench.merge.workload.synthetic import KEY
+from merge_bench.merge.workload import KEY
 
 POOL_BYTES = 16 << 30  # not the whole GPU: the profiler keeps copies of what kernels overwrite
 

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from merge_bench.errors import MergeBenchError, WrongResult
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.workload.synthetic import SyntheticSpec, check, generate
+from merge_bench.merge.workload import SyntheticSpec
+from merge_bench.merge.workload.synthetic import check, generate
 
 FRACTION = 0.3
 ITERATIONS, WARM_UPS = 10, 2

@@ -161,7 +161,7 @@ class CudfEngine:
 
     With one worker nothing is partitioned: all rows are its own. Make the engine before the process's UCX context,
     because UCX looks for CUDA when the context is made. A CUDA context is bound in the thread that makes the engine;
-    call `cuda_context.bind` in any other thread that uses it.
+    call `bind_context` in any other thread that uses it.
 
     Raises `UsageError` if there is no GPU that CUDA can use here, `RunFailed` if CUDA refuses a context or a stream.
     """

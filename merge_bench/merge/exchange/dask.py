@@ -28,7 +28,7 @@ from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type
 from merge_bench.merge.memory import BufferPool
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.result import Check
+from merge_bench.merge.verification import Check
 from merge_bench.merge.worker import current_plugin
 
 PLANE = DataPlane(

@@ -26,9 +26,8 @@ import msgspec
 import numpy as np
 
 from merge_bench.errors import RunFailed, UsageError, first_line
-from merge_bench.host import cuda_context
 from merge_bench.merge.engines.cudf import PARTITION_SEED
-from merge_bench.merge.engines.gpu_memory import memory_resource, named_errors, own_stream
+from merge_bench.merge.engines.gpu_memory import bind_context, memory_resource, named_errors, own_stream
 from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.exchange.base import Abort, Exchange, Flight, PackedTable, ShuffledTable, TableExchange
 from merge_bench.merge.plan import Plan
@@ -131,7 +130,12 @@ class RapidsmpfExchange(Exchange):
     title = "rapidsmpf"
 
     def __init__(
-        self, control: Exchange, *, abort: Abort, timeout: float = 15.0, bind: Callable[[], object] = cuda_context.bind
+        self,
+        control: Exchange,
+        *,
+        abort: Abort,
+        timeout: float = 15.0,
+        bind: Callable[[], object] = bind_context,
     ) -> None:
         super().__init__(control.rank, control.workers, abort=abort)
         self._control, self._operation = control, 0

@@ -1,1 +1,158 @@
-"""Proves that a merge's result is correct."""
+"""Proves that a merge's result is correct, and writes it as Parquet files where the user wants to look at it.
+
+Each worker checks its rows; their number and a checksum are checked over all workers. ``--write-result`` writes a part
+for each worker.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from merge_bench.errors import RunFailed, UsageError, first_line
+from merge_bench.merge.exchange.base import Abort
+from merge_bench.merge.frame import Field, arrow_schema
+from merge_bench.merge.plan import Plan
+from merge_bench.merge.workload import SyntheticSpec
+from merge_bench.merge.workload.tables import TableSpec, with_stored_types
+from merge_bench.units import plural
+
+MODULUS = 2**64
+BATCH_ROWS = 1 << 17
+
+
+class Check(msgspec.Struct, frozen=True):
+    """What the check of one worker's part of the result found.
+
+    `checksum`: modulo 2**64; over row numbers for the synthetic workload, over all columns for real tables.
+    `bad_rows`: rows that are wrong in themselves. `tables`: the rows as Arrow IPC, where all rows are compared.
+    """
+
+    rows: int
+    checksum: int
+    bad_rows: int = 0
+    tables: bytes | None = None
+
+
+def check_result(plan: Plan, pieces: Iterable[pa.Table], abort: Abort) -> Check:
+    """Check every row of one worker's part of the result of a merge, piece by piece.
+
+    If the plan says that all rows are compared (``full``), those of real tables are kept.
+    """
+    workload, how, full = plan.workload, plan.how, plan.verify == "full"
+    rows = total = bad = 0
+    tables = []
+    if isinstance(workload, SyntheticSpec):
+        from merge_bench.merge.workload import synthetic
+
+        marks = synthetic.partner_bits(workload, how)
+    else:
+        from merge_bench.merge.verification.duckdb_reference import result_checksum, result_table
+    for piece in pieces:
+        abort.check()
+        if isinstance(workload, SyntheticSpec):
+            count, part, wrong = synthetic.check(workload, piece, how, marks)
+            bad += wrong
+        else:
+            count, part = piece.num_rows, result_checksum(workload, piece, how)
+            if full:
+                tables.append(result_table(workload, piece, how))
+        rows += count
+        total = (total + part) % MODULUS
+    return Check(rows, total, bad, _serialize_tables(tables) if full and isinstance(workload, TableSpec) else None)
+
+
+def _serialize_tables(tables: Sequence[pa.Table]) -> bytes:
+    if not tables:
+        return b""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, tables[0].schema) as writer:
+        for table in tables:
+            writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def deserialize_tables(data: bytes | None) -> list[pa.Table]:
+    """The rows that a check holds in `tables`, as Arrow tables; none if it holds no rows."""
+    return [pa.ipc.open_stream(pa.py_buffer(data)).read_all()] if data else []
+
+
+def judge(checks: Sequence[Check], expected_rows: int, expected_checksum: int) -> tuple[Check, str | None]:
+    """The workers' checks added up, and what is wrong with them beside the expected result; None if it is right."""
+    total = sum(check.checksum for check in checks) % MODULUS
+    whole = Check(sum(check.rows for check in checks), total, sum(check.bad_rows for check in checks))
+    problems = []
+    if difference := whole.rows - expected_rows:
+        counted = plural(abs(difference), "row")
+        problems.append(f"{counted} {'too many' if difference > 0 else 'missing'} (expected {expected_rows:,})")
+    if whole.bad_rows:
+        wrong = ", ".join(f"{check.bad_rows:,} on rank {rank}" for rank, check in enumerate(checks) if check.bad_rows)
+        problems.append(f"rows with wrong values: {wrong}")
+    if whole.checksum != expected_checksum:
+        alone = "the checksum over all rows differs, so rows were duplicated, lost or changed"
+        problems.append("the checksum differs" if problems else alone)
+    return whole, "the merge result is wrong: " + "; ".join(problems) if problems else None
+
+
+def make_folder(folder: str) -> None:
+    """Make this folder for written parts on this host, or accept an empty one.
+
+    Raises `UsageError` if it holds something, or cannot be made.
+    """
+    path, on_host = Path(folder), f"on {socket.gethostname()}"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        filled = any(path.iterdir())
+    except OSError as error:
+        raise UsageError(f"--write-result: the folder {folder} cannot be used {on_host}: {first_line(error)}") from None
+    if filled:
+        raise UsageError(f"--write-result: the folder {folder} is not empty {on_host}; name a new one")
+
+
+def as_stored(plan: Plan, piece: pa.Table) -> pa.Table:
+    """Rows of the result under the types that their columns have in the files of the tables that were merged."""
+    return with_stored_types(plan.workload, piece) if isinstance(plan.workload, TableSpec) else piece
+
+
+def write_part(plan: Plan, number: int, pieces: Iterable[pa.Table], fields: Sequence[Field]) -> Path:
+    """Write a part of the result, whose columns have these fields, to a file of its own, which is new.
+
+    Raises `RunFailed`, with what the operating system says; the file is not there then.
+    """
+    assert plan.write_result is not None
+    path, names = Path(plan.write_result) / f"part-{number:05}.parquet", [field.name for field in fields]
+    schema = as_stored(plan, arrow_schema(fields).empty_table()).schema
+    try:
+        with path.open("xb") as file, pq.ParquetWriter(file, schema) as writer:
+            for piece in pieces:
+                for start in range(0, piece.num_rows, BATCH_ROWS):
+                    writer.write_table(as_stored(plan, piece.select(names).slice(start, BATCH_ROWS)))
+    except FileExistsError:
+        raise RunFailed(f"{path} was there already on {socket.gethostname()}, although its folder was empty") from None
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        where = f"{path} on {socket.gethostname()}"
+        raise RunFailed(f"the merged table could not be written to {where}: {first_line(error)}") from error
+    return path
+
+
+def read_part(path: Path, fields: Sequence[Field]) -> Iterator[pa.Table]:
+    """The rows of a part, piece by piece, under the types under which its columns travelled."""
+    schema = arrow_schema(fields)
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(BATCH_ROWS):
+            columns = (batch.column(name) for name in schema.names)
+            arrays = [_plain_values(column).cast(kind) for column, kind in zip(columns, schema.types, strict=True)]
+            yield pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _plain_values(column: pa.Array) -> pa.Array:
+    """The column without an extension type or a dictionary around its values."""
+    if isinstance(column.type, pa.BaseExtensionType):
+        return column.cast(column.type.storage_type)
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column

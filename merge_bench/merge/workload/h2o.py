@@ -88,10 +88,10 @@ class H2oGenerator:
 
 def _shuffled_places(numbers: Numbers, count: int, seed: int) -> Numbers:
     """The positions of these numbers in a pseudo-random order of 0…count-1."""
-    from merge_bench.merge.workload import synthetic_loops as loops
+    from merge_bench.merge.workload.synthetic import permute
 
     places = numbers.copy()
-    loops.permute(places, count, math.isqrt(count - 1) + 1, seed)
+    permute(places, count, math.isqrt(count - 1) + 1, seed)
     return places
 
 

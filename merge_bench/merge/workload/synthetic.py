@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,60 +27,175 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merge_bench.merge.engines.base import How
-from merge_bench.merge.frame import Column, Field, Frame, buffer_bytes
-from merge_bench.merge.workload import Workload
+from merge_bench.merge.frame import Column, Frame, buffer_bytes
+from merge_bench.merge.jit import compiled, inlined
+from merge_bench.merge.partition_loops import mix64
+from merge_bench.merge.workload import KEY, Expectation, SyntheticSpec, Workload
 
 WORKLOAD = Workload(name="synthetic", help="generated from --chunk and --seed", place=1)
 
-KEY = "key"
+ROUNDS = 4
+
+
+@inlined
+def _permute(x: Any, rows: Any, root: Any, key: Any) -> Any:
+    """A bijection of [0, rows): a Feistel network over root × root ≥ rows, walked until it lands inside.
+
+    Black and Rogaway, "Ciphers with Arbitrary Finite Domains" (CT-RSA 2002).
+    """
+    while True:
+        left = x // root
+        right = x - left * root
+        for turn in range(ROUNDS):
+            mixed = mix64(right ^ key ^ (np.uint64(turn + 1) << np.uint64(56)))
+            turned = left + (((mixed >> np.uint64(32)) * root) >> np.uint64(32))
+            left, right = right, turned - root if turned >= root else turned
+        x = left * root + right
+        if x < rows:
+            return x
+
+
+@inlined
+def _right_key(j: Any, rows: Any, root: Any, matches: Any, key: Any, law: Any) -> Any:
+    place = _permute(j, rows, root, key + np.uint64(1))
+    if place >= matches:
+        return rows + place
+    if law[0] == 0.0:
+        return place
+    u = np.float64(mix64(j ^ key ^ np.uint64(0x5EED)) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+    rank = (1.0 + u * (law[1] - 1.0)) ** (1.0 / (1.0 - law[0])) if law[0] != 1.0 else np.exp(u * law[1])
+    return min(np.uint64(rank) - np.uint64(1), rows - np.uint64(1))
+
+
+@compiled
+def make_left_keys(first: int, out: Any, rows: int, root: int, seed: int) -> None:
+    n, r, key = np.uint64(rows), np.uint64(root), mix64(np.uint64(seed) + np.uint64(17))
+    for k in range(out.size):
+        out[k] = _permute(np.uint64(first + k), n, r, key)
+
+
+@compiled
+def permute(numbers: Any, rows: int, root: int, seed: int) -> None:
+    n, r, key = np.uint64(rows), np.uint64(root), mix64(np.uint64(seed) + np.uint64(17))
+    for k in range(numbers.size):
+        numbers[k] = _permute(np.uint64(numbers[k]), n, r, key)
+
+
+@compiled
+def mark_partners(rows: int, root: int, matches: int, seed: int, law: Any, marks: Any) -> None:
+    """Set the bit of every left key that a right row has; `marks` has a word for each 64 keys."""
+    n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
+    for j in range(rows):
+        value = _right_key(np.uint64(j), n, r, m, key, law)
+        if value < n:
+            marks[value >> np.uint64(6)] |= np.uint64(1) << (value & np.uint64(63))
+
+
+@inlined
+def _has_partner(value: Any, matches: Any, marks: Any) -> Any:
+    """Whether a right row has this left key; without `marks` (of no skew) the keys below `matches` have one."""
+    if marks.size == 0:
+        return value < matches
+    return (marks[value >> np.uint64(6)] >> (value & np.uint64(63))) & np.uint64(1) == np.uint64(1)
+
+
+@inlined
+def _left_checksum_term(i: Any) -> Any:
+    """What left row `i` alone adds to the checksum; a pair of rows, and right row `j` alone, add `mix64(j + 1)`."""
+    return mix64(~i)
+
+
+@compiled
+def expect_left(first: int, keys: Any, matches: int, marks: Any, partner: bool, expected: Any) -> None:
+    """Add number and checksum of the left rows that have a partner, or (`partner` false) none, to `expected`."""
+    m = np.uint64(matches)
+    for k in range(keys.size):
+        if _has_partner(np.uint64(keys[k]), m, marks) == partner:
+            expected[0] += np.uint64(1)
+            expected[1] += _left_checksum_term(np.uint64(first + k))
+
+
+@compiled
+def expect_right(first: int, keys: Any, rows: int, expected: Any) -> None:
+    """Add number and checksum of the right rows without a partner to `expected`."""
+    n = np.uint64(rows)
+    for k in range(keys.size):
+        if np.uint64(keys[k]) >= n:
+            expected[0] += np.uint64(1)
+            expected[1] += mix64(np.uint64(first + k) + np.uint64(1))
+
+
+@compiled
+def check_left(
+    keys: Any, left: Any, rows: int, root: int, matches: int, seed: int, marks: Any, partner: bool, out: Any
+) -> None:
+    """Check left rows without a right one beside them, which have a partner, or (`partner` false) have none."""
+    n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
+    for k in range(keys.size):
+        i, value = np.uint64(left[k]), np.uint64(keys[k])
+        out[0] += np.uint64(1)
+        out[1] += _left_checksum_term(i)
+        if i >= n or value != _permute(i, n, r, key) or _has_partner(value, m, marks) != partner:
+            out[2] += np.uint64(1)
+
+
+@compiled
+def check_right(keys: Any, right: Any, rows: int, root: int, matches: int, seed: int, law: Any, out: Any) -> None:
+    """Check right rows without a left one beside them, which have no partner."""
+    n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
+    for k in range(keys.size):
+        j, value = np.uint64(right[k]), np.uint64(keys[k])
+        out[0] += np.uint64(1)
+        out[1] += mix64(j + np.uint64(1))
+        if j >= n or value < n or value != _right_key(j, n, r, m, key, law):
+            out[2] += np.uint64(1)
+
+
+@compiled
+def make_right_keys(
+    first: int, out: Any, rows: int, root: int, matches: int, seed: int, law: Any, expected: Any
+) -> None:
+    n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
+    for k in range(out.size):
+        j = np.uint64(first + k)
+        value = _right_key(j, n, r, m, key, law)
+        out[k] = value
+        if value < n:
+            expected[0] += np.uint64(1)
+            expected[1] += mix64(j + np.uint64(1))
+
+
+@compiled
+def make_payload(first: int, out: Any, number: int) -> None:
+    for k in range(out.size):
+        row = np.uint64(first + k)
+        out[k] = row if number == 0 else mix64(row ^ (np.uint64(number) << np.uint64(48)))
+
+
+@compiled
+def check_payload(numbers: Any, payload: Any, number: int) -> Any:
+    bad = 0
+    for k in range(numbers.size):
+        if np.uint64(payload[k]) != mix64(np.uint64(numbers[k]) ^ (np.uint64(number) << np.uint64(48))):
+            bad += 1
+    return bad
+
+
+@compiled
+def check_rows(
+    keys: Any, left: Any, right: Any, rows: int, root: int, matches: int, seed: int, law: Any, out: Any
+) -> None:
+    n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
+    for k in range(keys.size):
+        i, j, value = np.uint64(left[k]), np.uint64(right[k]), np.uint64(keys[k])
+        out[0] += np.uint64(1)
+        out[1] += mix64(j + np.uint64(1))
+        if i >= n or j >= n or value != _permute(i, n, r, key) or value != _right_key(j, n, r, m, key, law):
+            out[2] += np.uint64(1)
+
+
 BLOCK_ROWS = 1 << 20
 """Rows whose keys are made at once for `parcel_bytes`, so that memory does not depend on the chunk."""
-
-
-@dataclass(frozen=True)
-class SyntheticSpec:
-    """What determines both synthetic tables.
-
-    `rows`: of each frame. `fraction`: of right rows that match. `zipf`: exponent of the skew, 0 for none.
-    """
-
-    rows: int
-    fraction: float
-    seed: int
-    payload_columns: int = 1
-    zipf: float = 0.0
-
-    @property
-    def matches(self) -> int:
-        """Rows of an inner merge's result: the right rows that match."""
-        return round(self.fraction * self.rows)
-
-    @property
-    def hottest(self) -> float:
-        """The part of the matching right rows with the most frequent key: rank 1 of the law of `_zipf_law`."""
-        if self.zipf == 0.0:
-            return 1 / max(self.matches, 1)
-        exponent = 1.0 - self.zipf
-        if exponent == 0.0:
-            return math.log(2.0) / math.log(self.rows + 1.0)
-        return float((2.0**exponent - 1.0) / ((self.rows + 1.0) ** exponent - 1.0))
-
-    def fields(self, side: str) -> tuple[Field, ...]:
-        """Key and payload columns of ``left`` or ``right``: all int64."""
-        names = [KEY] + [f"{side}_payload_{k}" for k in range(self.payload_columns)]
-        return tuple(Field(name, pa.int64(), 8) for name in names)
-
-    @property
-    def bytes_per_row(self) -> int:
-        return 8 * (1 + self.payload_columns)
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """A worker's part of the expected result, from its own right rows; to be added up over the workers."""
-
-    rows: int
-    checksum: int
 
 
 def generate(spec: SyntheticSpec, rank: int, workers: int, how: How = How.INNER) -> tuple[Frame, Frame, Expectation]:
@@ -88,8 +203,6 @@ def generate(spec: SyntheticSpec, rank: int, workers: int, how: How = How.INNER)
 
     Chunk `rank` holds rows [N·rank ÷ W, N·(rank + 1) ÷ W) of both frames.
     """
-    from merge_bench.merge.workload import synthetic_loops as loops
-
     first, last = spec.rows * rank // workers, spec.rows * (rank + 1) // workers
     size, root = last - first, _feistel_root(spec.rows)
     sides = []
@@ -97,31 +210,29 @@ def generate(spec: SyntheticSpec, rank: int, workers: int, how: How = How.INNER)
     for side in ("left", "right"):
         columns = [np.empty(size, np.int64) for _ in range(1 + spec.payload_columns)]
         if side == "left":
-            loops.make_left_keys(first, columns[0], spec.rows, root, spec.seed)
+            make_left_keys(first, columns[0], spec.rows, root, spec.seed)
         else:
             law = _zipf_law(spec)
-            loops.make_right_keys(first, columns[0], spec.rows, root, spec.matches, spec.seed, law, expected)
+            make_right_keys(first, columns[0], spec.rows, root, spec.matches, spec.seed, law, expected)
         for number, payload in enumerate(columns[1:]):
-            loops.make_payload(first, payload, number)
+            make_payload(first, payload, number)
         sides.append(Frame(spec.fields(side), tuple(Column(c.view(np.uint64)) for c in columns), size))
     if not how.pairs:
         expected[:] = 0
     if _needs_partners(how):
         keys = sides[0].columns[0].values
-        loops.expect_left(first, keys, spec.matches, partner_bits(spec, how), how is How.SEMI, expected)
+        expect_left(first, keys, spec.matches, partner_bits(spec, how), how is How.SEMI, expected)
     if how.keeps_right:
-        loops.expect_right(first, sides[1].columns[0].values, spec.rows, expected)
+        expect_right(first, sides[1].columns[0].values, spec.rows, expected)
     return sides[0], sides[1], Expectation(int(expected[0]), int(expected[1]))
 
 
 def partner_bits(spec: SyntheticSpec, how: How) -> npt.NDArray[np.uint64]:
     """A bit for each left key: whether a right row has it. Empty where nobody needs it, or the key itself says so."""
-    from merge_bench.merge.workload import synthetic_loops as loops
-
     if spec.zipf == 0.0 or not _needs_partners(how):
         return np.zeros(0, np.uint64)
     marks = np.zeros(spec.rows // 64 + 1, np.uint64)
-    loops.mark_partners(spec.rows, _feistel_root(spec.rows), spec.matches, spec.seed, _zipf_law(spec), marks)
+    mark_partners(spec.rows, _feistel_root(spec.rows), spec.matches, spec.seed, _zipf_law(spec), marks)
     return marks
 
 
@@ -141,8 +252,6 @@ def check(
         2**64, in any order. A row is bad if its key is not the one that its left and right row numbers have, if it has
         nulls in one side's columns though that side has a partner for it, or if a payload is not the one of its row.
     """
-    from merge_bench.merge.workload import synthetic_loops as loops
-
     marks = partner_bits(spec, how) if marks is None else marks
     sizes = (spec.rows, _feistel_root(spec.rows), spec.matches, spec.seed)
     law, out = _zipf_law(spec), np.zeros(3, np.uint64)
@@ -154,14 +263,14 @@ def check(
         arrays = {name: _int64_values(rows, name) for name in rows.column_names}
         numbers = {side: arrays[f"{side}_payload_0"] for side in sides}
         if alone is None:
-            loops.check_rows(arrays[KEY], numbers["left"], numbers["right"], *sizes, law, out)
+            check_rows(arrays[KEY], numbers["left"], numbers["right"], *sizes, law, out)
         elif alone == "left":
-            loops.check_left(arrays[KEY], numbers["left"], *sizes, marks, how is How.SEMI, out)
+            check_left(arrays[KEY], numbers["left"], *sizes, marks, how is How.SEMI, out)
         else:
-            loops.check_right(arrays[KEY], numbers["right"], *sizes, law, out)
+            check_right(arrays[KEY], numbers["right"], *sizes, law, out)
         for number in range(1, spec.payload_columns):
             for side in sides:
-                misplaced += int(loops.check_payload(numbers[side], arrays[f"{side}_payload_{number}"], number))
+                misplaced += int(check_payload(numbers[side], arrays[f"{side}_payload_{number}"], number))
     return int(out[0]), int(out[1]), int(out[2]) + misplaced
 
 
@@ -190,7 +299,7 @@ def _int64_values(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
 
 
 def _feistel_root(rows: int) -> int:
-    """The side of the smallest square of numbers that has so many or more: see `synthetic_loops._permute`."""
+    """The side of the smallest square of numbers that has so many or more: see `_permute`."""
     return math.isqrt(max(rows - 1, 0)) + 1
 
 

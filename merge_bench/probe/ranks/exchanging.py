@@ -18,14 +18,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError, first_line
-from merge_bench.host import cuda_context
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import DeviceBytes
 from merge_bench.merge.exchange.base import ORPHANED_SECONDS, Abort, Flight
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.memory import BufferPool, aligned_size
 from merge_bench.merge.worker import current_plugin
-from merge_bench.merge.workload.synthetic import SyntheticSpec, parcel_bytes
+from merge_bench.merge.workload import SyntheticSpec
+from merge_bench.merge.workload.synthetic import parcel_bytes
 from merge_bench.probe.shared.exchange_matrix import BLANK, Matrix, count_wrong_bytes, fill_message
 
 HELD, NCCL_RANK = "all-to-all", "nccl"
@@ -269,7 +269,7 @@ class NcclRank:
 
     def _abort_if_left_alone(self) -> None:
         """Abort NCCL's calls if a peer failed, the run was aborted, or its driver does not answer: a thread."""
-        cuda_context.bind()
+        gpu_memory.bind_context()
         while not self._over.wait(WATCH_SECONDS):
             with contextlib.suppress(Exception):  # the communicator may be ending
                 failed = self._abort.is_abandoned(ORPHANED_SECONDS)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from merge_bench.campaign.calling_program import Progress
+from merge_bench.campaign import Progress
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import scratch, signals
 from merge_bench.cluster.dask_commands import forwarded_variables, ucx_settings

@@ -13,7 +13,8 @@ import numpy as np
 from mpi4py import MPI
 
 from merge_bench.errors import Caution, RunFailed
-from merge_bench.merge.workload.synthetic import SyntheticSpec, parcel_bytes
+from merge_bench.merge.workload import SyntheticSpec
+from merge_bench.merge.workload.synthetic import parcel_bytes
 from merge_bench.probe.ranks import osu_rules, timed_loops
 from merge_bench.probe.ranks.messages import ExchangeRow, Row, Warn, send_to_driver
 from merge_bench.probe.ranks.rank import Rank

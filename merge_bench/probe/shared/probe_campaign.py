@@ -8,16 +8,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from merge_bench.campaign.calling_program import UNTOUCHED, Caller, Labelled, Progress
+from merge_bench.campaign import UNTOUCHED, Caller, Labelled, Progress
 from merge_bench.campaign.campaign import make_campaign
-from merge_bench.campaign.expected_time import ExpectedTime
 from merge_bench.campaign.make_plan import PlannedRun, refuse_more_launches
-from merge_bench.campaign.planned_launches import Job, add_config, config_line, head_line, order_in_blocks, plan_runs
+from merge_bench.campaign.planned_launches import (
+    ExpectedTime,
+    Job,
+    add_config,
+    config_line,
+    head_line,
+    order_in_blocks,
+    plan_runs,
+)
 from merge_bench.config.option import COMMAND_LINE
 from merge_bench.config.options import PROBE_OPTIONS, RunOptions, without_merge
 from merge_bench.errors import UsageError
 from merge_bench.merge import engines
-from merge_bench.probe.shared.base import Probe
+from merge_bench.probe.shared import Probe
 from merge_bench.records.schema import CampaignLine, Config, RunKey
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import plural

@@ -18,8 +18,20 @@ from msgspec.structs import replace
 from merge_bench.config.files import open_without_links, read_regular
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.probe import probes
-from merge_bench.probe.shared import base
-from merge_bench.probe.shared.base import ALL_TO_ALL, Measure
+from merge_bench.probe.shared import (
+    ALL_TO_ALL,
+    BUS,
+    COLLECTIVE,
+    LATENCY_TEST,
+    ONE_WAY,
+    PING_PONG,
+    RATE,
+    RATE_TEST,
+    THROUGHPUT,
+    WORKER_RATE,
+    Measure,
+    kind_by_test_name,
+)
 from merge_bench.records import ONE_HOST, TWO_HOSTS
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import FROM_FILE, Row, rows_of
@@ -28,32 +40,34 @@ from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import ProbeLine
 
 MEASURES = {
-    base.RATE_TEST: base.RATE,
-    base.PING_PONG: base.THROUGHPUT,
-    base.COLLECTIVE: base.BUS,
-    ALL_TO_ALL: base.WORKER_RATE,
+    RATE_TEST: RATE,
+    PING_PONG: THROUGHPUT,
+    COLLECTIVE: BUS,
+    ALL_TO_ALL: WORKER_RATE,
 }
 """What tests of these kinds measure."""
-THROUGHPUT, DELAY = "type,msgsize,time,throughput", "type,time"
+THROUGHPUT_HEADING, DELAY_HEADING = "type,msgsize,time,throughput", "type,time"
 LARGEST = 16 << 20
 _PLACES = {ONE_HOST: ONE_HOST, "single-node": ONE_HOST, TWO_HOSTS: TWO_HOSTS, "two-nodes": TWO_HOSTS}
 _TIME = r"(?P<time>\d+\.\d{6})"  # as ``%lf`` prints it: a number that was cut off has fewer digits
 _ROWS = {
-    THROUGHPUT: re.compile(rf"(?P<type>std|buff),(?P<size>[1-9]\d{{0,9}}),{_TIME},(?P<rate>\d+\.\d{{6}})", re.ASCII),
-    DELAY: re.compile(rf"(?P<type>std|buff),{_TIME}", re.ASCII),
+    THROUGHPUT_HEADING: re.compile(
+        rf"(?P<type>std|buff),(?P<size>[1-9]\d{{0,9}}),{_TIME},(?P<rate>\d+\.\d{{6}})", re.ASCII
+    ),
+    DELAY_HEADING: re.compile(rf"(?P<type>std|buff),{_TIME}", re.ASCII),
 }
 
 
 def kind_of_test(row: Row) -> str:
     """The kind of the test that a row is of: `LATENCY_TEST`, `RATE_TEST`, `PING_PONG`, `COLLECTIVE` or `ALL_TO_ALL`."""
     probe = probes().get(row.probe)
-    return base.kind_by_test_name(row.test, otherwise=probe.other_tests if probe else base.LATENCY_TEST)
+    return kind_by_test_name(row.test, otherwise=probe.other_tests if probe else LATENCY_TEST)
 
 
 def measure_of(row: Row) -> Measure:
     """The quantity that tables and charts show of a row."""
     probe = probes().get(row.probe)
-    return MEASURES.get(kind_of_test(row), probe.latency if probe else base.ONE_WAY)
+    return MEASURES.get(kind_of_test(row), probe.latency if probe else ONE_WAY)
 
 
 def rows_in_order(campaign: Campaign) -> list[Row]:
@@ -121,9 +135,9 @@ def append_to_csv(folder: Path, place: str, line: ProbeLine) -> None:
     """
     name, micros = line.test.removesuffix("-delay"), (line.seconds or 0.0) * 1e6
     if line.bandwidth_bytes_per_second is None:
-        kind, heading, row = "delay", DELAY, f"{name},{micros:.6f}"
+        kind, heading, row = "delay", DELAY_HEADING, f"{name},{micros:.6f}"
     else:
-        kind, heading, rate = "throughput", THROUGHPUT, line.bandwidth_bytes_per_second * 8 / 1e6
+        kind, heading, rate = "throughput", THROUGHPUT_HEADING, line.bandwidth_bytes_per_second * 8 / 1e6
         row = f"{name},{line.size},{micros * 2 * line.iterations:.6f},{rate:.6f}"
     path = folder / f"{kind}-{name}-{place}-launch-{line.launch:03d}.csv"
     try:
@@ -150,7 +164,9 @@ def read_csv_rows(path: Path) -> list[Row]:
         raise UsageError(f"the file name of {path} must contain exactly one of {', '.join(_PLACES)}; rename the file")
     heading, *lines = text.split("\n")
     if heading not in _ROWS:
-        raise UsageError(f"{path} is not a ping-pong CSV file: its first line is neither {THROUGHPUT!r} nor {DELAY!r}")
+        raise UsageError(
+            f"{path} is not a ping-pong CSV file: its first line is neither {THROUGHPUT_HEADING!r} nor {DELAY_HEADING!r}"
+        )
     if lines[-1:] != [""] or not lines[:-1]:
         raise UsageError(f"{path} is truncated: {'its last line has no newline' if lines[:-1] else 'it has no rows'}")
     return list(_parse_rows(path, heading, lines[:-1], places.pop()))
@@ -164,7 +180,7 @@ def _parse_rows(path: Path, heading: str, lines: list[str], placement: str) -> I
         if match is None or time <= 0:
             raise UsageError(f"{path}:{number}: expected a row with the columns {heading}, found {line[:60]!r}")
         test, size, rate = str(match["type"]), 1, None
-        if heading == DELAY:
+        if heading == DELAY_HEADING:
             test, seconds = f"{test}-delay", time * 1e-6
         else:
             size, mbits = int(match["size"]), float(match["rate"])

@@ -8,13 +8,32 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from merge_bench.probe.shared import base
-from merge_bench.probe.shared.base import Measure, family_of_test, placement_text
+from merge_bench.probe.shared import (
+    ALL_TO_ALL,
+    COLLECTIVE,
+    LATENCY_TEST,
+    PING_PONG,
+    RATE_TEST,
+    Measure,
+    family_of_test,
+    placement_text,
+)
 from merge_bench.probe.shared.stored_rows import kind_of_test, measure_of
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.probe_rows import Range, Row
-from merge_bench.view.plot import size_ticks, tick_label
-from merge_bench.view.plot.marks import Axis, Band, Chart, Group, Line, Mark, Points, Whiskers, columns
+from merge_bench.view.plot import (
+    Axis,
+    Band,
+    Chart,
+    Group,
+    Line,
+    Mark,
+    Points,
+    Whiskers,
+    columns,
+    size_ticks,
+    tick_label,
+)
 from merge_bench.view.text import binary, visible
 from merge_bench.view.titles import source_of
 
@@ -72,9 +91,9 @@ def _panels_with_rows(rows: Sequence[Row]) -> Iterator[tuple[Chart, Sequence[Row
     linear = _sizes_in_equal_steps(rows)
     label = _label_maker(rows, apart=linear)
     order = list(dict.fromkeys(map(label, rows)))
-    for kind in (base.LATENCY_TEST, base.RATE_TEST, base.PING_PONG, base.COLLECTIVE, base.ALL_TO_ALL):
+    for kind in (LATENCY_TEST, RATE_TEST, PING_PONG, COLLECTIVE, ALL_TO_ALL):
         of_kind = [row for row in rows if kind_of_test(row) == kind]
-        apart = linear and kind == base.PING_PONG
+        apart = linear and kind == PING_PONG
         for measure, placement in dict.fromkeys((measure_of(row), row.placement if apart else "") for row in of_kind):
             drawn = [row for row in of_kind if measure_of(row) == measure and placement in ("", row.placement)]
             if lines := _series_by_label(drawn, label, order, log=not apart):
@@ -86,7 +105,7 @@ def _sizes_in_equal_steps(rows: Sequence[Row]) -> bool:
     """Whether each series of a ping-pong has 8 sizes or more in equal steps; sizes below 1 KiB do not count."""
     lines: dict[object, list[int]] = {}
     for row in rows:
-        if kind_of_test(row) == base.PING_PONG and row.size >= 1024:
+        if kind_of_test(row) == PING_PONG and row.size >= 1024:
             lines.setdefault((row.series, row.source), []).append(row.size)
     return bool(lines) and all(
         len(sizes) >= 8 and len({b - a for a, b in itertools.pairwise(sorted(sizes))}) == 1 for sizes in lines.values()
@@ -103,18 +122,18 @@ def _label_maker(rows: Sequence[Row], *, apart: bool) -> Label:
         return len({of(row) for row in rows if of(row)}) > 1
 
     tests, placements = several(lambda row: family_of_test(row.test)), several(lambda row: row.placement)
-    memories, together = several(lambda row: row.memory), (base.COLLECTIVE, base.ALL_TO_ALL)
+    memories, together = several(lambda row: row.memory), (COLLECTIVE, ALL_TO_ALL)
     pairs = {(row.placement, row.ranks) for row in rows if row.ranks and kind_of_test(row) not in together}
-    groups = several(lambda row: len(row.ranks) if kind_of_test(row) == base.ALL_TO_ALL else 0)
+    groups = several(lambda row: len(row.ranks) if kind_of_test(row) == ALL_TO_ALL else 0)
     ranks = len(pairs) > len({placement for placement, _ in pairs})
 
     def label(row: Row) -> str:
         parts = [
             row.config,
             family_of_test(row.test) if tests else "",
-            placement_text(row.placement) if placements and not (apart and kind_of_test(row) == base.PING_PONG) else "",
+            placement_text(row.placement) if placements and not (apart and kind_of_test(row) == PING_PONG) else "",
             "→".join(map(str, row.ranks)) if ranks and len(row.ranks) in (1, 2) else "",
-            f"{len(row.ranks)} ranks" if groups and kind_of_test(row) == base.ALL_TO_ALL else "",
+            f"{len(row.ranks)} ranks" if groups and kind_of_test(row) == ALL_TO_ALL else "",
             f"{row.memory} memory" if memories else "",
         ]
         source = "" if row.source is None else f" ({row.source})" if row.from_file else f" (published: {row.source})"
@@ -129,7 +148,7 @@ def _series_by_label(rows: Sequence[Row], label: Label, order: Sequence[str], *,
     for row in rows:
         value = range_of_row(row)
         if value is not None and (value.low > 0 or not log):
-            at = row.count if kind_of_test(row) == base.COLLECTIVE and row.count is not None else row.size
+            at = row.count if kind_of_test(row) == COLLECTIVE and row.count is not None else row.size
             points.setdefault(label(row), []).append((at, value, row))
     return [_Series(name, order.index(name), line) for name, line in points.items()]
 
@@ -142,7 +161,7 @@ def range_of_row(row: Row) -> Range | None:
     measure = measure_of(row)
     value = measure.value_in(row)
     least, most = row.bandwidth_ranks
-    if value is None or kind_of_test(row) != base.COLLECTIVE or least is None or most is None:
+    if value is None or kind_of_test(row) != COLLECTIVE or least is None or most is None:
         return value
     return Range(value.median, least / measure.scale, most / measure.scale)
 
@@ -151,7 +170,7 @@ def _make_panel(rows: Sequence[Row], lines: Sequence[_Series], measure: Measure,
     """The panel of the series `lines` of `rows`; `log`: both axes are logarithmic, else linear from 0."""
     tests = list(dict.fromkeys(row.test for row in rows if measure.value_in(row) is not None))
     absent = [test for test in dict.fromkeys(row.test for row in rows) if test not in tests]
-    over_ranks = kind_of_test(rows[0]) == base.COLLECTIVE
+    over_ranks = kind_of_test(rows[0]) == COLLECTIVE
     title = ", ".join(filter(None, (measure.title, placement and placement_text(placement))))
     named = f"{rows[0].probe} ({', '.join(tests)})" if over_ranks else ", ".join(tests)
     extremes = "over ranks and launches" if over_ranks else "over launches"

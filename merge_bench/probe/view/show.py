@@ -9,7 +9,7 @@ from typing import TextIO
 
 from merge_bench.errors import Caution
 from merge_bench.probe.ranks.ucc import SHARP_ASKED
-from merge_bench.probe.shared.base import (
+from merge_bench.probe.shared import (
     ALL_TO_ALL,
     BUS,
     COLLECTIVE,

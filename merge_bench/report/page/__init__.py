@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from merge_bench.config.files import check_writable, replacing
 from merge_bench.errors import RunFailed, UsageError, require, say
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.outputs import check_writable, replacing
 from merge_bench.records.writer import RECORDS
 
 if TYPE_CHECKING:

@@ -11,13 +11,12 @@ import msgspec
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import UNVERIFIED
-from merge_bench.analysis.compare import properties
-from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.compare.select import letter_of
+from merge_bench.analysis.comparable_runs import OF_A_PROCESS, joined_values, letter_of
+from merge_bench.analysis.compare import compare
 from merge_bench.analysis.documents import CompareDocument
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.errors import MergeBenchError
-from merge_bench.probe.shared.base import ONE_WAY, PING_PONG, THROUGHPUT, placement_text
+from merge_bench.probe.shared import ONE_WAY, PING_PONG, THROUGHPUT, placement_text
 from merge_bench.probe.shared.stored_rows import kind_of_test, label_rows, measure_of
 from merge_bench.probe.view.charts import panels_of_results
 from merge_bench.probe.view.show import write_rows
@@ -39,8 +38,7 @@ from merge_bench.tune.result import recorded_result_of
 from merge_bench.units import plural
 from merge_bench.view import comparison, titles
 from merge_bench.view.content import Column, Page, Report, by_row, grouped
-from merge_bench.view.plot import merge
-from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot import Chart, merge
 from merge_bench.view.text import NULL, binary, cell, gib
 from merge_bench.view.text import number as rounded
 
@@ -369,7 +367,7 @@ def _write_environment(page: Page, campaign: Campaign, defaults: Mapping[str, st
         _write_hosts(page, workers)
         _write_devices(page, workers)
         page.heading("Packages")
-        page.pairs(*sorted(properties.joined_values(worker.versions for worker in workers).items()))
+        page.pairs(*sorted(joined_values(worker.versions for worker in workers).items()))
         _write_ucx(page, workers, defaults)
     else:
         page.line("The records do not describe the machine: no launch started, or the result was imported.", "dim")
@@ -411,18 +409,16 @@ def _write_devices(page: Page, workers: Sequence[Worker]) -> None:
 
 def _write_ucx(page: Page, workers: Sequence[Worker], defaults: Mapping[str, str] | None) -> None:
     ucx = [worker.ucx for worker in workers]
-    about = properties.joined_values(
-        {"version": each.version, "origin": each.origin, "path": each.path} for each in ucx
-    )
-    settings = properties.joined_values(each.config for each in ucx)
+    about = joined_values({"version": each.version, "origin": each.origin, "path": each.path} for each in ucx)
+    settings = joined_values(each.config for each in ucx)
     if about:
         page.heading("UCX")
         page.pairs(*about.items())
     if not settings:
         return
-    environment = properties.joined_values(worker.environment for worker in workers)
+    environment = joined_values(worker.environment for worker in workers)
     if defaults is not None:
-        shown = {name for name in settings if settings[name] != defaults.get(name)} - set(properties.OF_A_PROCESS)
+        shown = {name for name in settings if settings[name] != defaults.get(name)} - set(OF_A_PROCESS)
         page.heading("UCX settings that differ from the defaults")
     else:
         shown = {name for name, value in settings.items() if name in environment or " / " in value}

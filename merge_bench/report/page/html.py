@@ -17,8 +17,8 @@ from jinja2 import Environment, FunctionLoader
 from markupsafe import Markup, escape
 
 from merge_bench.view.content import FOLDED, Report, Table
+from merge_bench.view.plot import Chart
 from merge_bench.view.plot.interactive import figure_of
-from merge_bench.view.plot.marks import Chart
 from merge_bench.view.text import cut, definitions, find_definition, short, thin, unbroken, visible
 
 ROWS_IN_VIEW = 24

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from merge_bench.analysis import aggregate, exchange_share
+from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import state_of
-from merge_bench.analysis.compare.document import compare
-from merge_bench.analysis.compare.properties import problem, same_problem
-from merge_bench.analysis.compare.select import letter_of, run_labels
+from merge_bench.analysis.bottleneck import ALL_TO_ALL, find_exchange_share
+from merge_bench.analysis.comparable_runs import letter_of, problem, run_labels, same_problem
+from merge_bench.analysis.compare import compare
 from merge_bench.analysis.documents import RunDocument
 from merge_bench.analysis.published import MergeResult
 from merge_bench.analysis.summary import summarize_run
@@ -25,8 +25,7 @@ from merge_bench.tune.result import steps_of
 from merge_bench.tune.view import phase_charts
 from merge_bench.units import GIB
 from merge_bench.view.content import Column, Page, by_row, grouped
-from merge_bench.view.plot import Bar, merge
-from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot import Bar, Chart, merge
 from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, LabelledRun, Metric
 from merge_bench.view.text import NULL, binary, gib, ms, number
 from merge_bench.view.titles import is_tuning_campaign, option_text, size_of, source_of, tables_of, with_source
@@ -230,12 +229,12 @@ NO_ALL_TO_ALL = (
 
 def write_exchange_share(page: Page, sources: Sequence[SourceRun], probes: Sequence[Campaign]) -> None:
     """Put a section on a page that compares the exchange of merges with `probe all-to-all`, if both were measured."""
-    all_to_alls = [campaign for campaign in probes if campaign.probe == exchange_share.PROBE]
+    all_to_alls = [campaign for campaign in probes if campaign.probe == ALL_TO_ALL]
     if not all_to_alls or not sources:
         return
     page.section("Exchange and all-to-all")
     shares = [
-        (source, share) for source in sources if (share := exchange_share.find(source.run, all_to_alls)) is not None
+        (source, share) for source in sources if (share := find_exchange_share(source.run, all_to_alls)) is not None
     ]
     if not shares:
         page.line(NO_ALL_TO_ALL)

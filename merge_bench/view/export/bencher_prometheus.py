@@ -6,19 +6,24 @@ so that none is taken for one of Bencher's own (``latency`` is in nanoseconds).
 
 Prometheus' text format (0.0.4), as the textfile collector of node_exporter reads it: every figure is a gauge in its
 base unit. No sample has a time, which the collector refuses; when a result was measured is a gauge of its own.
+
+Both have the same figures, medians over launches, under names that stay the same from one result to the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from merge_bench.config.options import BY_KEY
 from merge_bench.errors import UsageError
 from merge_bench.view.export import Exporter
 
 if TYPE_CHECKING:
-    from merge_bench.analysis.named_figures import Subject
-    from merge_bench.records.campaign import Campaign
+    from merge_bench.analysis.documents import RunDocument
+    from merge_bench.records.campaign import Campaign, RecordedPlan
+    from merge_bench.records.probe_rows import Row
 
 PREFIX = "merge_bench_"
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
@@ -30,6 +35,181 @@ _STATE_GAUGES = {
 }
 
 
+HELP = {
+    "wall_seconds": "Wall-clock time of an iteration, median over launches.",
+    "throughput_bytes_per_second": "Bytes of both input frames per second of wall-clock time, median over launches.",
+    "bandwidth_bytes_per_second": "Bytes that a worker sends to others per second in flight, harmonic mean of workers.",
+    "partition_seconds": "Longest time of any worker in the partition phase.",
+    "exchange_seconds": "Longest time of any worker in the exchange phase.",
+    "join_seconds": "Longest time of any worker in the join phase.",
+    "link_limit_bytes_per_second": "Bytes per second of a worker when it only exchanges the messages of the merge.",
+    "link_ratio": "Speed of the exchange as a ratio of the link limit.",
+    "peak_memory_bytes": "Peak host memory of the worker that needs most.",
+    "gpu_energy_joules": "Energy that a merge uses on the GPUs of its workers.",
+    "cpu_energy_joules": "Energy that a merge uses on the processors of its hosts.",
+    "probe_seconds": "Time of an operation of a network measurement, median over launches.",
+    "probe_bandwidth_bytes_per_second": "Bandwidth of a network measurement, median over launches.",
+    "probe_messages_per_second": "Message rate of a network measurement, median over launches.",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of a result. `name`: a key of `HELP`, which ends in the unit. `interval`: 95 % over launches; of a
+    network measurement the range of its launches; None if unknown."""
+
+    name: str
+    value: float
+    interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One config with one problem, or one row of a network measurement, with its figures.
+
+    `name`, `labels`: the same for every result that measured the same. `figures`: none if the result was wrong.
+    `verified`: None for network measurements. `measured`: when its last launch began, seconds since the epoch.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    figures: tuple[Figure, ...]
+    verified: bool | None
+    wrong: bool
+    launches: int
+    failed_launches: int
+    measured: float | None
+
+
+def subjects(campaigns: Sequence[Campaign]) -> list[Subject]:
+    """Every subject of `campaigns`.
+
+    Raises UsageError if two of them have the same name, so that their figures could not be told apart.
+    """
+    by_name: dict[str, tuple[Subject, Campaign]] = {}
+    for campaign in campaigns:
+        for subject in _probe_subjects(campaign) if campaign.probe is not None else _run_subjects(campaign):
+            if subject.name in by_name:
+                first = by_name[subject.name][1]
+                where = f"{first.folder} and {campaign.folder} both measured"
+                if first is campaign:
+                    where = f"{campaign.folder} contains more than one"
+                raise UsageError(
+                    f"{where} {subject.name!r}, and this format has one value for each; export csv instead"
+                )
+            by_name[subject.name] = subject, campaign
+    return [subject for subject, _ in by_name.values()]
+
+
+def _run_subjects(campaign: Campaign) -> Iterator[Subject]:
+    from merge_bench.analysis.summary import summarize_run
+    from merge_bench.view.titles import problem_of
+
+    for run in campaign.runs:
+        document = summarize_run(campaign, run, campaign.head.campaign_id)
+        plan, what, wrong = run.plan, problem_of([run.plan]), document.verification.state == "wrong"
+        labels = {
+            "config": run.config.name,
+            "problem": what,
+            "engine": plan.engine or "",
+            "exchange": plan.exchange or "",
+            "hosts": str(len(document.plan["hosts"])),
+            "options": ", ".join(_unusual_options(plan)),
+        }
+        ways = [f"engine {plan.engine}"] * bool(plan.engine) + [f"exchange {plan.exchange}"] * bool(plan.exchange)
+        times = [launch.line.time for launch in run.launches if launch.line is not None]
+        yield Subject(
+            name=", ".join([f"{run.config.name}: {what}", *ways, *_unusual_options(plan)]),
+            labels=labels,
+            figures=() if wrong else tuple(_run_figures(document)),
+            verified=document.verified,
+            wrong=wrong,
+            launches=sum(launch.complete for launch in run.launches),
+            failed_launches=sum(launch.failed for launch in run.launches),
+            measured=max(times, default=None),
+        )
+
+
+def _unusual_options(plan: RecordedPlan) -> Iterator[str]:
+    """The options without their usual values that decide which rows are merged, and how, in words."""
+    work = plan.workload
+    if work is not None and work.name == "synthetic":
+        if work.payload_columns not in (None, 1):
+            yield f"{work.payload_columns} payload columns"
+        if work.fraction not in (None, BY_KEY["frac_match"].default):
+            yield f"match fraction {work.fraction:g}"
+        if work.zipf:
+            yield f"skew zipf:{work.zipf:g}"
+    if plan.distribution == "broadcast":
+        yield "broadcast"
+    if plan.pipeline:
+        yield "pipeline"
+    if plan.runtime_filter:
+        yield "runtime filter"
+
+
+def _run_figures(document: RunDocument) -> Iterator[Figure]:
+    """The figures of a run that were measured."""
+    from merge_bench.analysis.aggregate import PHASES
+    from merge_bench.analysis.documents import Spread
+
+    phases, link, energy = document.phases_seconds, document.link, document.energy
+    spreads: dict[str, Spread | float | None] = {
+        "wall_seconds": document.wall_seconds,
+        "throughput_bytes_per_second": document.throughput_bytes_per_second,
+        "bandwidth_bytes_per_second": document.bandwidth_bytes_per_second.harmonic_mean,
+        **{f"{name}_seconds": getattr(phases, name) for name in PHASES},
+        "link_limit_bytes_per_second": link.limit_bytes_per_second if link else None,
+        "link_ratio": link.fraction if link else None,
+        "peak_memory_bytes": document.peak_memory_bytes.max,
+        "gpu_energy_joules": energy.gpu_joules_per_merge if energy else None,
+        "cpu_energy_joules": energy.cpu_joules_per_merge if energy else None,
+    }
+    for name, figure in spreads.items():
+        value, interval = (figure.median, figure.ci95) if isinstance(figure, Spread) else (figure, None)
+        if value is not None:
+            yield Figure(name, value, interval)
+
+
+def _probe_subjects(campaign: Campaign) -> Iterator[Subject]:
+    from merge_bench.records.probe_rows import rows_of
+
+    times = [launch.line.time for launch in campaign.standing if launch.line is not None]
+    for row in rows_of(campaign):
+        labels = {
+            "config": row.config,
+            "probe": row.probe,
+            "test": row.test,
+            "placement": row.placement,
+            "memory": row.memory,
+            "ranks": ",".join(map(str, row.ranks)),
+            "size_bytes": str(row.size),
+            "elements": "" if row.count is None else str(row.count),
+        }
+        what = [f"{row.config}: {row.probe} {row.test}", row.placement, f"{row.memory} memory"]
+        what += [f"ranks {' '.join(map(str, row.ranks))}"] * bool(row.ranks) + [f"{row.size} B"]
+        what += [f"{row.count} elements"] * (row.count is not None)
+        yield Subject(
+            name=", ".join(what),
+            labels=labels,
+            figures=tuple(_probe_row_figures(row)) if not row.wrong else (),
+            verified=None,
+            wrong=bool(row.wrong),
+            launches=row.launches,
+            failed_launches=0,
+            measured=max(times, default=None),
+        )
+
+
+def _probe_row_figures(row: Row) -> Iterator[Figure]:
+    ranges = {"probe_seconds": row.seconds, "probe_bandwidth_bytes_per_second": row.bandwidth}
+    for name, figure in ranges.items():
+        if figure is not None:
+            yield Figure(name, figure.median, (figure.low, figure.high) if row.launches > 1 else None)
+    if row.messages_per_second is not None:
+        yield Figure("probe_messages_per_second", row.messages_per_second)
+
+
 def _encode_bencher(campaigns: Sequence[Campaign]) -> bytes:
     """Results as JSON of Bencher; `lower_value` and `upper_value` are the ends of an interval, if there is one.
 
@@ -39,10 +219,8 @@ def _encode_bencher(campaigns: Sequence[Campaign]) -> bytes:
     import json
 
     from merge_bench.analysis.aggregate import UNVERIFIED
-    from merge_bench.analysis.named_figures import subjects
-    from merge_bench.view.titles import problem_of
 
-    all_subjects = subjects(campaigns, lambda run: problem_of([run.plan]))
+    all_subjects = subjects(campaigns)
     wrong = next((subject for subject in all_subjects if subject.wrong), None)
     if wrong is not None:
         raise UsageError(f"the result of {wrong.name!r} is wrong, and Bencher would store its figures unmarked")
@@ -67,10 +245,7 @@ BENCHER = Exporter("bencher", _BENCHER_HELP, place=2, encode=_encode_bencher)
 
 
 def _encode_prometheus(campaigns: Sequence[Campaign]) -> bytes:
-    from merge_bench.analysis.named_figures import HELP, subjects
-    from merge_bench.view.titles import problem_of
-
-    all_subjects = subjects(campaigns, lambda run: problem_of([run.plan]))
+    all_subjects = subjects(campaigns)
     lines: list[str] = []
     for name, help in {**HELP, **_STATE_GAUGES}.items():
         samples = [(subject.labels, value) for subject in all_subjects for value in _gauge_values(subject, name)]

@@ -1,16 +1,169 @@
-"""Drawings: how they look, in one place, and bar charts; `marks` has charts as data, other files draw or make them.
+"""Charts as plain data, two axes and groups of marks, and how they look; bar charts. Other files draw or make them.
 
-Labels are data, never markup.
+Each drawing library draws the data in its own way, so a page and a printed figure show the same. Labels are data, never
+markup.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from merge_bench.view.plot.marks import Axis, Boxes, Chart, Group, Mark, Points, Ticks, Whiskers, columns
 from merge_bench.view.text import binary, capitalized
+
+Values = Sequence[float]
+Ticks = Mapping[Any, str]
+"""Labels of an axis by their places."""
+Details = Mapping[str, Sequence[str]]
+"""What is shown when the pointer rests on a mark: by name, a text for each mark."""
+
+
+@dataclass(frozen=True)
+class Points:
+    """Markers at (`x`, `y`); `size`: in pixels; `hollow`: for each, whether it is not filled."""
+
+    x: Values
+    y: Values
+    hollow: Sequence[bool] = ()
+    size: int = 9
+    details: Details = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line through points, with a gap at NaN; `width`: in pixels."""
+
+    x: Values
+    y: Values
+    dashed: bool = False
+    width: int = 2
+
+
+@dataclass(frozen=True)
+class Band:
+    """The area between two lines, from `low` to `high` at each `x`."""
+
+    x: Values
+    low: Values
+    high: Values
+    hatched: bool = False
+
+
+@dataclass(frozen=True)
+class Whiskers:
+    """Lines from `start` to `end` at the places `at`: intervals, medians. `upright`: along y; `width`: in pixels."""
+
+    at: Values
+    start: Values
+    end: Values
+    upright: bool = False
+    width: int = 4
+    alpha: float = 1.0
+    dotted: bool = False
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Bars from `start` to `end` at the places `at`. `upright`: along y; `fill`: the opacity of their areas."""
+
+    at: Values
+    start: Values
+    end: Values
+    upright: bool = False
+    width: float = 0.8
+    fill: float = 0.5
+    hatched: bool = False
+    details: Details = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Squares of side 1 about (`x`, `y`), coloured by `values`, which may be NaN; `unit` stands at the colour scale."""
+
+    x: Sequence[int]
+    y: Sequence[int]
+    values: Values
+    unit: str
+    details: Details = field(default_factory=dict)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The values at the ends of the colour scale: 0, and the highest value."""
+        return 0.0, max((value for value in self.values if value == value), default=0.0) or 1.0
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts centred on (`x`, `y`), as data and never as markup; `light`: for each, whether it stands on dark."""
+
+    x: Values
+    y: Values
+    texts: Sequence[str]
+    light: Sequence[bool]
+
+
+Mark = Points | Line | Band | Whiskers | Boxes | Cells | Texts
+
+
+@dataclass(frozen=True)
+class Group:
+    """Marks with the same look, number `index` of `look`; a `label` gives them an entry in the legend."""
+
+    index: int
+    marks: tuple[Mark, ...]
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis; its title has the unit.
+
+    `ticks`: labels by place; None lets the library choose. `low`, `high`: the values at the left or lower end, and at
+    the other; None: from the marks. `rule`: a value that a dashed line marks. `beside`: labels on the opposite side.
+    """
+
+    title: str = ""
+    ticks: Ticks | None = None
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    grid: bool = True
+    rule: float | None = None
+    beside: Ticks = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Marks on two axes. Labels are data, never markup.
+
+    `height`: of the area, in pixels; `square`: whether the width is the same. `note`: sentences that say what the marks
+    mean; `source`: a line for each result that the chart shows, with host, date and UCX.
+    """
+
+    x: Axis
+    y: Axis
+    groups: tuple[Group, ...] = ()
+    height: int = 300
+    title: str = ""
+    note: str = ""
+    source: str = ""
+    square: bool = False
+
+    @property
+    def marks(self) -> Iterator[tuple[Group, Mark]]:
+        return ((group, mark) for group in self.groups for mark in group.marks)
+
+    @property
+    def empty(self) -> bool:
+        return not any(mark.at if isinstance(mark, Whiskers | Boxes) else mark.x for _, mark in self.marks)
+
+
+def columns(rows: Iterable[Sequence[Any]], count: int) -> Sequence[Sequence[Any]]:
+    """Rows turned into `count` columns, which are empty if there are no rows."""
+    return tuple(zip(*rows, strict=True)) or ((),) * count
+
 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#777777")
 """Okabe and Ito's palette, which colour-blind people can tell apart (https://jfly.uni-koeln.de/color/, 2008), without

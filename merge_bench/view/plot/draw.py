@@ -6,10 +6,10 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from merge_bench.config.files import check_writable, replacing
 from merge_bench.errors import UsageError, require, say
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.outputs import check_writable, replacing
-from merge_bench.view.plot.marks import Chart
+from merge_bench.view.plot import Chart
 from merge_bench.view.titles import with_source
 
 _LIBRARIES = {".png": "matplotlib", ".svg": "matplotlib", ".html": "bokeh"}

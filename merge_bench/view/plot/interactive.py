@@ -20,7 +20,26 @@ from bokeh.models.annotations import ColorBar, Legend, LegendItem, Span, Title
 from bokeh.plotting import figure
 from bokeh.resources import INLINE
 
-from merge_bench.view.plot import GRID, HEAT, LEGEND, NEUTRAL, look, marks, value_ticks
+from merge_bench.view.plot import (
+    GRID,
+    HEAT,
+    LEGEND,
+    NEUTRAL,
+    Axis,
+    Band,
+    Boxes,
+    Cells,
+    Chart,
+    Group,
+    Line,
+    Mark,
+    Points,
+    Texts,
+    Ticks,
+    Whiskers,
+    look,
+    value_ticks,
+)
 from merge_bench.view.text import for_canvas, short
 
 _LINE_LETTERS = 100
@@ -41,7 +60,7 @@ _SCALE = "scale"
 _NUMBER_FIELDS = ("x", "y", "low", "high", "at", "start", "end", "values")
 
 
-def page(charts: Sequence[marks.Chart]) -> str:
+def page(charts: Sequence[Chart]) -> str:
     """An HTML page of `charts`, one below the other; a click on a legend hides a series in all."""
     figures = [figure_of(chart) for chart in charts]
     hide_together(figures)
@@ -49,7 +68,7 @@ def page(charts: Sequence[marks.Chart]) -> str:
     return _EXTERNAL_LINK.sub("", whole)  # Panel adds links to other servers, though none is needed
 
 
-def figure_of(chart: marks.Chart, *, note: bool = True) -> Any:
+def figure_of(chart: Chart, *, note: bool = True) -> Any:
     """`chart` as a Bokeh figure, as wide as its page; `note`: whether a text below says what its marks mean."""
     plot = BokehChart(chart).figure
     longest = max((len(short(label)) for label in (chart.y.ticks or {}).values()), default=0)
@@ -81,7 +100,7 @@ def hide_together(figures: Sequence[Any]) -> None:
 class BokehChart:
     """A chart as a Bokeh `figure`, in which another chart with the same groups of marks can be shown."""
 
-    def __init__(self, chart: marks.Chart) -> None:
+    def __init__(self, chart: Chart) -> None:
         tools = f"pan,box_zoom,{'xwheel_zoom' if chart.y.ticks else 'wheel_zoom'},reset,save"
         wide: dict[str, Any] = {"frame_width": chart.height} if chart.square else {"sizing_mode": "stretch_width"}
         self.figure: Any = figure(
@@ -113,29 +132,29 @@ class BokehChart:
             )
             self.figure.add_layout(legend, "below")
 
-    def show(self, chart: marks.Chart) -> None:
+    def show(self, chart: Chart) -> None:
         """Show `chart`, which has the same groups of marks, instead; only changed columns are sent."""
         for renderer, (group, mark) in zip(self._renderers, chart.marks, strict=True):
             source, columns = renderer.data_source, _source_columns(mark, look(group.index).colour)
-            if isinstance(mark, marks.Texts):
+            if isinstance(mark, Texts):
                 columns = _padded_texts(columns, len(source.data["text"]))
             changed = {name: values for name, values in columns.items() if not _equal_values(values, source.data[name])}
             if any(len(values) != len(source.data[name]) for name, values in changed.items()):
                 source.data = columns
             elif changed:
                 source.patch({name: [(slice(len(values)), values)] for name, values in changed.items()})
-            if isinstance(mark, marks.Cells):
+            if isinstance(mark, Cells):
                 low, high = mark.limits
                 self.figure.right[0].color_mapper.update(low=low, high=high)
                 self.figure.extra_y_ranges[_SCALE].update(start=low, end=high)
         for which in ("x", "y"):
-            axis: marks.Axis = getattr(chart, which)
+            axis: Axis = getattr(chart, which)
             self._set_limits(axis, which)
             if axis.ticks is not None and axis.ticks != getattr(self._chart, which).ticks:
                 _set_ticks(getattr(self.figure, f"{which}axis")[0], axis.ticks)
         self._chart = chart
 
-    def _set_up_axis(self, axis: marks.Axis, which: str) -> None:
+    def _set_up_axis(self, axis: Axis, which: str) -> None:
         drawn = getattr(self.figure, f"{which}axis")[0]
         drawn.axis_label = for_canvas(axis.title)
         getattr(self.figure, f"{which}grid").update(grid_line_color=GRID, visible=axis.grid)
@@ -162,14 +181,14 @@ class BokehChart:
         values = [at for _, mark in self._chart.marks for name in names for at in getattr(mark, name, ()) if at > 0]
         return (float(min(values)), float(max(values))) if values else None
 
-    def _set_limits(self, axis: marks.Axis, which: str) -> None:
+    def _set_limits(self, axis: Axis, which: str) -> None:
         limits = getattr(self.figure, f"{which}_range")
         if axis.high is not None:
             limits.update(start=axis.low, end=axis.high, reset_start=axis.low, reset_end=axis.high)
         elif axis.low is not None:
             limits.start = axis.low
 
-    def _draw_group(self, group: marks.Group) -> LegendItem:
+    def _draw_group(self, group: Group) -> LegendItem:
         renderers = []
         for mark in group.marks:
             source = models.ColumnDataSource(_source_columns(mark, look(group.index).colour))
@@ -186,24 +205,24 @@ def hover(renderer: Any, fields: Iterable[str]) -> models.HoverTool:
     return models.HoverTool(renderers=[renderer], tooltips=[(name, f"@{{{name}}}") for name in fields], visible=False)
 
 
-def _axis_range(axis: marks.Axis) -> models.Range1d | models.DataRange1d:
+def _axis_range(axis: Axis) -> models.Range1d | models.DataRange1d:
     """The range of an axis, fixed if both ends are known, as a browser cannot find them without data."""
     return models.DataRange1d() if axis.high is None else models.Range1d()
 
 
-def _set_ticks(drawn: Any, ticks: marks.Ticks) -> None:
+def _set_ticks(drawn: Any, ticks: Ticks) -> None:
     drawn.ticker = models.FixedTicker(ticks=list(ticks))
     drawn.major_label_overrides = {at: for_canvas(short(label)) for at, label in ticks.items()}
     drawn.minor_tick_line_color = None
 
 
-def _source_columns(mark: marks.Mark, colour: str) -> dict[str, Any]:
+def _source_columns(mark: Mark, colour: str) -> dict[str, Any]:
     """The columns of a mark for Bokeh: numbers as arrays, which reach a page as bytes, and texts as lists."""
     numbers = [name for name in _NUMBER_FIELDS if hasattr(mark, name)]
     columns: dict[str, Any] = {name: np.array(getattr(mark, name), dtype=np.float32) for name in numbers}
-    if isinstance(mark, marks.Points) and mark.hollow:
+    if isinstance(mark, Points) and mark.hollow:
         columns["fill"] = ["transparent" if hollow else colour for hollow in mark.hollow]
-    if isinstance(mark, marks.Texts):
+    if isinstance(mark, Texts):
         columns["text"] = list(map(for_canvas, mark.texts))
         columns["colour"] = ["#FFFFFF" if light else "#000000" for light in mark.light]
     return columns | {name: list(texts) for name, texts in getattr(mark, "details", {}).items()}
@@ -224,29 +243,29 @@ def _equal_values(new: Any, old: Any) -> bool:
     return np.array_equal(new, old, equal_nan=True) if isinstance(new, np.ndarray) else bool(new == old)
 
 
-def _draw_mark(plot: Any, mark: marks.Mark, index: int, source: models.ColumnDataSource) -> Any:
+def _draw_mark(plot: Any, mark: Mark, index: int, source: models.ColumnDataSource) -> Any:
     colour = look(index).colour
     common: dict[str, Any] = {"source": source, "color": colour}
     if getattr(mark, "hatched", False):
         common |= {"hatch_pattern": value("right_diagonal_line"), "hatch_color": colour}
     match mark:
-        case marks.Points():
+        case Points():
             fill = "fill" if mark.hollow else colour
             shape = look(index).shape
             return plot.scatter("x", "y", **common, marker=shape, size=mark.size, fill_color=fill, alpha=0.85)
-        case marks.Line():
+        case Line():
             return plot.line("x", "y", **common, line_width=mark.width, line_dash="dashed" if mark.dashed else "solid")
-        case marks.Band():
+        case Band():
             return plot.varea("x", "low", "high", **common, fill_alpha=0.0 if mark.hatched else 0.2, hatch_alpha=0.35)
-        case marks.Whiskers():
+        case Whiskers():
             ends = ("at", "start", "at", "end") if mark.upright else ("start", "at", "end", "at")
             dash = "dotted" if mark.dotted else "solid"
             return plot.segment(*ends, **common, line_width=mark.width, alpha=mark.alpha, line_dash=dash)
-        case marks.Boxes():
+        case Boxes():
             if mark.upright:
                 return plot.vbar(x="at", bottom="start", top="end", width=mark.width, fill_alpha=mark.fill, **common)
             return plot.hbar(y="at", left="start", right="end", height=mark.width, fill_alpha=mark.fill, **common)
-        case marks.Cells():
+        case Cells():
             low, high = mark.limits
             scale = models.LinearColorMapper(palette=HEAT, low=low, high=high, nan_color=f"{NEUTRAL}44")
             # Letters of a colour bar do not follow a page's style sheet, and those of an axis do.
@@ -264,6 +283,6 @@ def _draw_mark(plot: Any, mark: marks.Mark, index: int, source: models.ColumnDat
             line = NEUTRAL if 0 < len(mark.x) <= 256 else None
             colours = {"field": "values", "transform": scale}
             return plot.rect("x", "y", 1, 1, source=source, line_width=0.5, line_color=line, fill_color=colours)
-        case marks.Texts():
+        case Texts():
             place = {"text_align": value("center"), "text_baseline": value("middle"), "text_font_size": value("8pt")}
             return plot.text("x", "y", "text", source=source, text_color="colour", **place)

@@ -18,16 +18,26 @@ from merge_bench.records.timeline import TimelineIteration
 from merge_bench.units import GIB, MIB
 from merge_bench.view.plot import (
     GREY,
+    Axis,
     Bar,
+    Boxes,
+    Cells,
+    Chart,
+    Group,
+    Line,
+    Mark,
+    Points,
+    Texts,
+    Whiskers,
     bar_height_pixels,
     bars,
+    columns,
     rows_axis,
     stacked_bars,
     thin_ticks,
     thinning_step,
     with_unit,
 )
-from merge_bench.view.plot.marks import Axis, Boxes, Cells, Chart, Group, Line, Mark, Points, Texts, Whiskers, columns
 from merge_bench.view.titles import option_text, workers_of
 
 LEAST_MAPPED = 4

@@ -14,7 +14,25 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-from merge_bench.view.plot import GRID, HEAT_STATIC, LEGEND, NEUTRAL, look, marks, thinning_step, value_ticks
+from merge_bench.view.plot import (
+    GRID,
+    HEAT_STATIC,
+    LEGEND,
+    NEUTRAL,
+    Axis,
+    Band,
+    Boxes,
+    Cells,
+    Chart,
+    Line,
+    Mark,
+    Points,
+    Texts,
+    Whiskers,
+    look,
+    thinning_step,
+    value_ticks,
+)
 from merge_bench.view.text import short, visible
 
 _SETTINGS: Any = {
@@ -38,14 +56,14 @@ _ROW_NAME_LETTERS = 36
 """Letters of a row's name, at most."""
 
 
-def draw(charts: Sequence[marks.Chart], stream: IO[bytes], form: str) -> None:
+def draw(charts: Sequence[Chart], stream: IO[bytes], form: str) -> None:
     """Draw `charts` side by side, with one legend for all below them, into `stream` as `form` (``png`` or ``svg``)."""
     with _matplotlib_settings():
         figure = _side_by_side(charts)
         figure.savefig(stream, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
 
 
-def figure_of(chart: marks.Chart) -> Figure:
+def figure_of(chart: Chart) -> Figure:
     with _matplotlib_settings():
         return _side_by_side([chart])
 
@@ -57,7 +75,7 @@ def _matplotlib_settings() -> Iterator[None]:
         yield
 
 
-def _side_by_side(charts: Sequence[marks.Chart]) -> Figure:
+def _side_by_side(charts: Sequence[Chart]) -> Figure:
     """A figure of charts side by side, with one legend, and the lines that name their results."""
     width = len(charts) * max(map(_width_inches, charts))
     letters = int(_LEGEND_LETTERS * width / _CHART_INCHES)
@@ -90,7 +108,7 @@ def _side_by_side(charts: Sequence[marks.Chart]) -> Figure:
     return figure
 
 
-def _width_inches(chart: marks.Chart) -> float:
+def _width_inches(chart: Chart) -> float:
     """The width of a chart in inches; a square one is as wide as high, with room for labels and a colour scale."""
     wide = _CHART_INCHES + (_BESIDE_INCHES if chart.y.beside else 0.0)
     return max(wide, chart.height / _PIXELS_PER_INCH + 1.4 * _BESIDE_INCHES) if chart.square else wide
@@ -101,7 +119,7 @@ def _wrapped_lines(texts: Iterable[str], letters: int) -> str:
     return "\n".join(textwrap.fill(visible(line), letters) for text in texts for line in text.split("\n"))
 
 
-def _set_up_axis(axes: Axes, axis: marks.Axis, which: str) -> None:
+def _set_up_axis(axes: Axes, axis: Axis, which: str) -> None:
     drawn, set_limits = getattr(axes, f"{which}axis"), getattr(axes, f"set_{which}lim")
     drawn.set_label_text(visible(axis.title))
     if axis.log:
@@ -131,40 +149,40 @@ def _set_up_axis(axes: Axes, axis: marks.Axis, which: str) -> None:
         beside.tick_params(axis="y", length=0)
 
 
-def _draw_mark(axes: Axes, mark: marks.Mark, index: int, name: str) -> Any:
+def _draw_mark(axes: Axes, mark: Mark, index: int, name: str) -> Any:
     """Draw a mark with look number `index`; returns the object of Matplotlib that stands for it in the legend."""
     mark_look = look(index)
     colour = mark_look.colour
     match mark:
-        case marks.Points():
+        case Points():
             hollow = np.array(mark.hollow or np.zeros(len(mark.x)), dtype=bool)
             order = np.argsort(hollow, kind="stable")  # the legend shows the first
             x, y, size = np.array(mark.x)[order], np.array(mark.y)[order], (_POINTS_PER_PIXEL * mark.size) ** 2
             colours: Any = {"facecolors": np.where(hollow[order], "white", colour).tolist(), "edgecolors": colour}
             return axes.scatter(x, y, size, marker=mark_look.marker, linewidths=1, alpha=0.85, **colours)
-        case marks.Line():
+        case Line():
             style = "--" if mark.dashed else "-"
             return axes.plot(mark.x, mark.y, style, color=colour, linewidth=_POINTS_PER_PIXEL * mark.width, gid=name)[0]
-        case marks.Band():
+        case Band():
             band = axes.fill_between(mark.x, mark.low, mark.high, facecolor=(colour, 0.2), linewidth=0)
             if mark.hatched:
                 band.set(facecolor="none", edgecolor=(colour, 0.4), hatch="///")
             return band
-        case marks.Whiskers():
+        case Whiskers():
             draw_lines, width = axes.vlines if mark.upright else axes.hlines, max(_POINTS_PER_PIXEL * mark.width, 1)
             line: Any = {"color": colour, "alpha": mark.alpha, "linestyle": ":" if mark.dotted else "-"}
             return draw_lines(mark.at, mark.start, mark.end, linewidth=width, **line)
-        case marks.Boxes():
+        case Boxes():
             draw_bars, lengths = axes.bar if mark.upright else axes.barh, np.subtract(mark.end, mark.start)
             area: Any = {"facecolor": (colour, mark.fill), "hatch": "///" if mark.hatched else None}
             return draw_bars(mark.at, lengths, mark.width, mark.start, edgecolor=colour, **area)
-        case marks.Cells():
+        case Cells():
             values = np.full((max(mark.y, default=0) + 1, max(mark.x, default=0) + 1), np.nan)
             values[list(mark.y), list(mark.x)] = mark.values
             low, high = mark.limits
             image = axes.imshow(values, cmap=matplotlib.colormaps[HEAT_STATIC], vmin=low, vmax=high)
             axes.figure.colorbar(image, ax=axes).set_label(mark.unit)
-        case marks.Texts():
+        case Texts():
             for x_at, y_at, text, light in zip(mark.x, mark.y, mark.texts, mark.light, strict=True):
                 letters = "white" if light else "black"
                 axes.text(x_at, y_at, visible(text), ha="center", va="center", fontsize=7, color=letters)

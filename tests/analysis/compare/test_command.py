@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from merge_bench import cli
-from merge_bench.analysis.compare.document import METRICS
+from merge_bench.analysis.compare import METRICS
 from merge_bench.config.options import BY_KEY
 from merge_bench.config.parsers import percent
 from merge_bench.records import schema as s

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from merge_bench.analysis.compare.document import compare
+from merge_bench.analysis.compare import compare
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from tests.helpers.documents import plain

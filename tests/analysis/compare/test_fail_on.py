@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from merge_bench.analysis.compare.document import ONE_NIGHT
+from merge_bench.analysis.compare import ONE_NIGHT
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.analysis.compare.document import compare
+from merge_bench.analysis.compare import compare
 from merge_bench.analysis.documents import CompareDocument
 from merge_bench.records.reader import read_campaign
 from merge_bench.view.comparison import markdown, percent, print_comparison, ratio_strip

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from merge_bench.analysis.compare.properties import same_problem
+from merge_bench.analysis.comparable_runs import same_problem
 from merge_bench.campaign.cudf_merge_report import import_text
 from merge_bench.host.description import Hardware, Ucx
 from merge_bench.records import schema as s
+from merge_bench.records.campaign import without_table_names
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.recorded_plan import without_table_names
 from tests.analysis.compare.test_document import SIX, document
 from tests.campaign.importing.texts import text
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from merge_bench.analysis.compare.select import NotComparable, Selection, select_pairs
+from merge_bench.analysis.comparable_runs import NotComparable, Selection, select_pairs
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.host.description import Hardware, Ucx
 from merge_bench.records import schema as s

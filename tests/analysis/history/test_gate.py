@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.analysis.compare.document import METRICS, ONE_NIGHT
+from merge_bench.analysis.compare import METRICS, ONE_NIGHT
 from merge_bench.analysis.documents import Failure
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError

@@ -9,8 +9,8 @@ from scipy.linalg import toeplitz
 
 from benchmarks.history_alarms import memory as with_memory
 from benchmarks.history_alarms import normal, states
-from merge_bench.regressions import noise as memory
-from merge_bench.regressions.noise import memory_of, noise_of, shift_evidence
+from merge_bench.regressions import shifts as memory
+from merge_bench.regressions.shifts import memory_of, noise_of, shift_evidence
 
 INDEPENDENT, STRONG, WEEK = 0, 4, 9
 """Rows of the kinds: no memory, 0.8, states of seven results."""

@@ -11,9 +11,9 @@ from merge_bench.analysis import published
 from merge_bench.campaign.cudf_merge_report import import_text
 from merge_bench.errors import UsageError
 from merge_bench.records import schema as s
-from merge_bench.records.codec import validate
 from merge_bench.records.reader import read_campaign
 from tests.helpers.documents import summarized
+from tests.helpers.strict_records import validate
 
 NETWORK = {
     "nthu-hw4-latency": (92, 4),

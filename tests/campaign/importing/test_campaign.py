@@ -18,11 +18,11 @@ from merge_bench.campaign import cudf_merge_report as importing
 from merge_bench.campaign.cudf_merge_report import import_text
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.codec import validate
 from merge_bench.records.reader import read_campaign
 from merge_bench.report.run import print_report
 from tests.campaign.importing.texts import BANDWIDTHS, WALLS, text
 from tests.helpers.documents import summarized
+from tests.helpers.strict_records import validate
 
 GIB = 2**30
 

@@ -40,7 +40,7 @@ class Pretence(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if name in PACKAGES:
             return importlib.machinery.ModuleSpec(name, None)
-        if name == "merge_bench.host.cuda_context":
+        if name == "merge_bench.merge.engines.gpu_memory":
             from tests.helpers import fake_rapidsmpf
 
             fake_rapidsmpf.install()

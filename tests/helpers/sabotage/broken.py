@@ -8,18 +8,22 @@ of right rows match.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import MethodType
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 
-from merge_bench.merge.engines.base import WHOLE, Side
-from merge_bench.merge.frame import Frame
+from merge_bench.merge import partition
+from merge_bench.merge.engines import cpu_base
+from merge_bench.merge.engines.base import Side
+from merge_bench.merge.frame import Field, Frame
+from merge_bench.merge.partition import BucketReader, Parcel, Partitioner
 
 
 def matching(keys: np.ndarray, engine: Any) -> np.ndarray:
@@ -34,49 +38,45 @@ def matchless(side: Side, keys: np.ndarray, engine: Any) -> np.ndarray:
     return np.flatnonzero(keys >= (rows if side is Side.RIGHT else rows * 3 // 10))
 
 
+Split = Callable[[Frame], list[list[Parcel]]]
+"""Splits a chunk as an honest worker does: for each part of the frame a parcel per worker."""
+
+
 def routed(
-    how: str, engine: Any, split: Any, side: Side = Side.RIGHT, choose: Callable[..., np.ndarray] = matching
-) -> list[Any]:
+    how: str, engine: Any, chunk: Frame, split: Split, choose: Callable[..., np.ndarray] = matching
+) -> list[list[Parcel]]:
     """Forget a row's bucket, or take the same bucket of another worker."""
-    partitioner = engine._partitioners[side]
-    honest = type(partitioner)._assign_rows
+    from merge_bench.merge import partition_loops
 
-    def assign(self: Any, frame: Frame, span: tuple[int, int]) -> Any:
-        counts, total = honest(self, frame, span), self.workers * self.buckets
-        rows = choose(frame.columns[0].values, engine)
-        victim = next(row for row in rows if span[0] <= row < span[1] and self._ids[row] // self.buckets == 1)
-        bucket = self._ids[victim]
-        other = total if how == "drop" else (bucket + self.buckets) % total
-        self._ids[victim] = other
-        counts[bucket] -= 1
-        counts[other] += 1
-        return counts
+    honest = partition_loops.assign_fixed
 
-    partitioner._assign_rows = MethodType(assign, partitioner)
-    try:
-        return split()
-    finally:
-        del partitioner._assign_rows
+    def assign(keys: np.ndarray, total: int, ids: np.ndarray, counts: np.ndarray) -> None:
+        honest(keys, total, ids, counts)
+        buckets = total // engine.shape.workers
+        victim = next(row for row in choose(keys, engine) if ids[row] // buckets == 1)
+        bucket = ids[victim]
+        other = total if how == "drop" else (bucket + buckets) % total
+        ids[victim] = other
+        counts[0, bucket] -= 1
+        counts[0, other] += 1
+
+    with mock.patch.object(partition_loops, "assign_fixed", assign):
+        return split(chunk)
 
 
 def doubled(
-    engine: Any, split: Any, side: Side = Side.RIGHT, choose: Callable[..., np.ndarray] = matching
-) -> list[Any]:
+    engine: Any, chunk: Frame, split: Split, choose: Callable[..., np.ndarray] = matching
+) -> list[list[Parcel]]:
     """Send a row twice."""
-    frame = engine._chunks[side]
-    row = int(choose(frame.columns[0].values, engine)[0])
-    table = frame.to_arrow()
+    row = int(choose(chunk.columns[0].values, engine)[0])
+    table = chunk.to_arrow()
     longer = Frame.from_arrow(pa.concat_tables([table, table.slice(row, 1)]))
-    engine._chunks[side] = longer.with_nullable({field.name: field.nullable for field in frame.fields})
-    try:
-        return split()
-    finally:
-        engine._chunks[side] = frame
+    return split(longer.with_nullable({field.name: field.nullable for field in chunk.fields}))
 
 
-def changed(how: str, engine: Any, split: Any) -> list[Any]:
+def changed(how: str, engine: Any, chunk: Frame, split: Split) -> list[list[Parcel]]:
     """Change bytes that are on their way to rank 1: in the first parcel that has two rows which match."""
-    made = split()
+    made = split(chunk)
     for parcels in made:
         starts, size = parcels[1].layout.starts, 8 * parcels[1].rows
         keys, payload = (parcels[1].data[start : start + size].view(np.int64) for start, _, _ in starts[:2])
@@ -110,24 +110,32 @@ def side_of(how: str) -> Side:
     return Side.LEFT if how.endswith("left") else Side.RIGHT
 
 
-def of_matchless(how: str, engine: Any, split: Any) -> list[Any]:
+def of_matchless(how: str, engine: Any, chunk: Frame, split: Split) -> list[list[Parcel]]:
     """``drop matchless left``: a row without a match."""
-    side = side_of(how)
-    choose = functools.partial(matchless, side)
+    choose = functools.partial(matchless, side_of(how))
     if how.startswith("double"):
-        return doubled(engine, split, side, choose)
-    return routed(how.split()[0], engine, split, side, choose)
+        return doubled(engine, chunk, split, choose)
+    return routed(how.split()[0], engine, chunk, split, choose)
 
 
-def incomplete(engine: Any) -> bool:
+def incomplete(engine: Any, join: Callable[[], int]) -> int:
     """Lose what rank 0 sent of the frame that is sent whole, and join the rest."""
-    del engine._parcels[engine.shape.sent][WHOLE][1:]
-    return True
+    fields = engine.shape.fields(engine.shape.sent)
+
+    class Forgetful(BucketReader):
+        def __init__(self, fields_read: tuple[Field, ...], parcels: Sequence[Parcel]) -> None:
+            super().__init__(fields_read, parcels[:1] if fields_read == fields else parcels)
+
+    with (
+        mock.patch.object(partition, "BucketReader", Forgetful),
+        mock.patch.object(cpu_base, "BucketReader", Forgetful),
+    ):
+        return join()
 
 
-def idle(engine: Any) -> bool:
+def idle(engine: Any, join: Callable[[], int]) -> int:
     """Join nothing."""
-    return False
+    return 0
 
 
 JOINS = {"incomplete": incomplete, "idle": idle}
@@ -141,19 +149,38 @@ def asked() -> str:
 
 def install(engine_class: Any) -> None:
     """Break how an engine class splits a chunk, or how it joins."""
-    honest, honest_join = engine_class._split_chunk, engine_class.join
+    honest_partition, honest_split, honest_join = engine_class.partition, engine_class.split, engine_class.join
 
-    def join(self: Any) -> int:
-        goes_on = JOINS.get(asked()) if self.shape.rank == 1 else None
-        rows: int = honest_join(self) if goes_on is None or goes_on(self) else 0
+    def partition_rows(self: Any) -> Any:
+        with broken_partition(self):
+            return honest_partition(self)
+
+    def split_rows(self: Any) -> Iterator[Any]:
+        with broken_partition(self):
+            yield from honest_split(self)
+
+    def join_rows(self: Any) -> int:
+        broken = JOINS.get(asked()) if self.shape.rank == 1 else None
+        rows: int = honest_join(self) if broken is None else broken(self, lambda: honest_join(self))
         return rows
 
-    def split(self: Any, side: Side, *arguments: Any, **named: Any) -> list[list[Any]]:
-        how = asked()
-        if not how or how in JOINS or self.shape.rank != 0 or side is not side_of(how):
-            return honest(self, side, *arguments, **named)
-        if "matchless" in how:
-            return of_matchless(how, self, lambda: honest(self, side, *arguments, **named))
-        return BREAKS[how](self, lambda: honest(self, side, *arguments, **named))
+    engine_class.partition, engine_class.split, engine_class.join = partition_rows, split_rows, join_rows
 
-    engine_class._split_chunk, engine_class.join = split, join
+
+@contextlib.contextmanager
+def broken_partition(engine: Any) -> Iterator[None]:
+    """Have rank 0 spoil how it splits the chunk of one side, if the file says so."""
+    how = asked()
+    if not how or how in JOINS or engine.shape.rank != 0:
+        yield
+        return
+    spoil = functools.partial(of_matchless, how) if "matchless" in how else BREAKS[how]
+    fields, honest = engine.shape.fields(side_of(how)), Partitioner.split
+
+    def split(self: Partitioner, chunk: Frame, *arguments: Any, **named: Any) -> list[list[Parcel]]:
+        if self.fields != fields:
+            return honest(self, chunk, *arguments, **named)
+        return spoil(engine, chunk, lambda frame: honest(self, frame, *arguments, **named))
+
+    with mock.patch.object(Partitioner, "split", split):
+        yield

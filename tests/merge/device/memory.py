@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from merge_bench.host import cuda_context
+from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.gpu_memory import DeviceBytes
 from merge_bench.merge.frame import Bytes
 
@@ -17,7 +17,7 @@ ALIGN = 256
 
 def bind() -> None:
     """A context in this thread, before UCX looks for CUDA."""
-    cuda_context.bind()
+    gpu_memory.bind_context()
 
 
 @functools.cache

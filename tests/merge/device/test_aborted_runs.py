@@ -16,9 +16,8 @@ import pytest
 
 from merge_bench.errors import RunFailed
 from merge_bench.merge import worker
-from merge_bench.merge.exchange.one_sided_puts import Memory
 from merge_bench.merge.exchange.ucx import GOODBYE_SECONDS
-from merge_bench.probe.ranks.putting import TARGET, _HeldMemory
+from merge_bench.probe.ranks.puts import TARGET, Memory, _HeldMemory
 from tests.helpers.plans import plan_of
 from tests.merge.device import fake_driver, memory
 from tests.merge.exchange.ranks import ranks

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from merge_bench.errors import MergeBenchError, RunFailed
-from merge_bench.host import cuda_context
 from merge_bench.merge.engines import cudf as real
+from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.base import Outgoing, Side
 from merge_bench.merge.frame import Frame
 from tests.helpers import fake_columns, fake_device, fake_rapids, merge_cases
@@ -30,7 +30,7 @@ from tests.helpers.fake_device import (
     read,
     room_for,
 )
-from tests.host.test_cuda_context import in_a_thread, install
+from tests.merge.engines.test_cuda_context import in_a_thread, install
 
 WORKERS = 2
 MODULES = ("gpu_memory", "cudf")  # in the order of their imports
@@ -43,7 +43,7 @@ LYING = "DeviceBytes(values.ptr, values.size, values)"
 BEGIN = "        self._whole, self._own"
 OWN = "            copy(source, target)\n"
 MISTAKES = {
-    "no context is bound": ("    cuda_context.bind()\n", ""),
+    "no context is bound": ("    bind_context()\n", ""),
     "the chunks may still be under way after load": (f"{LOADED}                self._stream.synchronize()\n", LOADED),
     "parcels are sent before they are partitioned": (f"{SENT}{LATE}", SENT),
     "room is given out while the stream may use it": (ROOM, ""),
@@ -177,7 +177,7 @@ def test_result_columns_fill_the_gpu_too(room: int) -> None:
 
 
 def test_what_is_put_on_the_stream_is_not_done_until_it_is_drained() -> None:
-    cuda_context.bind()
+    gpu_memory.bind_context()
     table = fake_columns.Table.from_arrow(pa.table({"a": [5]}), stream=DEFAULT_STREAM)
     part = table.columns()[0].data()
     assert at(part.ptr, 8).tobytes() != b"\5" + bytes(7)
@@ -187,7 +187,7 @@ def test_what_is_put_on_the_stream_is_not_done_until_it_is_drained() -> None:
 
 
 def test_a_view_keeps_the_memory_of_all_and_freed_memory_is_given_out_again() -> None:
-    cuda_context.bind()
+    gpu_memory.bind_context()
     before = Memory.used
     whole = fake_columns.Table.from_arrow(pa.table({"a": range(100)}), stream=DEFAULT_STREAM)
     (half,) = fake_rapids.slice_(whole, [0, 50], stream=DEFAULT_STREAM)
@@ -203,7 +203,7 @@ def test_a_view_keeps_the_memory_of_all_and_freed_memory_is_given_out_again() ->
 
 
 def test_work_on_one_stream_does_not_wait_for_another() -> None:
-    cuda_context.bind()
+    gpu_memory.bind_context()
     ours, other = Stream(flags=CudaStreamFlags.NON_BLOCKING), Stream(flags=CudaStreamFlags.NON_BLOCKING)
     table = fake_columns.Table.from_arrow(pa.table({"a": [5]}), stream=ours)
     assert table.to_arrow(["a"], stream=ours)["a"].to_pylist() == [5]
@@ -214,7 +214,7 @@ def test_work_on_one_stream_does_not_wait_for_another() -> None:
 
 
 def test_memory_that_one_stream_freed_is_another_s_when_it_is_given_out() -> None:
-    cuda_context.bind()
+    gpu_memory.bind_context()
     ours, other = Stream(flags=CudaStreamFlags.NON_BLOCKING), Stream(flags=CudaStreamFlags.NON_BLOCKING)
     first = Block(8, ours)
     place = first.ptr
@@ -228,7 +228,7 @@ def test_memory_that_one_stream_freed_is_another_s_when_it_is_given_out() -> Non
 
 @pytest.mark.parametrize(("own", "waits"), [(True, 0), (False, 5)])
 def test_what_libcudf_makes_on_the_default_stream_is_waited_for(own: bool, waits: int) -> None:
-    cuda_context.bind()
+    gpu_memory.bind_context()
     stream = Stream(flags=CudaStreamFlags.NON_BLOCKING) if own else DEFAULT_STREAM
     words = pa.array(["x", None], pa.large_string())
     table = fake_columns.Table.from_arrow(pa.table({"a": [5, 6], "b": words}), stream=stream)
@@ -241,12 +241,12 @@ def test_what_libcudf_makes_on_the_default_stream_is_waited_for(own: bool, waits
 
 @pytest.mark.parametrize("values", [[1, 2, 3], [1, None, 3]])
 def test_a_column_without_nulls_has_no_mask(values: list[int | None]) -> None:
-    cuda_context.bind()
+    gpu_memory.bind_context()
     with_mask = pa.Array.from_buffers(pa.int64(), 3, [pa.py_buffer(b"\7"), pa.array([1, 2, 3]).buffers()[1]])
     array = with_mask if None not in values else pa.array(values)
     table = fake_columns.Table.from_arrow(pa.table({"a": array}), stream=DEFAULT_STREAM)
     description, data = fake_columns.pack(table, stream=DEFAULT_STREAM).release()
     back = fake_columns.unpack_from_memoryviews(description, data, stream=DEFAULT_STREAM)
     for each in (table, back):
-        assert (each.columns()[0]._mask is None) == (None not in values)
+        assert (each.columns()[0].null_mask() is None) == (None not in values)
         assert each.to_arrow(["a"], stream=DEFAULT_STREAM)["a"].to_pylist() == values

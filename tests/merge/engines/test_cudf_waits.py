@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from merge_bench.host import cuda_context
 from merge_bench.merge.engines import gpu_memory
-from merge_bench.merge.workload.synthetic import SyntheticSpec
+from merge_bench.merge.workload import SyntheticSpec
 from tests.helpers import fake_device, fake_rapids, merge_cases
 
 ROWS = 400  # of each side on all workers together
@@ -64,7 +63,7 @@ def test_no_case_uses_the_default_stream(case: str) -> None:
 
 
 def test_the_stream_of_the_process_is_one_and_does_not_block() -> None:
-    cuda_context.bind()
+    gpu_memory.bind_context()
     stream = gpu_memory.own_stream()
     assert stream is gpu_memory.own_stream()
     assert stream.flags == fake_device.CudaStreamFlags.NON_BLOCKING

@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from merge_bench.campaign import complete
 from merge_bench.campaign.machine_checks import check_engine
 from merge_bench.campaign.make_plan import engine_of
-from merge_bench.campaign.registry_options import complete
 from merge_bench.config.options import BY_KEY, RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.merge import engines

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign.registry_options import complete
+from merge_bench.campaign import complete
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import UsageError
 from merge_bench.merge import exchange

@@ -53,7 +53,7 @@ def test_without_gpus_auto_is_no_engine_for_it() -> None:
 
 def test_auto_chooses_a_shuffle_and_says_why() -> None:
     from merge_bench.campaign.make_plan import _choose_distribution
-    from merge_bench.merge.workload.synthetic import SyntheticSpec
+    from merge_bench.merge.workload import SyntheticSpec
 
     options = settled({"exchange": "rapidsmpf", "engine": "cudf", "distribution": "auto"})
     chosen = _choose_distribution(options, SyntheticSpec(1000, 0.3, 0), 2)
@@ -163,11 +163,11 @@ def lonely(abort: Abort, timeout: float, monkeypatch: pytest.MonkeyPatch) -> Any
     """A data plane of two ranks that is connected; the other rank sends nothing."""
     for name, module in (fake_rapids.modules() | fake_rapidsmpf.modules()).items():
         monkeypatch.setitem(sys.modules, name, module)
-    from merge_bench.host import cuda_context
+    from merge_bench.merge.engines import gpu_memory
     from merge_bench.merge.exchange.rapidsmpf import RapidsmpfExchange
 
     monkeypatch.setattr(fake_rapids.Device, "resource", fake_rapids.CudaMemoryResource())
-    cuda_context.bind()
+    gpu_memory.bind_context()
     plane = RapidsmpfExchange(Alone(), abort=abort, timeout=timeout)  # type: ignore[arg-type]
     threading.Thread(target=_join_and_leave, args=(plane._comm.folder,), daemon=True).start()
     plane.connect([plane.address, plane.address])

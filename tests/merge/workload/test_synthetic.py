@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from merge_bench.merge.jit import compiled
 from merge_bench.merge.partition_loops import mix64
-from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec, check, generate
+from merge_bench.merge.workload import KEY, SyntheticSpec
+from merge_bench.merge.workload.synthetic import check, generate
 from tests.helpers.examples import examples
 
 Columns = dict[str, np.ndarray]

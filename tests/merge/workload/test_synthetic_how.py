@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.merge.engines.base import How
-from merge_bench.merge.workload.synthetic import KEY, SyntheticSpec, check, generate
+from merge_bench.merge.workload import KEY, SyntheticSpec
+from merge_bench.merge.workload.synthetic import check, generate
 from tests.helpers.examples import examples
 
 ARROW = {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import merge_bench
-from merge_bench.campaign.registry_options import complete
+from merge_bench.campaign import complete, run_options
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import UsageError
 from merge_bench.merge import workload
@@ -65,13 +66,15 @@ FIBONACCI = Benchmark(
 
 
 @pytest.fixture
-def fibonacci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def fibonacci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A workload in a folder of its own, which the registry has beside that of the package; its name."""
     (tmp_path / "fibonacci.py").write_text(FIBONACCI)
     monkeypatch.setattr(workload, "__path__", [*workload.__path__, str(tmp_path)])
     monkeypatch.delitem(sys.modules, f"{workload.__name__}.fibonacci", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return "fibonacci"
+    run_options.cache_clear()
+    yield "fibonacci"
+    run_options.cache_clear()
 
 
 def test_the_workloads_of_the_package() -> None:

@@ -8,15 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from merge_bench.dashboard.live_data import RECENT, Points, failure_sentences, live_state
-from merge_bench.dashboard.progress import progress_of, seconds_left
+from merge_bench.dashboard.live_data import RECENT, Points, failure_sentences, live_state, progress_of, seconds_left
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import Follower, read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.report.page.results import source_runs
 from merge_bench.units import GIB
-from merge_bench.view.plot.marks import Cells
+from merge_bench.view.plot import Cells
 from merge_bench.view.plot.merge import phase_milliseconds
 from tests.helpers.documents import summarized
 from tests.helpers.synthetic_campaigns import (

@@ -10,7 +10,7 @@ import panel as pn
 from merge_bench.dashboard.network_tab import content_of
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.report.campaign_figures import CampaignCache, Loaded
-from merge_bench.view.plot.marks import Whiskers
+from merge_bench.view.plot import Whiskers
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.view.dashboard.boards import board, texts, update
 from tests.view.dashboard.samples import probing

@@ -20,8 +20,8 @@ from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.report import campaign_figures as campaign_cache
 from merge_bench.report.campaign_figures import CampaignCache, Loaded
 from merge_bench.units import GIB
+from merge_bench.view.plot import Boxes, Chart, Points
 from merge_bench.view.plot.interactive import figure_of
-from merge_bench.view.plot.marks import Boxes, Chart, Points
 from merge_bench.view.text import gib
 from tests.helpers.charts import bars_of
 from tests.helpers.documents import summarized

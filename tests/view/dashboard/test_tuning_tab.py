@@ -15,7 +15,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.report.campaign_figures import CampaignCache
 from merge_bench.report.page.results import charts_of_kind
-from merge_bench.view.plot.marks import Points, Whiskers
+from merge_bench.view.plot import Points, Whiskers
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.view.dashboard.boards import board, held, texts, update
 from tests.view.dashboard.samples import tuning

@@ -12,11 +12,10 @@ from msgspec.structs import replace
 
 from merge_bench.analysis.timelines import align, iteration_to_draw, read_aligned
 from merge_bench.cli import cli
-from merge_bench.records.codec import encode
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import WarningLine
 from merge_bench.records.timeline import WorkerTimeline, timeline_file_name
-from merge_bench.records.writer import RECORDS
+from merge_bench.records.writer import RECORDS, encode
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.helpers.timelines import add_timeline, check_trace, timeline
 

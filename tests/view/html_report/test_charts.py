@@ -19,8 +19,21 @@ from merge_bench.records import schema as s
 from merge_bench.records.campaign import Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.tune.view import Estimate, chart_by_step, forest_chart, interval_levels_text
-from merge_bench.view.plot import Bar, bars, interactive, merge, static
-from merge_bench.view.plot.marks import Axis, Boxes, Cells, Chart, Group, Points, Texts, Whiskers
+from merge_bench.view.plot import (
+    Axis,
+    Bar,
+    Boxes,
+    Cells,
+    Chart,
+    Group,
+    Points,
+    Texts,
+    Whiskers,
+    bars,
+    interactive,
+    merge,
+    static,
+)
 from merge_bench.view.plot.merge import LabelledRun
 from merge_bench.view.text import for_canvas, short, visible
 from tests.helpers.charts import bars_of, rows_of

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from merge_bench.analysis.exchange_share import find
+from merge_bench.analysis.bottleneck import find_exchange_share
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
@@ -77,7 +77,7 @@ def probe(folder: Path, **changes: Any) -> Path:
 
 def test_the_parts_of_the_exchange_add_up(tmp_path: Path) -> None:
     (run,) = read_campaign(merge(tmp_path / "merge")).runs
-    found = find(run, [read_campaign(probe(tmp_path / "probe"))])
+    found = find_exchange_share(run, [read_campaign(probe(tmp_path / "probe"))])
     assert found is not None
     assert (found.parcels, found.size, found.all_to_all) == (True, PARCEL, RATE)
     assert found.exchange == pytest.approx(2 * PARCEL / 0.03)  # in flight for 30 ms
@@ -105,7 +105,7 @@ def test_the_parts_of_the_exchange_add_up(tmp_path: Path) -> None:
 )
 def test_what_belongs_together(tmp_path: Path, changes: dict[str, Any], belongs: bool) -> None:
     (run,) = read_campaign(merge(tmp_path / "merge")).runs
-    found = find(run, [read_campaign(probe(tmp_path / "probe", **changes))])
+    found = find_exchange_share(run, [read_campaign(probe(tmp_path / "probe", **changes))])
     assert (found is not None) == belongs
     if found is not None:
         assert not found.parcels
@@ -113,7 +113,7 @@ def test_what_belongs_together(tmp_path: Path, changes: dict[str, Any], belongs:
 
 def test_overlapping_phases_have_no_parts(tmp_path: Path) -> None:
     (run,) = read_campaign(merge(tmp_path / "merge", pipeline=True)).runs
-    found = find(run, [read_campaign(probe(tmp_path / "probe"))])
+    found = find_exchange_share(run, [read_campaign(probe(tmp_path / "probe"))])
     assert found is not None
     assert (found.phase, found.share_of_phase) == (None, None)
 

@@ -10,7 +10,7 @@ from merge_bench.analysis import published
 from merge_bench.records.reader import read_campaign
 from merge_bench.report.page.results import group_by_problem, source_runs
 from merge_bench.view.content import Drawing, Line, Report, Section, Table
-from merge_bench.view.plot.marks import Boxes
+from merge_bench.view.plot import Boxes
 from tests.helpers.charts import bars_of
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
 from tests.view.html_report.samples import BASE, DATA, GIB, SLOW, report_of, two_configs

@@ -11,7 +11,7 @@ from merge_bench.host.description import Gpu, Hardware, Interface, Ucx
 from merge_bench.records import schema as s
 from merge_bench.report.page.build import command_of
 from merge_bench.view.content import Code, NamedValues
-from merge_bench.view.plot.marks import Boxes, Cells, Points, Whiskers
+from merge_bench.view.plot import Boxes, Cells, Points, Whiskers
 from tests.helpers.charts import bars_of, rows_of
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.probe.samples import published as published_row

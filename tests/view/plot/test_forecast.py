@@ -13,8 +13,7 @@ from matplotlib.lines import Line2D
 from merge_bench.forecast.document import PredictDocument
 from merge_bench.forecast.view import panels_of
 from merge_bench.units import GIB
-from merge_bench.view.plot import static
-from merge_bench.view.plot.marks import Band, Chart, Group, Line, Points, Whiskers
+from merge_bench.view.plot import Band, Chart, Group, Line, Points, Whiskers, static
 from tests.helpers.runs import ROOT
 
 Kind = TypeVar("Kind")

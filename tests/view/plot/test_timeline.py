@@ -11,8 +11,7 @@ import pytest
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.timeline import timeline_file_name
 from merge_bench.report.page import write_page
-from merge_bench.view.plot import interactive, static
-from merge_bench.view.plot.marks import Boxes, Chart, Line
+from merge_bench.view.plot import Boxes, Chart, Line, interactive, static
 from merge_bench.view.plot.merge import MOST_ROWS, timeline
 from tests.helpers import timelines
 from tests.helpers.charts import rows_of

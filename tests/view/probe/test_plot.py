@@ -16,8 +16,8 @@ from merge_bench.probe.view.charts import panels_of
 from merge_bench.records.probe_rows import Row
 from merge_bench.records.reader import read_campaign
 from merge_bench.view import plot
+from merge_bench.view.plot import Band, Chart, Line, Points, Whiskers
 from merge_bench.view.plot.draw import check_plots, draw
-from merge_bench.view.plot.marks import Band, Chart, Line, Points, Whiskers
 from tests.helpers.runs import ROOT
 from tests.probe.samples import EVIL, collective, latency, ping_pong, published, rate
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec import to_builtins
 
-from merge_bench.probe.view.output import COLUMNS, write_csv
-from merge_bench.records.outputs import check_writable, replacing
+from merge_bench.config.files import check_writable, replacing
+from merge_bench.probe.view import COLUMNS, write_csv
 from tests.probe.samples import EVIL, collective, latency, published
 
 DOCS = Path(__file__).parents[3] / "docs" / "probe.md"

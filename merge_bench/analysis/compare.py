@@ -10,9 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from merge_bench.analysis import aggregate, documents
-from merge_bench.analysis.compare import properties
-from merge_bench.analysis.compare.select import Pair, Source, letter_of, planned_pairs, select_pairs
+from merge_bench.analysis import aggregate, comparable_runs, documents
+from merge_bench.analysis.comparable_runs import (
+    CONFIG,
+    SIZE,
+    UCX_SETTING,
+    Pair,
+    Source,
+    letter_of,
+    planned_pairs,
+    select_pairs,
+)
 from merge_bench.analysis.diagnostics import busy_warnings
 from merge_bench.analysis.statistics import effect as effects
 from merge_bench.analysis.statistics import median, median_interval
@@ -274,7 +282,7 @@ def compare(
         differences=[
             documents.Difference(pair=index, baseline=pair.baseline.label, candidate=pair.candidate.label, **vars(each))
             for index, pair in enumerate(selection.pairs)
-            for each in properties.differences(pair.baseline.properties, pair.candidate.properties)
+            for each in comparable_runs.differences(pair.baseline.properties, pair.candidate.properties)
         ],
         notes=list(dict.fromkeys(notes)),
         verified=all(source.verified for pair in selection.pairs for source in (pair.baseline, pair.candidate)),
@@ -296,11 +304,9 @@ def nothing_compared(why: str, threshold: float) -> documents.CompareDocument:
 
 def _varying_problem_values(pairs: Sequence[Pair]) -> list[str]:
     """The names of the problem's properties in which the pairs differ, beside rows per chunk and workers."""
-    problems = [properties.problem(pair.candidate.run) for pair in pairs]
+    problems = [comparable_runs.problem(pair.candidate.run) for pair in pairs]
     names = dict.fromkeys(name for problem in problems for name in problem)
-    return [
-        name for name in names if len({problem.get(name) for problem in problems}) > 1 and name not in properties.SIZE
-    ]
+    return [name for name in names if len({problem.get(name) for problem in problems}) > 1 and name not in SIZE]
 
 
 def _caveats(row: Row, verdict: Verdict, busy: Mapping[Path, str]) -> list[str]:
@@ -328,8 +334,8 @@ def _comparison(
         candidate=pair.candidate.label,
         baseline_result=str(pair.baseline.campaign.folder),
         candidate_result=str(pair.candidate.campaign.folder),
-        plan={name: getattr(pair.candidate.run.plan, name) for name in properties.SIZE}
-        | {name: properties.problem(pair.candidate.run).get(name) for name in varying},
+        plan={name: getattr(pair.candidate.run.plan, name) for name in SIZE}
+        | {name: comparable_runs.problem(pair.candidate.run).get(name) for name in varying},
         metric=row.metric.name,
         unit=row.metric.unit,
         verdict=verdict.value,
@@ -386,10 +392,10 @@ def _pair_notes(pair: Pair, rows: Sequence[Row]) -> Iterator[str]:
         yield f"{pair.baseline.label}: {pair.baseline.failed} of {launches} launches failed"
     for row in rows:
         yield from _sample_notes(row)
-    for differs in properties.differences(pair.baseline.properties, pair.candidate.properties):
+    for differs in comparable_runs.differences(pair.baseline.properties, pair.candidate.properties):
         name = differs.name
-        used_values = {source.properties.get(properties.UCX_SETTING, {}).get(name) for source in both}
-        if differs.kind == properties.CONFIG and len(used_values) == 1 and None not in used_values:
+        used_values = {source.properties.get(UCX_SETTING, {}).get(name) for source in both}
+        if differs.kind == CONFIG and len(used_values) == 1 and None not in used_values:
             yield f"the configs set different values of {name}, but both runs used {name}={used_values.pop()}"
 
 

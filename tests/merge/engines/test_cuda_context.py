@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
-from merge_bench.host import cuda_context
 from merge_bench.merge import worker
 from merge_bench.merge.engines import gpu_memory
 from tests.helpers import fake_cuda, fake_rapids
@@ -51,7 +50,7 @@ def test_the_primary_context_is_current_in_the_thread_that_asked_and_in_no_other
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     driver = install(monkeypatch, Driver())
-    cuda_context.bind()
+    gpu_memory.bind_context()
     assert driver.calls == IN_ORDER
     assert driver.current == fake_cuda.PRIMARY
     assert in_a_thread(lambda: driver.current) == 0
@@ -75,7 +74,7 @@ def test_a_status_that_is_not_success_ends_in_one_sentence(
 ) -> None:
     driver = install(monkeypatch, Driver(refusals={call: status}))
     with pytest.raises(kind, match=sentence) as caught:
-        cuda_context.bind()
+        gpu_memory.bind_context()
     assert "\n" not in str(caught.value)
     assert driver.calls == IN_ORDER[: IN_ORDER.index(call) + 1]
     assert driver.current == 0
@@ -84,14 +83,14 @@ def test_a_status_that_is_not_success_ends_in_one_sentence(
 def test_without_a_driver_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, Driver(installed=False))
     with pytest.raises(UsageError, match=r"engine cudf needs an NVIDIA GPU, .*: there is no NVIDIA driver"):
-        cuda_context.bind()
+        gpu_memory.bind_context()
 
 
 def test_without_cuda_bindings_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, Driver())
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     with pytest.raises(UsageError, match="engine cudf needs the package cuda-bindings"):
-        cuda_context.bind()
+        gpu_memory.bind_context()
 
 
 @pytest.mark.parametrize(
@@ -102,12 +101,12 @@ def test_a_driver_too_old_for_the_packages_is_refused(
 ) -> None:
     install(monkeypatch, Driver(version=driver), packages)
     if enough:
-        cuda_context.bind()
+        gpu_memory.bind_context()
         return
     with pytest.raises(
         UsageError, match=r"supports CUDA 12\.8, but the installed packages need CUDA 13; .* for CUDA 12: .*cu12"
     ):
-        cuda_context.bind()
+        gpu_memory.bind_context()
 
 
 def test_the_context_comes_before_any_library(monkeypatch: pytest.MonkeyPatch) -> None:

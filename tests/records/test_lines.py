@@ -11,7 +11,9 @@ import msgspec
 import pytest
 
 from merge_bench.records import schema as s
-from merge_bench.records.codec import KINDS, decode, encode, validate
+from merge_bench.records.reader import KINDS, decode
+from merge_bench.records.writer import encode
+from tests.helpers.strict_records import validate
 from tests.helpers.synthetic_campaigns import Script, iteration, plan, write_campaign
 
 LINES = list(typing.get_args(s.Record))
