@@ -165,7 +165,8 @@ def read_csv_rows(path: Path) -> list[Row]:
     heading, *lines = text.split("\n")
     if heading not in _ROWS:
         raise UsageError(
-            f"{path} is not a ping-pong CSV file: its first line is neither {THROUGHPUT_HEADING!r} nor {DELAY_HEADING!r}"
+            f"{path} is not a ping-pong CSV file: its first line is neither {THROUGHPUT_HEADING!r}"
+            f" nor {DELAY_HEADING!r}"
         )
     if lines[-1:] != [""] or not lines[:-1]:
         raise UsageError(f"{path} is truncated: {'its last line has no newline' if lines[:-1] else 'it has no rows'}")
