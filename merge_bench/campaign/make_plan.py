@@ -21,7 +21,7 @@ from merge_bench.cluster import scheduler_client
 from merge_bench.cluster.base import ClusterSettings, LauncherKind
 from merge_bench.cluster.dask_commands import open_port_warning, ucx_settings
 from merge_bench.cluster.hosts import HostSpec, count_workers, place_workers
-from merge_bench.cluster.launchers import choose_kind, choose_launcher, launchers, leftover_job_warning
+from merge_bench.cluster.launchers import Chosen, choose_kind, launchers, leftover_job_warning
 from merge_bench.cluster.scheduler_client import count_running_workers
 from merge_bench.config import allowed_transports
 from merge_bench.config.files import open_regular
@@ -46,7 +46,6 @@ from merge_bench.merge.plan import (
     side_bytes,
 )
 from merge_bench.merge.workload import KEY, SyntheticSpec, benchmark_names, find_benchmark, sized_names
-from merge_bench.merge.workload.benchmarks import Benchmark
 from merge_bench.merge.workload.tables import TableSpec, plan_tables
 
 AUTO = "auto"
@@ -227,13 +226,13 @@ class PlannedRun:
         return launchers()[self.settings.launcher]
 
 
-def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -> PlannedRun:
-    """Plan one run on `machine`; `options`: one element of what `runs_of` returns.
+def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, chosen: Chosen) -> PlannedRun:
+    """Plan one run on `machine`; `options`: one element of what `runs_of` returns; `chosen`: its launcher and hosts.
 
     Raises UsageError if this machine, its hosts, or the tables do not allow the run; GateNotMet if no required
     transport can be used on this machine.
     """
-    launcher, hosts = choose_launcher(options, machine.environ)
+    launcher, hosts = chosen
     user = next((host.name for host in hosts if "@" in host.name), None)
     if user and options.source("hosts").startswith("config") and not options.trust_config:
         # This machine unpickles what the processes of that user send.
@@ -317,9 +316,8 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
     return replace(planned, warnings=tuple(_plan_warnings(planned, machine, variables, others_connect=others_connect)))
 
 
-def sends_gpu_memory(options: RunOptions, machine: Machine) -> bool:
-    """Whether workers of this run (an element of what `runs_of` returns) send GPU memory with UCX."""
-    _, hosts = choose_launcher(options, machine.environ)
+def sends_gpu_memory(options: RunOptions, hosts: Sequence[HostSpec], machine: Machine) -> bool:
+    """Whether workers of this run (an element of what `runs_of` returns) on `hosts` send GPU memory with UCX."""
     over_ucx = data_plane(options.exchange).endpoints or options.protocol == "ucx"
     return over_ucx and engine_of(options, gpus=_gpus_seen(hosts, machine) > 0).device_memory
 
@@ -382,7 +380,7 @@ def _default_workers(
 def _make_workload(options: RunOptions, workers: int, engine: str, *, generate: bool) -> SyntheticSpec | TableSpec:
     benchmark = find_benchmark(options.workload)
     if benchmark is not None and generate:
-        return _question_tables(benchmark, options, workers, engine)
+        return benchmark.plan(options.question or "", options, workers, engine)
     if options.workload == "tables":
         assert options.left is not None
         assert options.right is not None
@@ -391,19 +389,6 @@ def _make_workload(options: RunOptions, workers: int, engine: str, *, generate: 
         return plan_tables(options.left, options.right, left_on, right_on, workers, engine, options.columns)
     rows, fraction, columns = options.chunk * workers, options.frac_match, options.payload_columns
     return SyntheticSpec(rows=rows, fraction=fraction, seed=options.seed, payload_columns=columns, zipf=options.skew)
-
-
-def _question_tables(benchmark: Benchmark, options: RunOptions, workers: int, engine: str) -> TableSpec:
-    """The tables of a benchmark's question, which are generated if they do not exist.
-
-    There is no warning of few row groups: only tables with few rows have them, which the generator decides. The tables
-    have no fingerprint: their paths name benchmark, size and version, and another release of Arrow writes other bytes.
-    """
-    question = benchmark.question(options.question or "")
-    left, right = map(str, benchmark.make(options, (question.left, question.right)))
-    spec = plan_tables(left, right, question.left_on, question.right_on, workers, engine, options.columns)
-    spec = replace(spec, left=replace(spec.left, fingerprint=""), right=replace(spec.right, fingerprint=""))
-    return replace(spec, warnings=(), benchmark=benchmark.name, question=question.name)
 
 
 def _choose_distribution(options: RunOptions, workload: SyntheticSpec | TableSpec, workers: int) -> Distribution:

@@ -10,9 +10,10 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from merge_bench.campaign import planned_launches as load
+from merge_bench.campaign import planned_launches
 from merge_bench.cli import cli
 from merge_bench.cluster.base import ClusterSettings, Command
+from merge_bench.cluster.launchers import choose_launcher
 from merge_bench.cluster.launchers.local import LocalLauncher
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.host import network
@@ -112,7 +113,8 @@ def test_what_cannot_be_is_refused_before_the_start(options: dict[str, object], 
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize(("interface", "devices"), [(None, "lo"), ("ib0", "mlx5_0:1,ib0")])
 def test_a_config_is_checked_with_what_ucx_will_be_given(interface: str | None, devices: str) -> None:
-    found = load._launcher_settings(settled({"interface": interface}), {})
+    options = settled({"interface": interface})
+    found = planned_launches.launcher_settings(options, choose_launcher(options, {}), {})
     assert {name: value for name, value in found.items() if name != "UCX_MEM_EVENTS"} == {
         "UCX_NET_DEVICES": devices,
         "UCX_TLS": "^tcp",

@@ -9,13 +9,14 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from merge_bench.config.files import open_without_links
 from merge_bench.config.options import TableOptions
 from merge_bench.config.parsers import did_you_mean
 from merge_bench.errors import UsageError
+from merge_bench.merge.workload.tables import TableSpec, plan_tables
 from merge_bench.units import format_bytes
 
 Make = Callable[[Path, Sequence[str]], object]
@@ -64,6 +65,19 @@ class Benchmark:
 
     def question(self, name: str) -> Question:
         return next(question for question in self.questions if question.name == name)
+
+    def plan(self, name: str, options: TableOptions, workers: int, engine: str) -> TableSpec:
+        """The tables of the question called `name` for so many workers; they are generated if they do not exist.
+
+        There is no warning of few row groups: only tables with few rows have them, which the generator decides. The
+        tables have no fingerprint: their paths name benchmark, size and version, and another release of Arrow writes
+        other bytes.
+        """
+        question = self.question(name)
+        left, right = map(str, self.make(options, (question.left, question.right)))
+        spec = plan_tables(left, right, question.left_on, question.right_on, workers, engine, options.columns)
+        spec = replace(spec, left=replace(spec.left, fingerprint=""), right=replace(spec.right, fingerprint=""))
+        return replace(spec, warnings=(), benchmark=self.name, question=name)
 
 
 def make_once(
