@@ -452,12 +452,7 @@ def _missing_records_notes(source: Source, *, alone: bool) -> Iterator[str]:
     launches = sum(launch.complete or launch.failed for launch in run.launches)
     if launches < run.planned_launches:
         yield f"{source.label}: the records stop after {launches} of {run.planned_launches} launches"
-    kinds = {
-        MACHINE: "machine",
-        UCX: "UCX",
-        UCX_SETTING: "UCX settings",
-        PACKAGE: "packages",
-    }
+    kinds = {MACHINE: "machine", UCX: "UCX", UCX_SETTING: "UCX settings", PACKAGE: "packages"}
     missing = [name for kind, name in kinds.items() if kind not in source.properties]  # an imported run lacks all
     if missing and not alone:
         yield f"{source.label}: the records do not describe {', '.join(missing)}; these may differ"

@@ -22,9 +22,7 @@ from merge_bench.analysis.comparable_runs import (
     select_pairs,
 )
 from merge_bench.analysis.diagnostics import busy_warnings
-from merge_bench.analysis.statistics import effect as effects
-from merge_bench.analysis.statistics import median, median_interval
-from merge_bench.analysis.statistics.effect import Effect
+from merge_bench.analysis.statistics import Effect, median, median_interval, paired_effect, unpaired_effect
 from merge_bench.analysis.statistics.verdict import ALPHA, Judgement, Verdict, judge, least_launches, noise_floor
 from merge_bench.records.campaign import Campaign, Launch, Run
 
@@ -124,8 +122,8 @@ def match_launches(
     old, new = _logarithms_by_block(baseline.samples), _logarithms_by_block(candidate.samples)
     common = sorted(old.keys() & new.keys()) if one_campaign else []
     if 2 * len(common) > min(len(baseline.samples), len(candidate.samples)):
-        return effects.paired_effect([sign * (new[block] - old[block]) for block in common]), tuple(common)
-    effect = effects.unpaired_effect(
+        return paired_effect([sign * (new[block] - old[block]) for block in common]), tuple(common)
+    effect = unpaired_effect(
         [sign * math.log(value) for value in baseline.values], [sign * math.log(value) for value in candidate.values]
     )
     return effect, tuple(sample.launch for sample in candidate.samples)

@@ -441,8 +441,7 @@ def _outlier_warnings(launches: Sequence[Launch], *, several: bool) -> Iterator[
         listed = ", ".join(f"{iteration} of launch {launch}" for launch, iteration in flagged[:5])
         more = f" and {len(flagged) - 5} more" if len(flagged) > 5 else ""
         yield Caution(
-            "outliers",
-            f"outlying wall-clock time in iteration {listed}{more}; all statistics include outliers",
+            "outliers", f"outlying wall-clock time in iteration {listed}{more}; all statistics include outliers"
         )
 
 

@@ -70,7 +70,7 @@ def check_engine(engine: Description, environment: Mapping[str, str], gpus: int,
     """
     if not engine.device_memory:
         return
-    names = f"--engine {engine.name}, --memory cuda and --backend nccl"
+    names = f"--engine {engine.name} and --memory cuda"
     if here and not gpus:
         raise UsageError(f"{names} need an NVIDIA GPU, but none is visible on this host")
     if here and engine.missing is not None:

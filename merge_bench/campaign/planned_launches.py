@@ -295,7 +295,7 @@ def _check_settings(config: ConfigFile | None, options: RunOptions, chosen: Chos
         if not (outside and chosen.launcher.owns_processes):
             return []
         config = ConfigFile("environment", Path(), "", ())
-    launcher = launcher_settings(options, chosen, {**os.environ, **config.environment})
+    launcher = _launcher_settings(options, chosen, {**os.environ, **config.environment})
     ucx, table = os.environ.get("MERGE_BENCH_UCX", "auto"), run_options()
     trusted = options.trust_config
     result = check_config(config, os.environ, ucx=ucx, launcher=launcher, options=options, table=table, trusted=trusted)
@@ -313,7 +313,7 @@ def _check_settings(config: ConfigFile | None, options: RunOptions, chosen: Chos
     return warned
 
 
-def launcher_settings(options: RunOptions, chosen: Chosen, variables: Mapping[str, str]) -> dict[str, str]:
+def _launcher_settings(options: RunOptions, chosen: Chosen, variables: Mapping[str, str]) -> dict[str, str]:
     """The UCX settings that the launcher will set, as far as they are known before hosts are asked."""
     (launcher, hosts), devices = chosen, dict[str, str]()
     if not hosts and launcher.starts_here:

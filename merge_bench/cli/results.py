@@ -255,9 +255,7 @@ def export(results: tuple[str, ...], format: str, output: str | None) -> None:
 @click.command(context_settings=common.CONTEXT)
 @click.argument("results", nargs=-1, type=common.PATH, metavar="RESULT...")
 @common.path_option(
-    "--output",
-    "FILE.html",
-    "File to write the page to; by default report.html in the folder of the first RESULT.",
+    "--output", "FILE.html", "File to write the page to; by default report.html in the folder of the first RESULT."
 )
 @common.path_option("--markdown", "FILE.md", "Also write the report as Markdown.")
 @common.path_option("--figures", "FOLDER", "Also write every plot as PNG and SVG.")

@@ -275,9 +275,7 @@ def transports(show_available: bool, options: RunOptions) -> None:
 @common.flag_option("--strict", "Exit with status 5 if the result of any check is bad.")
 @common.text_option("--scheduler-address", "ADDRESS", "Examine each host of this running cluster.")
 @common.path_option(
-    "--scheduler-file",
-    "PATH",
-    "Scheduler file of a running cluster; every host of that cluster is examined.",
+    "--scheduler-file", "PATH", "Scheduler file of a running cluster; every host of that cluster is examined."
 )
 def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler_file: str | None) -> int:
     """Find problems on this host, or on each host of a running cluster, and show how to fix them."""

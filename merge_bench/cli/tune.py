@@ -17,7 +17,7 @@ from merge_bench.config.files import read_regular
 from merge_bench.config.options import TUNE_OPTIONS, RunOptions
 from merge_bench.config.shipped import SPACE, find_config
 from merge_bench.errors import RunFailed, say
-from merge_bench.tune import TuneOptions
+from merge_bench.tune.options import TuneOptions
 
 if TYPE_CHECKING:
     from merge_bench.records.campaign import Campaign

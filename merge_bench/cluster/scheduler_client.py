@@ -101,16 +101,16 @@ def _address_in_file(scheduler_file: str | Path | None) -> str | None:
     return None
 
 
-def close_client(client: Client) -> None:
-    """Close a client; give up after `CLOSE_SECONDS` if its scheduler is gone or silent.
+def close_client(client: Client, seconds: float = CLOSE_SECONDS) -> None:
+    """Close a client; give up after `seconds` if its scheduler is gone or silent.
 
     Then its event loop is stopped, which Dask leaves running: its errors would be printed after the result.
     """
     with contextlib.suppress(Exception):
         try:
-            _call_within(lambda: client.close(timeout=CLOSE_SECONDS), 2 * CLOSE_SECONDS)
+            _call_within(lambda: client.close(timeout=seconds), 2 * seconds)
         except Exception:
-            _call_within(lambda: client._loop_runner.stop(timeout=CLOSE_SECONDS), 2 * CLOSE_SECONDS)
+            _call_within(lambda: client._loop_runner.stop(timeout=seconds), 2 * seconds)
             client.status = "closed"  # else it closes itself again, without a loop, when it is freed
 
 
@@ -230,9 +230,14 @@ def count_running_workers(address: str | None, scheduler_file: str | None, secon
         return len(workers)
 
 
-def ask_each_host(address: str | None, scheduler_file: str | None, question: Callable[[], T]) -> list[T]:
-    """The answers of one worker on each host, in the order of hosts' addresses; UsageError if there is none in time."""
-    with _open_running_cluster(address, scheduler_file, CONNECT_SECONDS) as (client, workers):
+def ask_each_host(
+    address: str | None, scheduler_file: str | None, question: Callable[[], T], seconds: float = CONNECT_SECONDS
+) -> list[T]:
+    """The answers of one worker on each host, in the order of hosts' addresses; UsageError if there is none in time.
+
+    `seconds`: within which the scheduler must answer.
+    """
+    with _open_running_cluster(address, scheduler_file, seconds) as (client, workers):
         hosts = {str(about["host"]): worker for worker, about in reversed(workers.items())}
         return _ask(client, [hosts[host] for host in sorted(hosts)], question, address or scheduler_file)
 

@@ -147,13 +147,14 @@ def end_all(children: Collection[Child], seconds: float | None = None) -> list[C
     return left
 
 
-def kill_sessions(leaders: Collection[int]) -> None:
+def kill_sessions(leaders: Collection[int], tidy_seconds: float = TIDY_SECONDS) -> None:
     """Kill every process of the sessions that `leaders` lead, in all process groups.
 
     The leaders must be children of this process that were not reaped yet.
 
     On GPUs a worker is the child of a nanny, and their queues are named semaphores. Python's resource tracker in the
-    same session removes these once all others are gone, and then ends. So it is killed last, and only if it stays.
+    same session removes these once all others are gone, and then ends. So it is killed last, and only if it stays for
+    `tidy_seconds`.
     """
     if not leaders:
         return
@@ -161,7 +162,7 @@ def kill_sessions(leaders: Collection[int]) -> None:
         for pid in _processes_of_sessions(leaders, trackers=False):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + TIDY_SECONDS
+    deadline = time.monotonic() + tidy_seconds
     while time.monotonic() < deadline and any(_processes_of_sessions(leaders, trackers=True)):
         time.sleep(_POLL_SECONDS)
     for leader in leaders:

@@ -157,20 +157,31 @@ class Watch:
     """Looks at the launcher's processes, and asks the scheduler twice a second what each worker does.
 
     `check` raises `LaunchFailed` for the first thing that is wrong. The workers also get a heartbeat of the driver.
+    `clock`: gives the seconds by which it decides who has been silent or idle for too long. `poll_seconds`: between two
+    questions to the scheduler.
     """
 
-    def __init__(self, client: Client, launcher: Launcher, timeout: float) -> None:
+    def __init__(
+        self,
+        client: Client,
+        launcher: Launcher,
+        timeout: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
         self._client, self._launcher = client, launcher
+        self._clock, self._poll_seconds = clock, poll_seconds
         self._limit = timeout * SILENT_FRACTION
         self._members: Mapping[str, Member] = {}
         self._states: dict[str, dict[str, Any]] | None = None  # of the workers; None: no answer yet
         self._waits: dict[str, tuple[int, float, float]] = {}  # an idle worker's tasks, since when, until when
         self._generation = 0
-        self._answered = time.monotonic()
+        self._answered = clock()
         self._stop = threading.Event()
         self._fatal: str | None = None
         self._noticed: float | None = None  # when the first loss was seen
-        self._checked = time.monotonic()
+        self._checked = clock()
         self._thread = threading.Thread(target=self._ask_repeatedly, name="watch", daemon=True)
 
     def start(self, members: list[Member]) -> None:
@@ -178,7 +189,7 @@ class Watch:
         self._states = None  # an answer from before a worker came must not make it look lost
         self._waits = {}
         self._generation += 1
-        self._answered = time.monotonic()
+        self._answered = self._clock()
         if not self._thread.is_alive():
             self._thread.start()
 
@@ -191,7 +202,7 @@ class Watch:
 
     def check(self) -> None:
         """Raise `LaunchFailed` for what ended first, or else for the worker or scheduler that is silent or idle."""
-        now, before = time.monotonic(), self._checked
+        now, before = self._clock(), self._checked
         self._checked = now
         if now - before > self._limit / 2:  # this process was stopped, and meanwhile nothing was asked
             self._answered = now
@@ -200,8 +211,8 @@ class Watch:
         lost = find_losses(self._launcher.exited(), left, list(self._members.values()), self._launcher.tail)
         if lost:
             first, certain = first_cause(lost)
-            self._noticed = self._noticed or time.monotonic()
-            if not certain and time.monotonic() - self._noticed < PATIENCE_SECONDS:
+            self._noticed = self._noticed or self._clock()
+            if not certain and self._clock() - self._noticed < PATIENCE_SECONDS:
                 return
             fatal = self._fatal or _lack_of_shared_memory(first)
             code, reason = "worker-died" if first.member else "process-died", fatal and f" ({fatal})"
@@ -220,7 +231,7 @@ class Watch:
         address = max(silences, key=silences.__getitem__, default="")
         if silences.get(address, 0.0) > self._limit:
             return self._loss_of_stuck(address, f"sent no heartbeat for {silences[address]:.0f} s"), "worker-silent"
-        if time.monotonic() - self._answered > self._limit:
+        if self._clock() - self._answered > self._limit:
             host = self._launcher.hosts_by_role().get("scheduler", "")
             how = f"did not answer for {self._limit:.0f} s"
             shown = f"the scheduler on {host}" if host else "the scheduler"
@@ -251,28 +262,32 @@ class Watch:
         scheduler counts as silent.
         """
         certain = lost_scheduler and self._launcher.owns_processes
-        deadline = time.monotonic() + (self._limit + POLL_SECONDS if certain else SETTLE_SECONDS)
-        while time.monotonic() < deadline or self._noticed is not None:
+        deadline = self._clock() + (self._limit + POLL_SECONDS if certain else SETTLE_SECONDS)
+        while self._clock() < deadline or self._noticed is not None:
             self.check()
             time.sleep(0.05)
 
     def _ask_repeatedly(self) -> None:
-        while not self._stop.wait(POLL_SECONDS):
-            try:
-                generation = self._generation
-                states = self._client.run_on_scheduler(dask_scheduler_functions.worker_states, self._client.id)
-                self._answered = time.monotonic()
-                if generation == self._generation:
-                    self._note_waits(states)
-                    self._states = states
+        while not self._stop.wait(self._poll_seconds):
+            with contextlib.suppress(
+                Exception
+            ):  # the connection is gone; `check` reports that, or sooner a lost process
+                self.ask()
                 broadcast(self._client, worker.heartbeat)
-            except Exception:  # the connection is gone; `check` reports that after the limit, or sooner a lost process
-                continue
+
+    def ask(self) -> None:
+        """Ask the scheduler once what each worker does, for `check`; raises if the connection to it is gone."""
+        generation = self._generation
+        states = self._client.run_on_scheduler(dask_scheduler_functions.worker_states, self._client.id)
+        self._answered = self._clock()
+        if generation == self._generation:
+            self._note_waits(states)
+            self._states = states
 
     def _note_waits(self, states: Mapping[str, Mapping[str, Any]]) -> None:
         """Note since when each idle worker has had its tasks; the time begins anew whenever they change."""
         waiting = {address: state["waiting"] for address, state in states.items() if state["waiting"] is not None}
-        before, now = self._waits, time.monotonic()
+        before, now = self._waits, self._clock()
         self._waits = {
             address: (tasks, before[address][1] if before.get(address, (None,))[0] == tasks else now, now)
             for address, tasks in waiting.items()

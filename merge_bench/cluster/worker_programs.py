@@ -10,12 +10,11 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from distributed import get_worker
 
 from merge_bench.cluster import ucx_perftest
 from merge_bench.cluster.base import how_ended
@@ -83,16 +82,23 @@ def prepare_worker() -> str:
         raise UsageError(f"{socket.gethostname()}: {error}") from error
 
 
-def start_server(batch: str, core: int | None = None) -> Server:
+def free_port(address: str) -> int:
+    """A port that no program has at `address` now; one may take it before it is used."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as free:
+        free.bind((address, 0))
+        return int(free.getsockname()[1])
+
+
+def start_server(batch: str, core: int | None = None, *, find_port: Callable[[str], int] = free_port) -> Server:
     """Start a server for `batch`; returns when it listens. Nothing may connect to test its port: it takes one client.
 
-    `core`: the one it is bound to; None: all of the worker's. If another program takes the free port first, the server
-    is started again with another port.
+    `core`: the one it is bound to; None: all of the worker's. `find_port`: gives a free port at an address. If another
+    program takes that port first, the server is started again with another one.
     """
     # The address that this worker is bound to: the chosen interface, or loopback.
-    address = str(get_worker().address).partition("://")[2].rpartition(":")[0].strip("[]")
+    address = str(worker.current_plugin().worker.address).partition("://")[2].rpartition(":")[0].strip("[]")
     for left in reversed(range(PORT_TRIES)):
-        port = _free_port(address)
+        port = find_port(address)
         process = _start_program(batch, _port_options(address, port, core))
         deadline = time.monotonic() + START_SECONDS
         while not _listens_on(process.pid, port) and process.poll() is None and time.monotonic() < deadline:
@@ -108,12 +114,6 @@ def start_server(batch: str, core: int | None = None) -> Server:
 def _port_options(address: str, port: int, core: int | None) -> tuple[str, ...]:
     bound = () if core is None else ("-c", str(core))
     return ("-p", str(port), *bound, *(("-6",) if ":" in address else ()))
-
-
-def _free_port(address: str) -> int:
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as free:
-        free.bind((address, 0))
-        return int(free.getsockname()[1])
 
 
 def wait_for_server(server: Server) -> Output:
@@ -173,7 +173,7 @@ def _start_program(batch: str, arguments: Sequence[str]) -> Child:
     """Start a program on a batch; the plugin keeps it until a step takes it."""
     plugin = worker.current_plugin()
     program, library, _ = ucx_perftest.find_perftest()
-    folder = Path(tempfile.mkdtemp(prefix="perftest-", dir=get_worker().local_directory))
+    folder = Path(tempfile.mkdtemp(prefix="perftest-", dir=plugin.worker.local_directory))
     script = folder / "batch"
     script.write_text(batch)
     environment = ucx_perftest.perftest_environment(os.environ, library, folder / LOG)

@@ -69,12 +69,16 @@ def open_without_links(path: str, flags: int) -> int:
     return descriptor
 
 
-def library_path(name: str) -> Path | None:
+MAPS = Path("/proc/self/maps")
+"""What this process has mapped into its memory, as lines of the kernel."""
+
+
+def library_path(name: str, maps: Path = MAPS) -> Path | None:
     """The file from which this process has loaded a library, such as ``libucp``; None if it is not loaded.
 
     Wheels rename libraries to names such as ``libucp-1a2b3c4d.so.0``, which count if there is no ``libucp.so…``.
     """
-    lines = Path("/proc/self/maps").read_text().splitlines()
+    lines = maps.read_text().splitlines()
     paths = [Path(path) for line in lines if (path := line.split(maxsplit=5)[-1]).startswith("/")]
     return next((path for end in ".-" for path in paths if path.name.startswith(name + end)), None)
 

@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 import psutil
 
-from merge_bench.config.files import TOKENS, library_path
+from merge_bench.config.files import MAPS, TOKENS, library_path
 from merge_bench.host import files, gpu, network
 from merge_bench.host.description import Hardware, Interface, ProcessFacts, Ucx
 from merge_bench.host.files import format_cores, parse_cores
@@ -127,9 +127,9 @@ def memory_bytes() -> int:
     return int(psutil.virtual_memory().total)
 
 
-def ucx_library() -> Ucx:
+def ucx_library(maps: Path = MAPS) -> Ucx:
     """The UCX that this process has loaded: version, file, and origin (``wheel`` or ``system``)."""
-    path = library_path("libucp")
+    path = library_path("libucp", maps)
     if path is None:
         return Ucx()
     import ucxx

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
@@ -32,6 +33,20 @@ _LOCAL, _REMOTE = 10, 20  # distances of NUMA nodes in ACPI's table: to itself, 
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 
 
+class HostNetwork(Protocol):
+    """What functions of this module say of a host; the module itself, of this one."""
+
+    def ip_addresses(self) -> dict[str, str]: ...
+
+    def ipv4_ranges(self) -> dict[str, list[ipaddress.IPv4Network]]: ...
+
+    def interface_towards(self, peer: str) -> str | None: ...
+
+    def resolve_address(self, peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None: ...
+
+    def rdma_ports(self, interface: str) -> list[str]: ...
+
+
 def ip_addresses() -> dict[str, str]:
     """The IPv4 address of each interface, or its IPv6 address if it has no other."""
     by_interface: dict[str, str] = {}
@@ -41,6 +56,18 @@ def ip_addresses() -> dict[str, str]:
         if address:
             by_interface[name] = address
     return by_interface
+
+
+def ipv4_ranges() -> dict[str, list[ipaddress.IPv4Network]]:
+    """For each interface the networks that its IPv4 addresses are in."""
+    return {
+        name: [
+            ipaddress.IPv4Network(f"{entry.address}/{entry.netmask}", strict=False)
+            for entry in entries
+            if entry.family == socket.AF_INET and entry.netmask
+        ]
+        for name, entries in psutil.net_if_addrs().items()
+    }
 
 
 def interface_address(interface: str) -> str:
@@ -70,11 +97,14 @@ def interface_towards(peer: str) -> str | None:
     return None
 
 
-def network_stack() -> str | None:
-    """The boot and network namespace of this process: loopback connects only processes that have the same ones."""
-    boot = files.read_text(Path("/proc/sys/kernel/random/boot_id"))
+def network_stack(proc: Path = Path("/proc")) -> str | None:
+    """The boot and network namespace of this process: loopback connects only processes that have the same ones.
+
+    None if `proc` does not show them.
+    """
+    boot = files.read_text(proc / "sys/kernel/random/boot_id")
     try:
-        return f"{boot} {os.readlink('/proc/self/ns/net')}" if boot else None
+        return f"{boot} {os.readlink(proc / 'self/ns/net')}" if boot else None
     except OSError:
         return None
 
@@ -105,9 +135,12 @@ def rdma_ports(interface: str, sys: Path = SYS) -> list[str]:
     return joined_ports(own_ports(interface, sys), ip_addresses(), active_ports(sys), sys)
 
 
-def describe_network(interface: str, sys: Path = SYS) -> Network:
-    """The network of this host; `interface`: the one that UCX uses."""
-    addressed, ports = sorted(ip_addresses()), active_ports(sys)
+def describe_network(interface: str, sys: Path = SYS, *, addressed: Iterable[str] | None = None) -> Network:
+    """The network of this host.
+
+    `interface`: the one that UCX uses. `addressed`: those with an address, by default those that have one now.
+    """
+    addressed, ports = sorted(ip_addresses() if addressed is None else addressed), active_ports(sys)
     rdma = joined_ports(own_ports(interface, sys), addressed, ports, sys)
     return Network(interface=interface, rdma=rdma, ports=ports, addressed=addressed)
 

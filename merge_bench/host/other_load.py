@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -52,7 +52,35 @@ class OtherLoad:
 Look: TypeAlias = Callable[[], OtherLoad]
 
 
-def begin_measuring(seconds: float = LOOK_SECONDS) -> Look:
+@dataclass(frozen=True)
+class CpuSeconds:
+    """Seconds of processor time until now.
+
+    `busy`: that some cores have worked since the start of the machine. `own`: that this process and its descendants
+    have used. `by_process`: that each visible process has used, by its id and name.
+    """
+
+    busy: float
+    own: float
+    by_process: Mapping[tuple[int, str], float]
+
+
+def read_cpu_seconds(cores: Collection[int], earlier: Collection[int] = ()) -> CpuSeconds:
+    """Read the kernel's counters of these cores and of all processes.
+
+    `earlier`: ids of descendants whose time does not count as this process's own. The time of a descendant that has
+    ended counts for the process that waited for it.
+    """
+    return CpuSeconds(_busy_seconds(cores), _own_seconds(earlier), _process_seconds())
+
+
+def begin_measuring(
+    seconds: float = LOOK_SECONDS,
+    *,
+    read: Callable[[Collection[int], Collection[int]], CpuSeconds] = read_cpu_seconds,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Look:
     """Begin to measure what other processes than this one use of the cores that this one may use.
 
     The function that is returned waits until so many seconds have passed, and gives the result. What this process and
@@ -60,18 +88,18 @@ def begin_measuring(seconds: float = LOOK_SECONDS) -> Look:
     kernel's counters of the cores include it, but cannot be named.
     """
     cores, own = sorted(os.sched_getaffinity(0)), os.getpid()
-    earlier = _descendants()
-    began, before, mine, each_before = time.monotonic(), _busy_seconds(cores), _own_seconds(earlier), _process_seconds()
+    earlier = frozenset(each.pid for each in psutil.Process().children(recursive=True))
+    began, before = clock(), read(cores, earlier)
 
     def finish() -> OtherLoad:
-        time.sleep(max(0.0, began + seconds - time.monotonic()))
-        elapsed = max(time.monotonic() - began, 1e-3)
-        after, my_after, each_after = _busy_seconds(cores), _own_seconds(earlier), _process_seconds()
-        busy = min(max((after - before - (my_after - mine)) / elapsed, 0.0), float(len(cores)))
+        sleep(max(0.0, began + seconds - clock()))
+        elapsed = max(clock() - began, 1e-3)
+        after = read(cores, earlier)
+        busy = min(max((after.busy - before.busy - (after.own - before.own)) / elapsed, 0.0), float(len(cores)))
         processes = [
-            BusyProcess(pid, name, (used - each_before[pid, name]) / elapsed)
-            for (pid, name), used in each_after.items()
-            if pid != own and (pid, name) in each_before
+            BusyProcess(pid, name, (used - before.by_process[pid, name]) / elapsed)
+            for (pid, name), used in after.by_process.items()
+            if pid != own and (pid, name) in before.by_process
         ]
         busiest = sorted((each for each in processes if each.cores >= _LEAST), key=lambda each: -each.cores)
         return OtherLoad(busy, len(cores), tuple(replace(each, name=_shown_name(each)) for each in busiest[:_SHOWN]))
@@ -93,18 +121,15 @@ def measure(seconds: float = LOOK_SECONDS) -> OtherLoad:
     return begin_measuring(seconds)()
 
 
-def _busy_seconds(cores: list[int]) -> float:
+def _busy_seconds(cores: Collection[int]) -> float:
     """Seconds that these cores have worked since the start of the machine."""
     times = psutil.cpu_times(percpu=True)
     counted = [times[core] for core in cores if core < len(times)]
     return sum(sum(core) - core.idle - core.iowait - _uncounted_seconds(core) for core in counted)
 
 
-def _own_seconds(earlier: frozenset[int] = frozenset()) -> float:
-    """Seconds that this process and its descendants, without those in `earlier`, have worked.
-
-    The time of a descendant that has ended counts for the process that waited for it.
-    """
+def _own_seconds(earlier: Collection[int]) -> float:
+    """Seconds that this process and its descendants, without those in `earlier`, have worked."""
     ended, seconds = os.times(), 0.0
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error, OSError):
@@ -112,10 +137,6 @@ def _own_seconds(earlier: frozenset[int] = frozenset()) -> float:
                 times = process.cpu_times()
                 seconds += times.user + times.system + times.children_user + times.children_system
     return time.process_time() + ended.children_user + ended.children_system + seconds
-
-
-def _descendants() -> frozenset[int]:
-    return frozenset(each.pid for each in psutil.Process().children(recursive=True))
 
 
 def _uncounted_seconds(times: object) -> float:

@@ -115,13 +115,19 @@ def order_cores(cores: Iterable[int], sys: Path = SYS) -> list[int]:
     return sorted(cores, key=lambda core: (nodes.get(core, -1), network.first_sibling(core, sys), core))
 
 
-def describe_host(interface: str, sys: Path = SYS) -> Host:
-    """The facts about this host that `worker_pins` needs, and all its RDMA ports. `interface`: what UCX uses."""
+def describe_host(
+    interface: str, sys: Path = SYS, *, cores: Iterable[int] | None = None, addressed: Iterable[str] | None = None
+) -> Host:
+    """The facts about this host that `worker_pins` needs, and all its RDMA ports. `interface`: what UCX uses.
+
+    `cores`: those that workers may use, by default this process's. `addressed`: the interfaces with an address, by
+    default those that have one now.
+    """
     names = gpu.visible_gpus()
     places = find_gpus(names, sys)
     return Host(
-        **asdict(network.describe_network(interface, sys)),
-        cores=order_cores(os.sched_getaffinity(0), sys),
+        **asdict(network.describe_network(interface, sys, addressed=addressed)),
+        cores=order_cores(os.sched_getaffinity(0) if cores is None else cores, sys),
         gpus=len(names),
         gpu_names=list(names),
         gpu_nodes=[place.node for place in places],
@@ -175,22 +181,30 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[str] = []
 
 
-def describe_binding(environ: Mapping[str, str] = os.environ, sys: Path = SYS) -> Binding:
-    """The binding of this process, by its environment and affinity."""
+def describe_binding(
+    environ: Mapping[str, str] = os.environ,
+    sys: Path = SYS,
+    *,
+    cores: Iterable[int] | None = None,
+    addressed: Iterable[str] | None = None,
+) -> Binding:
+    """The binding of this process, by its environment and its cores; `cores`, `addressed`: as of `describe_host`."""
     ports = network.active_ports(sys)
     used = selected_ports(environ.get("UCX_NET_DEVICES", "all"), ports)
-    cores, mine, nodes = _cores_by_node(sys), os.sched_getaffinity(0), network.read_nodes(sys)
-    core_nodes = [int(node) for node, some in cores.items() if mine & set(some)]
+    mine = os.sched_getaffinity(0) if cores is None else set(cores)
+    by_node, nodes = _cores_by_node(sys), network.read_nodes(sys)
+    core_nodes = [int(node) for node, some in by_node.items() if mine & set(some)]
     # A process that may use every GPU of the machine was given none.
     name = next(iter(gpu.visible_gpus()), None) if environ.get("CUDA_VISIBLE_DEVICES") else None
     place = Place(core_nodes[0]) if len(core_nodes) == 1 else Place()
     problems = []
     if name is not None:
         (place,) = find_gpus([name], sys)
-        home = node_with_cores(place.node, cores, nodes)
+        home = node_with_cores(place.node, by_node, nodes)
         if home is not None and core_nodes and home not in core_nodes:
             problems.append(f"its cores are on NUMA node {_listed(core_nodes)}, its GPU is on node {home}")
-    same_network = network.joined_ports(used, network.ip_addresses(), ports, sys) if used else []
+    reachable = network.ip_addresses() if addressed is None else addressed
+    same_network = network.joined_ports(used, reachable, ports, sys) if used else []
     candidates = [port for port in ports if (port.name in same_network if used else network.ucx_can_use(port))]
     near, distance = _nearest_with_distance(place, candidates, nodes)
     return Binding(

@@ -1,4 +1,4 @@
-"""`probe all-to-all`: every rank sends to every other, over our data plane, MPI or NCCL, by size and ranks.
+"""`probe all-to-all`: every rank sends to every other, over our data plane or MPI, by size and ranks.
 
 The command line imports this module, so it loads nothing slow.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from merge_bench.probe.shared.exchange_matrix import Matrix
     from merge_bench.records.schema import ProbeLine
 
-UCX, MPI, NCCL = "ucx", "mpi", "nccl"
+UCX, MPI = "ucx", "mpi"
 SIZES = "1K..4M"
 NAME = "all-to-all"
 GIVEN, RING = "given", "ring"
@@ -129,78 +129,18 @@ def record_exchanges(
 
 
 @dataclass(frozen=True)
-class ExchangeInWorkers(Probe):
-    """An exchange between the workers of a cluster."""
+class AllToAllOverUcx(Probe):
+    """An exchange between the workers of a cluster over the data plane of merges."""
 
     pattern: Pattern
     name = NAME
-
-    def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        return require_two_ranks(prepared)
-
-    def exchange_and_record(
-        self,
-        session: Session,
-        backend: str,
-        prepare_messages: Callable[[list[Matrix]], list[float]],
-        methods: tuple[str, str],
-        **extra_fields: Any,
-    ) -> None:
-        """Make every exchange of the pattern between the workers, and record each.
-
-        `prepare_messages`: makes the messages on every worker and gives each one's seconds of its fastest warm-up
-        round. `methods`: what exchanges equal messages, and uneven ones. `extra_fields`: fields of every row.
-        """
-        from merge_bench.probe.ranks import exchanging
-        from merge_bench.probe.ranks.messages import ExchangeRow
-        from merge_bench.probe.shared.exchange_matrix import equal_matrix, ring_matrix, rounds_in_half_a_second
-        from merge_bench.records.schema import ProbeLine
-
-        pattern, ranks = self.pattern, session.plan.workers
-
-        def matrices() -> Iterator[list[Matrix]]:
-            """The message sizes of each exchange, a matrix for each frame; the ring first."""
-            if size := pattern.ring_bytes(ranks):
-                yield [ring_matrix(size, ranks)]
-            for size in pattern.sizes:
-                yield [equal_matrix(size, ranks)]
-            for spec in pattern.synthetic_tables(session.job.prepared):
-                session.progress.phase(f"sizes of the parcels of {format_count(spec.rows)} rows")
-                parcels = session.workers.on_all(exchanging.parcel_sizes, spec, ranks, ranked=True)
-                left, right = zip(*parcels, strict=True)
-                yield [left, right]
-
-        def exchanges() -> Iterator[ExchangeRow]:
-            for frames in matrices():
-                slowest = max(prepare_messages(frames))
-                rounds = pattern.iterations or rounds_in_half_a_second(slowest)
-                measured = session.workers.on_all(exchanging.measure_rounds, rounds)
-                yield ExchangeRow(frames, [rank.seconds for rank in measured], (), sum(rank.wrong for rank in measured))
-
-        def make_line(exchange: ExchangeRow, uneven: bool, **figures: Any) -> ProbeLine:
-            return ProbeLine(
-                launch=session.launch,
-                method=methods[uneven],
-                memory="cuda" if self.device_memory else "host",
-                placement=placement_of_workers(session.descriptions),
-                ranks=[member.rank for member in session.members],
-                hosts=[member.host for member in session.members],
-                **extra_fields,
-                **figures,
-            )
-
-        record_exchanges(session, pattern, backend, exchanges(), make_line)
-
-
-@dataclass(frozen=True)
-class AllToAllOverUcx(ExchangeInWorkers):
-    """An exchange between workers over the data plane of merges."""
-
-    device_memory: bool = False
     exchange = "ucx"
 
     def describe(self) -> dict[str, Any]:
-        return {**self.pattern.describe(UCX), **({"memory": "cuda"} if self.device_memory else {})}
+        return self.pattern.describe(UCX)
+
+    def prepare(self, prepared: PlannedRun) -> PlannedRun:
+        return require_two_ranks(prepared)
 
     def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
         return self.pattern.expected_launch_seconds(prepared, 2.5)
@@ -210,7 +150,7 @@ class AllToAllOverUcx(ExchangeInWorkers):
         from merge_bench.campaign.recording import record_connections
         from merge_bench.host import machine
         from merge_bench.merge import worker
-        from merge_bench.probe.ranks import exchanging
+        from merge_bench.records.schema import ProbeLine
 
         workers = session.workers
         session.progress.phase("connecting")
@@ -222,55 +162,51 @@ class AllToAllOverUcx(ExchangeInWorkers):
         first = session.descriptions[0]
         endpoints = [endpoint for peers in workers.on_all(worker.endpoints) for endpoint in peers.values()]
         lanes = list(dict.fromkeys(lane for lanes, _ in endpoints for lane in lanes))
-        self.exchange_and_record(
-            session,
-            UCX,
-            lambda frames: workers.on_all(exchanging.prepare_messages, frames, device=self.device_memory),
-            (f"tagged messages of UCX {first.ucx.version}, as in a merge",) * 2,
-            requested=transport_settings(first.ucx.config),
-            selected=lanes,
-            as_requested=are_lanes_as_requested(first.environment.get("UCX_TLS"), lanes),
-        )
+
+        def make_line(exchange: ExchangeRow, uneven: bool, **figures: Any) -> ProbeLine:
+            return ProbeLine(
+                launch=session.launch,
+                method=f"tagged messages of UCX {first.ucx.version}, as in a merge",
+                placement=placement_of_workers(session.descriptions),
+                ranks=[member.rank for member in session.members],
+                hosts=[member.host for member in session.members],
+                requested=transport_settings(first.ucx.config),
+                selected=lanes,
+                as_requested=are_lanes_as_requested(first.environment.get("UCX_TLS"), lanes),
+                **figures,
+            )
+
+        record_exchanges(session, self.pattern, UCX, self._exchanges(session), make_line)
         workers.on_all(worker.close)
 
-
-@dataclass(frozen=True)
-class AllToAllOverNccl(ExchangeInWorkers):
-    """An exchange between GPUs with ncclAlltoAll, or with grouped sends and receives of NCCL."""
-
-    device_memory = True
-
-    def describe(self) -> dict[str, Any]:
-        return self.pattern.describe(NCCL)
-
-    def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        """The run as it is; raises `UsageError` without NCCL, with one worker, or if workers share a GPU."""
+    def _exchanges(self, session: Session) -> Iterator[ExchangeRow]:
+        """Make every exchange of the pattern between the workers."""
         from merge_bench.probe.ranks import exchanging
-
-        if prepared.settings.workers_per_gpu > 1:
-            raise UsageError("--backend nccl needs a GPU for each rank; use --workers-per-gpu 1")
-        if prepared.launcher.starts_here:
-            exchanging.nccl_version()
-        return super().prepare(prepared)
-
-    def measure(self, session: Session) -> None:
-        """Connect the workers over NCCL, make every exchange, and record it."""
-        from merge_bench.probe.ranks import exchanging
+        from merge_bench.probe.ranks.messages import ExchangeRow
+        from merge_bench.probe.shared.exchange_matrix import rounds_in_half_a_second
 
         workers = session.workers
-        session.record_launch()
-        session.progress.phase("connecting")
-        identifier = workers.on_one(0, exchanging.new_communicator_id)
-        version, *_ = workers.on_all(exchanging.connect_nccl, session.plan.workers, identifier, ranked=True)
-        settings = session.descriptions[0].environment
-        self.exchange_and_record(
-            session,
-            NCCL,
-            lambda frames: workers.on_all(exchanging.prepare_nccl_messages, frames, ranked=True),
-            (f"{version}, ncclAlltoAll", f"{version}, grouped ncclSend and ncclRecv"),
-            requested={name: value for name, value in settings.items() if name.startswith("NCCL_")},
-        )
-        workers.on_all(exchanging.close_nccl)
+        for frames in self._matrices(session):
+            slowest = max(workers.on_all(exchanging.prepare_messages, frames))
+            rounds = self.pattern.iterations or rounds_in_half_a_second(slowest)
+            measured = workers.on_all(exchanging.measure_rounds, rounds)
+            yield ExchangeRow(frames, [rank.seconds for rank in measured], (), sum(rank.wrong for rank in measured))
+
+    def _matrices(self, session: Session) -> Iterator[list[Matrix]]:
+        """The message sizes of each exchange, a matrix for each frame; the ring first."""
+        from merge_bench.probe.ranks import exchanging
+        from merge_bench.probe.shared.exchange_matrix import equal_matrix, ring_matrix
+
+        pattern, ranks = self.pattern, session.plan.workers
+        if size := pattern.ring_bytes(ranks):
+            yield [ring_matrix(size, ranks)]
+        for size in pattern.sizes:
+            yield [equal_matrix(size, ranks)]
+        for spec in pattern.synthetic_tables(session.job.prepared):
+            session.progress.phase(f"sizes of the parcels of {format_count(spec.rows)} rows")
+            parcels = session.workers.on_all(exchanging.parcel_sizes, spec, ranks, ranked=True)
+            left, right = zip(*parcels, strict=True)
+            yield [left, right]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,11 +261,6 @@ class AllToAll(Probe):
     sweeps = True
 
     @property
-    def device_memory(self) -> bool:
-        """NCCL has GPU memory only, and what it is compared with has the same."""
-        return any(backend.device_memory for backend in self.backends)
-
-    @property
     def parts(self) -> tuple[Probe, ...]:
         return self.backends
 
@@ -343,9 +274,8 @@ class AllToAllOptions(MpirunOptions, IterationOptions, SizeOptions):
 
     chunk: Send the parcels of a merge with this many rows per worker in each frame; several values are separated by
         commas. [default: only messages of --sizes]
-    backend: What exchanges the messages: ucx (the data plane of a merge), mpi (MPI_Alltoall, MPI_Alltoallv), nccl
-        (between GPUs; then ucx sends GPU memory as well); several are separated by commas. [default: ucx, and mpi if it
-        is installed]
+    backend: What exchanges the messages: ucx (the data plane of a merge), mpi (MPI_Alltoall, MPI_Alltoallv); several
+        are separated by commas. [default: ucx, and mpi if it is installed]
     link_limit: Bandwidth of each rank's link in one direction, such as 12.5GB/s or 100Gbit/s. [default: measured if
         there are more than two ranks]
     """
@@ -367,7 +297,7 @@ def make_probe(options: AllToAllOptions, run: RunOptions) -> AllToAll:
     chunks = (chunks,) if isinstance(chunks, int) else tuple(chunks)
     pattern = Pattern(sizes=sizes, chunks=chunks, iterations=options.iterations, limit=options.link_limit)
     backend_names = options.backend
-    names = parse_names("--backend", backend_names, (UCX, MPI, NCCL)) if backend_names else (UCX, MPI)
+    names = parse_names("--backend", backend_names, (UCX, MPI)) if backend_names else (UCX, MPI)
     over_mpi = AllToAllOverMpi(pattern=pattern, iterations=pattern.iterations, mpirun_asked=options.mpirun)
     left_out_warning = None
     if not backend_names:
@@ -379,13 +309,7 @@ def make_probe(options: AllToAllOptions, run: RunOptions) -> AllToAll:
             if options.mpirun:
                 raise
             names, left_out_warning = (UCX,), Caution("backend-left-out", f"all-to-all without MPI: {reason}")
-    if MPI in names and NCCL in names:
-        raise UsageError("--backend: mpi sends host memory and nccl GPU memory; name one of them")
-    backends = {
-        UCX: AllToAllOverUcx(pattern, device_memory=NCCL in names),
-        MPI: over_mpi,
-        NCCL: AllToAllOverNccl(pattern),
-    }
+    backends: dict[str, Probe] = {UCX: AllToAllOverUcx(pattern), MPI: over_mpi}
     return AllToAll(tuple(backends[name] for name in names), left_out_warning)
 
 
@@ -397,7 +321,7 @@ def measure_in_rank(rank: Rank) -> None:
 
 PROBE = ProbeKind(
     name=NAME,
-    help="Every rank sends to every other: our data plane, MPI, NCCL; by message size and number of ranks (--workers).",
+    help="Every rank sends to every other: our data plane, MPI; by message size and number of ranks (--workers).",
     options=AllToAllOptions,
     make=make_probe,
     other_tests=ALL_TO_ALL,

@@ -84,8 +84,8 @@ def decode_head(line: bytes | str) -> Head:
         raise ValueError(_TOO_DEEP) from None
 
 
-def read_campaign(result: str | os.PathLike[str]) -> Campaign:
-    """Read `result`: a campaign's folder, or its ``records.jsonl``.
+def read_campaign(result: str | os.PathLike[str], *, longest_line: int = LONGEST_LINE) -> Campaign:
+    """Read `result`: a campaign's folder, or its ``records.jsonl``. `longest_line`: bytes of a line at most.
 
     Raises UsageError if there is no such file, or it is not a campaign, or it is damaged before its last line, or a
     newer merge_bench wrote it. The message names the file and, if possible, the line.
@@ -97,10 +97,10 @@ def read_campaign(result: str | os.PathLike[str]) -> Campaign:
         records = path / RECORDS if folder else path
         assembly = Assembly(records)
         with open_regular(records) as stream:
-            while line := stream.readline(LONGEST_LINE + 1):
-                if len(line) > LONGEST_LINE:
+            while line := stream.readline(longest_line + 1):
+                if len(line) > longest_line:
                     raise UsageError(
-                        f"line {assembly.number + 1} of {records} is longer than {LONGEST_LINE >> 20} MiB, the limit"
+                        f"line {assembly.number + 1} of {records} is longer than {longest_line >> 20} MiB, the limit"
                     )
                 try:
                     assembly.add(line)
@@ -281,15 +281,21 @@ class Follower:
 
     Each read continues where the last one stopped. `records`: the file; `offset`: bytes that were read as whole lines;
     `size`: bytes of the file at the last read; `generation`: how often reading started, more than once if the file was
-    replaced.
+    replaced. `longest_line`: bytes of a line at most.
     """
 
     def __init__(
-        self, result: str | os.PathLike[str], *, lean: bool = False, limit: int = LIMIT_BYTES, block: int = BLOCK_BYTES
+        self,
+        result: str | os.PathLike[str],
+        *,
+        lean: bool = False,
+        limit: int = LIMIT_BYTES,
+        block: int = BLOCK_BYTES,
+        longest_line: int = LONGEST_LINE,
     ) -> None:
         path = Path(result)
         self.records = path if path.name == RECORDS else path / RECORDS
-        self._lean, self._limit, self._block = lean, limit, block
+        self._lean, self._limit, self._block, self._longest_line = lean, limit, block, longest_line
         self._identity: tuple[int, int] | None = None
         self._unreadable: str | None = None
         self._more = False
@@ -356,9 +362,9 @@ class Follower:
         if end:
             self._blocks = 1
             return self._add_lines(data[:end])
-        if len(data) > LONGEST_LINE:
+        if len(data) > self._longest_line:
             number = self._assembly.number + 1
-            self._stopped = f"line {number} of {self.records} is longer than {LONGEST_LINE >> 20} MiB"
+            self._stopped = f"line {number} of {self.records} is longer than {self._longest_line >> 20} MiB"
         elif self._more:
             self._blocks *= 2  # to reach the end of the line
         return []

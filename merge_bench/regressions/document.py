@@ -20,16 +20,7 @@ import msgspec
 import numpy as np
 
 from merge_bench.analysis.comparable_runs import differences
-from merge_bench.analysis.compare import (
-    METRIC,
-    METRICS,
-    Metric,
-    Sample,
-    Side,
-    compare,
-    nothing_compared,
-    side_of_run,
-)
+from merge_bench.analysis.compare import METRIC, METRICS, Metric, Sample, Side, compare, nothing_compared, side_of_run
 from merge_bench.analysis.documents import CompareDocument, Failure
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError

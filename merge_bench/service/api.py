@@ -57,7 +57,8 @@ class Service:
 
     `hosts`: the values of the header ``Host`` that name this service; `scheme`: http or https; `waiting`: limits how
     many requests wait for `slow`, the thread that reads results; `read_only`: the sentence that a page shows if it may
-    only read; `only_pages`: nothing is answered but the pages of the session that needs no cookie.
+    only read; `only_pages`: nothing is answered but the pages of the session that needs no cookie; `clock`: the seconds
+    by which requests are limited and sessions end.
     """
 
     store: Store
@@ -69,6 +70,7 @@ class Service:
     results: ResultsFolder
     read_only: str = "This token can only read; log in with one that has the role run to start runs."
     only_pages: bool = False
+    clock: Callable[[], float] = time.monotonic
     counts: Counter[object] = field(default_factory=Counter)
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, "api"))
     slow: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "results"))
@@ -77,11 +79,11 @@ class Service:
     @functools.cached_property
     def sessions(self) -> Sessions:
         """The logins to the service's pages."""
-        return Sessions(self.store)
+        return Sessions(self.store, clock=self.clock)
 
     def too_many_requests(self, client: object) -> bool:
         """Count a request of this client; returns whether it has made too many in this minute."""
-        minute = time.monotonic() // 60
+        minute = self.clock() // 60
         if minute not in self.counts:
             self.counts.clear()
         self.counts.update((minute, client))

@@ -33,7 +33,9 @@ from merge_bench.view.text import cut, visible
 PATIENCE_SECONDS = 120.0
 """Seconds for which a client that follows a job repeats a request while the service is away or has too much to do."""
 _RETRY_STATUSES = (0, 429, 502, 503, 504)
-_TIMEOUT_SECONDS, _PAUSE_SECONDS, _LONGEST_BYTES, _CHUNK_BYTES = 60.0, 1.0, 64 << 20, 1 << 20
+_TIMEOUT_SECONDS, _PAUSE_SECONDS, _CHUNK_BYTES = 60.0, 1.0, 1 << 20
+LONGEST_BYTES = 64 << 20
+"""A document that is longer is not read."""
 _T = TypeVar("_T")
 
 
@@ -100,7 +102,8 @@ class Client:
     """Sends requests to the service at `url`.
 
     `token`: by default that of the environment, or of the service of `results` on loopback; `wait`: for how many
-    seconds a request is repeated that the service cannot answer now; `insecure`: send the token also without TLS.
+    seconds a request is repeated that the service cannot answer now, with a pause of `pause` seconds before each;
+    `insecure`: send the token also without TLS.
     """
 
     def __init__(
@@ -110,12 +113,14 @@ class Client:
         *,
         results: Path = Path("results"),
         wait: float = 0.0,
+        pause: float = _PAUSE_SECONDS,
         insecure: bool = False,
     ) -> None:
         match = re.fullmatch(r"(https?)://(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d{1,5})?/?", url)
         if match is None:
             raise UsageError("--service needs the address of one service, such as https://bench.example:5007")
-        self.url, self._wait, local = url.rstrip("/"), wait, is_loopback(match[2].strip("[]"))
+        self.url, self._wait, self._pause = url.rstrip("/"), wait, pause
+        local = is_loopback(match[2].strip("[]"))
         token = token or _read_token(results / ".service/token" if local else None)
         if match[1] == "http" and not local and not insecure:
             raise UsageError(
@@ -202,11 +207,11 @@ class Client:
                 raise problem
             if first_try:
                 say(f"{problem}; trying again for {self._wait / 60:.0f} minutes")
-            time.sleep(_PAUSE_SECONDS)
+            time.sleep(self._pause)
 
 
 def _decode_as(kind: type[_T]) -> Callable[[HTTPResponse], _T]:
-    return lambda answer: msgspec.json.decode(answer.read(_LONGEST_BYTES), type=kind)  # what is longer is no JSON then
+    return lambda answer: msgspec.json.decode(answer.read(LONGEST_BYTES), type=kind)  # what is longer is no JSON then
 
 
 def _write_body(answer: HTTPResponse, file: Path) -> None:

@@ -30,7 +30,7 @@ from merge_bench.records.results_folder import is_result
 from merge_bench.regressions.gates import HISTORY
 from merge_bench.service.documents import JobRequest
 from merge_bench.service.store import NAME, NAME_RULE
-from merge_bench.tune import TuneOptions
+from merge_bench.tune.options import TuneOptions
 
 TEXT = frozenset(("on", "left_on", "right_on", "columns", "question", "require_transport", "only")) | frozenset(
     ("sizes", "counts", "placement", "tests", "algorithms", "backend")
@@ -52,10 +52,7 @@ REFUSED: Mapping[str, str] = {
     "space": "it names a file",
     "mpirun": "it names a program",
 }
-_LARGEST_VALUES = {
-    "workers": 256,
-    **dict.fromkeys(("launches", "most_blocks", "confirm", "max_launches"), 10_000),
-}
+_LARGEST_VALUES = {"workers": 256, **dict.fromkeys(("launches", "most_blocks", "confirm", "max_launches"), 10_000)}
 _SETTING_VALUE = re.compile(r"[A-Za-z0-9_.,:;=+*^?@%~()\[\] -]*")
 """Values of settings contain no slash, so no path, and nothing that a shell expands."""
 

@@ -37,7 +37,6 @@ from merge_bench.units import format_duration
 
 LOG = "log"
 _POLL_SECONDS, _END_POLL_SECONDS = 0.2, 0.05
-_RETRY_SECONDS = 2.0
 _CLOCK_SECONDS = 86400.0
 """By so many seconds the clock may have been set back since a job was queued."""
 _SERVICE_ENDED = "the service ended during this job"
@@ -88,8 +87,9 @@ class Runner:
     """A thread that runs the jobs of `store`.
 
     `folder`: has a folder for each job; `job_seconds`: the longest time of a job; `grace_seconds`: for which a job that
-    was interrupted may clean up before it is killed; `own`: jobs are those of a person's dashboard; `command`: makes
-    the command line of a job from its words; `current`: the job that runs.
+    was interrupted may clean up before it is killed; `retry_seconds`: the pause after which a job that could not be
+    started is tried again; `own`: jobs are those of a person's dashboard; `command`: makes the command line of a job
+    from its words; `current`: the job that runs.
     """
 
     store: Store
@@ -97,6 +97,7 @@ class Runner:
     results: Path
     job_seconds: float
     grace_seconds: float = 15.0
+    retry_seconds: float = 2.0
     own: bool = False
     command: Callable[[Sequence[str], Path], list[str]] = _job_command
     current: Row | None = None
@@ -159,7 +160,7 @@ class Runner:
             except Exception:  # A full disk, for example. A job that has begun is found again as interrupted.
                 self._failing = True
                 _LOGGER.exception("the service cannot run jobs now; it tries again")
-                time.sleep(_RETRY_SECONDS)
+                time.sleep(self.retry_seconds)
 
     def _recover(self) -> None:
         """End what is left of a job whose service was killed, or could not store its end."""

@@ -73,10 +73,13 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; fr
 
 
 class QuietResults(ResultsFolder):
-    """The results of the service. While a job runs, it reads only the campaigns of that job and of the one before."""
+    """The results of the service. While a job runs, it reads only the campaigns of that job and of the one before.
 
-    def __init__(self, results: Path, runner: Runner) -> None:
-        super().__init__(results, other_folders=published_beside(results), hold_seconds=HOLD_SECONDS)
+    `hold_seconds`: for which several pages share one listing of the folder.
+    """
+
+    def __init__(self, results: Path, runner: Runner, hold_seconds: float = HOLD_SECONDS) -> None:
+        super().__init__(results, other_folders=published_beside(results), hold_seconds=hold_seconds)
         self._runner = runner
         self._recent_names: list[str] = []
 

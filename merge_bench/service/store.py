@@ -17,7 +17,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -338,17 +338,19 @@ class _Session:
 class Sessions:
     """Keeps the sessions, with hashes of their cookies and tokens; removing a token ends its sessions.
 
-    `own`: the path of the session that needs no cookie, of who started the dashboard; and its token.
+    `own`: the path of the session that needs no cookie, of who started the dashboard; and its token. `clock`: the
+    seconds by which sessions end.
     """
 
     store: Store
     own: tuple[str, Token] | None = None
+    clock: Callable[[], float] = time.monotonic
     _by_path: dict[str, _Session] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, token: str) -> tuple[str, str]:
         """Begin a session for the holder of `token`; returns its path, a random name, and its cookie."""
-        path, cookie, now = secrets.token_urlsafe(24), secrets.token_urlsafe(32), time.monotonic()
+        path, cookie, now = secrets.token_urlsafe(24), secrets.token_urlsafe(32), self.clock()
         with self._lock:
             left = [(name, each) for name, each in self._by_path.items() if each.ends > now]
             self._by_path = dict(left[-_MOST_SESSIONS + 1 :])
@@ -378,7 +380,7 @@ class Sessions:
         if self.own is not None and self.is_own(path):
             return self.own[1]
         session = self._by_path.get(path)
-        if session is None or session.ends <= time.monotonic():
+        if session is None or session.ends <= self.clock():
             return None
         return self.store.find_by_hash(session.token)
 

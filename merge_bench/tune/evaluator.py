@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from merge_bench.analysis.compare import METRICS
-from merge_bench.analysis.statistics.effect import Effect, paired_effect
+from merge_bench.analysis.statistics import Effect, paired_effect
 from merge_bench.errors import MergeBenchError, WrongResult
 from merge_bench.records.campaign import Launch
 from merge_bench.records.schema import TuneLine

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from merge_bench.analysis.statistics.effect import Effect
+from merge_bench.analysis.statistics import Effect
 from merge_bench.analysis.statistics.verdict import Judgement, Verdict, judge, least_launches
 from merge_bench.tune.evaluator import (
     ABLATE,

@@ -24,13 +24,7 @@ from pathlib import Path, PurePath
 import msgspec
 
 from merge_bench.campaign import Caller, Labelled, Progress
-from merge_bench.campaign.campaign import (
-    check_host,
-    first_line,
-    launch_merge,
-    write_first_lines,
-    write_interruption,
-)
+from merge_bench.campaign.campaign import check_host, first_line, launch_merge, write_first_lines, write_interruption
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.resume import reopen_newest

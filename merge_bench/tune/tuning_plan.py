@@ -37,8 +37,8 @@ from merge_bench.merge.exchange import recorded_plane
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.campaign import Campaign, RecordedPlan
 from merge_bench.records.schema import CampaignLine, RunKey, TuneLine
-from merge_bench.tune import TuneOptions
 from merge_bench.tune.evaluator import Options
+from merge_bench.tune.options import TuneOptions
 from merge_bench.tune.result import LEFT_OUT, PrunedValue
 from merge_bench.tune.search_steps import blocks_for_verdict
 from merge_bench.tune.space import Setting, Space, Value, read_space, releases_allow

@@ -61,6 +61,7 @@ def test_the_result_of_each_library_is_verified(name: str, library: str, folder:
     assert tables.verify(of, joined(library, of)) == of.rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", ["id6", "id1_right", "v2"])
 def test_a_wrong_value_in_any_column_is_found(column: str, folder: Path) -> None:
     of = made("q2", folder)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import sys
+import contextlib
+from pathlib import Path
 
 import pytest
 from click import Command
@@ -11,7 +12,6 @@ from merge_bench.cli.common import given_options, say_failures
 from merge_bench.cli.run import run
 from merge_bench.cli.tune import tune
 from merge_bench.records.schema import FailureLine
-from tests.view.report.test_text import Terminal
 
 FAILURE = FailureLine(launch=0, code="interrupted", message="interrupted by SIGINT", log_tail="last words")
 
@@ -21,15 +21,20 @@ FAILURE = FailureLine(launch=0, code="interrupted", message="interrupted by SIGI
     [(True, ["interrupted by SIGINT after 3 iterations"], 0), (True, [], 1), (False, ["interrupted by SIGINT"], 1)],
     ids=["on the page", "not on the page", "another program reads it"],
 )
-def test_a_terminal_gets_a_failure_once(
-    same: bool, printed: list[str], times: int, monkeypatch: pytest.MonkeyPatch
+def test_a_reader_of_both_streams_gets_a_failure_once(
+    same: bool, printed: list[str], times: int, tmp_path: Path
 ) -> None:
-    errors = Terminal()
-    monkeypatch.setattr(sys, "stderr", errors)
-    monkeypatch.setattr("merge_bench.cli.common.stdout_is_stderr", lambda: same)
-    say_failures([FAILURE], printed=printed)
-    assert errors.getvalue().count(FAILURE.message) == times
-    assert "last words" in errors.getvalue()
+    names = ("both", "both") if same else ("output", "errors")
+    with (
+        open(tmp_path / names[0], "a") as output,
+        open(tmp_path / names[1], "a") as errors,
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(errors),
+    ):
+        say_failures([FAILURE], printed=printed)
+    text = (tmp_path / names[1]).read_text()
+    assert text.count(FAILURE.message) == times
+    assert "last words" in text
 
 
 @pytest.mark.parametrize(

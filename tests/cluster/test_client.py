@@ -79,12 +79,11 @@ def test_a_process_that_ends_meanwhile_ends_the_wait(mute: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_running_cluster_that_never_answers_is_refused(mute: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_cluster_that_never_answers_is_refused(mute: str) -> None:
     with pytest.raises(UsageError, match="no scheduler answers at"):
         count_running_workers(mute, None, seconds=1.0)
-    monkeypatch.setattr("merge_bench.cluster.scheduler_client.CONNECT_SECONDS", 1.0)
     with pytest.raises(UsageError, match="no scheduler answers at"):
-        ask_each_host(mute, None, lambda: None)
+        ask_each_host(mute, None, lambda: None, seconds=1.0)
 
 
 def test_the_loop_of_a_client_that_cannot_be_closed_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,11 +118,10 @@ def test_errors_that_nobody_took_are_in_the_log(tmp_path: Path, capfd: pytest.Ca
     assert "Timeout" not in capfd.readouterr().err
 
 
-def test_a_client_that_cannot_be_closed_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler_client, "CLOSE_SECONDS", 0.1)
+def test_a_client_that_cannot_be_closed_is_left() -> None:
     never = threading.Event()
     stuck = SimpleNamespace(close=lambda timeout: never.wait())
-    scheduler_client.close_client(stuck)  # type: ignore[arg-type]
+    scheduler_client.close_client(stuck, seconds=0.1)  # type: ignore[arg-type]
     never.set()
 
 
@@ -172,16 +170,13 @@ def test_fetching_results_from_a_worker_that_was_killed_ends() -> None:
 
 
 @pytest.mark.parametrize("text", ["", '{"type": "Sched', "[]", '{"address": null'])
-def test_a_scheduler_file_that_names_none_is_refused(
-    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scheduler_file_that_names_none_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "scheduler.json"
     file.write_text(text)
     with pytest.raises(UsageError, match=r"scheduler\.json contained no scheduler address"):
         count_running_workers(None, str(file), seconds=0.5)
-    monkeypatch.setattr("merge_bench.cluster.scheduler_client.CONNECT_SECONDS", 0.5)
     with pytest.raises(UsageError, match=r"scheduler\.json contained no scheduler address"):
-        ask_each_host(None, str(file), lambda: None)
+        ask_each_host(None, str(file), lambda: None, seconds=0.5)
 
 
 @pytest.mark.slow

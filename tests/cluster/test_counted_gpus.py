@@ -14,8 +14,10 @@ from merge_bench.cluster.hosts import HostSpec, place_workers
 from merge_bench.cluster.start_on_hosts import RemoteLauncher
 from merge_bench.config.option import COMMAND_LINE, DEFAULT
 from merge_bench.errors import UsageError
+from merge_bench.host.description import Node
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
+from tests.helpers.fake_agents import started
 from tests.helpers.runs import ROOT
 
 UNCOUNTED = (HostSpec("a"), HostSpec("b"))
@@ -67,16 +69,14 @@ def here(host: HostSpec, command: Sequence[str], settings: ClusterSettings) -> t
 
 
 @pytest.fixture
-def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[RemoteLauncher]:
-    """One that only reaches and asks its hosts."""
+def launcher() -> Iterator[RemoteLauncher]:
     made = RemoteLauncher("here", here)
-    monkeypatch.setattr(made, "_start_processes", lambda *_: None)
     yield made
     made.stop()
 
 
-def started(launcher: RemoteLauncher, logs: Path, source: str) -> None:
-    plan = Plan(
+def plan() -> Plan:
+    return Plan(
         SyntheticSpec(1000, 0.3, 0),
         2,
         iterations=1,
@@ -89,19 +89,26 @@ def started(launcher: RemoteLauncher, logs: Path, source: str) -> None:
         timeout=15.0,
         seed=0,
     )
-    settings = ClusterSettings(
+
+
+def settings(source: str) -> ClusterSettings:
+    return ClusterSettings(
         {}, Path("results"), interface="lo", hosts=UNCOUNTED, start_timeout=120.0, sources={"workers": source}
     )
-    launcher.start(plan, settings, logs, "")
 
 
 @pytest.mark.cluster
 def test_hosts_report_their_gpus_before_a_worker_starts(launcher: RemoteLauncher, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="file: a gpus=2, b gpus=2;"):
-        started(launcher, tmp_path, DEFAULT)
+        launcher.start(plan(), settings(DEFAULT), tmp_path, "")
 
 
-@pytest.mark.cluster
-def test_a_number_of_workers_that_was_given_stands(launcher: RemoteLauncher, tmp_path: Path) -> None:
-    started(launcher, tmp_path, COMMAND_LINE)
-    assert set(launcher._hosts) == {"a", "b"}
+def test_a_number_of_workers_that_was_given_stands(tmp_path: Path) -> None:
+    hosts = {name: Node(interface="lo", gpus=2, gpu_names=["0", "1"]) for name in "ab"}
+    with started(hosts, plan(), settings(COMMAND_LINE), tmp_path) as launcher:
+        assert launcher.hosts_by_role() == {"scheduler": "a", "worker-0": "a", "worker-1": "b"}
+    with (
+        pytest.raises(UsageError, match="file: a gpus=2, b gpus=2;"),
+        started(hosts, plan(), settings(DEFAULT), tmp_path),
+    ):
+        pass

@@ -20,6 +20,7 @@ from merge_bench.cluster.start_on_hosts import RemoteLauncher
 from merge_bench.host.description import Node
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
+from tests.helpers import fake_agents
 
 HOSTS = (HostSpec("a", slots=3), HostSpec("b", slots=1))
 
@@ -48,9 +49,12 @@ def plan(engine: str = "native") -> Plan:
     )
 
 
+def settings(config: dict[str, str] | None = None) -> ClusterSettings:
+    return ClusterSettings(config or {}, Path("results"), hosts=HOSTS, interface="ib0")
+
+
 def started(launcher: RemoteLauncher, config: dict[str, str] | None = None, **plan_options: str) -> list[Command]:
-    settings = ClusterSettings(config or {}, Path("results"), hosts=HOSTS, interface="ib0")
-    return [each for each in launcher.commands(plan(**plan_options), settings) if each.role != "agent"]
+    return [each for each in launcher.commands(plan(**plan_options), settings(config)) if each.role != "agent"]
 
 
 def host(cores: int, rdma: list[str]) -> Node:
@@ -60,6 +64,7 @@ def host(cores: int, rdma: list[str]) -> Node:
         address="10.0.0.1",
         rdma=rdma,
         cores=list(range(cores)),
+        gpus=3,
         gpu_names=["6", "7", "GPU-8"],
     )
 
@@ -83,10 +88,10 @@ def test_devices_and_gpus_of_hosts_that_were_not_asked_are_words() -> None:
     assert gpus == ["VISIBLE-GPU-0", "VISIBLE-GPU-1", "VISIBLE-GPU-2", "VISIBLE-GPU-0"]
 
 
-def test_hosts_that_were_asked_give_each_worker_what_they_have() -> None:
-    launcher = RemoteLauncher("ssh", ssh)
-    launcher._hosts = {"a": host(12, ["mlx5_0:1"]), "b": host(6, [])}
-    scheduler, *workers = started(launcher, engine="cudf")
+def test_hosts_that_were_asked_give_each_worker_what_they_have(tmp_path: Path) -> None:
+    hosts = {"a": host(12, ["mlx5_0:1"]), "b": host(6, [])}
+    with fake_agents.started(hosts, plan("cudf"), settings(), tmp_path) as launcher:
+        scheduler, *workers = started(launcher, engine="cudf")
     assert [each.environment["OMP_NUM_THREADS"] for each in (scheduler, *workers)] == ["4", "4", "4", "4", "6"]
     assert [each.environment["UCX_NET_DEVICES"] for each in workers] == ["mlx5_0:1,ib0"] * 3 + ["ib0"]
     assert [each.environment["CUDA_VISIBLE_DEVICES"] for each in workers] == ["6", "7", "GPU-8", "6"]

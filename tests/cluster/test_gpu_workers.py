@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -19,7 +20,7 @@ from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.dask_commands import Place
 from merge_bench.cluster.launchers.local import LocalLauncher
 from merge_bench.errors import UsageError
-from merge_bench.host import gpu, machine, pinning
+from merge_bench.host import machine, pinning
 from merge_bench.host.description import Host
 from merge_bench.host.pinning import Pin
 from merge_bench.merge.engines import describe
@@ -27,7 +28,7 @@ from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.schema import IterationLine, LaunchLine, PowerLine
 from tests.helpers import leftovers
-from tests.helpers.fake_nvml import WATTS, library, not_supported
+from tests.helpers.fake_nvml import WATTS, identity, library, not_supported
 from tests.helpers.runs import LIMIT, ROOT, Finished, Running, environment, run, start
 
 PLACE = Place("here", "/scratch", "lo", "127.0.0.1")
@@ -85,8 +86,11 @@ def test_dask_cuda_moves_no_data_to_the_host(monkeypatch: pytest.MonkeyPatch, ow
 
 
 def test_what_a_gpu_has_of_its_own_decides_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "visible_gpus", lambda: ("1", "GPU-7"))
-    monkeypatch.setattr(gpu, "has_own_memory", lambda name: name == "1")
+    def memory(handle: int) -> SimpleNamespace:
+        return SimpleNamespace(total=80 << 30, free=70 << 30) if handle == 1 else not_supported()
+
+    monkeypatch.setitem(sys.modules, "pynvml", library(nvmlDeviceGetMemoryInfo=memory))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"1,{identity(0)}")
     limits = [command.argv[-1] for command in LocalLauncher().commands(plan(), ClusterSettings({}, Path(), gpus=2))[1:]]
     assert limits == ["0", "default"]
     host = Host(cores=[0, 1], gpu_nodes=[None, None], gpu_names=["1", "GPU-7"], gpus_without_memory=["GPU-7"])
@@ -102,7 +106,8 @@ def test_another_order_of_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_workers_share_the_gpus_that_this_process_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "visible_gpus", lambda: ("5", "GPU-7"))
+    monkeypatch.setitem(sys.modules, "pynvml", library(8))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-7")
     settings = ClusterSettings({}, Path("results"), gpus=2, workers_per_gpu=2)
     made = LocalLauncher().commands(plan(workers=4), settings)[1:]
     assert [command.environment["CUDA_VISIBLE_DEVICES"] for command in made] == ["5", "5", "GPU-7", "GPU-7"]
@@ -249,8 +254,9 @@ def test_a_worker_that_dies_ends_the_run_though_its_nanny_lives(endless: Running
         ("/usr/lib/x86_64-linux-gnu/libucp.so.0", "system"),
     ],
 )
-def test_the_origin_of_the_loaded_ucx_is_found_wherever_packages_lie(
-    monkeypatch: pytest.MonkeyPatch, path: str, origin: str
-) -> None:
-    monkeypatch.setattr("merge_bench.host.machine.library_path", lambda name: Path(path))
-    assert machine.ucx_library().origin == origin
+def test_the_origin_of_the_loaded_ucx_is_found_wherever_packages_lie(tmp_path: Path, path: str, origin: str) -> None:
+    maps = tmp_path / "maps"
+    loaded = ("/usr/bin/env", path)
+    maps.write_text("".join(f"7f40c0a00000-7f40c0a02000 r-xp 00000000 fe:00 4711    {each}\n" for each in loaded))
+    found = machine.ucx_library(maps)
+    assert (found.path, found.origin) == (path, origin)

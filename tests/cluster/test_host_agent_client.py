@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.host_agent import TAILS_SILENCE
-from merge_bench.cluster.launchers.ssh import ssh
-from merge_bench.cluster.start_on_hosts import HostAgentClient, RemoteLauncher, agent_argv
+from merge_bench.cluster.hosts import HostSpec
+from merge_bench.cluster.start_on_hosts import HostAgentClient, agent_argv
 from merge_bench.errors import LaunchFailed
+from merge_bench.host.description import Node
+from merge_bench.merge.plan import Plan
+from merge_bench.merge.workload import SyntheticSpec
+from tests.helpers.fake_agents import started
 
 LIMIT = 60.0  # seconds, for a machine that is busy
 
@@ -52,13 +56,31 @@ def test_last_lines_of_logs_are_sent_without_a_request_and_outlive_the_agent(hea
     heard.start("for n in $(seq 30); do echo line $n; done; exec sleep 600")
     heard.until(lambda: "line 30" in heard.line.tails.get("worker-0", ""))
     assert heard.line.tails["worker-0"].splitlines() == [f"line {n}" for n in range(16, 31)]
-    os.kill(heard.line._process.pid, signal.SIGKILL)
+    (agent,) = [each for each in psutil.Process().children() if "host_agent" in " ".join(each.cmdline())]
+    agent.kill()
     heard.until(lambda: bool(heard.line.exits), pinging=False)
     (ended,) = heard.line.exits
     assert (ended.status, ended.log_tail) == (None, heard.line.tails["worker-0"])
-    launcher = RemoteLauncher("ssh", ssh)
-    launcher._agents, launcher._placed = {"here": heard.line}, {"worker-0": "here"}
-    assert launcher.tail("worker-0") == ended.log_tail
+
+
+def test_the_lines_that_an_agent_sent_last_are_those_of_a_host_that_does_not_answer(tmp_path: Path) -> None:
+    plan = Plan(
+        SyntheticSpec(1000, 0.3, 0),
+        2,
+        iterations=1,
+        warmup=0,
+        launches=1,
+        engine="native",
+        exchange="ucx",
+        protocol="tcp",
+        verify="ends",
+        timeout=15.0,
+        seed=0,
+    )
+    settings = ClusterSettings({}, Path("results"), hosts=(HostSpec("a"), HostSpec("b")))
+    with started({"a": Node(), "b": Node()}, plan, settings, tmp_path) as launcher:
+        assert launcher.tail("worker-1") == "last words of worker-1"
+        assert launcher.tail("worker-7") == ""
 
 
 @pytest.mark.slow

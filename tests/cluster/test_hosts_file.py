@@ -158,6 +158,7 @@ def host_lists(draw: st.DrawFn, ends: Sequence[str] = ("", "-ib", "x")) -> tuple
     return ",".join(texts), names
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(host_lists())
 def test_a_host_list_expands_to_its_names(made: tuple[str, list[str]]) -> None:

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.dask_commands import Place, commands
 from merge_bench.cluster.host_check import IDLE, idle_port_warnings, rdma_warnings
-from merge_bench.cluster.launchers.ssh import ssh
-from merge_bench.cluster.start_on_hosts import RemoteLauncher
+from merge_bench.cluster.hosts import HostSpec
 from merge_bench.errors import Caution
 from merge_bench.host import network, pinning
 from merge_bench.host.description import Host, Node
@@ -21,18 +20,18 @@ from merge_bench.host.pinning import Pin
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
 from tests.helpers import sysfs
+from tests.helpers.fake_agents import started
 from tests.helpers.sysfs import Kind
 
 TWO_RAILS = {"UCX_MAX_RNDV_RAILS": "2"}
 
 
 @pytest.fixture
-def describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Host]:
+def describe(tmp_path: Path) -> Callable[..., Host]:
     def made(kind: Kind, interface: str | None = None) -> Host:
         root = sysfs.make(kind, tmp_path / kind.name)
-        monkeypatch.setattr(network, "ip_addresses", kind.ip_addresses)
-        monkeypatch.setattr("os.sched_getaffinity", lambda pid: kind.cores())
-        host = pinning.describe_host(interface or kind.interface, root)
+        where = interface or kind.interface
+        host = pinning.describe_host(where, root, cores=kind.cores(), addressed=kind.ip_addresses())
         folders = [network.pci_device(gpu.bus_id, root) for gpu in kind.gpus]
         nodes, bridges = map(network.read_node, folders), map(network.bridges, folders)
         return replace(host, gpu_nodes=list(nodes), gpu_bridges=list(bridges))
@@ -152,14 +151,14 @@ def plan(workers: int) -> Plan:
 
 
 def test_the_launcher_warns_of_the_ports_that_its_workers_do_not_get(
-    describe: Callable[..., Host], monkeypatch: pytest.MonkeyPatch
+    describe: Callable[..., Host], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
-    host = describe(sysfs.dgx_h100())
-    launcher = RemoteLauncher("ssh", ssh)
+    host = replace(describe(sysfs.dgx_h100()), gpus=8)
     node = Node(**{name: getattr(host, name) for name in Host.__struct_fields__})
-    launcher._hosts, launcher._pins = {"n1": node, "n2": node}, dict.fromkeys(("n1", "n2"), pins(host, 2))
-    (caution,) = launcher.cautions(ClusterSettings({}, Path("results")))
+    settings = ClusterSettings({}, Path("results"), hosts=(HostSpec("n1", slots=2), HostSpec("n2", slots=2)))
+    with started({"n1": node, "n2": node}, plan(4), settings, tmp_path) as launcher:
+        (caution,) = launcher.cautions(settings)
     assert caution.code == IDLE
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.cluster.launchers import choose_launcher, leftover_job_warning, slurm
+from merge_bench.cluster.launchers import choose_launcher, leftover_job_warning
 from merge_bench.config.options import ClusterOptions
 from merge_bench.errors import UsageError
+from tests.helpers import fake_scontrol
 
 AUTO = ClusterOptions()
 JOB = {
@@ -26,24 +27,15 @@ BAD = ("", "two", "2-4", "99999999999(x99999999999)", "-1", "\udcff;$(id)")
 
 
 @pytest.fixture
-def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program that prints the names of two nodes for the list that JOB has, and fails for any other."""
-    program = tmp_path / "bin" / "scontrol"
-    program.parent.mkdir()
-    program.write_text(
-        '#!/bin/sh\\n[ "$3" = "node[01-02]" ] || { echo "scontrol: error: Invalid hostlist: $3" >&2; exit 1; }\\n'
-        "echo node01\\necho node02\\n".replace("\\n", "\n")
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    slurm._expand_node_list.cache_clear()
-    return program
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """JOB on a host whose scontrol knows the nodes of its list, and of no other."""
+    return JOB | fake_scontrol.put_on_path(monkeypatch, tmp_path, {JOB["SLURM_JOB_NODELIST"]: ("node01", "node02")})
 
 
 @pytest.mark.parametrize("value", BAD)
 @pytest.mark.parametrize("name", JOB)
-def test_every_variable_of_slurm(scontrol: Path, name: str, value: str) -> None:
-    environ = {**JOB, name: value}
+def test_every_variable_of_slurm(job: dict[str, str], name: str, value: str) -> None:
+    environ = {**job, name: value}
     kind, hosts = choose_launcher(AUTO, environ)
     left = leftover_job_warning(AUTO, environ)
     if kind.name == "slurm":
@@ -69,16 +61,15 @@ def test_one_node_is_no_leftover() -> None:
     assert leftover_job_warning(AUTO, {"SLURM_JOB_NUM_NODES": "1"}) is None
 
 
-def test_what_scontrol_says_is_shown(scontrol: Path) -> None:
-    left = leftover_job_warning(AUTO, {**JOB, "SLURM_JOB_NODELIST": "node[01-"})
+def test_what_scontrol_says_is_shown(job: dict[str, str]) -> None:
+    left = leftover_job_warning(AUTO, {**job, "SLURM_JOB_NODELIST": "node[01-"})
     assert left is not None
     assert "scontrol: error: Invalid hostlist: node[01-" in left.message
 
 
 def test_without_scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    slurm._expand_node_list.cache_clear()
-    left = leftover_job_warning(AUTO, JOB)
+    left = leftover_job_warning(AUTO, {**JOB, "PATH": str(tmp_path)})
     assert left is not None
     assert "there is no scontrol on the PATH" in left.message
 

@@ -10,17 +10,15 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from merge_bench.campaign import planned_launches
 from merge_bench.cli import cli
 from merge_bench.cluster.base import ClusterSettings, Command
-from merge_bench.cluster.launchers import choose_launcher
 from merge_bench.cluster.launchers.local import LocalLauncher
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.host import network
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.schema import LanesLine, LaunchLine
-from tests.helpers.plans import plan_of, prepared, settled
+from tests.helpers.plans import plan_of, prepared
 from tests.helpers.runs import SMALL, run, start
 
 ADDRESSES = {"lo": "127.0.0.1", "ib0": "10.0.0.7", "eth1": "fe80::1%eth1"}
@@ -111,22 +109,12 @@ def test_what_cannot_be_is_refused_before_the_start(options: dict[str, object], 
 
 
 @pytest.mark.usefixtures("machine")
-@pytest.mark.parametrize(("interface", "devices"), [(None, "lo"), ("ib0", "mlx5_0:1,ib0")])
-def test_a_config_is_checked_with_what_ucx_will_be_given(interface: str | None, devices: str) -> None:
-    options = settled({"interface": interface})
-    found = planned_launches.launcher_settings(options, choose_launcher(options, {}), {})
-    assert {name: value for name, value in found.items() if name != "UCX_MEM_EVENTS"} == {
-        "UCX_NET_DEVICES": devices,
-        "UCX_TLS": "^tcp",
-    }
-
-
-@pytest.mark.usefixtures("machine")
-def test_check_shows_what_the_config_s_interface_will_give_ucx(tmp_path: Path) -> None:
-    (tmp_path / "ib.cfg").write_text("MERGE_BENCH_INTERFACE=ib0\n")
+@pytest.mark.parametrize(("text", "devices"), [("", "lo"), ("MERGE_BENCH_INTERFACE=ib0\n", "mlx5_0:1,ib0")])
+def test_check_shows_what_the_launcher_will_give_ucx(tmp_path: Path, text: str, devices: str) -> None:
+    (tmp_path / "ib.cfg").write_text(text)
     done = CliRunner().invoke(cli, ["check", str(tmp_path / "ib.cfg"), "--json"])
     shown = {each["name"]: each["value"] for each in json.loads(done.stdout)["variables"]}
-    assert shown["UCX_NET_DEVICES"] == "mlx5_0:1,ib0"
+    assert (shown["UCX_NET_DEVICES"], shown["UCX_TLS"]) == (devices, "^tcp")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -9,9 +10,9 @@ import pytest
 from merge_bench.campaign.machine_checks import check_parts as check_parts_here
 from merge_bench.cluster.host_check import check_parts
 from merge_bench.errors import UsageError
-from merge_bench.host import gpu
 from merge_bench.host.description import Host
 from merge_bench.host.pinning import Pin
+from tests.helpers.fake_nvml import library
 
 WHOLE, ONE, OTHER, SAME = ("0", None), ("MIG-a", "1/3"), ("MIG-b", "1/4"), ("MIG-c", "1/3")
 Visible = Sequence[tuple[str, str | None]]
@@ -43,8 +44,14 @@ def test_parts_on_different_hosts_go_on() -> None:
 
 
 def test_this_machine_is_checked_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "visible_gpus", lambda: ("MIG-a", "MIG-b"))
-    monkeypatch.setattr(gpu, "instance", {"MIG-a": "0/1", "MIG-b": "0/2"}.get)
+    parts = {
+        "nvmlDeviceGetHandleByUUID": bytes.decode,
+        "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": lambda part: 0,
+        "nvmlDeviceGetIndex": lambda handle: handle,
+        "nvmlDeviceGetGpuInstanceId": {"MIG-a": 1, "MIG-b": 2}.get,
+    }
+    monkeypatch.setitem(sys.modules, "pynvml", library(1, **parts))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b")
     check_parts_here(2, 2)  # both workers on one part
     with pytest.raises(UsageError, match="workers on this host would use MIG-a and MIG-b"):
         check_parts_here(2, 1)

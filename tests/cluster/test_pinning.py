@@ -74,12 +74,11 @@ def two_nodes(root: Path, siblings: int = 0) -> Path:
 
 
 @pytest.fixture
-def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Host]:
+def described(tmp_path: Path) -> Callable[..., Host]:
     """What a host says of itself that has two interleaved nodes, and lets this process run on `cores`."""
 
     def describe(cores: range, siblings: int = 0) -> Host:
-        monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(cores))
-        return pinning.describe_host("ib0", two_nodes(tmp_path, siblings))
+        return pinning.describe_host("ib0", two_nodes(tmp_path, siblings), cores=cores)
 
     return describe
 
@@ -133,12 +132,11 @@ def test_no_core_is_given_twice_and_every_worker_has_some(sizes: list[int], work
     assert all(bool(pin.cores) == (workers <= edges[-1]) for pin in found)
 
 
-def test_one_node_is_shared_out_in_the_order_of_its_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_node_is_shared_out_in_the_order_of_its_cores(tmp_path: Path) -> None:
     (tmp_path / "devices/system/node/node0").mkdir(parents=True, exist_ok=True)
     (tmp_path / "devices/system/node/node0/cpulist").write_text("0-1\n")
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
     for root in (tmp_path, tmp_path / "nothing-is-told"):
-        found = pinning.worker_pins(pinning.describe_host("eth0", root), 2, gpus=False)
+        found = pinning.worker_pins(pinning.describe_host("eth0", root, cores=(0, 1)), 2, gpus=False)
         assert [pin.cores for pin in found] == [(0,), (1,)]
 
 

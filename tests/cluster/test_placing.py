@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +15,7 @@ from merge_bench.errors import UsageError
 from merge_bench.host import network
 from merge_bench.host.description import Node, Project
 from merge_bench.host.files import format_cores, parse_cores
+from tests.helpers import fake_scontrol
 
 
 def test_workers_by_slots_then_gpus_then_one() -> None:
@@ -95,15 +93,9 @@ def chosen(environ: dict[str, str]) -> tuple[str, tuple[HostSpec, ...]]:
     return kind.name, hosts
 
 
-def test_slurm_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
-    def scontrol(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        if command == ["scontrol", "--details", "show", "job", "7"]:
-            return subprocess.CompletedProcess(command, 1, "", "no such job")
-        assert command == ["scontrol", "show", "hostnames", "n[1-3]"]
-        return subprocess.CompletedProcess(command, 0, "n1\nn2\nn3\n", "")
-
-    monkeypatch.setattr(subprocess, "run", scontrol)
-    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_NUM_NODES": "3"}
+def test_slurm_allocation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = fake_scontrol.put_on_path(monkeypatch, tmp_path, {"n[1-3]": ("n1", "n2", "n3")})
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_JOB_NUM_NODES": "3", **path}
     tasks = {**job, "SLURM_TASKS_PER_NODE": "4(x2),1"}
     assert [host.slots for host in slurm.allocated_hosts(tasks)] == [4, 4, 1]
     assert [host.gpus for host in slurm.allocated_hosts({**tasks, "SLURM_GPUS_PER_NODE": "a100:4"})] == [4, 4, 4]
@@ -162,10 +154,14 @@ def test_hosts_that_differ_are_refused_by_name() -> None:
         host_check.check_alike({"a": same, "b": other})
 
 
-def test_machines_that_hide_their_boot_count_as_different(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machines_that_hide_their_boot_count_as_different(tmp_path: Path) -> None:
     assert network.network_stack() is not None
-    monkeypatch.setattr(network.files, "read_text", lambda path: None)
-    assert network.network_stack() is None
+    (tmp_path / "self/ns").mkdir(parents=True)
+    (tmp_path / "self/ns/net").symlink_to("net:[4026531840]")
+    assert network.network_stack(tmp_path) is None
+    (tmp_path / "sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "sys/kernel/random/boot_id").write_text("a1\n")
+    assert network.network_stack(tmp_path) == "a1 net:[4026531840]"
 
 
 def test_a_host_whose_answer_has_another_form_is_refused_by_name() -> None:
@@ -203,14 +199,9 @@ def test_where_an_agent_was_started_from(environ: dict[str, str], address: str |
     assert network.starting_host_address(environ) == address
 
 
-def test_an_interface_is_found_by_any_of_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = {"eth0": ["10.0.0.1"], "eth1": ["10.0.0.2", "127.0.0.1"]}  # what comes from 127.0.0.1 leaves by eth1 here
-    entries = {
-        name: [SimpleNamespace(address=address, family=socket.AF_INET) for address in addresses]
-        for name, addresses in known.items()
-    }
-    monkeypatch.setattr(network.psutil, "net_if_addrs", lambda: entries)
-    assert network.interface_towards("127.0.0.1") == "eth1"
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_an_interface_is_found_by_any_of_its_addresses(address: str) -> None:
+    assert network.interface_towards(address) == "lo"
 
 
 def test_fingerprint_sees_every_source(tmp_path: Path) -> None:

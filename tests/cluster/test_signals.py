@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -78,10 +79,11 @@ def test_the_next_wait_raises_it(number: signal.Signals) -> None:
 
 
 def test_a_wait_for_dask_raises_it() -> None:
-    with signals.raising():
+    with socket.create_server(("127.0.0.1", 0)) as mute, signals.raising():  # accepts a connection, and never answers
+        address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
         swallowed(signal.SIGINT)
         with pytest.raises(signals.Interrupted):
-            scheduler_client._call_within(threading.Event().wait, 30)
+            scheduler_client.open_client(address, None, seconds=30.0)
 
 
 def test_a_lost_terminal_that_is_ignored_stays_ignored() -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.cluster.launchers import slurm
+from tests.helpers import fake_scontrol
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_NUM_NODES": "2"}
 # The job's variables, what `scontrol --details show job` printed, and the GPUs of n1 and n2.
@@ -66,22 +66,13 @@ RECORDED: Mapping[str, tuple[dict[str, str], str, list[int] | None]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    slurm._expand_node_list.cache_clear()
-    slurm._show_job.cache_clear()
-
-
 @pytest.mark.parametrize("form", RECORDED)
-def test_each_node_has_the_gpus_that_the_job_has_there(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_node_has_the_gpus_that_the_job_has_there(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     variables, shown, expected = RECORDED[form]
-
-    def scontrol(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        text = "n1\nn2\n" if "hostnames" in command else shown
-        return subprocess.CompletedProcess(command, 0, text, "")
-
-    monkeypatch.setattr(subprocess, "run", scontrol)
-    hosts = slurm.allocated_hosts({**JOB, **variables})
+    path = fake_scontrol.put_on_path(monkeypatch, tmp_path, {"n[1-2]": ("n1", "n2")}, job="7", shown=shown)
+    hosts = slurm.allocated_hosts({**JOB, **variables, **path})
     assert [host.name for host in hosts] == ["n1", "n2"]
     assert [host.gpus for host in hosts] == (expected or [None, None])
 
@@ -101,8 +92,8 @@ def test_a_step_asks_for_the_gpus_of_its_node_and_not_for_the_job_s_options(monk
 def test_a_step_on_a_node_whose_gpus_slurm_does_not_give_asks_for_none(
     host: HostSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in slurm._STEP_OPTIONS:
-        monkeypatch.delenv(name, raising=False)
+    for name in [name for name in os.environ if name.startswith("SLURM_")]:
+        monkeypatch.delenv(name)
     argv = slurm.srun(host, ["true"], SETTINGS)
     assert argv[0] == "srun"
     assert not any(word.startswith("--gpus") for word in argv)

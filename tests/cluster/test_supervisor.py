@@ -15,8 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from merge_bench.cluster import supervisor
-from merge_bench.cluster.supervisor import Child, end_all, tail
+from merge_bench.cluster.supervisor import Child, end_all, kill_sessions, tail
 
 PARENT = """
 import multiprocessing, sys, time
@@ -70,26 +69,25 @@ def test_the_semaphores_of_killed_processes_are_gone(session: Child) -> None:
     assert psutil.wait_procs(started, timeout=10)[1] == []
 
 
-def test_a_tracker_that_does_not_end_is_killed(session: Child, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "TIDY_SECONDS", 0.3)
+def test_a_tracker_that_does_not_end_is_killed(session: Child) -> None:
     left = semaphore(session)
     (tracker,) = [
         each for each in psutil.Process(session.pid).children() if "resource_tracker" in " ".join(each.cmdline())
     ]
     tracker.suspend()
-    session.end()
+    kill_sessions([session.pid], tidy_seconds=0.3)
     assert psutil.wait_procs([tracker], timeout=10)[1] == []
     left.unlink(missing_ok=True)
 
 
-def test_processes_without_a_tracker_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "TIDY_SECONDS", 60.0)
+def test_processes_without_a_tracker_are_not_waited_for(tmp_path: Path) -> None:
     sleepers = [start(tmp_path, "sh", "-c", "sleep 600 & wait") for _ in range(2)]
     until(lambda: all(psutil.Process(each.pid).children() for each in sleepers))
     started = [child for each in sleepers for child in psutil.Process(each.pid).children()]
     before = time.monotonic()
-    assert end_all(sleepers, LIMIT) == []
+    kill_sessions([each.pid for each in sleepers], tidy_seconds=60.0)
     assert time.monotonic() - before < 30
+    assert end_all(sleepers, LIMIT) == []
     assert [each.poll() for each in sleepers] == [-signal.SIGKILL] * 2
     assert psutil.wait_procs(started, timeout=10)[1] == []
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from merge_bench.campaign.planned_launches import check_for_run, plan_runs
-from merge_bench.cluster import dask_commands
 from merge_bench.cluster.dask_commands import open_port_warning, process_environment, ucx_settings
 from merge_bench.config.allowed_transports import UCX_PORTS
 from merge_bench.config.reader import read_config
@@ -21,6 +20,16 @@ ONE_HOST: Mapping[str, Any] = {"hosts": 0, "exchange": "ucx", "protocol": "auto"
 NO_TCP = {"UCX_TLS": "^tcp"}
 NO_HOOKS = {"UCX_MEM_EVENTS": "n"}
 BOTH = {"UCX_POSIX_ERROR_HANDLING": "y", "UCX_SYSV_ERROR_HANDLING": "y"}
+
+
+def install_ucx(folder: Path, transports: set[str]) -> dict[str, str]:
+    """Variables of a host whose UCX has these transports, by the program ``ucx_info`` in `folder`."""
+    devices = "".join(f"#      Transport: {name}\n#         Device: device0\n" for name in sorted(transports))
+    printed = f"# Library version: 1.21.0\n{devices}UCX_TLS=all\n"
+    program = folder / "ucx_info"
+    program.write_text(f"#!/bin/sh\nprintf %s {shlex.quote(printed)}\n")
+    program.chmod(0o755)
+    return {"MERGE_BENCH_UCX": "system", "PATH": str(folder)}
 
 
 @pytest.mark.parametrize(
@@ -37,11 +46,10 @@ BOTH = {"UCX_POSIX_ERROR_HANDLING": "y", "UCX_SYSV_ERROR_HANDLING": "y"}
     ],
 )
 def test_tcp_is_left_out_where_shared_memory_connects_all_workers(
-    given: Mapping[str, Any], variables: Mapping[str, str], expected: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+    given: Mapping[str, Any], variables: Mapping[str, str], expected: Mapping[str, str], tmp_path: Path
 ) -> None:
-    transports = {"self", "tcp", "sysv", "posix", "cma"}
-    monkeypatch.setattr(dask_commands, "find_installed", lambda *_: SimpleNamespace(transports=transports))
-    assert ucx_settings(variables, **{**ONE_HOST, **given}) == expected
+    here = install_ucx(tmp_path, {"self", "tcp", "sysv", "posix", "cma"})
+    assert ucx_settings({**here, **variables}, **{**ONE_HOST, **given}) == expected
 
 
 @pytest.mark.parametrize(
@@ -58,12 +66,13 @@ def test_tcp_is_left_out_where_shared_memory_connects_all_workers(
     ],
 )
 def test_tcp_stays_without_shared_memory_and_hooks_where_memory_is_registered(
-    transports: set[str], expected: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+    transports: set[str], expected: Mapping[str, str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(dask_commands, "find_installed", lambda *_: SimpleNamespace(transports=transports))
-    assert ucx_settings({}, **ONE_HOST) == expected
-    monkeypatch.setattr(dask_commands, "find_installed", lambda *_: None)
-    assert ucx_settings({}, **ONE_HOST) == {}
+    assert ucx_settings(install_ucx(tmp_path, transports), **ONE_HOST) == expected
+
+
+def test_nothing_is_chosen_for_a_ucx_that_is_not_there(tmp_path: Path) -> None:
+    assert ucx_settings({"MERGE_BENCH_UCX": "system", "PATH": str(tmp_path)}, **ONE_HOST) == {}
 
 
 def test_config_and_environment_have_precedence() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -12,15 +10,16 @@ from msgspec.structs import replace
 from merge_bench.campaign.cluster_session import host_cautions
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.host_check import rdma_warnings
-from merge_bench.cluster.launchers.ssh import ssh
-from merge_bench.cluster.start_on_hosts import RemoteLauncher
+from merge_bench.cluster.hosts import HostSpec
 from merge_bench.host import network
 from merge_bench.host.description import Node
-from merge_bench.merge.exchange import data_plane
+from merge_bench.merge.plan import Plan
+from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.probe.ranks import launch as ranks
 from merge_bench.probe.ranks.messages import RankDescription
 from merge_bench.records.schema import Worker
 from tests.cluster.test_placing import fake_sys
+from tests.helpers.fake_agents import started
 
 
 def host(sys: Path, interface: str, *, addressed: tuple[str, ...] = ("lo", "eth0", "ib0")) -> Node:
@@ -82,14 +81,26 @@ def test_ucx_tls_that_names_rdma_does_not_silence_it(sys: Path) -> None:
     ("exchange", "protocol", "told"), [("ucx", "tls", 1), ("dask", "ucx", 1), ("dask", "tls", 0), ("dask", "tcp", 0)]
 )
 def test_it_becomes_a_warning_in_the_records_where_something_goes_over_ucx(
-    sys: Path, monkeypatch: pytest.MonkeyPatch, exchange: str, protocol: str, told: int
+    sys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: str, protocol: str, told: int
 ) -> None:
     monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
     monkeypatch.delenv("UCX_TLS", raising=False)
-    launcher = RemoteLauncher("ssh", ssh)
-    launcher._hosts = dict.fromkeys(("n1", "n2"), host(sys, "eth0"))
-    plan: Any = SimpleNamespace(data_plane=data_plane(exchange), protocol=protocol)
-    found = host_cautions(launcher, plan, ClusterSettings({}, Path("results")))
+    settings = ClusterSettings({}, Path("results"), hosts=(HostSpec("n1"), HostSpec("n2")))
+    plan = Plan(
+        SyntheticSpec(1000, 0.3, 0),
+        2,
+        iterations=1,
+        warmup=0,
+        launches=1,
+        engine="native",
+        exchange=exchange,
+        protocol=protocol,
+        verify="ends",
+        timeout=15.0,
+        seed=0,
+    )
+    with started(dict.fromkeys(("n1", "n2"), host(sys, "eth0")), plan, settings, tmp_path) as launcher:
+        found = host_cautions(launcher, plan, settings)
     assert [(each.code, each.remedy) for each in found] == told * [("rdma-unused", "use --interface ib0")]
     assert all(each.message.startswith("UCX on n1, n2 cannot use ") for each in found)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,10 +22,10 @@ class Dead:
     owns_processes = True
 
     def __init__(self, *ended: Exited) -> None:
-        self._ended = ended
+        self.ended = ended
 
     def exited(self) -> list[Exited]:
-        return list(self._ended)
+        return list(self.ended)
 
     def tail(self, role: str) -> str:
         return ""
@@ -95,13 +95,13 @@ def test_of_two_silent_workers_the_one_that_is_silent_for_longer_is_named() -> N
         watch.stop()
 
 
-def test_a_driver_that_was_stopped_for_a_while_does_not_take_the_scheduler_for_silent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_driver_that_was_stopped_for_a_while_does_not_take_the_scheduler_for_silent() -> None:
     now = 1000.0
-    monkeypatch.setattr("merge_bench.cluster.worker_calls.time.monotonic", lambda: now)
-    watch = Watch(Quiet(), Dead(), 10.0)  # type: ignore[arg-type]
-    watch._answered = watch._checked = now
+
+    def begin() -> Watch:
+        return Watch(Quiet(), Dead(), 10.0, clock=lambda: now)  # type: ignore[arg-type]
+
+    watch = begin()
     for _ in range(100):  # looked at all the time, and never an answer: silent after 7 s
         now += 0.1
         if now > 1007.0:
@@ -109,7 +109,7 @@ def test_a_driver_that_was_stopped_for_a_while_does_not_take_the_scheduler_for_s
         watch.check()
     with pytest.raises(LaunchFailed, match="did not answer"):
         watch.check()
-    watch._answered = watch._checked = now
+    watch = begin()
     now += 60.0  # stopped
     watch.check()
     for _ in range(60):  # and looked at again: the scheduler has all of its time to answer
@@ -127,7 +127,7 @@ def test_one_that_was_killed_may_still_be_ending_when_another_has_aborted() -> N
     watch.start(members)
     try:
         watch.check()
-        dead._ended += (Exited("w0", "here", 100, -signal.SIGKILL, ""),)
+        dead.ended += (Exited("w0", "here", 100, -signal.SIGKILL, ""),)
         with pytest.raises(LaunchFailed, match=r"rank 0 .*signal 9"):
             watch.check()
     finally:
@@ -208,44 +208,46 @@ def test_a_worker_that_executes_none_of_its_tasks_is_named_with_its_state(
     assert 1.4 <= time.monotonic() - begun < 10
 
 
-def test_a_worker_whose_tasks_change_or_of_which_no_later_heartbeat_came_is_not_idle(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = 1000.0
-    monkeypatch.setattr("merge_bench.cluster.worker_calls.time.monotonic", lambda: now)
-    watch = Watch(Quiet(), Dead(), 10.0)  # type: ignore[arg-type]
-    watch._members = {"tcp://w0": Member(0, "tcp://w0", "w0", "here", 100)}
+def first_code(seconds: float, tasks: Callable[[float], int | None], silence: Callable[[float], float]) -> str | None:
+    """The code of what a watch with a limit of 7 s finds wrong with one worker within so many seconds; None: nothing.
 
-    def idle(seconds: float, tasks: Callable[[float], int | None], silence: Callable[[float], float]) -> bool:
-        nonlocal now
-        watch._waits = {}
-        for tick in range(int(seconds)):
-            now += 1.0
-            states = {"tcp://w0": state(silence(tick), waiting=tasks(tick))}
-            watch._note_waits(states)
-            watch._answered = now
-            if watch._find_idle(states):
-                return True
-        return False
+    `tasks`: how many of its tasks wait, and `silence`: how long it sent no heartbeat, after so many seconds.
+    """
+    elapsed, client = 0.0, Answering()
+    watch = Watch(client, Dead(), 10.0, clock=lambda: 1000.0 + elapsed, poll_seconds=3600.0)  # type: ignore[arg-type]
+    watch.start([Member(0, "tcp://w0", "w0", "here", 100)])
+    try:
+        while elapsed < seconds:
+            client.states = {"tcp://w0": state(silence(elapsed), waiting=tasks(elapsed))}
+            watch.ask()
+            watch.check()
+            elapsed += 0.1
+    except LaunchFailed as failed:
+        return failed.code
+    finally:
+        watch.stop()
+    return None
 
-    assert idle(9, lambda _: 1, lambda _: 0.2)  # for more than 7 s
-    assert not idle(8, lambda _: 1, lambda _: 0.2)
-    assert not idle(60, lambda tick: int(tick // 5), lambda _: 0.2)
-    assert not idle(60, lambda tick: None if tick % 6 == 0 else 1, lambda _: 0.2)
-    assert not idle(60, lambda _: 1, lambda tick: tick + 0.1)
+
+def test_a_worker_whose_tasks_change_or_of_which_no_later_heartbeat_came_is_not_idle() -> None:
+    assert first_code(7.5, lambda _: 1, lambda _: 0.2) == "worker-idle"  # for more than 7 s
+    assert first_code(6.9, lambda _: 1, lambda _: 0.2) is None
+    assert first_code(60, lambda after: int(after // 5), lambda _: 0.2) is None
+    assert first_code(60, lambda after: None if int(after) % 6 == 0 else 1, lambda _: 0.2) is None
+    assert first_code(60, lambda _: 1, lambda after: max(after - 0.3, 0.0)) == "worker-silent"
 
 
 @pytest.mark.parametrize(("fault", "named"), [(signal.SIGBUS, True), (signal.SIGSEGV, True), (signal.SIGKILL, False)])
-def test_a_full_dev_shm_is_named_as_what_may_have_killed_a_worker_of_this_host(
-    fault: signal.Signals, named: bool, monkeypatch: pytest.MonkeyPatch
+def test_a_lack_of_shared_memory_is_named_as_what_may_have_killed_a_worker_of_this_host(
+    fault: signal.Signals, named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full = os.statvfs_result((4096, 4096, 4096, 1024, 1024, 0, 0, 0, 0, 255))
-    monkeypatch.setattr("merge_bench.host.machine.os.statvfs", lambda folder: full)
+    monkeypatch.setenv("UCX_POSIX_DIR", str(tmp_path / "none"))
     host = socket.gethostname()
     watch = Watch(Quiet(), Dead(Exited("w0", host, 100, -fault, "")), 15.0)  # type: ignore[arg-type]
     watch.start([Member(0, "tcp://w0", "w0", host, 100)])
     try:
-        assert ("/dev/shm has 4.00 MiB free" in first_complaint(watch)) == named
+        problem = f"UCX cannot create shared memory in {tmp_path / 'none'} (No such file or directory)"
+        assert (problem in first_complaint(watch)) == named
     finally:
         watch.stop()
 

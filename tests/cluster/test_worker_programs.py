@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -18,21 +18,14 @@ from merge_bench.cluster import ucx_perftest, worker_programs
 from merge_bench.cluster.ucx_perftest import Perftest
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge import worker
-from merge_bench.merge.exchange.base import Abort
+from merge_bench.merge.exchange.base import ORPHANED_SECONDS
 from tests.conftest import QUICK_HOOKS
+from tests.helpers.dask_worker import DaskWorker, become_worker
 
 SIZES = [8, 65536]
 BATCH = ucx_perftest.batch_file(Perftest("tag", "lat"), SIZES, memory="host", count=20, error_handling=False)
 ENDLESS = ucx_perftest.batch_file(Perftest("tag", "lat"), [4 << 20], memory="host", count=10**7, error_handling=False)
 LIMITS = [30.0, 30.0]
-
-
-@dataclass
-class Worker:
-    """As much of a Dask worker as the steps look at."""
-
-    address: str
-    local_directory: str
 
 
 @pytest.fixture(params=[pytest.param("127.0.0.1", marks=pytest.mark.soak), "[::1]"])  # probes use the first
@@ -41,16 +34,17 @@ def address(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[worker.MergeWorker]:
-    made = worker.MergeWorker()
-    made.abort, made.children, made.state = Abort(), {}, None
-    monkeypatch.setattr(worker, "current_plugin", lambda: made)
-    monkeypatch.setattr(worker_programs, "get_worker", lambda: Worker("tcp://127.0.0.1:1234", str(tmp_path)))
+def dask_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DaskWorker:
     monkeypatch.setenv(*QUICK_HOOKS)
     monkeypatch.setenv("UCX_TLS", "tcp")
     monkeypatch.setenv("UCX_NET_DEVICES", "lo")
-    yield made
-    made.abort.set("the test is over")
+    return become_worker(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def plugin(dask_worker: DaskWorker, tmp_path: Path) -> Iterator[worker.MergeWorker]:
+    yield dask_worker.plugin
+    dask_worker.plugin.abort.set("the test is over")
     until(lambda: not tools(tmp_path), "all tools ended")
 
 
@@ -75,9 +69,9 @@ def until(reached: Callable[[], bool], what: str) -> None:
 
 @pytest.mark.cluster
 def test_a_client_and_a_server_measure_and_leave_nothing(
-    plugin: worker.MergeWorker, tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
+    dask_worker: DaskWorker, plugin: worker.MergeWorker, tmp_path: Path, address: str
 ) -> None:
-    monkeypatch.setattr(worker_programs, "get_worker", lambda: Worker(f"ucx://{address}:1234", str(tmp_path)))
+    dask_worker.address = f"ucx://{address}:1234"
     server = worker_programs.start_server(BATCH)
     assert server.address == address.strip("[]")
     with ThreadPoolExecutor() as pool:
@@ -93,23 +87,22 @@ def test_a_client_and_a_server_measure_and_leave_nothing(
 
 @pytest.mark.cluster
 def test_ports_that_another_program_or_server_took_meanwhile_are_not_the_end(
-    plugin: worker.MergeWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plugin: worker.MergeWorker, tmp_path: Path
 ) -> None:
     """Two servers start at once and are offered the same port; the loser is then offered another program's."""
-    free_port, both = worker_programs._free_port, threading.Barrier(2)
+    both = threading.Barrier(2)
     with socket.create_server(("127.0.0.1", 0)) as other:
-        same, taken = free_port("127.0.0.1"), other.getsockname()[1]
+        same, taken = worker_programs.free_port("127.0.0.1"), other.getsockname()[1]
         offered = [taken, same, same]
 
         def offer(address: str) -> int:
-            port = offered.pop() if offered else free_port(address)
+            port = offered.pop() if offered else worker_programs.free_port(address)
             if port == same:
                 both.wait(20)
             return port
 
-        monkeypatch.setattr(worker_programs, "_free_port", offer)
         with ThreadPoolExecutor() as pool:  # the kernel ends a program with the thread that started it
-            servers = list(pool.map(worker_programs.start_server, [BATCH, BATCH]))
+            servers = list(pool.map(partial(worker_programs.start_server, find_port=offer), [BATCH, BATCH]))
             assert offered == []
             ports = {server.port for server in servers}
             assert same in ports
@@ -123,30 +116,25 @@ def test_ports_that_another_program_or_server_took_meanwhile_are_not_the_end(
 
 
 @pytest.mark.cluster
-def test_ports_that_are_all_taken_are_a_failure(
-    plugin: worker.MergeWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ports_that_are_all_taken_are_a_failure(plugin: worker.MergeWorker, tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        monkeypatch.setattr(worker_programs, "_free_port", lambda address: other.getsockname()[1])
         with pytest.raises(RunFailed, match="the ucx_perftest server ended with status 255"):
-            worker_programs.start_server(BATCH)
+            worker_programs.start_server(BATCH, find_port=lambda address: int(other.getsockname()[1]))
     assert plugin.children == {}
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("how", ["aborted", "the driver is gone"])
-def test_a_server_whose_client_never_came_is_ended(
-    plugin: worker.MergeWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+def test_a_server_whose_client_never_came_is_ended(plugin: worker.MergeWorker, tmp_path: Path, how: str) -> None:
     server = worker_programs.start_server(BATCH)
     (tool,) = tools(tmp_path)
     if how == "aborted":
         plugin.abort.set("interrupted")
     else:
-        monkeypatch.setattr(worker_programs, "ORPHANED_SECONDS", 0.1)
+        plugin.abort.last_heartbeat -= ORPHANED_SECONDS
     until(lambda: has_ended(tool), "the server's end")
     until(lambda: list(tmp_path.iterdir()) == [], "no folder")
     assert plugin.children == {}
@@ -180,18 +168,42 @@ def test_an_abort_ends_both_sides_at_once_with_its_own_reason(plugin: worker.Mer
 def test_an_abort_before_a_step_waits_for_the_server_has_its_own_reason(plugin: worker.MergeWorker) -> None:
     plugin.abort.set("interrupted by SIGINT")
     with pytest.raises(RunFailed, match="interrupted by SIGINT"):
-        worker_programs._take_program(1)
+        worker_programs.wait_for_server(worker_programs.Server("127.0.0.1", 1, pid=1))
 
 
-@pytest.mark.parametrize("status", [1, -signal.SIGPIPE])
+@pytest.fixture
+def system_ucx(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder with the programs of the UCX that this host has; there is no ucx_perftest."""
+    programs = tmp_path_factory.mktemp("bin")
+    write_program(programs / "ucx_info", "exit 0")
+    monkeypatch.setenv("MERGE_BENCH_UCX", "system")
+    monkeypatch.setenv("PATH", str(programs))
+    return programs
+
+
+def write_program(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("end", ["exit 1", "kill -s PIPE $$"])
 def test_a_side_that_ended_because_of_its_peer_leaves_it_to_the_peer_to_say_why(
-    status: int, plugin: worker.MergeWorker
+    end: str, plugin: worker.MergeWorker, system_ucx: Path
 ) -> None:
+    write_program(system_ucx / "ucx_perftest", end)
     later = threading.Timer(0.3, lambda: plugin.abort.set("the peer was killed"))
     later.start()
     with pytest.raises(RunFailed, match="the peer was killed"):
-        raise worker_programs._failure_of("server", worker_programs.Output(status, "", ""))
+        worker_programs.start_server(BATCH)
     later.join()
+
+
+@pytest.mark.cluster
+def test_a_side_that_failed_by_itself_is_the_failure(plugin: worker.MergeWorker, system_ucx: Path) -> None:
+    write_program(system_ucx / "ucx_perftest", "kill -s KILL $$")
+    with pytest.raises(RunFailed, match="the ucx_perftest server was killed by signal 9"):
+        worker_programs.start_server(BATCH)
 
 
 @pytest.mark.cluster
@@ -208,12 +220,10 @@ def test_the_next_run_ends_and_forgets_what_an_earlier_one_left(plugin: worker.M
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_host_without_the_tool_is_named(plugin: worker.MergeWorker, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> None:
-        raise UsageError("ucx_perftest is missing next to /x/ucx_info")
-
-    monkeypatch.setattr(ucx_perftest, "find_perftest", missing)
-    with pytest.raises(UsageError, match=f"^{socket.gethostname()}: ucx_perftest is missing next to"):
+@pytest.mark.usefixtures("plugin")
+def test_a_host_without_the_tool_is_named(system_ucx: Path) -> None:
+    missing = f"{socket.gethostname()}: ucx_perftest is not in the folder of {system_ucx / 'ucx_info'}"
+    with pytest.raises(UsageError, match=f"^{re.escape(missing)}"):
         worker_programs.prepare_worker()
 
 

@@ -245,11 +245,6 @@ def copy_host_to_ptr(hb: Any, db: int, stream: Any = DEFAULT_STREAM) -> None:
     write(db, np.frombuffer(source, np.uint8), len(source), use(stream))  # not copied: it is read when it is done
 
 
-def copy_ptr_to_host(db: int, hb: Any, stream: Any = DEFAULT_STREAM) -> None:
-    room = memoryview(hb).cast("B")
-    write(np.frombuffer(room, np.uint8).ctypes.data, read(db, len(room)), len(room), use(stream))
-
-
 class gpumemoryview:
     """A span with its owner. It cannot be sliced but by `byte_slice`."""
 

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tests.helpers import fake_cuda, fake_nccl, fake_nvtx
+from tests.helpers import fake_cuda, fake_nvtx
 from tests.helpers.fake_columns import (
     Column,
     DeviceBuffer,
@@ -31,8 +31,6 @@ from tests.helpers.fake_columns import (
     arrow,
     as_array,
     copy_device_to_ptr,
-    copy_host_to_ptr,
-    copy_ptr_to_host,
     gpumemoryview,
     new_column,
     pack,
@@ -276,8 +274,12 @@ def _module(name: str, **members: Any) -> types.ModuleType:
 
 
 def modules(driver: Driver | None = None) -> dict[str, types.ModuleType]:
-    """What to put into `sys.modules`, in a process whose driver is `driver`; no thread has a context yet."""
+    """What to put into `sys.modules`, in a process whose driver is `driver`.
+
+    No thread has a context yet, and memory comes from no pool.
+    """
     Process.driver = driver or Driver()
+    Device.resource = CudaMemoryResource()
     statistics = _module(
         "rmm.statistics",
         enable_statistics=enable_statistics,
@@ -290,8 +292,6 @@ def modules(driver: Driver | None = None) -> dict[str, types.ModuleType]:
     buffers = _module(
         "rmm.pylibrmm.device_buffer",
         copy_device_to_ptr=copy_device_to_ptr,
-        copy_host_to_ptr=copy_host_to_ptr,
-        copy_ptr_to_host=copy_ptr_to_host,
     )
     pylibrmm = _module("rmm.pylibrmm", stream=stream, device_buffer=buffers)
     mr = _module(
@@ -340,7 +340,6 @@ def modules(driver: Driver | None = None) -> dict[str, types.ModuleType]:
     pylibcudf.__spec__ = types.SimpleNamespace(name="pylibcudf")  # type: ignore[assignment]
     return {
         **fake_cuda.modules(Process.driver),
-        **fake_nccl.modules(),
         **fake_nvtx.modules(),
         "rmm": rmm,
         "rmm.mr": mr,

@@ -32,9 +32,8 @@ def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Describe:
 
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         monkeypatch.setitem(modules.modules, "pynvml", library(len(kind.gpus), nvmlDeviceGetPciInfo=pci))
-        monkeypatch.setattr(network, "ip_addresses", kind.ip_addresses)
-        monkeypatch.setattr("os.sched_getaffinity", lambda pid: kind.cores())
-        return pinning.describe_host(interface or kind.interface, root)
+        where = interface or kind.interface
+        return pinning.describe_host(where, root, cores=kind.cores(), addressed=kind.ip_addresses())
 
     return describe
 
@@ -109,10 +108,13 @@ def test_ports_of_an_interface_are_those_that_lead_to_its_network(
     assert [name.removeprefix("mlx5_").removesuffix(":1") for name in found] == ports.split()
 
 
-def test_a_roce_port_without_an_address_is_of_no_network(described: Describe, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind = sysfs.roce()
-    monkeypatch.setattr(Kind, "ip_addresses", lambda self: {"lo": "127.0.0.1", "ens0np0": "10.0.0.1"})
-    assert described(kind).rdma == ["mlx5_0:1"]
+def test_a_roce_port_without_an_address_is_of_no_network(tmp_path: Path) -> None:
+    root = sysfs.make(sysfs.roce(), tmp_path)
+    assert network.describe_network("ens0np0", root, addressed=["lo", "ens0np0", "ens1np0"]).rdma == [
+        "mlx5_0:1",
+        "mlx5_1:1",
+    ]
+    assert network.describe_network("ens0np0", root, addressed=["lo", "ens0np0"]).rdma == ["mlx5_0:1"]
 
 
 def test_virtual_functions_of_an_adapter_that_is_here_do_not_count(described: Describe) -> None:
@@ -149,13 +151,10 @@ def test_distances_are_those_of_nvidia_smi(
     assert network.distance(pinning.gpu_place(host, gpu), found, pinning.node_distances(host))[0] == expected
 
 
-def test_a_tree_that_lacks_every_optional_file_gives_all_ports_to_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(network, "ip_addresses", dict)
+def test_a_tree_that_lacks_every_optional_file_gives_all_ports_to_all(tmp_path: Path) -> None:
     for name in ("mlx5_0", "mlx5_1"):
         (tmp_path / "class/net/ib0/device/infiniband" / name).mkdir(parents=True)
-    host = pinning.describe_host("ib0", tmp_path)
+    host = pinning.describe_host("ib0", tmp_path, addressed=[])
     assert host.rdma == ["mlx5_0:1", "mlx5_1:1"]
     assert pinning.near_ports(host, Place(0)) == ("mlx5_0:1", "mlx5_1:1")
     assert network.describe_network("ib0", tmp_path / "none").ports == []

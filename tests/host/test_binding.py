@@ -34,11 +34,15 @@ def be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Be:
             return SimpleNamespace(busId=kind.gpus[handle].bus_id)
 
         monkeypatch.setitem(modules.modules, "pynvml", library(len(kind.gpus), nvmlDeviceGetPciInfo=pci))
-        monkeypatch.setattr(network, "ip_addresses", kind.ip_addresses)
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         return sysfs.make(kind, tmp_path / "machine/sys")
 
     return pretend
+
+
+def interfaces(root: Path) -> list[str]:
+    """All interfaces of a machine, by the root of its ``/sys``."""
+    return [each.name for each in (root / "class/net").glob("*")]
 
 
 @pytest.fixture
@@ -50,8 +54,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Binding]:
         if gpu is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpu)
             environ["CUDA_VISIBLE_DEVICES"] = gpu
-        monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(cores))
-        return describe_binding(environ, root)
+        return describe_binding(environ, root, cores=cores, addressed=interfaces(root))
 
     return describe
 

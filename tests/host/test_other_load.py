@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from types import SimpleNamespace
+from collections.abc import Collection
+from dataclasses import replace
 
+import psutil
 import pytest
 
-from merge_bench.host import other_load
-from merge_bench.host.other_load import BUSY, BusyProcess, OtherLoad, measure
+from merge_bench.host.other_load import BUSY, BusyProcess, CpuSeconds, OtherLoad, begin_measuring, read_cpu_seconds
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -20,43 +20,64 @@ def _quiet_host() -> None:
     """Here the real functions look, which other tests replace."""
 
 
-def test_a_process_that_keeps_a_core_busy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(other_load, "_SHOWN", 1000)  # on a busy machine three others may use more
+def test_a_process_that_keeps_a_core_busy_is_named() -> None:
     words = [sys.executable, "-c", "print(flush=True)\nwhile True: pass", "--preload", "merge_bench.cluster.preload"]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as busy:
+
+        def read_of_it(cores: Collection[int], earlier: Collection[int]) -> CpuSeconds:
+            """Without other processes: on a busy machine three others may use more."""
+            found = read_cpu_seconds(cores, earlier)
+            return replace(
+                found, by_process={key: used for key, used in found.by_process.items() if key[0] == busy.pid}
+            )
+
         try:
             assert busy.stdout is not None
             busy.stdout.readline()  # it runs
-            found = measure(1.0)
+            found = begin_measuring(1.0, read=read_of_it)()
         finally:
             busy.kill()
-    (name,) = [each.name for each in found.processes if each.pid == busy.pid]
-    assert name.startswith("another merge_bench (")
+    (process,) = found.processes
+    assert process.pid == busy.pid
+    assert process.name.startswith("another merge_bench (")
     assert 0.2 < found.busy <= found.cores
 
 
-def test_what_this_process_uses_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = iter([10.0, 11.0])  # the cores worked for a second, and this process did all of it
-    monkeypatch.setattr("merge_bench.host.other_load._busy_seconds", lambda cores: next(ticks))
-    mine = iter([5.0, 6.0])
-    monkeypatch.setattr("merge_bench.host.other_load._own_seconds", lambda earlier: next(mine))
-    assert measure(0.01).busy == 0.0
+def measured(seconds: float, *readings: CpuSeconds) -> OtherLoad:
+    """What a look of so many seconds finds between two readings."""
+    now, left = 100.0, iter(readings)
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    return begin_measuring(seconds, read=lambda *_: next(left), clock=lambda: now, sleep=sleep)()
+
+
+def test_what_this_process_uses_does_not_count() -> None:
+    begin = CpuSeconds(busy=10.0, own=5.0, by_process={(os.getpid(), "python"): 5.0, (71, "yes"): 1.0})
+    alone = CpuSeconds(busy=11.0, own=6.0, by_process={(os.getpid(), "python"): 6.0, (71, "yes"): 1.0})
+    assert (measured(2.0, begin, alone).busy, measured(2.0, begin, alone).processes) == (0.0, ())
+    shared = CpuSeconds(busy=11.5, own=6.0, by_process={(os.getpid(), "python"): 6.0, (71, "yes"): 1.5})
+    assert measured(2.0, begin, shared).busy == pytest.approx(0.25)
+    assert [each.cores for each in measured(2.0, begin, shared).processes] == [pytest.approx(0.25)]
+
+
+def own_seconds(earlier: Collection[int] = ()) -> float:
+    return read_cpu_seconds([], earlier).own
 
 
 def test_what_an_ended_child_used_is_our_own() -> None:
-    before = other_load._own_seconds()
+    before = own_seconds()
     subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass"], check=True)
-    assert other_load._own_seconds() - before >= 0.3
+    assert own_seconds() - before >= 0.3
 
 
-def test_a_look_that_has_lasted_long_enough_takes_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_that_has_lasted_long_enough_takes_no_more_time() -> None:
     slept: list[float] = []
     clock = iter([100.0, 100.2, 100.5, 200.0, 201.0, 201.0])
-    # Not `time.monotonic` itself: other threads of this process ask for the time, too.
-    played = SimpleNamespace(sleep=slept.append, monotonic=clock.__next__, process_time=time.process_time)
-    monkeypatch.setattr(other_load, "time", played)
-    other_load.begin_measuring(0.5)()
-    other_load.begin_measuring(0.5)()
+    for _ in range(2):
+        begin_measuring(0.5, clock=clock.__next__, sleep=slept.append)()
     assert slept == [pytest.approx(0.3), 0.0]
 
 
@@ -76,13 +97,14 @@ def test_what_this_process_starts_during_a_look_is_its_own() -> None:
     words = "import subprocess, sys, time\nwork = 'import time\\nend = time.process_time() + 0.4\\n"
     words += "while time.process_time() < end: pass\\nprint(1, flush=True)\\ntime.sleep(60)'\n"
     words += "subprocess.run([sys.executable, '-c', work])"
-    before = other_load._own_seconds()
+    before = own_seconds()
     child = subprocess.Popen([sys.executable, "-c", words], stdout=subprocess.PIPE, start_new_session=True)
     try:
         assert child.stdout is not None
         child.stdout.readline()
-        alive = other_load._own_seconds() - before
-        assert other_load._own_seconds(other_load._descendants()) - before < 0.3
+        alive = own_seconds() - before
+        descendants = {each.pid for each in psutil.Process().children(recursive=True)}
+        assert own_seconds(descendants) - before < 0.3
     finally:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from merge_bench.host import machine
 from merge_bench.host.machine import Package, PowerReading, package_joules, read_packages, read_power
+from tests.helpers.fake_nvml import library
 
 RANGE = 262_143_328_850  # microjoules, of a Xeon
 
@@ -86,8 +87,12 @@ def test_a_machine_without_counters(tmp_path: Path) -> None:
 
 
 def test_without_gpus_their_library_is_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(machine.gpu, "read_own_gpu", lambda: pytest.fail("asked"))
+    asked: list[str] = []
+    monkeypatch.setitem(sys.modules, "pynvml", library(nvmlInit=lambda: asked.append("nvmlInit")))
     read_power(with_gpu=False, root=tmp_path)
+    assert asked == []
+    read_power(with_gpu=True, root=tmp_path)
+    assert asked
 
 
 def test_this_machine_can_be_read() -> None:

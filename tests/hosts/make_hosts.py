@@ -74,14 +74,14 @@ class Namespaces:
 
     def _unshared(self) -> int:
         own = os.readlink("/proc/self/ns/net")
-        for _ in _patience("the process to have its namespaces"):
+        for _ in patience("the process to have its namespaces"):
             with contextlib.suppress(OSError):
                 if os.readlink(f"/proc/{self.process.pid}/ns/net") != own:
                     return self.process.pid
         raise AssertionError
 
     def _child(self) -> int:
-        for _ in _patience("the host's first process"):
+        for _ in patience("the host's first process"):
             children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
             if children:
                 return int(children[0])
@@ -256,7 +256,7 @@ class Hosts:
             assert host.namespaces is not None
             host.namespaces.go()
         for host in self.hosts:
-            for _ in _patience(f"sshd of {host.name}"):
+            for _ in patience(f"sshd of {host.name}"):
                 if "Server listening" in (self.folder / f"{host.name}.log").read_text():
                     break
 
@@ -357,7 +357,7 @@ def _run(command: Sequence[str], text: str | None = None) -> None:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
 
 
-def _patience(what: str, seconds: float = 20.0) -> Iterator[None]:
+def patience(what: str, seconds: float = 20.0) -> Iterator[None]:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         yield None

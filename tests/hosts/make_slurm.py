@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.hosts.make_hosts import Namespaces, _patience, why_not
+from tests.hosts.make_hosts import Namespaces, patience, why_not
 
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
 NODES = ("n1", "n2")
@@ -127,7 +127,7 @@ class Slurm:
             self.folder / "all.log",
             forks=True,
         )
-        for _ in _patience("both nodes of SLURM to be idle", 30):
+        for _ in patience("both nodes of SLURM to be idle", 30):
             states = self.run("sinfo", "--noheader", "--Node", "--format=%T").stdout.split()
             if states == ["idle", "idle"]:
                 return

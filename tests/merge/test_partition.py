@@ -109,6 +109,7 @@ def test_parts_hold_what_one_parcel_holds(
             assert bits(reader.rows_as_table(bucket, bucket + 1)) == bits(uncut.rows_as_table(bucket, bucket + 1))
 
 
+@pytest.mark.slow
 @given(
     rows=st.integers(0, 150),
     kinds=kinds,

@@ -91,6 +91,7 @@ def table(keys: Any, payload: str = "a") -> pa.Table:
     return pa.table({"key": keys, payload: np.arange(len(keys))})
 
 
+@pytest.mark.slow
 @given(
     kind=st.sampled_from(sorted(KINDS)),
     more=st.sampled_from([None, "int64", "uint8"]),

@@ -115,6 +115,7 @@ print(during > 10_000, gc.get_freeze_count() > 0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["not frozen", "frozen"])
 def test_a_launch_leaves_the_garbage_collector_of_a_running_cluster_as_it_was(before: str) -> None:
     done = subprocess.run([sys.executable, "-c", FREEZING, before], capture_output=True, text=True, check=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,22 +35,23 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 
 
+def sizes_of_a_partition(spec: SyntheticSpec, rank: int, workers: int) -> tuple[list[int], ...]:
+    """Bytes of the parcels that a merge makes of each frame."""
+    frames = synthetic.generate(spec, rank, workers)[:2]
+    made = [Partitioner(frame.fields, ("key",), workers, buckets=5).split(frame, BufferPool())[0] for frame in frames]
+    return tuple([len(parcel.data) for parcel in parcels] for parcels in made)
+
+
 @pytest.mark.parametrize(("rows", "workers", "zipf", "columns"), [(10_001, 3, 0.0, 1), (4096, 2, 1.2, 3), (5, 4, 0, 1)])
 def test_parcels_have_the_sizes_that_a_partition_makes(rows: int, workers: int, zipf: float, columns: int) -> None:
     spec = SyntheticSpec(rows, 0.3, 7, columns, zipf)
     for rank in range(workers):
-        frames = synthetic.generate(spec, rank, workers)[:2]
-        made = [
-            Partitioner(frame.fields, ("key",), workers, buckets=5).split(frame, BufferPool())[0] for frame in frames
-        ]
-        assert parcel_bytes(spec, rank, workers) == tuple([len(each.data) for each in parcels] for parcels in made)
+        assert parcel_bytes(spec, rank, workers) == sizes_of_a_partition(spec, rank, workers)
 
 
-def test_keys_in_blocks_are_those_of_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = SyntheticSpec(30_001, 0.3, 1)
-    whole = [parcel_bytes(spec, rank, 3) for rank in range(3)]
-    monkeypatch.setattr(synthetic, "BLOCK_ROWS", 1000)
-    assert [parcel_bytes(spec, rank, 3) for rank in range(3)] == whole
+def test_the_keys_of_a_chunk_that_is_longer_than_a_block_are_counted_block_by_block() -> None:
+    spec = SyntheticSpec(2 * synthetic.BLOCK_ROWS + 10, 0.3, 7)
+    assert parcel_bytes(spec, 1, 2) == sizes_of_a_partition(spec, 1, 2)
 
 
 @pytest.mark.parametrize("size", [1, PERIOD - 1, PERIOD, 3 * PERIOD + 17])
@@ -96,8 +98,8 @@ def test_rounds_take_half_a_second_within_limits() -> None:
     assert [rounds_in_half_a_second(each) for each in (0.0, 0.001, 0.01, 2.0)] == [1000, 500, 50, 10]
 
 
-def stored(folder: Path, **changes: Any) -> list[Row]:
-    """Rows of two backends with three ranks; the one that was launched first is MPI."""
+def stored(folder: Path, backends: Sequence[str] = ("mpi", "ucx"), **changes: Any) -> list[Row]:
+    """Rows of two backends with three ranks; the second one is twice as fast."""
     with CampaignWriter.create(folder, "probe-all-to-all") as writer:
         writer.write(
             s.CampaignLine(
@@ -109,7 +111,7 @@ def stored(folder: Path, **changes: Any) -> list[Row]:
                 runs=[s.RunKey(config="default", plan=0)],
             )
         )
-        for index, (backend, seconds) in enumerate((("mpi", 2e-3), ("ucx", 1e-3))):
+        for index, (backend, seconds) in enumerate(zip(backends, (2e-3, 1e-3), strict=True)):
             cluster = s.Cluster(launcher="local", protocol="tcp")
             writer.write(
                 s.LaunchLine(launch=index, config="default", plan=0, cluster=cluster, workers=[], data_bytes=0, rows=0)
@@ -155,6 +157,16 @@ def test_backends_stand_side_by_side_with_their_shares_of_the_link(tmp_path: Pat
     lines = [line.split() for line in file.getvalue().splitlines()]
     assert ["1,000", "1,000", "0.0020", "50.0%", "2,000", "0.0010", "25.0%", "0.500"] in lines
     assert ["1,000", "28", "1,000", "0.0001100", "4.1%", "2,000", "0.0000550", "2.1%", "0.500"] in lines
+
+
+def test_records_of_a_backend_that_is_offered_no_longer_are_shown(tmp_path: Path) -> None:
+    rows = stored(tmp_path, ("nccl", "ucx"), memory="cuda")
+    assert {row.test for row in rows} == {"ucx_alltoall", "nccl_alltoall", "ucx_alltoallv", "nccl_alltoallv"}
+    file = io.StringIO()
+    print_rows(rows, file=file)
+    lines = [line.split() for line in file.getvalue().splitlines()]
+    assert ["1,000", "1,000", "0.0020", "50.0%", "2,000", "0.0010", "25.0%", "0.500"] in lines
+    assert "cuda memory" in file.getvalue()
 
 
 def test_without_a_limit_two_ranks_are_told_why_and_what_to_give(tmp_path: Path) -> None:

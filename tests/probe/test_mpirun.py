@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
+import os
 import shlex
-import socket
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +14,7 @@ from merge_bench.cluster.hosts import HostSpec
 from merge_bench.errors import UsageError
 from merge_bench.probe.ranks import mpirun
 from merge_bench.probe.ranks.mpirun import MPICH, OPEN_MPI, Mpi, mpi_release
+from tests.probe.host_networks import DescribedNetwork
 from tests.probe.test_ucc import executable
 
 FIVE = Mpi(OPEN_MPI, "5.0.11", "/env/bin/mpirun", "/env/lib")
@@ -30,7 +29,7 @@ HOSTS = (HostSpec("node1", slots=2), HostSpec("node2", slots=1))
 
 @pytest.fixture(autouse=True)
 def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in mpirun.os.environ if name.startswith(("UCX", "OMPI", "MERGE_BENCH_"))]:
+    for name in [name for name in os.environ if name.startswith(("UCX", "OMPI", "MERGE_BENCH_"))]:
         monkeypatch.delenv(name)
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
 
@@ -70,22 +69,14 @@ def test_two_hosts_with_open_mpi_4() -> None:
     )
 
 
-@pytest.fixture
-def wired(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine, node1, in a fast and a slow network. The route to node2 is the fast one; far lies elsewhere."""
-    where = {"lo": "127.0.0.1/8", "slow0": "192.168.1.1/24", "fast0": "10.1.0.1/16"}
-    known = {
-        name: [SimpleNamespace(family=socket.AF_INET, address=str(each.ip), netmask=str(each.netmask))]
-        for name, each in ((name, ipaddress.ip_interface(text)) for name, text in where.items())
-    }
-    routes = {"node1": "lo", "node2": "fast0", "far": "slow0"}
-    found = {"node1": "127.0.1.1", "node2": "10.1.0.2", "far": "172.16.0.9"}
-    monkeypatch.setattr(mpirun.psutil, "net_if_addrs", lambda: known)
-    monkeypatch.setattr(mpirun.network, "interface_towards", routes.get)
-    monkeypatch.setattr(mpirun.network, "resolve_address", lambda peer: ipaddress.ip_address(found[peer]))
+NODE1 = DescribedNetwork(
+    addresses={"lo": "127.0.0.1/8", "slow0": "192.168.1.1/24", "fast0": "10.1.0.1/16"},
+    routes={"node1": "lo", "node2": "fast0", "far": "slow0"},
+    peers={"node1": "127.0.1.1", "node2": "10.1.0.2", "far": "172.16.0.9"},
+)
+"""A machine, node1, in a fast and a slow network. The route to node2 is the fast one; far lies elsewhere."""
 
 
-@pytest.mark.usefixtures("wired")
 @pytest.mark.parametrize(
     ("interface", "peers", "found"),
     [
@@ -100,13 +91,13 @@ def wired(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_network_is_the_chosen_one_or_else_that_of_the_route(
     interface: str | None, peers: list[str], found: str | None
 ) -> None:
-    assert mpirun.subnet(interface, peers) == found
+    assert mpirun.subnet(interface, peers, NODE1) == found
 
 
-@pytest.mark.usefixtures("wired")
 @pytest.mark.parametrize(("mpi", "first"), [(FIVE, "--prtemca prte_if_include"), (FOUR, "--mca oob_tcp_if_include")])
 def test_without_an_interface_mpirun_keeps_to_the_network_of_the_route(mpi: Mpi, first: str) -> None:
-    found = mpirun.command(mpi, [("node1", 1), ("node2", 1)], settings(hosts=HOSTS, launcher="ssh"), ["prog"], "/tmp/s")
+    asked = settings(hosts=HOSTS, launcher="ssh")
+    found = mpirun.command(mpi, [("node1", 1), ("node2", 1)], asked, ["prog"], "/tmp/s", host=NODE1)
     assert f"{first} 10.1.0.0/16 --mca btl_tcp_if_include 10.1.0.0/16" in shlex.join(found)
 
 
@@ -189,11 +180,10 @@ def test_an_mpirun_that_does_not_fit_is_passed_over(tmp_path: Path, monkeypatch:
     (tmp_path / "bin").mkdir()
     executable(tmp_path / "bin/mpirun", "#!/bin/sh\necho 'mpirun (Open MPI) 3.1.0'\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:{Path(own).parent}")
-    monkeypatch.setattr(mpirun.sys, "prefix", str(tmp_path))
-    assert mpirun.find_mpi().mpirun == own
+    assert mpirun.find_mpi(prefix=str(tmp_path)).mpirun == own
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match=r"Open MPI 3\.1\.0, but mpi4py loads Open MPI"):
-        mpirun.find_mpi()
+        mpirun.find_mpi(prefix=str(tmp_path))
 
 
 def test_the_environment_s_own_is_taken_whatever_stands_on_path(

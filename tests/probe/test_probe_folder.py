@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from merge_bench import probe as package
-from merge_bench.cli import cli
-from merge_bench.cli.probe import probe as probe_command
 from merge_bench.probe import probes
 from merge_bench.probe.shared import ProbeKind
 from merge_bench.records.reader import read_campaign
@@ -84,39 +78,26 @@ PROBE = ProbeKind(
 """
 
 
-@pytest.fixture
-def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with one more probe, which belongs to the package."""
+@pytest.mark.slow
+def test_one_file_more_is_one_probe_more(tmp_path: Path) -> None:
     folder = tmp_path / "more"
     folder.mkdir()
     (folder / "clock.py").write_text(CLOCK)
-    monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
-    monkeypatch.setattr(probe_command, "commands", dict(probe_command.commands))
-    probes.cache_clear()
-    yield folder
-    probes.cache_clear()
-    sys.modules.pop("merge_bench.probe.clock", None)
 
+    def printed(*words: str) -> str:
+        return run_with("merge_bench.probe", folder, "probe", *words).stdout
 
-def shown(*words: str) -> str:
-    """What `probe` prints with these words."""
-    done = CliRunner().invoke(cli, ["probe", *words])
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
-@pytest.mark.slow
-def test_one_file_more_is_one_probe_more(clock: Path, tmp_path: Path) -> None:
-    assert "Mean time of reading a clock." in shown("--help")
-    assert "--times N" in shown("clock", "--help")
-    assert "--baseline CFG" in shown("clock", "--help")
-    measure = ("probe", "clock", "--times", "5", "--repetitions", "2", "--results", str(tmp_path), "--json")
-    document = json.loads(run_with("merge_bench.probe", clock, *measure).stdout)
+    assert "Mean time of reading a clock." in printed("--help")
+    options = printed("clock", "--help")
+    assert "--times N" in options
+    assert "--baseline CFG" in options
+    measure = ("clock", "--times", "5", "--repetitions", "2", "--results", str(tmp_path), "--json")
+    document = json.loads(printed(*measure))
     assert [(row["probe"], row["seconds"], row["size"], row["launches"]) for row in document["rows"]] == [
         ("clock", 2e-6, 8, 2)
     ]
     assert [launch.line.block for launch in read_campaign(document["records"]).launches if launch.line] == [0, 1]
-    assert "Mean time of an operation" in shown("show", document["records"])
+    assert "Mean time of an operation" in printed("show", document["records"])
 
 
 @pytest.mark.parametrize("probe", probes().values(), ids=lambda probe: probe.name)

@@ -6,61 +6,68 @@ import json
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
-from merge_bench.cluster import dask_commands
-from merge_bench.host import network
 from merge_bench.probe.ranks.launch import ucx_settings_of_ranks
 from merge_bench.probe.ranks.rank import net_devices
 from tests.helpers.runs import ROOT
+from tests.probe.host_networks import DescribedNetwork
+from tests.probe.test_ucc import executable
+
+NEAR = DescribedNetwork(
+    addresses={"lo": "127.0.0.1/8", "eth0": "10.0.0.1/24", "ib0": "10.1.0.1/24"},
+    routes={"near": "lo", "far": "ib0"},
+    ports={"ib0": ["mlx5_0:1"]},
+)
+"""lo, eth0 and ib0 with an RDMA device; `near` is this host, `far` is reached over ib0."""
 
 
-@pytest.fixture(autouse=True)
-def _this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """lo, eth0 and ib0 with an RDMA device; `near` is this host, `far` is reached over ib0."""
-    monkeypatch.setattr(network, "ip_addresses", lambda: {"lo": "127.0.0.1", "eth0": "10.0.0.1", "ib0": "10.1.0.1"})
-    monkeypatch.setattr(network, "interface_towards", lambda peer: {"near": "lo", "far": "ib0"}.get(peer))
-    monkeypatch.setattr(network, "rdma_ports", lambda name: ["mlx5_0:1"] if name == "ib0" else [])
+def devices(interface: str | None, peers: Sequence[str], environ: Mapping[str, str]) -> str | None:
+    """What UCX gets there; None: what the environment has."""
+    return net_devices(interface, peers, environ, NEAR).get("UCX_NET_DEVICES")
 
 
 def test_one_host_stays_on_loopback() -> None:
-    assert net_devices(None, [], {}) == {"UCX_NET_DEVICES": "lo"}
-    assert net_devices(None, [], {"UCX_TLS": "sm,tcp"}) == {"UCX_NET_DEVICES": "lo"}
+    assert devices(None, [], {}) == "lo"
+    assert devices(None, [], {"UCX_TLS": "sm,tcp"}) == "lo"
 
 
 @pytest.mark.parametrize("tls", ["tcp", "^sm", "rc,self"])
 def test_without_shared_memory_the_host_s_own_interfaces_join(tls: str) -> None:
-    assert net_devices(None, [], {"UCX_TLS": tls}) == {"UCX_NET_DEVICES": "mlx5_0:1,lo,eth0,ib0"}
+    assert devices(None, [], {"UCX_TLS": tls}) == "mlx5_0:1,lo,eth0,ib0"
 
 
 def test_across_hosts_it_is_the_interface_that_leads_to_the_others() -> None:
-    assert net_devices(None, ["near", "far"], {}) == {"UCX_NET_DEVICES": "mlx5_0:1,ib0"}
-    assert net_devices("eth0", ["near", "far"], {}) == {"UCX_NET_DEVICES": "eth0"}
+    assert devices(None, ["near", "far"], {}) == "mlx5_0:1,ib0"
+    assert devices("eth0", ["near", "far"], {}) == "eth0"
     with pytest.raises(LookupError, match="this host has no route to near or lost"):
-        net_devices(None, ["near", "lost"], {})
+        devices(None, ["near", "lost"], {})
 
 
 def test_what_the_environment_says_holds() -> None:
-    assert net_devices(None, [], {"UCX_NET_DEVICES": "eth1"}) == {}
+    assert devices(None, [], {"UCX_NET_DEVICES": "eth1"}) is None
 
 
 @pytest.mark.parametrize(
     ("transports", "hosts", "settings"),
     [
-        ({"self", "tcp", "posix", "cma"}, 1, {"UCX_TLS": "^tcp", "UCX_MEM_EVENTS": "n"}),
-        ({"self", "tcp", "posix", "rc_mlx5"}, 1, {"UCX_TLS": "^tcp"}),
-        (None, 1, {"UCX_TLS": "^tcp"}),
-        ({"self", "tcp", "posix", "cma"}, 2, {"UCX_TCP_PORT_RANGE": "27000-27999"}),
+        ("self tcp posix cma", 1, {"UCX_TLS": "^tcp", "UCX_MEM_EVENTS": "n"}),
+        ("self tcp posix rc_mlx5", 1, {"UCX_TLS": "^tcp"}),
+        ("", 1, {"UCX_TLS": "^tcp"}),  # there is no ucx_info
+        ("self tcp posix cma", 2, {"UCX_TCP_PORT_RANGE": "27000-27999"}),
     ],
 )
 def test_on_one_host_ucx_opens_no_port_and_watches_no_memory_that_is_not_registered(
-    transports: set[str] | None, hosts: int, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    transports: str, hosts: int, settings: dict[str, str], tmp_path: Path
 ) -> None:
-    installed = transports and SimpleNamespace(transports=transports)
-    monkeypatch.setattr(dask_commands, "find_installed", lambda *_: installed)
-    assert ucx_settings_of_ranks({}, hosts=hosts) == settings
+    if transports:
+        listed = "".join(f"# Transport: {name}\n# Device: d\n" for name in transports.split())
+        printed = f"# Library version: 1.21.0\n{listed}UCX_TLS=all\n"
+        executable(tmp_path / "ucx_info", f"#!/bin/sh\ncat <<'END'\n{printed}END\n")
+    assert ucx_settings_of_ranks({"MERGE_BENCH_UCX": "system", "PATH": str(tmp_path)}, hosts=hosts) == settings
 
 
 SHOW = """

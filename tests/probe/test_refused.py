@@ -3,54 +3,55 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from merge_bench.cli import main
 from merge_bench.cluster import ucx_perftest
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
+from tests.helpers.runs import Finished, command
 from tests.probe.test_ucc import executable
 
 Refused = Callable[..., str]
 
 
-@pytest.fixture
-def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Refused:
-    """Runs `probe` in this process, where it must be refused; gives its sentence."""
-    monkeypatch.chdir(tmp_path)
+def probe(folder: Path, name: str, *words: str | Path, environ: Mapping[str, str] | None = None) -> Finished:
+    """`probe NAME` with these words, in this process."""
+    return command(folder, *words, environ=environ, json_output=False, verb=("probe", name))
 
-    def run(*words: str | Path) -> str:
-        monkeypatch.setattr(sys, "argv", ["merge-bench", "probe", *map(str, words), "--results", "results"])
-        with pytest.raises(SystemExit) as leaving:
-            main()
-        output, errors = capsys.readouterr()
-        assert (leaving.value.code, output, len(errors.splitlines())) == (2, "", 1), errors
-        assert errors.startswith("merge_bench: ")
-        assert not Path("results").exists()
-        return errors
+
+@pytest.fixture
+def refused(tmp_path: Path) -> Refused:
+    """Runs `probe`, which must be refused; gives its sentence."""
+
+    def run(name: str, *words: str | Path, environ: Mapping[str, str] | None = None) -> str:
+        finished = probe(tmp_path, name, *words, environ=environ)
+        assert finished.output == ""
+        assert not finished.results.exists()
+        return finished.check_refused()
 
     return run
 
 
+@pytest.fixture
+def without_mpirun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The variables of a machine that has no mpirun, neither on PATH nor in this Python's environment."""
+    monkeypatch.setattr(sys, "prefix", "/nonexistent")
+    return {"PATH": str(tmp_path)}
+
+
 @pytest.mark.parametrize("name", probes())
-def test_a_dry_run_says_how_long_it_takes_and_starts_nothing(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ["merge-bench", "probe", name, "--dry-run", "--repetitions", "2", "--workers", "2"]
-    monkeypatch.setattr(sys, "argv", words)
-    with pytest.raises(SystemExit) as leaving:
-        main()
-    first, *commands, time, order = capsys.readouterr().out.splitlines()
+def test_a_dry_run_says_how_long_it_takes_and_starts_nothing(name: str, tmp_path: Path) -> None:
+    finished = probe(tmp_path, name, "--dry-run", "--repetitions", "2", "--workers", "2")
+    first, *commands, time, order = finished.output.splitlines()
     parts = ("default ucx/2", "default mpi/2") if name == "all-to-all" else ("default",)
-    assert (leaving.value.code, first) == (0, f"## {parts[0]}: 2 launches")
+    assert (finished.status, first) == (0, f"## {parts[0]}: 2 launches")
     assert sorted(order.replace(" default", "\ndefault").split("\n")[1:]) == sorted(2 * parts)
     assert time.startswith(f"## {2 * len(parts)} launches take about ")
     assert len(commands) >= 2
-    assert not Path("results").exists()
+    assert not finished.results.exists()
 
 
 @pytest.mark.parametrize(
@@ -74,9 +75,8 @@ def test_a_dry_run_says_how_long_it_takes_and_starts_nothing(
         (("reduce-scatter", "--workers", "1"), "at least two ranks"),
         (("all-to-all", "--workers", "1"), "at least two ranks"),
         (("all-to-all", "--sizes", "3G"), "at most 2147483647 bytes"),
-        (("all-to-all", "--backend", "carrier-pigeon"), "'carrier-pigeon' is not one of ucx, mpi, nccl"),
-        (("all-to-all", "--backend", "mpi,nccl"), "mpi sends host memory and nccl GPU memory"),
-        (("all-to-all", "--backend", "nccl"), "--backend nccl need an NVIDIA GPU, but none is visible on this host"),
+        (("all-to-all", "--backend", "carrier-pigeon"), "'carrier-pigeon' is not one of ucx, mpi"),
+        (("all-to-all", "--backend", "ucx,nccl"), "'nccl' is not one of ucx, mpi"),
         (("all-to-all", "--chunk", "0"), "--chunk"),
         (("all-to-all", "--link-limit", "7"), "is not a rate"),
         (("all-to-all", "--mpirun", "/nowhere/mpirun"), "--mpirun /nowhere/mpirun: program not found"),
@@ -86,34 +86,22 @@ def test_wrong_options(refused: Refused, words: tuple[str, ...], says: str) -> N
     assert says in refused(*words)
 
 
-@pytest.mark.parametrize("probe", ["mpi", "reduce-scatter"])
-def test_without_any_mpirun(refused: Refused, probe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "prefix", "/nonexistent")
-    assert "there is no mpirun in /nonexistent/bin or on PATH" in refused(probe)
+@pytest.mark.parametrize("name", ["mpi", "reduce-scatter"])
+def test_without_any_mpirun(refused: Refused, name: str, without_mpirun: dict[str, str]) -> None:
+    assert "there is no mpirun in /nonexistent/bin or on PATH" in refused(name, environ=without_mpirun)
 
 
-def test_all_to_all_goes_without_an_mpi_that_nobody_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "prefix", "/nonexistent")
-    monkeypatch.setattr(sys, "argv", ["merge-bench", "probe", "all-to-all", "--dry-run", "--workers", "2,3"])
-    with pytest.raises(SystemExit) as leaving:
-        main()
-    output, errors = capsys.readouterr()
-    assert leaving.value.code == 0
-    assert sorted(output.splitlines()[-1].split()[2:]) == sorted(["default", "ucx/2", "default", "ucx/3"] * 3)
-    assert "backend-left-out: all-to-all without MPI: there is no mpirun" in errors
+def test_all_to_all_goes_without_an_mpi_that_nobody_asked_for(tmp_path: Path, without_mpirun: dict[str, str]) -> None:
+    finished = probe(tmp_path, "all-to-all", "--dry-run", "--workers", "2,3", environ=without_mpirun)
+    assert finished.status == 0
+    order = finished.output.splitlines()[-1].split()[2:]
+    assert sorted(order) == sorted(["default", "ucx/2", "default", "ucx/3"] * 3)
+    assert "backend-left-out: all-to-all without MPI: there is no mpirun" in finished.errors
 
 
-def test_all_to_all_needs_an_mpi_that_was_asked_for(
-    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "prefix", "/nonexistent")
-    assert "there is no mpirun in /nonexistent/bin" in refused("all-to-all", "--backend", "ucx,mpi")
+def test_all_to_all_needs_an_mpi_that_was_asked_for(refused: Refused, without_mpirun: dict[str, str]) -> None:
+    asked = ("all-to-all", "--backend", "ucx,mpi")
+    assert "there is no mpirun in /nonexistent/bin" in refused(*asked, environ=without_mpirun)
 
 
 def test_an_mpi_without_ucx(refused: Refused, tmp_path: Path) -> None:
@@ -125,10 +113,9 @@ def test_an_mpi_without_ucx(refused: Refused, tmp_path: Path) -> None:
     assert "--mpirun" in message
 
 
-def test_device_memory_without_a_gpu(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    message = refused("p2p", "--memory", "cuda", "--sizes", "8")
-    assert "--memory cuda and --backend nccl need an NVIDIA GPU, but none is visible on this host" in message
+def test_device_memory_without_a_gpu(refused: Refused) -> None:
+    message = refused("p2p", "--memory", "cuda", "--sizes", "8", environ={"CUDA_VISIBLE_DEVICES": ""})
+    assert "--memory cuda need an NVIDIA GPU, but none is visible on this host" in message
 
 
 def test_a_ucx_without_its_tools(tmp_path: Path) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Iterator
+from inspect import Parameter, Signature
+from typing import Any
 
 from tests.rapids.kinds import Entry, Library
 from tests.rapids.uses import Reading, Use
 
-_Kind = inspect._ParameterKind
 
-
-def parameters(text: str) -> list[inspect.Parameter]:
+def parameters(text: str) -> list[Parameter]:
     """The parameters; `...` is a default of which nothing more is known."""
     node = ast.parse(f"def f{text}: ...").body[0]
     assert isinstance(node, ast.FunctionDef)
@@ -21,20 +20,20 @@ def parameters(text: str) -> list[inspect.Parameter]:
     defaults = [None] * (len(plain) - len(arguments.defaults)) + list(arguments.defaults)
     found = []
     for one, default in zip(plain, defaults, strict=True):
-        kind = _Kind.POSITIONAL_ONLY if one in arguments.posonlyargs else _Kind.POSITIONAL_OR_KEYWORD
+        kind = Parameter.POSITIONAL_ONLY if one in arguments.posonlyargs else Parameter.POSITIONAL_OR_KEYWORD
         found.append(_parameter(one.arg, kind, default))
     if arguments.vararg:
-        found.append(_parameter(arguments.vararg.arg, _Kind.VAR_POSITIONAL, None))
+        found.append(_parameter(arguments.vararg.arg, Parameter.VAR_POSITIONAL, None))
     for one, keyword_default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        found.append(_parameter(one.arg, _Kind.KEYWORD_ONLY, keyword_default))
+        found.append(_parameter(one.arg, Parameter.KEYWORD_ONLY, keyword_default))
     if arguments.kwarg:
-        found.append(_parameter(arguments.kwarg.arg, _Kind.VAR_KEYWORD, None))
+        found.append(_parameter(arguments.kwarg.arg, Parameter.VAR_KEYWORD, None))
     return found
 
 
-def _parameter(name: str, kind: inspect._ParameterKind, default: ast.expr | None) -> inspect.Parameter:
-    value = inspect.Parameter.empty if default is None else ast.literal_eval(default)
-    return inspect.Parameter(name, kind, default=value)
+def _parameter(name: str, kind: Any, default: ast.expr | None) -> Parameter:
+    value = Parameter.empty if default is None else ast.literal_eval(default)
+    return Parameter(name, kind, default=value)
 
 
 def misfits(reading: Reading, library: Library) -> Iterator[str]:
@@ -59,7 +58,7 @@ def entry_of(path: str, library: Library) -> Entry | None:
 def _misfit(use: Use, entry: Entry) -> str:
     if entry.call is None:
         return "is called, and cannot be"
-    signature = inspect.Signature(parameters(entry.call))
+    signature = Signature(parameters(entry.call))
     try:
         signature.bind(*[None] * (use.positional or 0), **dict.fromkeys(use.keywords))
     except TypeError as error:

@@ -24,7 +24,6 @@ RECORDED = (
     "librapidsmpf",
     "librmm",
     "libucx",
-    "nccl",
     "nvtx",
     "pylibcudf",
     "pynvml",

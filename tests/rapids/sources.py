@@ -11,7 +11,7 @@ from tests.rapids.uses import Reading
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = (
-    "cuda", "cudf", "cudf_streaming", "cupy", "dask_cuda", "dask_cudf", "nccl", "nvtx", "pylibcudf", "pynvml",
+    "cuda", "cudf", "cudf_streaming", "cupy", "dask_cuda", "dask_cudf", "nvtx", "pylibcudf", "pynvml",
     "rapidsmpf", "rmm",
 )  # fmt: skip
 FOLDERS = ("merge_bench", "benchmarks", "tests/gpu")

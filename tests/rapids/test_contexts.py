@@ -101,6 +101,6 @@ def test_a_status_that_is_not_checked_is_found(stub: Path, tmp_path: Path) -> No
 
 
 def test_no_compiler_is_a_failure_that_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(contexts.CannotCheck, match="no C compiler"):
         contexts.build(tmp_path, 13)

@@ -49,6 +49,7 @@ def test_every_call_of_ours_fits_the_recorded_parameters(library: Recorded, ours
     assert calls["merge_bench/host/gpu.py"] >= 15
 
 
+@pytest.mark.slow
 def test_fakes_have_the_recorded_parameters_and_values(library: Recorded, ours: dict[str, Reading]) -> None:
     assert list(fakes.ours(library, ours.values())) == []
 

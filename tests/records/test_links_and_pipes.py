@@ -11,7 +11,6 @@ import pytest
 
 from merge_bench.config.files import open_regular, open_without_links, read_regular, replacing
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.records import reader
 from merge_bench.records.reader import read_campaign, read_head
 from merge_bench.records.timeline import read_timeline
 from merge_bench.records.writer import LOGS, RECORDS, CampaignWriter
@@ -89,15 +88,14 @@ def test_only_regular_files_are_read(tmp_path: Path, kind: str) -> None:
     assert time.monotonic() - began < 5
 
 
-def test_the_limits_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limits_are_said(tmp_path: Path) -> None:
     file = tmp_path / "x"
     file.write_bytes(b"a" * 2000)
     with pytest.raises(UsageError, match="larger than 1 KiB"):
         read_regular(file, 1 << 10)
-    monkeypatch.setattr(reader, "LONGEST_LINE", 1 << 10)
     shutil.copy(CAMPAIGNS / "run" / RECORDS, tmp_path / RECORDS)
     with pytest.raises(UsageError, match=r"line 1 of .* is longer than"):
-        read_campaign(tmp_path)
+        read_campaign(tmp_path, longest_line=1 << 10)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from merge_bench.records.campaign import INTERRUPTED
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.report.campaign_figures import CampaignCache
+from tests.helpers.rights import without_passing_over_permissions
 from tests.helpers.runs import ROOT
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign, write_head, write_launch
 
@@ -204,13 +205,12 @@ def test_pipes_folders_and_dangling_links_in_the_place_of_records_do_no_harm(tmp
     assert "is not a regular file" in (problems["pipe"] or "")
 
 
-def test_a_folder_that_cannot_be_opened_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(place: Path) -> object:
-        raise PermissionError(13, "Permission denied", str(place))
-
-    monkeypatch.setattr(os, "scandir", refuse)
-    index = ResultsFolder(tmp_path)
-    index.entries()
+def test_a_folder_that_cannot_be_opened_is_a_sentence(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    results.mkdir(mode=0o000)
+    index = ResultsFolder(results)
+    with without_passing_over_permissions():
+        index.entries()
     assert "Permission denied" in (index.problem or "")
 
 

@@ -82,12 +82,21 @@ class Fake(ThreadingHTTPServer):
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Fake]]:
-    """Makes servers that answer with these changes to `JOB`, these records, or whatever a function says."""
-    monkeypatch.setattr("merge_bench.service.client.PATIENCE_SECONDS", 0.0)
+    """Makes servers that answer with these changes to `JOB`, these records, or whatever a function says.
+
+    Commands that follow a job wait for `patience` seconds while the server is away.
+    """
     monkeypatch.setenv("MERGE_BENCH_TOKEN", TOKEN)
     servers: list[Fake] = []
 
-    def make(job: object = None, records: bytes = b"", answer: Callable[[str, str], Answer] | None = None) -> Fake:
+    def make(
+        job: object = None,
+        records: bytes = b"",
+        answer: Callable[[str, str], Answer] | None = None,
+        patience: float = 0.0,
+    ) -> Fake:
+        monkeypatch.setattr("merge_bench.service.client.PATIENCE_SECONDS", patience)
+
         def usual(method: str, path: str) -> Answer:
             return 200, records if path.endswith("/records") else json.dumps({**JOB, **(job or {})}).encode(), {}
 

@@ -1,4 +1,4 @@
-"""A service in a thread of this process, whose jobs do nothing."""
+"""A service in a thread of this process, whose jobs are harmless."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from merge_bench.service.store import Store
 
 @dataclass
 class Running:
-    """A service in a thread of this process; its jobs are `true`, so whatever is accepted is harmless."""
+    """A service in a thread of this process."""
 
     port: int
     store: Store
@@ -62,6 +63,15 @@ class Running:
             text = answer.read()
         assert answer.headers["Server"] is None
         return answer.status, {} if text.startswith(b"<") else json.loads(text)
+
+    def occupy(self) -> None:
+        """Queue a job and wait until it runs: as long as it does, others wait."""
+        self.store.add("ci", ["run"], {}, most=10**6)
+        self.service.runner.wake()
+        deadline = time.monotonic() + 60
+        while self.store.running() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
     def refused(self, status: int, method: str, path: str, body: object = None, **given: Any) -> dict[str, Any]:
         """The same for a request that is refused with one sentence."""
@@ -95,18 +105,26 @@ class Mistakes(logging.Handler):
 
 
 @contextlib.contextmanager
-def running(folder: Path, limits: Limits) -> Iterator[Running]:
+def running(
+    folder: Path,
+    limits: Limits,
+    *,
+    job: Sequence[str] = ("true",),
+    clock: Callable[[], float] = time.monotonic,
+    make_results: Callable[[Path, Runner], QuietResults] = QuietResults,
+) -> Iterator[Running]:
+    """A service that runs the command `job` for every job; `clock`: for its limits and sessions."""
     (folder / "results").mkdir()
     (folder / "tables").mkdir()
     store = Store(folder / "service.sqlite")
     tokens = {name: store.add_token(name, role) for name, role in (("ci", "run"), ("other", "run"), ("reader", "read"))}
     tokens[LOCAL] = store.add_token(LOCAL, "run")
-    runner = Runner(store, folder / "jobs", folder / "results", job_seconds=60, command=lambda words, _: ["true"])
+    runner = Runner(store, folder / "jobs", folder / "results", job_seconds=60, command=lambda words, _: list(job))
     ports, ready, loops, services = [], threading.Event(), [], list[Service]()
 
     async def main() -> None:
         listening, port = bind_unused_port(address="127.0.0.1")
-        index = QuietResults(folder / "results", runner)
+        index = make_results(folder / "results", runner)
         service = Service(
             store=store,
             runner=runner,
@@ -115,6 +133,7 @@ def running(folder: Path, limits: Limits) -> Iterator[Running]:
             hosts=frozenset(page_origins("127.0.0.1", port)),
             scheme="http",
             results=index,
+            clock=clock,
         )
         services.append(service)
         gate = Gate(service, make_pages, pace=lambda: 0.0)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import re
+import resource
 import shlex
 import socket
 import sqlite3
@@ -20,7 +20,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from merge_bench.service.api import LOCAL, ROUTES, Limits, Service, openapi_document
+from merge_bench.records.results_folder import Entry
+from merge_bench.service.api import LOCAL, ROUTES, Limits, openapi_document
+from merge_bench.service.serve import QuietResults
 from tests.analysis.history.made_up import Nights, write
 from tests.helpers.examples import examples
 from tests.service.in_process import Running, running
@@ -164,32 +166,31 @@ def test_a_body_that_is_too_long_is_not_read(service: Running) -> None:
     assert service.raw(head).startswith(b"HTTP/1.1 400 ")
 
 
-def test_requests_a_minute_and_the_queue_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merge_bench.service.store.Store.take", lambda store: None)
-    with running(tmp_path, Limits(queue=2, requests=5)) as found:
-        monkeypatch.setattr("time.monotonic", lambda: 60.0)
+def test_requests_a_minute_and_the_queue_are_limited(tmp_path: Path) -> None:
+    now = 60.0
+    limits = Limits(queue=2, requests=5)
+    with running(tmp_path, limits, job=("sleep", "600"), clock=lambda: now) as found:
+        found.occupy()
         assert [found.ask("POST", "/api/jobs", RUN)[0] for _ in range(3)] == [201, 201, 429]
         assert [found.ask("GET", "/api/jobs")[0] for _ in range(3)] == [200, 200, 429]
         assert [found.ask("GET", "/api/jobs", token=None)[0] for _ in range(6)] == [401] * 5 + [429]
         assert found.ask("GET", "/api/jobs", token="reader")[0] == 200
-        monkeypatch.setattr("time.monotonic", lambda: 120.0)
+        now = 120.0
         assert found.ask("GET", "/api/jobs")[0] == 200
 
 
-def test_health_is_answered_while_results_are_read_and_only_some_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_health_is_answered_while_results_are_read_and_only_some_wait(tmp_path: Path) -> None:
     reading, go_on = threading.Semaphore(0), threading.Event()
 
-    def slow(service: Service, asked: object) -> dict[str, object]:
-        reading.release()
-        assert go_on.wait(60)
-        return {}
+    class SlowResults(QuietResults):
+        def entries(self) -> tuple[Entry, ...]:
+            reading.release()
+            assert go_on.wait(60)
+            return ()
 
-    routes = [dataclasses.replace(route, answer=slow) if route.slow else route for route in ROUTES]
-    monkeypatch.setattr("merge_bench.service.api.ROUTES", routes)
-    with running(tmp_path, Limits()) as found, ThreadPoolExecutor(30) as clients:
-        asked = [clients.submit(found.ask, "GET", "/api/history") for _ in range(30)]
+    slow = running(tmp_path, Limits(), make_results=SlowResults)
+    with slow as found, ThreadPoolExecutor(30) as clients:
+        asked = [clients.submit(found.ask, "GET", "/api/results") for _ in range(30)]
         assert reading.acquire(timeout=60)
         assert found.ask("GET", "/api/health", token=None) == (200, {"ok": True})
         assert found.ask("GET", "/api/jobs")[0] == 200
@@ -199,14 +200,26 @@ def test_health_is_answered_while_results_are_read_and_only_some_wait(
         assert {each.result()[0] for each in asked} == {200, 429}
 
 
-def test_a_full_disk_is_no_mistake_of_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with running(tmp_path, Limits()) as found:
-        found.store._connection.execute("PRAGMA max_page_count = 1")  # as full as it gets
-        body = {"command": "run", "settings": {"UCX_TLS": "tcp," * 200}}
-        answers = [found.ask("POST", "/api/jobs", body) for _ in range(60)]
-        assert answers[-1][0] == 503
-        assert "the service cannot store anything now" in answers[-1][1]["error"]["message"]
-        assert found.ask("GET", "/api/jobs")[0] == 200
+@contextlib.contextmanager
+def no_file_grows_beyond(size: int) -> Iterator[None]:
+    """A limit of this process, with which writing fails as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_is_no_mistake_of_the_service(tmp_path: Path) -> None:
+    with running(tmp_path, Limits(), job=("sleep", "600")) as found:
+        found.occupy()  # so that the service stores nothing by itself
+        with no_file_grows_beyond((tmp_path / "service.sqlite-wal").stat().st_size):
+            refused = found.refused(503, "POST", "/api/jobs", RUN)
+            assert "the service cannot store anything now" in refused["message"]
+            assert found.ask("GET", "/api/jobs")[0] == 200
+        assert found.ask("POST", "/api/jobs", RUN)[0] == 201
+        assert found.mistakes == []
 
 
 def test_the_document_has_every_request_and_its_references_exist(service: Running) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 import ipaddress
 import json
 import os
@@ -10,15 +12,15 @@ import ssl
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
-from merge_bench.cluster import scratch
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
 from merge_bench.records.writer import RECORDS
-from merge_bench.service.client import Client
+from merge_bench.service.client import LONGEST_BYTES, Client
 from merge_bench.service.documents import JobRequest
 from tests.service.conftest import JOB, TOKEN, Fake
 
@@ -62,10 +64,13 @@ def test_a_strange_answer_is_one_sentence(fake: Callable[..., Fake], kind: str) 
     assert len(str(found.value)) < 1000
 
 
-def test_an_answer_that_is_too_long_is_not_kept(fake: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merge_bench.service.client._LONGEST_BYTES", 100)
-    with pytest.raises(RunFailed, match="no merge_bench service"):
-        Client(fake({"log": "x" * 1000}).url).job(7)
+def test_an_answer_that_is_too_long_is_not_kept(fake: Callable[..., Fake]) -> None:
+    job = json.dumps(JOB).encode()
+    for spaces, read in ((LONGEST_BYTES - len(job), True), (LONGEST_BYTES, False)):
+        body = job[:-1] + b" " * spaces + job[-1:]
+        client = Client(fake(answer=lambda method, path, body=body: (200, body, {})).url)
+        with contextlib.nullcontext() if read else pytest.raises(RunFailed, match="no merge_bench service"):
+            assert client.job(7).id == 7
 
 
 def test_the_token_goes_to_no_other_host(fake: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,33 +133,43 @@ def test_the_address_of_a_service_is_checked(url: str) -> None:
         Client(url, "token")
 
 
+def write_certificate_of_loopback(file: Path) -> None:
+    """Write a certificate of 127.0.0.1 that nothing but itself vouches for, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "loopback")])
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    now, day = dt.datetime.now(dt.UTC), dt.timedelta(1)
+    unsigned = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - day, now + day)
+    certificate = unsigned.add_extension(address, critical=False).sign(key, hashes.SHA256())
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    file.write_bytes(certificate.public_bytes(pem) + private)
+
+
 def test_a_certificate_that_is_not_trusted_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    # The module itself stays as it is: the library keeps what it finds there.
-    of_an_address = {"DNSName": lambda name: x509.IPAddress(ipaddress.ip_address("127.0.0.1"))}
-    monkeypatch.setattr("cryptography.x509", SimpleNamespace(**{**vars(x509), **of_an_address}))
-    files = scratch.write_certificate(tmp_path)
+    file = tmp_path / "loopback.pem"
+    write_certificate_of_loopback(file)
     server = Fake(lambda method, path: (200, json.dumps(JOB).encode(), {}))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(files["cert"], files["key"])
+    context.load_cert_chain(file)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
     url = f"https://127.0.0.1:{server.server_port}"
     with pytest.raises(UsageError, match="SSL_CERT_FILE"):
         Client(url, "token").job(7)
-    monkeypatch.setenv("SSL_CERT_FILE", files["ca"])
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
     assert Client(url, "token").job(7).id == 7
     server.shutdown()
     server.server_close()
 
 
 def test_a_request_is_repeated_while_the_service_is_away(
-    fake: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fake: Callable[..., Fake], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("merge_bench.service.client._PAUSE_SECONDS", 0.01)
     answers = iter([(503, b"<html>", {}), (429, b'{"error":{"code":"queue-full","message":"wait"}}', {})])
     usual = (201, json.dumps(JOB).encode(), {})
     server = fake(answer=lambda method, path: next(answers, usual))
-    assert Client(server.url, wait=60.0).add(JobRequest(command="run", key="once")).id == 7
+    assert Client(server.url, wait=60.0, pause=0.01).add(JobRequest(command="run", key="once")).id == 7
     assert [body["key"] for _, _, body in server.asked] == ["once"] * 3
     assert capsys.readouterr().err.count("trying again") == 1
     with socket.socket() as free:

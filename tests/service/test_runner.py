@@ -83,6 +83,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
     assert found.members() == []
 
 
+@pytest.mark.slow
 def test_jobs_run_one_after_the_other(service: Service, tmp_path: Path) -> None:
     for _ in range(10):
         last = service.add(TIMED, str(tmp_path / "times"))

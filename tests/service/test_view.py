@@ -7,7 +7,6 @@ import base64
 import http.client
 import json
 import re
-import time
 import types
 import zlib
 from collections.abc import Iterator
@@ -38,6 +37,14 @@ FORBIDDEN = ("/metadata", "/autoload.js?bokeh-autoload-element=1", "/static", "/
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with running(tmp_path_factory.mktemp("service"), Limits(queue=10**6, requests=10**9)) as found:
+        yield found
+
+
+@pytest.fixture
+def waiting_jobs(tmp_path: Path) -> Iterator[Running]:
+    """A service in which every job that is added waits for the one that runs."""
+    with running(tmp_path, Limits(), job=("sleep", "600")) as found:
+        found.occupy()
         yield found
 
 
@@ -113,16 +120,14 @@ def test_what_a_page_on_another_port_receives_is_worth_nothing(service: Running)
         assert 'name="token"' in get(service, f"{other[0]}/", Cookie=f"{cookie.name}={cookie.value}")[2]
 
 
-def test_a_session_ends_with_its_token_at_a_logout_after_its_time_and_with_the_service(
-    service: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_ends_with_its_token_at_a_logout_after_its_time_and_with_the_service(service: Running) -> None:
     def opens(session: tuple[str, str]) -> bool:
         status, _, page = get(service, f"{session[0]}/", Cookie=f"merge-bench-{service.port}={session[1]}")
         assert status == 200
         return 'name="token"' not in page
 
     token = service.store.add_token("leaver", "run")
-    removed, left, late = (session_of(service, each) for each in (token, "ci", "reader"))
+    removed, left = session_of(service, token), session_of(service, "ci")
     assert opens(removed)
     service.store.remove_token("leaver")
     service.store.add_token("leaver", "run")
@@ -131,14 +136,13 @@ def test_a_session_ends_with_its_token_at_a_logout_after_its_time_and_with_the_s
     assert (status, headers["Location"]) == (303, "/")
     assert f'{service.port}="";' in headers["Set-Cookie"]
     assert not opens(left)
-    now = time.monotonic()
-    path, cookie = late[0][1:], late[1]
-    for seconds, valid in ((SESSION_SECONDS - 300, True), (SESSION_SECONDS + 1, False)):
-        monkeypatch.setattr("time.monotonic", lambda: now + seconds)  # noqa: B023
-        assert service.service.sessions.has(path, cookie) is valid
-    monkeypatch.undo()
-    assert service.service.sessions.has(path, cookie)
-    assert not Sessions(service.store).has(path, cookie)
+    now = 1000.0
+    sessions = Sessions(service.store, clock=lambda: now)
+    path, cookie = sessions.begin(service.tokens["reader"])
+    assert not Sessions(service.store, clock=lambda: now).has(path, cookie)
+    for seconds, valid in ((0, True), (SESSION_SECONDS - 1, True), (1, False)):
+        now += seconds
+        assert sessions.has(path, cookie) is valid
 
 
 def test_without_a_token_there_is_nothing_but_health_the_icon_and_the_form(service: Running) -> None:
@@ -212,18 +216,21 @@ def test_the_websocket_needs_the_cookie_and_the_origin_of_the_service(service: R
     asyncio.run(check())
 
 
-def test_what_is_asked_of_the_form_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with running(tmp_path, Limits(requests=5)) as found:
-        monkeypatch.setattr("time.monotonic", lambda: 60.0)
+def test_what_is_asked_of_the_form_counts(tmp_path: Path) -> None:
+    now = 60.0
+    with running(tmp_path, Limits(requests=5), clock=lambda: now) as found:
         assert [log_in(found, "wrong")[0] for _ in range(6)] == [401] * 5 + [429]
         assert log_in(found, "ci")[0] == 429
-        monkeypatch.setattr("time.monotonic", lambda: 120.0)
-        assert log_in(found, "ci")[0] == 303
+        now = 120.0
+        status, headers, _ = log_in(found, "ci")
+        assert status == 303
+        path, cookie = headers["Location"], headers["Set-Cookie"].partition(";")[0]
+        assert 'name="token"' not in get(found, path, Cookie=cookie)[2]
+        now += SESSION_SECONDS
+        assert 'name="token"' in get(found, path, Cookie=cookie)[2]
 
 
-def test_while_a_job_runs_no_result_but_that_of_the_job_and_of_the_one_before_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_a_job_runs_no_result_but_that_of_the_job_and_of_the_one_before_is_looked_at(tmp_path: Path) -> None:
     class FakeRunner:
         current: Any = None
 
@@ -239,8 +246,7 @@ def test_while_a_job_runs_no_result_but_that_of_the_job_and_of_the_one_before_is
     old, first, second, foreign = (write_campaign(tmp_path, end=None) for _ in range(4))
     moved = [folder.rename(tmp_path / f"later-{folder.name}") for folder in (first, second, foreign)]
     runner = FakeRunner()
-    index = QuietResults(tmp_path, runner)
-    monkeypatch.setattr("merge_bench.service.serve.HOLD_SECONDS", 0.0)
+    index = QuietResults(tmp_path, runner, hold_seconds=0.0)
     assert len(listed()) == 4
     for folder in moved:
         folder.rename(tmp_path / folder.name.removeprefix("later-"))
@@ -258,9 +264,9 @@ def test_while_a_job_runs_no_result_but_that_of_the_job_and_of_the_one_before_is
 
 
 def test_a_token_that_only_reads_sees_jobs_and_cancels_none_and_one_that_was_removed_sees_nothing(
-    service: Running, monkeypatch: pytest.MonkeyPatch
+    waiting_jobs: Running,
 ) -> None:
-    monkeypatch.setattr("merge_bench.service.store.Store.take", lambda store: None)
+    service = waiting_jobs
     number = service.ask("POST", "/api/jobs", RUN)[1]["id"]
     api: Any = service.service
 

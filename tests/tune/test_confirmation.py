@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from merge_bench.analysis.statistics.effect import paired_effect
+from merge_bench.analysis.statistics import paired_effect
 from merge_bench.records.reader import read_campaign
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
 from merge_bench.tune.result import Result, result_of

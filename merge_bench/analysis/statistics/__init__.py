@@ -1,15 +1,39 @@
 """Pure functions on small samples. Nothing is assumed normal and nothing is dropped.
 
-The unit of inference is the launch: iterations of one launch share a cluster and are no independent samples. This
-module describes one sample: `median_interval` is meant for one value a launch, quartiles describe iterations.
-`effect` and `verdict` compare two samples. `docs/compare.md` has the formulas.
+The unit of inference is the launch: iterations of one launch share a cluster and are no independent samples. Of one
+sample `median_interval` is meant for one value a launch, quartiles describe iterations. Of two samples an `Effect` says
+how much better one config is than another: the ratio, its interval, its p value; `verdict` judges it. `docs/compare.md`
+has the formulas.
+
+Effects are computed on logarithms of ratios that are larger than 1 where the candidate is better, so that exchanging
+baseline and candidate changes signs and nothing else, and ratios are never averaged.
+
+* Paired: one log-ratio a block. The estimate is the median of their Walsh averages (Hodges & Lehmann, "Estimates of
+  location based on rank tests", 1963), the interval reaches from the k-th smallest to the k-th largest of these, and
+  the p value is Wilcoxon's signed-rank test. What a block does to both of its launches cancels.
+* Unpaired: two samples. The same with the differences of all pairs, and Mann and Whitney's test. What changed between
+  the two samples beside the config stays in the ratio.
+
+Interval and p value are one thing: p ≤ α exactly if the interval of level 1 - α does not hold 1. Zeros and ties count
+against a difference: an average that is 0 lies on neither side.
+
+The exact distributions of the two statistics, where there is no difference, count: of n paired differences, how many of
+the n (n + 1) ÷ 2 Walsh averages are positive (Wilcoxon's T); of m and n values, in how many of the m · n pairs the
+second is larger (Mann and Whitney's U). With more than `EXACT` values on a side the normal approximation is used, with
+continuity correction. Sources: J. W. Tukey, "The simplest signed-rank tests" (1949); H. B. Mann & D. R. Whitney, "On a
+test of whether one of two random variables is stochastically larger than the other" (1947); M. Hollander, D. A. Wolfe &
+E. Chicken, "Nonparametric Statistical Methods", ch. 3 and 4.
 """
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import accumulate, combinations_with_replacement
+from statistics import NormalDist
 from statistics import median as median
 
 FAR_OUT = 3.0
@@ -104,3 +128,142 @@ def outliers(values: Sequence[float]) -> tuple[bool, ...]:
     first, _, third = quartiles(values)
     reach = FAR_OUT * (third - first)
     return tuple(not first - reach <= value <= third + reach for value in values)
+
+
+EXACT = 100
+"""Up to so many values on a side the distributions are exact: counted in whole numbers."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A comparison of two configs, all in natural logarithms of ratios.
+
+    `points`: what people are shown, the log-ratio of each block; unpaired, of each candidate launch to the baseline's
+    median. `averages`: Walsh averages of the pairs, or differences of all pairs; ascending. `tail`: P(at most t of the
+    averages are positive) where there is no difference. `paired`: whether each point is a ratio within one block.
+    `launches`: how many values of the baseline and of the candidate are in it. `spread`: standard deviation of the
+    difference of one candidate and one baseline launch; None for a single one.
+    """
+
+    points: tuple[float, ...]
+    averages: tuple[float, ...]
+    tail: tuple[float, ...]
+    paired: bool
+    launches: tuple[int, int]
+    spread: float | None
+
+    @cached_property
+    def estimate(self) -> float:
+        """The estimated log-ratio of Hodges and Lehmann: the median of the averages."""
+        return median(self.averages)
+
+    @cached_property
+    def p(self) -> float:
+        """The two-sided p value, exact up to `EXACT` values."""
+        not_above = bisect.bisect_right(self.averages, 0.0)
+        not_below = len(self.averages) - bisect.bisect_left(self.averages, 0.0)
+        return min(1.0, 2.0 * self.tail[min(not_above, not_below)])
+
+    def interval(self, alpha: float) -> tuple[float, float] | None:
+        """The interval that holds the true log-ratio with probability 1 - `alpha` or more; ``None``: too few values."""
+        k = critical_rank(self.tail, alpha)
+        return (self.averages[k - 1], self.averages[-k]) if k else None
+
+    @property
+    def least(self) -> int:
+        """The number of launches in the smaller of the two samples, on which the verdict rests."""
+        return min(self.launches)
+
+
+def paired_effect(log_ratios: Sequence[float]) -> Effect:
+    """The effect of one log-ratio a block.
+
+    Raises ValueError if there is none, or one is not finite.
+    """
+    points = _checked_finite(log_ratios)
+    n = len(points)
+    averages = sorted((a + b) / 2 for a, b in combinations_with_replacement(points, 2))
+    spread = math.sqrt(_squared_deviations(points) / (n - 1)) if n > 1 else None
+    return Effect(points, tuple(averages), signed_rank_tail(n), True, (n, n), spread)
+
+
+def unpaired_effect(baseline: Sequence[float], candidate: Sequence[float]) -> Effect:
+    """The effect of two samples of logarithms, larger ones better, that were not taken block by block.
+
+    Raises ValueError if one of them is empty, or a value is not finite.
+    """
+    old, new = _checked_finite(baseline), _checked_finite(candidate)
+    averages = sorted(b - a for a in old for b in new)
+    middle = median(old)
+    m, n = len(old), len(new)
+    spread = math.sqrt(2.0 * (_squared_deviations(old) + _squared_deviations(new)) / (m + n - 2)) if m + n > 2 else None
+    return Effect(tuple(b - middle for b in new), tuple(averages), rank_sum_tail(m, n), False, (m, n), spread)
+
+
+def _squared_deviations(values: Sequence[float]) -> float:
+    """The sum of squared deviations from the mean; `statistics.variance` takes twenty times as long."""
+    mean = math.fsum(values) / len(values)
+    return math.fsum((value - mean) ** 2 for value in values)
+
+
+def _checked_finite(values: Sequence[float]) -> tuple[float, ...]:
+    """The values as a tuple; raises ValueError if there are none, or one is not finite."""
+    if not values:
+        raise ValueError("no values")
+    if not all(map(math.isfinite, values)):
+        raise ValueError("a logarithm of a ratio is not finite")
+    return tuple(values)
+
+
+@lru_cache(maxsize=512)
+def signed_rank_tail(n: int) -> tuple[float, ...]:
+    """P(T ≤ t) for t = 0 … n (n + 1) ÷ 2, of n differences that are symmetric about 0.
+
+    Of the 2ⁿ ways to give the ranks 1 … n their signs, count those whose positive ranks add up to at most t.
+    """
+    most = n * (n + 1) // 2
+    if n > EXACT:
+        return _normal_tail(most, variance=n * (n + 1) * (2 * n + 1) / 24)
+    ways = [1] + [0] * most
+    for rank in range(1, n + 1):
+        for total in range(most, rank - 1, -1):
+            ways[total] += ways[total - rank]
+    return _cumulative_shares(ways)
+
+
+@lru_cache(maxsize=512)
+def rank_sum_tail(m: int, n: int) -> tuple[float, ...]:
+    """P(U ≤ u) for u = 0 … m · n, of m and n values from one distribution.
+
+    The ways are the coefficients of the Gaussian binomial Π (1 - qⁿ⁺ⁱ) ÷ (1 - qⁱ), i = 1 … m.
+    """
+    most = m * n
+    if max(m, n) > EXACT:
+        return _normal_tail(most, variance=m * n * (m + n + 1) / 12)
+    ways = [1] + [0] * most
+    for i in range(1, m + 1):
+        for total in range(most, n + i - 1, -1):
+            ways[total] -= ways[total - n - i]
+        for total in range(i, most + 1):
+            ways[total] += ways[total - i]
+    return _cumulative_shares(ways)
+
+
+def critical_rank(tail: Sequence[float], alpha: float) -> int:
+    """The largest k with 2 · P(≤ k - 1) ≤ `alpha`: the k-th smallest and largest averages bound the interval.
+
+    0 where even the extreme outcome is more likely than that: too few values for this `alpha`.
+    """
+    return bisect.bisect_right(tail, alpha / 2.0, hi=len(tail) // 2)
+
+
+def _cumulative_shares(ways: Sequence[int]) -> tuple[float, ...]:
+    """The probability of each outcome or a smaller one, from the ways that lead to each outcome."""
+    total = sum(ways)
+    return tuple(count / total for count in accumulate(ways))
+
+
+def _normal_tail(most: int, *, variance: float) -> tuple[float, ...]:
+    """P(≤ t) for t = 0 … `most` by the normal approximation, with mean `most` ÷ 2."""
+    normal = NormalDist(most / 2, math.sqrt(variance))
+    return tuple(normal.cdf(t + 0.5) for t in range(most + 1))

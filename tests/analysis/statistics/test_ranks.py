@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from merge_bench.analysis.statistics import effect
-from merge_bench.analysis.statistics.effect import critical_rank, rank_sum_tail, signed_rank_tail
+from merge_bench.analysis import statistics
+from merge_bench.analysis.statistics import critical_rank, rank_sum_tail, signed_rank_tail
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8])
@@ -70,7 +70,7 @@ def test_many_values_use_a_normal_approximation_that_joins_on(
     exact = tail(60)
     signed_rank_tail.cache_clear()
     rank_sum_tail.cache_clear()
-    monkeypatch.setattr(effect, "EXACT", 59)
+    monkeypatch.setattr(statistics, "EXACT", 59)
     near = tail(60)
     assert near != exact
     assert near == pytest.approx(exact, abs=2e-3)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.analysis.statistics.effect import Effect, paired_effect, unpaired_effect
+from merge_bench.analysis.statistics import Effect, paired_effect, unpaired_effect
 from merge_bench.analysis.statistics.verdict import (
     Reason,
     Verdict,

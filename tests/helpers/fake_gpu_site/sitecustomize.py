@@ -12,12 +12,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-PACKAGES = (
-    "pylibcudf",
-    "cudf",
-    "rapidsmpf",
-    "cudf_streaming",
-)  # nccl4py is found once it is played
+PACKAGES = ("pylibcudf", "cudf", "rapidsmpf", "cudf_streaming")
 
 
 class TwoGpus(importlib.abc.Loader):

@@ -128,6 +128,7 @@ def exchange(engines: list[real.CudfEngine]) -> None:
             merge_cases.hand_over_runs(sent[rank].data, box[1 - rank], fake_rapids.copy)
 
 
+@pytest.mark.slow
 def test_the_engine_as_it_is_passes() -> None:
     merge_whole(real)
 

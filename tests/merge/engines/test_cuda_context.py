@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,17 +14,16 @@ from merge_bench.errors import MergeBenchError, RunFailed, UsageError
 from merge_bench.merge import worker
 from merge_bench.merge.engines import gpu_memory
 from tests.helpers import fake_cuda, fake_rapids
+from tests.helpers.dask_worker import become_worker
 from tests.helpers.fake_cuda import CUresult, Driver
 
 IN_ORDER = ["cuInit", "cuDriverGetVersion", "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent"]
 
 
 def install(monkeypatch: pytest.MonkeyPatch, driver: Driver, version: str = "13.5.0") -> Driver:
-    monkeypatch.setattr(fake_rapids.Process, "driver", driver)
     modules = {**fake_rapids.modules(driver), **fake_cuda.modules(driver, version)}
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(fake_rapids.Device, "resource", fake_rapids.CudaMemoryResource())
     return driver
 
 
@@ -118,12 +117,9 @@ def test_the_context_comes_before_any_library(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
-def plugin(monkeypatch: pytest.MonkeyPatch) -> worker.MergeWorker:
+def plugin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> worker.MergeWorker:
     """This process as a Dask worker with the plugin."""
-    plugin = worker.MergeWorker()
-    plugin.setup(SimpleNamespace())
-    monkeypatch.setattr(worker, "get_worker", lambda: SimpleNamespace(plugins={worker.PLUGIN: plugin}))
-    return plugin
+    return become_worker(monkeypatch, tmp_path).plugin
 
 
 @pytest.mark.usefixtures("plugin")

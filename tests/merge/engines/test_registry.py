@@ -122,7 +122,7 @@ def test_an_engine_without_its_package_or_without_a_gpu_is_refused(monkeypatch: 
     monkeypatch.setattr(Description, "missing", "pylibcudf")
     with pytest.raises(UsageError) as caught:
         check_engine(engine, {}, 1, here=True)
-    asked = "--engine cudf, --memory cuda and --backend nccl"
+    asked = "--engine cudf and --memory cuda"
     assert str(caught.value).startswith(f"{asked} each need the package pylibcudf; run: ")
     with pytest.raises(UsageError) as caught:
         check_engine(engine, {}, 0, here=True)

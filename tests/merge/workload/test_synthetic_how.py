@@ -42,6 +42,7 @@ specs = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(spec=specs, how=st.sampled_from(How), workers=st.integers(1, 5))
 @examples(200)
 def test_the_right_result_passes(spec: SyntheticSpec, how: How, workers: int) -> None:

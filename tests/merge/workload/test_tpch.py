@@ -147,6 +147,7 @@ def test_an_interrupted_generation_is_done_again(tmp_path: Path, monkeypatch: py
     assert {p.name for p in tmp_path.iterdir()} == {name, f".{name}.lock"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Path] = []
