@@ -21,6 +21,8 @@ from merge_bench.view.plot.interactive import figure_of
 from merge_bench.view.text import as_html, definitions, find_definition, for_canvas, short, unbroken, visible
 
 WIDE = "stretch_width"
+_CARD_PIXELS = 600
+"""The width of a chart's card, at least; two of them stand side by side in a usual window."""
 
 
 @cache
@@ -56,9 +58,8 @@ def html(content: str = "", **options: Any) -> pn.widgets.StaticText:
 
     Not `pn.pane.HTML`, which with each new content sends its style sheets again, in a notebook as addresses elsewhere.
     """
-    return pn.widgets.StaticText(
-        value=content, stylesheets=[sheet("text")], **{"sizing_mode": WIDE, "margin": (4, 6)} | options
-    )
+    usual = {"stylesheets": [sheet("text")], "sizing_mode": WIDE, "margin": (4, 6)}
+    return pn.widgets.StaticText(value=content, **usual | options)
 
 
 def nothing_yet(what: str, command: str) -> str:
@@ -131,11 +132,13 @@ def change_options(widget: pn.widgets.Select, options: Mapping[str, str], defaul
 
 def chart_card(chart: Chart, words: Sequence[str] = ()) -> pn.Column:
     """A chart as a card of the height that it needs; `words`: terms to define beside those in its title."""
-    figure = figure_of(chart)
+    figure = figure_of(chart, note=False, pixels=_CARD_PIXELS - 20)
     figure.title = None
+    note = " ".join(filter(None, (chart.note, "Click a legend entry to hide its series." if figure.legend else "")))
     words = [*words, chart.title.partition(":")[0], *(word.strip(":,").capitalize() for word in chart.title.split())]
     terms = [word for word in dict.fromkeys(words) if find_definition(word) is not None]
-    return card(for_canvas(chart.title), terms, pn.pane.Bokeh(figure, sizing_mode=WIDE, margin=0), width=600)
+    drawn = pn.pane.Bokeh(figure, sizing_mode=WIDE, margin=0)
+    return card(for_canvas(chart.title), terms, drawn, html(f"<p>{as_html(note)}</p>"), width=_CARD_PIXELS)
 
 
 def table(

@@ -193,6 +193,8 @@ class Note:
     where: str | None = None
 
 
+_MOST_PRINTED = 8
+"""The map of pairs is less high than that of a report, so that rates of more workers do not fit into its cells."""
 NO_PAIRS = merge.pair_map({}, {"lanes": {}}, {})
 
 
@@ -345,6 +347,7 @@ def _pair_rates(launch: Launch) -> tuple[Chart, tuple[Column, ...]]:
         traffic,
         {"lanes": {pair: ", ".join(each.transports) for pair, each in lanes.items()}},
         {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {},
+        most_printed=_MOST_PRINTED,
     )
     rates = {pair: gib(sent / seconds if seconds else None) for pair, (sent, seconds) in traffic.items()}
     return chart, tuple(by_pair(rates)) if rates and chart.empty else ()

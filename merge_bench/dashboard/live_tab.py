@@ -51,8 +51,9 @@ _COLUMNS = ("number", "rate", "colour", "shape", "config", "launch", "iteration"
 
 
 def live_figure(chart: Chart) -> BokehChart:
-    """Draw `chart` in the tab's size, without its legend, which would not grow with new series."""
+    """Draw `chart` in the tab's size, without its title, and its legend, which would not grow with new series."""
     drawn = BokehChart(chart)
+    drawn.figure.title = None
     drawn.figure.update(frame_height=None, frame_width=None, height=HEIGHT, sizing_mode="stretch_width")
     drawn.figure.below = [part for part in drawn.figure.below if not isinstance(part, Legend)]
     return drawn
@@ -83,9 +84,7 @@ class Rates:
         self._drawn = live_figure(self._empty_chart())
         self.figure = self._drawn.figure
         self.figure.xaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
-        points = self.figure.scatter(
-            "number", "rate", source=self._source, marker="shape", size=7, color="colour", fill_alpha=0.8
-        )
+        points = self.figure.scatter("number", "rate", source=self._source, marker="shape", size=7, color="colour")
         self.figure.add_tools(hover(points, _COLUMNS[4:]))
 
     def _empty_chart(self) -> Chart:
@@ -139,7 +138,7 @@ def worker_bandwidths(figures: Sequence[WorkerFigures], lacking: Mapping[int, st
         ranks, rates = [worker.rank for worker, _ in drawn], [rate for _, rate in drawn]
         names = [f"{worker.rank} {visible(worker.host)}" + " (the slowest)" * slow for worker, _ in drawn]
         details = {"worker": names, "value": [with_unit(rate, "GiB/s") for rate in rates]}
-        bars = Boxes(ranks, [0.0] * len(ranks), rates, True, fill=0.8, hatched=slow, details=details)
+        bars = Boxes(ranks, [0.0] * len(ranks), rates, True, hatched=slow, details=details)
         groups.append(Group(GREY, (bars,)))
     ticks = {worker.rank: str(worker.rank) for worker in figures}
     if len(figures) <= _MOST_EXPLAINED:
@@ -170,7 +169,7 @@ def memory_peaks(figures: Sequence[WorkerMemory]) -> Chart:
         values = gibibytes(field)
         details = {"rank": list(map(str, ranks)), label: [f"{value:,.3f} GiB" for value in values]}
         details["input"] = [f"{value:,.3f} GiB" for value in inputs]
-        bars = Boxes(ranks, [0.0] * len(ranks), values, True, width=width, fill=0.7, details=details)
+        bars = Boxes(ranks, [0.0] * len(ranks), values, True, width=width, details=details)
         groups.append(Group(index, (bars,), label))
         highest += values
     mark = Whiskers(inputs, [rank - 0.4 for rank in ranks], [rank + 0.4 for rank in ranks], width=3)
@@ -226,7 +225,8 @@ class LiveView:
         newest = {"the newest": _NEWEST}
         self.choice = ui.select("Campaign (times in UTC)", newest, value=_NEWEST, width=640, description=about)
         self._status, self._slowest, self._dask = ui.html(min_height=84), ui.html(min_height=24), ui.html(height=24)
-        self._notes, self._source, self._conclusion = ui.html(), ui.html(), ui.html()
+        self._notes, self._source = ui.html(), ui.html()
+        self._conclusion = ui.html(stylesheets=[ui.sheet("text"), ui.sheet("conclusion")])
         self._rates, self._phases, self._memory = ui.html(), ui.html(), ui.html()
         self._concluded = ui.card("Conclusion", [], self._conclusion, width=None)
         self._concluded.visible = False

@@ -37,8 +37,10 @@ MOST_LISTED = 3000
 PATIENCE_SECONDS = 5.0
 """After this, a table that has not reported that it is built is replaced by one with the new rows."""
 _TABLE_HEIGHT = 480
-_WIDTHS = dict.fromkeys(("Kind", "Status"), 105) | dict.fromkeys(("Configs", "Fastest config"), 115)
-_WIDTHS |= {"Started (UTC)": 155, "Throughput (GiB/s)": 125, "Bandwidth (GiB/s)": 120, "Folder": 130}
+_WIDTHS = dict.fromkeys(("Kind", "Status"), 92) | dict.fromkeys(("Configs", "Fastest config"), 115)
+_WIDTHS |= {"Started (UTC)": 152, "Throughput (GiB/s)": 125, "Bandwidth (GiB/s)": 120, "Folder": 130}
+_PROBLEM_PIXELS = 165
+"""The width of the column Problem, at least; it takes the room that the others leave."""
 NOTHING = ui.nothing_yet("result", "run --chunk 1e6")
 HINT = "Click a row to see the figures of its configs, or several rows to compare them; the oldest is the baseline."
 _MOST_PROBLEMS = 4
@@ -247,7 +249,7 @@ class ResultsView:
         # A field under each heading of text filters the rows.
         texts = [name for name in self._shown_rows if not str(name).endswith("(GiB/s)")]
         filters = {name: {"type": "input", "func": "like", "placeholder": "contains"} for name in texts}
-        columns = {"sorterParams": {"alignEmptyValues": "bottom"}, "tooltip": True, "minWidth": 105}
+        columns = {"sorterParams": {"alignEmptyValues": "bottom"}, "tooltip": True, "minWidth": 90}
         boxes = {"formatter": "rowSelection", "headerSort": False, "width": 36, "minWidth": 36}
         table = ui.table(
             self._shown_rows.copy(),
@@ -260,7 +262,11 @@ class ResultsView:
             layout="fit_columns",
             stylesheets=[ui.sheet("table"), ui.sheet("whole_table")],
             widths=_WIDTHS,
-            configuration={"columnDefaults": columns, "rowHeader": boxes},
+            configuration={
+                "columnDefaults": columns,
+                "columns": [{"field": "Problem", "minWidth": _PROBLEM_PIXELS}],
+                "rowHeader": boxes,
+            },
             sorters=[{"field": "Started (UTC)", "dir": "desc"}],
         )
 

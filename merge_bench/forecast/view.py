@@ -243,13 +243,14 @@ def _forecast_groups(rows: _Rows, within: set[int], unit: str) -> Iterator[Group
     beyond = [(row, value) for row, value in rows if row.workers not in within]
     if covered:
         x, y, low, high = _point_columns(covered)
-        bars, points = Whiskers(x, low, high, upright=True, alpha=0.5), Points(x, y, details=_hover_text(covered, unit))
+        bars, points = Whiskers(x, low, high, upright=True), Points(x, y, details=_hover_text(covered, unit))
         yield Group(0, (Line(x, y, dashed=True), bars, points), "forecast")
     if beyond:
         x, y, low, high = _point_columns([*covered[-1:], *beyond])
         first = len(x) - len(beyond)
         hollow = Points(x[first:], y[first:], [True] * len(beyond), details=_hover_text(beyond, unit))
-        yield Group(0, (Line(x, y, dashed=True), Band(x, low, high, hatched=True), hollow), "forecast, extrapolated")
+        band = Band(x, low, high, hatched=True)
+        yield Group(0, (Line(x, y, dashed=True), band, *band.edges, hollow), "forecast, extrapolated")
 
 
 def _point_columns(rows: _Rows) -> Sequence[Sequence[float]]:

@@ -499,5 +499,5 @@ def _groups_by_kind(
             "why": [f"{decision_of(step)}: {step.reason}; {plural(step.launches, 'block')}" for step in steps],
         }
         points = Points(at, ratios, details=details) if upright else Points(ratios, at, details=details)
-        groups.append(Group(_LOOKS.get(kind, GREY), (Whiskers(at, low, high, upright, alpha=0.5), points), kind))
+        groups.append(Group(_LOOKS.get(kind, GREY), (Whiskers(at, low, high, upright), points), kind))
     return tuple(groups)

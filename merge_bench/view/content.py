@@ -187,10 +187,17 @@ class Page:
         if self.whole:
             self.chart(make())
 
-    def chart(self, chart: Chart) -> None:
-        """Put a chart on the page, unless it is empty or one of the first two sections has it."""
+    def chart(self, chart: Chart, heading: str = "") -> None:
+        """Put a chart on the page below a heading, unless one of the first two sections has it.
+
+        Of an empty chart there is the heading alone.
+        """
         drawing = Drawing(replace(chart, source=self.source))
-        if not chart.empty and all(drawing not in section.blocks for section in self.sections[:2]):
+        if any(drawing in section.blocks for section in self.sections[:2]):
+            return
+        if heading:
+            self.heading(heading)
+        if not chart.empty:
             self._add(drawing)
 
     def warnings(self, cautions: Collection[Caution], heading: str = "Warnings") -> None:

@@ -7,7 +7,7 @@ from merge_bench.view.plot import Boxes, Chart
 
 def bars_of(chart: Chart) -> dict[tuple[str, str], float]:
     """Where each bar of a chart of `bars` ends, by its row and its series."""
-    found = [mark for _, mark in chart.marks if isinstance(mark, Boxes)]
+    found = [mark for _, mark in chart.marks if isinstance(mark, Boxes) and not mark.white]
     return {
         (row, series): end
         for boxes in found

@@ -224,7 +224,8 @@ def _marks_of_series(line: _Series, x: Sequence[float], x_unit: str, unit: str, 
     y, low, high = columns([(value.median, value.low, value.high) for value in line.values], 3)
     yield Line(x, y, dashed=bool(line.rows[0].source))
     if line.spreads:
-        yield Band(x, low, high) if line.has_many_points else Whiskers(x, low, high, upright=True, alpha=0.5)
+        band = Band(x, low, high)
+        yield from (band, *band.edges) if line.has_many_points else [Whiskers(x, low, high, upright=True)]
     texts = [_details_of_row(row) for row in line.rows]
     details = {
         "series": [line.label] * len(x),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
@@ -16,7 +16,7 @@ from merge_bench.analysis.compare import compare
 from merge_bench.analysis.documents import CompareDocument
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.errors import MergeBenchError
-from merge_bench.probe.shared import ONE_WAY, PING_PONG, THROUGHPUT, placement_text
+from merge_bench.probe.shared import ONE_WAY, PING_PONG, THROUGHPUT, Measure, placement_text
 from merge_bench.probe.shared.stored_rows import kind_of_test, label_rows, measure_of
 from merge_bench.probe.view.charts import panels_of_results
 from merge_bench.probe.view.show import write_rows
@@ -39,7 +39,7 @@ from merge_bench.units import plural
 from merge_bench.view import comparison, titles
 from merge_bench.view.content import Column, Page, Report, by_row, grouped
 from merge_bench.view.plot import Chart, merge
-from merge_bench.view.text import NULL, binary, cell, gib
+from merge_bench.view.text import NULL, binary, capitalized, cell, gib, uncapitalized
 from merge_bench.view.text import number as rounded
 
 MOST_RUNS = 24
@@ -69,7 +69,7 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     sources = source_runs(merges)
     letters = _letters(campaigns)
     rows = label_rows(probes, letters[len(merges) :] if len(campaigns) > 1 else ()) if probes else []
-    state, alarm = _verification_sentence(sources, probes)
+    state, alarm = _verification_sentence(sources, probes, bool(rows))
     panels = panels_of_results(rows, references.rows, campaigns) if rows else ()
     both = [*(row for _, row in rows), *references.rows]
     _write_conclusion(page, campaigns, merges, sources, both, panels)
@@ -103,6 +103,8 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     if alarm:
         return report
     results = [(at, recorded_result_of(each)) for at, each in enumerate(campaigns) if titles.is_tuning_campaign(each)]
+    if rows and not sources and (best := _network_headline([row for _, row in rows if not row.wrong])):
+        return replace(report, state=best, verified=state)
     if not results:
         sentence, decided = headline([source.document for source in sources], merges)
         return replace(report, state=sentence, verified=state, decided=decided) if sentence else report
@@ -140,8 +142,11 @@ def _when_and_where(campaigns: Sequence[Campaign]) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _verification_sentence(sources: Sequence[SourceRun], probes: Sequence[Campaign]) -> tuple[str, bool]:
-    """One sentence that says whether the results are verified, and whether it is an alarm."""
+def _verification_sentence(sources: Sequence[SourceRun], probes: Sequence[Campaign], network: bool) -> tuple[str, bool]:
+    """One sentence that says whether the results are verified, and whether it is an alarm.
+
+    `network`: whether the `probes` measured anything.
+    """
     marks = {source.name: source.label[len(source.name) :].strip(" ()") for source in sources}
     wrong = [name for name, mark in marks.items() if mark.startswith("WRONG")]
     measured = {source.name for source in sources if aggregate.complete_launches(source.run)}
@@ -152,8 +157,8 @@ def _verification_sentence(sources: Sequence[SourceRun], probes: Sequence[Campai
     sentences += [f"Incomplete: {message}" for message in dict.fromkeys(broken)] if not wrong else []
     if sentences:
         return ". ".join(sentences), True
-    if not measured and not probes:
-        return "Nothing was measured", False
+    if not measured and not network:
+        return "Nothing was measured", bool(probes)
     if not measured:
         return f"Network measurements: {', '.join(str(one.probe) for one in probes)}", False
     return "Verified: every check of the merge results was made and passed", False
@@ -198,17 +203,37 @@ def _write_conclusion(
         sections.write_warnings_by_kind(page, list(dict.fromkeys(probed)))
 
 
+def _best_values(rows: Sequence[Row]) -> Iterator[tuple[Measure, float, Row]]:
+    """The best median of each network test, config and placement in each of its measures, with its row."""
+    for series in grouped(rows, lambda row: (row.test, row.config, row.placement, row.source)).values():
+        for measure in (ONE_WAY, THROUGHPUT) if kind_of_test(series[0]) == PING_PONG else (measure_of(series[0]),):
+            values = [(ranges.median, row.size, row) for row in series if (ranges := measure.value_in(row)) is not None]
+            if values:
+                value, _, row = (min if measure.less_is_better else max)(values, key=lambda each: each[:2])
+                yield measure, value, row
+
+
+def _network_headline(rows: Sequence[Row]) -> str:
+    """The best value in each measure, with its message size and what reached it; empty if there is none."""
+    parts = []
+    for measure, found in grouped(_best_values(rows), lambda best: best[0]).items():
+        _, value, row = (min if measure.less_is_better else max)(found, key=lambda best: best[1])
+        word = "least" if measure.less_is_better else "highest"
+        reached = ", ".join((row.test, row.config, placement_text(row.placement)))
+        size = binary(row.size)
+        parts.append(f"{word} {uncapitalized(measure.title)}: {rounded(value)} {measure.unit} at {size} ({reached})")
+    return capitalized("; ".join(parts))
+
+
 def _write_best_values(page: Page, rows: Sequence[Row]) -> None:
     """Put a table on a page: the best value of each network test, config and placement, and its message size."""
-    cells = []
-    series = grouped(rows, lambda row: (row.test, row.config, row.placement, row.source))
-    for (test, config, placement, source), mine in series.items():
-        for measure in (ONE_WAY, THROUGHPUT) if kind_of_test(mine[0]) == PING_PONG else (measure_of(mine[0]),):
-            values = [(ranges.median, row.size) for row in mine if (ranges := measure.value_in(row)) is not None]
-            if values:
-                value, size = min(values) if measure.less_is_better else max(values)
-                what = (test, config, placement_text(placement), f"{measure.title} ({measure.unit})")
-                cells.append((*what, rounded(value), binary(size), source or "measured"))
+    cells = [
+        (
+            *(row.test, row.config, placement_text(row.placement), f"{measure.title} ({measure.unit})"),
+            *(rounded(value), binary(row.size), row.source or "measured"),
+        )
+        for measure, value, row in _best_values(rows)
+    ]
     if cells:
         headings = ("Test", "Config", "Placement", "What", "Best median", "At message size", "From")
         columns = by_row(headings, cells, (0, 1, 2, 3, 6))
@@ -224,7 +249,7 @@ def _write_comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence
         try:
             document = compare(group)
         except MergeBenchError as reason:
-            page.line(f"Not compared: {reason}", "yellow")
+            page.line(f"Not compared: {str(reason).removeprefix('not comparable: ')}", "yellow")
         else:
             _write_comparison(page, document, {source.name: source.look for source in sources})
             return

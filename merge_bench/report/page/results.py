@@ -125,10 +125,10 @@ def write_results(
         page.chart(merge.rates_chart(metric, problems, published_bars(published, metric, sources)))
     source_before = page.source
     for name, runs in problems.items():
-        page.heading(f"Every iteration: {name}" if len(problems) > 1 else "Every iteration")
+        heading = f"Every iteration: {name}" if len(problems) > 1 else "Every iteration"
         shown = [each for each in campaigns if any(each is source.campaign for source in runs)]
         page.source = source_of(shown, campaigns)
-        page.chart(merge.iterations(runs, name if len(problems) > 1 else ""))
+        page.chart(merge.iterations(runs, name if len(problems) > 1 else ""), heading)
     page.source = source_before
 
 

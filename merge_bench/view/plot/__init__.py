@@ -22,11 +22,15 @@ Details = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Points:
-    """Markers at (`x`, `y`); `size`: in pixels; `hollow`: for each, whether it is not filled."""
+    """Markers at (`x`, `y`); `size`: in pixels.
+
+    `hollow`: for each, whether it is not filled; `white`: all are filled white, to be seen on bars of their colour.
+    """
 
     x: Values
     y: Values
     hollow: Sequence[bool] = ()
+    white: bool = False
     size: int = 9
     details: Details = field(default_factory=dict)
 
@@ -43,12 +47,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Band:
-    """The area between two lines, from `low` to `high` at each `x`."""
+    """The area between two lines, from `low` to `high` at each `x`; it is pale, and its `edges` are the lines."""
 
     x: Values
     low: Values
     high: Values
     hatched: bool = False
+
+    @property
+    def edges(self) -> tuple[Line, Line]:
+        return Line(self.x, self.low, width=1), Line(self.x, self.high, width=1)
 
 
 @dataclass(frozen=True)
@@ -59,22 +67,25 @@ class Whiskers:
     start: Values
     end: Values
     upright: bool = False
-    width: int = 4
-    alpha: float = 1.0
+    width: int = 2
     dotted: bool = False
 
 
 @dataclass(frozen=True)
 class Boxes:
-    """Bars from `start` to `end` at the places `at`. `upright`: along y; `fill`: the opacity of their areas."""
+    """Bars from `start` to `end` at the places `at`. `upright`: along y; `fill`: the opacity of their areas.
+
+    `white`: the area is white, to be seen on other bars of the same colour.
+    """
 
     at: Values
     start: Values
     end: Values
     upright: bool = False
     width: float = 0.8
-    fill: float = 0.5
+    fill: float = 1.0
     hatched: bool = False
+    white: bool = False
     details: Details = field(default_factory=dict)
 
 
@@ -114,6 +125,11 @@ class Group:
     index: int
     marks: tuple[Mark, ...]
     label: str = ""
+
+    @property
+    def legend_order(self) -> list[int]:
+        """The places of the marks as a legend draws them, one over the other: white ones below."""
+        return sorted(range(len(self.marks)), key=lambda at: not getattr(self.marks[at], "white", False))
 
 
 @dataclass(frozen=True)
@@ -165,9 +181,12 @@ def columns(rows: Iterable[Sequence[Any]], count: int) -> Sequence[Sequence[Any]
     return tuple(zip(*rows, strict=True)) or ((),) * count
 
 
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#777777")
-"""Okabe and Ito's palette, which colour-blind people can tell apart (https://jfly.uni-koeln.de/color/, 2008), without
-its yellow, which is faint on white, and with grey for its black, which a dark page would hide."""
+_COLOURS = ("#0866C9", "#B54006", "#0DA85B", "#B182B1", "#D17C03", "#3F92DC", "#777777")
+"""The hues of Okabe and Ito's palette (https://jfly.uni-koeln.de/color/, 2008) without its yellow, and grey.
+
+Each colour has a contrast of 3 or more to a white page and to a dark one. Within that they are those that people with
+any of the three kinds of colour blindness, as Machado, Oliveira & Fernandes (2009) simulate them, tell apart best.
+"""
 _MARKERS = "os^Dv*hP"
 _SHAPES = ("circle", "square", "triangle", "diamond", "inverted_triangle", "star", "hex", "plus")
 _SYMBOLS = "●■▲◆▼★⬢✚"
@@ -178,6 +197,8 @@ LEGEND = "#6E7781"
 """The colour of a legend's letters, which ignore a page's style sheet: readable on white and on black."""
 HEAT, HEAT_STATIC = "Cividis256", "cividis"
 """Palettes from dark blue to yellow, made for colour-blind people (Nuñez, Anderton & Renslow 2018)."""
+_INTERVAL_HEIGHT = 0.24
+"""The height of an interval's bar; bars of values have 0.8."""
 GREY = -1
 """The number of the look of marks that belong to no series."""
 
@@ -265,7 +286,7 @@ def bars(
     line
         Where a line is drawn across: 1 for a speed-up.
     note
-        What rows, bars, thick lines and points are, with semicolons between them; what is not drawn is left out.
+        What rows, bars, white bars and points are, with semicolons between them; what is not drawn is left out.
     """
     at, ticks = 0.0, {}
     series: dict[str, list[tuple[float, str, Bar]]] = {}
@@ -282,7 +303,7 @@ def bars(
         Axis(axis, low=0.0, high=1.05 * max(ends, default=1.0), rule=line),
         rows_axis(ticks, at - 1.5),
         tuple(
-            Group(placed[0][2].index, tuple(_bar_marks(placed, unit, thick)), name if in_legend else "")
+            Group(placed[0][2].index, tuple(_bar_marks(placed, unit)), name if in_legend else "")
             for name, placed in series.items()
         ),
         30 + thick * (len(drawn) + len(rows) // 2),
@@ -293,17 +314,17 @@ def bars(
 
 def _bar_chart_note(parts: str, drawn: Sequence[Bar]) -> str:
     """The note of a bar chart, without those of `parts` that none of the bars has."""
-    absent = {"thick lines"} if not any(bar.interval for bar in drawn) else set()
+    absent = {"white bars"} if not any(bar.interval for bar in drawn) else set()
     absent |= {"points"} if not any(bar.points for bar in drawn) else set()
     kept = [part for part in parts.split("; ") if part.partition(":")[0] not in absent]
     kept += ["hatched: as published"] if any(bar.published for bar in drawn) else []
     return f"{capitalized('; '.join(kept))}." if any(kept) else ""
 
 
-def _bar_marks(placed: Sequence[tuple[float, str, Bar]], unit: str, thick: int) -> Iterator[Mark]:
+def _bar_marks(placed: Sequence[tuple[float, str, Bar]], unit: str) -> Iterator[Mark]:
     """The marks of one series: bars, intervals, and points that are shifted up or down to hide each other less.
 
-    `placed`: each bar with its place and its row's name; `thick`: pixels of a bar.
+    `placed`: each bar with its place and its row's name.
     """
     measured = [(at, bar.value, row, bar) for at, row, bar in placed if bar.value is not None]
     at, values, rows, drawn = columns(measured, 4)
@@ -314,11 +335,10 @@ def _bar_marks(placed: Sequence[tuple[float, str, Bar]], unit: str, thick: int) 
         "interval": [f"{e[0]:,.4g} to {with_unit(e[1], unit)}" if (e := bar.interval) else "-" for bar in drawn],
         "remark": [bar.remark or "-" for bar in drawn],
     }
-    hatched = placed[0][2].published
-    yield Boxes(at, [0.0] * len(at), values, fill=0.2 if hatched else 0.5, hatched=hatched, details=details)
+    yield Boxes(at, [0.0] * len(at), values, hatched=placed[0][2].published, details=details)
     if ends := [(place, *bar.interval) for place, _, _, bar in measured if bar.interval]:
         at, low, high = columns(ends, 3)
-        yield Whiskers(at, low, high, width=max(thick // 4, 2))
+        yield Boxes(at, low, high, width=_INTERVAL_HEIGHT, white=True)
     if points := [
         (value, place + (-0.16, 0.0, 0.16)[number % 3], name)
         for place, _, _, bar in measured
@@ -326,7 +346,7 @@ def _bar_marks(placed: Sequence[tuple[float, str, Bar]], unit: str, thick: int) 
     ]:
         x, y, names = columns(points, 3)
         details = {"of": names, "value": [with_unit(value, unit) for value in x]}
-        yield Points(x, y, hollow=[True] * len(x), size=5, details=details)
+        yield Points(x, y, white=True, size=5, details=details)
 
 
 def stacked_bars(
@@ -343,7 +363,7 @@ def stacked_bars(
         starts, ends = ends, [end + value for end, value in zip(ends, values, strict=True)]
         details = {"row": list(rows), "part": [part] * len(rows), "value": [with_unit(ms, "ms") for ms in values]}
         seen = [end if end > start else math.nan for start, end in zip(starts, ends, strict=True)] if upright else ends
-        boxes = Boxes(at or range(len(rows)), starts, seen, upright, fill=0.7, details=details)
+        boxes = Boxes(at or range(len(rows)), starts, seen, upright, details=details)
         groups.append(Group(number, (boxes,), part))
     return ends, tuple(groups)
 

@@ -42,10 +42,11 @@ from merge_bench.view.plot import (
 )
 from merge_bench.view.text import for_canvas, short
 
-_LINE_LETTERS = 100
-"""Letters of a line below a figure in a narrow window."""
-_USUAL_LABEL_LETTERS = 20
-"""Letters of a label on the left that leaves room for a line of `_LINE_LETTERS`."""
+_NARROW_PIXELS = 700
+"""The width of a figure in a narrow window."""
+_LETTER_PIXELS = 6.0
+"""The width of a letter of labels, and of the text below a figure."""
+_AXIS_PIXELS, _LEAST_LETTERS, _TITLE_LETTERS = 25, 30, 90
 _LEGEND_LETTERS = 140
 """Letters of a name in a legend, at most."""
 # Entries go on in the next line where there is no room, and follow the page's colours whenever these change.
@@ -68,17 +69,31 @@ def page(charts: Sequence[Chart]) -> str:
     return _EXTERNAL_LINK.sub("", whole)  # Panel adds links to other servers, though none is needed
 
 
-def figure_of(chart: Chart, *, note: bool = True) -> Any:
-    """`chart` as a Bokeh figure, as wide as its page; `note`: whether a text below says what its marks mean."""
+def figure_of(chart: Chart, *, note: bool = True, pixels: int = _NARROW_PIXELS) -> Any:
+    """`chart` as a Bokeh figure, as wide as its page.
+
+    `note`: whether a text below says what its marks mean; `pixels`: how wide the figure is at least, for its texts.
+    """
     plot = BokehChart(chart).figure
-    longest = max((len(short(label)) for label in (chart.y.ticks or {}).values()), default=0)
-    letters = (chart.height + 90) // 6 if chart.square else _LINE_LETTERS - max(longest - _USUAL_LABEL_LETTERS, 0)
+    letters = _letters_below(chart, pixels)
     if note and chart.note:
         text = chart.note + (" Click a legend entry to hide its series." if plot.legend else "")
         _add_text(plot, text, letters, text_font_size="9pt")
     if chart.source:
         _add_text(plot, chart.source, letters, text_font_size="8pt")
     return plot
+
+
+def _letters_below(chart: Chart, pixels: int) -> int:
+    """The letters of a line below a figure of this width, between what stands on the left and on the right."""
+    if chart.square:
+        return (chart.height + 90) // 6
+    left, right = (
+        max((len(short(label)) for label in (labels or {}).values()), default=0)
+        for labels in (chart.y.ticks, chart.y.beside)
+    )
+    room = pixels - 2 * _AXIS_PIXELS - _LETTER_PIXELS * (max(left, 6) + right)
+    return max(int(room / _LETTER_PIXELS), _LEAST_LETTERS)
 
 
 def _add_text(plot: Any, text: str, letters: int, **look: Any) -> None:
@@ -104,7 +119,7 @@ class BokehChart:
         tools = f"pan,box_zoom,{'xwheel_zoom' if chart.y.ticks else 'wheel_zoom'},reset,save"
         wide: dict[str, Any] = {"frame_width": chart.height} if chart.square else {"sizing_mode": "stretch_width"}
         self.figure: Any = figure(
-            title=for_canvas(chart.title),
+            title=textwrap.fill(for_canvas(chart.title), _TITLE_LETTERS),
             frame_height=chart.height,
             tools=tools,
             active_drag="box_zoom",
@@ -196,8 +211,9 @@ class BokehChart:
             if details := getattr(mark, "details", None):
                 self.figure.add_tools(hover(renderers[-1], details))
         self._renderers += renderers
+        in_legend = [renderers[at] for at in group.legend_order]
         return LegendItem(
-            label=value(short(for_canvas(group.label), _LEGEND_LETTERS)), name=group.label, renderers=renderers
+            label=value(short(for_canvas(group.label), _LEGEND_LETTERS)), name=group.label, renderers=in_legend
         )
 
 
@@ -250,9 +266,8 @@ def _draw_mark(plot: Any, mark: Mark, index: int, source: models.ColumnDataSourc
         common |= {"hatch_pattern": value("right_diagonal_line"), "hatch_color": colour}
     match mark:
         case Points():
-            fill = "fill" if mark.hollow else colour
-            shape = look(index).shape
-            return plot.scatter("x", "y", **common, marker=shape, size=mark.size, fill_color=fill, alpha=0.85)
+            common["fill_color"] = "white" if mark.white else "fill" if mark.hollow else colour
+            return plot.scatter("x", "y", **common, marker=look(index).shape, size=mark.size)
         case Line():
             return plot.line("x", "y", **common, line_width=mark.width, line_dash="dashed" if mark.dashed else "solid")
         case Band():
@@ -260,14 +275,16 @@ def _draw_mark(plot: Any, mark: Mark, index: int, source: models.ColumnDataSourc
         case Whiskers():
             ends = ("at", "start", "at", "end") if mark.upright else ("start", "at", "end", "at")
             dash = "dotted" if mark.dotted else "solid"
-            return plot.segment(*ends, **common, line_width=mark.width, alpha=mark.alpha, line_dash=dash)
+            return plot.segment(*ends, **common, line_width=mark.width, line_dash=dash)
         case Boxes():
+            common |= {"fill_alpha": 0.2 if mark.hatched else mark.fill}
+            common |= {"fill_color": "white"} if mark.white else {}
             if mark.upright:
-                return plot.vbar(x="at", bottom="start", top="end", width=mark.width, fill_alpha=mark.fill, **common)
-            return plot.hbar(y="at", left="start", right="end", height=mark.width, fill_alpha=mark.fill, **common)
+                return plot.vbar(x="at", bottom="start", top="end", width=mark.width, **common)
+            return plot.hbar(y="at", left="start", right="end", height=mark.width, **common)
         case Cells():
             low, high = mark.limits
-            scale = models.LinearColorMapper(palette=HEAT, low=low, high=high, nan_color=f"{NEUTRAL}44")
+            scale = models.LinearColorMapper(palette=HEAT, low=low, high=high, nan_color=GRID)
             # Letters of a colour bar do not follow a page's style sheet, and those of an axis do.
             bar = ColorBar(color_mapper=scale, ticker=models.FixedTicker(ticks=[]), width=14, padding=0)
             plot.extra_y_ranges[_SCALE] = models.Range1d(start=low, end=high)

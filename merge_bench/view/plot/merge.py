@@ -44,6 +44,8 @@ LEAST_MAPPED = 4
 """A map of worker pairs needs at least so many workers; for fewer, a table says more."""
 MOST_PRINTED = 16
 """The values of a map are printed in it for at most so many workers."""
+_LIGHT_BELOW = 0.47
+"""Values below this part of the highest are printed in white, others in black: the letters have more contrast so."""
 MOST_POINTS = 20_000
 """Iterations in one chart at most; of more, some of each launch are left out, but never the slowest or fastest."""
 MOST_ROWS = 32
@@ -105,7 +107,7 @@ def rates_chart(
         axis=metric.axis,
         unit=metric.unit,
         line=metric.line,
-        note="bars: median over launches; thick lines: its 95 % interval; points: single launches",
+        note="bars: median over launches; white bars: its 95 % interval; points: single launches",
     )
 
 
@@ -254,11 +256,13 @@ def pair_map(
     traffic: Mapping[tuple[int, int], tuple[float, float | None]],
     details: Mapping[str, Mapping[tuple[int, int], str | None]],
     hosts: Mapping[int, str],
+    *,
+    most_printed: int = MOST_PRINTED,
 ) -> Chart:
     """A square map of the rate from each rank to each other, senders from the top down.
 
     `traffic`: bytes and seconds in flight of each pair; `details`: further texts of each pair, by name. Rates stand
-    in their cells for up to `MOST_PRINTED` workers. Empty for fewer than `LEAST_MAPPED` workers.
+    in their cells for up to `most_printed` workers. Empty for fewer than `LEAST_MAPPED` workers.
     """
     ranks = sorted({rank for pair in traffic for rank in pair})
     if len(ranks) < LEAST_MAPPED:
@@ -279,7 +283,7 @@ def pair_map(
     return Chart(
         Axis("to rank", {at: str(ranks[at]) for at in rows}, low=-0.5, high=end, grid=False),
         Axis("from rank", rows, low=end, high=-0.5, grid=False),
-        (Group(0, (cells, _printed_values(cells) if len(ranks) <= MOST_PRINTED else Texts((), (), (), ()))),),
+        (Group(0, (cells, _printed_values(cells) if len(ranks) <= most_printed else Texts((), (), (), ()))),),
         min(max(36 * len(ranks), 260), 720),
         "Rate of each pair of workers",
         "Bytes ÷ seconds in flight of that pair in GiB/s; rows send, columns receive.",
@@ -292,7 +296,7 @@ def _printed_values(cells: Cells) -> Texts:
     _, high = cells.limits
     digits = max(2 - math.floor(math.log10(high)), 0)
     texts = [f"{value:,.{digits}f}" if value == value else "?" for value in cells.values]
-    return Texts(cells.x, cells.y, texts, [value < 0.55 * high for value in cells.values])
+    return Texts(cells.x, cells.y, texts, [value < _LIGHT_BELOW * high for value in cells.values])
 
 
 def speedups(document: CompareDocument, metric: str, looks: Mapping[str, int]) -> Chart:
@@ -318,7 +322,7 @@ def speedups(document: CompareDocument, metric: str, looks: Mapping[str, int]) -
         axis=f"Speed-up in {metric} (1 = the baseline, more is better)",
         unit="×",
         line=1.0,
-        note="bars: estimated speed-up; thick lines: its interval; points: single blocks or launches",
+        note="bars: estimated speed-up; white bars: its interval; points: single blocks or launches",
     )
 
 
@@ -396,14 +400,14 @@ def _timeline_groups(
     for name, look in _SPANS.items():
         spans = [(worker.rank, span) for worker in workers for span in worker.spans if span.name == name]
         boxes = [(rank, at(rank, span.begin), at(rank, span.end), name) for rank, span in spans]
-        yield from _box_group(look, [box for box in boxes if box[2] > least])
+        yield from _box_group(look, [box for box in boxes if box[2] > least], fill=1.0)
     for received, look in _BATCHES.items():
         way, boxes = "from" if received else "to", []
         for worker in workers:
             for batch in (batch for batch in worker.batches if batch.received == received):
                 what = f"{batch.side} {batch.piece} {way} {batch.peer}: {batch.bytes / MIB:,.3g} MiB"
                 boxes.append((worker.rank, at(worker.rank, batch.begin), at(worker.rank, batch.end), what))
-        yield from _box_group(look, boxes)
+        yield from _box_group(look, boxes, fill=0.5)  # they lie over each other
     rows = {worker.rank for worker in workers}
     flows = [flow for flow in matched_batches(iteration) if flow[0] in rows and flow[2] in rows]
     if 0 < len(flows) <= MOST_FLOWS:
@@ -412,7 +416,7 @@ def _timeline_groups(
         yield Group(GREY, (Line(list(chain(*x)), list(chain(*y)), dashed=True, width=1),), "from sender to receiver")
 
 
-def _box_group(look: _RowLook, boxes: Sequence[tuple[int, float, float, str]]) -> Iterator[Group]:
+def _box_group(look: _RowLook, boxes: Sequence[tuple[int, float, float, str]], *, fill: float) -> Iterator[Group]:
     """A group of boxes, each given as rank, begin and end in milliseconds, and text; none without boxes."""
     if boxes:
         ranks, begins, ends, what = columns(boxes, 4)
@@ -423,5 +427,5 @@ def _box_group(look: _RowLook, boxes: Sequence[tuple[int, float, float, str]]) -
             "length": [with_unit(end - begin, "ms") for _, begin, end, _ in boxes],
         }
         places = [rank + look.at for rank in ranks]
-        mark = Boxes(places, begins, ends, width=look.height, fill=0.55, details=details)
+        mark = Boxes(places, begins, ends, width=look.height, fill=fill, details=details)
         yield Group(look.index, (mark,), look.label)

@@ -98,7 +98,7 @@ def _side_by_side(charts: Sequence[Chart]) -> Figure:
             drawn = [
                 _draw_mark(axes, mark, group.index, f"panel-{number}-series-{group.index}") for mark in group.marks
             ]
-            entries.setdefault(group.label, tuple(drawn))
+            entries.setdefault(group.label, tuple(drawn[at] for at in group.legend_order))
         axes.set_axisbelow(True)
         _set_up_axis(axes, chart.x, "x")
         _set_up_axis(axes, chart.y, "y")
@@ -158,23 +158,22 @@ def _draw_mark(axes: Axes, mark: Mark, index: int, name: str) -> Any:
             hollow = np.array(mark.hollow or np.zeros(len(mark.x)), dtype=bool)
             order = np.argsort(hollow, kind="stable")  # the legend shows the first
             x, y, size = np.array(mark.x)[order], np.array(mark.y)[order], (_POINTS_PER_PIXEL * mark.size) ** 2
-            colours: Any = {"facecolors": np.where(hollow[order], "white", colour).tolist(), "edgecolors": colour}
-            return axes.scatter(x, y, size, marker=mark_look.marker, linewidths=1, alpha=0.85, **colours)
+            fill: Any = "white" if mark.white else np.where(hollow[order], "white", colour).tolist()
+            return axes.scatter(x, y, size, marker=mark_look.marker, linewidths=1, facecolors=fill, edgecolors=colour)
         case Line():
             style = "--" if mark.dashed else "-"
             return axes.plot(mark.x, mark.y, style, color=colour, linewidth=_POINTS_PER_PIXEL * mark.width, gid=name)[0]
         case Band():
-            band = axes.fill_between(mark.x, mark.low, mark.high, facecolor=(colour, 0.2), linewidth=0)
-            if mark.hatched:
-                band.set(facecolor="none", edgecolor=(colour, 0.4), hatch="///")
-            return band
+            area: Any = {"facecolor": "none", "hatch": "///"} if mark.hatched else {"facecolor": (colour, 0.2)}
+            return axes.fill_between(mark.x, mark.low, mark.high, linewidth=0, edgecolor=colour, **area)
         case Whiskers():
             draw_lines, width = axes.vlines if mark.upright else axes.hlines, max(_POINTS_PER_PIXEL * mark.width, 1)
-            line: Any = {"color": colour, "alpha": mark.alpha, "linestyle": ":" if mark.dotted else "-"}
+            line: Any = {"color": colour, "linestyle": ":" if mark.dotted else "-"}
             return draw_lines(mark.at, mark.start, mark.end, linewidth=width, **line)
         case Boxes():
             draw_bars, lengths = axes.bar if mark.upright else axes.barh, np.subtract(mark.end, mark.start)
-            area: Any = {"facecolor": (colour, mark.fill), "hatch": "///" if mark.hatched else None}
+            fill = "white" if mark.white else (colour, 0.2 if mark.hatched else mark.fill)
+            area = {"facecolor": fill, "hatch": "///" if mark.hatched else None}
             return draw_bars(mark.at, lengths, mark.width, mark.start, edgecolor=colour, **area)
         case Cells():
             values = np.full((max(mark.y, default=0) + 1, max(mark.x, default=0) + 1), np.nan)

@@ -56,7 +56,7 @@ def test_bars_of_rates_have_a_point_a_launch_and_the_interval_of_the_median(tmp_
     chart = merge.rates_chart(merge.THROUGHPUT, {"1e6": found}, {})
     default, tcp = chart.groups
     _, interval, points = default.marks
-    assert isinstance(interval, Whiskers)
+    assert isinstance(interval, Boxes)
     assert isinstance(points, Points)
     assert list(bars_of(chart)) == [("default", "default"), ("tcp", "tcp")]
     assert (default.index, tcp.index, default.label, tcp.label) == (0, 1, "", "")
@@ -251,7 +251,7 @@ def test_a_note_speaks_of_what_is_drawn(tmp_path: Path) -> None:
 
     assert note() == "Bars: median over launches."
     assert note(*launches(2)) == "Bars: median over launches; points: single launches."
-    assert "; thick lines: its 95 % interval; points" in note(*launches(6))
+    assert "; white bars: its 95 % interval; points" in note(*launches(6))
 
 
 def test_phases_without_time_are_not_in_the_legend(tmp_path: Path) -> None:

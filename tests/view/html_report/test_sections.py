@@ -46,7 +46,7 @@ def test_results_that_cannot_be_compared_say_why_and_stand_beside_each_other(tmp
         two_configs(tmp_path / "a"), write_campaign(tmp_path / "b", Script(plan=Script().plan | {"workers": 4}))
     )
     (why,) = lines(report, "Comparison")
-    assert why == "Not compared: not comparable: A: default and B: optimized differ in workers (2 and 4)"
+    assert why == "Not compared: A: default and B: optimized differ in workers (2 and 4)"
     ((_, verdict),) = tables(report, "Comparison within A")
     assert verdict[1] == "SLOWER"
     assert [row[0] for row in tables(report, "Results")[0][1:]] == [
@@ -94,9 +94,17 @@ def test_tuning_shows_its_steps_and_what_was_found(tmp_path: Path) -> None:
     assert Code("UCX_USE_MT_MUTEX='y z'") in section(report, "Conclusion").blocks
 
 
+def test_a_network_measurement_that_measured_nothing_is_an_alarm(tmp_path: Path) -> None:
+    first, *_ = (write_probe(tmp_path) / "records.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "records.jsonl").write_text(first)
+    report = report_of(tmp_path)
+    assert (report.state, report.alarm) == ("Nothing was measured", True)
+
+
 def test_network_measurements_are_shown_as_probe_shows_them(tmp_path: Path) -> None:
     report = report_of(write_probe(tmp_path), rows=(published_row(),))
-    assert report.state == "Network measurements: p2p"
+    assert report.verified == "Network measurements: p2p"
+    assert report.state == "Least latency, one way: 1.00 µs at 8 B (tag_lat, tuned, one host)"
     table = tables(report, "Network")[0]
     assert table[1][:3] == ("8", "2.00", "1.00")
     (panel,) = drawings(report, "Conclusion")
