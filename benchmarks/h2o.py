@@ -26,7 +26,8 @@ from benchmarks.peer.protocol import Job
 from benchmarks.peer.ratios import Standing
 from merge_bench.errors import UsageError
 from merge_bench.host.machine import available_bytes, usable_cores
-from merge_bench.merge.workload.benchmarks import H2O, Question, h2o_tables
+from merge_bench.merge.workload.benchmarks import Question
+from merge_bench.merge.workload.h2o import H2O, h2o_tables
 
 SCHEMA = 1
 FAMILIES = {

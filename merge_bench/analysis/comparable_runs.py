@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from merge_bench.analysis.aggregate import State, complete_launches, state_of
+from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.records.campaign import INTERRUPTED, JOB, WAYS, Campaign, Run, Table, labels
 from merge_bench.records.schema import Worker
@@ -32,7 +33,14 @@ SIZE = ("rows_per_chunk", "workers")
 
 _NO_PROBLEM = frozenset(("seed", "rows", "warnings"))  # rows: those of a chunk, on all workers
 _NO_OPTIONS = {*SIZE, "how", "workload", "hosts", "launches", "timeout", "distribution_reason", "write_result"}
-_BEFORE = {"distribution": "shuffle", "pipeline": False, "stores": "plain", "runtime_filter": False, "timeline": "auto"}
+_BEFORE = {
+    **RunOptions().for_workers(),
+    "distribution": "shuffle",
+    "pipeline": False,
+    "stores": "plain",
+    "runtime_filter": False,
+    "timeline": "auto",
+}
 """The value of options that older plans do not have."""
 _CHANGING = frozenset(("available_bytes", "interfaces"))
 OF_A_PROCESS = ("MERGE_BENCH_PARENT", JOB, "UCX_DYNAMIC_TL_PROGRESS_FACTOR")

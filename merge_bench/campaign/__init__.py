@@ -10,14 +10,14 @@ import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from merge_bench.cluster import launchers
 from merge_bench.config.option import Option
 from merge_bench.config.options import OPTIONS
-from merge_bench.merge import engines, exchange
+from merge_bench.merge import engines, exchange, workload
 
 if TYPE_CHECKING:
     from merge_bench.host.other_load import Look
@@ -87,11 +87,17 @@ def run_options() -> tuple[Option, ...]:
 
 
 def complete(option: Option) -> Option:
-    """`option` with allowed values and help, if its values are members of a registry; else unchanged."""
+    """`option` with allowed values and help, if members of a registry decide them; else unchanged."""
     if option.key == "engine":
         return option.with_values(engines.choices(), engines.help_text())
     if option.key == "exchange":
         return option.with_values([plane.name for plane in exchange.data_planes()], exchange.help_text())
     if option.key == "launcher":
         return option.with_values(launchers.choices(), launchers.help_text())
+    if option.key == "workload":
+        return option.with_values(workload.choices(), workload.help_text())
+    if option.key == "question":
+        return replace(option, help=workload.questions_help())
+    if option.key == "rows":
+        return replace(option, help=workload.rows_help())
     return option

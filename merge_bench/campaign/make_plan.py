@@ -21,7 +21,7 @@ from merge_bench.cluster import scheduler_client
 from merge_bench.cluster.base import ClusterSettings, LauncherKind
 from merge_bench.cluster.dask_commands import open_port_warning, ucx_settings
 from merge_bench.cluster.hosts import HostSpec, count_workers, place_workers
-from merge_bench.cluster.launchers import choose_kind, choose_launcher, launchers, leftover_job_warning
+from merge_bench.cluster.launchers import Chosen, choose_kind, launchers, leftover_job_warning
 from merge_bench.cluster.scheduler_client import count_running_workers
 from merge_bench.config import allowed_transports
 from merge_bench.config.files import open_regular
@@ -45,8 +45,7 @@ from merge_bench.merge.plan import (
     choose_distribution,
     side_bytes,
 )
-from merge_bench.merge.workload import KEY, SyntheticSpec
-from merge_bench.merge.workload.benchmarks import BENCHMARKS, Benchmark
+from merge_bench.merge.workload import KEY, SyntheticSpec, benchmark_names, find_benchmark, sized_names
 from merge_bench.merge.workload.tables import TableSpec, plan_tables
 
 AUTO = "auto"
@@ -63,14 +62,15 @@ SLOW_PIPELINE = Caution(
 
 def runs_of(options: RunOptions, environ: Mapping[str, str]) -> list[RunOptions]:
     """The options of each run, one for each combination of swept values; raises UsageError if they clash."""
-    if options.rows is not None and options.workload != "h2o":
-        raise UsageError("--rows needs --workload h2o; the size of synthetic tables is set with --chunk")
-    benchmark = BENCHMARKS.get(options.workload)
+    if options.rows is not None and options.workload not in sized_names():
+        sized = " or ".join(sized_names())
+        raise UsageError(f"--rows needs --workload {sized}; the size of synthetic tables is set with --chunk")
+    benchmark = find_benchmark(options.workload)
     if benchmark is not None:
         named = options.several.get("question", (options.question,) if options.question else ())
         options = options.updated({"question": benchmark.choose(named)}, {})
     elif options.question is not None:
-        raise UsageError(f"--question needs --workload {' or '.join(BENCHMARKS)}")
+        raise UsageError(f"--question needs --workload {' or '.join(benchmark_names())}")
     swept = {key: options.several[key] for key in SWEPT if key in options.several}
     if "chunk" in swept and options.workload != "synthetic":
         raise UsageError("--chunk cannot be used with real tables, whose size is fixed; omit --chunk")
@@ -226,13 +226,13 @@ class PlannedRun:
         return launchers()[self.settings.launcher]
 
 
-def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -> PlannedRun:
-    """Plan one run on `machine`; `options`: one element of what `runs_of` returns.
+def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, chosen: Chosen) -> PlannedRun:
+    """Plan one run on `machine`; `options`: one element of what `runs_of` returns; `chosen`: its launcher and hosts.
 
     Raises UsageError if this machine, its hosts, or the tables do not allow the run; GateNotMet if no required
     transport can be used on this machine.
     """
-    launcher, hosts = choose_launcher(options, machine.environ)
+    launcher, hosts = chosen
     user = next((host.name for host in hosts if "@" in host.name), None)
     if user and options.source("hosts").startswith("config") and not options.trust_config:
         # This machine unpickles what the processes of that user send.
@@ -275,7 +275,6 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
         message_bytes=options.message_size or (MESSAGE_BYTES_ACROSS if len(hosts) > 1 else MESSAGE_BYTES),
         link_rounds=options.link_rounds,
         check_link=options.check_link,
-        shuffle=options.shuffle,
         pipeline=options.pipeline == "on" and workers > 1,
         stores="lines" if options.partition_writes == "streaming" else options.partition_writes,  # as records name it
         runtime_filter=options.runtime_filter == "on",
@@ -283,6 +282,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
         require_transport=options.require_transport,
         timeline=options.timeline if plane.timeline else "off",
         write_result=_new_result_folder(options),
+        **options.for_workers(),
     )
     settings = ClusterSettings(
         environment=environment,
@@ -316,9 +316,8 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine) -
     return replace(planned, warnings=tuple(_plan_warnings(planned, machine, variables, others_connect=others_connect)))
 
 
-def sends_gpu_memory(options: RunOptions, machine: Machine) -> bool:
-    """Whether workers of this run (an element of what `runs_of` returns) send GPU memory with UCX."""
-    _, hosts = choose_launcher(options, machine.environ)
+def sends_gpu_memory(options: RunOptions, hosts: Sequence[HostSpec], machine: Machine) -> bool:
+    """Whether workers of this run (an element of what `runs_of` returns) on `hosts` send GPU memory with UCX."""
     over_ucx = data_plane(options.exchange).endpoints or options.protocol == "ucx"
     return over_ucx and engine_of(options, gpus=_gpus_seen(hosts, machine) > 0).device_memory
 
@@ -379,9 +378,9 @@ def _default_workers(
 
 
 def _make_workload(options: RunOptions, workers: int, engine: str, *, generate: bool) -> SyntheticSpec | TableSpec:
-    benchmark = BENCHMARKS.get(options.workload)
+    benchmark = find_benchmark(options.workload)
     if benchmark is not None and generate:
-        return _question_tables(benchmark, options, workers, engine)
+        return benchmark.plan(options.question or "", options, workers, engine)
     if options.workload == "tables":
         assert options.left is not None
         assert options.right is not None
@@ -390,19 +389,6 @@ def _make_workload(options: RunOptions, workers: int, engine: str, *, generate: 
         return plan_tables(options.left, options.right, left_on, right_on, workers, engine, options.columns)
     rows, fraction, columns = options.chunk * workers, options.frac_match, options.payload_columns
     return SyntheticSpec(rows=rows, fraction=fraction, seed=options.seed, payload_columns=columns, zipf=options.skew)
-
-
-def _question_tables(benchmark: Benchmark, options: RunOptions, workers: int, engine: str) -> TableSpec:
-    """The tables of a benchmark's question, which are generated if they do not exist.
-
-    There is no warning of few row groups: only tables with few rows have them, which the generator decides. The tables
-    have no fingerprint: their paths name benchmark, size and version, and another release of Arrow writes other bytes.
-    """
-    question = benchmark.question(options.question or "")
-    left, right = map(str, benchmark.make(options, (question.left, question.right)))
-    spec = plan_tables(left, right, question.left_on, question.right_on, workers, engine, options.columns)
-    spec = replace(spec, left=replace(spec.left, fingerprint=""), right=replace(spec.right, fingerprint=""))
-    return replace(spec, warnings=(), benchmark=benchmark.name, question=question.name)
 
 
 def _choose_distribution(options: RunOptions, workload: SyntheticSpec | TableSpec, workers: int) -> Distribution:

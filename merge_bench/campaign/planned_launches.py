@@ -20,8 +20,9 @@ from merge_bench.analysis.diagnostics import busy_warnings
 from merge_bench.campaign import make_plan, run_options
 from merge_bench.campaign.machine_checks import Machine, check_installed, count_tables
 from merge_bench.campaign.make_plan import PlannedRun
+from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.dask_commands import LOOPBACK, open_port_warning
-from merge_bench.cluster.launchers import choose_kind, choose_launcher, leftover_job_warning
+from merge_bench.cluster.launchers import Chosen, choose_launcher, leftover_job_warning
 from merge_bench.config.check import BRINGS_CODE, NO_DEVICE, CheckResult, Conflict, check_config, options_for_ucx
 from merge_bench.config.installation import __version__
 from merge_bench.config.options import RunOptions, resolve
@@ -185,9 +186,13 @@ def plan_runs(
         keys = ", ".join(f"--{key}" for key in make_plan.SWEPT)
         raise UsageError(f"only `run` accepts several values of {keys}; use one value of each")
     machine = Machine()
-    device_memory = any(make_plan.sends_gpu_memory(run, machine) for run in runs)
-    warnings = [*_choose_ucx(options, device_memory=device_memory), *_check_settings(config, options)]
-    planned = [make_plan.plan_run(run, config, machine) for run in runs]
+    chosen = choose_launcher(options, machine.environ)  # the same one for all runs
+    device_memory = any(make_plan.sends_gpu_memory(run, chosen.hosts, machine) for run in runs)
+    warnings = [
+        *_choose_ucx(options.ucx, chosen.launcher, device_memory=device_memory),
+        *_check_settings(config, options, chosen),
+    ]
+    planned = [make_plan.plan_run(run, config, machine, chosen) for run in runs]
     _refuse_equal_plans(planned)
     for run in planned:
         if replace_options is None and run.launcher.starts_here:
@@ -238,8 +243,9 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
         result = replace(result, warnings=(*result.warnings, f"{left.message}; {left.remedy}"))
     machine = Machine(looks=False)
     try:
+        chosen = choose_launcher(options, machine.environ)
         for run in runs:
-            planned = make_plan.plan_run(run, config, machine)
+            planned = make_plan.plan_run(run, config, machine, chosen)
             if planned.launcher.starts_here:
                 check_installed(planned.plan)
             if planned.plan.device_memory and planned.plan.data_plane.endpoints and ucx == SYSTEM:
@@ -269,24 +275,27 @@ def _table_warnings(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...
     return count_tables(plan.workload, plan.workers, machine.memory, plan.how, plan.distribution.sent)
 
 
-def _choose_ucx(options: RunOptions, *, device_memory: bool) -> list[Caution]:
-    """Choose the UCX that this command loads, by whether workers send GPU memory (`device_memory`); gives warnings."""
-    if choose_kind(options, os.environ).owns_processes:
-        warning = use_ucx(options.ucx, device_memory=device_memory).warning
+def _choose_ucx(ucx: str | None, launcher: LauncherKind, *, device_memory: bool) -> list[Caution]:
+    """Choose the UCX that this command loads, by whether workers send GPU memory (`device_memory`); gives warnings.
+
+    `ucx`: the value of ``--ucx``.
+    """
+    if launcher.owns_processes:
+        warning = use_ucx(ucx, device_memory=device_memory).warning
         return [] if warning is None else [warning]
-    if options.ucx is not None:
+    if ucx is not None:
         raise UsageError("--ucx cannot be used with a running cluster, which has already loaded its UCX; omit --ucx")
     return []
 
 
-def _check_settings(config: ConfigFile | None, options: RunOptions) -> list[Caution]:
+def _check_settings(config: ConfigFile | None, options: RunOptions, chosen: Chosen) -> list[Caution]:
     """Check the settings of config and environment with the installed UCX; refuses errors and returns warnings."""
     if config is None:
         outside = any(name.startswith(("UCX_", "UCXPY_")) for name in os.environ)
-        if not (outside and choose_kind(options, os.environ).owns_processes):
+        if not (outside and chosen.launcher.owns_processes):
             return []
         config = ConfigFile("environment", Path(), "", ())
-    launcher = _launcher_settings(options, {**os.environ, **config.environment})
+    launcher = _launcher_settings(options, chosen, {**os.environ, **config.environment})
     ucx, table = os.environ.get("MERGE_BENCH_UCX", "auto"), run_options()
     trusted = options.trust_config
     result = check_config(config, os.environ, ucx=ucx, launcher=launcher, options=options, table=table, trusted=trusted)
@@ -304,9 +313,9 @@ def _check_settings(config: ConfigFile | None, options: RunOptions) -> list[Caut
     return warned
 
 
-def _launcher_settings(options: RunOptions, variables: Mapping[str, str]) -> dict[str, str]:
+def _launcher_settings(options: RunOptions, chosen: Chosen, variables: Mapping[str, str]) -> dict[str, str]:
     """The UCX settings that the launcher will set, as far as they are known before hosts are asked."""
-    (launcher, hosts), devices = choose_launcher(options, os.environ), dict[str, str]()
+    (launcher, hosts), devices = chosen, dict[str, str]()
     if not hosts and launcher.starts_here:
         devices = {"UCX_NET_DEVICES": network.net_devices(options.interface or LOOPBACK)}
     elif hosts and options.interface:

@@ -8,7 +8,8 @@ files of a folder; functions that parse text take the table that is completed so
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
 from merge_bench.config import parsers
 from merge_bench.config.option import Option, Options, choice, flag, options_by_key, parse_text, value
@@ -37,9 +38,6 @@ class ProblemOptions(Options):
         the right or both tables that have no match, with nulls beside them; semi, anti: the rows of the left table that
         have a match or have none, without the right table's columns.
     seed: Random seed of the synthetic tables and of the order of measurements.
-    workload: Tables to merge. synthetic: generated from --chunk and --seed; tables: the files of --left and --right;
-        tpch: TPC-H at --scale; h2o: the join task of the db-benchmark, with --rows; auto: tables if --left and --right
-        are given, else synthetic.
     """
 
     section = "The problem"
@@ -49,7 +47,7 @@ class ProblemOptions(Options):
     skew: float = value(parsers.skew, 0.0, "none|zipf:S")
     how: str = choice("inner|left|right|outer|semi|anti", "inner")
     seed: int = value(parsers.count(0), 0, "N")
-    workload: str = choice("auto|synthetic|tables|tpch|h2o", "auto")
+    workload: str = value(parsers.word, "auto", "NAME")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +62,6 @@ class TableOptions(Options):
     right_on: Key columns of the right table.
     columns: Columns of both tables to merge beside the keys, and no others; repeated as --on. [all]
     scale: Scale factor of --workload tpch.
-    rows: Rows of the left table of --workload h2o. [10,000,000]
-    question: Questions of --workload h2o (1 to 5) or tpch (joins of TPC-H's queries 3 and 5: orders-lineitem,
-        customer-orders, supplier-lineitem, nation-supplier, nation-customer, region-nation). Several values make a
-        sweep. [h2o: all; tpch: orders-lineitem]
     """
 
     section = "Real tables"
@@ -134,7 +128,6 @@ class DataPlaneOptions(Options):
     distribution: How rows reach their matches. shuffle: rows of both tables go to the worker that owns their key;
         broadcast: the smaller table goes whole to every worker, and the other stays where it is; auto: broadcast if
         that sends less than half of the bytes.
-    shuffle: Shuffle method of Dask for --exchange dask. Several values make a sweep.
     pipeline: on: partition and join during the exchange; off: one phase after the other.
     partition_writes: How the partition step of a merge writes rows to memory. plain: value by value; streaming: whole
         cache lines, bypassing the cache; auto: whichever is faster on this host.
@@ -151,13 +144,23 @@ class DataPlaneOptions(Options):
     engine: str = value(parsers.word, "auto", "NAME", swept=True)
     exchange: str = value(parsers.word, "ucx", "NAME", swept=True)
     distribution: str = choice("shuffle|broadcast|auto", "shuffle")
-    shuffle: str = choice("p2p|tasks", "p2p", swept=True)
     pipeline: str = choice("on|off", "off")
     partition_writes: str = value(_PARTITION_WRITES, "auto", "auto|plain|streaming", aliases=("stores",))
     runtime_filter: str = choice("on|off", "off")
     timeline: str = choice("auto|on|off", "auto")
     error_handling: str = choice("none|peer", "none")
     message_size: int | None = value(parsers.size, None, "BYTES")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions:
+    """Options that workers get as they are: each is a field of their plan, `merge.plan.Plan`, and of the recorded one.
+
+    shuffle: Shuffle method of Dask for --exchange dask. Several values make a sweep.
+    """
+
+    section: ClassVar[str] = "Data plane"
+    shuffle: str = choice("p2p|tasks", "p2p", swept=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +240,7 @@ class OutputOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(
-    OutputOptions, ClusterOptions, DataPlaneOptions, MeasuringOptions, TableOptions, ProblemOptions
+    OutputOptions, ClusterOptions, WorkerOptions, DataPlaneOptions, MeasuringOptions, TableOptions, ProblemOptions
 ):  # the fields of the last base come first
     """All options of `run`; other commands make their plans from them, too."""
 
@@ -248,6 +251,10 @@ class RunOptions(
             return self.iterations
         small = self.workload == "synthetic" and self.chunk <= SMALL_CHUNK_ROWS
         return SMALL_ITERATIONS if small else LARGE_ITERATIONS
+
+    def for_workers(self) -> dict[str, Any]:
+        """The values of the fields that `WorkerOptions` declares, by key."""
+        return {field.name: getattr(self, field.name) for field in fields(WorkerOptions)}
 
 
 OPTIONS: tuple[Option, ...] = RunOptions.table()

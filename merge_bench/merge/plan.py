@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from merge_bench.config.options import WorkerOptions
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines import describe
 from merge_bench.merge.engines.base import How, Side
@@ -53,8 +54,8 @@ SHUFFLED = Distribution()
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Everything that the workers of a launch have to agree on.
+class Plan(WorkerOptions):
+    """Everything that the workers of a launch have to agree on, the options of `WorkerOptions` among it.
 
     `message_bytes`: longest message of the data plane, 0 for no limit.
     `how`: which rows the result has. `distribution`: whether both frames are shuffled, or one is sent whole.
@@ -85,7 +86,6 @@ class Plan:
     runtime_filter: bool = False
     link_rounds: int = 5
     check_link: bool = False
-    shuffle: str = "tasks"
     threads: int = 1
     require_transport: tuple[str, ...] = ()
     timeline: str = "auto"

@@ -59,7 +59,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """What is merged. `name`: ``synthetic``, with `rows` to `zipf`, or ``tables``, with `keys` to `warnings`.
 
-    `benchmark`: of which the tables are generated, ``tpch`` or ``h2o``, with its `question`.
+    `benchmark`: of which the tables are generated, such as ``h2o``, with its `question`.
     """
 
     name: str | None = None

@@ -20,7 +20,7 @@ from benchmarks.peer.libraries import DuckDB, Pandas, Polars
 from benchmarks.peer.merge_bench_run import command
 from benchmarks.peer.protocol import Job, Tables
 from merge_bench.errors import RunFailed, UsageError, WrongResult
-from merge_bench.merge.workload.benchmarks import H2O, h2o_tables
+from merge_bench.merge.workload.h2o import H2O, h2o_tables
 from tests.benchmarks.conftest import Launches
 from tools.reference import measured
 

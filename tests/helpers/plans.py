@@ -7,6 +7,7 @@ from typing import Any
 
 from merge_bench.campaign.machine_checks import Machine
 from merge_bench.campaign.make_plan import PlannedRun, plan_run, runs_of
+from merge_bench.cluster.launchers import choose_launcher
 from merge_bench.config.options import RunOptions, resolve
 from merge_bench.config.reader import ConfigFile
 from merge_bench.merge.plan import Plan
@@ -29,8 +30,10 @@ def prepared(
 ) -> list[PlannedRun]:
     """The plan of each run that these options make on a machine, by default this one."""
     machine = machine or Machine()
-    runs = runs_of(settled(values, None, environ), machine.environ)
-    return [plan_run(run, None, machine) for run in runs]
+    options = settled(values, None, environ)
+    runs = runs_of(options, machine.environ)
+    chosen = choose_launcher(options, machine.environ)
+    return [plan_run(run, None, machine, chosen) for run in runs]
 
 
 def plan_of(machine: Machine | None = None, **values: Any) -> Plan:

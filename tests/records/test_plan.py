@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import pickle
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ import pytest
 from click.testing import CliRunner
 
 from merge_bench.cli import cli
+from merge_bench.config.options import WorkerOptions
 from merge_bench.merge import plan as made
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.tables import plan_tables
 from merge_bench.records import campaign as read
+from tests.helpers.plans import plan_of
 from tests.helpers.strict_records import unknown_fields
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 
@@ -37,6 +40,10 @@ SYNTHETIC = made.Plan(
 )
 
 
+_FOR_WORKERS = {option.name for option in fields(WorkerOptions)}
+"""Options that need no field in `RecordedPlan`: where they matter, readers find them in the whole plan, by key."""
+
+
 def recorded(plan: made.Plan) -> dict[str, object]:
     text: dict[str, object] = json.loads(json.dumps(plan.to_json()))
     return text
@@ -44,11 +51,19 @@ def recorded(plan: made.Plan) -> dict[str, object]:
 
 def test_readers_know_every_option_of_a_merge() -> None:
     options = recorded(SYNTHETIC)
-    assert unknown_fields(options, read.RecordedPlan.of(options)) == []
+    assert set(unknown_fields(options, read.RecordedPlan.of(options))) <= _FOR_WORKERS
     found = read.RecordedPlan.of(options)
     assert (found.workers, found.rows_per_chunk, found.pipeline, found.require_transport) == (2, 1000, True, ["tcp"])
     assert found.workload is not None
     assert (found.workload.name, found.workload.fraction, found.workload.zipf) == ("synthetic", 0.3, 0.0)
+
+
+def test_an_option_of_workers_is_in_their_plan_and_in_its_record() -> None:
+    assert "shuffle" in _FOR_WORKERS
+    plan = plan_of(exchange="dask", shuffle="tasks", workers=2, chunk=1000)
+    assert plan.shuffle == recorded(plan)["shuffle"] == "tasks"
+    assert recorded(plan).keys() >= _FOR_WORKERS
+    assert pickle.loads(pickle.dumps(plan)) == plan
 
 
 def test_readers_know_everything_that_is_recorded_of_tables(tmp_path: Path) -> None:
@@ -57,7 +72,7 @@ def test_readers_know_everything_that_is_recorded_of_tables(tmp_path: Path) -> N
     spec = plan_tables(file, file, ["id"], ["id"], 2, "native")
     options = recorded(replace(SYNTHETIC, workload=spec))
     found = read.RecordedPlan.of(options)
-    assert unknown_fields(options, found) == []
+    assert set(unknown_fields(options, found)) <= _FOR_WORKERS
     assert found.rows_per_chunk is None
     assert found.workload is not None
     assert found.workload.left is not None

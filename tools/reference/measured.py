@@ -16,7 +16,7 @@ from benchmarks.goal.targets import Result
 from benchmarks.h2o import HEADINGS, row
 from benchmarks.shapes import SHAPES
 from merge_bench.analysis.statistics import median
-from merge_bench.merge.workload.benchmarks import H2O
+from merge_bench.merge.workload.h2o import H2O
 from tools.reference import DOCS, page, table
 
 RESULTS = DOCS.parent / "results" / "goals"

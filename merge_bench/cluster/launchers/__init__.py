@@ -10,6 +10,7 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from merge_bench.cluster.base import Batch, ClusterSettings, Launcher, LauncherKind
 from merge_bench.cluster.hosts import HostSpec
@@ -27,11 +28,18 @@ def launchers() -> Mapping[str, LauncherKind]:
     return {kind.name: kind for kind in sorted(kinds, key=lambda kind: (kind.place, kind.name))}
 
 
-def choose_launcher(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[LauncherKind, tuple[HostSpec, ...]]:
-    """The launcher that runs a command, and its hosts, none for this machine or a running cluster; or UsageError."""
+class Chosen(NamedTuple):
+    """The launcher that runs a command, and its hosts: none for this machine or a running cluster."""
+
+    launcher: LauncherKind
+    hosts: tuple[HostSpec, ...]
+
+
+def choose_launcher(options: ClusterOptions, environ: Mapping[str, str]) -> Chosen:
+    """The launcher that runs a command, and its hosts; or UsageError."""
     chosen = choose_kind(options, environ)
     try:
-        return chosen, chosen.hosts(options, environ)
+        return Chosen(chosen, chosen.hosts(options, environ))
     except UsageError as error:
         raise UsageError(f"--launcher {chosen.name}: {error}" if chosen.variables else str(error)) from None
 

@@ -1,19 +1,95 @@
-"""The tables that are merged: synthetic ones, real ones in Parquet files, and those of benchmarks, by name.
+"""The tables that are merged: a registry of this folder, one file a workload.
 
-Here is what determines the synthetic tables and what is expected of their merge, which plans and drivers read without
-numba; `synthetic.py` makes and checks the rows.
+A workload's file has a constant ``WORKLOAD = Workload(…)`` with literal arguments. They are read from the source text,
+so that listing the workloads imports none of them. The values and the help of ``--workload``, ``--question`` and
+``--rows`` come from these descriptions.
+
+To add one: a file with such a constant and a `Benchmark` of `benchmarks.py`, which makes its tables once, as Parquet
+files. DuckDB gives the expected result.
+
+Here is also what determines the synthetic tables and what is expected of their merge, which plans and drivers read
+without numba; `synthetic.py` makes and checks the rows.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
+from merge_bench.merge import read_members
 
-from merge_bench.merge.frame import Field
+if TYPE_CHECKING:
+    from merge_bench.merge.frame import Field
+    from merge_bench.merge.workload.benchmarks import Benchmark
 
-KEY = "key"
+AUTO = "auto"
+KEY = "key"  # the name of the key column of synthetic tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What a file of this folder says of its workload."""
+
+    name: str  # in `--workload`, and of its file
+    help: str  # what its tables are, in a few words of the option's help
+    place: int  # its position in lists
+    attribute: str | None = None
+    """The name of its `Benchmark`, whose tables are made by name. None: workers generate rows, or read given files."""
+    questions: str = ""  # the values of `--question` that it has, for the help; without a benchmark: none
+    default: str = ""  # the questions of a run that names none, for the help
+    rows: int = 0  # rows of its left table, if `--rows` sets another number; 0: `--rows` is refused
+
+
+def workloads() -> tuple[Workload, ...]:
+    """All workloads, in the order in which they are shown."""
+    members = read_members(tuple(__path__), "WORKLOAD", Workload)
+    return tuple(sorted(members, key=lambda workload: (workload.place, workload.name)))
+
+
+def benchmark_names() -> tuple[str, ...]:
+    """The names of the workloads that are benchmarks: they have questions."""
+    return tuple(workload.name for workload in workloads() if workload.attribute is not None)
+
+
+def sized_names() -> tuple[str, ...]:
+    """The names of the workloads that ``--rows`` makes smaller or larger."""
+    return tuple(workload.name for workload in workloads() if workload.rows)
+
+
+def find_benchmark(name: str) -> Benchmark | None:
+    """Import the workload called `name`; returns its benchmark, None if it is none."""
+    attribute = next((workload.attribute for workload in workloads() if workload.name == name), None)
+    if attribute is None:
+        return None
+    benchmark: Benchmark = getattr(importlib.import_module(f"{__name__}.{name}"), attribute)
+    return benchmark
+
+
+def choices() -> tuple[str, ...]:
+    """All values of ``--workload``: ``auto`` and the names of the workloads."""
+    return (AUTO, *(workload.name for workload in workloads()))
+
+
+def help_text() -> str:
+    """The help of ``--workload``: a few words about each, and the meaning of ``auto``."""
+    lines = "; ".join(f"{workload.name}: {workload.help}" for workload in workloads())
+    return f"Tables to merge. {lines}; {AUTO}: tables if --left and --right are given, else synthetic."
+
+
+def questions_help() -> str:
+    """The help of ``--question``: the questions of each benchmark, and the default ones."""
+    benchmarks = [workload for workload in workloads() if workload.attribute is not None]
+    questions = " or ".join(f"{each.name} ({each.questions})" for each in benchmarks)
+    defaults = "; ".join(f"{each.name}: {each.default}" for each in benchmarks)
+    return f"Questions of --workload {questions}. Several values make a sweep. [{defaults}]"
+
+
+def rows_help() -> str:
+    """The help of ``--rows``: which workloads it sizes, and how large they are without it."""
+    defaults = "; ".join(f"{each.name}: {each.rows:,}" for each in workloads() if each.rows)
+    return f"Rows of the left table of --workload {' or '.join(sized_names())}. [{defaults}]"
 
 
 @dataclass(frozen=True)
@@ -46,6 +122,10 @@ class SyntheticSpec:
 
     def fields(self, side: str) -> tuple[Field, ...]:
         """Key and payload columns of ``left`` or ``right``: all int64."""
+        import pyarrow as pa
+
+        from merge_bench.merge.frame import Field
+
         names = [KEY] + [f"{side}_payload_{k}" for k in range(self.payload_columns)]
         return tuple(Field(name, pa.int64(), 8) for name in names)
 

@@ -30,7 +30,9 @@ from merge_bench.merge.engines.base import How
 from merge_bench.merge.frame import Column, Frame, buffer_bytes
 from merge_bench.merge.jit import compiled, inlined
 from merge_bench.merge.partition_loops import mix64
-from merge_bench.merge.workload import KEY, Expectation, SyntheticSpec
+from merge_bench.merge.workload import KEY, Expectation, SyntheticSpec, Workload
+
+WORKLOAD = Workload(name="synthetic", help="generated from --chunk and --seed", place=1)
 
 ROUNDS = 4
 

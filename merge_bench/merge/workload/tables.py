@@ -23,8 +23,10 @@ from merge_bench.errors import Caution, UsageError
 from merge_bench.merge.engines import Description, describe, descriptions
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, canonical_type, make_field
-from merge_bench.merge.workload import parquet
+from merge_bench.merge.workload import Workload, parquet
 from merge_bench.units import plural
+
+WORKLOAD = Workload(name="tables", help="the files of --left and --right", place=2)
 
 types = pa.types
 

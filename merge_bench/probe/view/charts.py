@@ -131,7 +131,7 @@ def _label_maker(rows: Sequence[Row], *, apart: bool) -> Label:
             row.config,
             family_of_test(row.test) if tests else "",
             placement_text(row.placement) if placements and not (apart and kind_of_test(row) == PING_PONG) else "",
-            "→".join(map(str, row.ranks)) if ranks and len(row.ranks) == 2 else "",
+            "→".join(map(str, row.ranks)) if ranks and len(row.ranks) in (1, 2) else "",
             f"{len(row.ranks)} ranks" if groups and kind_of_test(row) == ALL_TO_ALL else "",
             f"{row.memory} memory" if memories else "",
         ]

@@ -487,7 +487,7 @@ def _make_table(rows: Sequence[Row], *, by_pair: bool) -> Table:
 def _ranks_text(row: Row) -> str:
     if kind_of_test(row) in TOGETHER:
         return f"{len(row.ranks)} ranks" if row.ranks else ""
-    return f"rank {row.ranks[0]} to {row.ranks[1]}" if len(row.ranks) == 2 else ""
+    return f"rank {' to '.join(map(str, row.ranks))}" if len(row.ranks) in (1, 2) else ""
 
 
 def _mark_of_row(row: Row | None) -> str:

@@ -13,8 +13,8 @@ import pytest
 
 from merge_bench.config.options import TableOptions
 from merge_bench.errors import UsageError
-from merge_bench.merge.workload import benchmarks
-from merge_bench.merge.workload.benchmarks import BENCHMARKS, H2O, H2O_VERSION, H2oGenerator, h2o_tables
+from merge_bench.merge.workload import find_benchmark, h2o
+from merge_bench.merge.workload.h2o import H2O, H2O_VERSION, H2oGenerator, h2o_tables
 
 ROWS = 100_000
 COLUMNS = {
@@ -130,16 +130,16 @@ def test_row_groups_do_not_depend_on_each_other(tables: dict[str, pa.Table], pat
     for name, path in paths.items():
         groups = pq.ParquetFile(path)
         last = groups.num_row_groups - 1
-        assert last >= min(benchmarks.ROW_GROUPS, tables[name].num_rows) - 1
+        assert last >= min(h2o.ROW_GROUPS, tables[name].num_rows) - 1
         assert groups.read_row_group(last).equals(made.make_row_group(name, last))
 
 
 def test_large_tables_are_made_in_pieces() -> None:
     made = H2oGenerator(10**9)
     assert made.rows == {"x": 10**9, "small": 1000, "medium": 10**6, "big": 10**9}
-    assert made.group_rows("x") == benchmarks.MOST_GROUP_ROWS
+    assert made.group_rows("x") == h2o.MOST_GROUP_ROWS
     group = made.make_row_group("big", 999)
-    assert group.num_rows == benchmarks.MOST_GROUP_ROWS
+    assert group.num_rows == h2o.MOST_GROUP_ROWS
     assert pc.max(group["id3"]).as_py() > 10**9  # keys that only big has
 
 
@@ -174,5 +174,7 @@ def test_questions_by_number_or_name(asked: tuple[str, ...], found: tuple[str, .
     ],
 )
 def test_questions_that_are_none(workload: str, asked: tuple[str, ...], said: str) -> None:
+    benchmark = find_benchmark(workload)
+    assert benchmark is not None
     with pytest.raises(UsageError, match=said):
-        BENCHMARKS[workload].choose(asked)
+        benchmark.choose(asked)

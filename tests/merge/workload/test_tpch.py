@@ -15,7 +15,7 @@ import pytest
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.files import cache_folder
 from merge_bench.merge.verification import duckdb_reference
-from merge_bench.merge.workload import benchmarks
+from merge_bench.merge.workload import tpch
 from tests.merge.workload.parquet_samples import plan, run_engine, write
 
 ORDERS, LINEITEM = 15_000, 60_175  # rows at scale 0.01
@@ -27,8 +27,8 @@ KEYS = "o_orderkey", "l_orderkey"
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache that the tests of this file share, with every table that they look at at scale 0.01."""
     made = tmp_path_factory.mktemp("tpch")
-    names = {name for question in benchmarks.TPCH.questions for name in (question.left, question.right)}
-    benchmarks.tpch_tables(0.01, sorted(names), made)
+    names = {name for question in tpch.TPCH.questions for name in (question.left, question.right)}
+    tpch.tpch_tables(0.01, sorted(names), made)
     return made
 
 
@@ -68,7 +68,7 @@ expected = functools.cache(duckdb_reference.expected_result)
 
 @pytest.mark.slow
 def test_counts_at_scale_001(folder: Path) -> None:
-    orders, lineitem = benchmarks.tpch_tables(0.01, folder=folder)
+    orders, lineitem = tpch.tpch_tables(0.01, folder=folder)
     assert orders.parent == lineitem.parent
     assert orders.parent.name.startswith("sf0.01-")
     spec = plan(orders, lineitem, *KEYS, workers=16)
@@ -91,20 +91,20 @@ def test_counts_at_scale_001(folder: Path) -> None:
     ],
 )
 def test_each_row_of_the_right_table_of_a_question_has_one_match(folder: Path, name: str, rows: int) -> None:
-    question = benchmarks.TPCH.question(name)
-    left, right = benchmarks.tpch_tables(0.01, (question.left, question.right), folder)
+    question = tpch.TPCH.question(name)
+    left, right = tpch.tpch_tables(0.01, (question.left, question.right), folder)
     spec = plan(left, right, question.left_on, question.right_on)
     assert duckdb_reference.count_rows(spec).rows == spec.right.rows == rows
 
 
 def test_each_question_is_tested() -> None:
     tested = test_each_row_of_the_right_table_of_a_question_has_one_match.pytestmark[0].args[1]  # type: ignore[attr-defined]
-    assert [name for name, _ in tested] == [question.name for question in benchmarks.TPCH.questions]
+    assert [name for name, _ in tested] == [question.name for question in tpch.TPCH.questions]
 
 
 @pytest.mark.parametrize("engine", ["native", "polars", "pandas", "duckdb"])
 def test_every_engine_gives_the_same_checksum(folder: Path, engine: str) -> None:
-    orders, lineitem = benchmarks.tpch_tables(0.01, folder=folder)
+    orders, lineitem = tpch.tpch_tables(0.01, folder=folder)
     spec = plan(orders, lineitem, *KEYS, workers=3, engine=engine)
     results = run_engine(engine, spec)
     found = sum(t.num_rows for t in results), sum(duckdb_reference.result_checksum(spec, t) for t in results) % 2**64
@@ -113,11 +113,11 @@ def test_every_engine_gives_the_same_checksum(folder: Path, engine: str) -> None
 
 
 def test_made_once_until_one_is_taken_away(copier: str, tmp_path: Path) -> None:
-    first = benchmarks.tpch_tables(0.001, folder=tmp_path, program=copier)
-    assert benchmarks.tpch_tables(0.001, folder=tmp_path, program=copier) == first
+    first = tpch.tpch_tables(0.001, folder=tmp_path, program=copier)
+    assert tpch.tpch_tables(0.001, folder=tmp_path, program=copier) == first
     assert times_made(copier) == 1
     first[0].unlink()
-    assert benchmarks.tpch_tables(0.001, folder=tmp_path, program=copier) == first
+    assert tpch.tpch_tables(0.001, folder=tmp_path, program=copier) == first
     assert first[0].is_file()
     assert times_made(copier) == 2
 
@@ -143,8 +143,8 @@ def test_an_interrupted_generation_is_done_again(small: Path, tmp_path: Path) ->
             if not whole:
                 raise KeyboardInterrupt
 
-    def tables(make: benchmarks.Make) -> Sequence[Path]:
-        return benchmarks.make_once("TPC-H", tmp_path / "sf1", ("orders", "lineitem"), make, 1000, "--scale")
+    def tables(make: tpch.Make) -> Sequence[Path]:
+        return tpch.make_once("TPC-H", tmp_path / "sf1", ("orders", "lineitem"), make, 1000, "--scale")
 
     with pytest.raises(KeyboardInterrupt):
         tables(functools.partial(make, whole=False))
@@ -159,7 +159,7 @@ def test_two_at_once(copier: str, tmp_path: Path) -> None:
 
     def ask() -> None:
         barrier.wait()
-        found.append(benchmarks.tpch_tables(0.001, folder=tmp_path, program=copier))
+        found.append(tpch.tpch_tables(0.001, folder=tmp_path, program=copier))
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
@@ -174,7 +174,7 @@ def test_two_at_once(copier: str, tmp_path: Path) -> None:
 
 def test_a_disk_too_small(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        benchmarks.tpch_tables(1e9, folder=tmp_path)
+        tpch.tpch_tables(1e9, folder=tmp_path)
     message = str(caught.value)
     assert message.startswith("TPC-H at scale 1e+09 needs about 319")
     assert message.endswith("free; use a smaller --scale, or set XDG_CACHE_HOME to another folder")
@@ -183,24 +183,24 @@ def test_a_disk_too_small(tmp_path: Path) -> None:
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), 0.0001])
 def test_scales_that_are_none(tmp_path: Path, scale: float) -> None:
     with pytest.raises(UsageError, match=r"^--scale must be finite and at least 0\.001, not \S+$"):
-        benchmarks.tpch_tables(scale, folder=tmp_path)
+        tpch.tpch_tables(scale, folder=tmp_path)
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"^cannot write the tables of TPC-H at scale 0.001 to .*: Not a directory$"):
-        benchmarks.tpch_tables(0.001, folder=tmp_path / "file" / "below")
+        tpch.tpch_tables(0.001, folder=tmp_path / "file" / "below")
 
 
 def test_a_generator_that_fails(tmp_path: Path) -> None:
     failing = program(tmp_path, 'echo "no more ink" >&2; exit 7')
     cache = tmp_path / "cache"
     with pytest.raises(RunFailed, match=r"^tpchgen-cli failed with status 7: no more ink$"):
-        benchmarks.tpch_tables(1, folder=cache, program=failing)
+        tpch.tpch_tables(1, folder=cache, program=failing)
     assert [p.name for p in cache.iterdir()] == [".sf1-0.lock"]
 
 
 def test_no_generator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
     with pytest.raises(UsageError, match="needs the package tpchgen-cli, which is not installed; run: pip install"):
-        benchmarks.find_tpch_generator([tmp_path])
+        tpch.find_tpch_generator([tmp_path])

@@ -86,6 +86,7 @@ def test_labels_hold_what_tells_series_apart_and_no_more() -> None:
     assert labels(latency("a"), latency("b")) == ["a", "b"]
     assert labels(latency("a"), latency("a", placement="two-hosts")) == ["a, one host", "a, two hosts"]
     assert labels(latency("a"), latency("a", ranks=(1, 2))) == ["a, 0→1", "a, 1→2"]
+    assert labels(latency("a", ranks=(0,)), latency("a", ranks=(1,))) == ["a, 0", "a, 1"]
     assert labels(latency("a"), latency("a", test="ucp_am_lat")) == ["a, tag", "a, ucp_am"]
     assert labels(latency("a"), published("b")) == ["a", "b (published: a report)"]
 

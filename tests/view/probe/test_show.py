@@ -96,6 +96,14 @@ def test_configs_stand_side_by_side_with_spread_and_speed_up() -> None:
     }
 
 
+def test_measurements_of_one_rank_each_are_headed_by_it() -> None:
+    text = piped([latency("a", ranks=(0,), hosts=("node0",)), latency("a", micros=4.0, ranks=(1,), hosts=("node0",))])
+    assert {name: cells[0] for name, cells in table(text).items() if "rank" in name} == {
+        "rank 0 (µs)": "2.00",
+        "rank 1 (µs)": "4.00",
+    }
+
+
 def test_more_bandwidth_is_a_speed_up_above_one() -> None:
     text = piped([rate("default", 8, 500.0), rate("tuned", 8, 1500.0)], baseline="default")
     assert headings(text) == ["tag_bw, one host, rank 0 to 1: Bandwidth (MB/s; 1 MB = 10⁶ B, as OSU counts)"]
