@@ -14,7 +14,8 @@ from __future__ import annotations
 import fnmatch
 import importlib.util
 import sys
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from benchmarks import command
 from benchmarks.on_gpu import packing, stored
 from benchmarks.on_gpu.machine_state import machine_state
 from benchmarks.on_gpu.plan import Asked, Machine, steps
-from benchmarks.on_gpu.steps import Ended, merged, run_all, status_of, still_to_do
+from benchmarks.on_gpu.steps import Ended, Step, merged, run_all, status_of, still_to_do
 from benchmarks.on_gpu.versus import sentence
 from merge_bench.errors import UsageError
 from merge_bench.host import gpu
@@ -32,6 +33,46 @@ from merge_bench.host.machine import available_bytes, usable_cores
 
 SCHEMA = 2
 AMPLE = 1.5  # times what the steps usually take: a budget in which all of them fit
+
+
+def look() -> Machine:
+    """The GPUs and the memory of this machine.
+
+    Raises
+    ------
+    UsageError
+        If there is no GPU, or no cuDF to use it with.
+    """
+    names = gpu.visible_gpus()
+    if not names:
+        raise UsageError("found no NVIDIA GPU: the NVIDIA management library (NVML) lists none")
+    if importlib.util.find_spec("pylibcudf") is None:
+        raise UsageError("this machine has a GPU, but the package cudf is missing; set up the cu12 or cu13 environment")
+    known = gpu.gpu_facts()
+    free = gpu.free_bytes()
+    mine = [index for name in names if (index := gpu.gpu_index(name)) is not None] or list(range(len(known)))
+    bandwidths = [bandwidth for index in mine if (bandwidth := known[index].memory_bandwidth) is not None]
+    return Machine(
+        len(names),
+        min(free[index] for index in mine),
+        min(bandwidths) if len(bandwidths) == len(mine) else None,
+        available_bytes(),
+        usable_cores(),
+    )
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where the command runs and what it does there: by default on this machine, all of the plan.
+
+    `machine`: its GPUs; `state`: how they are set up, with logs in a folder; `plan`: all steps; `curated`: the folder
+    of curated results. Another site can be given as the object of click's context.
+    """
+
+    machine: Callable[[], Machine] = look
+    state: Callable[[Path], dict[str, Any]] = machine_state
+    plan: Callable[[Machine, Asked], list[Step]] = steps
+    curated: Path = stored.CURATED
 
 
 @click.command(context_settings=command.CONTEXT)
@@ -47,7 +88,9 @@ AMPLE = 1.5  # times what the steps usually take: a budget in which all of them 
 @command.option("--blocks", click.IntRange(1), 3, "Number of blocks (rounds of launches) of each comparison.")
 @command.SEED
 @click.option("--dry-run", is_flag=True, help="Print the steps and their usual duration, and exit.")
+@click.pass_obj
 def on_gpus(
+    site: Site | None,
     budget: float | None,
     output: Path,
     resume: Path | None,
@@ -60,14 +103,15 @@ def on_gpus(
     dry_run: bool,
 ) -> None:
     """Test and measure merge_bench on the GPUs of this machine, the most important steps first."""
+    site = site or Site()
     if show is not None:
-        again(show, curated)
+        again(show, curated, site.curated)
         return
-    machine = look()
+    machine = site.machine()
     head = command.head(SCHEMA, gpus=machine.gpus, blocks=blocks, seed=seed)
     head, earlier = stored.read(resume, head) if resume else (head, [])
-    place = stored.curated(curated, head) if curated is not None else None
-    everything = steps(machine, Asked(resume or output, blocks, seed))
+    place = stored.curated(curated, head, site.curated) if curated is not None else None
+    everything = site.plan(machine, Asked(resume or output, blocks, seed))
     wanted = chosen(only, [step.name for step in everything])
     if dry_run:
         left = [step for step in still_to_do(everything, earlier) if step.name in wanted]
@@ -76,10 +120,10 @@ def on_gpus(
         click.echo(f"{sum(step.seconds for step in left):.0f} s in total; the budget is {seconds:.0f} s")
         return
     folder = (resume or command.new_folder(output, "gpu")).resolve()
-    everything = steps(machine, Asked(folder, blocks, seed))
+    everything = site.plan(machine, Asked(folder, blocks, seed))
     left = [step for step in still_to_do(everything, earlier) if step.name in wanted]
     seconds = budget or AMPLE * sum(step.seconds for step in left)
-    head = {"machine_state": machine_state(folder / "logs"), **head}
+    head = {"machine_state": site.state(folder / "logs"), **head}
     now: list[Ended] = []
 
     def note(each: Ended) -> None:
@@ -113,8 +157,8 @@ def chosen(only: list[str] | None, names: list[str]) -> set[str]:
     return {name for name in names if only is None or any(fnmatch.fnmatchcase(name, each) for each in only)}
 
 
-def again(folder: Path, name: str | None) -> None:
-    """Print the table of a stored result, and put it among the curated ones if it has a name there."""
+def again(folder: Path, name: str | None, among: Path) -> None:
+    """Print the table of a stored result, and put it `among` the curated ones if it has a name there."""
     summary = command.read(folder / stored.SUMMARY)
     try:
         ended = [Ended(**each) for each in summary["steps"]]
@@ -122,13 +166,16 @@ def again(folder: Path, name: str | None) -> None:
     except (KeyError, TypeError) as error:
         raise command.damaged(folder / stored.SUMMARY, error) from None
     if name is not None:
-        curate(folder, stored.curated(name, head), head, ended)
+        curate(folder, stored.curated(name, head, among), head, ended)
     click.echo(table(ended))
 
 
 def curate(folder: Path, place: Path, head: dict[str, Any], ended: list[Ended]) -> None:
-    """Write summary and table to the curated result, and copy the records of every merge there."""
-    write(place, head, ended)
+    """Write summary and table to the curated result, and copy the records of every merge there.
+
+    The command line is left out, which names folders of this machine.
+    """
+    write(place, {name: value for name, value in head.items() if name != "argv"}, ended)
     for name in stored.copy_records(folder, place):
         command.say(f"--curated: left out {name}, which is too large")
 
@@ -144,32 +191,6 @@ def packed(folder: Path, target: Path | None) -> None:
         return
     if left_out:
         command.say(f"--pack: left out {', '.join(left_out[:5])}{' and more' if len(left_out) > 5 else ''}")
-
-
-def look() -> Machine:
-    """The GPUs and the memory of this machine.
-
-    Raises
-    ------
-    UsageError
-        If there is no GPU, or no cuDF to use it with.
-    """
-    names = gpu.visible_gpus()
-    if not names:
-        raise UsageError("found no NVIDIA GPU: the NVIDIA management library (NVML) lists none")
-    if importlib.util.find_spec("pylibcudf") is None:
-        raise UsageError("this machine has a GPU, but the package cudf is missing; set up the cu12 or cu13 environment")
-    known = gpu.gpu_facts()
-    free = gpu.free_bytes()
-    mine = [index for name in names if (index := gpu.gpu_index(name)) is not None] or list(range(len(known)))
-    bandwidths = [bandwidth for index in mine if (bandwidth := known[index].memory_bandwidth) is not None]
-    return Machine(
-        len(names),
-        min(free[index] for index in mine),
-        min(bandwidths) if len(bandwidths) == len(mine) else None,
-        available_bytes(),
-        usable_cores(),
-    )
 
 
 def line(each: Ended) -> str:

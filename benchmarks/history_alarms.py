@@ -143,14 +143,18 @@ def rule_of(commit: str | None) -> Rule:
     module = types.ModuleType("shifts_of_commit")
     sys.modules[module.__name__] = module
     exec(compile(text, path, "exec"), module.__dict__)
-    return module.find_shifts  # type: ignore[no-any-return]
+
+    def rule(values: Sequence[float]) -> Iterator[_Seen]:
+        return (_Seen(shift.at, shift.found, shift.level) for shift in module.find_shifts(values))
+
+    return rule
 
 
 class _Seen:
-    """A shift that a rule for whole series finds in those so far."""
+    """A shift that another rule finds; `newest`: the result with which it does."""
 
-    def __init__(self, at: int, found: int) -> None:
-        self.at, self.found, self.level = at, found, 1
+    def __init__(self, at: int, newest: int, level: int = 1) -> None:
+        self.at, self.newest, self.level = at, newest, level
 
 
 def _each_night(points: Callable[[NDArray[np.float64]], Sequence[int]]) -> Rule:
@@ -223,7 +227,7 @@ def detections(
     for count in random.integers(before[0], before[1] + 1, series).tolist():
         made = scale * FAMILIES[family](random, count + soon, launches)
         made[count:] += np.log1p(-loss)
-        found = [shift for shift in rule(values(made)) if shift.found >= count]
+        found = [shift for shift in rule(values(made)) if shift.newest >= count]
         found_soon += bool(found)
         right += bool(found) and found[0].at == count
     return found_soon, right
@@ -246,8 +250,8 @@ def closed(
         made = scale * normal(random, before + length + LATER, 1)
         made[before : before + length] += np.log1p(-loss)
         shifts = rule(values(made))
-        found += any(shift.found <= before + length for shift in shifts)
-        ended += any(abs(shift.at - before - length) <= 1 and shift.found < before + length + 3 for shift in shifts)
+        found += any(shift.newest <= before + length for shift in shifts)
+        ended += any(abs(shift.at - before - length) <= 1 and shift.newest < before + length + 3 for shift in shifts)
     return found, ended
 
 

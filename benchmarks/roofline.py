@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -181,12 +181,15 @@ def roofline(
 ) -> None:
     """Measure the memory limits and a run, and report which share of the limit each phase reaches."""
     shape = Shape(chunk, workers, payload_columns)
-    cores = cores_of(workers)
+    cores = cores_of(workers, os.sched_getaffinity(0))
     head = command.head(SCHEMA)
     head["last_cache_bytes"] = cache = head["hardware"]["cache_bytes"]
 
+    def measure_limits() -> list[limits.Limit]:
+        return limits.measure(cores, limits.array_bytes(len(cores), cache))
+
     def measure_and_judge() -> None:
-        before = limits.measure(cores, cache)
+        before = measure_limits()
         with scratch(time_limit) as bench:
             ran = bench.merge(
                 chunk=chunk,
@@ -197,7 +200,7 @@ def roofline(
                 config="optimized.cfg",
                 pipeline="off",
             )
-            memory = limits.together(before, limits.measure(cores, cache))
+            memory = limits.together(before, measure_limits())
             used = as_run(shape, ran)
             document = judged(ran, used, [*memory, limits.measure_bucket(cores, used.bucket_bytes)])
         command.write(output, {**head, **document})
@@ -205,15 +208,15 @@ def roofline(
     sys.exit(command.until_interrupted(measure_and_judge, "no results were written"))
 
 
-def cores_of(workers: int) -> list[int]:
-    """The cores that so many workers compute on: as many each, of those that this process may use.
+def cores_of(workers: int, allowed: Collection[int]) -> list[int]:
+    """The cores that so many workers compute on: as many each, of those `allowed` to this process.
 
     Raises
     ------
     UsageError
         If there are fewer cores than workers: then the phases of workers would wait for each other.
     """
-    cores = sorted(os.sched_getaffinity(0))
+    cores = sorted(allowed)
     if workers > len(cores):
         raise UsageError(f"--workers {workers} needs {workers} cores, but this process may use only {len(cores)}")
     return cores[: len(cores) // workers * workers]

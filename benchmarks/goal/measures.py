@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,9 +59,9 @@ def shared_memory(bench: Bench) -> Values:
     }
 
 
-def shaped_tcp(bench: Bench) -> Values:
+def shaped_tcp(bench: Bench, make_hosts: Callable[[], AbstractContextManager[Any]] = two_hosts) -> Values:
     """The data plane between two hosts, its limit checked."""
-    with two_hosts() as hosts:
+    with make_hosts() as hosts:
         ran = across(bench, hosts, chunk="5e6", check_link=True, pipeline="off", require_transport="tcp")
     return link_values(bench, ran, targets.TCP, targets.CHECK_TCP)
 
@@ -168,10 +169,10 @@ def against(bench: Bench, peers: Mapping[str, Target], iterations: int, tables: 
     return found
 
 
-def linear(bench: Bench) -> Values:
-    """Time per row over sizes that double as long as they fit."""
+def linear(bench: Bench, available: int | None = None) -> Values:
+    """Time per row over sizes that double as long as they fit `available` bytes; None: the memory that is free."""
     seconds: dict[int, float] = {}
-    for rows in sizes(available_bytes()):
+    for rows in sizes(available_bytes() if available is None else available):
         ran = bench.merge(chunk=rows, workers=WORKERS, iterations=5, link_rounds=0, config="optimized.cfg")
         seconds[rows] = ran.document["wall_seconds"]["median"] / (rows * WORKERS)
     bench.details[targets.LINEAR.name] = {

@@ -48,10 +48,18 @@ TARGETS = {
 }
 
 
-def make(folder: Path, keys: Keys, rows: int, seed: int, repeats: int = 1, fraction: float = FRACTION) -> Tables:
+def make(
+    folder: Path,
+    keys: Keys,
+    rows: int,
+    seed: int,
+    repeats: int = 1,
+    fraction: float = FRACTION,
+    group_rows: int = GROUP_ROWS,
+) -> Tables:
     """Write both tables of about `rows` rows in random order; `fraction` of the right keys match.
 
-    Each key occurs `repeats` times in each table that has it.
+    Each key occurs `repeats` times in each table that has it. `group_rows`: the most rows of a row group of the files.
     """
     rng = np.random.default_rng(seed)
     count = rows // repeats
@@ -65,22 +73,22 @@ def make(folder: Path, keys: Keys, rows: int, seed: int, repeats: int = 1, fract
     sums = np.zeros((2, 2 * count), np.uint64)  # of the payloads of each key: its pairs add up to their product
     for path, numbers, of_side in zip(paths, (left, right), sums, strict=True):
         np.add.at(of_side, numbers, np.arange(len(numbers), dtype=np.uint64))
-        _write(path, keys, numbers)
+        _write(path, keys, numbers, group_rows)
     return Tables(str(paths[0]), str(paths[1]), keys.on, matching * repeats**2, checksum(*sums))
 
 
-def _write(path: Path, keys: Keys, numbers: np.ndarray) -> None:
+def _write(path: Path, keys: Keys, numbers: np.ndarray, group_rows: int) -> None:
     """Write a row group at a time; a row's payload is its place."""
     payload = f"{path.stem}_payload"
     schema = pa.table({**keys.columns(numbers[:0]), payload: pa.array([], pa.int64())}).schema
     with pq.ParquetWriter(path, schema, compression="none", use_dictionary=False) as writer:
-        for start in range(0, len(numbers), GROUP_ROWS):
-            part = numbers[start : start + GROUP_ROWS]
+        for start in range(0, len(numbers), group_rows):
+            part = numbers[start : start + group_rows]
             writer.write_table(pa.table({**keys.columns(part), payload: np.arange(start, start + len(part))}))
 
 
-def against_libraries(bench: Bench, keys: Keys) -> Values:
-    """One block: the libraries' median wall ÷ merge_bench's, by the target's name."""
-    made = make(bench.folder, keys, ROWS * WORKERS, bench.seed)
+def against_libraries(bench: Bench, keys: Keys, rows: int = ROWS) -> Values:
+    """One block: the libraries' median wall ÷ merge_bench's, by the target's name; `rows`: of a worker's chunk."""
+    made = make(bench.folder, keys, rows * WORKERS, bench.seed)
     polars, duckdb = TARGETS[keys]
     return against(bench, {"polars-streaming": polars, "duckdb-table": duckdb}, ITERATIONS, tables=made)

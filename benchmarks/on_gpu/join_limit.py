@@ -98,13 +98,23 @@ def read(status: int, output: str, errors: str, rows: int) -> Figures:
     return {"rows": rows, **found, "status": failed}
 
 
-def measure(rows: Sequence[int], program: Path | None, note: Callable[[Figures], object] = lambda _: None) -> Figures:
-    """All sizes, by `program` or by one that is compiled here; `note` gets what there is after each of them."""
+def measure(
+    rows: Sequence[int],
+    program: Path | None,
+    note: Callable[[Figures], object] = lambda _: None,
+    *,
+    limit: float = RUN_SECONDS,
+    compiler: Callable[[], str | None] = find_nvcc,
+) -> Figures:
+    """All sizes, by `program` or by one that is compiled here; `note` gets what there is after each of them.
+
+    `limit`: seconds of one size; `compiler`: gives nvcc, or None where there is none.
+    """
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="join-limit-") as scratch:
         found: Figures = {"nvcc": None, "compile_seconds": None, "sizes": [], "error": None, "status": 0}
         if program is None:
-            nvcc = found["nvcc"] = find_nvcc()
+            nvcc = found["nvcc"] = compiler()
             if nvcc is None:
                 return {**found, "error": "nvcc, the compiler of the CUDA toolkit, was not found", "status": FAILED}
             program, printed = compile_program(nvcc, Path(scratch))
@@ -112,7 +122,7 @@ def measure(rows: Sequence[int], program: Path | None, note: Callable[[Figures],
             if program is None:
                 return {**found, "error": f"join_limit.cu does not compile: {printed[-1500:]}", "status": FAILED}
         for size in rows:
-            one = read(*run([str(program), str(size)], RUN_SECONDS), size)
+            one = read(*run([str(program), str(size)], limit), size)
             found["sizes"].append(one)
             found["status"] = max(found["status"], one["status"])
             note(found)

@@ -10,13 +10,14 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.on_gpu import runs
 from benchmarks.on_gpu.machine_state import mps_is_running
 from benchmarks.on_gpu.runs import Merge
 from benchmarks.on_gpu.steps import Finding
+from benchmarks.processes import Document
 from merge_bench.errors import RunFailed
 from merge_bench.units import format_seconds
 
@@ -26,11 +27,23 @@ QUIT_SECONDS = 15.0
 KILL_SECONDS = 5.0  # until a killed process is gone
 
 
-def compare(merge: Merge, name: str, folder: Path, limit: float, bandwidth: int | None) -> Finding:
-    """Medians without and with MPS. It is started by this step and ended again; one that runs already is left alone."""
+def compare(
+    merge: Merge,
+    name: str,
+    folder: Path,
+    limit: float,
+    bandwidth: int | None,
+    *,
+    run: Callable[[Merge, str, Path, float, dict[str, str]], Document] = runs.run,
+    running: Callable[[], bool] = mps_is_running,
+) -> Finding:
+    """Medians without and with MPS. It is started by this step and ended again; one that runs already is left alone.
+
+    `run`: makes a run of the merge, as `runs.run`; `running`: whether MPS runs already.
+    """
     if shutil.which(CONTROL) is None:
         return Finding(f"{CONTROL} was not found", skipped=True)
-    if mps_is_running():
+    if running():
         return Finding("MPS is already running, so that nothing can be measured without it", skipped=True)
     until, findings = time.monotonic() + limit - QUIT_SECONDS, []
     for number, on in enumerate(ORDER):
@@ -39,7 +52,7 @@ def compare(merge: Merge, name: str, folder: Path, limit: float, bandwidth: int 
         )
         with service as variables:
             launch = f"{name}-{number}-{'on' if on else 'off'}"
-            document = runs.run(merge, launch, folder, max(until - time.monotonic(), 1.0), variables)
+            document = run(merge, launch, folder, max(until - time.monotonic(), 1.0), variables)
         findings.append((on, runs.judge(merge, document, bandwidth)))
     walls = {
         word: [each.figures["wall_seconds"]["median"] for on, each in findings if on is wanted and each.figures]

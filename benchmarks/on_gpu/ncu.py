@@ -7,7 +7,7 @@ import glob
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +68,9 @@ def command(ncu: str, rows: int, log: Path) -> list[str]:
     ]
 
 
-def profile(rows: int, name: str, folder: Path, limit: float) -> Finding:
+def profile(rows: int, name: str, folder: Path, limit: float, find: Callable[[], str | None] = find_ncu) -> Finding:
     """One profiled iteration of a merge by one worker. Without ncu, or without its permission, the step is skipped."""
-    ncu = find_ncu()
+    ncu = find()
     if ncu is None:
         return Finding("Nsight Compute (ncu) was not found", skipped=True)
     logs = folder / "logs"

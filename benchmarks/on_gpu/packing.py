@@ -16,8 +16,8 @@ LOGS = (".out", ".err", ".log", ".txt")
 LEFT_OUT = ("timeline", "core")  # beginnings of the names of files that are large and can be made again
 
 
-def pack(folder: Path, target: Path) -> list[str]:
-    """Replace `target` by a ``tar.gz`` of `folder`; gives the files that were left out.
+def pack(folder: Path, target: Path, most: int = MOST_BYTES) -> list[str]:
+    """Replace `target` by a ``tar.gz`` of `folder`, of at most `most` bytes; gives the files that were left out.
 
     Logs are cut to their last bytes. Records come first: if all files together are too large, the largest logs are
     left out.
@@ -32,15 +32,15 @@ def pack(folder: Path, target: Path) -> list[str]:
     with temporary.open("wb") as raw, tarfile.open(fileobj=raw, mode="w:gz", compresslevel=6) as archive:
         for path, data in _contents(folder, target):
             name = str(path.relative_to(folder))
-            if data is None or raw.tell() + len(data) // SQUEEZED > MOST_BYTES:
+            if data is None or raw.tell() + len(data) // SQUEEZED > most:
                 left_out.append(name)
                 continue
             entry = tarfile.TarInfo(f"{folder.name}/{name}")
             entry.size, entry.mtime = len(data), int(path.stat().st_mtime)
             archive.addfile(entry, io.BytesIO(data))
-    if temporary.stat().st_size > MOST_BYTES:
+    if temporary.stat().st_size > most:
         temporary.unlink()
-        raise OSError(f"{folder} does not fit into {MOST_BYTES:,} bytes")
+        raise OSError(f"{folder} does not fit into {most:,} bytes")
     os.replace(temporary, target)
     return left_out
 

@@ -40,8 +40,8 @@ def read(folder: Path, head: Head) -> tuple[Head, list[Ended]]:
         raise command.damaged(folder / SUMMARY, error) from None
 
 
-def curated(name: str, head: Head) -> Path:
-    """The folder of that name among the curated results.
+def curated(name: str, head: Head, among: Path) -> Path:
+    """The folder of that name `among` the curated results.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def curated(name: str, head: Head) -> Path:
     """
     if not NAME.fullmatch(name):
         raise UsageError(f"--curated {name!r} must be the name of a folder: letters, digits, '.', '_' and '-'")
-    folder = CURATED / name
+    folder = among / name
     if folder.exists() and command.read(folder / SUMMARY).get("time") != head["time"]:
         raise UsageError(f"--curated {name}: this folder already contains another result; choose another name")
     return folder
@@ -78,9 +78,7 @@ def without_folders(records: str) -> str:
 
 
 def write(folder: Path, summary: Mapping[str, Any], table: str) -> None:
-    """Replace summary and table. The curated copy leaves out the command line, which names folders of this machine."""
-    if folder.parent == CURATED:
-        summary = {name: value for name, value in summary.items() if name != "argv"}
+    """Replace summary and table."""
     command.write(folder / SUMMARY, summary)
     command.write(folder / "table.txt", table)
 

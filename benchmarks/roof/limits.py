@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,8 +52,10 @@ class Limit:
         return {**asdict(self), "rate": self.rate}
 
 
-def array_bytes(cores: int, last_cache: int | None) -> int:
+def array_bytes(cores: int, last_cache: int | None, available: int | None = None) -> int:
     """Bytes of one core's array: together far larger than the last cache, each a multiple of 8.
+
+    `available`: bytes of memory; None: of this machine, now.
 
     Raises
     ------
@@ -60,7 +63,8 @@ def array_bytes(cores: int, last_cache: int | None) -> int:
         If all cores' arrays do not fit into memory.
     """
     size = max(LEAST_ARRAY, CACHES * (last_cache or 0) // cores // VALUE * VALUE)
-    needed, there = cores * max(2 * size, size + GATHERED * INDEX), available_bytes()
+    needed = cores * max(2 * size, size + GATHERED * INDEX)
+    there = available_bytes() if available is None else available
     if needed > there:
         raise UsageError(
             f"measuring the memory limits of {cores} cores needs {format_bytes(needed)}, but only "
@@ -69,21 +73,20 @@ def array_bytes(cores: int, last_cache: int | None) -> int:
     return size
 
 
-def measure(cores: Sequence[int], last_cache: int | None) -> list[Limit]:
-    """Copy in three ways, read, and gather from arrays far larger than the caches."""
-    size = array_bytes(len(cores), last_cache)
+def measure(cores: Sequence[int], size: int, gathered: int = GATHERED) -> list[Limit]:
+    """Copy in three ways, read, and gather from arrays of `size` bytes; `gathered`: values of a round of gathers."""
     return [
         _limit("copy", COPIES * 2 * size, size, cores, _copy),
         _limit("loop", COPIES * 2 * size, size, cores, _loop),
         _limit("kernel copy", COPIES * 2 * size, size, cores, _kernel_copy),
         _limit("read", COPIES * size, size, cores, _read),
-        _limit("gather", GATHERED, size, cores, _gather),
+        _limit("gather", gathered, size, cores, partial(_gather, count=gathered)),
     ]
 
 
-def measure_bucket(cores: Sequence[int], bucket_bytes: int) -> Limit:
+def measure_bucket(cores: Sequence[int], bucket_bytes: int, gathered: int = GATHERED) -> Limit:
     """Gather from arrays as large as what a join reaches at random in one bucket."""
-    return _limit("gather in a bucket", GATHERED, bucket_bytes, cores, _gather)
+    return _limit("gather in a bucket", gathered, bucket_bytes, cores, partial(_gather, count=gathered))
 
 
 def together(before: Sequence[Limit], after: Sequence[Limit]) -> list[Limit]:
@@ -131,11 +134,11 @@ def _kernel_copy(size: int) -> Round:
     return copy
 
 
-def _gather(size: int) -> Round:
+def _gather(size: int, count: int) -> Round:
     """The loop with which the join takes payloads, over rows in random order."""
     values, out = np.ones(size // VALUE, np.int64), np.zeros(BLOCK, np.int64)
-    rows = np.random.default_rng(0).integers(0, values.size, GATHERED, np.int32)
-    blocks = [rows[start : start + BLOCK] for start in range(0, GATHERED, BLOCK)]
+    rows = np.random.default_rng(0).integers(0, values.size, count, np.int32)
+    blocks = [rows[start : start + BLOCK] for start in range(0, count, BLOCK)]
 
     return lambda: [hash_join_loops.gather(values, block, out) for block in blocks]
 

@@ -206,10 +206,10 @@ def _is_above_limit(link: Link | None) -> bool:
     return link is not None and link.fraction is not None and link.fraction > diagnostics.EXCEEDED
 
 
-ALL_TO_ALL, TEST = "all-to-all", "ucx_alltoall"
-SAME_SIZE = 0.02
+ALL_TO_ALL, _TEST = "all-to-all", "ucx_alltoall"
+_SAME_SIZE = 0.02
 """Parcels whose mean sizes differ by less than this share count as equally large."""
-ALIKE = 2.0
+_SIMILAR_SIZE = 2.0
 """A measurement with messages of one size stands for parcels at most this many times as large or as small."""
 
 
@@ -298,16 +298,16 @@ def _matching_probe_lines(campaign: Campaign, run: Run, launch: Launch) -> list[
         for each in campaign.standing
         if each.complete and each.line is not None and each.line.config == run.config.name
         for line in each.probes
-        if line.test.startswith(TEST) and line.hosts == hosts and not line.wrong and (line.memory == "cuda") == on_gpus
+        if line.test.startswith(_TEST) and line.hosts == hosts and not line.wrong and (line.memory == "cuda") == on_gpus
     ]
 
 
 def _lines_nearest_in_size(lines: Sequence[ProbeLine], size: float, rows: int | None) -> list[ProbeLine]:
     """The lines whose messages have the sizes of the merge's parcels, or else equal messages of the nearest size."""
-    same = [line for line in lines if line.count == rows is not None and abs(line.size / size - 1) < SAME_SIZE]
+    same = [line for line in lines if line.count == rows is not None and abs(line.size / size - 1) < _SAME_SIZE]
     if same or not size:
         return same
-    alike = [line for line in lines if line.count is None and 1 / ALIKE <= line.size / size <= ALIKE]
+    alike = [line for line in lines if line.count is None and 1 / _SIMILAR_SIZE <= line.size / size <= _SIMILAR_SIZE]
     best = min({line.size for line in alike}, key=lambda each: max(each / size, size / each), default=None)
     return [line for line in alike if line.size == best]
 

@@ -164,9 +164,8 @@ def flat_rows(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], list[d
     if len(kinds) > 1:
         raise UsageError("merges and network measurements have different columns; export them into separate files")
     columns, make = (PROBE_COLUMNS, probes) if True in kinds else (COLUMNS, _iterations_with_totals)
-    named = (
-        {_WITH_UNIT.get(name, name): value for name, value in row.items()} for each in campaigns for row in make(each)
-    )
+    measured = (row for campaign in campaigns for row in make(campaign))
+    named = ({_WITH_UNIT.get(name, name): value for name, value in row.items()} for row in measured)
     rows = [{name: row.get(name) for name in columns} for row in named]
     if not rows:
         raise UsageError(f"{campaigns[0].folder} contains no measurements to export")
@@ -178,16 +177,19 @@ def _iterations_with_totals(campaign: Campaign) -> Rows:
     rows = iterations(campaign)
     for run in campaign.runs:
         plan, verification = run.plan, state_of(run, aggregate.complete_launches(run)).value
-        for launch, each in [(own, each) for own in run.launches for each in own.timed]:
+        timed = [(launch, iteration) for launch in run.launches for iteration in launch.timed]
+        for launch, iteration in timed:
             yield next(rows) | {
                 "how": plan.how,
                 "distribution": plan.distribution,
                 "pipeline": plan.pipeline,
                 "verification": verification,
-                "time_unix_seconds": each.time,
-                **{f"{name}_seconds": aggregate.phase_seconds(name)(launch, each) for name in aggregate.PHASES},
-                "sent_bytes": _sum_if_all_known(aggregate.of_both_frames(worker.sent_bytes) for worker in each.workers),
-                "result_rows": _sum_if_all_known(worker.result_rows for worker in each.workers),
+                "time_unix_seconds": iteration.time,
+                **{f"{name}_seconds": aggregate.phase_seconds(name)(launch, iteration) for name in aggregate.PHASES},
+                "sent_bytes": _sum_if_all_known(
+                    aggregate.of_both_frames(worker.sent_bytes) for worker in iteration.workers
+                ),
+                "result_rows": _sum_if_all_known(worker.result_rows for worker in iteration.workers),
             }
 
 

@@ -7,8 +7,10 @@ import itertools
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -18,12 +20,12 @@ from merge_bench.campaign import UNTOUCHED, Caller, Labelled, Progress
 from merge_bench.campaign.launch import make_launch
 from merge_bench.campaign.planned_launches import ExpectedTime, Job, Sweep, launch_seconds_by_rule
 from merge_bench.campaign.resume import CONTINUE_AFTER, find_resumable, reopen_to_extend, run_environment
-from merge_bench.cluster import signals
+from merge_bench.cluster import host_agent, signals
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.launchers import launchers, make_launcher
 from merge_bench.config.installation import checkout
 from merge_bench.errors import Caution, RunFailed, say, warn
-from merge_bench.host import other_load
+from merge_bench.host import machine, other_load
 from merge_bench.host.other_load import Look, OtherLoad
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.tables import TableSpec
@@ -38,6 +40,20 @@ LaunchOne = Callable[[Job, CampaignWriter, int], int]
 """Makes the launch of a job, with this index in the campaign, and records it; returns the exit status."""
 
 
+@dataclass(frozen=True)
+class Software:
+    """What runs: git's state of the checkout, the checksum of this package's files, versions of installed packages."""
+
+    git: Git | None
+    sources: str
+    versions: Mapping[str, str]
+
+    @classmethod
+    def installed(cls) -> Self:
+        """That of this process."""
+        return cls(git_state(), host_agent.fingerprint(host_agent.ROOT / "merge_bench"), machine.versions())
+
+
 def make_campaign(
     results: Path,
     name: str,
@@ -50,6 +66,7 @@ def make_campaign(
     caller: Caller = UNTOUCHED,
     wait_for_quiet: float | None = None,
     expected: ExpectedTime | None = None,
+    software: Software | None = None,
 ) -> tuple[Path, int]:
     """Make every launch of `jobs` in their order; returns the campaign's folder and the exit status.
 
@@ -58,8 +75,9 @@ def make_campaign(
     again. `extend`: the folder of an earlier campaign, to which the missing launches are added.
     `wait_for_quiet`: the most seconds to wait until other processes leave this host's cores alone.
     `expected`: the estimated duration of the launches, printed before the first launch and corrected after it.
+    `software`: what runs, as the records have it; None: what is installed.
     """
-    line = first_line(head, jobs, caller)
+    line = first_line(head, jobs, caller, software)
     resumed = find_resumable(results, line, jobs) if resume and len(jobs) > 1 and extend is None else None
     with caller.signals(), signals.ignored():  # from here on, a signal is recorded
         if extend is not None:
@@ -130,10 +148,17 @@ def write_interruption(writer: CampaignWriter, error: signals.Interrupted) -> No
         writer.write(FailureLine(launch=None, code=error.code, message=str(error)))
 
 
-def first_line(head: CampaignLine, jobs: Sequence[Job], caller: Caller = UNTOUCHED) -> CampaignLine:
-    """The record that begins a new campaign's file, still without the campaign's name."""
-    command = {"argv": list(caller.argv), "options": caller.options, "git": git_state()}
-    return msgspec.structs.replace(head, **command, surroundings=run_environment(jobs))
+def first_line(
+    head: CampaignLine, jobs: Sequence[Job], caller: Caller = UNTOUCHED, software: Software | None = None
+) -> CampaignLine:
+    """The record that begins a new campaign's file, still without the campaign's name.
+
+    `software`: what runs; None: what is installed.
+    """
+    software = software or Software.installed()
+    command = {"argv": list(caller.argv), "options": caller.options, "git": software.git}
+    surroundings = run_environment(jobs, software.sources, software.versions)
+    return msgspec.structs.replace(head, **command, surroundings=surroundings)
 
 
 def write_first_lines(writer: CampaignWriter, line: CampaignLine, jobs: Sequence[Job]) -> None:

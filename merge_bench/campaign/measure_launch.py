@@ -253,10 +253,9 @@ def _ask_workers(session: Session) -> TransportsDocument:
     )
 
 
-NAME = "link"
-TOLERANCE = 0.10
-SECONDS = 2.0
-LINK_CHECK = "link-check"
+LINK_PROBE, LINK_CHECK = "link", "link-check"
+LINK_TOLERANCE = 0.10
+LINK_CHECK_SECONDS = 2.0
 TURNS = "with UCX's rendezvous over TCP, workers that send to each other take turns"
 
 
@@ -279,9 +278,9 @@ def check_link(session: Session, link: LinkLine) -> None:
     after = {rank: (rank + 1) % len(ranks) for rank in ranks}
     size = _message_bytes(session, link)
     memory = "cuda" if session.plan.device_memory else "host"
-    count = max(8, int(limit * SECONDS / size))
+    count = max(8, int(limit * LINK_CHECK_SECONDS / size))
     text = ucx_perftest.batch_file(test, [size], memory=memory, count=count, error_handling=session.plan.error_handling)
-    limits = [2 * session.plan.timeout + 20 * SECONDS]
+    limits = [2 * session.plan.timeout + 20 * LINK_CHECK_SECONDS]
     servers = session.workers.on_all(worker_programs.start_server, text)
     outputs = session.workers.on_some(
         {rank: (worker_programs.run_client, servers[after[rank]], text, limits) for rank in ranks}
@@ -298,7 +297,7 @@ def check_link(session: Session, link: LinkLine) -> None:
         session.writer.write(
             ProbeLine(
                 launch=session.launch,
-                probe=NAME,
+                probe=LINK_PROBE,
                 test=test.name,
                 ranks=[rank, after[rank]],
                 method=f"ucx_perftest of UCX {log.version}, window {WINDOW}, every worker to the next at once",
@@ -316,7 +315,7 @@ def check_link(session: Session, link: LinkLine) -> None:
             )
         )
     mean_rate = len(rates) / sum(1 / rate for rate in rates)
-    if abs(mean_rate / limit - 1) > TOLERANCE:
+    if abs(mean_rate / limit - 1) > LINK_TOLERANCE:
         causes = _causes_here(session, lanes, protocols, size, memory)
         shown = f"possible causes: {'; '.join(causes)}" if causes else "the cause is unknown"
         measured = f"ucx_perftest measured {format_rate(mean_rate)} per worker with messages of {format_bytes(size)}"
@@ -385,13 +384,16 @@ CLEAR = 1.1  # the least ratio of the two ways' times that is kept: a smaller on
 Nanoseconds = Mapping[str, float]
 
 
-def choose_stores(session: Session) -> None:
-    """Choose how each worker writes parcels: as the option says, or the fastest way on its host; records the choice."""
+def choose_stores(session: Session, code: str | None = None) -> None:
+    """Choose how each worker writes parcels: as the option says, or the fastest way on its host; records the choice.
+
+    `code`: the checksum of the code that was measured; None: of the installed code.
+    """
     plan, calls = session.plan, session.workers
     if plan.device_memory:
         return
     if plan.stores == "auto":
-        chosen = _fastest_stores(session)
+        chosen = _fastest_stores(session, code or _code_checksum())
     else:
         chosen = [Stores(way=plan.stores, because="asked for") for _ in session.descriptions]
     ways = [each.way if each else partition.PLAIN for each in chosen]
@@ -402,9 +404,9 @@ def choose_stores(session: Session) -> None:
     session.descriptions = [replace(described, stores=stores) for described, stores in described_and_chosen]
 
 
-def _fastest_stores(session: Session) -> list[Stores | None]:
+def _fastest_stores(session: Session, code: str) -> list[Stores | None]:
     """The fastest way to write parcels on each worker's host, measured unless the cache has it; None: no choice."""
-    keys = [_cache_key(each, session.descriptions, session.plan) for each in session.descriptions]
+    keys = [_cache_key(each, session.descriptions, session.plan, code) for each in session.descriptions]
     try:
         file = cache_folder() / "stores.json"
     except RuntimeError:
@@ -430,10 +432,10 @@ def read_cached_times(file: Path) -> dict[str, dict[str, float]]:
     return {key: each for key, each in times.items() if each.keys() == partition.WAYS.keys()}
 
 
-def cache_times(file: Path, times: Mapping[str, Nanoseconds]) -> None:
-    """Add `times` to the cache, which drops its oldest. If it cannot be written, the next launch measures again."""
+def cache_times(file: Path, times: Mapping[str, Nanoseconds], most: int = MOST_KEPT) -> None:
+    """Add `times` to the cache and keep the `most` newest. If it cannot be written, the next launch measures again."""
     both = {**read_cached_times(file), **{key: dict(each) for key, each in times.items()}}
-    kept = dict(list(both.items())[-MOST_KEPT:])
+    kept = dict(list(both.items())[-most:])
     with contextlib.suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with replacing(file) as stream:
@@ -449,7 +451,7 @@ def _median_times(keys: Sequence[str], times: Sequence[Nanoseconds]) -> dict[str
     return {key: {way: median(one[way] for one in each) for way in each[0]} for key, each in measured_keys.items()}
 
 
-def _cache_key(worker: Worker, workers: Sequence[Worker], plan: Plan) -> str:
+def _cache_key(worker: Worker, workers: Sequence[Worker], plan: Plan, code: str) -> str:
     """The cache key of a worker's times: all that decides which way is faster, as JSON; rows as their power of two."""
     here, hardware, tables = [each.host for each in workers].count(worker.host), worker.hardware, plan.workload
     if isinstance(tables, SyntheticSpec):
@@ -460,7 +462,7 @@ def _cache_key(worker: Worker, workers: Sequence[Worker], plan: Plan) -> str:
         shape = [f"{field.type} {field.nullable}" for side in sides for field in side.fields]
     processor = hardware.cpu_model, hardware.cpu_id, hardware.cache_bytes, hardware.cores
     merge = plan.workers, plan.engine, plan.keys, plan.distribution.name, (rows // plan.workers).bit_length(), shape
-    return json.dumps([*processor, here, *merge, _code_checksum()])
+    return json.dumps([*processor, here, *merge, code])
 
 
 @functools.cache

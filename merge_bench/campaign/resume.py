@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from merge_bench.campaign.planned_launches import Job
-from merge_bench.cluster import host_agent
 from merge_bench.cluster.dask_commands import THREAD_COUNTS
 from merge_bench.config.files import TOKENS
 from merge_bench.config.options import BY_VARIABLE
@@ -43,8 +42,11 @@ class Resumed(NamedTuple):
     status: int
 
 
-def run_environment(jobs: Sequence[Job]) -> dict[str, Any]:
-    """The surroundings that decide beside configs and plans how `jobs` run, as plain data."""
+def run_environment(jobs: Sequence[Job], sources: str, versions: Mapping[str, str]) -> dict[str, Any]:
+    """The surroundings that decide beside configs and plans how `jobs` run, as plain data.
+
+    `sources`: the checksum of this package's files; `versions`: of the installed packages.
+    """
     environment = {
         name: value
         for name, value in sorted(os.environ.items())
@@ -54,8 +56,8 @@ def run_environment(jobs: Sequence[Job]) -> dict[str, Any]:
     return {
         "host": socket.gethostname(),
         "cores": format_cores(os.sched_getaffinity(0)),
-        "sources": host_agent.fingerprint(host_agent.ROOT / "merge_bench"),
-        "versions": machine.versions(),
+        "sources": sources,
+        "versions": dict(versions),
         "environment": environment,
         "clusters": {name: _cluster_facts(job) for name, job in sorted(clusters.items())},
     }

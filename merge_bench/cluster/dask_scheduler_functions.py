@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import pickle
 import time
+from collections.abc import Callable
 from typing import Any
 
 _ENDED = frozenset({"memory", "erred", "released", "forgotten"})
@@ -67,16 +68,17 @@ def _can_execute(task: Any, worker: Any, *, running: bool) -> bool:
     return task.state in ("no-worker", "queued") and (not restricted or worker.address in restricted)
 
 
-async def import_in_background() -> None:
-    await asyncio.get_running_loop().run_in_executor(None, import_dataframes)
-
-
 def import_dataframes() -> None:
     """Import what Dask's scheduler would import for the first merge, as far as it is installed."""
     with contextlib.suppress(ImportError):
         import dask.dataframe  # noqa: F401
     with contextlib.suppress(ImportError):
         import distributed.shuffle  # noqa: F401
+
+
+async def import_in_background(load: Callable[[], None] = import_dataframes) -> None:
+    """Have a thread of the scheduler import it, or whatever `load` imports; the scheduler goes on meanwhile."""
+    await asyncio.get_running_loop().run_in_executor(None, load)
 
 
 def count_held_results(keys: list[Any], dask_scheduler: Any) -> int:

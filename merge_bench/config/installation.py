@@ -75,11 +75,14 @@ def shown_path(path: Path) -> str:
     return shlex.quote(short if os.sep in short else os.path.join(os.curdir, short))
 
 
-def refusal(words: "list[str]") -> "str | None":
-    """A sentence that says why this Python cannot run the command `words` and what to type instead; None if it can."""
+def refusal(words: "list[str]", version: "tuple[int, ...]" = sys.version_info[:2]) -> "str | None":
+    """A sentence that says why this Python cannot run the command `words` and what to type instead; None if it can.
+
+    `version`: of this Python.
+    """
     here = sys.executable or "this Python"
-    if sys.version_info < LEAST:
-        present, needed = (".".join(map(str, version)) for version in (sys.version_info[:2], LEAST))
+    if version < LEAST:
+        present, needed = (".".join(map(str, numbers)) for numbers in (version, LEAST))
         return f"{here} is Python {present}, but merge_bench needs {needed} or newer; {_what_to_type(words)}"
     missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
     if missing:

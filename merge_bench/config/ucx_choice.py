@@ -12,9 +12,9 @@ import functools
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from merge_bench.config.files import library_path
@@ -69,33 +69,37 @@ class Choice:
             environ[PREFER] = "true"
 
 
-def choose_ucx(requested: str | None, environ: Mapping[str, str], *, device_memory: bool = False) -> Choice:
+def choose_ucx(
+    requested: str | None, environ: Mapping[str, str], *, device_memory: bool = False, host: UcxHost | None = None
+) -> Choice:
     """Choose the UCX of processes that start with the environment `environ`.
 
     `requested`: ``auto``, ``wheel`` or ``system``; None: the choice in `environ`, else ``auto``, which means the
     system's UCX if this machine has InfiniBand and that UCX can use it, or if there is no other; `device_memory`: the
-    processes send GPU memory, so that ``auto`` means the system's UCX only if that was built with CUDA.
+    processes send GPU memory, so that ``auto`` means the system's UCX only if that was built with CUDA; `host`: where
+    they start; None: this host.
 
     Raises UsageError if ``wheel`` or ``system`` is requested and cannot be loaded, or the only UCX cannot send GPU
     memory.
     """
+    host = host or UcxHost()
     requested = _requested_origin(requested, environ)
-    devices = sorted(entry.name for entry in INFINIBAND.iterdir()) if INFINIBAND.is_dir() else []
-    if wheel_folder() is None and requested == WHEEL:
+    devices = sorted(entry.name for entry in host.infiniband.iterdir()) if host.infiniband.is_dir() else []
+    if host.wheel is None and requested == WHEEL:
         raise UsageError("--ucx wheel: the package libucx is not installed in this environment")
     if requested == SYSTEM:
-        loaded = probe_ucx(SYSTEM, environ)
+        loaded = host.probe(SYSTEM, environ)
         if loaded is None or loaded.of_wheel:
             raise UsageError(f"--ucx system: there is no system libucp.so that UCXX can use; {REMEDY}")
         if device_memory:
             refuse_without_cuda(loaded)
         return Choice(SYSTEM, None, None if loaded.infiniband else _infiniband_warning(devices, SYSTEM))
-    default = SYSTEM if wheel_folder() is None else WHEEL
+    default = SYSTEM if host.wheel is None else WHEEL
     if default == SYSTEM and device_memory:
-        refuse_without_cuda(probe_ucx(SYSTEM, environ))
+        refuse_without_cuda(host.probe(SYSTEM, environ))
     if not devices:
         return Choice(default)
-    loaded = probe_ucx(SYSTEM if requested == AUTO else WHEEL, environ)
+    loaded = host.probe(SYSTEM if requested == AUTO else WHEEL, environ)
     if loaded is None or not loaded.infiniband or (requested == AUTO and loaded.of_wheel):
         return Choice(default, None, _infiniband_warning(devices, default))
     if requested == WHEEL:
@@ -158,6 +162,19 @@ def _probe_environment(environment: tuple[tuple[str, str], ...]) -> Loaded | Non
     except (OSError, subprocess.TimeoutExpired, ValueError):  # it printed nothing
         return None
     return Loaded(version, infiniband == "yes", Path(library), cuda == "yes") if done.returncode == 0 else None
+
+
+@dataclass(frozen=True)
+class UcxHost:
+    """What the choice of a UCX depends on: by default this host.
+
+    `infiniband`: the folder with an entry for each InfiniBand adapter; `wheel`: the folder of the package `libucx`,
+    None if it is not installed; `probe`: finds the UCX that a process loads, as `probe_ucx`.
+    """
+
+    infiniband: Path = INFINIBAND
+    wheel: Path | None = field(default_factory=wheel_folder)
+    probe: Callable[[str, Mapping[str, str]], Loaded | None] = probe_ucx
 
 
 def _requested_origin(requested: str | None, environ: Mapping[str, str]) -> str:

@@ -13,9 +13,11 @@ import socket
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
+
+import msgspec
 
 from merge_bench.config import allowed_transports
 from merge_bench.config.allowed_transports import UCX_PORTS
@@ -54,13 +56,12 @@ SAME = "same software"
 _VITAL = ("dask", "distributed", "merge-bench", "UCX", "ucxx")
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """The result of one check. `found`: the fact; `spoils`: its effect on a run; `remedy`: what to do."""
 
     check: str
     state: str
-    found: str
+    fact: str = msgspec.field(name="found")  # in documents
     spoils: str = ""
     remedy: str = ""
     host: str = ""
@@ -116,12 +117,12 @@ class Machine:
 
 Check: TypeAlias = Callable[[Machine], Finding]
 
-# A check makes its finding with one of these: `warn(found, spoils, remedy)`. `examine` adds its name and the host's.
+# A check makes its finding with one of these: `warn(fact, spoils, remedy)`. `examine` adds its name and the host's.
 ok, warn, bad = (functools.partial(Finding, "", state) for state in STATES)
 
 
-def warn_if(problem: bool, found: str, spoils: str, remedy: str) -> Finding:
-    return warn(found, spoils, remedy) if problem else ok(found)
+def warn_if(problem: bool, fact: str, spoils: str, remedy: str) -> Finding:
+    return warn(fact, spoils, remedy) if problem else ok(fact)
 
 
 def worst_state(findings: Iterable[Finding]) -> str:
@@ -489,7 +490,7 @@ def describe_this_host() -> Machine:
 
 
 def examine(machine: Machine, host: str) -> Examination:
-    findings = tuple(replace(check(machine), check=name, host=host) for name, check in CHECKS.items())
+    findings = tuple(msgspec.structs.replace(check(machine), check=name, host=host) for name, check in CHECKS.items())
     kernel = files.read_text(machine.root / "proc/sys/kernel/osrelease")
     others = {"UCX": machine.ucx and str(machine.ucx), "kernel": kernel}
     return Examination(host, findings, {**machine.packages, **{name: text for name, text in others.items() if text}})

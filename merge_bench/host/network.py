@@ -165,11 +165,11 @@ class Nodes:
     order: Sequence[int] = ()
     rows: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
-    def between(self, one: int, other: int) -> int:
-        row = self.rows.get(one, ())
+    def between(self, node: int, other: int) -> int:
+        row = self.rows.get(node, ())
         if other in self.order and len(row) == len(self.order):
             return row[list(self.order).index(other)]
-        return _LOCAL if one == other else _REMOTE
+        return _LOCAL if node == other else _REMOTE
 
 
 def own_ports(interface: str, sys: Path = SYS) -> list[str]:

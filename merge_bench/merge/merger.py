@@ -66,12 +66,13 @@ class Transfers(msgspec.Struct, frozen=True):
 
 
 class Merger:
-    """Merges on one worker. `notes`: where to note when phases and messages begin and end; None: nowhere."""
+    """Merges on one worker, whose rows the engine has; `exchange`: its end of the data plane.
 
-    def __init__(self, engine: Engine, rank: int, plan: Plan, abort: Abort) -> None:
-        self.engine = engine
-        self.rank = rank
-        self.exchange: Exchange = exchange_class(plan.exchange).of_plan(plan, rank, abort)
+    `notes`: where to note when phases and messages begin and end; None: nowhere.
+    """
+
+    def __init__(self, engine: Engine, exchange: Exchange, plan: Plan) -> None:
+        self.engine, self.exchange, self.rank = engine, exchange, exchange.rank
         self._last_messages: dict[Side, tuple[dict[int, Any], dict[int, Any]]] = {}
         self._filters = plan.runtime_filter
         self.notes: TimeNotes | None = None
@@ -226,8 +227,8 @@ class PipelinedMerger(Merger):
 
     engine: PipelinedEngine
 
-    def __init__(self, engine: PipelinedEngine, rank: int, plan: Plan, abort: Abort) -> None:
-        super().__init__(engine, rank, plan, abort)
+    def __init__(self, engine: PipelinedEngine, exchange: Exchange, plan: Plan) -> None:
+        super().__init__(engine, exchange, plan)
         self._pieces_sent: list[list[Outgoing]] = []
         self._rooms: dict[tuple[int, int], Any] = {}
         # Kept, because its messages may be under way for as long as endpoints are open.
@@ -320,10 +321,10 @@ class TableMerger(Merger):
 
     engine: TableEngine
 
-    def __init__(self, engine: TableEngine, rank: int, plan: Plan, abort: Abort) -> None:
-        super().__init__(engine, rank, plan, abort)
-        assert isinstance(self.exchange, TableExchange)  # as its description says
-        self._plane = self.exchange
+    def __init__(self, engine: TableEngine, exchange: Exchange, plan: Plan) -> None:
+        super().__init__(engine, exchange, plan)
+        assert isinstance(exchange, TableExchange)  # as its description says
+        self._plane = exchange
         self._tables: dict[Side, Any] = {}  # that are not sent, while one worker merges alone
 
     def _partition(self) -> dict[Side, PackedTable]:
@@ -368,19 +369,25 @@ class TableMerger(Merger):
 
 
 def make_merger(engine: Engine, rank: int, plan: Plan, abort: Abort) -> Merger:
-    """The merger for a plan: with overlapping phases or without.
+    """The merger for a plan, with overlapping phases or without, and this worker's end of the plan's data plane.
 
     Raises `UsageError` if the phases are to overlap and the engine cannot join a part of its rows, or if it has no
     runtime filter and is to use one.
     """
+    kind = _merger_class(engine, plan)
+    exchange: Exchange = exchange_class(plan.exchange).of_plan(plan, rank, abort)
+    return kind(engine, exchange, plan)
+
+
+def _merger_class(engine: Engine, plan: Plan) -> type[Merger]:
     if plan.runtime_filter and not isinstance(engine, FilteringEngine):
         raise UsageError(f"--engine {engine.name} has no runtime filter; use --runtime-filter off")
     if plan.data_plane.tables:
         if not isinstance(engine, TableEngine):
             raise UsageError(f"--exchange {plan.exchange} cannot be used with --engine {engine.name}")
-        return TableMerger(engine, rank, plan, abort)
+        return TableMerger
     if not plan.pipeline:
-        return Merger(engine, rank, plan, abort)
+        return Merger
     if not isinstance(engine, PipelinedEngine):
         raise UsageError(f"--engine {engine.name} cannot overlap phases; use --pipeline off")
-    return PipelinedMerger(engine, rank, plan, abort)
+    return PipelinedMerger

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,9 +31,7 @@ from merge_bench.merge.partition import row_spans
 from merge_bench.merge.partition_loops import RowHasher, is_plain_key, start_hashes
 
 KEY_BITS = 16  # of the Bloom filter for each key. With two of them set in one word, 2 % of other keys pass
-MOST_BYTES = 1 << 20  # of the Bloom filter, which is read at random and has to stay in the L2 cache
 NEARLY_ALL = 0.9  # of the rows: if so many would remain with keys spread evenly, the first step is left out
-MOST_ROWS = 2**31 - 1  # of a chunk: kept rows are numbered with 32 bits
 FEWER = 8  # times as few rows as the other side: otherwise the Bloom filter costs more than it saves
 
 Span: TypeAlias = tuple[int, int]
@@ -47,6 +45,9 @@ class RuntimeFilter:
     `scratch` is memory that is used during a call only. What remains of a column lies in memory of its own pool in
     `pools` until the next `reset` of that pool.
     """
+
+    most_bytes: ClassVar[int] = 1 << 20  # of the Bloom filter, which is read at random and has to stay in the L2 cache
+    most_rows: ClassVar[int] = 2**31 - 1  # of a chunk that is filtered: kept rows are numbered with 32 bits
 
     def __init__(self, shape: JoinShape, scratch: BufferPool) -> None:
         self._shape, self._scratch = shape, scratch
@@ -105,7 +106,8 @@ class RuntimeFilter:
         words = 1 << max(0, -(-fewest * KEY_BITS // 64) - 1).bit_length()
         others = self._shape.workers - 1
         saved = most * sum(field.assumed_width for field in self._shape.fields(many)) / self._shape.workers
-        if self._shape.how.keeps(many) or 8 * words > MOST_BYTES or most < FEWER * fewest or 8 * words * others > saved:
+        costly = 8 * words > self.most_bytes or 8 * words * others > saved
+        if self._shape.how.keeps(many) or most < FEWER * fewest or costly:
             return chunks
         entered = np.zeros(words, np.uint64)
         for _, hashes, _ in self._hash_blocks(chunks[few], (0, chunks[few].rows)):
@@ -150,7 +152,7 @@ class RuntimeFilter:
 
     def _keep_marked(self, side: Side, frame: Frame, mark: Mark, pool: ThreadPoolExecutor | None) -> Frame:
         """A frame of the rows that `mark` marks; the whole frame if they are more than half of it."""
-        if frame.rows > MOST_ROWS:
+        if frame.rows > self.most_rows:
             return frame
         most = frame.rows // 2
         self._scratch.reserve(aligned_size(frame.rows) + 4 * (most + 1))

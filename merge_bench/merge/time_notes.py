@@ -6,7 +6,7 @@ While an iteration runs, a note is an entry in a dict or a list. Structures are 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 from merge_bench.records.timeline import MOST_EVENTS, Batch, Span, WorkerTimeline
@@ -61,16 +61,15 @@ class TimeNotes:
         )
 
 
-def note_seconds() -> float:
+def note_seconds(clock: Callable[[], float] = time.perf_counter) -> float:
     """Seconds that one message of a batch takes to be noted, both ends with their times: the dearest kind of note.
 
     The median of several trials: what other processes take of the core in one of them is no cost of a note.
     """
-    return median(_trial_seconds() for _ in range(_TRIALS))
+    return median(_trial_seconds(clock) for _ in range(_TRIALS))
 
 
-def _trial_seconds() -> float:
-    clock = time.perf_counter
+def _trial_seconds(clock: Callable[[], float]) -> float:
     notes = TimeNotes()
     began = clock()
     for number in range(_NOTES):

@@ -14,7 +14,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -421,17 +421,32 @@ def swap_device_memory(size: int) -> None:
 
 
 def iterate(first: int, count: int, *, warmup: bool, verify: bool, timeline: float | None = None) -> NoteCost | None:
-    """Merge `count` times, and send an event with the measurement of each iteration.
+    """Merge `count` times, and send an event with the measurement of each iteration: see `measure_iterations`."""
+    return measure_iterations(current_plugin(), first, count, warmup=warmup, verify=verify, timeline=timeline)
+
+
+def measure_iterations(
+    plugin: MergeWorker,
+    first: int,
+    count: int,
+    *,
+    warmup: bool,
+    verify: bool,
+    timeline: float | None = None,
+    note_cost: Callable[[], float] = note_seconds,
+    clock: Callable[[], float] = time.monotonic,
+) -> NoteCost | None:
+    """Merge `count` times on the worker of this plugin, and send the measurements.
 
     What short iterations measured is sent every `HELD_SECONDS`, from the first one on, and in any case before this
     returns or fails: sending it takes time of the cores on which the next iteration runs.
 
     `verify`: also check the result of each iteration, outside the timed interval. `timeline`: also note and keep what
-    begins and ends when, until that takes more than this share of an iteration; returns what it costs.
+    begins and ends when, until that takes more than this share of an iteration; returns what it costs. `note_cost`:
+    gives the seconds of a note.
     """
-    plugin = current_plugin()
     keeper = plugin.launch.timelines = KeptTimelines(plugin.launch.plan.workers) if timeline else None
-    cost = NoteCost(0, note_seconds(), math.inf) if timeline else None
+    cost = NoteCost(0, note_cost(), math.inf) if timeline else None
     held: list[tuple[int, Measured]] = []
     gc.collect()
     gc.disable()
@@ -445,9 +460,9 @@ def iterate(first: int, count: int, *, warmup: bool, verify: bool, timeline: flo
                 keeper.keep(index, notes.timeline(plugin.launch.rank, plugin.merger.sides))
                 if cost.share > timeline:
                     keeper = plugin.launch.timelines = None
-            if verify or time.monotonic() - sent >= HELD_SECONDS:
+            if verify or clock() - sent >= HELD_SECONDS:
                 _send_measurements(plugin, held, warmup)
-                sent = time.monotonic()
+                sent = clock()
             if verify:
                 check = plugin.launch.verify(plugin.merger.engine.results(), plugin.abort)
                 plugin.send("verification", index=index, warmup=warmup, check=msgspec.to_builtins(check))

@@ -284,7 +284,7 @@ def series_history(
             LevelShift(
                 result=shift.at,
                 path=entries[shift.at].path,
-                found_with=shift.found,
+                found_with=shift.newest,
                 change=shift.change,
                 better=(shift.change > 0) == metric.higher_is_better,
                 evidence=shift.evidence,
@@ -320,7 +320,7 @@ def _acceptances(
     levels: dict[int | None, AcceptedLevel] = {}
     for level in index.accepted:
         if level.series == series and level.metric == metric.name:
-            then = [at for at, shift in enumerate(shifts) if entries[shift.found].started <= level.newest]
+            then = [at for at, shift in enumerate(shifts) if entries[shift.newest].started <= level.newest]
             levels[max(then, default=None)] = AcceptedLevel(by=level.by, reason=level.reason, time=level.time)
     return levels
 

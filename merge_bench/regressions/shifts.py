@@ -253,14 +253,14 @@ _CALIBRATED = 400
 
 @dataclass(frozen=True)
 class Shift:
-    """The level changed with the result at `at`; it was found when the result at `found` arrived.
+    """The level changed with the result at `at`; it was found when the result at `newest` arrived.
 
     `before`, `after`: the two levels as they were known then, in the unit of the values. `level`: the number of the
     level that begins, from 0; that of an earlier one, if the results are back at it. `evidence`: see `EVIDENCE`.
     """
 
     at: int
-    found: int
+    newest: int
     before: float
     after: float
     evidence: float

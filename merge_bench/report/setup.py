@@ -70,7 +70,7 @@ def print_findings(
     with page_on(file) as page:
         hosts = {finding.host for finding in findings if finding.host}
         page.heading(f"merge_bench doctor · {', '.join(sorted(hosts))}")
-        rows = [(each.host if len(hosts) > 1 else "", each.check, each.state, each.found) for each in findings]
+        rows = [(each.host if len(hosts) > 1 else "", each.check, each.state, each.fact) for each in findings]
         page.table(*by_row(("Host", "Check", "State", "Found"), rows, range(4)))
         write_bindings(page, bindings)
         wrong = [finding for state in (BAD, WARN) for finding in findings if finding.state == state]
@@ -79,7 +79,7 @@ def print_findings(
         for finding in wrong:
             where = f"{finding.host}: " if len(hosts) > 1 else ""
             spoils = f": {finding.spoils}" if finding.spoils else ""
-            page.line(f"{finding.state}  {where}{finding.check} ({finding.found}){spoils}", _STYLES[finding.state])
+            page.line(f"{finding.state}  {where}{finding.check} ({finding.fact}){spoils}", _STYLES[finding.state])
             if finding.remedy:
                 page.line(f"→ {finding.remedy}", indent=2)
         counts = ", ".join(f"{sum(f.state == state for f in findings)} {state}" for state in (BAD, WARN, OK))

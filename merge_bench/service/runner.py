@@ -231,11 +231,13 @@ class Runner:
         return None
 
 
-def add_schedule(store: Store, rules: Rules, who: str, request: ScheduleRequest) -> Schedule:
+def add_schedule(
+    store: Store, rules: Rules, who: str, request: ScheduleRequest, *, clock: Callable[[], float] = time.time
+) -> Schedule:
     """Check the schedule in `request`, store it for the token named `who`, and return it; raises UsageError."""
     check_name(request.name)
-    command, now = typed_command(rules.words(request.job)), time.time()
-    after = _times_around(request, now)[2]
+    command, now = typed_command(rules.words(request.job)), clock()
+    after = times_around(request, now)[2]
     new = Schedule(**msgspec.structs.asdict(request), who=who, command=command, created=now, next=after)
     with store.transaction():
         names = [each.name for each in store.schedules()]
@@ -247,16 +249,18 @@ def add_schedule(store: Store, rules: Rules, who: str, request: ScheduleRequest)
     return new
 
 
-def queue_due_jobs(store: Store, rules: Rules, most: int, wake: Callable[[], None]) -> None:
+def queue_due_jobs(
+    store: Store, rules: Rules, most: int, wake: Callable[[], None], *, clock: Callable[[], float] = time.time
+) -> None:
     """Queue the jobs of schedules that are due, unless `most` jobs wait, and set next times, in one transaction."""
-    now = time.time()
+    now = clock()
     with store.transaction():
         for old in store.schedules():
             if now < old.next < now + 9 * _DAY_SECONDS:
                 continue
             last, message, after = old.last_job, None, now + _DAY_SECONDS
             try:
-                before, day, after = _times_around(old, now)
+                before, day, after = times_around(old, now)
                 if now < old.next:
                     raise UsageError("the clock was set back")
                 if old.missed == "skip" and now - before > _LATE_SECONDS:
@@ -275,8 +279,11 @@ def queue_due_jobs(store: Store, rules: Rules, most: int, wake: Callable[[], Non
             store.put_schedule(msgspec.structs.replace(old, next=after, last_job=last, message=message))
 
 
-def _times_around(request: ScheduleRequest, now: float) -> tuple[float, dt.date, float]:
-    """The last time of a schedule up to `now`, its day, and the first time after `now`; times in seconds."""
+def times_around(request: ScheduleRequest, now: float) -> tuple[float, dt.date, float]:
+    """The last time of a schedule up to `now`, its day, and the first time after `now`; times in seconds.
+
+    Raises UsageError if time, zone or days of the schedule do not exist.
+    """
     wrong = f"the time {request.at!r}; give one such as 02:30"
     try:
         at = dt.datetime.strptime(request.at, "%H:%M").time()

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -547,10 +547,17 @@ class _StageReader:
         if contest.effect is None:
             return None
         differing = set(self.settings.get(candidate, ())) ^ set(self.settings.get(against, ()))
-        values: dict[str, Any] = {"decision": OPEN, "reason": f"{plural(len(contest.ratios), 'block')} so far"}
-        values["setting"] = differing.pop() if len(differing) == 1 and phase != CONFIRM else None
-        values |= {"time": launches[-1].time, "plan": plan, **contest.step_figures()}
-        return TuneLine(phase=phase, config=candidate, against=against, **values)
+        return TuneLine(
+            time=launches[-1].time,
+            phase=phase,
+            config=candidate,
+            against=against,
+            plan=plan,
+            setting=differing.pop() if len(differing) == 1 and phase != CONFIRM else None,
+            decision=OPEN,
+            reason=f"{plural(len(contest.ratios), 'block')} so far",
+            **contest.step_figures(),
+        )
 
     @property
     def _confirmation_seconds(self) -> float:

@@ -398,7 +398,7 @@ def _search_and_confirm(task: Task, timing: Timing, writer: CampaignWriter, prog
     options = Options(threshold=tune_options.threshold, most=tune_options.most_blocks, confirm=tune_options.confirm)
     best, spent = Candidate(), None
     try:
-        fitting = _fit_to_timed_baseline(task, timing, evaluator)
+        fitting = fit_to_timed_baseline(task, timing, evaluator)
         best = strategies()[tune_options.strategy].tune(task.space, fitting.values, evaluator, options)
     except BudgetSpent as ended:
         spent = ended
@@ -417,7 +417,7 @@ def _search_and_confirm(task: Task, timing: Timing, writer: CampaignWriter, prog
         _note_stop(evaluator, first, f"{ended}, during the confirmation of {names}")
 
 
-def _fit_to_timed_baseline(task: Task, timing: Timing, evaluator: ClusterEvaluator) -> AffordableSearch:
+def fit_to_timed_baseline(task: Task, timing: Timing, evaluator: ClusterEvaluator) -> AffordableSearch:
     """What fits the budget, by the time that recorded launches of the baseline took; a resumed tuning finds the same.
 
     Raises BudgetSpent if not even one setting fits.

@@ -43,6 +43,7 @@ class TerminalProgress(Progress):
             _Clock(),
             TextColumn("{task.fields[detail]}"),
             console=console,
+            get_time=clock,
             transient=True,
         )
         self._task = self._bars.add_task("", total=None, detail="")

@@ -2,49 +2,41 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import pytest
 
-from benchmarks.peer import comparison
 from benchmarks.peer.comparison import Comparison
 from benchmarks.peer.contenders import REFERENCE
 from benchmarks.peer.protocol import Job, PeerError
-from benchmarks.processes import Ended
+from tests.benchmarks.conftest import Launches
 
 JOB = Job(1000, 2, 2, iterations=1, warmup=1, fraction=0.3, seed=5)
-ANSWER = {"name": "x", "version": "1", "wall_seconds": [0.5], "rows": 600, "verified": True, "peak_rss_bytes": None}
 LIMIT = 7.0
 Compared = tuple[Comparison, int, list[tuple[int, str]]]
 
 
 @pytest.fixture
-def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Compared]:
+def compared(tmp_path: Path, launches: Launches) -> Callable[..., Compared]:
     """Runs three blocks; gives how many were run and every launch.
 
-    The contenders `slow` reach the limit, `broken` fail at once.
+    The contenders `slow` reach the limit, `broken` fail at once; `left`: seconds for all blocks.
     """
 
     def compare(
-        names: Sequence[str], slow: Collection[str], until: float = 1e9, broken: Collection[str] = (), patience: int = 9
+        names: Sequence[str],
+        slow: Collection[str],
+        left: float = math.inf,
+        broken: Collection[str] = (),
+        patience: int = 9,
     ) -> Compared:
-        clock = [100.0]
-
-        def launch(argv: Sequence[str], environment: Mapping[str, str], stem: Path, limit: float) -> Ended:
-            name = stem.name.split("-", 1)[1]
-            late, status = name in slow, 1 if name in broken else 0
-            clock[0] += LIMIT if late else 1.0
-            output = stem.with_suffix(".out")
-            output.write_text("" if late or status else json.dumps(ANSWER))
-            return Ended(-15 if late else status, LIMIT if late else 1.0, late, 0, output, output)
-
-        monkeypatch.setattr(comparison, "run_limited", launch)
-        monkeypatch.setattr(comparison.time, "monotonic", lambda: clock[0])
+        walls: dict[str, float | None] = {**dict.fromkeys(slow, math.inf), **dict.fromkeys(broken)}
+        launches.wall = lambda launch: walls.get(launch.contender, 0.5)
         one = Comparison.of(names, JOB, tmp_path, LIMIT)
         one.settle, one.patience = 0.0, patience
-        done = one.run(3, seed=1, until=until)
+        done = one.run(3, seed=1, until=launches.clock.now + left)
         one.finish()
         return one, done, [(sample.block, sample.contender) for sample in one.samples]
 
@@ -94,4 +86,4 @@ def test_merge_bench_itself_is_launched_in_every_block(compared: Callable[..., C
 
 def test_what_a_stopped_launch_took_is_not_expected_of_later_blocks(compared: Callable[..., Compared]) -> None:
     # Block 1 takes 1 + 1 + 7 s; blocks 2 and 3 take 2 s each, and fit into the rest.
-    assert compared(["pandas", "duckdb-table"], {"pandas"}, until=100.0 + 14.0)[1] == 3
+    assert compared(["pandas", "duckdb-table"], {"pandas"}, left=14.0)[1] == 3

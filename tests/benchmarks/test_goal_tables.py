@@ -6,7 +6,6 @@ import importlib.metadata
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
@@ -15,22 +14,18 @@ from click.testing import CliRunner
 
 from benchmarks.goal import tables
 from benchmarks.goal.bench import Bench
-from benchmarks.peer.comparison import Comparison
 from benchmarks.peer.inprocess import checksum
 from benchmarks.peer.libraries import run
 from benchmarks.peer.merge_bench_run import command
 from benchmarks.peer.protocol import Job, PeerError
-from benchmarks.peer.ratios import Sample
 from merge_bench.cli import cli
 from merge_bench.errors import WrongResult
+from tests.benchmarks.conftest import Launches
 
 
 @pytest.mark.parametrize("keys", [tables.STRINGS, tables.COLUMNS])
-def test_tables_match_in_as_many_rows_as_they_should(
-    tmp_path: Path, keys: tables.Keys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tables, "GROUP_ROWS", 999)
-    made = tables.make(tmp_path, keys, 5000, seed=3)
+def test_tables_match_in_as_many_rows_as_they_should(tmp_path: Path, keys: tables.Keys) -> None:
+    made = tables.make(tmp_path, keys, 5000, seed=3, group_rows=999)
     left, right = pq.read_table(made.left), pq.read_table(made.right)
     assert left.num_rows == right.num_rows == 5000
     assert pq.ParquetFile(made.left).num_row_groups == 6
@@ -136,20 +131,14 @@ def test_merge_bench_joins_the_same_tables(tmp_path: Path, keys: tables.Keys) ->
     assert accepted.exit_code == 0, accepted.output
 
 
-def test_both_libraries_are_compared_over_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs: list[Job] = []
-
-    def run(comparison: Comparison, blocks: int, seed: int) -> None:
-        jobs.append(comparison.job)
-        comparison.samples += [Sample(each.name, 0, (1.0 + place,)) for place, each in enumerate(comparison.contenders)]
-
-    monkeypatch.setattr(Comparison, "run", run)
-    monkeypatch.setattr(tables, "ROWS", 1000)
+def test_both_libraries_are_compared_over_tables(tmp_path: Path, launches: Launches) -> None:
+    walls = {"merge_bench": 1.0, "polars-streaming": 2.0, "duckdb-table": 3.0}
+    launches.wall = lambda launch: walls[launch.contender]
     here = Bench(tmp_path, 200)
-    found = tables.against_libraries(here, tables.STRINGS)
+    found = tables.against_libraries(here, tables.STRINGS, rows=1000)
     assert found == {"strings-polars": 2.0, "strings-duckdb": 3.0}
     assert here.details["strings-polars"]["wall_seconds"] == {"merge_bench": 1.0, "polars-streaming": 2.0}
-    (job,) = jobs
-    assert msgspec.json.decode(*job.argv(), type=Job) == job  # as the peers' processes read it
-    assert job.tables is not None
-    assert (job.on, job.tables.rows) == (("key",), 600)
+    assert sorted(launches.names()) == sorted(walls)
+    (made,) = {launch.job.tables for launch in launches.all}  # as the peers' processes read it
+    assert made is not None
+    assert (made.on, made.rows) == (("key",), 600)

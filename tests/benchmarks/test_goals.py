@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +16,8 @@ from benchmarks.goal.bench import Bench
 from benchmarks.goal.measures import Measure
 from benchmarks.goal.targets import Result, Target, spread_of_sizes
 from benchmarks.goals import MEASURES, Running, chosen, markdown, status_of
-from benchmarks.peer.ratios import Sample, standings
 from merge_bench.errors import RunFailed, UsageError
+from tests.benchmarks.conftest import Launches
 
 ROOT = Path(__file__).resolve().parents[2]
 AT_LEAST, AT_MOST = Target("a", "ratio", "how", 2.0), Target("b", "seconds", "how", None, 5.0, " s")
@@ -101,9 +102,12 @@ def test_only_large_sizes_have_to_be_constant() -> None:
         spread_of_sizes({1: 9e-8, 4: 2e-8}, 4)
 
 
+FEW = 4 * 2**30  # bytes of memory, in which not all sizes fit
+
+
 def test_sizes_double_as_long_as_they_fit() -> None:
     assert measures.sizes(10 * 2**40) == [1_000_000 * 2**n for n in range(7)]
-    few = measures.sizes(4 * 2**30)
+    few = measures.sizes(FEW)
     assert few == [1_000_000 * 2**n for n in range(len(few))]
     assert 1 < len(few) < 6
 
@@ -126,20 +130,25 @@ def test_a_link_without_a_limit_is_no_value() -> None:
         measures.link_values(Bench(Path()), ran(link=None), AT_LEAST, AT_MOST)
 
 
-def test_links_are_measured_over_the_transports_that_the_goals_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    here, asked = Bench(Path()), {}
-    monkeypatch.setattr(measures, "two_hosts", lambda: contextlib.nullcontext("hosts"))
-    workers = [{"above_imports": 2, "input": 1}]
+class Answering(Bench):
+    """A bench whose runs are made up: each is what `answer` makes of its options."""
 
-    def merge(**options: Any) -> Any:
-        asked.update(options)
-        return ran(link=LINK, peak_memory_bytes={"per_worker": workers})
+    def __init__(self, answer: Callable[..., Any]) -> None:
+        super().__init__(Path())
+        self.answer = answer
+        self.asked: list[dict[str, Any]] = []
 
-    monkeypatch.setattr(here, "merge", merge)
-    measures.shaped_tcp(here)
-    assert asked["require_transport"] == "tcp"
+    def merge(self, *, hosts: Any = None, **chosen: object) -> Any:
+        self.asked.append({"hosts": hosts, **chosen})
+        return self.answer(**chosen)
+
+
+def test_links_are_measured_over_the_transports_that_the_goals_name() -> None:
+    here = Answering(lambda **_: ran(link=LINK, peak_memory_bytes={"per_worker": [{"above_imports": 2, "input": 1}]}))
+    measures.shaped_tcp(here, lambda: contextlib.nullcontext("hosts"))
     measures.shared_memory(here)
-    assert asked["require_transport"] == "sysv,posix,cma"
+    asked = [(options["hosts"], options["require_transport"]) for options in here.asked]
+    assert asked == [("hosts", "tcp"), (None, "sysv,posix,cma")]
 
 
 def test_wall_over_bytes_takes_the_worker_that_sends_most() -> None:
@@ -152,14 +161,13 @@ def test_wall_over_bytes_takes_the_worker_that_sends_most() -> None:
         measures.wall_over_bytes(launched(launch))
 
 
-def test_every_size_is_told_beside_how_far_they_spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measures, "sizes", lambda _: [2_000_000, 4_000_000, 8_000_000])
-    here = Bench(tmp_path)
-    walls = {"2000000": 0.05, "4000000": 0.08, "8000000": 0.2}
-    monkeypatch.setattr(here, "merge", lambda *, chunk, **rest: ran(wall_seconds={"median": walls[str(chunk)]}))
-    assert measures.linear(here) == {"linear": pytest.approx(1.25)}
-    assert [each["rows_per_chunk"] for each in here.details["linear"]["sizes"]] == [2_000_000, 4_000_000, 8_000_000]
-    assert [each["nanoseconds_per_row"] for each in here.details["linear"]["sizes"]] == pytest.approx([12.5, 10, 12.5])
+def test_every_size_is_told_beside_how_far_they_spread() -> None:
+    nanoseconds = dict.fromkeys(measures.sizes(FEW), 10.0) | {1_000_000: 99.0, 4_000_000: 12.5}
+    here = Answering(lambda *, chunk, **_: ran(wall_seconds={"median": nanoseconds[chunk] * 2 * chunk / 1e9}))
+    assert measures.linear(here, FEW) == {"linear": pytest.approx(1.25)}  # sizes from 4e6 rows count
+    sizes = here.details["linear"]["sizes"]
+    assert [each["rows_per_chunk"] for each in sizes] == list(nanoseconds)
+    assert [each["nanoseconds_per_row"] for each in sizes] == pytest.approx(list(nanoseconds.values()))
 
 
 def test_memory_is_that_of_the_worst_worker() -> None:
@@ -167,10 +175,9 @@ def test_memory_is_that_of_the_worst_worker() -> None:
     assert measures.memory_ratio(ran(peak_memory_bytes={"per_worker": workers})) == 3.0
 
 
-def test_the_first_iteration_begins_before_its_line_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_iteration_begins_before_its_line_is_written() -> None:
     line = SimpleNamespace(time=107.0, wall_seconds=0.5)
-    here = Bench(Path())
-    monkeypatch.setattr(here, "merge", lambda **_: launched(SimpleNamespace(timed=[line])))
+    here = Answering(lambda **_: launched(SimpleNamespace(timed=[line])))
     assert measures.launch(here) == {"launch": 4.5}
 
 
@@ -244,24 +251,10 @@ def test_every_goal_is_measured_once() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_of_duckdbs_variants_the_fastest_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    samples = [Sample(n, 0, (w,)) for n, w in (("merge_bench", 1.0), ("duckdb-table", 2.5), ("duckdb-arrow", 2.25))]
-    samples.append(Sample("polars-streaming", 0, (4.0,)))
-
-    class MadeUp:
-        def __init__(self, *_: Any) -> None:
-            self.samples = samples
-
-        def run(self, *_: Any) -> None:
-            pass
-
-        def finish(self) -> None:
-            pass
-
-        def standings(self) -> Any:
-            return standings(self.samples, [sample.contender for sample in samples], "merge_bench")
-
-    monkeypatch.setattr(measures, "Comparison", SimpleNamespace(of=MadeUp))
+def test_of_duckdbs_variants_the_fastest_counts(tmp_path: Path, launches: Launches) -> None:
+    walls = {"merge_bench": 1.0, "duckdb-table": 2.5, "duckdb-arrow": 2.25, "polars-streaming": 4.0}
+    launches.wall = lambda launch: walls[launch.contender]
     here = Bench(tmp_path)
     assert measures.in_one_process(here) == {"polars": 4.0, "duckdb": 2.25}
     assert here.details["duckdb"]["wall_seconds"] == {"merge_bench": 1.0, "duckdb-table": 2.5, "duckdb-arrow": 2.25}
+    assert sorted(launches.names()) == sorted(walls)

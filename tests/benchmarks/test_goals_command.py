@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from benchmarks import goals as command
 from benchmarks.goal import targets
-from benchmarks.goal.measures import Measure
 from benchmarks.goals import goals, in_order, others
 from tests.helpers.benchmark_commands import refusal
 
@@ -23,33 +21,25 @@ def invoke() -> Callable[..., Result]:
 
 
 @pytest.mark.slow
-def test_help_is_measured_and_written(tmp_path: Path, invoke: Callable[..., Result]) -> None:
-    file = tmp_path / "new" / "last.json"
-    done = invoke("--only", "help", "--blocks", "1", "--output", str(file))
-    assert done.exit_code in (0, 1), done.output  # a machine that is busy may miss the goal
-    (goal,) = json.loads(file.read_text())["goals"]
-    assert goal["value"] > 0.01
-    assert done.stdout.splitlines()[2].startswith("| `--help` | ≤ 0.3 s | ")
-    shown = invoke("--show", str(file))
-    assert shown.stdout == done.stdout
-    assert shown.exit_code == done.exit_code
-
-
-def test_goals_can_be_added_to_those_of_an_earlier_run(
-    tmp_path: Path, invoke: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_is_measured_and_added_to_goals_of_an_earlier_run(tmp_path: Path, invoke: Callable[..., Result]) -> None:
     file = tmp_path / "last.json"
     before = [targets.Result(target, [31.0]).to_json() for target in (targets.DASK, targets.HELP)]
     file.write_text(json.dumps({"schema": 1, "blocks": 3, "goals": before}))
-    monkeypatch.setattr(command, "chosen", lambda _: [Measure("help", (targets.HELP,), 3, lambda _: {"help": 0.4})])
     done = invoke("--only", "help", "--blocks", "1", "--output", str(file), "--add")
+    assert done.exit_code in (0, 1), done.output  # a machine that is busy may miss the goal
     dask, own = json.loads(file.read_text())["goals"]
     assert (dask["goal"], dask["values"], dask["run"]) == ("dask", [31.0], {"schema": 1, "blocks": 3})
-    assert (own["goal"], own["values"], own["value"]) == ("help", [0.4], 0.4)
+    assert (own["goal"], len(own["values"])) == ("help", 1)
+    assert 0.01 < own["value"] < 31.0
     assert "run" not in own
-    assert [line.split("|")[1].strip() for line in done.stdout.splitlines()[2:]] == [dask["what"], own["what"]]
+    lines = done.stdout.splitlines()[2:]
+    assert [line.split("|")[1].strip() for line in lines] == [dask["what"], own["what"]]
+    assert lines[1].startswith("| `--help` | ≤ 0.3 s | ")
     again = in_order(others(json.loads(file.read_text()), []))
     assert [each["run"]["blocks"] for each in again] == [3, 1]
+    shown = invoke("--show", str(file))
+    assert shown.stdout == done.stdout
+    assert shown.exit_code == done.exit_code
 
 
 def test_a_wrong_name_or_file_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

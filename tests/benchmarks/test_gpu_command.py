@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import gpu as gpu_command
+from benchmarks.gpu import Site, look, on_gpus
 from benchmarks.on_gpu import stored, versus
 from benchmarks.on_gpu.plan import Asked, steps
 from benchmarks.on_gpu.steps import DONE, FAILED, Finding, Step
@@ -49,18 +49,20 @@ def test_the_goal_against_ucxx_has_a_verdict(
 
 
 @pytest.fixture
-def invoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, dict[str, Any], str]]:
+def curated(tmp_path: Path) -> Path:
+    """The folder of curated results."""
+    return tmp_path / "curated"
+
+
+@pytest.fixture
+def invoked(tmp_path: Path, curated: Path) -> Callable[..., tuple[int, dict[str, Any], str]]:
     """Calls the command with made-up steps; gives its status, summary and table."""
     output = tmp_path / "results"
 
     def invoke(*made_up: Step, options: Sequence[str] = ()) -> tuple[int, dict[str, Any], str]:
-        monkeypatch.setenv("PYTHONPATH", "")  # the command sets it
-        monkeypatch.setattr(gpu_command, "look", lambda: H200)
-        monkeypatch.setattr(gpu_command, "machine_state", lambda logs: {"driver": "580.1"})
-        monkeypatch.setattr(gpu_command, "steps", lambda machine, asked: list(made_up))
-        monkeypatch.setattr(stored, "CURATED", tmp_path / "curated")
+        site = Site(lambda: H200, lambda logs: {"driver": "580.1"}, lambda machine, asked: list(made_up), curated)
         resumed = [str(next(output.iterdir())) if word == "LAST" else word for word in options]
-        result = CliRunner().invoke(gpu_command.on_gpus, ["--output", str(output), *resumed])
+        result = CliRunner().invoke(on_gpus, ["--output", str(output), *resumed], obj=site)
         if isinstance(result.exception, UsageError):
             raise result.exception
         (folder,) = output.iterdir()
@@ -102,7 +104,7 @@ def test_an_interruption_keeps_what_ended(invoked: Callable[..., Any]) -> None:
     assert [each["name"] for each in summary["steps"]] == ["a"]
 
 
-def test_a_later_call_does_what_is_not_done_and_what_failed_last(invoked: Callable[..., Any]) -> None:
+def test_a_later_call_does_what_is_not_done_and_what_failed_last(invoked: Callable[..., Any], curated: Path) -> None:
     tried: list[str] = []
 
     def counted(name: str, *findings: Finding | BaseException) -> Step:
@@ -133,9 +135,9 @@ def test_a_later_call_does_what_is_not_done_and_what_failed_last(invoked: Callab
     ]
     assert summary["goals"]["a"]["ratio"] == 2.0
     assert "a: goal ≥ 1.5 times as fast as `ucxx.benchmarks.cudf_merge`: met (ratio 2.00" in table
-    curated = json.loads((stored.CURATED / "gpu-h200" / "summary.json").read_text())
-    assert curated == {name: value for name, value in summary.items() if name != "argv"}
-    assert (stored.CURATED / "gpu-h200" / "table.txt").read_text() == table
+    copied = json.loads((curated / "gpu-h200" / "summary.json").read_text())
+    assert copied == {name: value for name, value in summary.items() if name != "argv"}
+    assert (curated / "gpu-h200" / "table.txt").read_text() == table
 
 
 def test_a_failure_that_is_skipped_next_time_stays_known(invoked: Callable[..., Any]) -> None:
@@ -156,18 +158,18 @@ def test_a_failure_that_is_skipped_next_time_stays_known(invoked: Callable[..., 
     ],
 )
 def test_results_that_do_not_belong_together_are_not_mixed(
-    invoked: Callable[..., Any], tmp_path: Path, options: list[str], words: str
+    invoked: Callable[..., Any], curated: Path, options: list[str], words: str
 ) -> None:
     invoked(step("a", Finding("well")))
-    (tmp_path / "curated" / "taken").mkdir(parents=True)
-    (tmp_path / "curated" / "taken" / "summary.json").write_text('{"time": 1.0}')
+    (curated / "taken").mkdir(parents=True)
+    (curated / "taken" / "summary.json").write_text('{"time": 1.0}')
     with pytest.raises(UsageError, match=words):
         invoked(step("a", Finding("well")), options=options)
 
 
-def test_a_dry_run_tells_the_time_of_all_and_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_command, "look", lambda: H200)
-    result = CliRunner().invoke(gpu_command.on_gpus, ["--output", str(tmp_path), "--blocks", "1", "--dry-run"])
+def test_a_dry_run_tells_the_time_of_all_and_does_nothing(tmp_path: Path) -> None:
+    words = ["--output", str(tmp_path), "--blocks", "1", "--dry-run"]
+    result = CliRunner().invoke(on_gpus, words, obj=Site(lambda: H200))
     assert result.exit_code == 0
     *lines, total = result.output.splitlines()
     seconds = sum(step.seconds for step in steps(H200, Asked(tmp_path, 1, 0)))
@@ -206,7 +208,7 @@ def test_a_failure_to_pack_does_not_end_the_plan(invoked: Callable[..., Any], tm
 
 
 def test_a_result_is_shown_and_curated_without_a_gpu(
-    invoked: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    invoked: Callable[..., Any], tmp_path: Path, curated: Path
 ) -> None:
     _, _, table = invoked(step("a", Finding("600 rows verified")))
     (folder,) = (tmp_path / "results").iterdir()
@@ -216,11 +218,11 @@ def test_a_result_is_shown_and_curated_without_a_gpu(
     large = folder / "peers-1" / "records.jsonl"
     large.parent.mkdir()
     large.write_text("x" * (stored.MOST_RECORD_BYTES + 1))
-    monkeypatch.setattr(gpu_command, "look", lambda: pytest.fail("looked for a GPU"))
-    shown = CliRunner().invoke(gpu_command.on_gpus, ["--show", str(folder), "--curated", "gpu-h200"])
+    site = Site(lambda: pytest.fail("looked for a GPU"), curated=curated)
+    shown = CliRunner().invoke(on_gpus, ["--show", str(folder), "--curated", "gpu-h200"], obj=site)
     assert shown.exit_code == 0, shown.output
     assert table.strip() in shown.output
-    place = stored.CURATED / "gpu-h200"
+    place = curated / "gpu-h200"
     assert (place / records.relative_to(folder)).read_text() == records.read_text()
     assert not (place / "peers-1").exists()
     assert "left out peers-1/records.jsonl, which is too large" in shown.output
@@ -232,15 +234,17 @@ def test_by_default_all_steps_fit_the_budget(invoked: Callable[..., Any]) -> Non
     assert {each["state"] for each in invoked(*steps)[1]["steps"]} == {DONE}
 
 
-def test_the_machine_is_that_of_the_gpus_that_can_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machine_is_that_of_the_gpus_that_can_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", library(count=4))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,2")
-    machine = gpu_command.look()
+    (tmp_path / "pylibcudf").mkdir()
+    (tmp_path / "pylibcudf" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    machine = look()
     assert (machine.gpus, machine.free_bytes, machine.bandwidth) == (2, 72 * 2**30, 4_916_736_000_000)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "pylibcudf", None)  # as if it were not installed
     with pytest.raises(UsageError, match="this machine has a GPU, but the package cudf is missing"):
-        gpu_command.look()
+        look()
 
 
 def test_without_a_gpu_there_is_one_sentence_and_status_2(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -117,6 +118,13 @@ def test_the_daemon_is_ended_also_when_it_does_not_quit(
     assert not pipes.exists()
 
 
+def test_a_daemon_that_runs_is_seen(tmp_path: Path) -> None:
+    script(tmp_path, mps.CONTROL, "read word")
+    with subprocess.Popen([tmp_path / mps.CONTROL], stdin=subprocess.PIPE) as daemon:
+        assert machine_state.mps_is_running()
+        daemon.communicate(b"quit\n")
+
+
 def test_two_workers_are_measured_off_on_on_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     daemons(tmp_path, monkeypatch, "at once")
     seen: list[tuple[str, bool]] = []
@@ -125,9 +133,7 @@ def test_two_workers_are_measured_off_on_on_off(tmp_path: Path, monkeypatch: pyt
         seen.append((name, "CUDA_MPS_PIPE_DIRECTORY" in variables))
         return document(wall_seconds={"median": 0.010 if variables else 0.020})
 
-    monkeypatch.setattr(mps.runs, "run", run)
-    monkeypatch.setattr(mps, "mps_is_running", lambda: False)
-    found = mps.compare(Merge(2, 2, 1_000_000), "mps", tmp_path, 100, None)
+    found = mps.compare(Merge(2, 2, 1_000_000), "mps", tmp_path, 100, None, run=run, running=lambda: False)
     assert seen == [("mps-0-off", False), ("mps-1-on", True), ("mps-2-on", True), ("mps-3-off", False)]
     assert found.figures["ratio"] == 2.0
     assert found.sentence == "without MPS 20.00 ms per merge, with MPS 10.00 ms: 2.00 times as fast"
@@ -137,8 +143,7 @@ def test_mps_that_is_missing_or_runs_already_is_left_alone(tmp_path: Path, monke
     monkeypatch.setenv("PATH", str(tmp_path))
     assert mps.compare(Merge(2, 2, 10), "mps", tmp_path, 9, None).skipped
     script(tmp_path, mps.CONTROL, "exit 1")
-    monkeypatch.setattr(mps, "mps_is_running", lambda: True)
-    assert mps.compare(Merge(2, 2, 10), "mps", tmp_path, 9, None).skipped
+    assert mps.compare(Merge(2, 2, 10), "mps", tmp_path, 9, None, running=lambda: True).skipped
     with pytest.raises(RunFailed, match="-d ended with status 1"), mps.daemon(tmp_path / "logs"):
         pass
 
@@ -171,16 +176,13 @@ def test_logs_are_cut_and_timelines_and_cores_left_out(tmp_path: Path) -> None:
     assert "gpu-1/packed.tar.gz" not in packed(target)
 
 
-def test_the_packed_file_stays_small_and_records_come_before_logs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(packing, "MOST_BYTES", 40_000)
+def test_the_packed_file_stays_small_and_records_come_before_logs(tmp_path: Path) -> None:
     folder = tmp_path / "gpu-1"
     folder.mkdir()
     (folder / "a.log").write_bytes(os.urandom(60_000))
     (folder / "b.log").write_bytes(b"short")
     (folder / "records.jsonl").write_bytes(os.urandom(20_000))
     target = tmp_path / "packed.tar.gz"
-    assert packing.pack(folder, target) == ["a.log"]
+    assert packing.pack(folder, target, most=40_000) == ["a.log"]
     assert target.stat().st_size <= 40_000
     assert set(packed(target)) == {"gpu-1/records.jsonl", "gpu-1/b.log"}

@@ -16,22 +16,17 @@ from benchmarks.on_gpu import library
 from benchmarks.on_gpu.programs import cudf_merge, libcudf_join, libcudf_partition, polars_join, profiled_merge, rows
 from merge_bench.errors import WrongResult
 from merge_bench.merge.engines import gpu_memory
-from tests.helpers import fake_rapids
 
 ROWS = 1000
 Lines = list[dict[str, Any]]
 
 
 @pytest.fixture(autouse=True)
-def rapids(monkeypatch: pytest.MonkeyPatch) -> None:
+def pool(rapids: None, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = types.ModuleType("cuda.bindings.runtime")
     calls = {name: lambda: (0,) for name in ("cudaDeviceSynchronize", "cudaProfilerStart", "cudaProfilerStop")}
     vars(runtime).update(calls)
-    for name, module in fake_rapids.modules().items():
-        monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", runtime)
-    monkeypatch.setattr(sys.modules["cuda.bindings"], "runtime", runtime, raising=False)
-    monkeypatch.setattr(fake_rapids.Device, "resource", fake_rapids.CudaMemoryResource())
     gpu_memory.own_stream.cache_clear()
     gpu_memory.set_up_pool(1 << 24)
 
@@ -100,16 +95,20 @@ class FakeFrame:
         return self.table
 
 
+class LosingFrame(FakeFrame):
+    """A frame of a cuDF that leaves out the first rows of the right side."""
+
+    def merge(self, right: FakeFrame, *, on: str, how: str) -> FakeFrame:
+        return super().merge(FakeFrame(right.table.slice(9)), on=on, how=how)
+
+
 def test_cudfs_merge_is_verified(monkeypatch: pytest.MonkeyPatch, printed: Callable[[], Lines]) -> None:
     monkeypatch.setitem(sys.modules, "cudf", types.SimpleNamespace(DataFrame=FakeFrame))
     cudf_merge.measure(ROWS)
     (line,) = printed()
     assert (line["name"], line["result_rows"], line["verified"]) == ("cudf.DataFrame.merge", 300, True)
 
-    def lose_rows(self: FakeFrame, right: FakeFrame, *, on: str, how: str) -> FakeFrame:
-        return FakeFrame(self.table.join(right.table.slice(9), on, join_type=how))
-
-    monkeypatch.setattr(FakeFrame, "merge", lose_rows)
+    monkeypatch.setitem(sys.modules, "cudf", types.SimpleNamespace(DataFrame=LosingFrame))
     with pytest.raises(WrongResult):
         cudf_merge.measure(ROWS)
 
@@ -195,7 +194,7 @@ def test_lines_before_a_crash_are_kept_and_the_step_failed() -> None:
 
 def test_a_program_that_hangs_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hanging.py").write_text("import time\ntime.sleep(60)")
-    monkeypatch.setattr(library, "surroundings", lambda: {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin"})
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     ended = library.run_program("hanging", [], "hanging", tmp_path, 2)
     found = library.judge(ended.output.read_text(), ended.status, ended.failure)
     assert found.status == 3

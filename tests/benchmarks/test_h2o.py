@@ -14,15 +14,14 @@ from click.testing import CliRunner
 
 from benchmarks import h2o
 from benchmarks.peer import tables
-from benchmarks.peer.comparison import Comparison
 from benchmarks.peer.contenders import REFERENCE
 from benchmarks.peer.inprocess import Joiner
 from benchmarks.peer.libraries import DuckDB, Pandas, Polars
 from benchmarks.peer.merge_bench_run import command
 from benchmarks.peer.protocol import Job, Tables
-from benchmarks.peer.ratios import Sample
-from merge_bench.errors import UsageError, WrongResult
+from merge_bench.errors import RunFailed, UsageError, WrongResult
 from merge_bench.merge.workload.benchmarks import H2O, h2o_tables
+from tests.benchmarks.conftest import Launches
 from tools.reference import measured
 
 ROWS = 2000
@@ -93,22 +92,19 @@ def test_merge_bench_gets_the_files(folder: Path) -> None:
     assert "--how" not in command(Job(ROWS, 2, 2, 1, 1, 0.9, 0, {}, made("q1", folder)), folder)
 
 
-def test_every_question_is_measured_beside_all_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs: list[Job] = []
+def test_every_question_is_measured_beside_all_peers(
+    tmp_path: Path, launches: Launches, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-
-    def run(comparison: Comparison, blocks: int, seed: int) -> None:
-        jobs.append(comparison.job)
-        names = [each.name for each in comparison.contenders]
-        assert set(names) == {REFERENCE, *(name for variants in h2o.FAMILIES.values() for name in variants)}
-        walls = {REFERENCE: 0.5, "duckdb-table": 1.0, "duckdb-arrow": 2.0}
-        comparison.samples += [Sample(name, 0, (walls.get(name, 4.0),)) for name in names if name != "pandas"]
-        comparison.samples.append(Sample("pandas", 0, ()))
-
-    monkeypatch.setattr(Comparison, "run", run)
-    argv = ["--rows", "2e3", "--workers", "1", "--question", "5,1", "--results", str(tmp_path)]
+    walls = {REFERENCE: 0.5, "duckdb-table": 1.0, "duckdb-arrow": 2.0, "pandas": None}
+    launches.wall = lambda launch: walls.get(launch.contender, 4.0)
+    argv = ["--rows", "2e3", "--workers", "1", "--question", "5,1", "--blocks", "1", "--results", str(tmp_path)]
     done = CliRunner().invoke(h2o.h2o, [*argv, "--output", str(tmp_path / "out.json")])
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == RunFailed.exit_status, done.output  # pandas failed
+    contenders = {REFERENCE, *(name for variants in h2o.FAMILIES.values() for name in variants)}
+    assert sorted(launches.names()) == sorted(2 * [*contenders])
+    jobs = [launch.job for launch in launches.all if launch.contender == REFERENCE]
+    assert len({(launch.job.on, launch.job.tables) for launch in launches.all}) == 2
     assert [job.on for job in jobs] == [("id3",), ("id1",)]
     assert jobs[0].tables is not None
     assert jobs[0].data_bytes == jobs[0].tables.data_bytes > 2 * ROWS * 50
@@ -132,11 +128,11 @@ def test_the_page_has_a_table_for_each_processor() -> None:
     ]
     question = {"rows": 900, "columns": 9, "standings": standings, "versions": {"duckdb-table": "2.0"}}
     document = {"rows": 1000, "blocks": 3, "git": {"commit": "0123456789"}, "questions": {"q1": question}}
-    text = "\n".join(measured._questions({"intel-xeon-167": document}))
+    text = "\n".join(measured.questions({"intel-xeon-167": document}))
     assert "### Questions: Intel Xeon, model 167 (2 MiB of L2, 480 MiB of L3), 1,000 rows" in text
     assert "3 interleaved blocks, commit 0123456. duckdb 2.0." in text
     assert "| q1: x ⋈ small on id1 | 900 × 9 | 500 | 1,000, 2.00 (1.50–2.50) | - | - | - |" in text
-    assert not list(measured._questions({}))
+    assert not list(measured.questions({}))
 
 
 def test_a_question_that_peers_cannot_join_is_refused(folder: Path) -> None:

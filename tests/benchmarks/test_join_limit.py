@@ -57,9 +57,8 @@ def test_the_command_needs_no_package_and_writes_its_file(program: Path, tmp_pat
     assert json.loads(output.read_text()) == json.loads(done.stdout)
 
 
-def test_without_nvcc_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join_limit, "find_nvcc", lambda: None)
-    found = join_limit.measure([20_000], None)
+def test_without_nvcc_there_is_a_sentence() -> None:
+    found = join_limit.measure([20_000], None, compiler=lambda: None)
     assert found["status"] == 3
     judged = library.judge_join_limit(found, None)
     assert judged.skipped
@@ -90,15 +89,12 @@ def test_it_is_compiled_without_cub_where_cub_is_missing(
     assert found["compile_seconds"] > 0
 
 
-def test_a_program_that_hangs_or_crashes_costs_only_its_own_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_hangs_or_crashes_costs_only_its_own_size(tmp_path: Path) -> None:
     program = tmp_path / "program"
     well = '{\\"verified\\": true}'
     program.write_text(f'#!/bin/sh\ncase $1 in 1) sleep 60;; 2) kill -SEGV $$;; *) echo "{well}";; esac\n')
     program.chmod(0o755)
-    monkeypatch.setattr(join_limit, "RUN_SECONDS", 0.5)
-    found = join_limit.measure([1, 2, 3], program)
+    found = join_limit.measure([1, 2, 3], program, limit=0.5)
     assert [size["status"] for size in found["sizes"]] == [3, 3, 0]
     assert found["sizes"][0]["error"].endswith("stopped after 0 s because it had not finished")
     assert found["sizes"][1]["error"].startswith("join_limit ended with status -11")

@@ -157,8 +157,7 @@ def test_a_profile_that_is_denied_is_skipped_and_others_fail_with_a_sentence(
     assert words in found.sentence
 
 
-def test_without_ncu_the_step_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ncu, "find_ncu", lambda: None)
-    found = ncu.profile(1000, "profile", tmp_path, 20)
+def test_without_ncu_the_step_is_skipped(tmp_path: Path) -> None:
+    found = ncu.profile(1000, "profile", tmp_path, 20, find=lambda: None)
     assert found.skipped
     assert found.sentence == "Nsight Compute (ncu) was not found"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,8 @@ def test_steps_whose_packages_are_missing_are_skipped_with_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("CUDF_POLARS_SITE", str(tmp_path))
-    monkeypatch.setattr("importlib.util.find_spec", lambda package: None)
+    for package in ("cudf_polars", "rapidsmpf", "pylibcudf", "cudf", "rmm"):
+        monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     (step,) = (step for step in planned(H200, tmp_path) if step.name == name)
     (ended,) = run_all([step], 1000, lambda _: None)
     assert (ended.state, ended.status) == (SKIPPED, 0)
@@ -265,7 +267,6 @@ def test_a_run_is_read_back_and_judged(tmp_path: Path, monkeypatch: pytest.Monke
     pytest.importorskip("dask_cuda")
     for name, value in {"PYTHONPATH": PRETENCE, **WITHOUT_DRIVER}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(runs, "surroundings", lambda: dict(__import__("os").environ))
     merge = Merge(2, 2, 2000, iterations=2, link_rounds=1)
     found = judge(merge, runs.run(merge, "small", tmp_path, 200), 10**12)
     assert found.status == 5, found.sentence  # nothing here has CUDA IPC

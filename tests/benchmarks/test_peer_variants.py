@@ -7,7 +7,6 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from benchmarks.peer.contenders import REFERENCE, choose
 from benchmarks.peer.ucxx_merge import ENVIRONMENT
 from benchmarks.peer.ucxx_variants import VARIANTS, Variant
 from merge_bench.errors import RunFailed
+from tests.benchmarks.conftest import Launches
 
 # Does what `HOW` says: works in so many seconds per merge, hangs, crashes as UCX and Python print it, or else.
 PROGRAM = textwrap.dedent(
@@ -105,57 +105,40 @@ def test_nothing_is_begun_without_the_time_for_it(found: Found, tmp_path: Path) 
     assert chosen(tmp_path / "result") == [VARIANTS[0]]
 
 
-def test_where_none_works_comparisons_say_so_at_once(
-    found: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_none_works_comparisons_say_so_at_once(found: Found, tmp_path: Path, launches: Launches) -> None:
     finding = found("crash", "raise")
     assert finding.status == RunFailed.exit_status
     assert json.loads((tmp_path / "result" / CHOICE).read_text())["tried"] == finding.figures["tried"]
-    monkeypatch.setattr(versus.Comparison, "of", lambda *_: pytest.fail("it was launched"))
     with pytest.raises(RunFailed) as error:
         versus.compare(versus.UCXX, JOB, tmp_path / "result", 3, 100.0, 1)
     assert str(error.value) == (
         "not compared: no variant of ucxx.benchmarks.cudf_merge worked here"
         " (a: Caught signal 11 (Segmentation fault: address not mapped); b: MemoryError: std::bad_alloc)"
     )
-
-
-def compared(monkeypatch: pytest.MonkeyPatch, folder: Path, works: str) -> tuple[Finding, list[str]]:
-    """A comparison in which only one variant works; gives the variant of each of the peer's launches too."""
-    launched: list[str] = []
-
-    def launch(argv: Any, environment: dict[str, str], stem: Path, limit: float) -> Any:
-        peer = not stem.name.endswith(REFERENCE)
-        if peer:
-            launched.append(environment["HOW"])
-            assert limit == versus.LAUNCH_LIMIT
-        well = not peer or environment["HOW"] == works
-        output = stem.with_suffix(".out")
-        answer = {"name": "x", "version": "1", "wall_seconds": [0.2 if peer else 0.1] * JOB.iterations, "rows": 6}
-        output.write_text(json.dumps({**answer, "verified": None if peer else True, "peak_rss_bytes": 1}))
-        return versus_ended(0 if well else 1, output)
-
-    def versus_ended(status: int, output: Path) -> Any:
-        from benchmarks.processes import Ended
-
-        return Ended(status, 1.0, False, 0, output, output)
-
-    monkeypatch.setattr("benchmarks.peer.comparison.run_limited", launch)
-    monkeypatch.setattr("benchmarks.peer.comparison.time.sleep", lambda _: None)
-    return versus.compare(versus.UCXX, JOB, folder, 3, 100.0, 1, versus.GOAL), launched
+    assert launches.all == []
 
 
 def test_the_fastest_variant_is_compared_and_the_next_where_it_fails(
-    found: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    found: Found, tmp_path: Path, launches: Launches
 ) -> None:
+    def compared(works: str) -> tuple[Finding, list[str]]:
+        """A comparison in which only one variant works; gives the variant of each of the peer's launches too."""
+        launches.all.clear()
+        peers_walls = {works: 0.2}
+        launches.wall = lambda each: 0.1 if each.contender == REFERENCE else peers_walls.get(each.environment["HOW"])
+        finding = versus.compare(versus.UCXX, JOB, tmp_path / "result", 3, 100.0, 1, versus.GOAL)
+        of_peer = [launch for launch in launches.all if launch.contender != REFERENCE]
+        assert {launch.limit for launch in of_peer} == {versus.LAUNCH_LIMIT}
+        return finding, [launch.environment["HOW"] for launch in of_peer]
+
     found("0.002", "0.004")
-    finding, launched = compared(monkeypatch, tmp_path / "result", works="0.002")
+    finding, launched = compared(works="0.002")
     assert (launched, finding.figures["variant"]) == (["0.002"] * 3, "a")
     assert finding.figures["goal"]["ratio"] == 2.0
-    finding, launched = compared(monkeypatch, tmp_path / "result", works="0.004")
+    finding, launched = compared(works="0.004")
     assert (launched, finding.figures["variant"]) == (["0.002"] * 2 + ["0.004"] * 3, "b")
     assert finding.figures["goal"]["met"] is True
-    finding, launched = compared(monkeypatch, tmp_path / "result", works="none")
+    finding, launched = compared(works="none")
     assert launched == ["0.002"] * 2 + ["0.004"] * 2
     assert finding.figures["goal"]["met"] is None
 

@@ -13,6 +13,7 @@ from benchmarks.peer.protocol import Job, PeerError, printed_by
 from merge_bench.campaign.cudf_merge_report import read_time
 from tests.campaign.importing import texts
 from tests.helpers.fake_nvml import library
+from tests.helpers.runs import ROOT
 
 JOB = Job(100_000, 2, 2, iterations=3, warmup=1, fraction=0.3, seed=0)
 
@@ -148,14 +149,46 @@ def test_ucxx_gets_the_gpus_that_were_given_to_this_process(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert ucxx_merge.chosen_gpus() == chosen
-    ran: list[tuple[list[str], dict[str, str]]] = []
-    monkeypatch.setattr(
-        ucxx_merge, "printed_by", lambda _, argv, **environment: ran.append((argv, environment)) or UCXX
-    )
-    monkeypatch.setattr(ucxx_merge, "_version", lambda: "0.52")
-    ucxx_merge.run(JOB)
-    ((argv, environment),) = ran
-    assert argv[argv.index("--devs") + 1] == ",".join(map(str, chosen[:2]))
+
+
+PROGRAM = """
+import json, os, sys, types
+
+class DataFrame:
+    def serialize(self):
+        return {}, []
+
+cudf = types.SimpleNamespace(DataFrame=DataFrame)
+_run_cluster_server = _run_cluster_workers = None
+
+def main():
+    names = ("CUDA_DEVICE_ORDER", "PYTHONFAULTHANDLER", "UCX_HANDLE_ERRORS")
+    with open(os.environ["RAN"], "w") as file:
+        json.dump([sys.argv[1:], {name: os.environ.get(name) for name in names}], file)
+    print(TEXT)
+"""
+
+
+def test_ucxxs_program_runs_on_these_gpus_and_shows_where_it_crashes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    package = tmp_path / "ucxx" / "benchmarks"
+    package.mkdir(parents=True)
+    for file in (package.parent / "__init__.py", package / "__init__.py", package / "utils.py"):
+        file.touch()
+    (package / "cudf_merge.py").write_text(PROGRAM.replace("TEXT", repr(UCXX)))
+    metadata = tmp_path / "ucxx_cu13-0.52.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: ucxx-cu13\nVersion: 0.52\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "pynvml", library(count=4))
+    variables = {"CUDA_VISIBLE_DEVICES": "2,1,0", "RAN": tmp_path / "ran", "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, str(value))
+    outcome = ucxx_merge.run(JOB)
+    assert (outcome.version, outcome.wall_seconds) == ("0.52", pytest.approx(WALLS))
+    argv, environment = json.loads((tmp_path / "ran").read_text())
+    assert argv[argv.index("--devs") + 1] == "2,1"  # as many as there are workers
     assert environment == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "PYTHONFAULTHANDLER": "1", "UCX_HANDLE_ERRORS": "bt"}
 
 

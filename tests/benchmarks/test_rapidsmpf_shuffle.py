@@ -10,17 +10,15 @@ from typing import Any
 import pytest
 
 from benchmarks.on_gpu import rapidsmpf_shuffle as program
-from tests.helpers import fake_rapids, fake_rapidsmpf
+from merge_bench.merge.engines import gpu_memory
+from tests.helpers import fake_rapidsmpf
 from tests.helpers.runs import ROOT
 
 
 def rounds_of_one_process(file: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The lines of one process that shuffles with itself."""
-    for name, module in (fake_rapids.modules() | fake_rapidsmpf.modules()).items():
+    for name, module in fake_rapidsmpf.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
-    from merge_bench.merge.engines import gpu_memory
-
-    monkeypatch.setattr(fake_rapids.Device, "resource", fake_rapids.CudaMemoryResource())
     gpu_memory.bind_context()
     words = ["--rows", "500,1e3", "--rounds", "2", "--processes", "1", "--pool", "1e6", "--output", str(file)]
     arguments = program.parse([*words, "--progress", "thread-polling"])
@@ -32,6 +30,7 @@ def rounds_of_one_process(file: Path, monkeypatch: pytest.MonkeyPatch) -> list[d
     return program.read_lines(str(file))
 
 
+@pytest.mark.usefixtures("rapids")
 def test_rounds_are_timed_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = rounds_of_one_process(tmp_path / "lines.jsonl", monkeypatch)
     assert [line["warmup"] for line in lines if line["what"] == "round"] == [True, False, False] * 2
@@ -41,6 +40,7 @@ def test_rounds_are_timed_and_checked(tmp_path: Path, monkeypatch: pytest.Monkey
         assert 0 < found["shuffle_seconds"] < found["seconds"]
 
 
+@pytest.mark.usefixtures("rapids")
 @pytest.mark.parametrize("change", [{"received": 499}, {"received_sum": 1}, {"payloads_right": False}])
 def test_wrong_rows_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object]) -> None:
     lines = rounds_of_one_process(tmp_path / "lines.jsonl", monkeypatch)

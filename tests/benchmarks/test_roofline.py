@@ -17,10 +17,11 @@ from benchmarks.roof.limits import Limit, array_bytes
 from benchmarks.roof.moved import Counts, Shape, join_accesses, partition_row, phase_bytes, read_bytes
 from benchmarks.roofline import cores_of, counts, join_least, judge, limits_table, own_limits, roofline, table
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.merge.engines.base import JoinShape, Side
+from merge_bench.merge.engines.base import JoinShape
 from merge_bench.merge.engines.native import NativeEngine
-from merge_bench.merge.frame import Field
-from merge_bench.merge.partition import WAYS, most_streams
+from merge_bench.merge.frame import Field, Frame
+from merge_bench.merge.memory import BufferPool
+from merge_bench.merge.partition import WAYS, Partitioner, most_streams
 from merge_bench.records import schema as s
 from tests.helpers.benchmark_commands import refusal
 
@@ -79,12 +80,15 @@ def test_accesses_of_a_join_are_an_entry_a_left_row_a_head_a_right_row_and_an_en
 def test_buckets_and_the_width_of_their_numbers_are_those_of_the_engine(
     chunk: int, workers: int, way: str, l2: int | None
 ) -> None:
-    key, a, b = (Field(name, pa.int64(), 8) for name in ("key", "a", "b"))
+    rows = Frame.from_arrow(pa.table({"key": range(8), "a": range(8)}))
+    (key, a), b = rows.fields, Field("b", pa.int64(), 8)
     shape = Shape(chunk, workers, stores=way, l2_bytes=l2)
     engine = NativeEngine(JoinShape((key, a), (key, b), ("key",), workers, 0, shape.rows))
     engine.use_stores(way, most_streams([way]), l2)
     assert shape.buckets == engine.buckets
-    assert shape.number_bytes == engine._partitioners[Side.LEFT]._ids.dtype.itemsize
+    numbers = BufferPool()
+    Partitioner(rows.fields, ["key"], workers, engine.buckets, scratch=numbers).split(rows, BufferPool())
+    assert numbers.kept.nbytes == rows.rows * shape.number_bytes
 
 
 def test_a_bucket_is_heads_links_keys_and_payloads_of_its_left_rows() -> None:
@@ -168,30 +172,28 @@ def test_arrays_of_all_cores_together_are_far_larger_than_the_last_cache() -> No
     assert array_bytes(1, 100 << 20) == 800 << 20
 
 
-def test_arrays_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "available_bytes", lambda: 1 << 30)
+def test_arrays_that_do_not_fit_into_memory_are_refused() -> None:
     with pytest.raises(UsageError, match="the memory limits of 4 cores needs 2"):
-        array_bytes(4, None)
+        array_bytes(4, None, available=1 << 30)
 
 
-def test_every_limit_is_measured_on_all_cores_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "array_bytes", lambda cores, cache: 1 << 16)
-    monkeypatch.setattr(limits, "GATHERED", 1 << 16)
+def test_every_limit_is_measured_on_all_cores_at_once() -> None:
+    few = 1 << 16
     before, cores = os.sched_getaffinity(0), sorted(os.sched_getaffinity(0))
-    measured = [*limits.measure(cores, last_cache=None), limits.measure_bucket(cores, 1 << 12)]
+    measured = [*limits.measure(cores, few, gathered=few), limits.measure_bucket(cores, 1 << 12, gathered=few)]
     found = {limit.name: limit for limit in measured}
     assert list(found) == ["copy", "loop", "kernel copy", "read", "gather", "gather in a bucket"]
-    assert found["copy"].amount == limits.COPIES * 2 * (1 << 16) * len(cores)
-    assert found["gather"].amount == (1 << 16) * len(cores)
+    assert found["copy"].amount == limits.COPIES * 2 * few * len(cores)
+    assert found["gather"].amount == found["gather in a bucket"].amount == few * len(cores)
     assert all(len(limit.seconds) == limits.ROUNDS and min(limit.seconds) > 0 for limit in found.values())
     assert os.sched_getaffinity(0) == before
 
 
-def test_cores_that_no_worker_would_use_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 5, 7})
-    assert cores_of(2) == [0, 1, 2, 5]
+def test_cores_that_no_worker_would_use_are_not_measured() -> None:
+    allowed = {0, 1, 2, 5, 7}
+    assert cores_of(2, allowed) == [0, 1, 2, 5]
     with pytest.raises(UsageError, match="--workers 6 needs 6 cores, but this process may use only 5"):
-        cores_of(6)
+        cores_of(6, allowed)
 
 
 @pytest.mark.parametrize(

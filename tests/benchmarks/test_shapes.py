@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner
 
 from benchmarks import shapes
-from benchmarks.peer.comparison import Comparison
 from benchmarks.peer.contenders import FILTERED, REFERENCE
-from benchmarks.peer.protocol import Job
-from benchmarks.peer.ratios import Sample, Spread, Standing
+from benchmarks.peer.ratios import Spread, Standing
 from benchmarks.shapes import SHAPES, row
 from merge_bench.errors import UsageError
+from tests.benchmarks.conftest import Launches
 
 
 def standing(name: str, wall: float | None, ratio: float | None = None) -> Standing:
@@ -34,26 +33,24 @@ def test_a_shape_without_a_peer_or_without_merge_bench_has_no_ratio() -> None:
     assert row(SHAPES["few"], 1, [standing(REFERENCE, None), standing("duckdb-table", 1.0)])[2:] == ("-", *"------")
 
 
-def test_every_peer_gets_the_same_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs: dict[str, Job] = {}
-
-    def run(comparison: Comparison, blocks: int, seed: int) -> None:
-        assert {each.name for each in comparison.contenders} == {REFERENCE, FILTERED, *shapes.PEERS}
-        jobs[f"{len(jobs)}"] = comparison.job
-        comparison.samples += [Sample(each.name, 0, (1.0 + place,)) for place, each in enumerate(comparison.contenders)]
-
-    monkeypatch.setattr(Comparison, "run", run)
-    argv = ["--chunk", "2e3", "--workers", "1", "--only", "payloads,all,repeated,zipf,tiny", "--results", str(tmp_path)]
+def test_every_peer_gets_the_same_job(tmp_path: Path, launches: Launches) -> None:
+    names = ["payloads", "all", "repeated", "zipf", "tiny"]
+    argv = ["--chunk", "2e3", "--workers", "1", "--only", ",".join(names), "--blocks", "1", "--results", str(tmp_path)]
     done = CliRunner().invoke(shapes.shapes, [*argv, "--output", str(tmp_path / "out.json")])
     assert done.exit_code == 0, done.output
-    wide, every, repeated, skewed, tiny = jobs.values()
+    contenders = {REFERENCE, FILTERED, *shapes.PEERS}
+    by_shape = [launches.all[at : at + len(contenders)] for at in range(0, len(launches.all), len(contenders))]
+    assert [{launch.contender for launch in of_shape} for of_shape in by_shape] == [contenders] * len(names)
+    jobs = [[replace(launch.job, options={}) for launch in of_shape] for of_shape in by_shape]
+    assert all(job == of_shape[0] for of_shape in jobs for job in of_shape)
+    wide, every, repeated, skewed, tiny = (of_shape[0] for of_shape in jobs)
     assert (wide.payload_columns, every.fraction, skewed.zipf, tiny.rows_per_chunk) == (8, 1.0, 1.2, 200_000)
     assert repeated.tables is not None
     assert repeated.tables.rows == 4 * 600
     table = [line for line in done.output.splitlines() if line.startswith("|")]
     assert len(table) == 2 + 5
     document = json.loads((tmp_path / "out.json").read_text())
-    assert list(document["shapes"]) == ["payloads", "all", "repeated", "zipf", "tiny"]
+    assert list(document["shapes"]) == names
 
 
 def test_an_unknown_shape_is_refused() -> None:

@@ -104,7 +104,6 @@ def test_the_field_that_cudf_no_longer_writes_is_written(monkeypatch: pytest.Mon
     benchmarks = types.ModuleType("ucxx.benchmarks")
     benchmarks.cudf_merge = program  # type: ignore[attr-defined]
     benchmarks.utils = types.ModuleType("ucxx.benchmarks.utils")  # type: ignore[attr-defined]
-    monkeypatch.setattr(Frame, "serialize", Frame.serialize)  # so that it is put back
     monkeypatch.setitem(sys.modules, "ucxx.benchmarks", benchmarks)
     monkeypatch.setitem(sys.modules, "ucxx.benchmarks.cudf_merge", program)
     from benchmarks.peer import ucxx_program

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.campaign import measure_launch as module
-from merge_bench.campaign.measure_launch import cache_times, read_cached_times
+from merge_bench.campaign.measure_launch import cache_times, choose_stores, read_cached_times
 from merge_bench.host.description import Hardware
 from merge_bench.merge import worker
 from merge_bench.merge.partition import PlainStores, WholeLines
@@ -57,7 +56,12 @@ class Workers:
 
 
 def choose(
-    workers: Workers, *models: str, plan: Plan = PLAN, cpu_id: str | None = None, l2: Mapping[str, int] | None = None
+    workers: Workers,
+    *models: str,
+    plan: Plan = PLAN,
+    cpu_id: str | None = None,
+    l2: Mapping[str, int] | None = None,
+    code: str | None = None,
 ) -> list[Stores | None]:
     described = [
         Worker(
@@ -72,7 +76,7 @@ def choose(
         for rank, model in enumerate(models)
     ]
     session: Any = SimpleNamespace(plan=plan, workers=workers, descriptions=described)
-    module.choose_stores(session)
+    choose_stores(session, code)
     chosen = [each.stores for each in session.descriptions]
     assert workers.used == [each.way if each else "plain" for each in chosen]
     return chosen
@@ -148,12 +152,11 @@ def test_another_problem_is_measured_anew(changed: dict[str, int]) -> None:
     assert workers.asked == 2
 
 
-def test_other_code_is_measured_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_code_is_measured_anew() -> None:
     workers = Workers(FAST_LINES, FAST_LINES, FAST_LINES)
-    choose(workers, "a", "a", "a")
-    monkeypatch.setattr(module, "_code_checksum", lambda: "newer")
-    choose(workers, "a", "a", "a")
-    assert workers.asked == 2
+    for code, asked in ((None, 1), ("newer", 2), ("newer", 2)):
+        choose(workers, "a", "a", "a", code=code)
+        assert workers.asked == asked
 
 
 @pytest.mark.parametrize("way", ["plain", "lines"])
@@ -184,11 +187,8 @@ def test_a_damaged_cache_is_measured_anew(damage: str, cache: Path) -> None:
 
 
 def test_a_user_without_a_home_measures_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
     monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setenv("HOME", "~")  # `Path.home` then finds none
     workers = Workers(FAST_LINES, FAST_LINES, FAST_LINES)
     for _ in range(2):
         assert ways(choose(workers, "a", "a", "a")) == [("lines", "measured")] * 3
@@ -200,9 +200,8 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     cache_times(tmp_path / "file" / "stores.json", {"a": FAST_LINES})
 
 
-def test_the_oldest_go_when_the_cache_is_full(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_KEPT", 2)
+def test_the_oldest_go_when_the_cache_is_full(cache: Path) -> None:
     for key in "abc":
-        cache_times(cache, {key: FAST_LINES})
+        cache_times(cache, {key: FAST_LINES}, most=2)
     assert list(read_cached_times(cache)) == ["b", "c"]
     assert [file.name for file in cache.parent.iterdir()] == [cache.name]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from merge_bench.campaign import machine_checks
 from merge_bench.campaign.machine_checks import check_libraries
 from merge_bench.errors import UsageError
 from tests.helpers.runs import environment
@@ -32,6 +33,9 @@ def test_the_environment_is_looked_at_too_and_harmless_values_pass(surroundings:
     check_libraries({"NUMBA_OPT": "2", "MALLOC_ARENA_MAX": "2"}, surroundings)
 
 
-def test_nothing_is_started_without_such_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_checks, "_worker_start_problem", lambda environment: pytest.fail("it was started"))
-    check_libraries({"UCX_TLS": "tcp", "OMP_NUM_THREADS": "2"}, {"PYTHONPATH": "x", "PATH": "/bin"})
+def test_nothing_is_started_without_such_a_variable(tmp_path: Path, surroundings: dict[str, str]) -> None:
+    (tmp_path / "numba.py").write_text("raise SystemExit('it was started')")
+    broken = {**surroundings, "PYTHONPATH": str(tmp_path)}
+    check_libraries({"UCX_TLS": "tcp", "OMP_NUM_THREADS": "2"}, broken)
+    with pytest.raises(UsageError, match=r"NUMBA_OPT=2: its process ended with status 1 \(it was started\)"):
+        check_libraries({"NUMBA_OPT": "2"}, broken)

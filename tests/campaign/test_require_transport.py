@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign import machine_checks
 from merge_bench.campaign.machine_checks import check_transports
 from merge_bench.campaign.make_plan import runs_of
 from merge_bench.campaign.recording import check_required_transports
-from merge_bench.config.ucx_info import Installed, UcxInfo
 from merge_bench.errors import GateNotMet, UsageError
 from merge_bench.records.schema import LanePair
 from tests.helpers.plans import given
@@ -21,14 +20,40 @@ def pair(a: int, b: int, *transports: str, placement: str | None = "same host") 
     return LanePair(from_rank=a, to_rank=b, placement=placement, transports=list(transports))
 
 
+Machine = Callable[..., dict[str, str]]
+UCX_INFO = """#!/bin/sh
+case $1 in
+-p) printf '%s' 'OPENED';;
+*) printf '%s' '# Library version: 1.21.0
+OFFERED
+UCX_TLS=all
+';;
+esac
+"""
+
+
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, ...]]:
-    """Transports of a machine that the test makes up; a UCX that tells none if it stays empty."""
-    transports: dict[str, tuple[str, ...]] = {}
-    info = UcxInfo(Path("ucx_info"), "wheel")
-    installed = Installed(info, "1.21.0", {}, transports)
-    monkeypatch.setattr(machine_checks, "find_installed", lambda origin, environ: installed)
-    return transports
+def machine(tmp_path: Path) -> Machine:
+    """Makes a machine whose UCX offers transports on these devices; gives the environment of its processes.
+
+    `opened`: the transports that a process opens with lists of transports or devices; None: UCX does not say.
+    """
+
+    def made(opened: Sequence[str] | None = None, **offered: str) -> dict[str, str]:
+        of_lists = "".join(f"#   resource 0 : md 0 dev 0 flags -- {name}/x\n" for name in opened or ())
+        transports = "\n".join(f"#  Transport: {name}\n#     Device: {device}" for name, device in offered.items())
+        program = tmp_path / "ucx_info"
+        program.write_text(UCX_INFO.replace("OPENED", of_lists).replace("OFFERED", transports))
+        program.chmod(0o755)
+        return {"MERGE_BENCH_UCX": "system", "PATH": str(tmp_path)}
+
+    return made
+
+
+@pytest.fixture
+def no_shared_memory(tmp_path: Path) -> dict[str, str]:
+    """The variable with which UCX's shared memory would be in a folder that is not there."""
+    return {"UCX_POSIX_DIR": str(tmp_path / "none")}
 
 
 @pytest.mark.parametrize("names", [["sysv"], ["rc", "cuda_ipc"], ["sm"], ["ib"], []])
@@ -41,28 +66,25 @@ def test_an_unknown_name_is_wrong_usage_with_the_nearest_names() -> None:
         runs_of(given(require_transport=("tcp", "sysvv")), {})
 
 
-def test_what_the_machine_cannot_have_is_told_before(machine: dict[str, tuple[str, ...]]) -> None:
-    machine.update(tcp=("lo",), sysv=("memory",), self=("memory",))
-    check_transports([], {}, 2)
-    check_transports(["rc", "tcp"], {}, 2)
-    check_transports(["sm"], {}, 2)
-    with pytest.raises(GateNotMet, match=r"rc,cuda_ipc cannot be met: UCX 1\.21\.0 \(wheel\).*only self, sysv, tcp"):
-        check_transports(["rc", "cuda_ipc"], {}, 2)
+def test_what_the_machine_cannot_have_is_told_before(machine: Machine) -> None:
+    environment = machine(tcp="lo", sysv="memory", self="memory")
+    check_transports([], environment, 2)
+    check_transports(["rc", "tcp"], environment, 2)
+    check_transports(["sm"], environment, 2)
+    with pytest.raises(GateNotMet, match=r"rc,cuda_ipc cannot be met: UCX 1\.21\.0 \(system\).*only self, sysv, tcp"):
+        check_transports(["rc", "cuda_ipc"], environment, 2)
 
 
 @pytest.mark.parametrize("value", ["rc", "ib,cuda_ipc", "self", "cuda_copy,self", "^tcp,sm"])
-def test_a_list_that_leaves_nothing_between_two_workers_is_wrong_usage(
-    machine: dict[str, tuple[str, ...]], value: str
-) -> None:
-    machine.update(tcp=("lo",), sysv=("memory",), self=("memory",), cuda_copy=("cuda",))
+def test_a_list_that_leaves_nothing_between_two_workers_is_wrong_usage(machine: Machine, value: str) -> None:
+    environment = machine(tcp="lo", sysv="memory", self="memory", cuda_copy="cuda")
     with pytest.raises(UsageError, match="leaves no transport for two workers"):
-        check_transports([], {"UCX_TLS": value}, 2)
+        check_transports([], {**environment, "UCX_TLS": value}, 2)
 
 
 @pytest.mark.parametrize("value", ["tcp,rc", "all", "^sm", "sm", "\\sysv"])
-def test_a_list_that_leaves_something(machine: dict[str, tuple[str, ...]], value: str) -> None:
-    machine.update(tcp=("lo",), sysv=("memory",), self=("memory",))
-    check_transports([], {"UCX_TLS": value}, 2)
+def test_a_list_that_leaves_something(machine: Machine, value: str) -> None:
+    check_transports([], {**machine(tcp="lo", sysv="memory", self="memory"), "UCX_TLS": value}, 2)
 
 
 @pytest.mark.parametrize(
@@ -103,47 +125,42 @@ def test_ucx_itself_opens_the_lists(lists: dict[str, str], fits: bool) -> None:
     ],
 )
 def test_a_small_dev_shm_is_named_before(
-    machine: dict[str, tuple[str, ...]],
+    machine: Machine,
     monkeypatch: pytest.MonkeyPatch,
     tls: str,
     mebibytes: int,
     workers: int,
     fits: bool,
 ) -> None:
-    machine.update(posix=("memory",), sysv=("memory",), tcp=("lo",))
+    environment = {**machine(posix="memory", sysv="memory", tcp="lo"), "UCX_TLS": tls}
     free = os.statvfs_result((4096, 4096, mebibytes << 8, mebibytes << 8, mebibytes << 8, 0, 0, 0, 0, 255))
     monkeypatch.setattr("merge_bench.host.machine.os.statvfs", lambda folder: free)
     if fits:
-        check_transports([], {"UCX_TLS": tls}, workers)
+        check_transports([], environment, workers)
         return
     with pytest.raises(UsageError, match=rf"/dev/shm has {mebibytes}\.00 MiB free.*UCX_TLS=\^posix"):
-        check_transports([], {"UCX_TLS": tls}, workers)
+        check_transports([], environment, workers)
 
 
 def test_where_ucx_leaves_posix_out_and_nothing_else_is_allowed_dev_shm_is_named(
-    machine: dict[str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+    machine: Machine, no_shared_memory: dict[str, str]
 ) -> None:
-    machine.update(sysv=("memory",), tcp=("lo",), self=("memory",))
-    monkeypatch.setattr(machine_checks, "usable_transports", lambda installed, values: frozenset({"self"}))
-    monkeypatch.setattr(machine_checks, "shared_memory_problem", lambda folder, workers: "too small")
-    with pytest.raises(UsageError, match="too small"):
-        check_transports([], {"UCX_TLS": "posix,self"}, 2)
+    environment = machine(opened=["self"], sysv="memory", tcp="lo", self="memory")
+    with pytest.raises(UsageError, match=r"UCX cannot create shared memory in .*/none "):
+        check_transports([], {**environment, **no_shared_memory, "UCX_TLS": "posix,self"}, 2)
+    with pytest.raises(UsageError, match="leaves no transport for two workers"):
+        check_transports([], {**environment, **no_shared_memory, "UCX_TLS": "sysv,self"}, 2)
 
 
 def test_where_ucx_does_not_offer_posix_a_small_dev_shm_does_no_harm(
-    machine: dict[str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+    machine: Machine, no_shared_memory: dict[str, str]
 ) -> None:
-    machine.update(sysv=("memory",), tcp=("lo",))
-    monkeypatch.setattr(machine_checks, "shared_memory_problem", lambda folder, workers: "too small")
-    check_transports([], {}, 2)
+    check_transports([], {**machine(sysv="memory", tcp="lo"), **no_shared_memory}, 2)
 
 
-def test_a_ucx_that_tells_nothing_stops_nothing(
-    machine: dict[str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check_transports(["rc"], {"UCX_TLS": "rc"}, 2)
-    monkeypatch.setattr(machine_checks, "find_installed", lambda origin, environ: None)
-    check_transports(["rc"], {"UCX_TLS": "rc"}, 2)
+def test_a_ucx_that_tells_nothing_stops_nothing(machine: Machine) -> None:
+    check_transports(["rc"], {**machine(), "UCX_TLS": "rc"}, 2)
+    check_transports(["rc"], {"MERGE_BENCH_UCX": "system", "PATH": "/nowhere", "UCX_TLS": "rc"}, 2)
 
 
 def test_every_pair_needs_one_of_them() -> None:

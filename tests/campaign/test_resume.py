@@ -28,6 +28,7 @@ from tests.helpers.interruptions import (
     FAILS,
     HEARS_SIGNALS,
     MADE,
+    SOFTWARE,
     WELL,
     Event,
     Killed,
@@ -41,8 +42,6 @@ from tests.helpers.interruptions import (
     sweep,
     the,
 )
-
-pytestmark = pytest.mark.usefixtures("same_software")
 
 
 @given(names=st.lists(st.sampled_from(sorted(EVENTS)), max_size=12))
@@ -122,7 +121,7 @@ def test_a_config_that_always_fails_stops_no_other_and_is_counted(tmp_path: Path
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
         return (FAILS if job.config == "a" else WELL)(job, writer, index)
 
-    folder, status = make_campaign(tmp_path, "x", made.head(), made.jobs(), launch)
+    folder, status = make_campaign(tmp_path, "x", made.head(), made.jobs(), launch, software=SOFTWARE)
     assert status == 3
     broken, whole = summarized(read_campaign(folder))["runs"]
     assert broken["error"]["message"] == "a worker died"
@@ -276,7 +275,7 @@ def test_rows_of_a_probe_that_was_cut_short_do_not_count_twice(tmp_path: Path) -
             writer.write(s.LaunchEndLine(launch=index, status=0, seconds=1.0))
             return 0
 
-        make_campaign(tmp_path, "p", head, jobs, launch)
+        make_campaign(tmp_path, "p", head, jobs, launch, software=SOFTWARE)
 
     with pytest.raises(Killed):
         make_probe([False, True])
@@ -293,7 +292,9 @@ def extended(results: Path, made: Sweep, folder: Path, events: list[Event]) -> t
         begun.append(job)
         return (events.pop(0) if events else WELL)(job, writer, index)
 
-    _, status = make_campaign(results, "x", made.head(), made.jobs(), launch, extend=folder, caller=HEARS_SIGNALS)
+    _, status = make_campaign(
+        results, "x", made.head(), made.jobs(), launch, extend=folder, caller=HEARS_SIGNALS, software=SOFTWARE
+    )
     return status, begun
 
 

@@ -5,21 +5,23 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import dask
 import msgspec
 import pytest
 
 from merge_bench.campaign import campaign as campaigns
 from merge_bench.campaign import resume
-from merge_bench.campaign.campaign import first_line
 from merge_bench.campaign.planned_launches import Job, Sweep, head_line
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.errors import RunFailed
 from merge_bench.records import schema as s
 from merge_bench.records.writer import CampaignWriter
 from tests.helpers.interruptions import (
+    SOFTWARE,
     WELL,
     killed,
     killed_writing,
@@ -28,7 +30,10 @@ from tests.helpers.interruptions import (
     the,
 )
 
-pytestmark = pytest.mark.usefixtures("same_software")
+
+def first_line(head: s.CampaignLine, jobs: Sequence[Job], **software: Any) -> s.CampaignLine:
+    """The first line of a campaign that is made with the same software, but for these changes."""
+    return campaigns.first_line(head, jobs, software=dataclasses.replace(SOFTWARE, **software))
 
 
 def changed(made: Sweep, **settings: Any) -> list[Job]:
@@ -90,13 +95,27 @@ def test_options_in_the_environment_are_in_the_plans_already(monkeypatch: pytest
     assert resume.differing_fields(line, first_line(made.head(), made.jobs())) == []
 
 
-def test_other_code_or_another_commit_is_another_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("software", "differing"),
+    [
+        ({"git": s.Git(commit="c", dirty=True, host="h")}, ["git"]),
+        ({"sources": "0123"}, ["surroundings"]),
+        ({"versions": {"dask": "2"}}, ["surroundings"]),
+    ],
+)
+def test_other_code_or_another_commit_is_another_campaign(software: dict[str, Any], differing: list[str]) -> None:
     made = sweep()
     line = first_line(made.head(), made.jobs())
-    monkeypatch.setattr(campaigns, "git_state", lambda: {"commit": "c", "dirty": True, "host": "h"})
-    assert resume.differing_fields(line, first_line(made.head(), made.jobs())) == ["git"]
-    monkeypatch.setattr(resume.host_agent, "fingerprint", lambda package: "0123")
-    assert resume.differing_fields(line, first_line(made.head(), made.jobs())) == ["git", "surroundings"]
+    assert resume.differing_fields(line, first_line(made.head(), made.jobs(), **software)) == differing
+
+
+def test_the_installed_software_is_read_where_none_is_given() -> None:
+    made = sweep()
+    line = campaigns.first_line(made.head(), made.jobs())
+    assert line.git == campaigns.git_state()
+    assert line.surroundings is not None
+    assert line.surroundings["versions"]["dask"] == dask.__version__
+    assert len(line.surroundings["sources"]) == 12
 
 
 def test_other_sizes_seeds_and_settings_are_other_campaigns() -> None:

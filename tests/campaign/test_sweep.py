@@ -9,12 +9,11 @@ import pytest
 
 from merge_bench.analysis.compare import compare, least_blocks
 from merge_bench.campaign import Progress
-from merge_bench.campaign import campaign as run_module
-from merge_bench.campaign.campaign import dry_run, launch_label, too_few_blocks
+from merge_bench.campaign.campaign import dry_run, launch_label, run, too_few_blocks
 from merge_bench.campaign.make_plan import PlannedRun, runs_of
 from merge_bench.campaign.planned_launches import Sweep, add_config, order_in_blocks, plan_runs
 from merge_bench.config.reader import read_config
-from merge_bench.errors import UsageError
+from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.probe.p2p import P2P
 from merge_bench.probe.shared import probe_campaign as probes
 from merge_bench.probe.shared.options import Placements
@@ -236,9 +235,10 @@ def test_too_few_blocks_for_any_verdict_are_said_before_the_run(
     assert few == (None if least is None else f"{few_sentence}; use --launches {least} or more")
 
 
-def test_too_few_blocks_are_a_warning(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(run_module, "make_campaign", lambda *words, **more: (Path(), 0))
-    run_module.run(sweep("a", "b", "c", launches=6), Progress())
+def test_too_few_blocks_are_a_warning_before_anything_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()  # where no results can be written
+    with pytest.raises(MergeBenchError):
+        run(sweep("a", "b", "c", launches=6, results=tmp_path / "file"), Progress())
     assert capsys.readouterr().err.startswith("merge_bench: warning: few-blocks: 6 blocks cannot show a difference")
 
 

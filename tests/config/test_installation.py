@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-import site
+import json
+import shutil
 import subprocess
-from importlib.machinery import ModuleSpec
+import sys
+import venv
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from merge_bench.campaign import campaign
 from merge_bench.campaign.planned_launches import plan_runs
 from merge_bench.cli import cli
-from merge_bench.config import installation
 from merge_bench.config.installation import checkout, how_to_set_up, search_path
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
@@ -22,25 +21,33 @@ from merge_bench.errors import UsageError
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def in_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """As if the package had been installed, into an environment within somebody's repository."""
+ASK = """
+import json
+from merge_bench.config.installation import checkout, how_to_set_up, search_path
+print(json.dumps([checkout() and str(checkout()), how_to_set_up("cu12"), search_path({"PYTHONPATH": "/mine"})]))
+"""
+
+
+def test_an_environment_within_a_repository_is_no_checkout(tmp_path: Path) -> None:
+    """The package is in it, and all its processes find it there; what is around it is somebody else's."""
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
-    package = tmp_path / ".venv" / "site-packages" / "merge_bench"
-    package.mkdir(parents=True)
-    monkeypatch.setattr(installation, "PACKAGE", package)
-    monkeypatch.setattr(site, "getsitepackages", lambda: [str(package.parent)])
-    return package
+    venv.create(tmp_path / ".venv", symlinks=True)
+    package = next((tmp_path / ".venv" / "lib").glob("python*")) / "site-packages" / "merge_bench"
+    (package / "config").mkdir(parents=True)
+    for name in ("__init__.py", "config/__init__.py", "config/installation.py"):
+        shutil.copy(ROOT / "merge_bench" / name, package / name)
+    python = tmp_path / ".venv" / "bin" / "python"
+    done = subprocess.run([python, "-c", ASK], env={}, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [None, "pip install 'merge-bench[cu12]'", {}]
 
 
-def test_a_checkout_is_told_from_an_environment(in_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert checkout() is None
-    assert how_to_set_up("cu12") == "pip install 'merge-bench[cu12]'"
-    monkeypatch.setattr(installation, "PACKAGE", ROOT / "merge_bench")
+def test_a_checkout_is_found_by_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     assert checkout() == ROOT
     assert how_to_set_up("cu12") == "./run-cluster.sh --setup-only --stack cu12"
     assert how_to_set_up(anew=True) == "rm -r ./.venv; ./run-cluster.sh --setup-only"
+    assert search_path({}) == {"PYTHONPATH": str(ROOT)}
+    assert search_path({"PYTHONPATH": "/mine"}) == {"PYTHONPATH": f"{ROOT}:/mine"}
 
 
 def test_the_command_is_known_though_the_working_folder_was_deleted(
@@ -53,24 +60,8 @@ def test_the_command_is_known_though_the_working_folder_was_deleted(
     assert how_to_set_up() == f"{ROOT}/run-cluster.sh --setup-only"
 
 
-def test_the_repository_around_an_environment_is_not_recorded(in_environment: Path) -> None:
-    assert campaign.git_state() is None
-
-
-def test_processes_find_the_package_that_started_them(in_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert search_path({"PYTHONPATH": "/mine"}) == {}
-    monkeypatch.setattr(installation, "PACKAGE", ROOT / "merge_bench")
-    assert search_path({}) == {"PYTHONPATH": str(ROOT)}
-    assert search_path({"PYTHONPATH": "/mine"}) == {"PYTHONPATH": f"{ROOT}:/mine"}
-
-
 def test_without_ucxx_a_run_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = importlib.util.find_spec
-
-    def find_spec(name: str, package: str | None = None) -> ModuleSpec | None:
-        return None if name == "ucxx" else real(name, package)
-
-    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+    monkeypatch.setitem(sys.modules, "ucxx", None)  # as if it were not installed
     with pytest.raises(UsageError, match=r"package ucxx, which is not installed .*run-cluster\.sh --setup-only"):
         plan_runs(None, RunOptions())
     plan_runs(None, RunOptions().given(exchange="dask"))

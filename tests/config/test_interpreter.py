@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import venv
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -31,10 +33,12 @@ def clone(tmp_path: Path) -> Path:
     return root
 
 
-def typed(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def typed(
+    *words: str, cwd: Path, python: Sequence[str] = (str(BARE), "-S"), **environment: str
+) -> subprocess.CompletedProcess[str]:
     """With a Python that has no packages at all: not even those of the user or of its installation."""
     return subprocess.run(
-        [str(BARE), "-S", "-m", "merge_bench", *words],
+        [*python, "-m", "merge_bench", *words],
         cwd=cwd,
         env=environment,
         capture_output=True,
@@ -74,19 +78,18 @@ def test_where_it_was_installed_it_names_what_to_install(clone: Path) -> None:
     assert "pip install 'merge-bench[cpu]'" in sentence(typed(cwd=clone))
 
 
-def test_a_spoilt_environment_is_made_anew(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installation, "PACKAGE", clone / "merge_bench")
-    monkeypatch.setattr(installation, "REQUIRED", ("click", "no_such_package"))
-    monkeypatch.setattr(sys, "prefix", str(clone / ".venv"))
-    monkeypatch.chdir(clone)
-    said = str(installation.refusal([]))
-    assert "lacks no_such_package that" in said
+def test_a_spoilt_environment_is_made_anew(clone: Path) -> None:
+    venv.create(clone / ".venv", symlinks=True)
+    packages = next((clone / ".venv" / "lib").glob("python*")) / "site-packages"
+    for name in installation.REQUIRED[1:]:
+        (packages / f"{name}.py").touch()
+    said = sentence(typed(cwd=clone, python=[str(clone / ".venv" / "bin" / "python")]))
+    assert f"lacks {installation.REQUIRED[0]} that" in said
     assert said.endswith("rm -r ./.venv; ./run-cluster.sh --setup-only")
 
 
-def test_an_old_python_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "version_info", (3, 9, 18, "final", 0))
-    assert "is Python 3.9, but merge_bench needs 3.11 or newer; " in str(installation.refusal(["doctor"]))
+def test_an_old_python_is_told_so() -> None:
+    assert "is Python 3.9, but merge_bench needs 3.11 or newer; " in str(installation.refusal(["doctor"], (3, 9)))
 
 
 @pytest.mark.parametrize("name", READABLE)

@@ -11,7 +11,17 @@ import pytest
 
 from merge_bench.campaign.planned_launches import plan_runs
 from merge_bench.config import ucx_choice
-from merge_bench.config.ucx_choice import CODE, PREFER, VARIABLE, Choice, Loaded, probe_ucx, use_ucx
+from merge_bench.config.ucx_choice import (
+    CODE,
+    PREFER,
+    VARIABLE,
+    Choice,
+    Loaded,
+    UcxHost,
+    choose_ucx,
+    probe_ucx,
+    use_ucx,
+)
 from merge_bench.config.ucx_info import wheel_folder
 from merge_bench.errors import UsageError
 from tests.helpers.plans import given
@@ -54,13 +64,12 @@ def choose(
     *,
     infiniband: Path = ucx_choice.INFINIBAND,
     load: Callable[[str, Mapping[str, str]], Loaded | None] = probe_ucx,
+    wheel: bool = True,
     device_memory: bool = False,
 ) -> Choice:
-    """`choose_ucx` on a machine with these adapters, where a process loads what `load` says."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ucx_choice, "INFINIBAND", infiniband)
-        patch.setattr(ucx_choice, "probe_ucx", load)
-        return ucx_choice.choose_ucx(asked, environ, device_memory=device_memory)
+    """`choose_ucx` on a host with these adapters, with the wheel or not, where a process loads what `load` says."""
+    host = UcxHost(infiniband, probe=load) if wheel else UcxHost(infiniband, None, load)
+    return choose_ucx(asked, environ, device_memory=device_memory, host=host)
 
 
 def unprobed(origin: str, environ: Mapping[str, str]) -> Loaded | None:
@@ -102,14 +111,11 @@ def test_a_system_ucx_with_cuda_is_taken_for_gpu_memory(
         assert (choice.origin, choice.warning) == ("system", None)
 
 
-def test_without_the_wheel_a_ucx_without_cuda_is_refused_for_gpu_memory(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(ucx_choice, "wheel_folder", lambda: None)
+def test_without_the_wheel_a_ucx_without_cuda_is_refused_for_gpu_memory(tmp_path: Path) -> None:
     loaded = Loaded("1.20.0", True, tmp_path / "libucp.so.0", cuda=False)
     with pytest.raises(UsageError, match=r"UCX 1\.20\.0 .* cannot send GPU memory"):
-        choose("auto", {}, infiniband=tmp_path, load=lambda origin, environ: loaded, device_memory=True)
-    assert choose("auto", {}, infiniband=tmp_path, load=unprobed) == Choice("system")
+        choose("auto", {}, infiniband=tmp_path, load=lambda origin, environ: loaded, wheel=False, device_memory=True)
+    assert choose("auto", {}, infiniband=tmp_path, load=unprobed, wheel=False) == Choice("system")
 
 
 @pytest.mark.parametrize("asked", ["auto", "wheel", None])
@@ -141,14 +147,11 @@ def test_the_systems_ucx_is_taken_when_asked_for(tmp_path: Path, system: dict[st
     assert choose(asked, {**system, **named}, infiniband=tmp_path / "none") == Choice("system")
 
 
-def test_without_the_wheel_there_is_only_the_systems(
-    tmp_path: Path, infiniband: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ucx_choice, "wheel_folder", lambda: None)
-    assert choose("auto", {}, infiniband=tmp_path / "none", load=unprobed) == Choice("system")
+def test_without_the_wheel_there_is_only_the_systems(tmp_path: Path, infiniband: Path) -> None:
+    assert choose("auto", {}, infiniband=tmp_path / "none", load=unprobed, wheel=False) == Choice("system")
     with pytest.raises(UsageError, match="libucx is not installed"):
-        choose("wheel", {}, infiniband=infiniband, load=unprobed)
-    lacking = choose("auto", {}, infiniband=infiniband, load=lambda origin, environ: None)
+        choose("wheel", {}, infiniband=infiniband, load=unprobed, wheel=False)
+    lacking = choose("auto", {}, infiniband=infiniband, load=lambda origin, environ: None, wheel=False)
     assert (lacking.origin, lacking.warning is not None) == ("system", True)
 
 

@@ -7,7 +7,8 @@ without nulls has no mask, wherever it comes from. A boolean is a byte.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,10 +32,22 @@ TYPES = (
     pa.large_string(),
 )
 DECIMAL, OFFSETS = 100, 200
-DESCRIPTION_BYTES = [40]  # per column; a test raises it
+DESCRIPTION_BYTES = [40]  # per column; see `columns_described_in`
 TABLE = struct.Struct("<8sq")
 COLUMN = struct.Struct("<qqqqq")
 MAGIC = b"columns\0"
+
+
+@contextmanager
+def columns_described_in(size: int) -> Iterator[None]:
+    """A release of libcudf that describes a column in so many bytes."""
+    before, DESCRIPTION_BYTES[0] = DESCRIPTION_BYTES[0], size
+    try:
+        yield
+    finally:
+        DESCRIPTION_BYTES[0] = before
+
+
 PART = 64  # packed columns lie at multiples of it
 
 

@@ -276,7 +276,7 @@ def _module(name: str, **members: Any) -> types.ModuleType:
 def modules(driver: Driver | None = None) -> dict[str, types.ModuleType]:
     """What to put into `sys.modules`, in a process whose driver is `driver`.
 
-    No thread has a context yet, and memory comes from no pool.
+    No thread has a context yet, and RMM has the memory resource with which it begins.
     """
     Process.driver = driver or Driver()
     Device.resource = CudaMemoryResource()

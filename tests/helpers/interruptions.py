@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench.campaign import Caller
-from merge_bench.campaign.campaign import make_campaign
+from merge_bench.campaign.campaign import Software, make_campaign
 from merge_bench.campaign.launch import record_outcome
 from merge_bench.campaign.planned_launches import Job, Sweep
 from merge_bench.cluster import signals
@@ -63,6 +63,8 @@ def half_a_line(writer: CampaignWriter, index: int) -> None:
 
 
 Event = Callable[[Job, CampaignWriter, int], int]
+SOFTWARE = Software(s.Git(commit="c", dirty=False, host="h"), sources="f", versions={"dask": "1"})
+"""What is not read in these tests: that takes longer than everything else in them."""
 HEARS_SIGNALS = Caller(signals=signals.raising)
 """As the command line does, without its redirected output."""
 
@@ -185,9 +187,17 @@ def make(results: Path, made: Sweep, events: list[Event], *, resume: bool = True
         return (events.pop(0) if events else WELL)(job, writer, index)
 
     try:
-        return make_campaign(results, "x", made.head(), made.jobs(), launch, resume=resume, caller=HEARS_SIGNALS)[
-            1
-        ], begun
+        _, status = make_campaign(
+            results,
+            "x",
+            made.head(),
+            made.jobs(),
+            launch,
+            resume=resume,
+            caller=HEARS_SIGNALS,
+            software=SOFTWARE,
+        )
+        return status, begun
     except Killed:
         return None, begun
 

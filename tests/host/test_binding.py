@@ -143,7 +143,7 @@ def test_doctor_expects_a_worker_on_each_gpu(be: Be) -> None:
 
 def finding(root: Path) -> tuple[str, str]:
     found = gpu_adapters(Machine(root=root.parent, gpus=gpu_facts()))
-    return found.state, found.found
+    return found.state, found.fact
 
 
 def test_doctor_shows_the_ports_near_each_gpu(be: Be) -> None:

@@ -8,11 +8,24 @@ import pyarrow as pa
 
 from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import Engine, How, JoinShape, Side, StoringEngine
+from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Frame
 
 
+def engine_type(
+    engine: str | Callable[[JoinShape], Engine], join_rows: int | None = None
+) -> Callable[[JoinShape], Engine]:
+    """The class of an engine; `join_rows`: as if so few were quickest, and short pieces: small tables have several."""
+    whole = engine_class(engine) if isinstance(engine, str) else engine
+    if join_rows is None:
+        return whole
+    assert isinstance(whole, type)
+    assert issubclass(whole, HostEngine)
+    return type(whole.__name__, (whole,), {"join_rows": join_rows, "piece_bytes": 64})
+
+
 def engines_of(
-    name: str,
+    engine: str | Callable[[JoinShape], Engine],
     lefts: Sequence[Frame],
     rights: Sequence[Frame],
     keys: tuple[str, ...],
@@ -20,11 +33,14 @@ def engines_of(
     stores: tuple[str, int] | None = None,
     how: How = How.INNER,
     sent: Side | None = None,
+    join_rows: int | None = None,
 ) -> list[Engine]:
     """An engine for each rank, with its chunks.
 
-    `stores`: the way of writing parcels, and most buckets in all; `sent`: the side that every rank is given whole.
+    `engine`: its name or its class; `stores`: the way of writing parcels, and most buckets in all; `sent`: the side
+    that every rank is given whole; `join_rows`: see `engine_type`.
     """
+    make = engine_type(engine, join_rows)
     rows, sides = sum(frame.rows for frame in (*lefts, *rights)), {Side.LEFT: lefts, Side.RIGHT: rights}
     sent_rows = sum(frame.rows for frame in sides[sent]) if sent else 0
     engines: list[Engine] = []
@@ -32,7 +48,7 @@ def engines_of(
         shape = JoinShape(
             lefts[0].fields, rights[0].fields, keys, len(lefts), rank, rows, threads, how, sent, sent_rows
         )
-        engines.append(engine_class(name)(shape))
+        engines.append(make(shape))
         engines[rank].load(*chunk)
         if stores:
             made = engines[rank]
@@ -67,7 +83,7 @@ def result(engines: Sequence[Engine]) -> pa.Table:
 
 
 def simulate(
-    name: str,
+    engine: str | Callable[[JoinShape], Engine],
     lefts: Sequence[Frame],
     rights: Sequence[Frame],
     keys: tuple[str, ...],
@@ -76,9 +92,10 @@ def simulate(
     stores: tuple[str, int] | None = None,
     how: How = How.INNER,
     sent: Side | None = None,
+    join_rows: int | None = None,
 ) -> pa.Table:
-    """The result of merging chunks, one of each side for every rank."""
-    engines = engines_of(name, lefts, rights, keys, threads, stores, how, sent)
+    """The result of merging chunks, one of each side for every rank; see `engines_of`."""
+    engines = engines_of(engine, lefts, rights, keys, threads, stores, how, sent, join_rows)
     for _ in range(iterations):
         run_once(engines)
     return result(engines)

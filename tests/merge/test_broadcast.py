@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.merge.engines import descriptions, engine_class
+from merge_bench.merge.engines import descriptions
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.plan import sendable_sides
@@ -46,9 +46,10 @@ def check(
     sent: Side,
     *,
     threads: int = 1,
+    join_rows: int | None = None,
 ) -> list[Any]:
     """Two merges through the same engines, which it returns."""
-    engines = engines_of(engine, *frames, keys, threads=threads, how=how, sent=sent)
+    engines = engines_of(engine, *frames, keys, threads=threads, how=how, sent=sent, join_rows=join_rows)
     for _ in range(2):
         count = run_once(engines)
     pieces = [piece for one in engines for piece in one.results()]
@@ -61,12 +62,12 @@ def check(
 @pytest.mark.slow
 @pytest.mark.parametrize("case", SEVERAL)
 @pytest.mark.parametrize(("how", "sent"), WAYS)
-def test_cases(how: How, sent: Side, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cases(how: How, sent: Side, case: str) -> None:
     make, keys = CASES[case]
     left, right = (canonical(table) for table in make())
     for rows in (1 << 17, IN_BUCKETS):
-        monkeypatch.setattr(engine_class("native"), "join_rows", rows)
-        check("native", (left, right), [chunks(table, 3) for table in (left, right)], keys, how, sent, threads=2)
+        frames = [chunks(table, 3) for table in (left, right)]
+        check("native", (left, right), frames, keys, how, sent, threads=2, join_rows=rows)
 
 
 def large_and_small() -> Tables:
@@ -105,10 +106,8 @@ def check_random(
         sides.append(taken.append_column(name, values).append_column(f"{name} text", values.cast(pa.large_string())))
     left, right = sides
     frames = [uneven(table, workers, rng) for table in (left, right)]
-    with pytest.MonkeyPatch.context() as patch:
-        for engine in ENGINES:
-            patch.setattr(engine_class(engine), "join_rows", bucket)
-            check(engine, (left, right), frames, keys, *way)
+    for engine in ENGINES:
+        check(engine, (left, right), frames, keys, *way, join_rows=bucket)
 
 
 some_merges = {

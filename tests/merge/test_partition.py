@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.merge import partition as way_of_storing
 from merge_bench.merge.frame import BLOCK, Bytes, Frame
 from merge_bench.merge.memory import ALIGN, BufferPool
 from merge_bench.merge.partition import (
@@ -147,10 +146,16 @@ def test_columns_one_by_one_or_several_at_once(
 ) -> None:
     """How many columns of one type are written at once is a question of speed: the parcels are the same."""
     flat = Frame.from_arrow(random_table(5000, ["int64", "int8", *["int64"] * columns, "int8"], 5, nulls=True))
-    at_once = split(flat, ["c0"], 3, 20, threads, stores=stores, buffers=Filled())
-    monkeypatch.setattr(way_of_storing, "PAIRED_STREAMS", 59)
-    monkeypatch.setattr(way_of_storing, "MOST_COLUMNS", 1)
-    one_by_one = split(flat, ["c0"], 3, 20, threads, stores=stores, buffers=Filled())
+
+    class OneByOne(WAYS[stores]):  # type: ignore[misc]
+        def __init__(self, buckets: int) -> None:
+            super().__init__(buckets)
+            self.most_columns = 1
+
+    monkeypatch.setitem(WAYS, "one by one", OneByOne)
+    at_once, one_by_one = (
+        split(flat, ["c0"], 3, 20, threads, stores=way, buffers=Filled()) for way in (stores, "one by one")
+    )
     for one, other in zip(at_once, one_by_one, strict=True):
         assert np.array_equal(one.layout.header, other.layout.header)
         assert np.array_equal(one.data, other.data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -9,8 +10,7 @@ import pytest
 
 from merge_bench.campaign.machine_checks import Machine
 from merge_bench.errors import UsageError
-from merge_bench.merge import merger as merger_module
-from merge_bench.merge.engines import Description, engine_class
+from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.exchange.base import Abort
@@ -18,7 +18,9 @@ from merge_bench.merge.frame import Frame
 from merge_bench.merge.merger import Merger, PipelinedMerger, make_merger
 from merge_bench.merge.partition import LINES, most_streams
 from merge_bench.merge.plan import Plan
+from tests.helpers.members import install_empty
 from tests.helpers.plans import plan_of
+from tests.merge.exchange.test_schedule import Noted
 
 
 def plan(**options: Any) -> Plan:
@@ -40,9 +42,9 @@ def test_dask_orders_its_steps_itself() -> None:
         plan(pipeline="on", exchange="dask")
 
 
-def test_an_engine_that_joins_all_at_once_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_joins_all_at_once_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine = Machine(gpus=2)
-    monkeypatch.setattr(Description, "missing", None)
+    install_empty(monkeypatch, tmp_path, "pylibcudf")
     assert plan(engine="cudf", machine=machine).engine == "cudf"
     with pytest.raises(UsageError, match="--engine cudf cannot overlap phases"):
         plan(engine="cudf", pipeline="on", machine=machine)
@@ -63,17 +65,20 @@ def test_the_merger_is_the_one_of_the_plan() -> None:
         make_merger(Whole(), 0, plan(runtime_filter="on"), Abort())  # type: ignore[arg-type]
 
 
-def test_headers_have_the_buckets_that_the_engine_has_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way of writing parcels is chosen after the merger was made, and more buckets make longer headers."""
-    fields = Frame.from_arrow(pa.table({"key": [1]})).fields
-    engine = engine_class("native")(JoinShape(fields, fields, ("key",), 2, 0, 400_000_000))
+def test_headers_have_the_buckets_that_the_engine_has_by_then() -> None:
+    """The way of writing parcels is chosen after the merger was made, and more buckets make longer headers.
+
+    The other worker has no rows, so that this one has the result of its own.
+    """
+    frame = Frame.from_arrow(pa.table({"key": range(100)}))
+    engine = engine_class("native")(JoinShape(frame.fields, frame.fields, ("key",), 2, 0, 400_000_000))
     assert isinstance(engine, HostEngine)
-    merger = make_merger(engine, 0, plan(pipeline="on"), Abort())
-    assert isinstance(merger, PipelinedMerger)
+    engine.load(frame, frame)
+    exchange = Noted(0, 2)
+    merger = PipelinedMerger(engine, exchange, plan(pipeline="on"))
     before = engine.header_bytes(Side.LEFT)
     engine.use_stores(LINES, most_streams([LINES]))
-    told: list[int] = []
-    monkeypatch.setattr(merger_module, "PipelinedExchange", lambda *given: told.append(given[2]))
-    merger._open_pipeline(None)
-    assert told == [engine.header_bytes(Side.LEFT)]
-    assert told[0] > before
+    after = engine.header_bytes(Side.LEFT)
+    assert after > before
+    assert 0 < merger.merge().worker.result_rows < 100
+    assert sum(size == after + 8 for _, size in exchange.messages) == len(engine.pieces)  # after a number of the piece

@@ -67,7 +67,11 @@ def filter_one(engine: Engine, share: Share) -> None:
 
 
 def kept(
-    lefts: Sequence[pa.Table], rights: Sequence[pa.Table], keys: tuple[str, ...] = ("key",), threads: int = 1
+    lefts: Sequence[pa.Table],
+    rights: Sequence[pa.Table],
+    keys: tuple[str, ...] = ("key",),
+    threads: int = 1,
+    kind: type[RuntimeFilter] = RuntimeFilter,
 ) -> tuple[list[dict[Side, Frame]], list[int]]:
     """What each rank keeps of its chunks, and the bytes of each message that rank 0 shared."""
     frames = [
@@ -79,9 +83,7 @@ def kept(
     def one(rank: int) -> dict[Side, Frame]:
         shape = JoinShape(fields[Side.LEFT], fields[Side.RIGHT], keys, len(frames), rank, rows, threads)
         with ThreadPoolExecutor(threads) as inner:
-            return RuntimeFilter(shape, BufferPool()).apply(
-                frames[rank], ranks.share_of(rank), inner if threads > 1 else None
-            )
+            return kind(shape, BufferPool()).apply(frames[rank], ranks.share_of(rank), inner if threads > 1 else None)
 
     with ThreadPoolExecutor(len(frames)) as pool:
         return list(pool.map(one, range(len(frames)))), ranks.shared
@@ -228,11 +230,13 @@ def test_ranks_without_rows(rows: int) -> None:
     assert [each[Side.RIGHT].rows for each in (first, second)] == [rows, rows]
 
 
-def test_too_many_keys_for_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime_filter, "MOST_BYTES", 1024)
+def test_too_many_keys_for_the_cache() -> None:
+    class SmallCache(RuntimeFilter):
+        most_bytes = 1024
+
     few, many = np.arange(0, 64 * 513, 64), np.arange(64 * 513)
     for rows, messages in ((512, 3), (513, 2)):
-        _, shared = kept([table(few[:rows])], [table(many[: 64 * rows], "b")])
+        _, shared = kept([table(few[:rows])], [table(many[: 64 * rows], "b")], kind=SmallCache)
         assert len(shared) == messages
 
 
@@ -244,10 +248,12 @@ def test_a_filter_that_is_larger_than_what_it_saves_is_not_sent() -> None:
         assert len(shared) == messages
 
 
-def test_more_rows_than_their_numbers_reach_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime_filter, "MOST_ROWS", 999)
+def test_more_rows_than_their_numbers_reach_stay() -> None:
+    class ShortNumbers(RuntimeFilter):
+        most_rows = 999
+
     for rows, left in ((999, 9), (1000, 1000)):
-        ((only,), _) = kept([table(np.arange(rows))], [table(np.arange(9), "b")])
+        ((only,), _) = kept([table(np.arange(rows))], [table(np.arange(9), "b")], kind=ShortNumbers)
         assert only[Side.LEFT].rows == left
 
 

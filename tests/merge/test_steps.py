@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -21,11 +22,11 @@ class Plugin:
     def __init__(self, seconds: float, failing: int | None = None) -> None:
         self.seconds, self.failing, self.now = seconds, failing, 0.0
         self.happened: list[str] = []
-        self.merger = SimpleNamespace(merge=self._merge, engine=SimpleNamespace(results=list))
-        self.launch = SimpleNamespace(verify=self._verify)
+        self.merger = SimpleNamespace(merge=self.merge_once, engine=SimpleNamespace(results=list))
+        self.launch = SimpleNamespace(verify=self.check)
         self.abort = None
 
-    def _merge(self) -> Measured:
+    def merge_once(self) -> Measured:
         self.now += self.seconds
         number = sum(each.startswith("merge") for each in self.happened)
         self.happened.append(f"merge {number}")
@@ -43,7 +44,7 @@ class Plugin:
         )
         return Measured(worker, [])
 
-    def _verify(self, results: Any, abort: Any) -> dict[str, int]:
+    def check(self, results: Any, abort: Any) -> dict[str, int]:
         self.happened.append("verify")
         return {}
 
@@ -53,28 +54,20 @@ class Plugin:
             assert fields["measured"]["worker"]["result_rows"] == fields["index"]
 
 
-def happened(
-    plugin: Plugin, count: int, monkeypatch: pytest.MonkeyPatch, *, verify: bool = False, fails: bool = False
-) -> list[str]:
-    monkeypatch.setattr(worker, "current_plugin", lambda: plugin)
-    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: plugin.now))
-    if fails:
-        with pytest.raises(RunFailed):
-            worker.iterate(0, count, warmup=False, verify=verify)
-    else:
-        worker.iterate(0, count, warmup=False, verify=verify)
+def happened(plugin: Plugin, count: int, *, verify: bool = False) -> list[str]:
+    made: Any = plugin
+    with contextlib.nullcontext() if plugin.failing is None else pytest.raises(RunFailed):
+        worker.measure_iterations(made, 0, count, warmup=False, verify=verify, clock=lambda: plugin.now)
     return plugin.happened
 
 
-def test_a_long_iteration_is_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_iteration_is_sent_at_once() -> None:
     long = 1.5 * worker.HELD_SECONDS
-    assert happened(Plugin(long), 2, monkeypatch) == ["merge 0", "iteration 0", "merge 1", "iteration 1"]
+    assert happened(Plugin(long), 2) == ["merge 0", "iteration 0", "merge 1", "iteration 1"]
 
 
-def test_short_iterations_are_sent_several_at_a_time_so_that_sending_disturbs_few(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = happened(Plugin(worker.HELD_SECONDS / 2.5), 5, monkeypatch)
+def test_short_iterations_are_sent_several_at_a_time_so_that_sending_disturbs_few() -> None:
+    found = happened(Plugin(worker.HELD_SECONDS / 2.5), 5)
     assert found == [
         "merge 0",
         "iteration 0",
@@ -89,13 +82,13 @@ def test_short_iterations_are_sent_several_at_a_time_so_that_sending_disturbs_fe
     ]
 
 
-def test_what_was_measured_before_a_failure_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = happened(Plugin(worker.HELD_SECONDS / 10, failing=2), 5, monkeypatch, fails=True)
+def test_what_was_measured_before_a_failure_is_sent() -> None:
+    found = happened(Plugin(worker.HELD_SECONDS / 10, failing=2), 5)
     assert found == ["merge 0", "iteration 0", "merge 1", "merge 2", "iteration 1"]
 
 
-def test_each_iteration_is_sent_before_its_result_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = happened(Plugin(worker.HELD_SECONDS / 10), 2, monkeypatch, verify=True)
+def test_each_iteration_is_sent_before_its_result_is_checked() -> None:
+    found = happened(Plugin(worker.HELD_SECONDS / 10), 2, verify=True)
     one = ["merge 0", "iteration 0", "verify", "verification 0"]
     assert found == [*one, *(each.replace("0", "1") for each in one)]
 

@@ -11,11 +11,11 @@ import pytest
 from merge_bench.campaign import recording
 from merge_bench.campaign.recording import MOST_SHARE, decide_timeline, most_note_share
 from merge_bench.errors import UsageError
-from merge_bench.merge import time_notes, worker
+from merge_bench.merge import worker
 from merge_bench.merge.time_notes import KeptTimelines, TimeNotes, note_seconds
-from merge_bench.merge.worker import NoteCost
+from merge_bench.merge.worker import NoteCost, Timelines
 from merge_bench.records.schema import TimelineLine
-from merge_bench.records.timeline import Batch, Span, Timeline, TimelineHead, TimelineIteration, WorkerTimeline
+from merge_bench.records.timeline import Batch, Span, WorkerTimeline
 from tests.merge.test_pipelined_merger import plan
 from tests.merge.test_steps import Plugin
 
@@ -45,10 +45,22 @@ def test_a_note_costs_less_than_a_message() -> None:
     assert 0 < note_seconds() < 100e-6
 
 
-def test_a_trial_that_was_interrupted_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    trials = iter([5e-6, 1e-6, 1e-6, 40e-6, *[1e-6] * 5])
-    monkeypatch.setattr(time_notes, "_trial_seconds", lambda: next(trials))
-    assert note_seconds() == 1e-6
+class Clock:
+    """A microsecond passes each time that it is read, and 10 ms at some of its readings: others had the core."""
+
+    def __init__(self, *interrupted: int) -> None:
+        self.interrupted, self.readings, self.now = interrupted, 0, 0.0
+
+    def __call__(self) -> float:
+        self.readings += 1
+        self.now += 1e-2 if self.readings in self.interrupted else 1e-6
+        return self.now
+
+
+def test_a_trial_that_was_interrupted_does_not_count() -> None:
+    interrupted = Clock(100, 1800)
+    assert note_seconds(interrupted) == pytest.approx(note_seconds(Clock()), rel=1e-6)
+    assert interrupted.now > 2e-2
 
 
 def test_iterations_are_kept_evenly_up_to_the_most_events() -> None:
@@ -80,14 +92,18 @@ def test_rounds_of_the_link_measurement_count_as_events() -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1])
-def test_no_timeline_is_recorded_where_no_iteration_was_kept(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    iterations = [TimelineIteration(index=index, workers=[spans(3)]) for index in range(kept)]
-    found = Timeline(head=TimelineHead(launch=0, clocks=[]), iterations=iterations, rounds=[])
-    monkeypatch.setattr(recording, "gather_timeline", lambda *_: found)
+def test_no_timeline_is_recorded_where_no_iteration_was_kept(kept: int) -> None:
+    timelines = Timelines(unix_seconds=0.0, iterations={index: spans(3) for index in range(kept)}, rounds=[])
     lines: list[TimelineLine] = []
     files: list[str] = []
     writer = SimpleNamespace(write=lines.append, write_beside=lambda name, _: files.append(name))
-    session: Any = SimpleNamespace(launch=0, plan=plan(timeline="on"), writer=writer)
+    session: Any = SimpleNamespace(
+        launch=0,
+        plan=plan(timeline="on"),
+        writer=writer,
+        workers=SimpleNamespace(on_all=lambda step: [timelines]),
+        descriptions=[SimpleNamespace(rank=0, host="node0")],
+    )
     recording.record_timeline(session, decide_timeline(session.plan, []), None)
     (line,) = lines
     assert (line.recorded, line.because) == ((True, "asked for") if kept else (False, "too many events"))
@@ -128,11 +144,9 @@ def test_dask_has_no_timeline() -> None:
 
 
 @pytest.mark.parametrize(("most", "kept"), [(0.01, None), (math.inf, [0, 1, 2])])
-def test_a_worker_stops_to_note_once_that_takes_too_much(
-    most: float, kept: list[int] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_stops_to_note_once_that_takes_too_much(most: float, kept: list[int] | None) -> None:
     """An iteration of 10 ms with 99 notes of 1 µs, then shorter ones."""
-    plugin = Plugin(0.01)
+    plugin: Any = Plugin(0.01)
     noted: list[bool] = []
 
     def merge() -> Any:
@@ -140,16 +154,15 @@ def test_a_worker_stops_to_note_once_that_takes_too_much(
         noted.append(notes is not None)
         for at in range(99 if notes else 0):
             notes.add_span("join", at, at + 1)
-        measured = plugin._merge()
+        measured = plugin.merge_once()
         plugin.seconds = 0.005
         return measured
 
     plugin.merger.merge, plugin.merger.sides = merge, []
     plugin.launch = SimpleNamespace(rank=0, plan=SimpleNamespace(workers=1), timelines=None)
-    monkeypatch.setattr(worker, "current_plugin", lambda: plugin)
-    monkeypatch.setattr(worker, "note_seconds", lambda: 1e-6)
-    monkeypatch.setattr(plugin, "send", lambda *_, **__: None)
-    found = worker.iterate(0, 3, warmup=False, verify=False, timeline=most)
+    found = worker.measure_iterations(
+        plugin, 0, 3, warmup=False, verify=False, timeline=most, note_cost=lambda: 1e-6, clock=lambda: plugin.now
+    )
     assert found == NoteCost(99, 1e-6, 0.005)
     assert noted == [True, True, kept is not None]
     assert (plugin.launch.timelines and list(plugin.launch.timelines.iterations)) == kept

@@ -1,4 +1,4 @@
-"""A real service in a process of its own, and a client that asks it."""
+"""A real service in a process of its own, and a client that asks it; or a service that is started in this process."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from merge_bench.service.api import Service
+from merge_bench.service.serve import Settings, start_service
 from tests.helpers.leftovers import Before, processes
 from tests.helpers.runs import LIMIT, ROOT, environment
 
@@ -104,6 +106,13 @@ class RealService:
             assert time.monotonic() < deadline, job
             time.sleep(0.1)
         return job
+
+
+@contextlib.contextmanager
+def started(results: Path) -> Iterator[Service]:
+    """The service of these results in this process, with its locks and its token; it listens nowhere."""
+    with contextlib.ExitStack() as stack:
+        yield start_service(stack, Settings(results, 0, "127.0.0.1"), hosts=(), scheme="http")
 
 
 @contextlib.contextmanager

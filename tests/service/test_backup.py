@@ -15,10 +15,10 @@ import pytest
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS
-from merge_bench.service.serve import Settings, _locked_store, check_service
+from merge_bench.service.serve import Settings, check_service
 from merge_bench.service.store import FOLDER, open_store
 from tests.helpers.runs import LIMIT, ROOT
-from tests.service.services import RealService
+from tests.service.services import RealService, started
 from tests.service.test_runner import until
 from tests.service.test_serve import problem_of
 
@@ -74,7 +74,7 @@ def test_a_copy_made_while_jobs_are_added_has_all_that_were_accepted_before(tmp_
         stop.set()
         adding.join()
         # A service of a copy beside the first one would end the first one's job as its own.
-        with pytest.raises(UsageError, match="or of a copy, is running already"), _locked_store(results, to_serve=True):
+        with pytest.raises(UsageError, match="or of a copy, is running already"), started(results):
             pass
         assert service.ask("GET", f"/api/jobs/{running}")[1]["state"] == "running"
 

@@ -17,10 +17,10 @@ import pytest
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.service.api import Limits
 from merge_bench.service.client import Client
-from merge_bench.service.serve import _locked_store
 from merge_bench.service.store import FOLDER, hash_token, make_proof, open_store
 from tests.service.conftest import TOKEN
 from tests.service.in_process import running
+from tests.service.services import RealService, ends_well, started
 
 Answer = Callable[[bytes], bytes]
 
@@ -152,13 +152,9 @@ def test_a_name_that_another_login_takes_does_not_keep_the_service_from_starting
         instance = store.instance
     with socket.socket(socket.AF_UNIX) as taken:
         taken.bind(f"\0merge-bench-{instance}")
-        with (
-            _locked_store(results, to_serve=True),
-            pytest.raises(UsageError, match="running already"),
-            _locked_store(results, to_serve=True),
-        ):
+        with started(results), pytest.raises(UsageError, match="running already"), started(results):
             pass
-    with _locked_store(results, to_serve=True):
+    with started(results):
         pass
 
 
@@ -170,7 +166,7 @@ def test_another_login_can_neither_take_the_locks_nor_read_the_files_of_the_serv
     results = tmp_path / "results"
     for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(folder.stat().st_mode | 0o055)
-    with _locked_store(results, to_serve=True):
+    with started(results):
         files = [*(results / FOLDER).iterdir(), *(tmp_path / "cache/merge_bench").iterdir()]
         assert {file.name.partition("-")[0] for file in files} >= {"lock", "service.sqlite", "service"}
     reached, ours = os.pipe()
@@ -194,8 +190,6 @@ def test_another_login_can_neither_take_the_locks_nor_read_the_files_of_the_serv
 @pytest.mark.slow
 def test_programs_without_a_proof_use_the_socket_in_the_folder_of_the_owner(tmp_path: Path) -> None:
     """As ``curl --unix-socket`` does."""
-    from tests.service.services import RealService, ends_well
-
     with ends_well(RealService(tmp_path)) as service:
         way = service.results / FOLDER / "socket"
         assert way.stat().st_mode & 0o777 == 0o600

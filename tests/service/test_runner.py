@@ -45,7 +45,7 @@ class Service:
     def __init__(self, folder: Path, *, own: bool = False, **given: float) -> None:
         (folder / "results").mkdir(exist_ok=True)
         self.store = Store(folder / "service.sqlite")
-        limits = {"job_seconds": 600.0, "grace_seconds": 0.5, **given}
+        limits = {"job_seconds": 600.0, "grace_seconds": 0.5, "retry_seconds": 0.05, **given}
         self.runner = Runner(
             self.store,
             folder / "jobs",
@@ -216,9 +216,9 @@ def test_processes_of_another_service_are_left_alone(tmp_path: Path) -> None:
         assert other.wait() == -signal.SIGKILL
 
 
-@pytest.mark.parametrize(("status", "state"), [(0, "done"), (5, "failed"), (3, "queued")])
+@pytest.mark.parametrize(("status", "state", "attempts"), [(0, "done", 1), (5, "failed", 1), (3, "done", 2)])
 def test_a_job_that_was_over_when_its_service_was_killed_does_not_run_again(
-    tmp_path: Path, status: int, state: str
+    tmp_path: Path, status: int, state: str, attempts: int
 ) -> None:
     service = Service(tmp_path)
     number = service.add("pass", resume=True)
@@ -230,24 +230,19 @@ def test_a_job_that_was_over_when_its_service_was_killed_does_not_run_again(
     writer.write(head)
     writer.write(EndLine(status=status))
     writer.close()
-    service.runner._recover()
-    assert service.job(number).state == state
+    service.runner.start()
+    until(lambda: service.job(number).state not in ("queued", "running"))
+    service.runner.close()
+    assert (service.job(number).state, service.job(number).attempts) == (state, attempts)
     assert service.job(number).result == writer.campaign_id
 
 
-def test_a_job_that_cannot_be_started_stays_in_the_queue(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merge_bench.service.runner._RETRY_SECONDS", 0.05)
-    real, tried = Path.mkdir, []
-
-    def full(folder: Path, *given: object, **named: object) -> None:
-        tried.append(folder)
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "mkdir", full)
+def test_a_job_that_cannot_be_started_stays_in_the_queue(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    service.runner.folder.write_text("a file where folders of jobs should be made")
     first, second = service.add("print(1)"), service.add("print(2)")
-    until(lambda: len(tried) >= 3)
+    until(lambda: caplog.text.count("it tries again") >= 3)
     assert not service.runner.alive
-    monkeypatch.setattr(Path, "mkdir", real)
+    service.runner.folder.unlink()
     until(lambda: service.job(second).state == "done")
     assert [(each.state, each.attempts) for each in map(service.job, (first, second))] == [("done", 1)] * 2
     assert service.runner.alive

@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import hypothesis
 import msgspec
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from merge_bench.cli import cli
 from merge_bench.cli.service import job_request
 from merge_bench.errors import UsageError
-from merge_bench.service import runner
 from merge_bench.service.api import Limits
 from merge_bench.service.documents import JobRequest
 from merge_bench.service.job_rules import Rules
@@ -104,9 +102,7 @@ def test_no_schedule_is_a_mistake_of_the_service(service: Running, field: str, v
     assert status in (201, 400), answer
     assert service.mistakes == []
     if status == 201:
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(runner, "time", SimpleNamespace(time=lambda: now))
-            queue_due_jobs(service.store, Rules(service.folder), 1000, lambda: None)
+        queue_due_jobs(service.store, Rules(service.folder), 1000, lambda: None, clock=lambda: now)
         assert service.ask("DELETE", f"/api/schedules/{answer['name']}") == (200, {"schedules": []})
 
 

@@ -10,9 +10,11 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from merge_bench.service import runner
+from merge_bench.service.runner import times_around
 from tests.helpers.examples import examples
 from tests.service.test_schedules import ZONES, request, seconds
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
 @pytest.mark.parametrize(
@@ -29,7 +31,7 @@ from tests.service.test_schedules import ZONES, request, seconds
     ],
 )
 def test_the_next_time_by_hand(zone: str, now: str, expected: str) -> None:
-    assert runner._times_around(request(zone=zone), seconds(now))[2] == seconds(expected)
+    assert times_around(request(zone=zone), seconds(now))[2] == seconds(expected)
 
 
 @hypothesis.example("Europe/Berlin", dt.datetime(2026, 3, 1), dt.time(0), {6}, 30)
@@ -51,8 +53,8 @@ def test_times_are_those_of_the_wall_clock_each_once(
     if near is not None:  # the hour that is not there, or is there twice
         wanted = change + dt.timedelta(minutes=near)
         at, weekdays = wanted.time(), {*weekdays, wanted.weekday()}
-    days = ",".join(runner._DAYS[day] for day in weekdays)
-    latest, day, following = runner._times_around(request(at=f"{at:%H:%M}", days=days, zone=name), now)
+    days = ",".join(DAYS[day] for day in weekdays)
+    latest, day, following = times_around(request(at=f"{at:%H:%M}", days=days, zone=name), now)
     assert latest <= now < following
     found = []
     walls = [dt.datetime.fromtimestamp(now + 60 * minute, zone) for minute in range(-8 * 1440, 8 * 1440)]

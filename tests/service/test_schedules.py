@@ -10,16 +10,15 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import hypothesis
+import msgspec
 import pytest
 from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
-from merge_bench.service import runner
 from merge_bench.service.documents import JobRequest, Schedule, ScheduleRequest
 from merge_bench.service.job_rules import Rules
 from merge_bench.service.runner import add_schedule, queue_due_jobs
@@ -59,12 +58,20 @@ class Nights:
 
     def add(self, now: str, **given: Any) -> Schedule:
         self.now = seconds(now)
-        return add_schedule(self.store, self.rules, given.pop("who", "ci"), request(**given))
+        return add_schedule(self.store, self.rules, given.pop("who", "ci"), request(**given), clock=self.clock)
+
+    def change(self, name: str, **changes: Any) -> None:
+        """Change a stored schedule unchecked, as another version of the program could leave it."""
+        (stored,) = (schedule for schedule in self.store.schedules() if schedule.name == name)
+        self.store.put_schedule(msgspec.structs.replace(stored, **changes))
+
+    def clock(self) -> float:
+        return self.now
 
     def look(self, now: str | float) -> Schedule:
         """The first schedule, after the service has looked at that time."""
         self.now = seconds(now) if isinstance(now, str) else now
-        queue_due_jobs(self.store, self.rules, self.most, lambda: None)
+        queue_due_jobs(self.store, self.rules, self.most, lambda: None, clock=self.clock)
         return self.store.schedules()[0]
 
     def end(self) -> None:
@@ -78,9 +85,8 @@ class Nights:
 
 
 @pytest.fixture
-def nights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nights]:
+def nights(tmp_path: Path) -> Iterator[Nights]:
     found = Nights(tmp_path, 3)
-    monkeypatch.setattr(runner, "time", SimpleNamespace(time=lambda: found.now))
     yield found
     found.store.close()
 
@@ -212,21 +218,22 @@ def test_a_full_queue_costs_the_night(nights: Nights, caplog: pytest.LogCaptureF
     assert nights.look("2026-11-28T02:30:00+00:00").last_job == 4
 
 
-def test_what_has_vanished_costs_its_own_nights_only(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_vanished_costs_its_own_nights_only(nights: Nights) -> None:
     nights.add("2026-11-26T12:00:00+00:00", name="a", job=JobRequest(command="run", configs=["tcp"]))
     nights.add("2026-11-26T12:00:00+00:00", name="b", zone="Europe/Berlin", missed="run")
     nights.add("2026-11-26T12:00:00+00:00", name="c")
-    with monkeypatch.context() as patched:
-        patched.setattr("merge_bench.config.shipped.config_names", lambda: ["default.cfg"])
-        patched.setattr(runner, "ZoneInfo", {"UTC": dt.UTC}.__getitem__)
-        nights.look("2026-11-27T02:30:00+00:00")
-        nights.look("2026-11-27T02:30:15+00:00")
-        first, second, third = nights.store.schedules()
-        assert "no shipped config" in str(first.message)
-        assert "Europe/Berlin" in str(second.message)
-        assert third.message is None
-        assert [job.key for job in nights.store.jobs()] == ["schedule c 2026-11-27 02:30"]
+    nights.change("a", job=JobRequest(command="run", configs=["gone"]))
+    nights.change("b", zone="Europe/Gone")
+    nights.look("2026-11-27T02:30:00+00:00")
+    nights.look("2026-11-27T02:30:15+00:00")
+    first, second, third = nights.store.schedules()
+    assert "no shipped config" in str(first.message)
+    assert "Europe/Gone" in str(second.message)
+    assert third.message is None
+    assert [job.key for job in nights.store.jobs()] == ["schedule c 2026-11-27 02:30"]
     nights.end()
+    nights.change("a", job=JobRequest(command="run", configs=["tcp"]))
+    nights.change("b", zone="Europe/Berlin")
     nights.look("2026-11-28T02:30:00+00:00")
     assert len(nights.store.jobs()) == 4
     assert [each.message for each in nights.store.schedules()] == [None] * 3
@@ -250,25 +257,21 @@ def test_a_clock_that_changes_runs_nothing_twice_and_stops_nothing(
     tmp_path_factory: pytest.TempPathFactory, zone: str, missed: str, at: str, steps: list[float]
 ) -> None:
     nights = Nights(tmp_path_factory.mktemp("nights"))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(runner, "time", SimpleNamespace(time=lambda: nights.now))
-        nights.add("2026-10-20T12:00:00+00:00", zone=zone, missed=missed, at=at)
-        for step in steps:
-            nights.look(min(max(nights.now + step, 2 * DAY), 4e9))
-            nights.end()
-        keys = nights.keys
-        assert len(set(keys)) == len(keys)
-        # From now on it goes as it should: each night once, after at most nine that an earlier clock may have had.
-        begin = nights.now + 9 * DAY
-        nights.look(nights.now + 10)
-        while nights.now < begin + 9 * DAY:
-            nights.look(min(max(nights.now + 10, nights.store.schedules()[0].next + 5), nights.now + DAY / 2))
-            nights.end()
-        expected = {
-            f"{dt.datetime.fromtimestamp(begin + day * DAY, ZoneInfo(zone)):%Y-%m-%d} {at}" for day in range(1, 8)
-        }
-        assert expected <= set(nights.keys)
-        assert len(set(nights.keys)) == len(nights.keys)
+    nights.add("2026-10-20T12:00:00+00:00", zone=zone, missed=missed, at=at)
+    for step in steps:
+        nights.look(min(max(nights.now + step, 2 * DAY), 4e9))
+        nights.end()
+    keys = nights.keys
+    assert len(set(keys)) == len(keys)
+    # From now on it goes as it should: each night once, after at most nine that an earlier clock may have had.
+    begin = nights.now + 9 * DAY
+    nights.look(nights.now + 10)
+    while nights.now < begin + 9 * DAY:
+        nights.look(min(max(nights.now + 10, nights.store.schedules()[0].next + 5), nights.now + DAY / 2))
+        nights.end()
+    expected = {f"{dt.datetime.fromtimestamp(begin + day * DAY, ZoneInfo(zone)):%Y-%m-%d} {at}" for day in range(1, 8)}
+    assert expected <= set(nights.keys)
+    assert len(set(nights.keys)) == len(nights.keys)
     nights.store.close()
 
 
@@ -278,7 +281,9 @@ def test_two_processes_queue_a_night_once(nights: Nights, tmp_path: Path) -> Non
     others = [Store(tmp_path / "service.sqlite") for _ in range(3)]
     nights.now = seconds("2026-11-27T02:30:00+00:00")
     threads = [
-        threading.Thread(target=queue_due_jobs, args=(store, nights.rules, 1000, lambda: None))
+        threading.Thread(
+            target=queue_due_jobs, args=(store, nights.rules, 1000, lambda: None), kwargs={"clock": nights.clock}
+        )
         for store in (nights.store, *others)
     ]
     for thread in threads:
@@ -294,16 +299,14 @@ def test_two_processes_queue_a_night_once(nights: Nights, tmp_path: Path) -> Non
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from types import SimpleNamespace
-from merge_bench.service import runner
+from merge_bench.service.runner import queue_due_jobs
 from merge_bench.service.store import Store
 from tests.service.test_schedules import Nights, seconds
 nights = Nights(Path(sys.argv[1]))
-runner.time = SimpleNamespace(time=lambda: seconds(sys.argv[2]))
 kill = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[3] == "before":
     Store.put_schedule = kill
-runner.queue_due_jobs(nights.store, nights.rules, 3, lambda: None)
+queue_due_jobs(nights.store, nights.rules, 3, lambda: None, clock=lambda: seconds(sys.argv[2]))
 kill()
 """
 

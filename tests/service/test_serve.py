@@ -25,10 +25,10 @@ import pytest
 from merge_bench.cluster import scratch
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.network import free_port
-from merge_bench.service.serve import TOKEN_FILE, Settings, _make_token_file, check_service
+from merge_bench.service.serve import TOKEN_FILE, Settings, check_service
 from merge_bench.service.store import FOLDER, LOCAL, Store, open_store
 from tests.helpers.runs import LIMIT, command
-from tests.service.services import RealService, ends_well
+from tests.service.services import RealService, ends_well, started
 from tests.service.test_health import ask
 
 TINY = {"command": "run", "options": {"chunk": "1e4", "iterations": 1, "workers": 2, "link-rounds": 0}}
@@ -106,17 +106,20 @@ def operate(service: RealService, *words: str, status: int = 0) -> str:
     return found.output
 
 
-def test_the_token_of_the_operator_stays_unless_others_may_have_read_it(tmp_path: Path) -> None:
-    with contextlib.closing(open_store(tmp_path)) as store:
-        file = tmp_path / FOLDER / TOKEN_FILE
-        assert _make_token_file(store, file) == file
+def test_the_token_of_the_operator_stays_unless_others_may_have_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = tmp_path / FOLDER / TOKEN_FILE
+    with started(tmp_path):
         before = file.read_text()
-        assert _make_token_file(store, file).read_text() == before
-        file.chmod(0o644)
-        after = _make_token_file(store, file).read_text()
+    with started(tmp_path):
+        assert file.read_text() == before
+    file.chmod(0o644)
+    with started(tmp_path) as service:
         assert file.stat().st_mode & 0o777 == 0o600
-        assert store.find_token(before.strip()) is None
-        assert (found := store.find_token(after.strip())) is not None
+        assert service.store.find_token(before.strip()) is None
+        assert (found := service.store.find_token(file.read_text().strip())) is not None
         assert found.name == LOCAL
 
 

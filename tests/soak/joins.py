@@ -11,7 +11,6 @@ from collections import Counter
 
 import click
 
-from merge_bench.merge.engines import cpu_base, engine_class
 from merge_bench.merge.engines.base import How
 from merge_bench.merge.plan import Distribution
 from tests.helpers.joins import KEY_KINDS
@@ -28,7 +27,7 @@ def check_some(rng: random.Random, found: Counter[str]) -> None:
 
     for parts in (False, True) * 4:
         how = rng.choice(list(How))
-        test_how.check_random(*made(60), how, parts)
+        test_how.check_random(*made(60), how, parts, test_how.SMALL)
         found.update(f"{how.value} {each} ucx pipeline={parts} shuffle" for each in test_how.ENGINES)
     for bucket in (test_broadcast.IN_PLACE, test_broadcast.IN_BUCKETS) * 2:
         way = rng.choice(test_broadcast.WAYS)
@@ -44,9 +43,6 @@ def check_some(rng: random.Random, found: Counter[str]) -> None:
 @click.option("--seed", type=int, default=1)
 def main(seconds: float, seed: int) -> None:
     """Compare random joins with DuckDB, and print how many."""
-    cpu_base.PIECE_BYTES = 64
-    for engine in test_how.ENGINES:
-        engine_class(engine).join_rows = 200
     rng, found, end = random.Random(seed), Counter[str](), time.monotonic() + seconds
     while time.monotonic() < end:
         check_some(rng, found)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from merge_bench.campaign.planned_launches import Job
@@ -17,7 +19,8 @@ from merge_bench.tune.space import Space
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tune_campaign import Budget, ClusterEvaluator
 
-AuthorizedRequest = tuple[str, int, int | None]
+LaunchKey = tuple[str, int, int | None]
+"""A launch's config, plan and block."""
 
 
 @dataclass
@@ -25,20 +28,23 @@ class Replayed:
     """`campaign`: the copy with the decisions made anew; `asked`: the launches they took, as config, plan, block."""
 
     campaign: Campaign
-    asked: list[AuthorizedRequest]
+    asked: list[LaunchKey]
 
 
 @dataclass
 class _Recorded(ClusterEvaluator):
-    """An evaluator that launches nothing."""
+    """An evaluator that notes which launches are asked for."""
 
-    asked: list[AuthorizedRequest] = field(default_factory=list)
+    asked: list[LaunchKey] = field(default_factory=list)
+    blocks: int = 0
 
-    def _sample_of_launch(self, candidate: Candidate, plan: int, block: int) -> Sample:
-        key = candidate.name(self.baseline), plan, block
-        assert key in self._samples_by_launch, f"{key} is not recorded"
-        self.asked.append(key)
-        return super()._sample_of_launch(candidate, plan, block)
+    def block(
+        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, keep: int = 1
+    ) -> list[Sample]:
+        samples = super().block(candidates, plan=plan, search=search, keep=keep)
+        self.asked += [(candidate.name(self.baseline), plan, self.blocks) for candidate in candidates]
+        self.blocks += 1
+        return samples
 
 
 def replay(
@@ -57,9 +63,9 @@ def replay(
     (copy / RECORDS).write_bytes(b"".join(line for line in lines if json.loads(line)["kind"] not in ("tune", "end")))
 
     def launch(job: Job, index: int) -> int:
-        raise AssertionError(f"{job.config} would be launched")
+        raise AssertionError(f"{job.config} is not recorded, and would be launched")
 
-    unused: Any = [None] * len(campaign.head.plans)
+    unused: Any = [SimpleNamespace(settings=SimpleNamespace(environment={}))] * len(campaign.head.plans)
     with CampaignWriter.resume(copy) as writer:
         evaluator = _Recorded(
             writer=writer,

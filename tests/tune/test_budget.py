@@ -20,7 +20,7 @@ from merge_bench.tune.result import LEFT_OUT, result_of
 from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.space import Value
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.tune_campaign import Budget, _fit_to_timed_baseline, best_so_far
+from merge_bench.tune.tune_campaign import Budget, best_so_far, fit_to_timed_baseline
 from merge_bench.tune.tuning_plan import AffordableSearch, Costs, fit_to_budget, left_out_lines
 from tests.tune.clusters import PREPARED, TRUTH, Cluster, begin, evaluator_of, search
 from tests.tune.factorials import Truth
@@ -282,7 +282,7 @@ def fitted(writer: CampaignWriter, budget: float, made: float) -> tuple[Affordab
     cluster = Cluster(writer, seconds=made)
     task = cast("Any", SimpleNamespace(values=VALUES, prepared=PREPARED[:1], baseline="default"))
     evaluator = evaluator_of(writer, cluster.launch, budget=Budget(seconds=budget))
-    return _fit_to_timed_baseline(task, cast("Any", _Timing(budget)), evaluator), cluster.made
+    return fit_to_timed_baseline(task, cast("Any", _Timing(budget)), evaluator), cluster.made
 
 
 def test_the_first_two_launches_decide_what_fits_and_a_resumed_tuning_decides_the_same(tmp_path: Path) -> None:
@@ -310,14 +310,14 @@ def test_how_long_launches_take_at_another_size_is_measured(tmp_path: Path, larg
         task = cast("Any", SimpleNamespace(values=VALUES, prepared=PREPARED, baseline="default"))
         evaluator = evaluator_of(writer, launch, budget=Budget(seconds=300.0))
         timing = _Timing(300.0, jobs=2)
-        fitting = _fit_to_timed_baseline(task, cast("Any", timing), evaluator)
+        fitting = fit_to_timed_baseline(task, cast("Any", timing), evaluator)
         # 60 s until all can be judged, 64 s to confirm one at the first size, 128 or 192 s at the second.
         assert fitting == AffordableSearch(VALUES, sizes)
         assert timing.measured == [4.0, large]
         assert evaluator.budget.weights == (1.0, large / 4.0)[:sizes]
         assert cluster.made == 3
         again = evaluator_of(writer, launch, budget=Budget(seconds=300.0))
-        assert _fit_to_timed_baseline(task, cast("Any", _Timing(300.0, jobs=2)), again) == fitting
+        assert fit_to_timed_baseline(task, cast("Any", _Timing(300.0, jobs=2)), again) == fitting
         assert cluster.made == 3  # what is in the records is not made again
 
 

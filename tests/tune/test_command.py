@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from merge_bench import cli
 from merge_bench.campaign.planned_launches import Job
-from merge_bench.cli.tune import tune
+from merge_bench.cli import tune as command
 from merge_bench.cluster.signals import Interrupted
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
@@ -22,32 +20,27 @@ from merge_bench.tune import tune_campaign
 from merge_bench.tune.evaluator import Candidate
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.tune.clusters import Cluster
+from tests.tune.conftest import Tune
 from tests.tune.factorials import value
 
 SMALL = ("--chunk", "2e4", "--workers", "2")
 
 
 @pytest.fixture
-def ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[no-untyped-def]
-    """Runs the command where it must make no launch; gives its exit status."""
-    monkeypatch.chdir(tmp_path)
-
-    def no_launch(*given: object) -> int:
-        raise AssertionError("a launch was made")
-
-    monkeypatch.setattr(tune_campaign, "launch_merge", no_launch)
+def ended(tune: Tune, tmp_path: Path) -> Tune:
+    """Runs the command where it must make no launch and no results; gives its exit status."""
 
     def run(*words: str | Path) -> int:
-        monkeypatch.setattr(sys, "argv", ["merge-bench", "tune", *map(str, words)])
-        with pytest.raises(SystemExit) as leaving:
-            cli.main()
+        status = tune(*words)
         assert not (tmp_path / "results").exists()
-        return int(leaving.value.code or 0)
+        return status
 
     return run
 
 
-def test_a_dry_run_says_what_is_tried_and_what_is_not_and_why(ended, tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_a_dry_run_says_what_is_tried_and_what_is_not_and_why(
+    ended: Tune, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     space = tmp_path / "space.toml"
     space.write_text(
         '[[setting]]\nname = "here"\nvalues = [{ label = "y", set = { GLIBC_TUNABLES = "glibc.malloc.hugetlb=1" } }]\n'
@@ -87,43 +80,32 @@ def test_a_dry_run_says_what_is_tried_and_what_is_not_and_why(ended, tmp_path, c
         (("nowhere.cfg",), "nowhere.cfg"),
     ],
 )
-def test_what_cannot_be_tuned_is_refused_before_anything_starts(ended, capsys, words, says) -> None:  # type: ignore[no-untyped-def]
+def test_what_cannot_be_tuned_is_refused_before_anything_starts(
+    ended: Tune, capsys: pytest.CaptureFixture[str], words: Sequence[str], says: str
+) -> None:
     assert ended("--output", "tuned.cfg", *SMALL, *words) == 2
     errors = capsys.readouterr().err
     assert says in errors
     assert len(errors.strip().splitlines()) == 1
 
 
-def test_an_interruption_names_the_records(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interruption_names_the_records(tune: Tune, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted(*given: object) -> int:
         raise Interrupted("interrupted")
 
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tune_campaign, "launch_merge", interrupted)
-    monkeypatch.setattr(sys, "argv", ["merge-bench", "tune", "--only", "mutex", *SMALL])
-    with pytest.raises(SystemExit) as leaving:
-        cli.main()
-    assert leaving.value.code == Interrupted.exit_status
-    (records,) = Path("results").glob("*/records.jsonl")
-    assert capsys.readouterr().out == f"Records: {records}\n"
+    assert tune("--only", "mutex", *SMALL, launch=interrupted) == Interrupted.exit_status
+    (records,) = (tmp_path / "results").glob("*/records.jsonl")
+    assert capsys.readouterr().out == f"Records: {records.relative_to(tmp_path)}\n"
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
 def test_a_budget_in_which_nothing_can_be_tried_ends_with_status_3_and_advises_one_that_is_accepted(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: Sequence[str]
+    tune: Tune, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: Sequence[str]
 ) -> None:
     def slow(job: Job, writer: CampaignWriter, progress: object, index: int) -> int:
         return Cluster(writer, seconds=30.0).launch(job, index)
 
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tune_campaign, "launch_merge", slow)
-    typed = ["merge-bench", "tune", "--only", "mutex", "--budget", "3m", *SMALL, *words]
-    monkeypatch.setattr(sys, "argv", typed)
-    with pytest.raises(SystemExit) as leaving:
-        cli.main()
-    assert leaving.value.code == 3
+    assert tune("--only", "mutex", "--budget", "3m", *SMALL, *words, launch=slow) == 3
     printed = capsys.readouterr().out
     if words:
         assert "is too short" in json.loads(printed)["error"]["message"]
@@ -131,7 +113,7 @@ def test_a_budget_in_which_nothing_can_be_tried_ends_with_status_3_and_advises_o
     assert "Nothing was decided" in printed
     assert "seems faster" not in printed
     assert "Next: " in printed
-    (records,) = Path("results").glob("*/records.jsonl")
+    (records,) = (tmp_path / "results").glob("*/records.jsonl")
     campaign = read_campaign(records.parent)
     assert campaign.end is not None
     assert campaign.end.status == 3
@@ -139,13 +121,15 @@ def test_a_budget_in_which_nothing_can_be_tried_ends_with_status_3_and_advises_o
     assert "searches anew" in step.does
 
 
-def test_a_baseline_with_the_name_of_a_candidate_is_refused(ended, tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_a_baseline_with_the_name_of_a_candidate_is_refused(
+    ended: Tune, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "mutex=y.cfg").write_text("export UCX_RNDV_THRESH=2k\n")
     assert ended("./mutex=y.cfg", "--output", "tuned.cfg", *SMALL) == 2
     assert "rename the baseline's file" in capsys.readouterr().err
 
 
-def test_errors_are_a_document_with_json(ended, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_errors_are_a_document_with_json(ended: Tune, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("--only", "nothing", "--json", *SMALL, "--output", "tuned.cfg") == 2
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "usage"
 
@@ -155,7 +139,7 @@ def test_the_default_output_is_a_config_of_this_host(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tuned-my-cluster.cfg").mkdir()
     with pytest.raises(UsageError, match=r"tuned-my-cluster\.cfg is a folder"):
-        tune.main([], standalone_mode=False)
+        command.tune.main([], standalone_mode=False)
 
 
 def test_the_best_so_far_is_what_the_steps_have_left(tmp_path: Path) -> None:

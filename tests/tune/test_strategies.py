@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from merge_bench.errors import UsageError
 from merge_bench.records.schema import TuneLine
-from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
+from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options, Sample
 from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.strategies import strategies
 from tests.tune.factorials import Truth, space_of, value
@@ -119,10 +120,20 @@ def test_conflicts_are_respected() -> None:
 
 def test_a_wrong_result_is_out_at_once() -> None:
     class Wrong(ReplayEvaluator):
-        def _sample(self, candidate: Candidate):  # type: ignore[no-untyped-def]
-            sample = super()._sample(candidate)
-            bad = value("a") in candidate.values and self._block == 1
-            return replace(sample, value=None, reason="its result was wrong", wrong=True) if bad else sample
+        """Of one candidate, the result of the second launch is wrong."""
+
+        asked = 0
+
+        def block(self, candidates: Sequence[Candidate], **more: Any) -> list[Sample]:
+            samples = super().block(candidates, **more)
+            self.asked += 1
+            if self.asked != 2:
+                return samples
+            wrong = {"value": None, "reason": "its result was wrong", "wrong": True}
+            return [
+                replace(sample, **wrong) if value("a") in candidate.values else sample
+                for candidate, sample in zip(candidates, samples, strict=True)
+            ]
 
     evaluator = Wrong(FOUR.recorded(0))
     made = strategies()["race"].tune(FOUR.space, FOUR.space.values, evaluator, Options())

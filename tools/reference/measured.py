@@ -71,7 +71,7 @@ def text() -> str:
         "How many times as fast merge_bench is as the fastest of DuckDB (table, or Arrow) and Polars streaming: without"
         " and with `--runtime-filter on` ([how](performance.md#other-shapes)).",
         *(_shapes(name, document) for name, document in _read("shapes-").items()),
-        *_questions(_read("h2o-")),
+        *questions(_read("h2o-")),
         "## Limits of memory",
         "`benchmarks.roofline`: the share of the copy limit that each phase reaches; then the time that the limits of"
         " its operations allow, of the time that it took ([how](performance.md#what-memory-allows)).",
@@ -211,8 +211,11 @@ def _shape(name: str, found: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _questions(documents: Mapping[str, Any]) -> Iterable[str]:
-    """The joins of db-benchmark, a table for each processor and number of rows; nothing if there are no results."""
+def questions(documents: Mapping[str, Any]) -> Iterable[str]:
+    """The section on the joins of db-benchmark: a table for each processor and its number of rows.
+
+    `documents`: what `benchmarks.h2o` wrote, by the name of the processor; nothing is made of none.
+    """
     if documents:
         yield "## The joins of db-benchmark"
         yield (

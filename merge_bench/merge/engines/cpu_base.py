@@ -46,7 +46,6 @@ WIDE_L2 = 2 << 20
 FEWEST_ROWS = 1 << 10  # of a bucket, if there would be fewer streams
 BLOCK_TIMES = 16  # rows of a block that stayed, for each row that was sent: its table is made for every block
 MOST_PARTS = 32  # one part is left to join when the last byte has arrived
-PIECE_BYTES = 1 << 20  # to one worker; shorter messages do not reach the link's bandwidth
 HEADS = (0.0, 1 / 16, 1 / 4)  # of the left rows: on a slow link, sending each takes longer than partitioning the next
 MEASURED_BYTES = 32 << 20  # of rows: with what is written of them they do not fit a cache that a few cores share
 MEASURED_ROUNDS = 3
@@ -94,11 +93,13 @@ def joins_in_place(shape: JoinShape, join_rows: int) -> bool:
 class HostEngine:
     """Base of engines whose frames lie in host memory; a subclass joins two Arrow tables.
 
-    `join_rows` is the number of left and right rows together with which its library is fastest.
+    `join_rows` is the number of left and right rows together with which its library is fastest. `piece_bytes`: of a
+    part's parcel to one worker, at least; shorter messages do not reach the link's bandwidth.
     """
 
     name: ClassVar[str]
     join_rows: ClassVar[int] = 1 << 17
+    piece_bytes: ClassVar[int] = 1 << 20
 
     @staticmethod
     def storage(arrow_type: pa.DataType) -> pa.DataType:
@@ -151,7 +152,7 @@ class HostEngine:
         shape = self.shape
         rows, wanted = shape.joined_rows * shape.destinations, bucket_rows(self.join_rows, l2_bytes)
         self.buckets = 1 if self._in_place else bucket_count(rows, shape.destinations, wanted, streams)
-        self._cuts = _part_edges(shape, self.buckets)
+        self._cuts = _part_edges(shape, self.buckets, self.piece_bytes)
         self._partitioners = {
             side: Partitioner(
                 shape.fields(side), shape.keys, shape.destinations, self.buckets, shape.threads, self._scratch, way
@@ -332,9 +333,9 @@ def _as_outgoing(parcel: Parcel) -> Outgoing:
     return Outgoing(np.ascontiguousarray(parcel.layout.header).view(np.uint8).reshape(-1), parcel.data)
 
 
-def _part_edges(shape: JoinShape, buckets: int) -> tuple[int, ...]:
-    """The first buckets of the parts and the end: each part's parcel to one worker has about `PIECE_BYTES` or more."""
+def _part_edges(shape: JoinShape, buckets: int, piece_bytes: int) -> tuple[int, ...]:
+    """The first buckets of the parts and the end: each part's parcel to one worker has about `piece_bytes` or more."""
     widths = [sum(field.assumed_width + field.nullable for field in shape.fields(side)) for side in Side]
     share = shape.rows / 2 / shape.workers**2 * sum(widths) / 2
-    parts = max(1, min(MOST_PARTS, buckets, int(share / PIECE_BYTES)))
+    parts = max(1, min(MOST_PARTS, buckets, int(share / piece_bytes)))
     return tuple(buckets * part // parts for part in range(parts + 1))

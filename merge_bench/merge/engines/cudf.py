@@ -44,7 +44,6 @@ ENGINE = Description(
 
 MOST_ROWS = 2**31 - 1  # libcudf counts rows with 32 bits
 NO_ROW = -(2**31)  # what libcudf's joins put into a map where there is no match
-RESULT_PIECE_ROWS = 1 << 22  # rows brought to the host at once
 # libcudf's join hashes with seed 0. With the same seed here, all keys on one worker would agree in the hash's remainder
 # by the number of workers, and crowd together in the join's table.
 PARTITION_SEED = 0x9E3779B9
@@ -167,6 +166,7 @@ class CudfEngine:
     """
 
     name: ClassVar[str] = ENGINE.name
+    piece_rows: ClassVar[int] = 1 << 22  # of the result, brought to the host at once
 
     def __init__(self, shape: JoinShape) -> None:
         self._plc, self._rmm = load_rapids()
@@ -323,7 +323,7 @@ class CudfEngine:
         return {side.value: rows for side, rows in self._joined.items()}
 
     def results(self) -> Iterator[pa.Table]:
-        """The result in pieces of at most `RESULT_PIECE_ROWS` rows; one empty piece if there are none."""
+        """The result in pieces of at most `piece_rows` rows; one empty piece if there are none."""
         schema = arrow_schema(self.shape.output)
         whole = [] if self._result is None else [self._result, *self._without_key]
         tables = [table for table in whole if table.num_rows()]
@@ -331,8 +331,8 @@ class CudfEngine:
             yield schema.empty_table()
         for table in tables:
             rows = int(table.num_rows())
-            for start in range(0, rows, RESULT_PIECE_ROWS):
-                bounds = [start, min(start + RESULT_PIECE_ROWS, rows)]
+            for start in range(0, rows, self.piece_rows):
+                bounds = [start, min(start + self.piece_rows, rows)]
                 with named_errors(self.shape.rank, "copying the result to the host"):
                     piece = self._plc.copying.slice(table, bounds, stream=self._stream)[0]
                     host = piece.to_arrow(schema.names, stream=self._stream)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import duckdb
 import pyarrow as pa
 
@@ -23,26 +26,23 @@ ENGINE = Description(
 
 
 class DuckdbEngine(HostEngine):
-    """Joins groups of buckets with a query, in an in-memory database of its own."""
+    """Joins groups of buckets with a query, in an in-memory database of its own; `settings`: beside its threads."""
 
     name = ENGINE.name
     join_rows = 1 << 19
+    settings: ClassVar[Mapping[str, str | int | bool]] = {
+        "async_threads": 0,  # by default 8, to read files
+        "pin_threads": "off",  # the launcher decides about cores
+        "temp_directory": "",  # no spilling: a join that does not fit in memory fails
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "preserve_insertion_order": False,
+        "arrow_large_buffer_size": True,  # 64-bit offsets, as the columns travel
+    }
 
     def __init__(self, shape: JoinShape) -> None:
         super().__init__(shape)
-        self._database = duckdb.connect(
-            ":memory:",
-            config={
-                "threads": shape.threads,
-                "async_threads": 0,  # by default 8, to read files
-                "pin_threads": "off",  # the launcher decides about cores
-                "temp_directory": "",  # no spilling: a join that does not fit in memory fails
-                "autoinstall_known_extensions": False,
-                "autoload_known_extensions": False,
-                "preserve_insertion_order": False,
-                "arrow_large_buffer_size": True,  # 64-bit offsets, as the columns travel
-            },
-        )
+        self._database = duckdb.connect(":memory:", config={"threads": shape.threads, **self.settings})
         self._database.execute("SET enable_progress_bar = false")
         keys, how = self.columns.keys, shape.how
         condition = " AND ".join(f"l.{key} = r.{key}" for key in keys)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -42,9 +42,6 @@ ENGINE = Description(
     in_parts=True,
     reuses_sent=True,
 )
-
-MOST_ROWS = (1 << 24) - 2
-"""Most rows of a table: a head has 24 bits for the row and 8 for tags."""
 
 LOOKED_UP = 1 << 11  # rows at a time: their keys and candidates stay in the L1 cache
 
@@ -70,7 +67,6 @@ class BucketJoin:
         self._shape, self._output = shape, shape.output
         self._keys = {side: shape.key_positions(side) for side in Side}
         self._fixed = all(0 < shape.left[at].width <= 8 for at in self._keys[Side.LEFT])
-        # With fixed keys, the words of two rows with equal other keys are equal only if the last keys are.
         self._compared = slice(-1 if self._fixed else None)
         self._hasher = RowHasher()
         self._heads = np.zeros(0, np.uint32)
@@ -102,7 +98,7 @@ class BucketJoin:
         theirs, ours = (np.empty(LOOKED_UP, np.int32) for _ in range(2))
         first = 0
         for chunk in left:
-            words, chunk_marks = self._key_words(Side.LEFT, chunk), marks[first : first + chunk.rows]
+            words, chunk_marks = self.key_words(Side.LEFT, chunk), marks[first : first + chunk.rows]
             if not compared:
                 loops.mark_matches(words, *table, chunk_marks)
             at = count = 0
@@ -150,7 +146,7 @@ class BucketJoin:
         parts: list[_MatchedChunk] = []
         pairs = first = 0
         for chunk in right:
-            words = self._key_words(Side.RIGHT, chunk)
+            words = self.key_words(Side.RIGHT, chunk)
             at = count = 0
             while count or at < chunk.rows:
                 if pairs + count > lefts.size:
@@ -181,7 +177,7 @@ class BucketJoin:
         self._heads[: 1 << bits] = 0
         shift, first = np.uint64(64 - bits), 0
         for chunk in chunks:
-            loops.build_chains(self._key_words(side, chunk), first, shift, self._heads, self._links, self._entered)
+            loops.build_chains(self.key_words(side, chunk), first, shift, self._heads, self._links, self._entered)
             first += chunk.rows
         return shift, self._heads, self._links, self._entered, self._candidates, self._entries
 
@@ -190,8 +186,12 @@ class BucketJoin:
         keys = zip(self._keys[side][self._compared], self._keys[side.other][self._compared], strict=True)
         return [(self._contiguous_column(chunks, at, f"key {at}"), place) for at, place in keys]
 
-    def _key_words(self, side: Side, chunk: Frame) -> Array:
-        """The 64 bits by which each row of a chunk is entered or looked up; valid until the next call."""
+    def key_words(self, side: Side, chunk: Frame) -> Array:
+        """The 64 bits by which each row of a chunk is entered or looked up; valid until the next call.
+
+        Rows with equal keys have equal words, and others may have. Where all keys have up to 8 bytes, rows that differ
+        in the last key alone have different words: that key is not compared again.
+        """
         keys = self._keys[side]
         if self._fixed and len(keys) == 1:
             return chunk.columns[keys[0]].values
@@ -304,6 +304,7 @@ class NativeEngine(PolarsEngine):
     """A compiled hash join bucket by bucket; its result is written to memory that is used again."""
 
     name = ENGINE.name
+    table_rows: ClassVar[int] = (1 << 24) - 2  # at most: a head has 24 bits for the row and 8 for tags
     join_rows = 96_000  # with 52,000 left rows or fewer a table has 65,536 chains, half as many as with more
 
     def __init__(self, shape: JoinShape) -> None:
@@ -341,7 +342,7 @@ class NativeEngine(PolarsEngine):
         for first, last in groups:
             chunks = left.rows_as_frames(first, last), right.rows_as_frames(first, last)
             entered, _ = chunks if self.shape.how.pairs else reversed(chunks)
-            if sum(chunk.rows for chunk in entered) > MOST_ROWS:
+            if sum(chunk.rows for chunk in entered) > self.table_rows:
                 yield self.join_by_library(left.rows_as_table(first, last), right.rows_as_table(first, last))
                 continue
             yield from join.join(*chunks, out)

@@ -28,7 +28,7 @@ from merge_bench.merge.workload.tables import TableSpec
 
 BATCH_ROWS = 1 << 17
 THREADS = 2  # of DuckDB
-LEAST_MEMORY = 256 << 20  # bytes, beyond which it spills to disk
+LEAST_MEMORY = 256 << 20
 TRUSTING = "statistics_propagation,filter_pushdown,join_filter_pushdown"
 """Optimizers of DuckDB that conclude from the statistics in the files: those of DOUBLE leave NaN out, and DuckDB 2.0
 then takes ``isnan`` for false."""
@@ -232,6 +232,11 @@ def _no_key_missing_sql(spec: TableSpec) -> str:
     return " AND ".join(conditions)
 
 
+def memory_limit() -> int:
+    """Bytes of memory that DuckDB takes at most; beyond them it spills to disk."""
+    return max(available_bytes() // 4, LEAST_MEMORY)
+
+
 @contextlib.contextmanager
 def _open_views(spec: TableSpec, raw: Raw, *, keys_only: bool) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[int]]]:
     """A DuckDB connection with the views `left_rows` and `right_rows`, and the number of rows of each.
@@ -240,7 +245,7 @@ def _open_views(spec: TableSpec, raw: Raw, *, keys_only: bool) -> Iterator[tuple
     """
     with tempfile.TemporaryDirectory(prefix="merge-bench-duckdb-") as folder:
         settings: dict[str, Any] = {
-            "memory_limit": f"{max(available_bytes() // 4, LEAST_MEMORY) // 2**20}MiB",
+            "memory_limit": f"{memory_limit() // 2**20}MiB",
             "threads": THREADS,
             "temp_directory": os.path.join(folder, "spilled"),
             "preserve_insertion_order": False,

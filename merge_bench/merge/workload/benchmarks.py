@@ -153,34 +153,39 @@ def _make_tables(make: Make, names: Sequence[str], temporary: Path, target: Path
 
 
 def tpch_tables(
-    scale: float, names: Sequence[str] = ("orders", "lineitem"), folder: Path | None = None
+    scale: float,
+    names: Sequence[str] = ("orders", "lineitem"),
+    folder: Path | None = None,
+    program: str | None = None,
 ) -> tuple[Path, ...]:
     """The Parquet files of these tables at a scale, in `folder`/sf<scale>-<version of the generator>/.
 
-    They are made if they do not exist: see `make_once`.
+    They are made if they do not exist: see `make_once`. `program`: the generator; None: that of this environment.
 
     Raises `UsageError` if the generator does not support the scale or is not installed, or if the disk is too small,
     and `RunFailed` if the generator fails.
     """
     if not math.isfinite(scale) or scale < SMALLEST_SCALE:
         raise UsageError(f"--scale must be finite and at least {SMALLEST_SCALE}, not {scale:g}")
-    program = find_tpch_generator()
+    generator = program or find_tpch_generator()
 
     def make(temporary: Path, missing: Sequence[str]) -> None:
-        generate_tpch(program, scale, temporary, missing)
+        generate_tpch(generator, scale, temporary, missing)
 
-    target = (folder or cache_folder() / "tpch") / f"sf{scale:g}-{tpch_generator_version(program)}"
+    target = (folder or cache_folder() / "tpch") / f"sf{scale:g}-{tpch_generator_version(generator)}"
     return make_once(f"TPC-H at scale {scale:g}", target, names, make, int(scale * TPCH_BYTES_PER_SCALE), "--scale")
 
 
-def find_tpch_generator() -> str:
-    """The path of `tpchgen-cli` in this environment, else in the search path.
+def find_tpch_generator(folders: Sequence[Path] | None = None) -> str:
+    """The path of `tpchgen-cli` in one of `folders` (None: those of this environment), else in the search path.
 
     Raises `UsageError` if it is not installed.
     """
-    for beside in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
-        if (beside / "tpchgen-cli").is_file():
-            return str(beside / "tpchgen-cli")
+    if folders is None:
+        folders = (Path(sys.executable).parent, Path(sysconfig.get_path("scripts")))
+    for folder in folders:
+        if (folder / "tpchgen-cli").is_file():
+            return str(folder / "tpchgen-cli")
     program = shutil.which("tpchgen-cli")
     if program is None:
         raise UsageError(

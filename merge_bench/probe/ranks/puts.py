@@ -235,7 +235,7 @@ def hold_target_memory(length: int, puts_from: int) -> Window:
     plugin = current_plugin()
     context, _, _ = _ucx_exchange().handles(puts_from)
     memory = Memory(context, length)
-    plugin.children[TARGET] = _HeldMemory(memory, _ucx_exchange())
+    plugin.children[TARGET] = HeldMemory(memory, _ucx_exchange())
     memory.bytes[:] = 0
     return memory.window()
 
@@ -244,7 +244,7 @@ def serve_puts(source: int, sizes: Sequence[tuple[int, int]]) -> list[int]:
     """Progress UCX while rank `source` runs `put_all_sizes`; returns the number of wrong bytes after each test."""
     plugin = current_plugin()
     held = plugin.children[TARGET]
-    assert isinstance(held, _HeldMemory)
+    assert isinstance(held, HeldMemory)
     loops = compiled_loops()
     _, worker, _ = _ucx_exchange().handles(source)
     wrong = []
@@ -270,7 +270,7 @@ def put_all_sizes(target: int, window: Window, sizes: Sequence[tuple[int, int]])
     context, worker, endpoint = _ucx_exchange().handles(target)
     loops, parameters = compiled_loops(), put_parameters()
     # If this is stopped, puts are in flight: their memory stays until the endpoints are closed (`free_memory`).
-    plugin.children[SOURCE] = held = _HeldMemory(Memory(context, window.length), _ucx_exchange())
+    plugin.children[SOURCE] = held = HeldMemory(Memory(context, window.length), _ucx_exchange())
     memory, held.key = held.memory, unpack_key(endpoint, window.key)
     measured = []
     with _stop_flag() as stop:
@@ -300,8 +300,8 @@ def free_memory(end: str) -> None:
 
 
 @dataclass
-class _HeldMemory:
-    """Registered memory; at the source also the key of the target's memory (0: none yet)."""
+class HeldMemory:
+    """Registered memory of one end of the puts; at the source also the key of the target's memory (0: none yet)."""
 
     memory: Memory
     exchange: UcxExchange

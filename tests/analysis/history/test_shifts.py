@@ -84,7 +84,7 @@ def test_one_or_two_bad_nights_are_no_shift(factor: float, nights: int) -> None:
 def test_three_results_of_a_new_level_are_a_shift(factor: float) -> None:
     results = steady(100) + [factor * value for value in steady(3, seed=2)]
     (found,) = find_shifts(results)
-    assert (found.at, found.found) == (100, 102)
+    assert (found.at, found.newest) == (100, 102)
     assert found.change == pytest.approx(factor - 1, abs=0.02)
 
 
@@ -93,7 +93,7 @@ def test_a_shift_stays_whatever_comes_later() -> None:
     found = find_shifts(results)
     assert [shift.at for shift in found] == [40, 80]
     for count in range(len(results)):
-        assert find_shifts(results[:count]) == [shift for shift in found if shift.found < count]
+        assert find_shifts(results[:count]) == [shift for shift in found if shift.newest < count]
 
 
 def test_a_shift_below_the_threshold_does_not_matter() -> None:

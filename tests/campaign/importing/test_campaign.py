@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import pytest
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import State, state_of
-from merge_bench.campaign import cudf_merge_report as importing
 from merge_bench.campaign.cudf_merge_report import import_text
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records.campaign import Campaign
@@ -196,19 +196,24 @@ def test_a_file_name_that_is_no_text_does_no_harm(tmp_path: Path) -> None:
     assert campaign.head.configs[0].name == "run-?"
 
 
-def test_a_file_too_large_for_a_report_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importing, "LARGEST", 100)
-    with pytest.raises(UsageError, match="is larger than"):
-        brought_in(tmp_path, text())
+def test_a_file_too_large_for_a_report_is_not_read_whole(tmp_path: Path) -> None:
+    file = tmp_path / "merge.out"
+    file.write_text(text())
+    os.truncate(file, 1 << 40)
+    with pytest.raises(UsageError, match="is larger than 64 MiB"):
+        import_text(file, tmp_path)
 
 
-def test_a_text_that_cannot_be_copied_fails_the_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(importing, "replacing", full)
-    with pytest.raises(RunFailed, match=r"cannot copy .*: No space left on device"):
-        brought_in(tmp_path, text())
+def test_a_text_that_cannot_be_copied_fails_the_import(tmp_path: Path) -> None:
+    file, most = tmp_path / "merge.out", 1 << 20
+    file.write_text(text() + most * "\n")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))  # as on a disk that is nearly full
+    try:
+        with pytest.raises(RunFailed, match=r"cannot copy .*: File too large"):
+            import_text(file, tmp_path / "results")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_the_document_is_plain_json(tmp_path: Path) -> None:

@@ -56,14 +56,14 @@ def test_one_host_agrees_with_itself() -> None:
 
 def test_hosts_that_agree() -> None:
     (found,) = compare_hosts([host("a"), host("b")])
-    assert (found.state, found.found) == (OK, "2 hosts have the same software")
+    assert (found.state, found.fact) == (OK, "2 hosts have the same software")
 
 
 def test_a_difference_names_the_host_and_is_weighed_by_what_differs() -> None:
     found = compare_hosts([host("a"), host("b", kernel="5.4"), host("c", UCX="1.19.0 (system)"), host("d")])
     assert [(finding.host, finding.state) for finding in found] == [("b", WARN), ("c", BAD)]
-    assert found[0].found == "kernel 5.4 on b, 6.1 on a"
-    assert found[1].found == "UCX 1.19.0 (system) on c, none on a"
+    assert found[0].fact == "kernel 5.4 on b, 6.1 on a"
+    assert found[1].fact == "UCX 1.19.0 (system) on c, none on a"
 
 
 def test_people_see_what_is_bad_before_what_is_doubtful() -> None:

@@ -37,13 +37,13 @@ def test_shared_memory(machine: Make, there: tuple[int, int] | None, state: str)
 def test_free_shared_memory_that_refuses_a_segment_is_bad(machine: Make) -> None:
     found = doctor.shared_memory(machine(segment_problem="Read-only file system"))
     assert found.state == BAD
-    assert "Read-only file system" in found.found
+    assert "Read-only file system" in found.fact
     assert "remount,rw" in found.remedy
 
 
 def test_shared_memory_of_a_container_names_the_container_option(machine: Make) -> None:
     found = doctor.shared_memory(machine(shared_memory=(64 * MIB, 64 * MIB)))
-    assert found.found == "64.00 MiB free of 64.00 MiB"
+    assert found.fact == "64.00 MiB free of 64.00 MiB"
     assert "--shm-size" in found.remedy
 
 
@@ -90,7 +90,7 @@ def test_available(machine: Make, available: int, state: str) -> None:
 )
 def test_transparent_huge_pages(machine: Make, text: str, state: str, told: str) -> None:
     found = doctor.transparent_huge_pages(machine({THP: text}))
-    assert (found.state, found.found) == (state, told)
+    assert (found.state, found.fact) == (state, told)
 
 
 def test_a_kernel_without_transparent_huge_pages(machine: Make) -> None:

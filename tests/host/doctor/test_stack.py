@@ -25,7 +25,7 @@ def test_ucx(machine: Make, ucx: Ucx | None, state: str) -> None:
 
 
 def test_the_reason_why_no_ucx_loads_is_shown(machine: Make) -> None:
-    assert doctor.loaded_ucx(machine(ucx=None, ucx_error="ImportError: no ucxx")).found == "ImportError: no ucxx"
+    assert doctor.loaded_ucx(machine(ucx=None, ucx_error="ImportError: no ucxx")).fact == "ImportError: no ucxx"
 
 
 @pytest.mark.parametrize(("also", "state"), [(set(), BAD), ({"cuda_copy", "cuda_ipc"}, OK)])
@@ -44,13 +44,13 @@ def test_no_adapter_is_fine(machine: Make) -> None:
 def test_an_adapter_that_the_loaded_ucx_cannot_use(machine: Make) -> None:
     found = doctor.infiniband(machine(ACTIVE))
     assert found.state == BAD
-    assert "UCX 1.21.0 (wheel) has no RDMA transport" in found.found
+    assert "UCX 1.21.0 (wheel) has no RDMA transport" in found.fact
     assert "--ucx system" in found.remedy
 
 
 def test_an_adapter_that_it_can_use(machine: Make) -> None:
     found = doctor.infiniband(machine(ACTIVE, ucx=RDMA))
-    assert (found.state, found.found) == (OK, "mlx5_0:1 ACTIVE; rc_mlx5, ud_mlx5")
+    assert (found.state, found.fact) == (OK, "mlx5_0:1 ACTIVE; rc_mlx5, ud_mlx5")
 
 
 def test_an_adapter_whose_port_is_down(machine: Make) -> None:
@@ -77,7 +77,7 @@ def test_other_gpu_users(machine: Make) -> None:
     busy = replace(GPU, processes=[GpuProcess(pid=7, memory_bytes=1 << 30), GpuProcess(pid=8)])
     found = doctor.gpu_users(machine(gpus=[GPU, busy]))
     assert found.state == WARN
-    assert found.found == "process 7 on GPU 0 (1.00 GiB), process 8 on GPU 0"
+    assert found.fact == "process 7 on GPU 0 (1.00 GiB), process 8 on GPU 0"
 
 
 @pytest.mark.parametrize(
@@ -111,16 +111,16 @@ def test_gpu_driver(machine: Make, driver: str | None, packages: dict[str, str],
 def test_packages(machine: Make, changed: dict[str, str | None], state: str, told: str) -> None:
     found = doctor.python_packages(machine(packages={**machine().packages, **changed}))
     assert found.state == state
-    assert told in found.found
+    assert told in found.fact
 
 
 def test_cuda_is_named_only_beside_a_gpu(machine: Make) -> None:
     """The packages for machines without a GPU are those for CUDA 13."""
-    assert doctor.python_packages(machine()).found.endswith("ucxx 0.52.0")
-    assert doctor.python_packages(machine(gpus=[GPU])).found.endswith("ucxx 0.52.0 (cu13)")
+    assert doctor.python_packages(machine()).fact.endswith("ucxx 0.52.0")
+    assert doctor.python_packages(machine(gpus=[GPU])).fact.endswith("ucxx 0.52.0 (cu13)")
 
 
 def test_the_ports_of_ucx_between_hosts_are_named(machine: Make) -> None:
-    assert "27000-27999" in doctor.ucx_ports(machine(ucx=Ucx("1.21.0", "wheel", frozenset({"tcp", "sysv"})))).found
-    assert doctor.ucx_ports(machine(ucx=Ucx("1.21.0", "wheel", frozenset({"sysv"})))).found == "none"
-    assert doctor.ucx_ports(machine(ucx=None)).found == "none"
+    assert "27000-27999" in doctor.ucx_ports(machine(ucx=Ucx("1.21.0", "wheel", frozenset({"tcp", "sysv"})))).fact
+    assert doctor.ucx_ports(machine(ucx=Ucx("1.21.0", "wheel", frozenset({"sysv"})))).fact == "none"
+    assert doctor.ucx_ports(machine(ucx=None)).fact == "none"

@@ -60,7 +60,7 @@ def test_governor(machine: Make) -> None:
 def test_governor_of_every_core_counts(machine: Make) -> None:
     found = doctor.cpu_governor(machine(governors("powersave", "powersave", "performance")))
     assert found.state == WARN
-    assert found.found == "2 × powersave, 1 × performance"
+    assert found.fact == "2 × powersave, 1 × performance"
     assert "cpupower" in found.remedy
 
 
@@ -72,7 +72,7 @@ def test_governor_for_performance(machine: Make) -> None:
 @pytest.mark.parametrize(("source", "state"), [("tsc", OK), ("kvm-clock", OK), ("hpet", WARN), ("acpi_pm", WARN)])
 def test_clock_source(machine: Make, source: str, state: str) -> None:
     found = doctor.clock_source(machine({CLOCK: source}))
-    assert (found.state, found.found) == (state, source)
+    assert (found.state, found.fact) == (state, source)
 
 
 @pytest.mark.parametrize(("on", "nodes", "state"), [("1", 2, WARN), ("0", 2, OK), ("1", 1, OK)])
@@ -105,7 +105,7 @@ def test_cpu_quota(machine: Make, files: dict[str, str], state: str) -> None:
 @pytest.mark.parametrize(("chosen", "state"), [("cubic", OK), ("reno", OK), ("bbr", WARN), ("bbr3", WARN)])
 def test_a_tcp_that_paces(machine: Make, chosen: str, state: str) -> None:
     found = doctor.congestion_control(machine({"proc/sys/net/ipv4/tcp_congestion_control": f"{chosen}\n"}))
-    assert (found.state, found.found) == (state, chosen)
+    assert (found.state, found.fact) == (state, chosen)
 
 
 def test_unknown_congestion_control(machine: Make) -> None:
@@ -129,6 +129,6 @@ def test_disk_space(machine: Make, records: int | None, temporary: int | None, s
     )
     found = doctor.disk_space(machine(disks=disks))
     assert (found.state, found.remedy.partition("folder: ")[2]) == (state, named)
-    assert "/data/results" in found.found
-    assert "/tmp" in found.found
+    assert "/data/results" in found.fact
+    assert "/tmp" in found.fact
     assert bool(found.spoils) == (state != OK)

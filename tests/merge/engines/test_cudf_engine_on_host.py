@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.merge.engines import cudf as engine_module
 from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.engines.cudf import CudfEngine
@@ -20,7 +19,7 @@ from merge_bench.merge.frame import Frame
 from merge_bench.merge.plan import sendable_sides
 from tests.helpers import fake_columns, fake_rapids, merge_cases
 from tests.helpers.fake_cuda import Driver
-from tests.helpers.fake_device import Memory
+from tests.helpers.fake_device import Memory, room_for
 from tests.helpers.joins import of_case, tidy
 from tests.helpers.process_pair import big_tables, check_pair, run_pair
 
@@ -33,7 +32,6 @@ def pretend(monkeypatch: pytest.MonkeyPatch, driver: Driver | None = None) -> No
 @pytest.fixture
 def rapids(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch)
-    monkeypatch.setattr(fake_rapids.Device, "resource", fake_rapids.CudaMemoryResource())
 
 
 @pytest.mark.slow
@@ -98,9 +96,11 @@ def test_result_types_are_those_of_the_fields() -> None:
 
 
 @pytest.mark.usefixtures("rapids")
-def test_results_come_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "RESULT_PIECE_ROWS", 7)
-    engine = loaded()
+def test_results_come_in_bounded_pieces() -> None:
+    class SmallPieces(CudfEngine):
+        piece_rows = 7
+
+    engine = loaded(kind=SmallPieces)
     engine.begin()
     engine.partition()
     assert engine.join() == 20
@@ -108,11 +108,20 @@ def test_results_come_in_bounded_pieces(monkeypatch: pytest.MonkeyPatch) -> None
     assert engine.peak_device_bytes() >= 20 * 8 * 7  # chunks and result, of which each column has 20 rows
 
 
-def loaded(workers: int = 1, *, nulls: bool = False, rank: int = 0) -> CudfEngine:
-    """An engine with 20 rows a side; `nulls`: in the left payload."""
+def loaded(
+    workers: int = 1,
+    *,
+    nulls: bool = False,
+    rank: int = 0,
+    key_bytes: int = 8,
+    kind: type[CudfEngine] = CudfEngine,
+) -> CudfEngine:
+    """An engine with 20 rows a side; `nulls`: in the left payload; `key_bytes`: said of left keys, which have 8."""
     left = Frame.from_arrow(pa.table({"key": np.arange(20), "a": [None if nulls else 0, *range(1, 20)]}))
     right = Frame.from_arrow(pa.table({"key": np.arange(20), "c": np.arange(20)}))
-    engine = CudfEngine(merge_cases.shapes(left, right, ("key",), workers)[rank])
+    shape = merge_cases.shapes(left, right, ("key",), workers)[rank]
+    key, *others = shape.left
+    engine = kind(replace(shape, left=(replace(key, width=key_bytes), *others)))
     engine.load(left, right)
     return engine
 
@@ -146,27 +155,26 @@ def test_rows_that_match_nothing_do_not_travel(missing: float | None) -> None:
 
 
 @pytest.mark.usefixtures("rapids")
-def test_a_full_gpu_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_gpu_is_one_sentence() -> None:
     engine = loaded(workers=2)
-    monkeypatch.setattr(Memory, "limit", 0)
     engine.begin()
-    with pytest.raises(RunFailed, match="rank 0 ran out of GPU memory while partitioning the left frame; use"):
+    message = "rank 0 ran out of GPU memory while partitioning the left frame; use"
+    with room_for(0), pytest.raises(RunFailed, match=message):
         engine.partition()
 
 
 @pytest.mark.usefixtures("rapids")
-def test_a_description_longer_than_its_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fake_columns, "DESCRIPTION_BYTES", [1000])
+def test_a_description_longer_than_its_room_is_told() -> None:
     engine = loaded(workers=2, nulls=True)
     engine.begin()
-    with pytest.raises(RunFailed, match=r"needs 1016 bytes to describe the columns of the left frame, but .* only 192"):
+    message = r"needs 1016 bytes to describe the columns of the left frame, but .* only 192"
+    with fake_columns.columns_described_in(1000), pytest.raises(RunFailed, match=message):
         engine.partition()
 
 
 @pytest.mark.usefixtures("rapids")
-def test_a_column_of_another_size_than_its_field_s_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = loaded(workers=2)
-    monkeypatch.setattr(engine, "shape", replace(engine.shape, left=(replace(engine.shape.left[0], width=4),) * 2))
+def test_a_column_of_another_size_than_its_field_s_is_told() -> None:
+    engine = loaded(workers=2, key_bytes=4)
     engine.begin()
     with pytest.raises(
         RunFailed, match="holds column 'key' in 160 bytes, but engine cudf expects 80; use another --engine"
@@ -307,9 +315,7 @@ def test_a_pool_that_does_not_fit() -> None:
 
 @pytest.mark.usefixtures("rapids")
 @pytest.mark.parametrize("base", [fake_rapids.CudaAsyncMemoryResource, fake_rapids.ManagedMemoryResource])
-def test_memory_that_no_other_process_can_open_is_refused(
-    monkeypatch: pytest.MonkeyPatch, base: type[fake_rapids.DeviceMemoryResource]
-) -> None:
-    monkeypatch.setattr(fake_rapids.Device, "resource", fake_rapids.UpstreamResourceAdaptor(base()))
+def test_memory_that_no_other_process_can_open_is_refused(base: type[fake_rapids.DeviceMemoryResource]) -> None:
+    fake_rapids.Device.set(fake_rapids.UpstreamResourceAdaptor(base()))
     with pytest.raises(UsageError, match=f"CUDA IPC cannot send device memory allocated by RMM's {base.__name__}"):
         set_up_pool(None)

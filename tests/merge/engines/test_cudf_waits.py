@@ -33,7 +33,6 @@ def synthetic() -> merge_cases.Tables:
 def rapids(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, module in fake_rapids.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(fake_rapids.Device, "resource", fake_rapids.CudaMemoryResource())
     monkeypatch.setitem(merge_cases.CASES, "synthetic", (synthetic, ("key",)))
 
 

@@ -6,6 +6,7 @@ The cases are those of `tests.helpers.merge_cases`, and random ones.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 
 import numpy as np
@@ -26,7 +27,7 @@ from tests.helpers.frames import as_value, multiset, random_table, seeds
 from tests.helpers.joins import of_case, tidy
 from tests.helpers.merge_cases import CASES, canonical, chunks, copy_host, merge, rows_of
 from tests.merge import in_process
-from tests.merge.in_process import engines_of, run_once, simulate
+from tests.merge.in_process import engine_type, engines_of, run_once, simulate
 
 ENGINES = [engine.name for engine in descriptions() if not engine.device_memory]
 
@@ -112,7 +113,7 @@ def test_buffers_used_again(engine: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
-def test_many_buckets_and_threads(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_buckets_and_threads(engine: str) -> None:
     """Joining 2000 rows at a time gives what joining all at once gives."""
     rows = 70_000
     rng = np.random.default_rng(0)
@@ -120,12 +121,11 @@ def test_many_buckets_and_threads(engine: str, monkeypatch: pytest.MonkeyPatch) 
     right = pa.table({"key": rng.integers(0, 2 * rows, rows), "c": np.arange(rows)})
     answer = left.join(right, "key", join_type="inner").select(["key", "a", "c"])
     one_bucket = simulate(engine, chunks(left, 2), chunks(right, 2), ("key",))
-    monkeypatch.setattr(engine_class(engine), "join_rows", 2000)
     shape = JoinShape(chunks(left, 2)[0].fields, chunks(right, 2)[0].fields, ("key",), 2, 0, 2 * rows)
-    made = engine_class(engine)(shape)
+    made = engine_type(engine, 2000)(shape)
     assert isinstance(made, HostEngine)
     assert made.buckets == 67
-    many = simulate(engine, chunks(left, 2), chunks(right, 2), ("key",), iterations=2, threads=3)
+    many = simulate(engine, chunks(left, 2), chunks(right, 2), ("key",), iterations=2, threads=3, join_rows=2000)
     order = [(name, "ascending") for name in answer.column_names]
     for result in (one_bucket, many):
         assert result.select(answer.column_names).sort_by(order).equals(answer.sort_by(order))
@@ -135,19 +135,19 @@ def test_many_buckets_and_threads(engine: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("engine", "way"), [(engine, way) for engine in ENGINES for way in WAYS if engine == "native" or way == LINES]
 )
-def test_more_buckets_once_the_way_of_writing_is_chosen(engine: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_buckets_once_the_way_of_writing_is_chosen(engine: str, way: str) -> None:
     """As `choose_stores` does after the engines were made: the result is the same."""
     rows = 20_000
     rng = np.random.default_rng(1)
     left = pa.table({"key": rng.permutation(rows), "a": np.arange(rows)})
     right = pa.table({"key": rng.integers(0, 2 * rows, rows), "b": np.arange(rows), "c": np.arange(rows)})
-    few = simulate(engine, chunks(left, 2), chunks(right, 2), ("key",))
-    monkeypatch.setattr(engine_class(engine), "join_rows", 60)
-    made = engines_of(engine, chunks(left, 2), chunks(right, 2), ("key",), stores=(way, 520))
+    frames, stores = (chunks(left, 2), chunks(right, 2)), (way, 520)
+    few = simulate(engine, *frames, ("key",))
+    made = engines_of(engine, *frames, ("key",), stores=stores, join_rows=60)
     counts = [each.buckets for each in made if isinstance(each, HostEngine)]
     assert counts[0] == counts[1] > 256
     again = 2 if engine == "native" else 1  # some calls of the other engines' libraries take ms
-    many = simulate(engine, chunks(left, 2), chunks(right, 2), ("key",), again, threads=2, stores=(way, 520))
+    many = simulate(engine, *frames, ("key",), again, threads=2, stores=stores, join_rows=60)
     order = [(name, "ascending") for name in few.column_names]
     assert few.num_rows > 0
     assert many.sort_by(order).equals(few.sort_by(order))
@@ -181,6 +181,6 @@ def test_results_are_let_go_at_the_next_begin(engine: str) -> None:
 
 
 def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(UsageError, match="engine polars needs the package polars"):
         engine_class("polars")(None)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from merge_bench.merge.engines import cpu_base, descriptions, engine_class
+from merge_bench.merge.engines import descriptions
 from merge_bench.merge.engines.base import How
 from merge_bench.merge.engines.cpu_base import HostEngine
 from tests.helpers.examples import examples
@@ -16,15 +16,25 @@ from tests.merge.engines.test_parts import join_parts
 from tests.merge.in_process import engines_of, run_once
 
 ENGINES = [engine.name for engine in descriptions() if not engine.device_memory]
+SMALL = 200
+"""Rows of a bucket, so that even small tables have several."""
 SEVERAL = ("duplicates", "strings", "nulls and NaN", "several keys", "every type", "times as keys", "no rows")
 
 
 def merged(
-    engine: str, tables: Tables, keys: tuple[str, ...], how: How, workers: int, *, parts: bool, threads: int = 1
+    engine: str,
+    tables: Tables,
+    keys: tuple[str, ...],
+    how: How,
+    workers: int,
+    *,
+    parts: bool,
+    threads: int = 1,
+    join_rows: int | None = None,
 ) -> pa.Table:
     """Pieces may differ in types and in the order of columns: some are the library's, some this package's."""
     lefts, rights = (chunks(table, workers) for table in tables)
-    engines = engines_of(engine, lefts, rights, keys, threads=threads, how=how)
+    engines = engines_of(engine, lefts, rights, keys, threads=threads, how=how, join_rows=join_rows)
     if parts:
         assert all(isinstance(one, HostEngine) for one in engines)
         join_parts(engines)  # type: ignore[arg-type]
@@ -35,21 +45,12 @@ def merged(
     return pa.concat_tables(tidy(piece, *tables, keys, how) for one in engines for piece in one.results())
 
 
-@pytest.fixture
-def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several buckets and parts even of small tables."""
-    monkeypatch.setattr(cpu_base, "PIECE_BYTES", 64)
-    for engine in ENGINES:
-        monkeypatch.setattr(engine_class(engine), "join_rows", 200)
-
-
 def marks_of(engine: str, case: str) -> tuple[pytest.MarkDecorator, ...]:
     """Strings are among the several keys, and times in every type."""
     again = (pytest.mark.soak,) if case in ("strings", "times as keys") else ()
     return () if engine == "native" else (pytest.mark.slow, *again)
 
 
-@pytest.mark.usefixtures("small_buckets")
 @pytest.mark.parametrize("how", [how for how in How if how is not How.INNER])
 @pytest.mark.parametrize(
     ("engine", "case"),
@@ -58,16 +59,24 @@ def marks_of(engine: str, case: str) -> tuple[pytest.MarkDecorator, ...]:
 def test_rows_are_those_of_duckdb(engine: str, how: How, case: str) -> None:
     make, keys = CASES[case]
     left, right = (canonical(table) for table in make())
-    found = merged(engine, (left, right), keys, how, 3, parts=False, threads=2)
+    found = merged(engine, (left, right), keys, how, 3, parts=False, threads=2, join_rows=SMALL)
     assert rows_of(found) == of_case(case, how)
 
 
-def check_random(seed: int, rows: tuple[int, int], workers: int, key: list[str], how: How, parts: bool) -> None:
+def check_random(
+    seed: int,
+    rows: tuple[int, int],
+    workers: int,
+    key: list[str],
+    how: How,
+    parts: bool,
+    join_rows: int | None = None,
+) -> None:
     keys = tuple(f"c{number}" for number in range(len(key)))
     left, right = random_tables(seed, rows, key)
     wanted = by_duckdb(left, right, keys, how)
     for engine in ENGINES:
-        found = merged(engine, (left, right), keys, how, workers, parts=parts)
+        found = merged(engine, (left, right), keys, how, workers, parts=parts, join_rows=join_rows)
         assert rows_of(found) == wanted, engine
 
 

@@ -21,7 +21,6 @@ def rapids() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, module in fake_rapids.modules().items():
             patch.setitem(sys.modules, name, module)
-        patch.setattr(fake_rapids.Device, "resource", fake_rapids.CudaMemoryResource())
         yield
 
 

@@ -79,7 +79,8 @@ def test_the_result_begins_where_the_right_was_sent_from() -> None:
     sent, _ = exchanged(pair)
     for rank, engine in enumerate(pair):
         engine.join()
-        assert np.shares_memory(engine._results[0].columns[0].values, sent[Side.RIGHT][rank])
+        first = next(engine.results())["k"].chunk(0).to_numpy(zero_copy_only=True)
+        assert np.shares_memory(first, sent[Side.RIGHT][rank])
 
 
 def test_no_buffer_is_made_before_the_last_iteration_s_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,4 +124,4 @@ def test_small_pieces_of_a_buffer_pool_lie_in_one_block_and_after_a_reset_in_one
     starts = [piece.ctypes.data for piece in again]
     assert [start - starts[0] for start in starts] == [0, 128, 192]
     assert starts[0] % ALIGN == 0
-    assert np.shares_memory(buffers._buffer, again[2])
+    assert np.shares_memory(buffers.kept, again[2])

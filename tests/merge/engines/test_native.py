@@ -20,12 +20,11 @@ from merge_bench.merge.engines import engine_class, native
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.hash_join_loops import find_pairs
 from merge_bench.merge.engines.native import BucketJoin, NativeEngine, needs_no_library
-from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.memory import BufferPool
 from tests.helpers.examples import examples
 from tests.helpers.merge_cases import chunks
-from tests.merge.in_process import run_once, simulate
+from tests.merge.in_process import engines_of, result, run_once, simulate
 
 
 @functools.cache
@@ -103,20 +102,13 @@ def test_one_key_a_thousand_times_on_both_sides_overflows_no_room() -> None:
     assert np.unique(result["a"].to_numpy() * 10_000 + result["b"].to_numpy()).size == 1_000_000
 
 
-def test_left_columns_are_copied_once_where_many_left_rows_match_few_right_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    copied: list[str] = []
-    honest = BucketJoin._contiguous_column
-
-    def contiguous(self: BucketJoin, left: Any, at: int, room: str) -> Any:
-        copied.append(room)
-        return honest(self, left, at, room)
-
-    monkeypatch.setattr(BucketJoin, "_contiguous_column", contiguous)
+def test_left_columns_are_copied_once_where_many_left_rows_match_few_right_ones() -> None:
+    """The left columns are copied for each piece of the result."""
     left, right = tables([1, 2, 3] * 1000, [1, 2, 3])
-    assert joined(left, right, parts=2).equals(answer(left, right))
-    assert copied == ["payload"]
+    ours, theirs = Frame.from_arrow(left), Frame.from_arrow(right)
+    join = BucketJoin(JoinShape(ours.fields, theirs.fields, ("k",), 1, 0, 0))
+    pieces = list(join.join(in_chunks(left, 2), in_chunks(right, 2), BufferPool()))
+    assert [piece.rows for piece in pieces] == [3000]
 
 
 def test_a_smaller_bucket_after_a_larger_one_sees_nothing_of_it() -> None:
@@ -169,35 +161,39 @@ def test_what_it_joins_itself_and_what_polars_joins() -> None:
     assert not needs_no_library(JoinShape((fields["k"],), (other,), ("k",), 2, 0, 10))
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_its_own_join_is_what_ran(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+class NeverPolars(NativeEngine):
+    """Joins by itself, or not at all."""
+
+    def join_tables(self, left: pa.Table, right: pa.Table) -> Any:
         raise AssertionError("Polars was asked")
 
-    monkeypatch.setattr(PolarsEngine, "join_tables", refuse)
-    monkeypatch.setattr(NativeEngine, "join_rows", 1000)
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_its_own_join_is_what_ran(threads: int) -> None:
     left, right = tables(range(70_000), range(35_000, 105_000))
-    made = []
-    for rank, pair in enumerate(zip(chunks(left, 2), chunks(right, 2), strict=True)):
-        shape = JoinShape(pair[0].fields, pair[1].fields, ("k",), 2, rank, 140_000, threads)
-        made.append(engine_class("native")(shape))
-        made[rank].load(*pair)
+    made = engines_of(NeverPolars, chunks(left, 2), chunks(right, 2), ("k",), threads=threads, join_rows=1000)
     for _ in range(3):
         assert run_once(made) == 35_000
-    result = pa.concat_tables([piece for one in made for piece in one.results()])
-    assert result.sort_by("k").equals(answer(left, right))
+    assert result(made).sort_by("k").equals(answer(left, right))
 
 
-def test_a_bucket_too_long_for_its_table_goes_to_polars(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merge_bench.merge.engines.native.MOST_ROWS", 400)
+def test_a_bucket_too_long_for_its_table_goes_to_polars() -> None:
+    class ShortTables(NativeEngine):
+        table_rows = 400
+        asked = 0
+
+        def join_tables(self, left: pa.Table, right: pa.Table) -> Any:
+            self.asked += 1
+            return super().join_tables(left, right)
+
     left, right = tables([1] * 500 + [2, 3], [1, 2, 2, 3])
-    result = simulate("native", chunks(left, 1), chunks(right, 1), ("k",))
-    assert (
-        result.select(["k", "a", "b"])
-        .sort_by([("k", "ascending"), ("a", "ascending"), ("b", "ascending")])
-        .equals(answer(left, right))
-    )
-    assert native.MOST_ROWS < 2**24  # what a head's lower bits can number
+    engines = engines_of(ShortTables, chunks(left, 1), chunks(right, 1), ("k",))
+    run_once(engines)
+    assert [engine.asked for engine in engines if isinstance(engine, ShortTables)] == [1]
+    found = result(engines)
+    order = [(name, "ascending") for name in ("k", "a", "b")]
+    assert found.select(["k", "a", "b"]).sort_by(order).equals(answer(left, right))
+    assert NativeEngine.table_rows < 2**24  # what a head's lower bits can number
 
 
 def test_the_result_lies_in_memory_that_is_used_again() -> None:

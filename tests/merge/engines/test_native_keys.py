@@ -13,18 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.merge.engines import native
-from merge_bench.merge.engines.base import JoinShape
+from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.hash_join_loops import FOLD
-from merge_bench.merge.engines.native import BucketJoin, NativeEngine
-from merge_bench.merge.engines.polars import PolarsEngine
+from merge_bench.merge.engines.native import BucketJoin
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.memory import BufferPool
 from merge_bench.merge.partition import BucketReader, Layout, Parcel
 from tests.helpers.examples import examples
 from tests.helpers.frames import seeds
 from tests.helpers.merge_cases import chunks, rows_of
-from tests.merge.engines.test_native import in_chunks
+from tests.merge.engines.test_native import NeverPolars, in_chunks
 from tests.merge.in_process import simulate
 
 WORDS = (
@@ -43,36 +41,28 @@ VALUES: dict[pa.DataType, Sequence[Any]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def never_polars(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise AssertionError("Polars was asked")
+class CollidingJoin(BucketJoin):
+    """Gives all rows one hash, so that only their keys tell them apart.
 
-    monkeypatch.setattr(PolarsEngine, "join_tables", refuse)
-
-
-def collide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give all rows one hash in the join (not in the partition), so that only their keys tell them apart.
-
-    Of folded keys only the last one is left in a word, which is what a fold must keep.
+    Of keys that are folded into a word only the last one is left in it, which is what a fold must keep.
     """
 
-    class Constant(native.RowHasher):
-        def hash_rows(self, columns: Any, start: int, rows: int) -> Any:
-            hashes, missing = super().hash_rows(columns, start, rows)
-            hashes[:] = 7
-            return hashes, missing
+    def __init__(self, shape: JoinShape) -> None:
+        super().__init__(shape)
+        self.shape = shape
 
-    def fold_key(words: Any, values: Any, out: Any) -> None:
-        out[:] = values
-
-    monkeypatch.setattr(native, "RowHasher", Constant)
-    monkeypatch.setattr(native.loops, "fold_key", fold_key)
+    def key_words(self, side: Side, chunk: Frame) -> Any:
+        positions = self.shape.key_positions(side)
+        if all(0 < self.shape.fields(side)[at].width <= 8 for at in positions):
+            return chunk.columns[positions[-1]].values.astype(np.uint64)
+        return np.full(chunk.rows, 7, np.uint64)
 
 
-def joined(left: pa.Table, right: pa.Table, keys: Sequence[str], parts: int = 1) -> Counter[tuple[Any, ...]]:
+def joined(
+    left: pa.Table, right: pa.Table, keys: Sequence[str], parts: int = 1, kind: type[BucketJoin] = BucketJoin
+) -> Counter[tuple[Any, ...]]:
     ours, theirs = (Frame.from_arrow(table).fields for table in (left, right))
-    join = BucketJoin(JoinShape(ours, theirs, tuple(keys), 1, 0, 0))
+    join = kind(JoinShape(ours, theirs, tuple(keys), 1, 0, 0))
     found: Counter[tuple[Any, ...]] = Counter()
     for piece in join.join(in_chunks(left, parts), in_chunks(right, parts), BufferPool()):
         table = piece.to_arrow()
@@ -92,48 +82,40 @@ def expected(left: pa.Table, right: pa.Table, keys: Sequence[str]) -> Counter[tu
     return rows_of(both)
 
 
-@pytest.mark.parametrize("colliding", [False, True])
-def test_a_bucket_is_joined_as_nested_loops_join_it(colliding: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if colliding:
-        collide(monkeypatch)
-
-    @given(
-        kinds=st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3),
-        parts=st.integers(1, 4),
-        rows=st.tuples(st.integers(0, 30), st.integers(0, 30)),
-        seed=seeds,
-    )
-    @examples(100)
-    def holds(kinds: list[pa.DataType], parts: int, rows: tuple[int, int], seed: int) -> None:
-        keys = [f"k{number}" for number in range(len(kinds))]
-        rng = np.random.default_rng(seed)
-        sides = []
-        for count, payload in zip(rows, ("a", "b"), strict=True):
-            columns = {
-                key: pa.array([VALUES[kind][n] for n in rng.integers(0, len(VALUES[kind]), count)], kind)
-                for key, kind in zip(keys, kinds, strict=True)
-            }
-            text = [None if n < 0 else WORDS[n] for n in rng.integers(-3, len(WORDS), count)]
-            sides.append(pa.table({payload: pa.array(text, pa.large_string()), **columns}))
-        # The keys of the right side stand in another order.
-        left, right = sides[0], sides[1].select([*reversed(keys), "b"])
-        assert joined(left, right, keys, parts) == expected(left, right, keys)
-
-    holds()
-
-
-@pytest.mark.parametrize("colliding", [False, True])
-@pytest.mark.parametrize("parts", [1, 3])
-def test_keys_many_times_on_both_sides_give_every_pair(
-    parts: int, colliding: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("join", [BucketJoin, CollidingJoin])
+@given(
+    kinds=st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3),
+    parts=st.integers(1, 4),
+    rows=st.tuples(st.integers(0, 30), st.integers(0, 30)),
+    seed=seeds,
+)
+@examples(100)
+def test_a_bucket_is_joined_as_nested_loops_join_it(
+    join: type[BucketJoin], kinds: list[pa.DataType], parts: int, rows: tuple[int, int], seed: int
 ) -> None:
+    keys = [f"k{number}" for number in range(len(kinds))]
+    rng = np.random.default_rng(seed)
+    sides = []
+    for count, payload in zip(rows, ("a", "b"), strict=True):
+        columns = {
+            key: pa.array([VALUES[kind][n] for n in rng.integers(0, len(VALUES[kind]), count)], kind)
+            for key, kind in zip(keys, kinds, strict=True)
+        }
+        text = [None if n < 0 else WORDS[n] for n in rng.integers(-3, len(WORDS), count)]
+        sides.append(pa.table({payload: pa.array(text, pa.large_string()), **columns}))
+    # The keys of the right side stand in another order.
+    left, right = sides[0], sides[1].select([*reversed(keys), "b"])
+    assert joined(left, right, keys, parts, join) == expected(left, right, keys)
+
+
+@pytest.mark.parametrize("join", [BucketJoin, CollidingJoin])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_keys_many_times_on_both_sides_give_every_pair(parts: int, join: type[BucketJoin]) -> None:
     """Far more pairs than there is room for at a time, of which none may be lost where the room ends."""
-    if colliding:
-        collide(monkeypatch)
     words = ["one and the same", "one and the samE", "other"]
     left = pa.table({"k": pa.array(np.take(words, np.arange(200) % 3), pa.large_string()), "a": np.arange(200)})
     right = pa.table({"b": np.arange(150), "k": pa.array(np.take(words, np.arange(150) % 2), pa.large_string())})
-    assert joined(left, right, ["k"], parts) == expected(left, right, ["k"])
+    assert joined(left, right, ["k"], parts, join) == expected(left, right, ["k"])
 
 
 def test_columns_whose_bytes_only_look_alike_end_to_end_do_not_match() -> None:
@@ -181,7 +163,7 @@ def test_text_of_every_length_arrives_whole_through_partition_and_join(workers: 
     )
     order = rng.permutation(rows)[: rows // 2]
     right = left.select(["place", "k"]).take(order).append_column("b", pa.array(order))
-    result = simulate("native", chunks(left, workers), chunks(right, workers), ("k", "place"), iterations=2)
+    result = simulate(NeverPolars, chunks(left, workers), chunks(right, workers), ("k", "place"), iterations=2)
     with duckdb.connect() as connection:
         connection.register("l", left)
         connection.register("r", right)
@@ -208,13 +190,13 @@ def test_a_bucket_without_rows_or_without_bytes_can_be_read() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_threads_join_strings_and_columns_as_one_does(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(NativeEngine, "join_rows", 500)
+def test_threads_join_strings_and_columns_as_one_does(threads: int) -> None:
     numbers = np.arange(9000)
     ours, theirs = (pa.array([f"k{n % some}" for n in numbers], pa.large_string()) for some in (3000, 5000))
     left = pa.table({"s": ours, "i": numbers % 5, "a": numbers})
     right = pa.table({"i": numbers % 4, "s": theirs, "b": numbers})
-    result = simulate("native", chunks(left, 2), chunks(right, 2), ("i", "s"), iterations=2, threads=threads)
+    frames = chunks(left, 2), chunks(right, 2)
+    result = simulate(NeverPolars, *frames, ("i", "s"), iterations=2, threads=threads, join_rows=500)
     with duckdb.connect() as connection:
         connection.register("l", left)
         connection.register("r", right)

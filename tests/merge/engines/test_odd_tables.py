@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.merge.engines import cpu_base, descriptions, engine_class
+from merge_bench.merge.engines import descriptions
 from merge_bench.merge.engines.base import How
 from tests.helpers.examples import examples
 from tests.helpers.merge_cases import Tables, chunks
@@ -32,19 +32,11 @@ OF_TYPES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several buckets and parts even of small tables."""
-    monkeypatch.setattr(cpu_base, "PIECE_BYTES", 64)
-    for engine in ENGINES:
-        monkeypatch.setattr(engine_class(engine), "join_rows", 8)
-
-
 def check(engine: str, tables: Tables, how: How, *, parts: bool, keys: tuple[str, ...] = ()) -> None:
-    """Merge on two workers, phases apart or in parts, and compare every row, name and type."""
+    """Merge on two workers, in small buckets, phases apart or in parts, and compare every row, name and type."""
     keys = keys or (tables[0].column_names[0],)
     lefts, rights = (chunks(table, 2) for table in tables)
-    engines: Any = engines_of(engine, lefts, rights, keys, how=how)
+    engines: Any = engines_of(engine, lefts, rights, keys, how=how, join_rows=8)
     if parts:
         join_parts(engines)
     else:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.merge.engines import cpu_base, descriptions, engine_class
+from merge_bench.merge.engines import descriptions, engine_class
 from merge_bench.merge.engines.base import WHOLE, JoinShape, PipelinedEngine
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Frame
@@ -19,10 +19,14 @@ from tests.helpers.merge_cases import CASES, canonical, chunks, rows_of
 from tests.merge.in_process import engines_of, result, run_once
 
 ENGINES = [engine.name for engine in descriptions() if engine.in_parts]
+SMALL = 40
+"""Rows of a bucket, so that even small tables have several parts."""
 
 
-def made(name: str, left: list[Frame], right: list[Frame], keys: tuple[str, ...]) -> list[HostEngine]:
-    found = engines_of(name, left, right, keys)
+def made(
+    name: str, left: list[Frame], right: list[Frame], keys: tuple[str, ...], join_rows: int | None = None
+) -> list[HostEngine]:
+    found = engines_of(name, left, right, keys, join_rows=join_rows)
     assert all(isinstance(engine, HostEngine) for engine in found)
     return found  # type: ignore[return-value]
 
@@ -62,26 +66,14 @@ def join_parts(engines: list[HostEngine], seed: int = 0) -> None:
         assert engine.result_rows() == sum(piece.num_rows for piece in engine.results())
 
 
-@pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several buckets and parts even of small tables."""
-    monkeypatch.setattr(cpu_base, "PIECE_BYTES", 64)
-    for engine in ENGINES:
-        monkeypatch.setattr(engine_class(engine), "join_rows", 40)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(("engine", "workers"), [("native", 2), *((engine, 3) for engine in ENGINES)])
-def test_rows_are_those_of_all_phases_apart(
-    engine: str, case: str, workers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_those_of_all_phases_apart(engine: str, case: str, workers: int) -> None:
     make, keys = CASES[case]
     tables = [chunks(canonical(table), workers) for table in make()]
     rows = sum(frame.rows for frames in tables for frame in frames)
-    monkeypatch.setattr(engine_class(engine), "join_rows", max(40, rows // 16))  # some calls of its library take ms
-    engines = made(engine, *tables, keys)
+    engines = made(engine, *tables, keys, max(SMALL, rows // 16))  # some calls of its library take ms
     expected = rows_of(at_once(engines))
     received = [engine.received_rows() for engine in engines]
     for seed in range(2 if engine == "native" else 1):  # buffers are used again
@@ -91,13 +83,12 @@ def test_rows_are_those_of_all_phases_apart(
         assert engines[0].parts > 4
 
 
-@pytest.mark.usefixtures("small_parts")
 @given(seed=seeds, rows=st.tuples(st.integers(0, 90), st.integers(0, 90)), workers=st.integers(1, 4))
 @examples(40)
 def test_random_tables(seed: int, rows: tuple[int, int], workers: int) -> None:
     left = random_table(rows[0], ["int64", "large_string", "bool"], seed, distinct=20)
     right = random_table(rows[1], ["int64", "large_binary"], seed + 1, distinct=20).rename_columns(["c0", "other"])
-    engines = made("polars", chunks(left, workers), chunks(right, workers), ("c0",))
+    engines = made("polars", chunks(left, workers), chunks(right, workers), ("c0",), SMALL)
     assert rows_of(in_parts(engines, seed)) == rows_of(at_once(engines))
 
 

@@ -32,6 +32,7 @@ from merge_bench.merge.engines import (
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.workload.tables import refuse_for_engine
 from tests.helpers import merge_cases
+from tests.helpers.members import add_member, install_empty
 from tests.helpers.runs import ROOT, environment, run
 
 TOY = '''"""An engine that nothing else in the package knows of."""
@@ -62,15 +63,19 @@ class ToyEngine(HostEngine):
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Description:
     """An engine in a folder of its own, which the registry has beside that of the package."""
-    (tmp_path / "toy.py").write_text(TOY)
-    monkeypatch.setattr(engines, "__path__", [*engines.__path__, str(tmp_path)])
-    monkeypatch.delitem(sys.modules, f"{engines.__name__}.toy", raising=False)
+    add_member(monkeypatch, engines, tmp_path, "toy", TOY)
     return describe("toy")
 
 
+@pytest.fixture
+def pylibcudf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package of the engine cudf, without which it is not chosen."""
+    install_empty(monkeypatch, tmp_path, "pylibcudf")
+
+
 @pytest.mark.parametrize("engine", descriptions(), ids=names())
-def test_what_is_read_is_what_the_module_has(engine: Description, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Description, "missing", None)
+@pytest.mark.usefixtures("pylibcudf")
+def test_what_is_read_is_what_the_module_has(engine: Description) -> None:
     made = engine_class(engine.name)
     assert isinstance(made, type)
     assert engine == sys.modules[made.__module__].ENGINE
@@ -103,15 +108,15 @@ def test_an_unknown_engine() -> None:
         assert str(caught.value) == f"there is no engine 'spark'; the engines are {', '.join(names())}"
 
 
+@pytest.mark.usefixtures("pylibcudf")
 def test_auto_takes_the_first_that_can_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Description, "missing", None)
     assert {(gpus, dask): auto_engine(gpus=gpus, dask=dask).name for gpus in (0, 1) for dask in (0, 1)} == {
         (0, 0): "native",
         (0, 1): "pandas",
         (1, 0): "cudf",
         (1, 1): "cudf",
     }
-    monkeypatch.setattr(Description, "missing", "pylibcudf")
+    monkeypatch.setitem(sys.modules, "pylibcudf", None)
     assert auto_engine(gpus=True).name == "native"
     assert auto_engine(gpus=True, dask=True).name == "pandas"
     assert first_engine(device_memory=True).device_memory
@@ -119,7 +124,7 @@ def test_auto_takes_the_first_that_can_work(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_an_engine_without_its_package_or_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = describe("cudf")
-    monkeypatch.setattr(Description, "missing", "pylibcudf")
+    monkeypatch.setitem(sys.modules, "pylibcudf", None)
     with pytest.raises(UsageError) as caught:
         check_engine(engine, {}, 1, here=True)
     asked = "--engine cudf and --memory cuda"

@@ -24,6 +24,7 @@ from merge_bench.merge.exchange import (
     recorded_plane,
 )
 from merge_bench.merge.exchange.base import Exchange
+from tests.helpers.members import add_member
 from tests.helpers.plans import prepared
 from tests.helpers.runs import ROOT, run
 
@@ -106,9 +107,7 @@ class SocketExchange(Exchange):
 @pytest.fixture
 def sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataPlane:
     """A data plane in a folder of its own, which the registry has beside that of the package."""
-    (tmp_path / "sockets.py").write_text(SOCKETS)
-    monkeypatch.setattr(exchange, "__path__", [*exchange.__path__, str(tmp_path)])
-    monkeypatch.delitem(sys.modules, f"{exchange.__name__}.sockets", raising=False)
+    add_member(monkeypatch, exchange, tmp_path, "sockets", SOCKETS)
     return data_plane("sockets")
 
 

@@ -8,19 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pyarrow as pa
 import pytest
 
 from merge_bench.campaign import machine_checks
+from merge_bench.campaign.machine_checks import Machine
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge.engines.base import How
 from merge_bench.merge.exchange import data_plane
 from merge_bench.merge.exchange.base import Abort
 from merge_bench.records.schema import LaunchLine, MemoryLine
 from tests.cluster.test_gpu_workers import PRETENCE, WITHOUT_DRIVER
-from tests.helpers import fake_rapids, fake_rapidsmpf, merge_cases
+from tests.helpers import fake_rapids, fake_rapidsmpf, merge_cases, plans
 from tests.helpers.joins import of_case, tidy
+from tests.helpers.members import install_empty
 from tests.helpers.plans import settled
 from tests.helpers.rapidsmpf_ranks import merge_ranks, plan_of
 from tests.helpers.runs import run, start
@@ -51,17 +54,16 @@ def test_without_gpus_auto_is_no_engine_for_it() -> None:
         engine_of(settled({"exchange": "rapidsmpf"}), gpus=False)
 
 
-def test_auto_chooses_a_shuffle_and_says_why() -> None:
-    from merge_bench.campaign.make_plan import _choose_distribution
-    from merge_bench.merge.workload import SyntheticSpec
-
-    options = settled({"exchange": "rapidsmpf", "engine": "cudf", "distribution": "auto"})
-    chosen = _choose_distribution(options, SyntheticSpec(1000, 0.3, 0), 2)
+def test_auto_chooses_a_shuffle_and_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    install_empty(monkeypatch, tmp_path, "pylibcudf")
+    options = {"exchange": "rapidsmpf", "engine": "cudf", "distribution": "auto", "chunk": 1000, "workers": 2}
+    chosen = plans.plan_of(Machine(gpus=2), **options).distribution
     assert (chosen.sent, chosen.reason) == (None, "--exchange rapidsmpf needs a shuffle")
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "cudf_streaming" else name)
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    install_empty(monkeypatch, tmp_path, "pylibcudf", "rapidsmpf")
+    monkeypatch.setitem(sys.modules, "cudf_streaming", None)
     assert data_plane("rapidsmpf").missing == "cudf_streaming"
     with pytest.raises(UsageError, match="--exchange rapidsmpf needs the package cudf_streaming, which is not inst"):
         machine_checks.check_installed(plan_of(2))
@@ -150,7 +152,10 @@ def test_a_worker_that_dies_ends_the_run(tmp_path: Path) -> None:
 class Alone:
     """The control of a rank whose peers answer every barrier, and send no row."""
 
-    rank, workers, address = 0, 2, b"alone"
+    workers, address = 2, b"alone"
+
+    def __init__(self, rank: int = 0) -> None:
+        self.rank = rank
 
     def connect(self, addresses: Any) -> None: ...
 
@@ -159,30 +164,40 @@ class Alone:
     def close(self) -> None: ...
 
 
-def lonely(abort: Abort, timeout: float, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A data plane of two ranks that is connected; the other rank sends nothing."""
+@pytest.fixture
+def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RAPIDS' libraries, played, with a context in this thread."""
+    from merge_bench.merge.engines import gpu_memory
+
     for name, module in (fake_rapids.modules() | fake_rapidsmpf.modules()).items():
         monkeypatch.setitem(sys.modules, name, module)
-    from merge_bench.merge.engines import gpu_memory
+    gpu_memory.bind_context()
+
+
+def lonely(abort: Abort, timeout: float) -> Any:
+    """A data plane of two ranks that is connected; the other rank sends nothing."""
     from merge_bench.merge.exchange.rapidsmpf import RapidsmpfExchange
 
-    monkeypatch.setattr(fake_rapids.Device, "resource", fake_rapids.CudaMemoryResource())
-    gpu_memory.bind_context()
     plane = RapidsmpfExchange(Alone(), abort=abort, timeout=timeout)  # type: ignore[arg-type]
-    threading.Thread(target=_join_and_leave, args=(plane._comm.folder,), daemon=True).start()
+    _, root = msgspec.msgpack.decode(plane.address)
+    threading.Thread(target=_join_and_leave, args=(Path(root.decode()),), daemon=True).start()
     plane.connect([plane.address, plane.address])
     return plane
 
 
 def _join_and_leave(folder: Path) -> None:
-    comm = fake_rapidsmpf.Communicator(folder, 2, fake_rapidsmpf.Statistics(enable=True))
-    fake_rapidsmpf.barrier(comm)
+    fake_rapidsmpf.barrier(_join(folder))
 
 
+def _join(folder: Path) -> fake_rapidsmpf.Communicator:
+    return fake_rapidsmpf.Communicator(folder, 2, fake_rapidsmpf.Statistics(enable=True))
+
+
+@pytest.mark.usefixtures("libraries")
 @pytest.mark.parametrize("aborted", [True, False])
-def test_a_peer_that_sends_nothing_ends_the_wait(monkeypatch: pytest.MonkeyPatch, aborted: bool) -> None:
+def test_a_peer_that_sends_nothing_ends_the_wait(aborted: bool) -> None:
     abort = Abort()
-    plane = lonely(abort, 30.0 if aborted else 0.5, monkeypatch)
+    plane = lonely(abort, 30.0 if aborted else 0.5)
     table = fake_rapids.Table.from_arrow(pa.table({"key": [1, 2, 3], "a": [4, 5, 6]}))
     packed = plane.pack(table, [0])
     if aborted:
@@ -193,8 +208,9 @@ def test_a_peer_that_sends_nothing_ends_the_wait(monkeypatch: pytest.MonkeyPatch
     plane.close()
 
 
-def test_a_failing_shuffle_does_not_free_the_shuffler(monkeypatch: pytest.MonkeyPatch) -> None:
-    plane = lonely(Abort(), 30.0, monkeypatch)
+@pytest.mark.usefixtures("libraries")
+def test_a_failing_shuffle_does_not_free_the_shuffler() -> None:
+    plane = lonely(Abort(), 30.0)
     table = fake_rapids.Table.from_arrow(pa.table({"key": [1, 2, 3]}))
     packed = plane.pack(table, [0])
     used = replace(packed, chunks={rank: _used(chunk) for rank, chunk in packed.chunks.items()})
@@ -207,8 +223,15 @@ def _used(chunk: Any) -> Any:
     return chunk
 
 
-def test_a_rank_that_rapidsmpf_numbers_differently_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    plane = lonely(Abort(), 30.0, monkeypatch)
-    plane._numbered = (1, 2)
-    with pytest.raises(RunFailed, match="rapidsmpf numbers rank 0 of 2 as 1 of 2"):
-        plane._check_rank()
+@pytest.mark.usefixtures("libraries")
+def test_a_rank_that_rapidsmpf_numbers_differently_is_an_error(tmp_path: Path) -> None:
+    """Ranks are numbered as they come, and before rank 1 there came another one than the root."""
+    from merge_bench.merge.exchange.rapidsmpf import RapidsmpfExchange
+
+    for _ in range(2):
+        _join(tmp_path)
+    (tmp_path / "barrier-1-0").touch()  # the root waits for ranks to join
+    plane = RapidsmpfExchange(Alone(rank=1), abort=Abort(), timeout=30.0)  # type: ignore[arg-type]
+    root = msgspec.msgpack.encode((b"alone", str(tmp_path).encode()))
+    with pytest.raises(RunFailed, match="rapidsmpf numbers rank 1 of 2 as 2 of 2"):
+        plane.connect([root, plane.address])

@@ -9,25 +9,31 @@ import numpy as np
 import pytest
 
 from merge_bench.merge.engines.base import Outgoing, Piece, Side
-from merge_bench.merge.exchange.base import Pending
+from merge_bench.merge.exchange.base import Abort, Pending
 from merge_bench.merge.exchange.pipelined_exchange import PipelinedExchange
 from merge_bench.merge.exchange.ucx import UcxExchange
 from merge_bench.merge.partition import Runs
 
 
 class Noted(UcxExchange):
-    """An end of the data plane without UCX: notes whom it would send to and receive from, in order."""
+    """An end of the data plane without UCX: notes whom it would send to and receive from, in order.
+
+    All peers answer at once, and all that arrives is zeros.
+    """
 
     def __init__(self, rank: int, workers: int) -> None:
-        self.rank, self.workers, self.message_bytes = rank, workers, 0
-        self._stage = 0
+        self.rank, self.workers, self.message_bytes, self.abort = rank, workers, 0, Abort()
+        self._stage, self._abandoned = 0, []
         self._worker = SimpleNamespace(progress_once=lambda: False)
         self.noted: dict[bool, list[int]] = {True: [], False: []}
         self.messages: list[tuple[int, int]] = []  # number and bytes of those that were sent
 
     def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> Pending:
         self.noted[receive].append(peer)
-        self.messages += [] if receive else [(number, buffer.nbytes)]
+        if receive:
+            buffer[:] = 0
+        else:
+            self.messages.append((number, buffer.nbytes))
         return Pending(SimpleNamespace(completed=True, check_error=lambda: None), peer, receive, buffer)
 
 
@@ -71,11 +77,10 @@ def test_each_run_of_a_parcel_is_sent_in_messages_of_its_own(
 @pytest.mark.parametrize("workers", [3, 8])
 def test_the_pipelined_exchange_serves_its_peers_in_the_same_order(workers: int) -> None:
     for end in schedule(workers):
-        pipeline = PipelinedExchange(
-            end, [Piece(Side.LEFT, 0)], 8, lambda number, source, header: np.empty(0, np.uint8)
-        )
-        pipeline.send(0, [Outgoing(np.zeros(8, np.uint8), np.ones(1, np.uint8))] * workers)
         sent = list(end.noted[False])
-        pipeline._post_queued()
+        pieces = [Piece(Side.LEFT, 0)]
+        with PipelinedExchange(end, pieces, 8, lambda number, source, header: np.empty(0, np.uint8)) as pipeline:
+            pipeline.send(0, [Outgoing(np.zeros(8, np.uint8), np.ones(1, np.uint8))] * workers)
+            pipeline.finish()
         order = list(dict.fromkeys(end.noted[False][len(sent) :]))
         assert order == sent

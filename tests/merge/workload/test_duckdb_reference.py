@@ -329,8 +329,7 @@ def test_a_key_value_that_does_not_fit(tmp_path: Path, ask: Any) -> None:
 
 
 def test_too_little_memory_for_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duckdb_reference, "LEAST_MEMORY", 1 << 20)
-    monkeypatch.setattr(duckdb_reference, "available_bytes", lambda: 4 << 20)
+    monkeypatch.setattr(duckdb_reference, "memory_limit", lambda: 1 << 20)
     path = write(tmp_path / "t.parquet", pa.table({"k": list(range(100_000))}))
     with pytest.raises(RunFailed, match=r"^DuckDB could not compute the expected result: [^\n]*$"):
         duckdb_reference.count_rows(plan(path, path, "k"))

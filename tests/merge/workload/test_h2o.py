@@ -154,24 +154,6 @@ def test_only_the_tables_of_a_question_are_made(tmp_path: Path, monkeypatch: pyt
     assert small.is_file()
 
 
-def test_a_killed_generation_leaves_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_row_group = H2oGenerator.make_row_group
-
-    def interrupted(made: H2oGenerator, table: str, number: int) -> pa.Table:
-        if (table, number) == ("small", 5):
-            raise KeyboardInterrupt
-        return make_row_group(made, table, number)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(H2oGenerator, "make_row_group", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            h2o_tables(1000, ["x", "small"], tmp_path)
-    assert not list(tmp_path.rglob("*.parquet"))
-    (tmp_path / f".1000-{H2O_VERSION}.tmp-99999").mkdir()  # of a process that was killed
-    assert all(path.is_file() for path in h2o_tables(1000, ["x", "small"], tmp_path))
-    assert not list(tmp_path.glob(".*tmp-*"))
-
-
 def test_a_disk_too_small(tmp_path: Path) -> None:
     said = r"^h2o with 1,000,000,000,000,000 rows needs about \S+ PiB, but .*; use a smaller --rows, or"
     with pytest.raises(UsageError, match=said):

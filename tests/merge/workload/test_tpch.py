@@ -9,13 +9,14 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.files import cache_folder
 from merge_bench.merge.verification import duckdb_reference
 from merge_bench.merge.workload import benchmarks
-from tests.merge.workload.parquet_samples import plan, run_engine
+from tests.merge.workload.parquet_samples import plan, run_engine, write
 
 ORDERS, LINEITEM = 15_000, 60_175  # rows at scale 0.01
 
@@ -33,8 +34,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the tables at scale 0.001."""
-    return benchmarks.tpch_tables(0.001, folder=tmp_path_factory.mktemp("small"))[0].parent
+    """A folder with two tables of few rows."""
+    folder = tmp_path_factory.mktemp("small")
+    write(folder / "orders.parquet", pa.table({"o_orderkey": range(10)}))
+    write(folder / "lineitem.parquet", pa.table({"l_orderkey": [row // 4 for row in range(40)]}))
+    return folder
 
 
 def program(folder: Path, command: str) -> str:
@@ -46,11 +50,17 @@ def program(folder: Path, command: str) -> str:
 
 
 @pytest.fixture
-def quick(small: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A generator that copies the small tables."""
+def copier(small: Path, tmp_path: Path) -> str:
+    """A generator that copies the small tables, and says so in a file ``made``."""
+    folder = tmp_path / "program"
+    folder.mkdir()
     copy = f'for word; do case $word in --output-dir=*) cp {small}/*.parquet "${{word#*=}}";; esac; done'
-    copier = program(tmp_path_factory.mktemp("program"), copy)
-    monkeypatch.setattr(benchmarks, "find_tpch_generator", lambda: copier)
+    return program(folder, f"echo made >>{folder}/made\n{copy}")
+
+
+def times_made(copier: str) -> int:
+    """How often this generator has made tables."""
+    return len(Path(copier).with_name("made").read_text().split())
 
 
 expected = functools.cache(duckdb_reference.expected_result)
@@ -102,19 +112,14 @@ def test_every_engine_gives_the_same_checksum(folder: Path, engine: str) -> None
     assert found[0] == LINEITEM
 
 
-def test_made_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = benchmarks.tpch_tables(0.01, folder=folder)
-    monkeypatch.setattr(benchmarks, "generate_tpch", lambda *_: pytest.fail("made again"))
-    assert benchmarks.tpch_tables(0.01, folder=folder) == first
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick")
-def test_a_table_that_was_taken_away_is_made_again(tmp_path: Path) -> None:
-    orders, _ = benchmarks.tpch_tables(0.001, folder=tmp_path)
-    orders.unlink()
-    assert benchmarks.tpch_tables(0.001, folder=tmp_path)[0] == orders
-    assert orders.is_file()
+def test_made_once_until_one_is_taken_away(copier: str, tmp_path: Path) -> None:
+    first = benchmarks.tpch_tables(0.001, folder=tmp_path, program=copier)
+    assert benchmarks.tpch_tables(0.001, folder=tmp_path, program=copier) == first
+    assert times_made(copier) == 1
+    first[0].unlink()
+    assert benchmarks.tpch_tables(0.001, folder=tmp_path, program=copier) == first
+    assert first[0].is_file()
+    assert times_made(copier) == 2
 
 
 def test_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,52 +130,43 @@ def test_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_folder() == Path("/home/someone/.cache/merge_bench")
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick")
-def test_an_interrupted_generation_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = f"sf0.001-{benchmarks.tpch_generator_version(benchmarks.find_tpch_generator())}"
-    stale = tmp_path / f".{name}.tmp-99999"
+def test_an_interrupted_generation_is_done_again(small: Path, tmp_path: Path) -> None:
+    """Of any benchmark; also where one was killed, whose folder is still there."""
+    stale = tmp_path / ".sf1.tmp-99999"
     stale.mkdir()
     (stale / "orders.parquet").write_bytes(b"half")
 
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+    def make(temporary: Path, names: Sequence[str], whole: bool = True) -> None:
+        for name in names:
+            content = (small / f"{name}.parquet").read_bytes()
+            (temporary / f"{name}.parquet").write_bytes(content if whole else content[:100])
+            if not whole:
+                raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(benchmarks, "tpch_generator_version", lambda _: name.removeprefix("sf0.001-"))
-        patch.setattr(benchmarks.subprocess, "run", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            benchmarks.tpch_tables(0.001, folder=tmp_path)
-    assert not (tmp_path / name).exists()
-    orders, lineitem = benchmarks.tpch_tables(0.001, folder=tmp_path)
-    assert plan(orders, lineitem, *KEYS).right.rows == 6005
-    assert {p.name for p in tmp_path.iterdir()} == {name, f".{name}.lock"}
+    def tables(make: benchmarks.Make) -> Sequence[Path]:
+        return benchmarks.make_once("TPC-H", tmp_path / "sf1", ("orders", "lineitem"), make, 1000, "--scale")
+
+    with pytest.raises(KeyboardInterrupt):
+        tables(functools.partial(make, whole=False))
+    assert not list(tmp_path.rglob("*.parquet"))
+    assert plan(*tables(make), *KEYS).right.rows == 40
+    assert {path.name for path in tmp_path.iterdir()} == {"sf1", ".sf1.lock"}
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick")
-def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Path] = []
-    generate = benchmarks.generate_tpch
-
-    def counted(program: str, scale: float, temporary: Path, names: Sequence[str]) -> None:
-        made.append(temporary)
-        generate(program, scale, temporary, names)
-
-    monkeypatch.setattr(benchmarks, "generate_tpch", counted)
+def test_two_at_once(copier: str, tmp_path: Path) -> None:
     found: list[tuple[Path, ...]] = []
     barrier = threading.Barrier(3)
 
     def ask() -> None:
         barrier.wait()
-        found.append(benchmarks.tpch_tables(0.001, folder=tmp_path))
+        found.append(benchmarks.tpch_tables(0.001, folder=tmp_path, program=copier))
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(made) == 1
+    assert times_made(copier) == 1
     assert len(found) == 3
     assert len(set(found)) == 1
     assert found[0][1].is_file()
@@ -196,18 +192,15 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         benchmarks.tpch_tables(0.001, folder=tmp_path / "file" / "below")
 
 
-def test_a_generator_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_generator_that_fails(tmp_path: Path) -> None:
     failing = program(tmp_path, 'echo "no more ink" >&2; exit 7')
-    monkeypatch.setattr(benchmarks, "find_tpch_generator", lambda: failing)
     cache = tmp_path / "cache"
     with pytest.raises(RunFailed, match=r"^tpchgen-cli failed with status 7: no more ink$"):
-        benchmarks.tpch_tables(1, folder=cache)
+        benchmarks.tpch_tables(1, folder=cache, program=failing)
     assert [p.name for p in cache.iterdir()] == [".sf1-0.lock"]
 
 
 def test_no_generator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benchmarks.sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setattr(benchmarks.sysconfig, "get_path", lambda _: str(tmp_path))
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
     with pytest.raises(UsageError, match="needs the package tpchgen-cli, which is not installed; run: pip install"):
-        benchmarks.find_tpch_generator()
+        benchmarks.find_tpch_generator([tmp_path])
