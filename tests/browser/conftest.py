@@ -19,6 +19,7 @@ from tests.helpers.runs import ROOT, environment
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PATIENCE = 60_000.0  # ms: far beyond what anything takes, for a machine that is busy
+CONTRAST = Path(__file__).with_name("contrast.js").read_text()
 PICTURES = os.environ.get("SCREENSHOTS")
 """The folder for screenshots; without the environment variable none are taken, because they cost seconds."""
 

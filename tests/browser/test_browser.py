@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from merge_bench.records.reader import read_campaign
-from tests.browser.conftest import Open, Window, started
+from tests.browser.conftest import CONTRAST, Open, Window, started
 from tests.browser.scenario import POINTS, choose, log_in, start_a_run
 from tests.helpers.large_campaigns import make_large
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
@@ -35,7 +35,6 @@ GROUND = """(() => {
   return grounds.length ? grounds[0][0] : -1;
 })()"""
 """How light the ground of the first figure is, 0 to 255."""
-CONTRAST = Path(__file__).with_name("contrast.js").read_text()
 TABS = ("Live", "Results", "Tuning", "Network", "Run")
 
 

@@ -25,7 +25,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS
 from merge_bench.report.page import html
 from merge_bench.report.page.build import References, build
-from tests.browser.conftest import PICTURES, Open, Window, started
+from tests.browser.conftest import CONTRAST, PICTURES, Open, Window, started
 from tests.browser.scenario import POINTS, compare_with_an_earlier_run, log_in, start_a_run, watch_it_to_its_end
 from tests.helpers.runs import ROOT
 from tests.service.services import RealService, ends_well
@@ -50,6 +50,7 @@ def test_the_contents_stay_in_sight_and_the_page_fits_the_window(kind: str, tmp_
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 900})
         view.wait_until("document.documentElement.scrollWidth <= window.innerWidth")
+        assert page.evaluate(CONTRAST) == {}
         page.evaluate("window.scrollTo(0, 0)")
         view.picture(f"report-{kind}-{scheme}-{width}")
         page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
