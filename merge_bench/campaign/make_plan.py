@@ -46,6 +46,7 @@ from merge_bench.merge.plan import (
     side_bytes,
 )
 from merge_bench.merge.workload import KEY, SyntheticSpec, benchmark_names, find_benchmark, sized_names
+from merge_bench.merge.workload.benchmarks import Benchmark
 from merge_bench.merge.workload.tables import TableSpec, plan_tables
 
 AUTO = "auto"
@@ -65,7 +66,7 @@ def runs_of(options: RunOptions, environ: Mapping[str, str]) -> list[RunOptions]
     if options.rows is not None and options.workload not in sized_names():
         sized = " or ".join(sized_names())
         raise UsageError(f"--rows needs --workload {sized}; the size of synthetic tables is set with --chunk")
-    benchmark = find_benchmark(options.workload)
+    benchmark: Benchmark | None = find_benchmark(options.workload)
     if benchmark is not None:
         named = options.several.get("question", (options.question,) if options.question else ())
         options = options.updated({"question": benchmark.choose(named)}, {})
@@ -378,7 +379,7 @@ def _default_workers(
 
 
 def _make_workload(options: RunOptions, workers: int, engine: str, *, generate: bool) -> SyntheticSpec | TableSpec:
-    benchmark = find_benchmark(options.workload)
+    benchmark: Benchmark | None = find_benchmark(options.workload)
     if benchmark is not None and generate:
         return benchmark.plan(options.question or "", options, workers, engine)
     if options.workload == "tables":

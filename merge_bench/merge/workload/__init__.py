@@ -16,13 +16,12 @@ from __future__ import annotations
 import importlib
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from merge_bench.merge import read_members
 
 if TYPE_CHECKING:
     from merge_bench.merge.frame import Field
-    from merge_bench.merge.workload.benchmarks import Benchmark
 
 AUTO = "auto"
 KEY = "key"  # the name of the key column of synthetic tables
@@ -58,13 +57,12 @@ def sized_names() -> tuple[str, ...]:
     return tuple(workload.name for workload in workloads() if workload.rows)
 
 
-def find_benchmark(name: str) -> Benchmark | None:
-    """Import the workload called `name`; returns its benchmark, None if it is none."""
+def find_benchmark(name: str) -> Any:
+    """Import the workload called `name`; returns its `Benchmark` (`benchmarks.py`), None if it is none."""
     attribute = next((workload.attribute for workload in workloads() if workload.name == name), None)
     if attribute is None:
         return None
-    benchmark: Benchmark = getattr(importlib.import_module(f"{__name__}.{name}"), attribute)
-    return benchmark
+    return getattr(importlib.import_module(f"{__name__}.{name}"), attribute)
 
 
 def choices() -> tuple[str, ...]:
