@@ -215,8 +215,8 @@ def _best_values(rows: Sequence[Row]) -> Iterator[tuple[Measure, float, Row]]:
 def _network_headline(rows: Sequence[Row]) -> str:
     """The best value in each measure, with its message size and what reached it; empty if there is none."""
     parts = []
-    for measure, found in grouped(_best_values(rows), lambda best: best[0]).items():
-        _, value, row = (min if measure.less_is_better else max)(found, key=lambda best: best[1])
+    for measure, candidates in grouped(_best_values(rows), lambda best: best[0]).items():
+        _, value, row = (min if measure.less_is_better else max)(candidates, key=lambda best: best[1])
         word = "least" if measure.less_is_better else "highest"
         reached = ", ".join((row.test, row.config, placement_text(row.placement)))
         size = binary(row.size)
