@@ -25,7 +25,7 @@ from merge_bench.records.schema import WorkerMemory
 from merge_bench.report.run_sections import NOT_MEASURED, slowest_rank
 from merge_bench.units import GIB, format_bytes, plural_noun
 from merge_bench.view.content import grouped
-from merge_bench.view.plot import GREY, Axis, Boxes, Chart, Group, Whiskers, look, stacked_bars, thin_ticks, with_unit
+from merge_bench.view.plot import GREY, Axis, Boxes, Chart, Group, look, stacked_bars, thin_ticks, with_unit
 from merge_bench.view.plot.interactive import BokehChart, hover
 from merge_bench.view.plot.merge import PARTS, phase_milliseconds
 from merge_bench.view.text import as_html, gib, ms, short, unbroken, visible
@@ -60,11 +60,11 @@ def live_figure(chart: Chart) -> BokehChart:
 
 
 def legend_of(chart: Chart) -> str:
-    """HTML of a legend of `chart`: the colour and name of each series that has a bar or line of any length."""
+    """HTML of a legend of `chart`: the colour and name of each series that has a bar of any length."""
     symbols = {
-        group.label: f'<span style="color: {look(group.index).colour}">{"■" if isinstance(mark, Boxes) else "━"}</span>'
+        group.label: f'<span style="color: {look(group.index).colour}">{"□" if mark.white else "■"}</span>'
         for group, mark in chart.marks
-        if group.label and (not isinstance(mark, Boxes) or any(map(gt, mark.end, mark.start)))
+        if group.label and isinstance(mark, Boxes) and any(map(gt, mark.end, mark.start))
     }
     return _legend_html(symbols)
 
@@ -155,7 +155,7 @@ def phase_times(figures: Sequence[WorkerFigures]) -> Chart:
 
 
 def memory_peaks(figures: Sequence[WorkerMemory]) -> Chart:
-    """A chart of the highest memory use of every worker; a line marks the size of the worker's input."""
+    """A chart of the highest memory use of every worker; a narrow white bar marks the size of the worker's input."""
 
     def gibibytes(field: str) -> list[float]:
         values = [getattr(worker, field) for worker in figures]
@@ -172,8 +172,9 @@ def memory_peaks(figures: Sequence[WorkerMemory]) -> Chart:
         bars = Boxes(ranks, [0.0] * len(ranks), values, True, width=width, details=details)
         groups.append(Group(index, (bars,), label))
         highest += values
-    mark = Whiskers(inputs, [rank - 0.4 for rank in ranks], [rank + 0.4 for rank in ranks], width=3)
-    groups.append(Group(1, (mark,), "its input"))
+    half = 0.008 * max((value for value in highest if value == value), default=0.0)
+    low, high = [size - half for size in inputs], [size + half for size in inputs]
+    groups.append(Group(1, (Boxes(ranks, low, high, True, width=0.9, white=True),), "its input"))
     return _chart_by_rank("GiB", {rank: str(rank) for rank in ranks}, groups, highest)
 
 
