@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from merge_bench.errors import UsageError
 from merge_bench.merge import workload
 from merge_bench.merge.workload import Workload, find_benchmark, workloads
 from merge_bench.testing import fake_cluster
+from tests.helpers.members import add_member
 from tests.helpers.plans import prepared
 
 FIBONACCI = '''"""Keys that the golden ratio spreads over 64 bits, as in Fibonacci hashing. Half of them match."""
@@ -68,9 +68,7 @@ FIBONACCI = Benchmark(
 @pytest.fixture
 def fibonacci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A workload in a folder of its own, which the registry has beside that of the package; its name."""
-    (tmp_path / "fibonacci.py").write_text(FIBONACCI)
-    monkeypatch.setattr(workload, "__path__", [*workload.__path__, str(tmp_path)])
-    monkeypatch.delitem(sys.modules, f"{workload.__name__}.fibonacci", raising=False)
+    add_member(monkeypatch, workload, tmp_path, "fibonacci", FIBONACCI)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     run_options.cache_clear()
     yield "fibonacci"
