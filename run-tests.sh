@@ -4,7 +4,7 @@
 #   ./run-tests.sh [--fast | --soak] [pytest arguments]        e.g. ./run-tests.sh -k bootstrap
 #
 # --fast: linters, types, and the quick tests that start no cluster; needs no root, installs nothing beside .venv, and
-# takes less than two minutes on two cores. --soak: also the repetitions that take minutes each.
+# takes about three minutes on two cores. --soak: also the repetitions that take minutes each.
 #
 # The tests run in the front door's own .venv with the dev lock on top: so they test what a user gets, a GPU
 # machine does not install its stack twice, and as that lock holds no package of the stack, the front door goes on

@@ -41,7 +41,7 @@ def command(results: Path, *more: str) -> list[str]:
     ]
 
 
-def lines(results: Path) -> list[dict]:  # type: ignore[type-arg]
+def lines(results: Path) -> list[dict]:
     (folder,) = results.iterdir()
     return [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
 

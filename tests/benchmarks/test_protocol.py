@@ -74,7 +74,7 @@ def test_our_command_carries_the_job_and_the_variant() -> None:
     assert argv[argv.index("--shuffle") + 1] == "p2p"
 
 
-def test_dask_cuda_command_asks_for_as_many_rows_and_chunks(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_dask_cuda_command_asks_for_as_many_rows_and_chunks(tmp_path) -> None:
     job = Job(1000, 3, 3, 5, 1, 0.25, 0, {"type": "cpu", "protocol": "ucx"})
     argv = dask_cuda_merge.command(job, tmp_path / "scheduler.json", tmp_path / "results")
     for name, value in (("--chunk-size", "1000"), ("--base-chunks", "3"), ("--runs", "5"), ("--frac-match", "0.25")):

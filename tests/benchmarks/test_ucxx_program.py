@@ -100,10 +100,10 @@ class NamedFrame(Frame):
 
 def test_the_field_that_cudf_no_longer_writes_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     program = types.ModuleType("ucxx.benchmarks.cudf_merge")
-    program.cudf = types.SimpleNamespace(DataFrame=Frame)  # type: ignore[attr-defined]
+    program.cudf = types.SimpleNamespace(DataFrame=Frame)
     benchmarks = types.ModuleType("ucxx.benchmarks")
-    benchmarks.cudf_merge = program  # type: ignore[attr-defined]
-    benchmarks.utils = types.ModuleType("ucxx.benchmarks.utils")  # type: ignore[attr-defined]
+    benchmarks.cudf_merge = program
+    benchmarks.utils = types.ModuleType("ucxx.benchmarks.utils")
     monkeypatch.setitem(sys.modules, "ucxx.benchmarks", benchmarks)
     monkeypatch.setitem(sys.modules, "ucxx.benchmarks.cudf_merge", program)
     from benchmarks.peer import ucxx_program

@@ -121,7 +121,7 @@ def test_errors_that_nobody_took_are_in_the_log(tmp_path: Path, capfd: pytest.Ca
 def test_a_client_that_cannot_be_closed_is_left() -> None:
     never = threading.Event()
     stuck = SimpleNamespace(close=lambda timeout: never.wait())
-    scheduler_client.close_client(stuck, seconds=0.1)  # type: ignore[arg-type]
+    scheduler_client.close_client(stuck, seconds=0.1)
     never.set()
 
 
@@ -156,13 +156,13 @@ def test_fetching_results_from_a_worker_that_was_killed_ends() -> None:
     launcher = SimpleNamespace(
         exited=lambda: [Exited("worker-0", "here", 7, -9, "")], tail=lambda role: "", placed=dict
     )
-    calls = WorkerCalls(client, launcher, 15.0)  # type: ignore[arg-type]
+    calls = WorkerCalls(client, launcher, 15.0)
     calls.members = [Member(0, "tcp://a", "worker-0", "here", 7)]
     calls.watch.start(calls.members)
     future = Finished()
     try:
         with pytest.raises(LaunchFailed, match=r"rank 0 .*signal 9"):
-            calls.results([future])  # type: ignore[list-item]
+            calls.results([future])
         assert future.released
     finally:
         calls.watch.stop()

@@ -16,9 +16,8 @@ from merge_bench.cluster.hosts import HostSpec
 from merge_bench.cluster.start_on_hosts import HostAgentClient, agent_argv
 from merge_bench.errors import LaunchFailed
 from merge_bench.host.description import Node
-from merge_bench.merge.plan import Plan
-from merge_bench.merge.workload import SyntheticSpec
 from tests.helpers.fake_agents import started
+from tests.helpers.plans import plan_of_two
 
 LIMIT = 60.0  # seconds, for a machine that is busy
 
@@ -64,19 +63,7 @@ def test_last_lines_of_logs_are_sent_without_a_request_and_outlive_the_agent(hea
 
 
 def test_the_lines_that_an_agent_sent_last_are_those_of_a_host_that_does_not_answer(tmp_path: Path) -> None:
-    plan = Plan(
-        SyntheticSpec(1000, 0.3, 0),
-        2,
-        iterations=1,
-        warmup=0,
-        launches=1,
-        engine="native",
-        exchange="ucx",
-        protocol="tcp",
-        verify="ends",
-        timeout=15.0,
-        seed=0,
-    )
+    plan = plan_of_two()
     settings = ClusterSettings({}, Path("results"), hosts=(HostSpec("a"), HostSpec("b")))
     with started({"a": Node(), "b": Node()}, plan, settings, tmp_path) as launcher:
         assert launcher.tail("worker-1") == "last words of worker-1"

@@ -18,7 +18,7 @@ from merge_bench.host import network
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.schema import LanesLine, LaunchLine
-from tests.helpers.plans import plan_of, prepared
+from tests.helpers.plans import plan_of, plan_of_two, prepared
 from tests.helpers.runs import SMALL, run, start
 
 ADDRESSES = {"lo": "127.0.0.1", "ib0": "10.0.0.7", "eth1": "fe80::1%eth1"}
@@ -146,19 +146,7 @@ def test_a_running_cluster_takes_no_interface() -> None:
 @pytest.mark.usefixtures("machine")
 def test_an_interface_that_went_away_is_a_launch_that_failed(tmp_path: Path) -> None:
     made = LocalLauncher()
-    plan = Plan(
-        SyntheticSpec(1000, 0.3, 0),
-        2,
-        iterations=1,
-        warmup=0,
-        launches=1,
-        engine="native",
-        exchange="ucx",
-        protocol="tcp",
-        verify="ends",
-        timeout=15.0,
-        seed=0,
-    )
+    plan = plan_of_two()
     try:
         with pytest.raises(LaunchFailed, match="has no interface ib7"):
             made.start(plan, ClusterSettings({}, Path("results"), interface="ib7"), tmp_path, "")

@@ -65,7 +65,7 @@ class NothingWrong:
 
 
 def never(watched: Any) -> None:
-    calls = WorkerCalls(None, None, 15.0)  # type: ignore[arg-type]
+    calls = WorkerCalls(None, None, 15.0)
     calls.watch = watched
     calls.until(lambda: False)
 

@@ -42,7 +42,7 @@ def until(reached: Callable[[], bool]) -> None:
 
 def start(tmp_path: Path, *argv: str | Path, **how: object) -> Child:
     words = [str(word) for word in argv]
-    return Child(words, environment=os.environ, log=tmp_path / "log", **how)  # type: ignore[arg-type]
+    return Child(words, environment=os.environ, log=tmp_path / "log", **how)
 
 
 @pytest.fixture

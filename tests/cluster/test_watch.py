@@ -46,7 +46,7 @@ class Quiet:
 def named(*statuses: int) -> str:
     ended = [Exited(f"w{rank}", "here", 100 + rank, status, "") for rank, status in enumerate(statuses)]
     members = [Member(rank, f"tcp://here:{rank}", f"w{rank}", "here", 100 + rank) for rank in range(len(statuses))]
-    watch = Watch(Quiet(), Dead(*ended), 15.0)  # type: ignore[arg-type]
+    watch = Watch(Quiet(), Dead(*ended), 15.0)
     watch.start(members)
     try:
         return first_complaint(watch)
@@ -87,7 +87,7 @@ class Answering:
 
 def test_of_two_silent_workers_the_one_that_is_silent_for_longer_is_named() -> None:
     members = [Member(rank, f"tcp://w{rank}", f"w{rank}", "here", 100 + rank) for rank in range(2)]
-    watch = Watch(Answering(w0=state(11.0), w1=state(12.0)), Dead(), 15.0)  # type: ignore[arg-type]
+    watch = Watch(Answering(w0=state(11.0), w1=state(12.0)), Dead(), 15.0)
     watch.start(members)
     try:
         assert "rank 1 " in first_complaint(watch)
@@ -99,7 +99,7 @@ def test_a_driver_that_was_stopped_for_a_while_does_not_take_the_scheduler_for_s
     now = 1000.0
 
     def begin() -> Watch:
-        return Watch(Quiet(), Dead(), 10.0, clock=lambda: now)  # type: ignore[arg-type]
+        return Watch(Quiet(), Dead(), 10.0, clock=lambda: now)
 
     watch = begin()
     for _ in range(100):  # looked at all the time, and never an answer: silent after 7 s
@@ -123,7 +123,7 @@ def test_a_driver_that_was_stopped_for_a_while_does_not_take_the_scheduler_for_s
 def test_one_that_was_killed_may_still_be_ending_when_another_has_aborted() -> None:
     members = [Member(rank, f"tcp://here:{rank}", f"w{rank}", "here", 100 + rank) for rank in range(2)]
     dead = Dead(Exited("w1", "here", 101, -signal.SIGABRT, ""))
-    watch = Watch(Quiet(), dead, 15.0)  # type: ignore[arg-type]
+    watch = Watch(Quiet(), dead, 15.0)
     watch.start(members)
     try:
         watch.check()
@@ -144,7 +144,7 @@ def test_of_two_that_left_the_one_whose_peer_was_gone_is_not_named() -> None:
         def tail(self, name: str) -> str:
             return tails[name]
 
-    watch = Watch(Answering(**{"here:2": state()}), Silent(), 15.0)  # type: ignore[arg-type]
+    watch = Watch(Answering(**{"here:2": state()}), Silent(), 15.0)
     watch.start(members)
     try:
         assert "rank 1 " in first_complaint(watch)
@@ -168,7 +168,7 @@ def first_failure(watch: Watch) -> LaunchFailed:
 
 
 def test_workers_that_have_all_left_a_running_cluster_are_missed() -> None:
-    watch = Watch(Answering(), Dead(), 15.0)  # type: ignore[arg-type]
+    watch = Watch(Answering(), Dead(), 15.0)
     watch.start([Member(0, "tcp://w0", "w0", "here", 100)])
     try:
         assert "rank 0 (worker w0, process 100 on here) left the cluster" in first_complaint(watch)
@@ -178,7 +178,7 @@ def test_workers_that_have_all_left_a_running_cluster_are_missed() -> None:
 
 def two(**states: dict[str, Any]) -> Watch:
     """A watch with a limit of 1.4 s, of two workers."""
-    watch = Watch(Answering(**states), Dead(), 2.0)  # type: ignore[arg-type]
+    watch = Watch(Answering(**states), Dead(), 2.0)
     watch.start([Member(rank, f"tcp://w{rank}", f"w{rank}", "here", 100 + rank) for rank in range(2)])
     return watch
 
@@ -214,7 +214,7 @@ def first_code(seconds: float, tasks: Callable[[float], int | None], silence: Ca
     `tasks`: how many of its tasks wait, and `silence`: how long it sent no heartbeat, after so many seconds.
     """
     elapsed, client = 0.0, Answering()
-    watch = Watch(client, Dead(), 10.0, clock=lambda: 1000.0 + elapsed, poll_seconds=3600.0)  # type: ignore[arg-type]
+    watch = Watch(client, Dead(), 10.0, clock=lambda: 1000.0 + elapsed, poll_seconds=3600.0)
     watch.start([Member(0, "tcp://w0", "w0", "here", 100)])
     try:
         while elapsed < seconds:
@@ -243,7 +243,7 @@ def test_a_lack_of_shared_memory_is_named_as_what_may_have_killed_a_worker_of_th
 ) -> None:
     monkeypatch.setenv("UCX_POSIX_DIR", str(tmp_path / "none"))
     host = socket.gethostname()
-    watch = Watch(Quiet(), Dead(Exited("w0", host, 100, -fault, "")), 15.0)  # type: ignore[arg-type]
+    watch = Watch(Quiet(), Dead(Exited("w0", host, 100, -fault, "")), 15.0)
     watch.start([Member(0, "tcp://w0", "w0", host, 100)])
     try:
         problem = f"UCX cannot create shared memory in {tmp_path / 'none'} (No such file or directory)"
@@ -264,7 +264,7 @@ class LateNews(Dead):
 
 
 def test_a_lost_scheduler_is_named_however_late_the_news_of_it_comes() -> None:
-    watch = Watch(Quiet(), LateNews(SETTLE_SECONDS + 0.5), 15.0)  # type: ignore[arg-type]
+    watch = Watch(Quiet(), LateNews(SETTLE_SECONDS + 0.5), 15.0)
     watch.start([Member(0, "tcp://w0", "w0", "node2", 100)])
     try:
         watch.settle()  # another error is not waited for so long
@@ -276,7 +276,7 @@ def test_a_lost_scheduler_is_named_however_late_the_news_of_it_comes() -> None:
 
 
 def test_without_news_a_lost_scheduler_is_silent_within_the_limit() -> None:
-    watch = Watch(Quiet(), Dead(), 2.0)  # type: ignore[arg-type]
+    watch = Watch(Quiet(), Dead(), 2.0)
     watch.start([])
     try:
         with pytest.raises(LaunchFailed, match="did not answer for 1 s"):

@@ -116,6 +116,6 @@ def test_here_nothing_is_refused_and_a_broken_package_is_not_hidden(tmp_path: Pa
 
 def test_every_dependency_is_looked_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    named = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}  # type: ignore[index]
+    named = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}
     assert {*installation.REQUIRED, "tpchgen-cli"} == named  # which is a program, and missed when it is asked for
     assert project["requires-python"] == ">=" + ".".join(map(str, installation.LEAST))

@@ -18,7 +18,7 @@ from merge_bench.config.variables import NO_EFFECT, OLD_NAMES, translate_config
 from merge_bench.errors import UsageError
 
 
-def translated(folder: Path, text: str):  # type: ignore[no-untyped-def]
+def translated(folder: Path, text: str):
     path = folder / "cluster.cfg"
     path.write_text(text)
     return translate_config(read_config(path, {}))

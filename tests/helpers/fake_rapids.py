@@ -337,7 +337,7 @@ def modules(driver: Driver | None = None) -> dict[str, types.ModuleType]:
         types=_module("types", NullEquality=NullEquality),
     )
     # `importlib.util.find_spec` wants one of every loaded module.
-    pylibcudf.__spec__ = types.SimpleNamespace(name="pylibcudf")  # type: ignore[assignment]
+    pylibcudf.__spec__ = types.SimpleNamespace(name="pylibcudf")
     return {
         **fake_cuda.modules(Process.driver),
         **fake_nvtx.modules(),

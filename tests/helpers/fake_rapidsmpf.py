@@ -276,7 +276,7 @@ class Shuffler:
 def _module(name: str, **members: Any) -> types.ModuleType:
     module = types.ModuleType(name)
     vars(module).update(members)
-    module.__spec__ = types.SimpleNamespace(name=name)  # type: ignore[assignment]
+    module.__spec__ = types.SimpleNamespace(name=name)
     return module
 
 

@@ -7,7 +7,7 @@ half of what a small run costs its workers. SciPy stays out, as of workers that 
 import gc
 import sys
 
-sys.modules.setdefault("scipy", None)  # type: ignore[arg-type]
+sys.modules.setdefault("scipy", None)
 
 import merge_bench.merge.engines.native  # noqa: E402
 import merge_bench.merge.engines.polars  # noqa: E402

@@ -11,6 +11,7 @@ from merge_bench.cluster.launchers import choose_launcher
 from merge_bench.config.options import RunOptions, resolve
 from merge_bench.config.reader import ConfigFile
 from merge_bench.merge.plan import Plan
+from merge_bench.merge.workload import SyntheticSpec
 
 
 def given(**values: Any) -> RunOptions:
@@ -40,3 +41,20 @@ def plan_of(machine: Machine | None = None, **values: Any) -> Plan:
     """The plan of the only run."""
     (only,) = prepared(machine=machine, **values)
     return only.plan
+
+
+def plan_of_two() -> Plan:
+    """A small merge of two workers, for what only passes a plan on."""
+    return Plan(
+        SyntheticSpec(1000, 0.3, 0),
+        2,
+        iterations=1,
+        warmup=0,
+        launches=1,
+        engine="native",
+        exchange="ucx",
+        protocol="tcp",
+        verify="ends",
+        timeout=15.0,
+        seed=0,
+    )

@@ -59,7 +59,7 @@ def endless(hosts: Hosts, results: Path, *options: str) -> tuple[Run, list[int]]
     raise AssertionError(f"the ranks did not come up: {run.process.communicate()}")
 
 
-def lines(outcome: Outcome, kind: type) -> list:  # type: ignore[type-arg]
+def lines(outcome: Outcome, kind: type) -> list:
     launches = outcome.campaign.launches
     return [launch.line for launch in launches] if kind is LaunchLine else [p for each in launches for p in each.probes]
 

@@ -26,7 +26,7 @@ TABLE = pa.table({"key": pa.array([1, 2], pa.int64()), "payload": pa.array([1.5,
 
 def planned(how: How) -> Plan:
     """What Dask's merge is told of a plan."""
-    return SimpleNamespace(engine="pandas", how=how, keys=("key",), shuffle="tasks", distribution=SHUFFLED)  # type: ignore[return-value]
+    return SimpleNamespace(engine="pandas", how=how, keys=("key",), shuffle="tasks", distribution=SHUFFLED)
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ def test_a_type_that_no_engine_can_merge_is_refused(kind: pa.DataType) -> None:
 def test_validity_is_read_from_the_frame() -> None:
     flat = Frame.from_arrow(pa.table({"key": [1, 2]})).with_nullable({"key": True})
     assert flat.to_arrow().column("key").null_count == 0
-    flat.columns[0].valid[1] = 0  # type: ignore[index]
+    flat.columns[0].valid[1] = 0
     assert flat.to_arrow().column("key").to_pylist() == [1, None]
 
 

@@ -147,7 +147,7 @@ def test_columns_one_by_one_or_several_at_once(
     """How many columns of one type are written at once is a question of speed: the parcels are the same."""
     flat = Frame.from_arrow(random_table(5000, ["int64", "int8", *["int64"] * columns, "int8"], 5, nulls=True))
 
-    class OneByOne(WAYS[stores]):  # type: ignore[misc]
+    class OneByOne(WAYS[stores]):
         def __init__(self, buckets: int) -> None:
             super().__init__(buckets)
             self.most_columns = 1

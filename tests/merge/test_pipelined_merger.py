@@ -60,9 +60,9 @@ def test_the_merger_is_the_one_of_the_plan() -> None:
         name = "whole"
 
     with pytest.raises(UsageError, match="--engine whole cannot overlap phases; use --pipeline off"):
-        make_merger(Whole(), 0, plan(pipeline="on"), Abort())  # type: ignore[arg-type]
+        make_merger(Whole(), 0, plan(pipeline="on"), Abort())
     with pytest.raises(UsageError, match="--engine whole has no runtime filter; use --runtime-filter off"):
-        make_merger(Whole(), 0, plan(runtime_filter="on"), Abort())  # type: ignore[arg-type]
+        make_merger(Whole(), 0, plan(runtime_filter="on"), Abort())
 
 
 def test_headers_have_the_buckets_that_the_engine_has_by_then() -> None:

@@ -35,7 +35,7 @@ def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settings(**more: object) -> ClusterSettings:
-    return ClusterSettings(environment={"UCX_TLS": "sysv,cma", "UCX_RNDV_THRESH": "1"}, results=Path("r"), **more)  # type: ignore[arg-type]
+    return ClusterSettings(environment={"UCX_TLS": "sysv,cma", "UCX_RNDV_THRESH": "1"}, results=Path("r"), **more)
 
 
 def test_one_host(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,7 +66,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> FirstRank:
     return FirstRank()
 
 
-def measure(session: FirstRank, monkeypatch: pytest.MonkeyPatch, folder: Path, asked: dict[str, str], **fake: Any):  # type: ignore[no-untyped-def]
+def measure(session: FirstRank, monkeypatch: pytest.MonkeyPatch, folder: Path, asked: dict[str, str], **fake: Any):
     """Measure on two ranks with an ucc_perftest as of `fake_ucc`."""
     monkeypatch.setenv("PATH", fake_ucc(folder / "bin", **fake)["PATH"])
     probe = make_probe(ReduceScatterOptions(**{"algorithms": "ucc-ucp", "iterations": 7, **asked}), RunOptions())

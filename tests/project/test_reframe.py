@@ -64,7 +64,7 @@ def test_its_options_are_those_of_run() -> None:
 @pytest.mark.parametrize("name", ["throughput", "bandwidth_per_worker"])
 def test_its_figures_are_those_of_a_recorded_run(name: str) -> None:
     (function,) = (node for node in ast.walk(TREE) if isinstance(node, ast.FunctionDef) and node.name == name)
-    (unit,) = (each.value for call in function.decorator_list if isinstance(call, ast.Call) for each in call.args)  # type: ignore[attr-defined]
+    (unit,) = (each.value for call in function.decorator_list if isinstance(call, ast.Call) for each in call.args)
     result = function.body[-1]
     assert isinstance(result, ast.Return)
     assert result.value is not None

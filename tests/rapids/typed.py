@@ -87,7 +87,7 @@ class Copy(ast.NodeTransformer):
         return f"{variable}_variable" if hides else variable
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        return (self._named(node) if isinstance(node.ctx, ast.Load) else None) or self.generic_visit(node)  # type: ignore[return-value]
+        return (self._named(node) if isinstance(node.ctx, ast.Load) else None) or self.generic_visit(node)
 
     def visit_Import(self, node: ast.Import) -> ast.stmt:
         return ast.Pass() if any(self._foreign(alias.name) for alias in node.names) else node

@@ -93,7 +93,7 @@ def test_steps_are_the_same_after_one_was_lost(tmp_path: Path, whole: Campaign) 
                 raise Cut
             write(line)
 
-        evaluator.note = note  # type: ignore[method-assign]
+        evaluator.note = note
         with pytest.raises(Cut):
             search(evaluator)
     with reopened(writer.folder) as again:

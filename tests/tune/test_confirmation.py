@@ -95,7 +95,7 @@ def test_no_more_are_confirmed_together_than_the_blocks_can_give_a_verdict(
 
 
 def settled(evaluator: object) -> Candidate:
-    return confirm_or_repair(A, evaluator, EIGHT, [B, C])  # type: ignore[arg-type]
+    return confirm_or_repair(A, evaluator, EIGHT, [B, C])
 
 
 RECORDED = launches(a=EVEN, b=UP, c=EVEN)

@@ -21,7 +21,7 @@ HERE = Context(
 def reason(context: Context = HERE, *variables: tuple[str, str], **changes: object) -> str | None:
     """Why a setting of these variables is left out."""
     setting = Setting("s", (Value("s", "v", variables or (("UCX_A", "1"),)),))
-    kept, left = prune_space(Space((replace(setting, **changes),), ""), context)  # type: ignore[arg-type]
+    kept, left = prune_space(Space((replace(setting, **changes),), ""), context)
     assert len(kept) + len(left) == 1
     return left[0].reason if left else None
 

@@ -167,7 +167,7 @@ def test_the_first_block_is_the_largest_and_known_before(name: str) -> None:
     blocks: list[int] = []
 
     class Counting(ReplayEvaluator):
-        def block(self, candidates, *, plan=0, search=True, keep=True):  # type: ignore[no-untyped-def]
+        def block(self, candidates, *, plan=0, search=True, keep=True):
             blocks.append(len(candidates))
             return super().block(candidates, plan=plan, search=search)
 

@@ -33,7 +33,7 @@ def test_what_differs_between_the_runs_is_listed(tmp_path: Path) -> None:
     scripts = [
         replace(
             each,
-            machine=lambda worker, config=each.config: msgspec.structs.replace(worker, **machine(config)),  # type: ignore[misc]
+            machine=lambda worker, config=each.config: msgspec.structs.replace(worker, **machine(config)),
         )
         for each in interleaved({"base": SIX, "tuned": SIX})
     ]
@@ -82,7 +82,7 @@ def test_ways_of_writing_parcels_are_a_difference_and_there_was_one_before(tmp_p
                 tmp_path,
                 Script(
                     plan={**plan(), **({"stores": "auto"} if way else {})},
-                    machine=lambda worker, way=way: msgspec.structs.replace(  # type: ignore[misc]
+                    machine=lambda worker, way=way: msgspec.structs.replace(
                         worker, stores=s.Stores(way=way, because="measured") if way else None
                     ),
                 ),

@@ -183,4 +183,4 @@ def test_results_are_let_go_at_the_next_begin(engine: str) -> None:
 def test_an_engine_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(UsageError, match="engine polars needs the package polars"):
-        engine_class("polars")(None)  # type: ignore[arg-type]
+        engine_class("polars")(None)

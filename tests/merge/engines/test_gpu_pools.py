@@ -55,7 +55,7 @@ class Cluster:
 
 
 def pools(cluster: Cluster) -> list[int]:
-    set_up_devices(cluster, cluster.facts, cluster.asked)  # type: ignore[arg-type]
+    set_up_devices(cluster, cluster.facts, cluster.asked)
     return [cluster.pools[rank] for rank in range(len(cluster.gpus))]
 
 

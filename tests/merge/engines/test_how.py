@@ -37,7 +37,7 @@ def merged(
     engines = engines_of(engine, lefts, rights, keys, threads=threads, how=how, join_rows=join_rows)
     if parts:
         assert all(isinstance(one, HostEngine) for one in engines)
-        join_parts(engines)  # type: ignore[arg-type]
+        join_parts(engines)
     else:
         for _ in range(2):
             count = run_once(engines)

@@ -28,7 +28,7 @@ def made(
 ) -> list[HostEngine]:
     found = engines_of(name, left, right, keys, join_rows=join_rows)
     assert all(isinstance(engine, HostEngine) for engine in found)
-    return found  # type: ignore[return-value]
+    return found
 
 
 def at_once(engines: list[HostEngine]) -> pa.Table:

@@ -178,7 +178,7 @@ def lonely(abort: Abort, timeout: float) -> Any:
     """A data plane of two ranks that is connected; the other rank sends nothing."""
     from merge_bench.merge.exchange.rapidsmpf import RapidsmpfExchange
 
-    plane = RapidsmpfExchange(Alone(), abort=abort, timeout=timeout)  # type: ignore[arg-type]
+    plane = RapidsmpfExchange(Alone(), abort=abort, timeout=timeout)
     _, root = msgspec.msgpack.decode(plane.address)
     threading.Thread(target=_join_and_leave, args=(Path(root.decode()),), daemon=True).start()
     plane.connect([plane.address, plane.address])
@@ -231,7 +231,7 @@ def test_a_rank_that_rapidsmpf_numbers_differently_is_an_error(tmp_path: Path) -
     for _ in range(2):
         _join(tmp_path)
     (tmp_path / "barrier-1-0").touch()  # the root waits for ranks to join
-    plane = RapidsmpfExchange(Alone(rank=1), abort=Abort(), timeout=30.0)  # type: ignore[arg-type]
+    plane = RapidsmpfExchange(Alone(rank=1), abort=Abort(), timeout=30.0)
     root = msgspec.msgpack.encode((b"alone", str(tmp_path).encode()))
     with pytest.raises(RunFailed, match="rapidsmpf numbers rank 1 of 2 as 2 of 2"):
         plane.connect([root, plane.address])

@@ -98,7 +98,7 @@ def test_each_row_of_the_right_table_of_a_question_has_one_match(folder: Path, n
 
 
 def test_each_question_is_tested() -> None:
-    tested = test_each_row_of_the_right_table_of_a_question_has_one_match.pytestmark[0].args[1]  # type: ignore[attr-defined]
+    tested = test_each_row_of_the_right_table_of_a_question_has_one_match.pytestmark[0].args[1]
     assert [name for name, _ in tested] == [question.name for question in tpch.TPCH.questions]
 
 

@@ -265,7 +265,7 @@ def test_many_runs_are_folded_and_the_most_of_them_get_sections(tmp_path: Path) 
 
 def test_a_drawing_that_fails_costs_no_table(tmp_path: Path) -> None:
     report = report_of(write_campaign(tmp_path))
-    unusable: Any = Cells([0], [0], ["no number"], "GiB/s")  # type: ignore[list-item]
+    unusable: Any = Cells([0], [0], ["no number"], "GiB/s")
     for section in report.sections:
         section.blocks = [
             Drawing(replace(block.chart, groups=(Group(0, (unusable,)),))) if isinstance(block, Drawing) else block

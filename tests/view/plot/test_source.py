@@ -56,7 +56,7 @@ def test_a_result_keeps_the_letter_of_the_report_in_a_picture_of_some_results() 
 def test_a_report_gives_each_result_one_letter_and_each_picture_its_own_results() -> None:
     kinds = ("mpi", "run", "p2p", "tune")
     report = build([read_campaign(RECORDED / kind) for kind in kinds], References(), None)
-    names = {letter: text for block in report.sections[0].blocks[:1] for letter, text in block.rows}  # type: ignore[union-attr]
+    names = {letter: text for block in report.sections[0].blocks[:1] for letter, text in block.rows}
     assert list(names) == ["A", "B", "C", "D"]
     (tuned,) = (letter for letter, text in names.items() if text.startswith("Tuning of "))
     found: dict[str, set[str]] = {}
@@ -79,9 +79,9 @@ def test_a_report_gives_each_result_one_letter_and_each_picture_its_own_results(
 
 def test_many_hosts_are_counted_and_every_version_is_named(tmp_path: Path) -> None:
     def machine(worker: object) -> object:
-        return msgspec.structs.replace(worker, ucx=Ucx(version=f"1.{20 + worker.rank // 8}.0"))  # type: ignore[type-var,attr-defined]
+        return msgspec.structs.replace(worker, ucx=Ucx(version=f"1.{20 + worker.rank // 8}.0"))
 
-    script = Script(plan=plan(16), machine=machine)  # type: ignore[arg-type]
+    script = Script(plan=plan(16), machine=machine)
     parts = source_of([read_campaign(write_campaign(tmp_path, script))]).split(" · ")
     assert (parts[1], parts[3]) == ("4 hosts, node0 to node3", "UCX 1.20.0 / 1.21.0")
 

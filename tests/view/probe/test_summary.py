@@ -16,7 +16,7 @@ ROWS = [
 
 def printed(*args: object, **more: object) -> list[str]:
     file = io.StringIO()
-    print_summary(*args, file=file, width=80, **more)  # type: ignore[arg-type]
+    print_summary(*args, file=file, width=80, **more)
     return file.getvalue().rstrip().splitlines()
 
 
