@@ -145,8 +145,8 @@ def head(schema: int, **more: Any) -> dict[str, Any]:
         "argv": sys.argv[1:],
         "time": time.time(),
         "git": to_builtins(git_state()),
-        "versions": machine.versions(),
-        "hardware": to_builtins(machine.hardware()),
+        "versions": machine.installed_versions(),
+        "hardware": to_builtins(machine.describe_hardware()),
         "load_average": os.getloadavg(),
         **more,
     }

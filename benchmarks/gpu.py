@@ -29,7 +29,7 @@ from benchmarks.on_gpu.steps import Ended, Step, merged, run_all, status_of, sti
 from benchmarks.on_gpu.versus import sentence
 from merge_bench.errors import UsageError
 from merge_bench.host import gpu
-from merge_bench.host.machine import available_bytes, usable_cores
+from merge_bench.host.machine import available_memory_bytes, usable_core_count
 
 SCHEMA = 2
 AMPLE = 1.5  # times what the steps usually take: a budget in which all of them fit
@@ -43,21 +43,21 @@ def look() -> Machine:
     UsageError
         If there is no GPU, or no cuDF to use it with.
     """
-    names = gpu.visible_gpus()
+    names = gpu.visible_gpu_names()
     if not names:
         raise UsageError("found no NVIDIA GPU: the NVIDIA management library (NVML) lists none")
     if importlib.util.find_spec("pylibcudf") is None:
         raise UsageError("this machine has a GPU, but the package cudf is missing; set up the cu12 or cu13 environment")
-    known = gpu.gpu_facts()
-    free = gpu.free_bytes()
+    known = gpu.describe_gpus()
+    free = gpu.free_gpu_memory_bytes()
     mine = [index for name in names if (index := gpu.gpu_index(name)) is not None] or list(range(len(known)))
     bandwidths = [bandwidth for index in mine if (bandwidth := known[index].memory_bandwidth) is not None]
     return Machine(
         len(names),
         min(free[index] for index in mine),
         min(bandwidths) if len(bandwidths) == len(mine) else None,
-        available_bytes(),
-        usable_cores(),
+        available_memory_bytes(),
+        usable_core_count(),
     )
 
 

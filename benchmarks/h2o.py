@@ -25,7 +25,7 @@ from benchmarks.peer.contenders import REFERENCE, refuse_unfit
 from benchmarks.peer.protocol import Job
 from benchmarks.peer.ratios import Standing
 from merge_bench.errors import UsageError
-from merge_bench.host.machine import available_bytes, usable_cores
+from merge_bench.host.machine import available_memory_bytes, usable_core_count
 from merge_bench.merge.workload.benchmarks import Question
 from merge_bench.merge.workload.h2o import H2O, h2o_tables
 
@@ -97,11 +97,11 @@ def h2o(
     results: Path,
 ) -> None:
     """Compare merge_bench with other programs on the join task of the db-benchmark."""
-    if usable_cores() < workers:
-        raise UsageError(f"--workers {workers} needs {workers} cores, but only {usable_cores()} may be used here")
+    if usable_core_count() < workers:
+        raise UsageError(f"--workers {workers} needs {workers} cores, but only {usable_core_count()} may be used here")
     contenders = chosen_contenders(only)
     questions = [H2O.question(name) for name in H2O.choose(question or ())]
-    base = Job(rows // workers, workers, usable_cores() // workers * workers, iterations, 1, 0.9, seed)
+    base = Job(rows // workers, workers, usable_core_count() // workers * workers, iterations, 1, 0.9, seed)
     document: dict[str, Any] = command.head(SCHEMA, job=asdict(base), rows=rows, blocks=blocks, questions={})
     statuses = [0]
 
@@ -111,7 +111,7 @@ def h2o(
             made = tables.of_question(asked, *h2o_tables(rows, (asked.left, asked.right)))
             job = replace(base, tables=made)
             comparison = Comparison.of(contenders, job, results, time_limit)
-            refuse_unfit(comparison.contenders, job, available_bytes())
+            refuse_unfit(comparison.contenders, job, available_memory_bytes())
             comparison.run(blocks, seed)
             lines: list[Standing] = comparison.standings()
             comparison.finish()

@@ -21,8 +21,8 @@ from benchmarks.peer.contenders import REFERENCE, choose, refuse_unfit
 from benchmarks.peer.protocol import Job, Kind
 from merge_bench.errors import UsageError
 from merge_bench.host import machine
-from merge_bench.host.gpu import gpu_count, gpu_facts
-from merge_bench.host.machine import available_bytes, usable_cores
+from merge_bench.host.gpu import count_visible_gpus, describe_gpus
+from merge_bench.host.machine import available_memory_bytes, usable_core_count
 
 _KINDS = ("duckdb", "polars")
 """Programs that have every kind of join."""
@@ -66,14 +66,16 @@ def peers(
 ) -> None:
     """Compare merge_bench with other merge programs, in randomised blocks."""
     _keep_to(cores)
-    if usable_cores() < workers:
-        raise UsageError(f"--workers {workers} needs {workers} cores, but this process may use only {usable_cores()}")
-    threads = usable_cores() // workers * workers
+    if usable_core_count() < workers:
+        raise UsageError(
+            f"--workers {workers} needs {workers} cores, but this process may use only {usable_core_count()}"
+        )
+    threads = usable_core_count() // workers * workers
     job = Job(chunk, workers, threads, iterations, warmup, frac_match, seed, join=how)
-    contenders = choose(only or (), gpus=gpu_count())
+    contenders = choose(only or (), gpus=count_visible_gpus())
     if how != "inner":
         contenders = tuple(each for each in contenders if each.name == REFERENCE or each.name.startswith(_KINDS))
-    refuse_unfit(contenders, job, available_bytes())
+    refuse_unfit(contenders, job, available_memory_bytes())
     store = Store(results)
     head = command.head(
         SCHEMA,
@@ -81,9 +83,9 @@ def peers(
         data_bytes=job.data_bytes,
         blocks=blocks,
         seed=seed,
-        gpus=gpu_facts(),
+        gpus=describe_gpus(),
         contenders=[contender.name for contender in contenders],
-        environment=machine.recorded_environment(),
+        environment=machine.recorded_environment_variables(),
     )
     store.write("comparison", **head)
     comparison = Comparison(job, contenders, store, time_limit, settle, indent="")

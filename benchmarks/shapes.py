@@ -26,8 +26,8 @@ from benchmarks.peer.contenders import FILTERED, REFERENCE, refuse_unfit
 from benchmarks.peer.protocol import Job
 from benchmarks.peer.ratios import Standing
 from merge_bench.errors import UsageError
-from merge_bench.host.gpu import gpu_count
-from merge_bench.host.machine import available_bytes, usable_cores
+from merge_bench.host.gpu import count_visible_gpus
+from merge_bench.host.machine import available_memory_bytes, usable_core_count
 
 SCHEMA = 1
 PEERS = ("duckdb-table", "duckdb-arrow", "polars-streaming")
@@ -144,11 +144,11 @@ def shapes(
     results: Path,
 ) -> None:
     """Compare merge_bench with DuckDB and Polars on joins of several shapes."""
-    if usable_cores() < workers:
-        raise UsageError(f"--workers {workers} needs {workers} cores, but only {usable_cores()} may be used here")
+    if usable_core_count() < workers:
+        raise UsageError(f"--workers {workers} needs {workers} cores, but only {usable_core_count()} may be used here")
     names = command.chosen(only, SHAPES)
-    beside = PEERS if gpu_count() else (*PEERS, FILTERED)
-    base = Job(chunk, workers, usable_cores() // workers * workers, iterations, 1, 0.3, seed)
+    beside = PEERS if count_visible_gpus() else (*PEERS, FILTERED)
+    base = Job(chunk, workers, usable_core_count() // workers * workers, iterations, 1, 0.3, seed)
     document: dict[str, Any] = command.head(SCHEMA, job=asdict(base), blocks=blocks, shapes={})
     rows, statuses = [], [0]
 
@@ -159,7 +159,7 @@ def shapes(
             command.say(f"{name}: {shape.name}")
             with scratch(time_limit, seed) as bench:
                 comparison = Comparison.of(beside, shape.job(base, bench.folder), results, time_limit)
-                refuse_unfit(comparison.contenders, comparison.job, available_bytes())
+                refuse_unfit(comparison.contenders, comparison.job, available_memory_bytes())
                 comparison.run(blocks, seed)
             lines = comparison.standings()
             comparison.finish()

@@ -28,7 +28,7 @@ from benchmarks import command
 from benchmarks.goal.bench import Bench, need_hosts, scratch
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import RunFailed
-from merge_bench.host.machine import available_bytes
+from merge_bench.host.machine import available_memory_bytes
 from merge_bench.records.campaign import Launch
 from merge_bench.records.schema import IterationLine
 from merge_bench.units import format_bytes
@@ -321,7 +321,7 @@ def measure(bench: Bench, made: Size, iterations: int) -> Wide:
     """
     from tests.hosts.make_hosts import Hosts
 
-    there = available_bytes()
+    there = available_memory_bytes()
     if made.memory_bytes > there:
         raise RunFailed(
             f"needs about {format_bytes(made.memory_bytes)} of memory, but only {format_bytes(there)} is available"

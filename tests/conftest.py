@@ -88,8 +88,8 @@ def _quiet_host() -> Iterator[None]:
     from merge_bench.host import other_load
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(other_load, "measure", other_load.OtherLoad)
-        patched.setattr(other_load, "begin_measuring", lambda: other_load.OtherLoad)
+        patched.setattr(other_load, "measure_other_load", other_load.OtherLoad)
+        patched.setattr(other_load, "begin_load_measurement", lambda: other_load.OtherLoad)
         yield
 
 
@@ -206,9 +206,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 def gpu_present() -> bool:
     """Whether the driver lists a GPU; asked of nvidia-smi, or of NVIDIA's library in containers that have no such."""
     if shutil.which("nvidia-smi") is None:
-        from merge_bench.host.gpu import gpu_count
+        from merge_bench.host.gpu import count_visible_gpus
 
-        return gpu_count() > 0
+        return count_visible_gpus() > 0
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60, check=False)
     return listed.returncode == 0 and "GPU " in listed.stdout
 

@@ -21,7 +21,7 @@ from benchmarks.processes import ROOT, surroundings
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import RunFailed
-from merge_bench.host.machine import available_bytes, usable_cores
+from merge_bench.host.machine import available_memory_bytes, usable_core_count
 
 LARGE, WORKERS = 25_000_000, 2
 ENGINE = "native"  # what `run` takes on CPUs
@@ -146,7 +146,7 @@ def against(bench: Bench, peers: Mapping[str, Target], iterations: int, tables: 
     PeerError
         If any of them failed.
     """
-    threads = usable_cores() // WORKERS * WORKERS
+    threads = usable_core_count() // WORKERS * WORKERS
     job = Job(LARGE, WORKERS, threads, iterations, warmup=1, fraction=0.3, seed=bench.seed, tables=tables)
     comparison = Comparison.of(list(peers), job, bench.folder, bench.limit)
     comparison.without = SETTINGS
@@ -172,7 +172,7 @@ def against(bench: Bench, peers: Mapping[str, Target], iterations: int, tables: 
 def linear(bench: Bench, available: int | None = None) -> Values:
     """Time per row over sizes that double as long as they fit `available` bytes; None: the memory that is free."""
     seconds: dict[int, float] = {}
-    for rows in sizes(available_bytes() if available is None else available):
+    for rows in sizes(available_memory_bytes() if available is None else available):
         ran = bench.merge(chunk=rows, workers=WORKERS, iterations=5, link_rounds=0, config="optimized.cfg")
         seconds[rows] = ran.document["wall_seconds"]["median"] / (rows * WORKERS)
     bench.details[targets.LINEAR.name] = {

@@ -26,7 +26,7 @@ from merge_bench.campaign.planned_launches import plan_runs
 from merge_bench.cluster.launchers import make_launcher
 from merge_bench.config.options import RunOptions
 from merge_bench.host import files
-from merge_bench.host.gpu import gpu_count
+from merge_bench.host.gpu import count_visible_gpus
 from merge_bench.merge.engines import gpu_memory
 
 PROGRAM = "dask_cuda.benchmarks.local_cudf_merge"
@@ -98,7 +98,7 @@ def parse(results: Path, job: Job) -> list[float]:
 def cluster(job: Job, folder: Path) -> Iterator[tuple[Path, list[int]]]:
     """Workers as for `--exchange dask`; gives the scheduler's file and the workers' process ids."""
     gpu = job.options["type"] == "gpu"
-    shared = workers_per_gpu(job.workers, gpu_count())
+    shared = workers_per_gpu(job.workers, count_visible_gpus())
     (prepared,) = plan_runs(
         CONFIG,
         RunOptions().given(
@@ -147,7 +147,7 @@ def run(job: Job) -> Outcome:
         results = Path(scratch) / "results"
         printed_by(PROGRAM, command(job, file, results))
         walls = parse(results.with_suffix(".json"), job)
-        peak = sum(files.read_sizes(Path(f"/proc/{pid}/status")).get("VmHWM", 0) for pid in pids)
+        peak = sum(files.read_named_byte_counts(Path(f"/proc/{pid}/status")).get("VmHWM", 0) for pid in pids)
     return Outcome("dask-cuda", importlib.metadata.version("dask-cuda"), walls, None, None, peak or None)
 
 

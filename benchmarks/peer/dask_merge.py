@@ -20,12 +20,12 @@ from benchmarks.peer import tables
 from benchmarks.peer.checks import judge
 from benchmarks.peer.inprocess import timed
 from benchmarks.peer.protocol import Job, Outcome, PeerError, serve
-from merge_bench.host.machine import PeakMeter
+from merge_bench.host.machine import PeakMemoryMeter
 from merge_bench.merge.engines.pandas import to_pandas
 from merge_bench.merge.workload import Expectation, synthetic
 
 SETTLE_SECONDS = 60.0
-_meter: PeakMeter | None = None  # of a worker's process
+_meter: PeakMemoryMeter | None = None  # of a worker's process
 
 
 def make_chunk(job: Job, rank: int, side: str) -> Any:
@@ -54,7 +54,7 @@ def meter(step: str) -> int:
     global _meter
     gc.collect()
     if _meter is None:
-        _meter = PeakMeter()
+        _meter = PeakMemoryMeter()
     if step == "restart":
         _meter.restart()
     elif step == "pause":

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from benchmarks.peer import tables
 from benchmarks.peer.checks import judge
 from benchmarks.peer.protocol import Job, Outcome, Tables
-from merge_bench.host.machine import PeakMeter
+from merge_bench.host.machine import PeakMemoryMeter
 from merge_bench.merge.engines.base import How
 from merge_bench.merge.workload import Expectation, synthetic
 
@@ -78,7 +78,7 @@ def timed(
 
 def measure(joiner: Joiner) -> Outcome:
     """The joiner's job in this process, without garbage collection while it merges."""
-    job, meter = joiner.job, PeakMeter()
+    job, meter = joiner.job, PeakMemoryMeter()
     check = _load(job, joiner)
 
     def ready() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import merge_bench
 from benchmarks.peer.protocol import Job, Outcome, serve, workers_per_gpu
 from benchmarks.processes import Document, options, run_merge_bench, surroundings
-from merge_bench.host.gpu import gpu_count
+from merge_bench.host.gpu import count_visible_gpus
 from merge_bench.records.reader import read_campaign
 
 CONFIG = "optimized.cfg"
@@ -34,7 +34,7 @@ def command(job: Job, results: Path) -> list[str]:
         seed=job.seed,
         link_rounds=0,
         results=results,
-        workers_per_gpu=workers_per_gpu(job.workers, gpu_count()),
+        workers_per_gpu=workers_per_gpu(job.workers, count_visible_gpus()),
         **problem,
         **job.options,
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.peer.protocol import Job, Outcome, PeerError, printed_by, serve
 from merge_bench.campaign.cudf_merge_report import read_report
 from merge_bench.errors import UsageError
-from merge_bench.host.gpu import IN_ORDER, gpu_facts, gpu_index, visible_gpus
+from merge_bench.host.gpu import IN_ORDER, describe_gpus, gpu_index, visible_gpu_names
 
 PROGRAM = "ucxx.benchmarks.cudf_merge"
 MODULE = "benchmarks.peer.ucxx_program"
@@ -33,7 +33,7 @@ def chosen_gpus() -> list[int]:
         If one of them has no number.
     """
     numbers = []
-    for name in visible_gpus():
+    for name in visible_gpu_names():
         if (number := gpu_index(name)) is None:
             raise PeerError(f"{PROGRAM} needs GPU numbers, but {name} in CUDA_VISIBLE_DEVICES has no number")
         numbers.append(number)
@@ -95,7 +95,7 @@ def parse(text: str, job: Job) -> list[float]:
 
 def run(job: Job) -> Outcome:
     """The job."""
-    gpus, known = chosen_gpus(), gpu_facts()
+    gpus, known = chosen_gpus(), describe_gpus()
     memory = min((int(known[number].memory_bytes or 0) for number in gpus[: job.workers]), default=0)
     text = printed_by(PROGRAM, command(job, gpus, memory), **ENVIRONMENT)
     return Outcome("ucxx", _version(), parse(text, job), None, None, None)

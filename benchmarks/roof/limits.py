@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from merge_bench.errors import UsageError
-from merge_bench.host.machine import available_bytes
+from merge_bench.host.machine import available_memory_bytes
 from merge_bench.merge.engines import hash_join_loops
 from merge_bench.units import format_bytes
 
@@ -64,7 +64,7 @@ def array_bytes(cores: int, last_cache: int | None, available: int | None = None
     """
     size = max(LEAST_ARRAY, CACHES * (last_cache or 0) // cores // VALUE * VALUE)
     needed = cores * max(2 * size, size + GATHERED * INDEX)
-    there = available_bytes() if available is None else available
+    there = available_memory_bytes() if available is None else available
     if needed > there:
         raise UsageError(
             f"measuring the memory limits of {cores} cores needs {format_bytes(needed)}, but only "

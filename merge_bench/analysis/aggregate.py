@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias, TypeVar
 from merge_bench.analysis.documents import WorkerBandwidth, WorkerPeak
 from merge_bench.analysis.statistics import harmonic_mean, median
 from merge_bench.host import machine
-from merge_bench.host.files import parse_cores
+from merge_bench.host.files import parse_core_list
 from merge_bench.records.campaign import Launch, Run
 from merge_bench.records.schema import FrameCounts, IterationLine, PairTraffic, WorkerIteration, WorkerMemory
 
@@ -275,7 +275,7 @@ def cores_share(launch: Launch, iteration: IterationLine) -> float | None:
     workers = launch.line.workers if launch.line is not None else []
     cores: dict[str, frozenset[int]] = {}
     for worker in workers:
-        cores[worker.host] = cores.get(worker.host, frozenset()) | parse_cores(worker.hardware.affinity or "")
+        cores[worker.host] = cores.get(worker.host, frozenset()) | parse_core_list(worker.hardware.affinity or "")
     usable = {host: float(len(its)) for host, its in cores.items()}
     for worker in workers:
         usable[worker.host] = min(usable[worker.host], worker.hardware.cpu_quota or usable[worker.host])
@@ -393,7 +393,11 @@ def why_link_not_checked(run: Run, launches: Sequence[Launch]) -> str | None:
 
 
 def _crowding_reason(launch: Launch) -> str | None:
-    return machine.crowding((each.host, each.hardware) for each in launch.line.workers) if launch.line else None
+    return (
+        machine.perftest_core_problem((each.host, each.hardware) for each in launch.line.workers)
+        if launch.line
+        else None
+    )
 
 
 def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:

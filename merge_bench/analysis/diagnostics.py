@@ -128,10 +128,10 @@ def straggling_rank(workers: Sequence[WorkerFigures]) -> Straggler | None:
     return straggler
 
 
-def short_of_cores(launches: Sequence[Launch]) -> machine.Shortage | None:
+def short_of_cores(launches: Sequence[Launch]) -> machine.CoreShortage | None:
     """The first host found with fewer cores than workers, which therefore take turns; None if every host has enough."""
     lines = (launch.line for launch in launches if launch.line is not None)
-    shortages = (machine.core_shortage((each.host, each.hardware) for each in line.workers) for line in lines)
+    shortages = (machine.find_core_shortage((each.host, each.hardware) for each in line.workers) for line in lines)
     return next(filter(None, shortages), None)
 
 

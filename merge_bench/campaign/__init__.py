@@ -20,7 +20,7 @@ from merge_bench.config.options import OPTIONS
 from merge_bench.merge import engines, exchange, workload
 
 if TYPE_CHECKING:
-    from merge_bench.host.other_load import Look
+    from merge_bench.host.other_load import FinishMeasurement
     from merge_bench.records.schema import GivenOptions
 
 
@@ -38,7 +38,7 @@ class Caller:
     options: GivenOptions | None = None
     signals: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
     surround: Callable[[Path], AbstractContextManager[object]] = contextlib.nullcontext
-    look: Look | None = None
+    look: FinishMeasurement | None = None
 
 
 UNTOUCHED = Caller()

@@ -26,7 +26,7 @@ from merge_bench.cluster.launchers import launchers, make_launcher
 from merge_bench.config.installation import checkout
 from merge_bench.errors import Caution, RunFailed, say, warn
 from merge_bench.host import machine, other_load
-from merge_bench.host.other_load import Look, OtherLoad
+from merge_bench.host.other_load import FinishMeasurement, OtherLoad
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records.campaign import Campaign, RecordedPlan
@@ -51,7 +51,7 @@ class Software:
     @classmethod
     def installed(cls) -> Self:
         """That of this process."""
-        return cls(git_state(), host_agent.fingerprint(host_agent.ROOT / "merge_bench"), machine.versions())
+        return cls(git_state(), host_agent.fingerprint(host_agent.ROOT / "merge_bench"), machine.installed_versions())
 
 
 def make_campaign(
@@ -278,8 +278,8 @@ def check_host(
     writer: CampaignWriter,
     *,
     wait: float | None = None,
-    first: Look | None = None,
-    look: Look | None = None,
+    first: FinishMeasurement | None = None,
+    look: FinishMeasurement | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Print and record a warning if other processes keep this host's cores busy.
@@ -287,7 +287,7 @@ def check_host(
     With `wait`, first wait for at most this many seconds until the host is quiet. Does nothing if the cluster does not
     run on this host. `first`: ends a measurement that has begun already. `look`, `clock`: replaced in tests.
     """
-    look = look or other_load.measure
+    look = look or other_load.measure_other_load
     if not launchers()[settings.launcher].starts_here:
         return
     load = (first or look)()
@@ -300,7 +300,7 @@ def check_host(
     writer.write(WarningLine.of(caution))
 
 
-def _wait_for_quiet(load: OtherLoad, wait: float, look: Look, clock: Callable[[], float]) -> OtherLoad:
+def _wait_for_quiet(load: OtherLoad, wait: float, look: FinishMeasurement, clock: Callable[[], float]) -> OtherLoad:
     began, quiet = clock(), 0
     say(f"waiting for at most {format_duration(wait)} until this host is quiet: other processes keep {load}")
     while quiet < IN_A_ROW and clock() - began < wait:

@@ -67,7 +67,7 @@ class Session:
         """
         self.progress.phase("launching")
         here = launchers()[self.settings.launcher].starts_here
-        look = other_load.begin_measuring() if here else None
+        look = other_load.begin_load_measurement() if here else None
         access = self.launcher.start(self.plan, self.settings, self.writer.logs, f"launch-{self.launch:03d}-")
         for host, load in self.launcher.busy_hosts.items():
             caution = Caution(BUSY_HOST, f"{host}: {BUSY.format(load)}", "run again while this host is quiet")

@@ -22,8 +22,8 @@ from merge_bench.config.installation import how_to_set_up
 from merge_bench.config.ucx_info import NAME_LISTS, find_installed, usable_transports
 from merge_bench.errors import Caution, GateNotMet, UsageError
 from merge_bench.host import gpu
-from merge_bench.host.machine import available_bytes, shared_memory_problem, usable_cores
-from merge_bench.host.pinning import gpu_name
+from merge_bench.host.machine import available_memory_bytes, shared_memory_problem, usable_core_count
+from merge_bench.host.pinning import visible_gpu_name
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.plan import PROCESS_BYTES, Plan, side_bytes
@@ -57,9 +57,9 @@ class Machine:
     """
 
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    gpus: int = field(default_factory=lambda: gpu.gpu_count())
-    cores: int = field(default_factory=usable_cores)
-    memory: int = field(default_factory=available_bytes)
+    gpus: int = field(default_factory=lambda: gpu.count_visible_gpus())
+    cores: int = field(default_factory=usable_core_count)
+    memory: int = field(default_factory=available_memory_bytes)
     looks: bool = True
 
 
@@ -92,9 +92,9 @@ def check_gpus(workers: int, gpus: int, per_gpu: int) -> None:
 
 def check_parts(workers: int, per_gpu: int) -> None:
     """Refuse workers on different parts (MIG) of this machine's GPUs, `per_gpu` on each."""
-    names = gpu.visible_gpus()
-    used = dict.fromkeys(gpu_name(names, number // per_gpu) for number in range(workers))
-    refuse_parts({name: gpu.instance(name) for name in used}, "workers on this host")
+    names = gpu.visible_gpu_names()
+    used = dict.fromkeys(visible_gpu_name(names, number // per_gpu) for number in range(workers))
+    refuse_parts({name: gpu.gpu_instance_id(name) for name in used}, "workers on this host")
 
 
 def check_installed(plan: Plan) -> None:

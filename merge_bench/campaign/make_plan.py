@@ -361,7 +361,7 @@ def _reachable_from_others(interface: str | None) -> bool:
     if interface is None:
         return False
     try:
-        return not network.is_loopback(network.interface_address(interface))
+        return not network.is_loopback_address(network.interface_ipv4_address(interface))
     except LookupError as error:
         raise UsageError(f"--interface: {error}") from error
 

@@ -39,7 +39,7 @@ from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.config.files import read_regular, replacing
 from merge_bench.errors import Caution, RunFailed, UsageError
 from merge_bench.host import machine
-from merge_bench.host.files import cache_folder, parse_cores
+from merge_bench.host.files import parse_core_list, user_cache_folder
 from merge_bench.host.pinning import describe_binding
 from merge_bench.merge import partition, worker
 from merge_bench.merge.exchange.base import longest_message_bytes
@@ -176,7 +176,7 @@ class Merge:
 def thread_shares(workers: Sequence[Worker]) -> list[int]:
     """The number of threads for each worker: its share of its host's cores, at most the cores it may run on."""
     here = Counter(each.host for each in workers)
-    own = [(each.host, parse_cores(each.hardware.affinity or "")) for each in workers]
+    own = [(each.host, parse_core_list(each.hardware.affinity or "")) for each in workers]
     cores: dict[str, frozenset[int]] = {}
     for host, its in own:
         cores[host] = cores.get(host, frozenset()) | its
@@ -267,7 +267,7 @@ def check_link(session: Session, link: LinkLine) -> None:
     tenth is a warning that names possible causes. If a host has fewer cores than polling processes, nothing is
     measured: the rate would show how the kernel schedules them, not what the link carries.
     """
-    if machine.crowding((each.host, each.hardware) for each in session.descriptions):
+    if machine.perftest_core_problem((each.host, each.hardware) for each in session.descriptions):
         return  # the report says so, from the same data
     limit = link.limit_bytes_per_second
     if limit is None:
@@ -408,7 +408,7 @@ def _fastest_stores(session: Session, code: str) -> list[Stores | None]:
     """The fastest way to write parcels on each worker's host, measured unless the cache has it; None: no choice."""
     keys = [_cache_key(each, session.descriptions, session.plan, code) for each in session.descriptions]
     try:
-        file = cache_folder() / "stores.json"
+        file = user_cache_folder() / "stores.json"
     except RuntimeError:
         file = None
     times, because = read_cached_times(file) if file else {}, "known"

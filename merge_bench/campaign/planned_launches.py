@@ -31,7 +31,7 @@ from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_choice import SYSTEM, probe_ucx, refuse_without_cuda, use_ucx
 from merge_bench.errors import Caution, GateNotMet, MergeBenchError, UsageError
 from merge_bench.host import network
-from merge_bench.host.machine import usable_cores
+from merge_bench.host.machine import usable_core_count
 from merge_bench.merge.engines import describe
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records.campaign import Launch, labels, without_table_names
@@ -226,7 +226,7 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
     interface = ucx_options.interface or LOOPBACK
     variables = {**os.environ, **config.environment}
     own = make_plan.launcher_ucx_settings(ucx_options, variables, hosts=2 if other_hosts else 1)
-    launcher = {"UCX_NET_DEVICES": network.net_devices(interface), **own}
+    launcher = {"UCX_NET_DEVICES": network.ucx_net_devices(interface), **own}
     result = check_config(config, os.environ, ucx=ucx, launcher=launcher, table=table, trusted=trusted)
     if not other_hosts and (port := open_port_warning({**own, **variables}, interface)):
         opened = Conflict(port.code, ("UCX_TLS",), f"{port.message}; {port.remedy}.", "uct/tcp of UCX")
@@ -317,7 +317,7 @@ def _launcher_settings(options: RunOptions, chosen: Chosen, variables: Mapping[s
     """The UCX settings that the launcher will set, as far as they are known before hosts are asked."""
     (launcher, hosts), devices = chosen, dict[str, str]()
     if not hosts and launcher.starts_here:
-        devices = {"UCX_NET_DEVICES": network.net_devices(options.interface or LOOPBACK)}
+        devices = {"UCX_NET_DEVICES": network.ucx_net_devices(options.interface or LOOPBACK)}
     elif hosts and options.interface:
         devices = {"UCX_NET_DEVICES": options.interface}
     own = make_plan.launcher_ucx_settings(options, variables, hosts=len(hosts)) if launcher.owns_processes else {}
@@ -342,7 +342,7 @@ def launch_seconds_by_rule(job: Job) -> float | None:
     plan = job.prepared.plan
     if plan.rows_per_chunk is None or not plan.data_plane.by_workers or describe(plan.engine).device_memory:
         return None
-    workers_of_core = plan.workers / usable_cores() if job.prepared.launcher.starts_here else 1.0
+    workers_of_core = plan.workers / usable_core_count() if job.prepared.launcher.starts_here else 1.0
     return rule_of_thumb_seconds(plan.rows_per_chunk * max(workers_of_core, 1.0), plan.iterations)
 
 

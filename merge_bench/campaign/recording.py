@@ -126,12 +126,12 @@ def record_traffic(session: Session, during: str) -> Iterator[None]:
     if session.plan.workers == 1:
         yield
         return
-    before = session.workers.on_all(machine.read_counters)
+    before = session.workers.on_all(machine.read_device_byte_counters)
     yield
-    after = session.workers.on_all(machine.read_counters)
+    after = session.workers.on_all(machine.read_device_byte_counters)
     hosts = []
     for host, rank in _first_ranks(session.members).items():
-        devices = machine.counter_difference(before[rank], after[rank]).items()
+        devices = machine.byte_counter_difference(before[rank], after[rank]).items()
         counted = [DeviceTraffic(device=name, sent_bytes=out, received_bytes=into) for name, (out, into) in devices]
         hosts.append(HostTraffic(host=host, devices=counted))
     session.writer.write(TrafficLine(launch=session.launch, during=during, hosts=hosts))
@@ -431,9 +431,9 @@ def record_power(session: Session) -> Iterator[None]:
     Counters are read before the first timed iteration and after the last one, so reading them takes no time of either.
     """
     with_gpu, members = session.plan.device_memory, session.members
-    before = session.workers.on_all(machine.read_power, with_gpu=with_gpu)
+    before = session.workers.on_all(machine.read_energy_counters, with_gpu=with_gpu)
     yield
-    after = session.workers.on_all(machine.read_power, with_gpu=with_gpu)
+    after = session.workers.on_all(machine.read_energy_counters, with_gpu=with_gpu)
     gpus, hosts = gpus_between(members, before, after) if with_gpu else None, hosts_between(members, before, after)
     session.writer.write(PowerLine(launch=session.launch, gpus=gpus, hosts=hosts))
 
@@ -457,7 +457,7 @@ def gpus_between(
             ranks=[member.rank],
             seconds=last.at - first.at,
             joules=machine.gpu_joules(first, last),
-            throttled_seconds=machine.throttled_seconds(first, last),
+            throttled_seconds=machine.gpu_throttled_seconds(first, last),
             before=first.state,
             after=last.state,
             limit_watts=last.limit_watts,
@@ -474,6 +474,6 @@ def hosts_between(
     hosts = []
     for host, rank in _first_ranks(members).items():
         seconds, packages = after[rank].at - before[rank].at, len(before[rank].packages)
-        joules, unknown = machine.package_joules(before[rank], after[rank])
+        joules, unknown = machine.processor_joules(before[rank], after[rank])
         hosts.append(HostPower(host=host, packages=packages, seconds=seconds, joules=joules, unknown=unknown))
     return hosts

@@ -17,7 +17,7 @@ from merge_bench.config.files import TOKENS
 from merge_bench.config.options import BY_VARIABLE
 from merge_bench.errors import Caution, MergeBenchError, RunFailed, UsageError, say
 from merge_bench.host import machine
-from merge_bench.host.files import format_cores
+from merge_bench.host.files import format_core_list
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, without_table_names
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
@@ -55,7 +55,7 @@ def run_environment(jobs: Sequence[Job], sources: str, versions: Mapping[str, st
     clusters = {f"{job.config}/{job.plan}": job for job in jobs}
     return {
         "host": socket.gethostname(),
-        "cores": format_cores(os.sched_getaffinity(0)),
+        "cores": format_core_list(os.sched_getaffinity(0)),
         "sources": sources,
         "versions": dict(versions),
         "environment": environment,

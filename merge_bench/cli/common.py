@@ -213,9 +213,11 @@ def this_command() -> Caller:
     """
     from merge_bench.campaign import Caller
     from merge_bench.cluster import signals
-    from merge_bench.host.other_load import begin_measuring
+    from merge_bench.host.other_load import begin_load_measurement
 
-    return Caller(tuple(sys.argv), given_options(), signals.raising, _signals_and_log_redirected, begin_measuring())
+    return Caller(
+        tuple(sys.argv), given_options(), signals.raising, _signals_and_log_redirected, begin_load_measurement()
+    )
 
 
 def given_options() -> GivenOptions:

@@ -283,26 +283,26 @@ def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler
 
     from merge_bench.analysis.documents import DoctorDocument
     from merge_bench.config.ucx_choice import use_ucx
-    from merge_bench.host.doctor import BAD, compare_hosts, examine_here, worst_state
-    from merge_bench.host.pinning import describe_binding, expected_bindings
+    from merge_bench.host.doctor import BAD, compare_host_software, examine_this_host, worst_finding_state
+    from merge_bench.host.pinning import describe_binding, expected_gpu_bindings
     from merge_bench.view.streams import print_document
 
     if scheduler_address or scheduler_file:
         from merge_bench.cluster.scheduler_client import ask_each_host, ask_each_worker
 
-        hosts = ask_each_host(scheduler_address, scheduler_file, examine_here)
+        hosts = ask_each_host(scheduler_address, scheduler_file, examine_this_host)
         answers = ask_each_worker(scheduler_address, scheduler_file, describe_binding)
         bindings = [replace(each, worker=name) for name, each in answers.items()]
     else:
         with contextlib.suppress(UsageError):  # a UCX that cannot be loaded is among the findings
             use_ucx(None)
-        hosts = [examine_here()]
-        bindings = expected_bindings()
-    findings = [finding for host in hosts for finding in host.findings] + compare_hosts(hosts)
+        hosts = [examine_this_host()]
+        bindings = expected_gpu_bindings()
+    findings = [finding for host in hosts for finding in host.findings] + compare_host_software(hosts)
     if as_json:
-        print_document(DoctorDocument(worst=worst_state(findings), findings=findings, bindings=bindings))
+        print_document(DoctorDocument(worst=worst_finding_state(findings), findings=findings, bindings=bindings))
     else:
         from merge_bench.report.setup import print_findings
 
         print_findings(findings, bindings=bindings)
-    return GateNotMet.exit_status if strict and worst_state(findings) == BAD else 0
+    return GateNotMet.exit_status if strict and worst_finding_state(findings) == BAD else 0

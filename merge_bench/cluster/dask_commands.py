@@ -15,7 +15,7 @@ from merge_bench.config.allowed_transports import REGISTER_NO_MEMORY, UCX_PORTS,
 from merge_bench.config.ucx_info import find_installed
 from merge_bench.errors import Caution
 from merge_bench.host.gpu import IN_ORDER
-from merge_bench.host.pinning import Pin
+from merge_bench.host.pinning import WorkerPin
 from merge_bench.merge.exchange import data_plane
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def commands(
     plan: Plan,
     settings: ClusterSettings,
     place: Place,
-    pins: Mapping[int, Pin],
+    pins: Mapping[int, WorkerPin],
     config: Mapping[str, str],
     surroundings: Mapping[str, str],
     threads: int | str,
@@ -112,7 +112,7 @@ def scheduler_command(plan: Plan, settings: ClusterSettings, place: Place, envir
 
 
 def worker_command(
-    plan: Plan, settings: ClusterSettings, place: Place, number: int, environment: Mapping[str, str], pin: Pin
+    plan: Plan, settings: ClusterSettings, place: Place, number: int, environment: Mapping[str, str], pin: WorkerPin
 ) -> Command:
     """The command of Dask's worker, or of `dask cuda worker` with one process if `pin` names a GPU.
 

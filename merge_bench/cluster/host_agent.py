@@ -91,7 +91,7 @@ class HostAgent:
         """What the driver compares between hosts, and what it needs to place workers here.
 
         `interface`: by default the one that leads to `peer`, and without `peer` the one that leads to the driver.
-        `driver`: the driver's `network.network_stack`.
+        `driver`: the driver's `network.network_stack_id`.
         """
         import msgspec
 
@@ -99,7 +99,7 @@ class HostAgent:
         from merge_bench.host import machine, network, pinning
 
         self.silence = silence
-        stack = network.network_stack()
+        stack = network.network_stack_id()
         if not peer and (stack is None or stack != driver):
             peer = network.starting_host_address(os.environ)
         name = interface or (network.interface_towards(peer) if peer else "lo")
@@ -110,8 +110,8 @@ class HostAgent:
         return {
             "host": socket.gethostname(),
             "project": {"version": __version__, "sources": fingerprint(ROOT / "merge_bench")},
-            "versions": machine.versions(),
-            "address": network.interface_address(name),
+            "versions": machine.installed_versions(),
+            "address": network.interface_ipv4_address(name),
             "stack": stack,
             "scratch": str(self.scratch),
             **msgspec.to_builtins(pinning.describe_host(name)),
@@ -121,7 +121,7 @@ class HostAgent:
         """How busy other processes keep this host's cores, measured for half a second; None if that is little."""
         from merge_bench.host import other_load
 
-        other = other_load.measure()
+        other = other_load.measure_other_load()
         return {"busy": None if other.quiet else str(other)}
 
     def write(self, name: str, text: str) -> None:

@@ -17,8 +17,8 @@ from merge_bench.config.installation import __version__, how_to_set_up
 from merge_bench.config.variables import UCXX_OVERRIDES
 from merge_bench.errors import Caution, UsageError
 from merge_bench.host import machine, network, pinning
-from merge_bench.host.description import Host, Network, Node, Port, Project
-from merge_bench.host.pinning import Pin
+from merge_bench.host.description import HostFacts, HostReport, InstalledProject, NetworkFacts, RdmaPort
+from merge_bench.host.pinning import WorkerPin
 from merge_bench.records.schema import Worker
 from merge_bench.units import plural
 
@@ -27,19 +27,19 @@ RAILS = "UCX_MAX_RNDV_RAILS"
 _TO_STORAGE = "if they lead to the other hosts, and not to storage, set UCX_NET_DEVICES in the config to use them"
 
 
-def parse_node(name: str, answer: Mapping[str, Any]) -> Node:
+def parse_node(name: str, answer: Mapping[str, Any]) -> HostReport:
     """The description of a host from its agent's answer; raises UsageError if that is from another release."""
     try:
-        return msgspec.convert(answer, Node)
+        return msgspec.convert(answer, HostReport)
     except msgspec.ValidationError as error:
         differing = f"{name} and this host have different releases of merge_bench ({error})"
         raise UsageError(f"{differing}; install the same packages on every host: {how_to_set_up()}") from error
 
 
-def check_alike(hosts: Mapping[str, Node]) -> None:
+def check_alike(hosts: Mapping[str, HostReport]) -> None:
     """Refuse hosts whose Python, packages or sources differ from the driver's."""
-    ours = machine.versions()
-    project = Project(version=__version__, sources=host_agent.fingerprint(host_agent.ROOT / "merge_bench"))
+    ours = machine.installed_versions()
+    project = InstalledProject(version=__version__, sources=host_agent.fingerprint(host_agent.ROOT / "merge_bench"))
     for name, host in hosts.items():
         theirs = host.versions
         differences = [
@@ -55,16 +55,16 @@ def check_alike(hosts: Mapping[str, Node]) -> None:
             raise UsageError(f"{differing}. Install the same packages on every host: {how_to_set_up()}")
 
 
-def check_reachable(hosts: Mapping[str, Node], driver: str | None) -> None:
-    """Refuse hosts other than the driver's that would listen on loopback; `driver`: its `network.network_stack`."""
+def check_reachable(hosts: Mapping[str, HostReport], driver: str | None) -> None:
+    """Refuse hosts other than the driver's that would listen on loopback; `driver`: its `network.network_stack_id`."""
     for name, host in hosts.items():
         own = driver is None or host.stack is None or host.stack == driver
-        if not own and network.is_loopback(host.address):
+        if not own and network.is_loopback_address(host.address):
             only = f"{name} would listen only on {host.interface} ({host.address}), which other hosts cannot reach"
             raise UsageError(f"{only}; set --interface to one that they can reach")
 
 
-def check_distinct(hosts: Mapping[str, Node]) -> None:
+def check_distinct(hosts: Mapping[str, HostReport]) -> None:
     """Refuse two names of a hosts file that lead to one host, as aliases of ssh and of name servers can."""
     names: dict[str, str] = {}
     for name, host in hosts.items():
@@ -116,7 +116,7 @@ def check_gpus(placements: Sequence[Placement], gpus: Mapping[str, int], workers
         raise UsageError(f"this run would leave GPUs unused; {use}; to leave them unused, set --workers")
 
 
-def check_parts(hosts: Mapping[str, Host], pins: Mapping[str, Sequence[Pin]]) -> None:
+def check_parts(hosts: Mapping[str, HostFacts], pins: Mapping[str, Sequence[WorkerPin]]) -> None:
     """Refuse workers on different parts (MIG) of a host's GPUs: CUDA IPC cannot connect GPU instances."""
     for name, host in hosts.items():
         used = dict.fromkeys(pin.gpu for pin in pins.get(name, ()) if pin.gpu is not None)
@@ -137,7 +137,7 @@ def refuse_parts(instances: Mapping[str, str | None], who: str) -> None:
         )
 
 
-def rdma_warnings(hosts: Mapping[str, Network], config: Mapping[str, str]) -> list[Caution]:
+def rdma_warnings(hosts: Mapping[str, NetworkFacts], config: Mapping[str, str]) -> list[Caution]:
     """Warnings about RDMA ports of hosts that UCX cannot use, because its interface belongs to another network.
 
     `config`: the variables that workers get. There is no warning if these name devices or exclude RDMA, or if there is
@@ -164,7 +164,7 @@ def rdma_warnings(hosts: Mapping[str, Network], config: Mapping[str, str]) -> li
 
 
 def idle_port_warnings(
-    hosts: Mapping[str, Host], pins: Mapping[str, Sequence[Pin]], config: Mapping[str, str]
+    hosts: Mapping[str, HostFacts], pins: Mapping[str, Sequence[WorkerPin]], config: Mapping[str, str]
 ) -> list[Caution]:
     """Warnings about RDMA ports of the right network that carry nothing, with what that costs; `pins`: of each host.
 
@@ -197,36 +197,36 @@ def idle_port_warnings(
     return [Caution(IDLE, f"workers on {', '.join(names)} use {what}", remedy) for (what, remedy), names in groups]
 
 
-def _ports_of_more_workers(host: Host, *, gpus: bool) -> set[str]:
+def _ports_of_more_workers(host: HostFacts, *, gpus: bool) -> set[str]:
     """The ports that workers on all GPUs of a host would have, or without GPUs workers on all NUMA nodes with cores."""
-    nodes = [network.Place(int(node)) for node, cores in host.node_cores.items() if cores]
+    nodes = [network.MachinePlace(int(node)) for node, cores in host.node_cores.items() if cores]
     places = [pinning.gpu_place(host, index) for index in range(len(host.gpu_nodes))] if gpus else nodes
-    return {port for place in places for port in pinning.near_ports(host, place)}
+    return {port for place in places for port in pinning.nearest_host_ports(host, place)}
 
 
-def _chooses_ports(hosts: Mapping[str, Network], config: Mapping[str, str]) -> bool:
+def _chooses_ports(hosts: Mapping[str, NetworkFacts], config: Mapping[str, str]) -> bool:
     """Whether the launcher chooses the RDMA ports that data between hosts goes over."""
     rdma = allowed_transports.RDMA & allowed_transports.allowed(config.get("UCX_TLS", "all"))
     return len(hosts) > 1 and "UCX_NET_DEVICES" not in config and bool(rdma)
 
 
-def _rdma_ports(host: Network) -> list[Port]:
-    return [port for port in host.ports if network.ucx_can_use(port)]
+def _rdma_ports(host: NetworkFacts) -> list[RdmaPort]:
+    return [port for port in host.ports if network.ucx_can_use_port(port)]
 
 
-def _ports_in_use(host: Network) -> list[Port]:
+def _ports_in_use(host: NetworkFacts) -> list[RdmaPort]:
     return [port for port in host.ports if port.name in host.rdma]
 
 
-def _gigabits(ports: Sequence[Port]) -> float:
+def _gigabits(ports: Sequence[RdmaPort]) -> float:
     return sum(port.gigabits or 0 for port in ports)
 
 
-def _speed(ports: Sequence[Port]) -> str:
+def _speed(ports: Sequence[RdmaPort]) -> str:
     return f"{_gigabits(ports):,g} Gb/s"
 
 
-def _share_speed(ports: Sequence[Port], used: int) -> str:
+def _share_speed(ports: Sequence[RdmaPort], used: int) -> str:
     """The speed of `used` of these ports, of that of all; a share of them if a speed is unknown."""
     total = _gigabits(ports)
     if any(port.gigabits is None for port in ports):
@@ -234,7 +234,7 @@ def _share_speed(ports: Sequence[Port], used: int) -> str:
     return f"{total * used / len(ports):,g} of {total:,g} Gb/s"
 
 
-def _rdma_remedy(host: Network, ports: Sequence[Port]) -> str:
+def _rdma_remedy(host: NetworkFacts, ports: Sequence[RdmaPort]) -> str:
     """How UCX can use these ports: by an interface of theirs that has an address, or else by their own names."""
     owners = dict.fromkeys(owner for port in ports for owner in port.interfaces)
     usable = [owner for owner in owners if owner in host.addressed]

@@ -25,8 +25,8 @@ from merge_bench.config.files import replacing
 from merge_bench.config.option import DEFAULT
 from merge_bench.errors import Caution, LaunchFailed
 from merge_bench.host import network, pinning
-from merge_bench.host.description import Node
-from merge_bench.host.pinning import Pin
+from merge_bench.host.description import HostReport
+from merge_bench.host.pinning import WorkerPin
 from merge_bench.merge.plan import Plan
 
 PING_SECONDS = 1.0
@@ -43,8 +43,8 @@ class RemoteLauncher(Launcher):
         self._reach = reach
         self._agents: dict[str, HostAgentClient] = {}
         self._placed: dict[str, str] = {}
-        self._hosts: Mapping[str, Node] = {}
-        self._pins: Mapping[str, Sequence[Pin]] = {}
+        self._hosts: Mapping[str, HostReport] = {}
+        self._pins: Mapping[str, Sequence[WorkerPin]] = {}
         self._logs = (Path(), "")
         self._stopping = threading.Event()
 
@@ -81,7 +81,7 @@ class RemoteLauncher(Launcher):
             if settings.sources.get("hosts", DEFAULT) != DEFAULT:
                 host_check.check_distinct(hosts)
             host_check.check_alike(hosts)
-            host_check.check_reachable(hosts, network.network_stack())
+            host_check.check_reachable(hosts, network.network_stack_id())
             if plan.device_memory:
                 gpus = {name: host.gpus for name, host in hosts.items()}
                 chosen = settings.sources.get("workers", DEFAULT) != DEFAULT
@@ -148,13 +148,13 @@ class RemoteLauncher(Launcher):
 
     def _describe_hosts(
         self, placements: Sequence[Placement], settings: ClusterSettings, plan: Plan, deadline: float
-    ) -> dict[str, Node]:
+    ) -> dict[str, HostReport]:
         names, answers, hosts = [placement.host.name for placement in placements], {}, {}
         common = {"interface": settings.interface, "silence": max(plan.timeout, SHORTEST_SILENCE)}
         for name in names:
             # Without --interface: the one that leads to the other hosts, or from a single host to the driver.
             peer = next((other.rpartition("@")[2] for other in names if other != name), None)
-            driver = network.network_stack()
+            driver = network.network_stack_id()
             answers[name] = self._agents[name].send("describe", peer=peer, driver=driver, **common)
         for name, answer in answers.items():
             hosts[name] = host_check.parse_node(name, answer(deadline - time.monotonic()))
@@ -214,7 +214,7 @@ def _placements(plan: Plan, settings: ClusterSettings) -> tuple[Placement, ...]:
     return place_workers(settings.hosts, plan.workers, settings.workers_per_gpu)
 
 
-def _host_commands(plan: Plan, settings: ClusterSettings, placement: Placement, host: Node) -> list[Command]:
+def _host_commands(plan: Plan, settings: ClusterSettings, placement: Placement, host: HostReport) -> list[Command]:
     where = dask_commands.Place(placement.host.name, host.scratch, host.interface, host.address, tuple(host.rdma))
     count = len(placement.workers)
     pins = dict(zip(placement.workers, _pins(plan, settings, placement, host), strict=True))
@@ -222,9 +222,9 @@ def _host_commands(plan: Plan, settings: ClusterSettings, placement: Placement, 
     return dask_commands.commands(plan, settings, where, pins, _worker_variables(settings), {}, threads)
 
 
-def _pins(plan: Plan, settings: ClusterSettings, placement: Placement, host: Node) -> list[Pin]:
+def _pins(plan: Plan, settings: ClusterSettings, placement: Placement, host: HostReport) -> list[WorkerPin]:
     count = len(placement.workers)
-    return pinning.worker_pins(host, count, gpus=plan.device_memory, workers_per_gpu=settings.workers_per_gpu)
+    return pinning.pin_workers(host, count, gpus=plan.device_memory, workers_per_gpu=settings.workers_per_gpu)
 
 
 def _worker_variables(settings: ClusterSettings) -> dict[str, str]:
@@ -234,10 +234,10 @@ def _worker_variables(settings: ClusterSettings) -> dict[str, str]:
     return variables
 
 
-def _unknown_node(settings: ClusterSettings, plan: Plan) -> Node:
+def _unknown_node(settings: ClusterSettings, plan: Plan) -> HostReport:
     """The description of a host that was not asked yet: no cores, and words in capitals for what only it can report."""
     interface = settings.interface or "INTERFACE"
-    return Node(
+    return HostReport(
         scratch="SCRATCH",
         interface=interface,
         address=f"ADDRESS-OF-{interface}",

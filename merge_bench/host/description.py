@@ -113,7 +113,7 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
     hardware: Hardware = Hardware()
 
 
-class Port(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RdmaPort(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A port of an RDMA adapter that is up.
 
     `name`: UCX's name (``mlx5_0:1``). `interfaces`: its network interfaces. `layer`: ``InfiniBand``, or ``Ethernet``
@@ -132,7 +132,7 @@ class Port(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bridges: list[str] = []
 
 
-class Network(msgspec.Struct, kw_only=True):
+class NetworkFacts(msgspec.Struct, kw_only=True):
     """A host's network.
 
     `interface`: the one that UCX uses; `rdma`: the RDMA ports that lead to the network of that interface, with UCX's
@@ -141,14 +141,14 @@ class Network(msgspec.Struct, kw_only=True):
 
     interface: str = ""
     rdma: list[str] = []
-    ports: list[Port] = []
+    ports: list[RdmaPort] = []
     addressed: list[str] = []
 
 
-class Host(Network, kw_only=True):
+class HostFacts(NetworkFacts, kw_only=True):
     """The facts about a host that determine where workers run.
 
-    `cores`: in the order of `pinning.order_cores`; `node_cores`: the cores of each NUMA node; `node_distances`: from
+    `cores`: in the order of `pinning.order_cores_by_node`; `node_cores`: the cores of each NUMA node; `node_distances`: from
     each NUMA node to all, in the order of `node_cores`. `gpu_names`: names for `CUDA_VISIBLE_DEVICES`; `gpu_nodes`: the
     NUMA node of each GPU, None if unknown; `gpu_bridges`: the PCI bridges above each GPU; `gpu_instances`: of each part
     of a GPU (MIG) the GPU and its instance, None for a whole GPU.
@@ -165,19 +165,19 @@ class Host(Network, kw_only=True):
     node_distances: dict[str, list[int]] = {}
 
 
-class Project(msgspec.Struct, frozen=True, kw_only=True):
+class InstalledProject(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     sources: str = ""
 
 
-class Node(Host, kw_only=True):
+class HostReport(HostFacts, kw_only=True):
     """The report of a host agent (`host_agent.HostAgent.describe`); other versions may omit fields.
 
-    `address`: of UCX's interface. `stack`: the result of `network.network_stack`. `scratch`: the agent's folder.
+    `address`: of UCX's interface. `stack`: the result of `network.network_stack_id`. `scratch`: the agent's folder.
     """
 
     host: str = ""
-    project: Project = Project()
+    project: InstalledProject = InstalledProject()
     versions: dict[str, str | None] = {}
     address: str = ""
     stack: str | None = None

@@ -68,7 +68,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Ucx:
+class WorkerUcx:
     """The UCX that workers load. `origin`: ``wheel`` or ``system``; `transports`: those available on this host."""
 
     version: str
@@ -80,7 +80,7 @@ class Ucx:
 
 
 @dataclass(frozen=True)
-class Disk:
+class OutputFolder:
     """A folder that a run writes `what` to. `free`: bytes, None if unknown; `named_by`: what chooses another folder."""
 
     what: str
@@ -90,7 +90,7 @@ class Disk:
 
 
 @dataclass(frozen=True)
-class Machine:
+class CheckedHost:
     """One host, as checks see it.
 
     `root`: where its file systems are mounted. `cores`: those that a process may use. `load`: what
@@ -108,28 +108,28 @@ class Machine:
     limits: Mapping[str, int | None] = field(default_factory=dict)
     shared_memory: tuple[int, int] | None = None
     segment_problem: str = ""
-    disks: Sequence[Disk] = ()
+    disks: Sequence[OutputFolder] = ()
     gpus: Sequence[BusyGpu] = ()
-    ucx: Ucx | None = None
+    ucx: WorkerUcx | None = None
     ucx_error: str = ""
     packages: Mapping[str, str | None] = field(default_factory=dict)
 
 
-Check: TypeAlias = Callable[[Machine], Finding]
+Check: TypeAlias = Callable[[CheckedHost], Finding]
 
 # A check makes its finding with one of these: `warn(fact, spoils, remedy)`. `examine` adds its name and the host's.
 ok, warn, bad = (functools.partial(Finding, "", state) for state in STATES)
 
 
-def warn_if(problem: bool, fact: str, spoils: str, remedy: str) -> Finding:
-    return warn(fact, spoils, remedy) if problem else ok(fact)
+def warn_if(is_problem: bool, fact: str, spoils: str, remedy: str) -> Finding:
+    return warn(fact, spoils, remedy) if is_problem else ok(fact)
 
 
-def worst_state(findings: Iterable[Finding]) -> str:
+def worst_finding_state(findings: Iterable[Finding]) -> str:
     return max((finding.state for finding in findings), key=STATES.index, default=OK)
 
 
-def shared_memory(machine: Machine) -> Finding:
+def check_shared_memory(machine: CheckedHost) -> Finding:
     """Whether UCX's posix transport can create segments in /dev/shm, and the free space there."""
     if machine.shared_memory is None:
         return bad("does not exist", "UCX has no posix shared memory", "mount a tmpfs at /dev/shm")
@@ -149,14 +149,14 @@ def shared_memory(machine: Machine) -> Finding:
     return ok(fact)
 
 
-def sysv_limits(machine: Machine) -> Finding:
+def check_sysv_limits(machine: CheckedHost) -> Finding:
     """The kernel's limits of System V shared memory, which UCX prefers to /dev/shm."""
     limits = (files.read_number(machine.root / "proc/sys/kernel" / name) for name in ("shmmax", "shmall", "shmmni"))
     segment, pages, segments = limits
     if segment is None or pages is None:
         return warn("limits unknown", "UCX uses /dev/shm if it has no sysv transport")
     total = pages * PAGE
-    sizes = f"largest segment {_format_limit(segment)}, total size {_format_limit(total)}"
+    sizes = f"largest segment {_format_shared_memory_limit(segment)}, total size {_format_shared_memory_limit(total)}"
     fact = f"{sizes}, at most {segments or '?'} segments"
     remedy = "run sysctl -w kernel.shmmax=68719476736 kernel.shmall=16777216"
     if min(segment, total) < LEAST_SEGMENT:
@@ -166,16 +166,16 @@ def sysv_limits(machine: Machine) -> Finding:
     return ok(fact)
 
 
-def _format_limit(count: int) -> str:
-    return "unlimited" if count >= 1 << 60 else format_bytes(count)
+def _format_shared_memory_limit(limit_bytes: int) -> str:
+    return "unlimited" if limit_bytes >= 1 << 60 else format_bytes(limit_bytes)
 
 
-def locked_memory(machine: Machine) -> Finding:
+def check_locked_memory(machine: CheckedHost) -> Finding:
     limit = machine.limits.get("memlock")
     if limit is None:
         return ok("unlimited")
     fact = f"up to {format_bytes(limit)}"
-    names = files.list_names(machine.root / "sys/class/infiniband")
+    names = files.list_file_names(machine.root / "sys/class/infiniband")
     if not names:
         return ok(f"{fact}; enough without an RDMA adapter")
     remedy = (
@@ -185,7 +185,7 @@ def locked_memory(machine: Machine) -> Finding:
     return bad(fact, f"UCX cannot register its RDMA buffers with {', '.join(names)}", remedy)
 
 
-def available_memory(machine: Machine) -> Finding:
+def check_available_memory(machine: CheckedHost) -> Finding:
     fact = f"{format_bytes(machine.available_bytes)} of {format_bytes(machine.total_bytes)}"
     if machine.available_bytes >= ENOUGH_MEMORY:
         return ok(fact)
@@ -193,49 +193,49 @@ def available_memory(machine: Machine) -> Finding:
     return result(fact, "only small chunks fit", "end processes that use memory, or raise the container's limit")
 
 
-def transparent_huge_pages(machine: Machine) -> Finding:
+def check_transparent_huge_pages(machine: CheckedHost) -> Finding:
     path = machine.root / "sys/kernel/mm/transparent_hugepage/enabled"
-    chosen = files.chosen_word(path) or "not supported by this kernel"
+    chosen = files.read_selected_word(path) or "not supported by this kernel"
     remedy = "run echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
     return warn_if(chosen == "never", chosen, "first and random accesses to memory are slower", remedy)
 
 
-def reserved_huge_pages(machine: Machine) -> Finding:
-    numbers = files.read_sizes(machine.root / "proc/meminfo")
+def check_reserved_huge_pages(machine: CheckedHost) -> Finding:
+    numbers = files.read_named_byte_counts(machine.root / "proc/meminfo")
     reserved = numbers.get("HugePages_Free", 0) * numbers.get("Hugepagesize", 0)
     fact = format_bytes(reserved) if reserved else "none"
     much = reserved > RESERVED_SHARE * machine.total_bytes
     return warn_if(much, fact, "a run cannot use memory reserved for huge pages", "run sysctl -w vm.nr_hugepages=0")
 
 
-def swap_in_use(machine: Machine) -> Finding:
-    numbers = files.read_sizes(machine.root / "proc/meminfo")
+def check_swap(machine: CheckedHost) -> Finding:
+    numbers = files.read_named_byte_counts(machine.root / "proc/meminfo")
     used = numbers.get("SwapTotal", 0) - numbers.get("SwapFree", 0)
     fact = f"{format_bytes(used)} in use" if used else "not in use"
     spoils, remedy = "reading swapped pages from disk slows iterations", "run swapoff -a before the measurement"
     return warn_if(used > SWAPPED_SHARE * machine.total_bytes, fact, spoils, remedy)
 
 
-def ptrace_scope(machine: Machine) -> Finding:
+def check_ptrace_scope(machine: CheckedHost) -> Finding:
     """Whether a worker may read another's memory (cma), by UCX's rule: scope 2 needs a capability, 3 forbids it."""
     scope = files.read_number(machine.root / "proc/sys/kernel/yama/ptrace_scope")
     if scope is None or scope <= 1:  # with 1, UCX allows its peers by prctl
         return ok("not restricted" if scope is None else str(scope))
-    capabilities = files.read_fields(machine.root / "proc/self/status").get("CapEff", "0")
+    capabilities = files.read_named_values(machine.root / "proc/self/status").get("CapEff", "0")
     if scope == 2 and int(capabilities, 16) >> _CAP_SYS_PTRACE & 1:
         return ok("2, and this process has CAP_SYS_PTRACE")
     remedy = "run sysctl -w kernel.yama.ptrace_scope=1" if scope == 2 else "boot with kernel.yama.ptrace_scope=1"
     return warn(str(scope), _FALLBACK, f"{remedy}; for a container, use --cap-add=SYS_PTRACE")
 
 
-def cross_memory_attach(machine: Machine) -> Finding:
+def check_cross_memory_attach(machine: CheckedHost) -> Finding:
     if machine.ucx is None or not machine.ucx.transports:
         return warn("unknown: ucx_info cannot be run")
     remedy = "see the check ptrace scope; for a container, allow process_vm_readv in its seccomp profile"
     return ok("available") if "cma" in machine.ucx.transports else warn("not available", _FALLBACK, remedy)
 
 
-def open_files(machine: Machine) -> Finding:
+def check_open_files(machine: CheckedHost) -> Finding:
     limit = machine.limits.get("nofile")
     if limit is None:
         return ok("unlimited")
@@ -245,7 +245,7 @@ def open_files(machine: Machine) -> Finding:
     return (bad if limit < LEAST_FILES else warn)(f"up to {limit:,}", spoils, "run ulimit -n 65536")
 
 
-def disk_space(machine: Machine) -> Finding:
+def check_disk_space(machine: CheckedHost) -> Finding:
     """Free space where a run writes its records and its temporary files."""
     fact = ", ".join(
         f"{'unknown' if each.free is None else format_bytes(each.free)} free in {each.folder} ({each.what})"
@@ -259,7 +259,7 @@ def disk_space(machine: Machine) -> Finding:
     return result(fact, "a run ends when the disk is full, with only what it measured until then", remedy)
 
 
-def cpu_governor(machine: Machine) -> Finding:
+def check_cpu_governor(machine: CheckedHost) -> Finding:
     cpus = machine.root / "sys/devices/system/cpu"
     governors = (files.read_text(each / "cpufreq/scaling_governor") for each in sorted(cpus.glob("cpu[0-9]*")))
     chosen = Counter(filter(None, governors))
@@ -270,14 +270,14 @@ def cpu_governor(machine: Machine) -> Finding:
     return warn_if(set(chosen) != {"performance"}, fact, spoils, "run cpupower frequency-set -g performance")
 
 
-def clock_source(machine: Machine) -> Finding:
+def check_clock_source(machine: CheckedHost) -> Finding:
     folder = machine.root / "sys/devices/system/clocksource/clocksource0"
     source = files.read_text(folder / "current_clocksource") or "unknown"
     remedy = "boot with clocksource=tsc if the hardware allows it"
     return warn_if(source in SLOW_CLOCKS, source, "reading the time takes a microsecond instead of 20 ns", remedy)
 
 
-def numa_balancing(machine: Machine) -> Finding:
+def check_numa_balancing(machine: CheckedHost) -> Finding:
     nodes = len(network.numa_nodes(machine.root / "sys"))
     if nodes <= 1:
         return ok("one NUMA node")
@@ -287,7 +287,7 @@ def numa_balancing(machine: Machine) -> Finding:
     return warn(fact, spoils, "run sysctl -w kernel.numa_balancing=0") if moves else ok("off")
 
 
-def congestion_control(machine: Machine) -> Finding:
+def check_congestion_control(machine: CheckedHost) -> Finding:
     """TCP's congestion control: an algorithm that paces slows down a sender that always has data to send."""
     chosen = files.read_text(machine.root / "proc/sys/net/ipv4/tcp_congestion_control") or "unknown"
     spoils = (
@@ -297,7 +297,7 @@ def congestion_control(machine: Machine) -> Finding:
     return warn_if(chosen.startswith(PACING), chosen, spoils, remedy)
 
 
-def load_of_others(machine: Machine) -> Finding:
+def check_other_load(machine: CheckedHost) -> Finding:
     fact = str(machine.load)
     remedy = "end these processes, use another machine, or run with --wait-for-quiet 5m"
     if machine.load.share >= OVERRUN:
@@ -305,8 +305,8 @@ def load_of_others(machine: Machine) -> Finding:
     return warn_if(not machine.load.quiet, fact, "measured times are longer and vary more", remedy)
 
 
-def cpu_quota(machine: Machine) -> Finding:
-    cores = this_machine.quota_cores(machine.root)
+def check_cpu_quota(machine: CheckedHost) -> Finding:
+    cores = this_machine.cpu_quota_cores(machine.root)
     if cores is None:
         return ok("none")
     spoils = "the kernel stops the container when it has used up its quota for a period, so times vary"
@@ -314,7 +314,7 @@ def cpu_quota(machine: Machine) -> Finding:
     return warn_if(cores < machine.cores, f"{cores:g} of {machine.cores} cores", spoils, remedy)
 
 
-def loaded_ucx(machine: Machine) -> Finding:
+def check_loaded_ucx(machine: CheckedHost) -> Finding:
     if machine.ucx is None:
         return bad(machine.ucx_error or "none", "workers cannot exchange data", how_to_set_up())
     if _version_numbers(machine.ucx.version) < LEAST_UCX:
@@ -325,10 +325,10 @@ def loaded_ucx(machine: Machine) -> Finding:
     return ok(str(machine.ucx))
 
 
-def infiniband(machine: Machine) -> Finding:
-    if not files.list_names(machine.root / "sys/class/infiniband"):
+def check_infiniband(machine: CheckedHost) -> Finding:
+    if not files.list_file_names(machine.root / "sys/class/infiniband"):
         return ok("no adapter")
-    states = network.port_states(machine.root / "sys")
+    states = network.rdma_port_states(machine.root / "sys")
     fact = ", ".join(f"{port} {state}" for port, state in states.items()) or "ports unknown"
     transports = machine.ucx.transports & allowed_transports.RDMA if machine.ucx else frozenset[str]()
     if not transports:
@@ -340,9 +340,9 @@ def infiniband(machine: Machine) -> Finding:
     return ok(f"{fact}; {', '.join(sorted(transports))}")
 
 
-def peer_memory(machine: Machine) -> Finding:
+def check_gpu_peer_memory(machine: CheckedHost) -> Finding:
     """Whether an adapter can access GPU memory without a copy in host memory."""
-    if not machine.gpus or not files.list_names(machine.root / "sys/class/infiniband"):
+    if not machine.gpus or not files.list_file_names(machine.root / "sys/class/infiniband"):
         return ok("not needed without both a GPU and an RDMA adapter")
     loaded = {line.split()[0] for line in (files.read_text(machine.root / "proc/modules") or "").splitlines() if line}
     for module in ("nvidia_peermem", "nv_peer_mem"):
@@ -354,17 +354,17 @@ def peer_memory(machine: Machine) -> Finding:
     return warn("nvidia_peermem is not loaded", spoils, "run modprobe nvidia_peermem")
 
 
-def gpu_adapters(machine: Machine) -> Finding:
+def check_gpu_adapters(machine: CheckedHost) -> Finding:
     sys = machine.root / "sys"
-    ports = [port for port in network.active_ports(sys) if network.ucx_can_use(port)]
+    ports = [port for port in network.active_rdma_ports(sys) if network.ucx_can_use_port(port)]
     if not machine.gpus or not ports:
         return ok("not needed without both a GPU and an RDMA adapter")
-    nodes = network.read_nodes(sys)
+    nodes = network.read_numa_distances(sys)
     alike: dict[tuple[int, str], list[str]] = {}
     for device in machine.gpus:
-        place = network.place_of_device(network.pci_device(device.pci_bus_id or "", sys))
-        near = network.nearest_ports(place, ports, nodes)
-        far = min(network.distance(place, port, nodes)[0] for port in ports)
+        place = network.place_of_device(network.pci_device_folder(device.pci_bus_id or "", sys))
+        near = network.nearest_rdma_ports(place, ports, nodes)
+        far = min(network.rdma_port_distance(place, port, nodes)[0] for port in ports)
         alike.setdefault((far, ", ".join(near)), []).append(str(device.index))
     fact = "; ".join(f"GPU {', '.join(gpus)}: {near} ({network.DISTANCES[far]})" for (far, near), gpus in alike.items())
     spoils = "data of a GPU without an adapter on its NUMA node crosses the link between processors"
@@ -372,7 +372,7 @@ def gpu_adapters(machine: Machine) -> Finding:
     return warn_if(any(far == network.OTHER_NODE for far, _ in alike), fact, spoils, remedy)
 
 
-def gpu_users(machine: Machine) -> Finding:
+def check_other_gpu_users(machine: CheckedHost) -> Finding:
     if not machine.gpus:
         return ok("no GPU")
     users = [(gpu, process) for gpu in machine.gpus for process in gpu.processes]
@@ -384,7 +384,7 @@ def gpu_users(machine: Machine) -> Finding:
     return warn(", ".join(texts[:4]) + more, "these processes use memory and time of the GPU", "end these processes")
 
 
-def gpu_driver(machine: Machine) -> Finding:
+def check_gpu_driver(machine: CheckedHost) -> Finding:
     versions = {gpu.driver_version for gpu in machine.gpus if gpu.driver_version}
     if not versions:
         return ok("unknown" if machine.gpus else "no GPU")
@@ -396,14 +396,14 @@ def gpu_driver(machine: Machine) -> Finding:
     return ok(fact)
 
 
-def ucx_ports(machine: Machine) -> Finding:
+def check_ucx_ports(machine: CheckedHost) -> Finding:
     """What UCX opens between hosts; a firewall cannot be seen from here."""
     ports = f"{UCX_PORTS} between hosts without RDMA"
     has_tcp = machine.ucx is not None and "tcp" in machine.ucx.transports
     return ok(f"{ports}: who can connect can write to workers' memory, so allow only the hosts" if has_tcp else "none")
 
 
-def python_packages(machine: Machine) -> Finding:
+def check_python_packages(machine: CheckedHost) -> Finding:
     have = {package: version for package, version in machine.packages.items() if version}
     remedy = f"set the environment up again: {how_to_set_up(anew=True)}"
     missing = [package for package in ("dask", "distributed") if package not in have]
@@ -432,36 +432,36 @@ def _version_numbers(version: str) -> tuple[int, ...]:
 
 
 CHECKS: dict[str, Check] = {
-    "/dev/shm": shared_memory,
-    "SysV shared memory": sysv_limits,
-    "locked memory": locked_memory,
-    "available memory": available_memory,
-    "transparent huge pages": transparent_huge_pages,
-    "reserved huge pages": reserved_huge_pages,
-    "swap": swap_in_use,
-    "ptrace scope": ptrace_scope,
-    "cma": cross_memory_attach,
-    "open files": open_files,
-    "disk space": disk_space,
-    "CPU governor": cpu_governor,
-    "clock source": clock_source,
-    "NUMA balancing": numa_balancing,
-    "TCP congestion control": congestion_control,
-    "other load": load_of_others,
-    "CPU quota": cpu_quota,
-    "UCX": loaded_ucx,
-    "InfiniBand": infiniband,
-    "GPU peer memory": peer_memory,
-    "GPU adapters": gpu_adapters,
-    "other GPU users": gpu_users,
-    "GPU driver": gpu_driver,
-    "UCX ports": ucx_ports,
-    "Python packages": python_packages,
+    "/dev/shm": check_shared_memory,
+    "SysV shared memory": check_sysv_limits,
+    "locked memory": check_locked_memory,
+    "available memory": check_available_memory,
+    "transparent huge pages": check_transparent_huge_pages,
+    "reserved huge pages": check_reserved_huge_pages,
+    "swap": check_swap,
+    "ptrace scope": check_ptrace_scope,
+    "cma": check_cross_memory_attach,
+    "open files": check_open_files,
+    "disk space": check_disk_space,
+    "CPU governor": check_cpu_governor,
+    "clock source": check_clock_source,
+    "NUMA balancing": check_numa_balancing,
+    "TCP congestion control": check_congestion_control,
+    "other load": check_other_load,
+    "CPU quota": check_cpu_quota,
+    "UCX": check_loaded_ucx,
+    "InfiniBand": check_infiniband,
+    "GPU peer memory": check_gpu_peer_memory,
+    "GPU adapters": check_gpu_adapters,
+    "other GPU users": check_other_gpu_users,
+    "GPU driver": check_gpu_driver,
+    "UCX ports": check_ucx_ports,
+    "Python packages": check_python_packages,
 }
 
 
 @dataclass(frozen=True)
-class Examination:
+class HostExamination:
     """One host: its name, the findings, and the versions of its software."""
 
     host: str
@@ -469,41 +469,48 @@ class Examination:
     versions: Mapping[str, str | None]
 
 
-def describe_this_host() -> Machine:
+def collect_host_facts() -> CheckedHost:
     """This host, as a worker started here would see it."""
-    loaded, error = _find_ucx()
-    return Machine(
+    loaded, error = _find_worker_ucx()
+    return CheckedHost(
         root=Path("/"),
-        cores=this_machine.usable_cores(),
-        load=other_load.measure(),
-        available_bytes=this_machine.available_bytes(),
-        total_bytes=this_machine.memory_bytes(),
-        limits={"memlock": _soft_limit(resource.RLIMIT_MEMLOCK), "nofile": _soft_limit(resource.RLIMIT_NOFILE)},
-        shared_memory=_size_and_free_bytes(SHARED_MEMORY),
-        segment_problem=this_machine.segment_problem(SHARED_MEMORY),
-        disks=_folders_written_to(),
-        gpus=gpu.gpu_facts(),
+        cores=this_machine.usable_core_count(),
+        load=other_load.measure_other_load(),
+        available_bytes=this_machine.available_memory_bytes(),
+        total_bytes=this_machine.total_memory_bytes(),
+        limits={
+            "memlock": _soft_process_limit(resource.RLIMIT_MEMLOCK),
+            "nofile": _soft_process_limit(resource.RLIMIT_NOFILE),
+        },
+        shared_memory=_disk_size_and_free_bytes(SHARED_MEMORY),
+        segment_problem=this_machine.segment_creation_problem(SHARED_MEMORY),
+        disks=_find_output_folders(),
+        gpus=gpu.describe_gpus(),
         ucx=loaded,
         ucx_error=error,
-        packages=this_machine.versions(),
+        packages=this_machine.installed_versions(),
     )
 
 
-def examine(machine: Machine, host: str) -> Examination:
-    findings = tuple(msgspec.structs.replace(check(machine), check=name, host=host) for name, check in CHECKS.items())
+def examine_host(machine: CheckedHost, host_name: str) -> HostExamination:
+    findings = tuple(
+        msgspec.structs.replace(check(machine), check=name, host=host_name) for name, check in CHECKS.items()
+    )
     kernel = files.read_text(machine.root / "proc/sys/kernel/osrelease")
     others = {"UCX": machine.ucx and str(machine.ucx), "kernel": kernel}
-    return Examination(host, findings, {**machine.packages, **{name: text for name, text in others.items() if text}})
+    return HostExamination(
+        host_name, findings, {**machine.packages, **{name: text for name, text in others.items() if text}}
+    )
 
 
-def examine_here() -> Examination:
+def examine_this_host() -> HostExamination:
     """The findings of every check on this host; workers of a running cluster call this, too."""
-    return examine(describe_this_host(), socket.gethostname())
+    return examine_host(collect_host_facts(), socket.gethostname())
 
 
-def compare_hosts(hosts: Iterable[Examination]) -> list[Finding]:
+def compare_host_software(examinations: Iterable[HostExamination]) -> list[Finding]:
     """Findings about software that differs between the hosts of one cluster; [] for one host."""
-    examined = list(hosts)
+    examined = list(examinations)
     if len(examined) < 2:
         return []
     first, *others = examined
@@ -524,32 +531,34 @@ def compare_hosts(hosts: Iterable[Examination]) -> list[Finding]:
     return findings or [Finding(SAME, OK, f"{len(examined)} hosts have the same software")]
 
 
-def _find_ucx() -> tuple[Ucx | None, str]:
+def _find_worker_ucx() -> tuple[WorkerUcx | None, str]:
     try:
         import ucxx  # noqa: F401  (loads the UCX that a worker would load, and refuses one that does not fit)
     except Exception as error:
         return None, f"{type(error).__name__}: {error}"
-    library = this_machine.ucx_library()
+    library = this_machine.describe_loaded_ucx()
     installed = find_installed()
-    return Ucx(str(library.version), str(library.origin), frozenset(installed.transports if installed else ())), ""
+    return WorkerUcx(
+        str(library.version), str(library.origin), frozenset(installed.transports if installed else ())
+    ), ""
 
 
-def _soft_limit(which: int) -> int | None:
-    soft = resource.getrlimit(which)[0]
+def _soft_process_limit(resource_number: int) -> int | None:
+    soft = resource.getrlimit(resource_number)[0]
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-def _folders_written_to() -> tuple[Disk, Disk]:
+def _find_output_folders() -> tuple[OutputFolder, OutputFolder]:
     """The results folder of a `run` without options, and the folder for temporary files."""
     option, temporary = BY_KEY["results"], Path(tempfile.gettempdir())
     results = Path(os.environ.get(option.variable) or str(option.default)).absolute()
     return (
-        Disk("records", results, free_bytes(results), "--results DIR"),
-        Disk("temporary files", temporary, free_bytes(temporary), "TMPDIR"),
+        OutputFolder("records", results, free_disk_bytes(results), "--results DIR"),
+        OutputFolder("temporary files", temporary, free_disk_bytes(temporary), "TMPDIR"),
     )
 
 
-def free_bytes(folder: Path) -> int | None:
+def free_disk_bytes(folder: Path) -> int | None:
     """Bytes that this user can write to `folder`, or to the first folder above it that exists; None if unknown."""
     for existing in (folder, *folder.parents):
         try:
@@ -562,9 +571,9 @@ def free_bytes(folder: Path) -> int | None:
     return None
 
 
-def _size_and_free_bytes(path: Path) -> tuple[int, int] | None:
+def _disk_size_and_free_bytes(mount_point: Path) -> tuple[int, int] | None:
     try:
-        usage = os.statvfs(path)
+        usage = os.statvfs(mount_point)
     except OSError:
         return None
     return usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize

@@ -11,17 +11,17 @@ from collections.abc import Iterable
 from pathlib import Path
 
 
-def cache_folder() -> Path:
+def user_cache_folder() -> Path:
     """This package's folder in the user's cache, which need not exist; raises RuntimeError if the user has no home."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "merge_bench"
 
 
-def make_cache_folder() -> Path:
+def make_user_cache_folder() -> Path:
     """`cache_folder`, made if it is missing: for its user only, as it has names of tables, hosts and paths.
 
     Raises OSError, RuntimeError if it cannot be made, or the user has no home.
     """
-    folder = cache_folder()
+    folder = user_cache_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
@@ -40,7 +40,7 @@ def read_number(path: Path) -> int | None:
     return int(content) if content is not None and content.lstrip("-").isdigit() else None
 
 
-def list_names(folder: Path) -> list[str]:
+def list_file_names(folder: Path) -> list[str]:
     """The sorted names in a folder; [] if there is no such folder."""
     try:
         return sorted(entry.name for entry in folder.iterdir())
@@ -48,39 +48,39 @@ def list_names(folder: Path) -> list[str]:
         return []
 
 
-def read_fields(path: Path) -> dict[str, str]:
+def read_named_values(path: Path) -> dict[str, str]:
     """The values of a file of ``name: value`` lines; of a name that occurs twice, the last value."""
     pairs = (line.partition(":") for line in (read_text(path) or "").splitlines())
     return {name.strip(): value.strip() for name, colon, value in pairs if colon}
 
 
-def read_sizes(path: Path) -> dict[str, int]:
+def read_named_byte_counts(path: Path) -> dict[str, int]:
     """The values of ``name: NUMBER kB`` lines, in bytes; numbers without a unit as they are."""
     sizes = {}
-    for name, value in read_fields(path).items():
+    for name, value in read_named_values(path).items():
         number, _, unit = value.partition(" ")
         if number.isdigit():
             sizes[name] = int(number) * (1024 if unit == "kB" else 1)
     return sizes
 
 
-def chosen_word(path: Path) -> str | None:
+def read_selected_word(path: Path) -> str | None:
     """The selected word of a file like ``always [madvise] never``; without brackets, the whole text."""
     content = read_text(path)
     return content if content is None or "[" not in content else content[content.find("[") + 1 : content.find("]")]
 
 
-def parse_cores(text: str) -> frozenset[int]:
+def parse_core_list(core_list: str) -> frozenset[int]:
     """Read the kernel's notation of cores: ``0-3,8`` → {0, 1, 2, 3, 8}."""
     cores: set[int] = set()
-    for part in text.strip().split(","):
+    for part in core_list.strip().split(","):
         if part:
             first, _, last = part.partition("-")
             cores.update(range(int(first), int(last or first) + 1))
     return frozenset(cores)
 
 
-def format_cores(cores: Iterable[int]) -> str:
+def format_core_list(cores: Iterable[int]) -> str:
     """Write the kernel's notation of cores: {0, 1, 2, 3, 8} → ``0-3,8``."""
     # In a run of neighbours, number and position differ by the same amount.
     groups = itertools.groupby(enumerate(sorted(cores)), key=lambda pair: pair[1] - pair[0])

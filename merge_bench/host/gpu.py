@@ -62,14 +62,14 @@ class GpuReading:
     max_memory_mhz: int | None
 
 
-def visible_gpus() -> tuple[str, ...]:
+def visible_gpu_names() -> tuple[str, ...]:
     """The GPUs that a process started here would see, as `CUDA_VISIBLE_DEVICES` names them: numbers or UUIDs.
 
-    Numbers are those of `gpu_facts`; CUDA takes them so with `IN_ORDER` in its environment. A job that was given two of
+    Numbers are those of `describe_gpus`; CUDA takes them so with `IN_ORDER` in its environment. A job that was given two of
     eight has "2" and "3", and its workers must be given these names and not "0" and "1". In a job without GPUs, SLURM
     sets the variable to "NoDevFiles".
     """
-    with _nvml() as nvml:
+    with _open_nvml() as nvml:
         count = _count_gpus(nvml)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None or count == 0:
@@ -82,150 +82,158 @@ def visible_gpus() -> tuple[str, ...]:
     return tuple(itertools.takewhile(names_one, map(str.strip, visible.split(","))))
 
 
-def gpu_count() -> int:
-    return len(visible_gpus())
+def count_visible_gpus() -> int:
+    return len(visible_gpu_names())
 
 
-def gpu_index(name: str) -> int | None:
-    """The index in `gpu_facts` of the GPU that `CUDA_VISIBLE_DEVICES` calls `name`: a number, or the start of a UUID.
+def gpu_index(gpu_name: str) -> int | None:
+    """The index in `describe_gpus` of the GPU that `CUDA_VISIBLE_DEVICES` calls `gpu_name`: a number, or the start of a UUID.
 
     None for a part of a GPU (MIG), and for what is not there.
     """
-    with _nvml() as nvml:
-        if name.isdigit():
-            return int(name) if int(name) < _count_gpus(nvml) else None
-        for index, handle in enumerate(_handles(nvml)):
-            if name and (_as_text(_try(nvml.nvmlDeviceGetUUID, handle)) or "").startswith(name):
+    with _open_nvml() as nvml:
+        if gpu_name.isdigit():
+            return int(gpu_name) if int(gpu_name) < _count_gpus(nvml) else None
+        for index, handle in enumerate(_open_gpu_handles(nvml)):
+            if gpu_name and (_decode_text(_ask_driver(nvml.nvmlDeviceGetUUID, handle)) or "").startswith(gpu_name):
                 return index
     return None
 
 
-def whole_gpu(name: str) -> int | None:
-    """The index in `gpu_facts` of the GPU of this name, or of the GPU that a part with this name (MIG) belongs to."""
-    if not name.startswith(_PART):
-        return gpu_index(name)
-    with _nvml() as nvml:
-        part = _try(nvml.nvmlDeviceGetHandleByUUID, name.encode())
-        index = _try(nvml.nvmlDeviceGetIndex, _try(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, part))
+def whole_gpu_index(gpu_name: str) -> int | None:
+    """The index in `describe_gpus` of the GPU of this name, or of the GPU that a part with this name (MIG) belongs to."""
+    if not gpu_name.startswith(_PART):
+        return gpu_index(gpu_name)
+    with _open_nvml() as nvml:
+        part = _ask_driver(nvml.nvmlDeviceGetHandleByUUID, gpu_name.encode())
+        index = _ask_driver(
+            nvml.nvmlDeviceGetIndex, _ask_driver(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, part)
+        )
     return None if index is None else int(index)
 
 
-def instance(name: str) -> str | None:
+def gpu_instance_id(gpu_name: str) -> str | None:
     """The GPU instance of a part of a GPU (MIG), as ``0/3``, or the part's name if unknown; None for a whole GPU.
 
     Parts with one instance have the same memory. Of a GPU in MIG mode that is named as a whole CUDA takes the first.
     """
-    index = whole_gpu(name)
-    with _nvml() as nvml:
-        if not name.startswith(_PART):
-            mode = _try(nvml.nvmlDeviceGetMigMode, _try(nvml.nvmlDeviceGetHandleByIndex, index))
+    index = whole_gpu_index(gpu_name)
+    with _open_nvml() as nvml:
+        if not gpu_name.startswith(_PART):
+            mode = _ask_driver(nvml.nvmlDeviceGetMigMode, _ask_driver(nvml.nvmlDeviceGetHandleByIndex, index))
             return f"{index}/first" if mode and mode[0] else None
-        number = _try(nvml.nvmlDeviceGetGpuInstanceId, _try(nvml.nvmlDeviceGetHandleByUUID, name.encode()))
-    return name if index is None or number is None else f"{index}/{number}"
+        number = _ask_driver(
+            nvml.nvmlDeviceGetGpuInstanceId, _ask_driver(nvml.nvmlDeviceGetHandleByUUID, gpu_name.encode())
+        )
+    return gpu_name if index is None or number is None else f"{index}/{number}"
 
 
-def has_own_memory(name: str) -> bool:
+def gpu_has_own_memory(gpu_name: str) -> bool:
     """Whether the GPU of this name has memory of its own; False only where the driver says so, as of GB10."""
-    index = gpu_index(name)
-    with _nvml() as nvml:
-        handle = _try(nvml.nvmlDeviceGetHandleByIndex, index)
+    index = gpu_index(gpu_name)
+    with _open_nvml() as nvml:
+        handle = _ask_driver(nvml.nvmlDeviceGetHandleByIndex, index)
         if handle is None:
             return True
         try:
             nvml.nvmlDeviceGetMemoryInfo(handle)
         except nvml.NVMLError_NotSupported:
             return False
-        except Exception:  # as in `_try`
+        except Exception:  # as in `_ask_driver`
             return True
     return True
 
 
-def gpu_facts() -> list[BusyGpu]:
+def describe_gpus() -> list[BusyGpu]:
     """The machine's GPUs in the order of their PCI bus, `CUDA_VISIBLE_DEVICES` notwithstanding; [] if there are none.
 
     A fact that the driver does not tell is None.
     """
-    with _nvml() as nvml:
-        return [_read_gpu(nvml, handle, index) for index, handle in enumerate(_handles(nvml)) if handle is not None]
+    with _open_nvml() as nvml:
+        return [
+            _describe_gpu(nvml, handle, index)
+            for index, handle in enumerate(_open_gpu_handles(nvml))
+            if handle is not None
+        ]
 
 
-def fixed_facts() -> list[Gpu]:
+def describe_constant_gpu_facts() -> list[Gpu]:
     """The facts about the machine's GPUs that do not change from one moment to the next."""
-    return [Gpu(**{name: getattr(each, name) for name in Gpu.__struct_fields__}) for each in gpu_facts()]
+    return [Gpu(**{name: getattr(each, name) for name in Gpu.__struct_fields__}) for each in describe_gpus()]
 
 
-def free_bytes() -> list[int]:
-    """Free device memory of each GPU, in the order of `gpu_facts`; 0 where the driver does not tell."""
-    with _nvml() as nvml:
-        memories = [_try(nvml.nvmlDeviceGetMemoryInfo, handle) for handle in _handles(nvml)]
+def free_gpu_memory_bytes() -> list[int]:
+    """Free device memory of each GPU, in the order of `describe_gpus`; 0 where the driver does not tell."""
+    with _open_nvml() as nvml:
+        memories = [_ask_driver(nvml.nvmlDeviceGetMemoryInfo, handle) for handle in _open_gpu_handles(nvml)]
     return [0 if memory is None else int(memory.free) for memory in memories]
 
 
-def nvlink_bytes() -> dict[str, tuple[int, int]]:
+def read_nvlink_byte_counters() -> dict[str, tuple[int, int]]:
     """Bytes that the NVLinks of each GPU have sent and received so far, as ``nvlink <bus id>``; {} where unknown."""
     counts = {}
-    with _nvml() as nvml:
-        for handle in _handles(nvml):
-            pci = _try(nvml.nvmlDeviceGetPciInfo, handle)
+    with _open_nvml() as nvml:
+        for handle in _open_gpu_handles(nvml):
+            pci = _ask_driver(nvml.nvmlDeviceGetPciInfo, handle)
             if pci is None:
                 continue
             fields = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX
-            values = _try(nvml.nvmlDeviceGetFieldValues, handle, [(field, _ALL_LINKS) for field in fields])
+            values = _ask_driver(nvml.nvmlDeviceGetFieldValues, handle, [(field, _ALL_LINKS) for field in fields])
             if values and all(value.nvmlReturn == 0 for value in values):
                 sent, received = (int(value.value.ullVal) * _NVLINK_UNIT for value in values)
-                counts[f"nvlink {_as_text(pci.busId)}"] = (sent, received)
+                counts[f"nvlink {_decode_text(pci.busId)}"] = (sent, received)
     return counts
 
 
-def read_own_gpu() -> GpuReading | None:
+def read_own_gpu_counters() -> GpuReading | None:
     """A reading of the first GPU that this process sees: the one on which a worker computes.
 
     None without one, and for a part of a GPU (MIG), whose energy and clocks are not its own.
     """
-    with _nvml() as nvml:
-        index = gpu_index(next(iter(visible_gpus()), ""))
-        handle = _try(nvml.nvmlDeviceGetHandleByIndex, index)
-        return None if index is None or handle is None else _read_power(nvml, handle, index)
+    with _open_nvml() as nvml:
+        index = gpu_index(next(iter(visible_gpu_names()), ""))
+        handle = _ask_driver(nvml.nvmlDeviceGetHandleByIndex, index)
+        return None if index is None or handle is None else _read_gpu_counters(nvml, handle, index)
 
 
-def _read_power(nvml: Any, handle: Any, index: int) -> GpuReading:
+def _read_gpu_counters(nvml: Any, handle: Any, index: int) -> GpuReading:
     """Each question is asked in a function of its own, since drivers and versions of the library lack some of them."""
-    millijoules = _try(lambda: int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)))
-    at, throttled = time.monotonic(), _throttled_nanoseconds(nvml, handle)
-    uuid = _try(lambda: _as_text(nvml.nvmlDeviceGetUUID(handle)))
+    millijoules = _ask_driver(lambda: int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)))
+    at, throttled = time.monotonic(), _read_throttled_nanoseconds(nvml, handle)
+    uuid = _ask_driver(lambda: _decode_text(nvml.nvmlDeviceGetUUID(handle)))
     return GpuReading(
         at=at,
         index=index,
         key=uuid or str(index),
-        name=_try(lambda: _as_text(nvml.nvmlDeviceGetName(handle))),
+        name=_ask_driver(lambda: _decode_text(nvml.nvmlDeviceGetName(handle))),
         millijoules=millijoules,
         throttled=throttled,
         state=GpuState(
-            sm_mhz=_try(lambda: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))),
-            memory_mhz=_try(lambda: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))),
-            celsius=_try(lambda: int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))),
-            watts=_try(lambda: int(nvml.nvmlDeviceGetPowerUsage(handle)) / 1000),
-            reasons=_clock_reasons(nvml, handle),
+            sm_mhz=_ask_driver(lambda: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))),
+            memory_mhz=_ask_driver(lambda: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))),
+            celsius=_ask_driver(lambda: int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))),
+            watts=_ask_driver(lambda: int(nvml.nvmlDeviceGetPowerUsage(handle)) / 1000),
+            reasons=_read_clock_reasons(nvml, handle),
         ),
-        limit_watts=_try(lambda: int(nvml.nvmlDeviceGetEnforcedPowerLimit(handle)) / 1000),
-        max_sm_mhz=_try(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM))),
-        max_memory_mhz=_try(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM))),
+        limit_watts=_ask_driver(lambda: int(nvml.nvmlDeviceGetEnforcedPowerLimit(handle)) / 1000),
+        max_sm_mhz=_ask_driver(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM))),
+        max_memory_mhz=_ask_driver(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM))),
     )
 
 
-def _throttled_nanoseconds(nvml: Any, handle: Any) -> dict[str, int]:
+def _read_throttled_nanoseconds(nvml: Any, handle: Any) -> dict[str, int]:
     """By cause; as fields where the function is missing, which NVIDIA removes in CUDA 14.
 
     The fields of other causes are not used: their numbers differ between drivers.
     """
     status = {
-        POWER_CAP: _try(lambda: nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_POWER)),
-        THERMAL: _try(lambda: nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_THERMAL)),
+        POWER_CAP: _ask_driver(lambda: nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_POWER)),
+        THERMAL: _ask_driver(lambda: nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_THERMAL)),
     }
     counts = {cause: int(each.violationTime) for cause, each in status.items() if each is not None}
     if counts:
         return counts
-    fields = _try(
+    fields = _ask_driver(
         lambda: nvml.nvmlDeviceGetFieldValues(
             handle, [nvml.NVML_FI_DEV_PERF_POLICY_POWER, nvml.NVML_FI_DEV_PERF_POLICY_THERMAL]
         )
@@ -234,37 +242,37 @@ def _throttled_nanoseconds(nvml: Any, handle: Any) -> dict[str, int]:
     return {cause: int(field.value.ullVal) for cause, field in pairs if field.nvmlReturn == 0}
 
 
-def _clock_reasons(nvml: Any, handle: Any) -> list[str] | None:
-    mask = _try(lambda: int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)))
+def _read_clock_reasons(nvml: Any, handle: Any) -> list[str] | None:
+    mask = _ask_driver(lambda: int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)))
     if mask is None:  # drivers before 535
-        mask = _try(lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)))
+        mask = _ask_driver(lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)))
     return None if mask is None else [name for bit, name in CLOCK_REASONS.items() if mask & bit]
 
 
 def _count_gpus(nvml: Any) -> int:
-    return _try(nvml.nvmlDeviceGetCount) or 0
+    return _ask_driver(nvml.nvmlDeviceGetCount) or 0
 
 
-def _handles(nvml: Any) -> Iterator[Any]:
-    """The handle of each GPU, in the order of `gpu_facts`; None where the driver gives none."""
+def _open_gpu_handles(nvml: Any) -> Iterator[Any]:
+    """The handle of each GPU, in the order of `describe_gpus`; None where the driver gives none."""
     for index in range(_count_gpus(nvml)):
-        yield _try(nvml.nvmlDeviceGetHandleByIndex, index)
+        yield _ask_driver(nvml.nvmlDeviceGetHandleByIndex, index)
 
 
-def _read_gpu(nvml: Any, handle: Any, index: int) -> BusyGpu:
-    memory = _try(nvml.nvmlDeviceGetMemoryInfo, handle)
-    capability = _try(nvml.nvmlDeviceGetCudaComputeCapability, handle)
-    pci = _try(nvml.nvmlDeviceGetPciInfo, handle)
-    processes = _try(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+def _describe_gpu(nvml: Any, handle: Any, index: int) -> BusyGpu:
+    memory = _ask_driver(nvml.nvmlDeviceGetMemoryInfo, handle)
+    capability = _ask_driver(nvml.nvmlDeviceGetCudaComputeCapability, handle)
+    pci = _ask_driver(nvml.nvmlDeviceGetPciInfo, handle)
+    processes = _ask_driver(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
     return BusyGpu(
         index=index,
-        driver_version=_as_text(_try(nvml.nvmlSystemGetDriverVersion)),
-        name=_as_text(_try(nvml.nvmlDeviceGetName, handle)),
+        driver_version=_decode_text(_ask_driver(nvml.nvmlSystemGetDriverVersion)),
+        name=_decode_text(_ask_driver(nvml.nvmlDeviceGetName, handle)),
         memory_bytes=None if memory is None else int(memory.total),
-        memory_bandwidth=_memory_bandwidth(nvml, handle),
+        memory_bandwidth=_memory_bytes_per_second(nvml, handle),
         compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
-        pci_bus_id=None if pci is None else _as_text(pci.busId),
-        nvlink=_count_nvlinks(nvml, handle),
+        pci_bus_id=None if pci is None else _decode_text(pci.busId),
+        nvlink=_count_active_nvlinks(nvml, handle),
         processes=[
             GpuProcess(pid=int(other.pid), memory_bytes=other.usedGpuMemory)
             for other in processes
@@ -273,28 +281,28 @@ def _read_gpu(nvml: Any, handle: Any, index: int) -> BusyGpu:
     )
 
 
-def _memory_bandwidth(nvml: Any, handle: Any) -> int | None:
+def _memory_bytes_per_second(nvml: Any, handle: Any) -> int | None:
     """Bytes per second on both edges of the memory clock, over the whole width of the bus: what data sheets give."""
     try:
         megahertz = nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM)
         return int(megahertz) * 1_000_000 * 2 * int(nvml.nvmlDeviceGetMemoryBusWidth(handle)) // 8 or None
-    except Exception:  # as in `_try`: not every driver tells the width
+    except Exception:  # as in `_ask_driver`: not every driver tells the width
         return None
 
 
-def _count_nvlinks(nvml: Any, handle: Any) -> dict[str, int]:
+def _count_active_nvlinks(nvml: Any, handle: Any) -> dict[str, int]:
     ends: Counter[str] = Counter()
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
-        state = _try(nvml.nvmlDeviceGetNvLinkState, handle, link)
+        state = _ask_driver(nvml.nvmlDeviceGetNvLinkState, handle, link)
         if state is None:  # no more links, or none at all
             break
-        remote = _try(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link) if state else None
+        remote = _ask_driver(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link) if state else None
         if remote is not None:
-            ends[_as_text(remote.busId) or ""] += 1
+            ends[_decode_text(remote.busId) or ""] += 1
     return dict(ends)
 
 
-class _NoLibrary:
+class _MissingNvml:
     """In place of the library: each of its functions tells nothing."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
@@ -302,27 +310,27 @@ class _NoLibrary:
 
 
 @contextmanager
-def _nvml() -> Iterator[Any]:
+def _open_nvml() -> Iterator[Any]:
     try:
         import pynvml
 
         pynvml.nvmlInit()
     except Exception:  # not installed, no driver, or a driver that does not answer
-        yield cast(Any, _NoLibrary())
+        yield cast(Any, _MissingNvml())
         return
     try:
         yield pynvml
     finally:
-        _try(pynvml.nvmlShutdown)
+        _ask_driver(pynvml.nvmlShutdown)
 
 
-def _try(question: Callable[..., Any], *about: Any) -> Any:
+def _ask_driver(query: Callable[..., Any], *arguments: Any) -> Any:
     """The answer to a question; None if there is none, or it is about something unknown."""
     try:
-        return None if any(argument is None for argument in about) else question(*about)
+        return None if any(argument is None for argument in arguments) else query(*arguments)
     except Exception:  # NVMLError has a subclass for every status, and old drivers lack some functions
         return None
 
 
-def _as_text(value: Any) -> str | None:
+def _decode_text(value: Any) -> str | None:
     return value.decode() if isinstance(value, bytes) else value

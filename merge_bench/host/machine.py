@@ -25,7 +25,7 @@ import psutil
 from merge_bench.config.files import MAPS, TOKENS, library_path
 from merge_bench.host import files, gpu, network
 from merge_bench.host.description import Hardware, Interface, ProcessFacts, Ucx
-from merge_bench.host.files import format_cores, parse_cores
+from merge_bench.host.files import format_core_list, parse_core_list
 from merge_bench.host.gpu import GpuReading
 from merge_bench.units import format_bytes, plural
 
@@ -48,7 +48,7 @@ PERFTESTS_PER_WORKER = 2
 """``ucx_perftest`` processes beside each worker while the link limit is checked: one sends, one receives."""
 CORES_AT_START = frozenset(os.sched_getaffinity(0))
 """The cores of this process when this module was imported, which the preload of each worker does first."""
-Counts: TypeAlias = dict[str, tuple[int, int]]
+ByteCounts: TypeAlias = dict[str, tuple[int, int]]
 """Bytes sent and received, by device: ``eth0``, ``mlx5_0:1``, ``nvlink 00000000:1B:00.0``."""
 INFINIBAND_WORD = 4  # bytes: the unit of port_xmit_data and port_rcv_data
 _RECEIVED, _SENT = 0, 8  # fields of a line of /proc/net/dev
@@ -60,7 +60,7 @@ MOST_WATTS = 700
 """More than one package uses: the time in which its counter goes round once is at least its range ÷ this."""
 
 
-def versions() -> dict[str, str]:
+def installed_versions() -> dict[str, str]:
     """Versions of Python and of the stack's installed packages."""
     releases = {"python": platform.python_version()}
     for name in PACKAGES:
@@ -69,7 +69,7 @@ def versions() -> dict[str, str]:
     return releases
 
 
-def recorded_environment(extra_names: Collection[str] = ()) -> dict[str, str]:
+def recorded_environment_variables(extra_names: Collection[str] = ()) -> dict[str, str]:
     """The variables that affect a run, and those named in `extra_names`; other variables are not recorded."""
     return {
         name: value
@@ -83,26 +83,26 @@ def describe_process(extra_names: Collection[str] = (), *, ucx: Ucx | None = Non
     return ProcessFacts(
         host=socket.gethostname(),
         pid=os.getpid(),
-        environment=recorded_environment(extra_names),
-        versions=dict(versions()),
-        ucx=ucx or ucx_library(),
-        hardware=hardware(),
+        environment=recorded_environment_variables(extra_names),
+        versions=dict(installed_versions()),
+        ucx=ucx or describe_loaded_ucx(),
+        hardware=describe_hardware(),
     )
 
 
-def hardware() -> Hardware:
-    processor, caches = files.read_fields(Path("/proc/cpuinfo")), cache_sizes()
+def describe_hardware() -> Hardware:
+    processor, caches = files.read_named_values(Path("/proc/cpuinfo")), cache_bytes_by_level()
     return Hardware(
         cpu_model=processor.get("model name") or platform.processor() or platform.machine(),
-        cpu_id=cpu_id(processor),
-        cores=usable_cores(),
-        affinity=format_cores(os.sched_getaffinity(0)),
+        cpu_id=format_cpu_id(processor),
+        cores=usable_core_count(),
+        affinity=format_core_list(os.sched_getaffinity(0)),
         cores_online=os.cpu_count(),
-        cpu_quota=quota_cores(),
+        cpu_quota=cpu_quota_cores(),
         cache_bytes=max(caches.values(), default=None),
         l2_bytes=caches.get(2),
-        memory_bytes=memory_bytes(),
-        available_bytes=available_bytes(),
+        memory_bytes=total_memory_bytes(),
+        available_bytes=available_memory_bytes(),
         kernel=platform.release(),
         machine=platform.machine(),
         numa_nodes=len(network.numa_nodes()) or None,
@@ -110,26 +110,26 @@ def hardware() -> Hardware:
             name: Interface(up=stats.isup, megabits_per_second=stats.speed or None, mtu=stats.mtu)
             for name, stats in psutil.net_if_stats().items()
         },
-        infiniband=files.list_names(Path("/sys/class/infiniband")),
-        huge_pages=files.chosen_word(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
+        infiniband=files.list_file_names(Path("/sys/class/infiniband")),
+        huge_pages=files.read_selected_word(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
         tcp_congestion_control=files.read_text(Path("/proc/sys/net/ipv4/tcp_congestion_control")),
-        gpus=gpu.fixed_facts(),
+        gpus=gpu.describe_constant_gpu_facts(),
     )
 
 
-def cpu_id(processor: Mapping[str, str]) -> str | None:
+def format_cpu_id(cpu_fields: Mapping[str, str]) -> str | None:
     """Vendor, family, model and stepping as in ``GenuineIntel-6-85-7``, from the fields of ``/proc/cpuinfo``."""
-    kinds = ([processor[name] for name in names if name in processor] for names in CPU_ID)
+    kinds = ([cpu_fields[name] for name in names if name in cpu_fields] for names in CPU_ID)
     return next(("-".join(found) for found in kinds if found), None)
 
 
-def memory_bytes() -> int:
+def total_memory_bytes() -> int:
     return int(psutil.virtual_memory().total)
 
 
-def ucx_library(maps: Path = MAPS) -> Ucx:
+def describe_loaded_ucx(maps_file: Path = MAPS) -> Ucx:
     """The UCX that this process has loaded: version, file, and origin (``wheel`` or ``system``)."""
-    path = library_path("libucp", maps)
+    path = library_path("libucp", maps_file)
     if path is None:
         return Ucx()
     import ucxx
@@ -139,17 +139,17 @@ def ucx_library(maps: Path = MAPS) -> Ucx:
     return Ucx(version=version, path=str(path), origin="wheel" if in_wheel else "system")
 
 
-def cache_sizes(cpu: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[int, int]:
+def cache_bytes_by_level(cache_folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[int, int]:
     """Bytes of the first core's largest cache of each level (the kernel writes ``32768K``)."""
     sizes: dict[int, int] = {}
-    for index in cpu.glob("index*"):
+    for index in cache_folder.glob("index*"):
         level, size = ((files.read_text(index / name) or "").removesuffix("K") for name in ("level", "size"))
         if level.isdigit() and size.isdigit():
             sizes[int(level)] = max(sizes.get(int(level), 0), int(size) * 1024)
     return sizes
 
 
-def segment_problem(folder: Path) -> str:
+def segment_creation_problem(folder: Path) -> str:
     """Why no small segment of shared memory can be created and mapped in `folder`; empty if one can."""
     try:
         with tempfile.TemporaryFile(dir=folder, prefix="merge-bench-") as file:
@@ -161,27 +161,27 @@ def segment_problem(folder: Path) -> str:
     return ""
 
 
-def shared_memory_problem(folder: Path, workers: int) -> str:
+def shared_memory_problem(folder: Path, worker_count: int) -> str:
     """Why UCX's posix transport cannot put the segments of so many workers into `folder`, and what to do; or empty."""
     try:
         usage = os.statvfs(folder)
     except OSError as error:
         return f"UCX cannot create shared memory in {folder} ({error.strerror}); set UCX_TLS=^posix"
-    free, needed = usage.f_bavail * usage.f_frsize, FIRST_WORKER_BYTES + (workers - 1) * MORE_WORKER_BYTES
+    free, needed = usage.f_bavail * usage.f_frsize, FIRST_WORKER_BYTES + (worker_count - 1) * MORE_WORKER_BYTES
     if usage.f_blocks > 0 and free < needed:
         return (
             f"{folder} has {format_bytes(free)} free, and UCX's posix transport needs {format_bytes(needed)} there for"
-            f" {plural(workers, 'worker')}, which crash without; enlarge it (mount -o remount,size=1G"
+            f" {plural(worker_count, 'worker')}, which crash without; enlarge it (mount -o remount,size=1G"
             f" {folder}; for a container, --shm-size=1g), or set UCX_TLS=^posix"
         )
-    problem = segment_problem(folder)
+    problem = segment_creation_problem(folder)
     return problem and (
         f"UCX cannot create shared memory in {folder} ({problem}); make that folder writable (mount -o"
         f" remount,rw,mode=1777 {folder}), or set UCX_TLS=^posix"
     )
 
 
-class PeakMeter:
+class PeakMemoryMeter:
     """Peak resident memory of the process in bytes, without the memory that verification used.
 
     The kernel keeps the peak (`VmHWM`); writing to `clear_refs` resets it. If that is not allowed, `peak` counts from
@@ -189,7 +189,7 @@ class PeakMeter:
     """
 
     def __init__(self) -> None:
-        self.at_start = _status_bytes("VmRSS")
+        self.at_start = _process_status_bytes("VmRSS")
         self._peak = 0
         self._paused = False
         self.restart()
@@ -208,14 +208,14 @@ class PeakMeter:
 
     @property
     def peak(self) -> int:
-        return self._peak if self._paused else max(self._peak, _status_bytes("VmHWM"))
+        return self._peak if self._paused else max(self._peak, _process_status_bytes("VmHWM"))
 
 
-def _status_bytes(name: str) -> int:
-    return files.read_sizes(Path("/proc/self/status")).get(name, 0)
+def _process_status_bytes(field: str) -> int:
+    return files.read_named_byte_counts(Path("/proc/self/status")).get(field, 0)
 
 
-def available_bytes() -> int:
+def available_memory_bytes() -> int:
     """Bytes that processes can still allocate: those of the machine, or fewer under a container's limit."""
     available = int(psutil.virtual_memory().available)
     for folder in _cgroup_folders():
@@ -238,11 +238,11 @@ def _cgroup_folders() -> list[Path]:
     return folders
 
 
-def usable_cores() -> int:
+def usable_core_count() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def quota_cores(root: Path = Path("/")) -> float | None:
+def cpu_quota_cores(root: Path = Path("/")) -> float | None:
     """CPU time that a container may use, in cores; None without a limit. `root`: where the file systems are mounted."""
     cgroup = root / "sys/fs/cgroup"
     words = (files.read_text(cgroup / "cpu.max") or "").split() or [
@@ -254,7 +254,7 @@ def quota_cores(root: Path = Path("/")) -> float | None:
 
 
 @dataclass(frozen=True)
-class Shortage:
+class CoreShortage:
     """A host on which more `processes` run than there are `cores` for them.
 
     `cores`: how many, which a container's quota can make a fraction. `bound`: which, as ``0-3``, if the processes are
@@ -278,33 +278,33 @@ class Shortage:
         return max(1, int(self.cores))
 
 
-def core_shortage(workers: Iterable[tuple[str, Hardware]], per_worker: int = 1) -> Shortage | None:
-    """The first host whose cores do not suffice for `per_worker` processes a worker; None if all do, or it is unknown.
+def find_core_shortage(workers: Iterable[tuple[str, Hardware]], processes_per_worker: int = 1) -> CoreShortage | None:
+    """The first host whose cores do not suffice for `processes_per_worker` processes a worker; None if all do, or it is unknown.
 
     `workers`: host and recorded hardware of each. The processes run on the workers' own cores, so each set of cores
     must have enough of them for the workers that are bound to it.
     """
     hosts: dict[str, list[tuple[frozenset[int], float | None]]] = {}
     for host, hardware in workers:
-        cores, quota = parse_cores(hardware.affinity or ""), hardware.cpu_quota
+        cores, quota = parse_core_list(hardware.affinity or ""), hardware.cpu_quota
         usable = hardware.cores if quota is None and not cores else quota
         hosts.setdefault(host, []).append((cores, usable))
     for host, limits in hosts.items():
         every = frozenset[int]().union(*(cores for cores, _ in limits))
         quotas = [quota for _, quota in limits if quota is not None]
         usable = min([*quotas, *([len(every)] if every else [])], default=None)
-        if usable is not None and max(usable, 1) < per_worker * len(limits):
-            return Shortage(host, per_worker * len(limits), usable)
+        if usable is not None and max(usable, 1) < processes_per_worker * len(limits):
+            return CoreShortage(host, processes_per_worker * len(limits), usable)
         for cores in dict.fromkeys(cores for cores, _ in limits if cores):
-            here = per_worker * sum(own <= cores for own, _ in limits)
+            here = processes_per_worker * sum(own <= cores for own, _ in limits)
             if here > len(cores):
-                return Shortage(host, here, len(cores), format_cores(cores))
+                return CoreShortage(host, here, len(cores), format_core_list(cores))
     return None
 
 
-def crowding(workers: Iterable[tuple[str, Hardware]]) -> str | None:
+def perftest_core_problem(workers: Iterable[tuple[str, Hardware]]) -> str | None:
     """Why ucx_perftest cannot test both directions at once: ``4 polling processes on 2 cores of node1``; or None."""
-    short = core_shortage(workers, PERFTESTS_PER_WORKER)
+    short = find_core_shortage(workers, PERFTESTS_PER_WORKER)
     return None if short is None else f"{short.processes} polling processes on {short.named_cores}"
 
 
@@ -319,14 +319,18 @@ def restore_launcher_cores() -> None:
             os.sched_setaffinity(int(thread), cores)
 
 
-def read_counters(root: Path = Path("/")) -> Counts:
+def read_device_byte_counters(root: Path = Path("/")) -> ByteCounts:
     """The byte counters of all network devices of this host; `root`: where its file systems are mounted."""
-    return {**interface_counters(root), **infiniband_counters(root), **gpu.nvlink_bytes()}
+    return {
+        **read_interface_byte_counters(root),
+        **read_infiniband_byte_counters(root),
+        **gpu.read_nvlink_byte_counters(),
+    }
 
 
-def interface_counters(root: Path = Path("/")) -> Counts:
+def read_interface_byte_counters(root: Path = Path("/")) -> ByteCounts:
     """Counters of the network interfaces in this process's network namespace."""
-    counts: Counts = {}
+    counts: ByteCounts = {}
     for line in (files.read_text(root / "proc/self/net/dev") or "").splitlines():
         name, colon, numbers = line.rpartition(":")
         fields = numbers.split()
@@ -335,9 +339,9 @@ def interface_counters(root: Path = Path("/")) -> Counts:
     return counts
 
 
-def infiniband_counters(root: Path = Path("/")) -> Counts:
+def read_infiniband_byte_counters(root: Path = Path("/")) -> ByteCounts:
     """Counters of the ports of InfiniBand and RoCE adapters, with UCX's names (``mlx5_0:1``)."""
-    counts: Counts = {}
+    counts: ByteCounts = {}
     for folder in sorted((root / "sys/class/infiniband").glob("*/ports/*/counters")):
         sent, received = files.read_number(folder / "port_xmit_data"), files.read_number(folder / "port_rcv_data")
         if sent is not None and received is not None:
@@ -345,7 +349,7 @@ def infiniband_counters(root: Path = Path("/")) -> Counts:
     return counts
 
 
-def counter_difference(before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]]) -> Counts:
+def byte_counter_difference(before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]]) -> ByteCounts:
     """Bytes that each device counted between two readings: 0 if it was reset; without devices that came or went."""
     return {
         device: (max(sent - before[device][0], 0), max(received - before[device][1], 0))
@@ -355,7 +359,7 @@ def counter_difference(before: Mapping[str, tuple[int, int]], after: Mapping[str
 
 
 @dataclass(frozen=True)
-class Package:
+class ProcessorEnergyCounter:
     """The counter of a processor package, which goes from 0 to `range_microjoules`, and begins again."""
 
     microjoules: int | None
@@ -367,28 +371,30 @@ class PowerReading:
     """The counters of a host's packages by name, and a worker's GPU; `at`: seconds on the host's monotonic clock."""
 
     at: float
-    packages: Mapping[str, Package]
+    packages: Mapping[str, ProcessorEnergyCounter]
     gpu: GpuReading | None
 
 
-def read_power(*, with_gpu: bool, root: Path = Path("/")) -> PowerReading:
+def read_energy_counters(*, with_gpu: bool, root: Path = Path("/")) -> PowerReading:
     """Read the counters; `with_gpu`: also those of this process's GPU; `root`: where the file systems are mounted."""
-    own = gpu.read_own_gpu() if with_gpu else None
-    return PowerReading(time.monotonic(), read_packages(root), own)
+    own = gpu.read_own_gpu_counters() if with_gpu else None
+    return PowerReading(time.monotonic(), read_processor_energy_counters(root), own)
 
 
-def read_packages(root: Path = Path("/")) -> dict[str, Package]:
+def read_processor_energy_counters(root: Path = Path("/")) -> dict[str, ProcessorEnergyCounter]:
     """The counters of all packages; without the zones inside a package, and without that of the whole machine."""
     zones = sorted((root / "sys/class/powercap").glob("intel-rapl:*"))
     names = {zone: files.read_text(zone / "name") or "" for zone in zones}
     return {
-        name: Package(files.read_number(zone / "energy_uj"), files.read_number(zone / "max_energy_range_uj"))
+        name: ProcessorEnergyCounter(
+            files.read_number(zone / "energy_uj"), files.read_number(zone / "max_energy_range_uj")
+        )
         for zone, name in names.items()
         if name.startswith("package")
     }
 
 
-def package_joules(before: PowerReading, after: PowerReading) -> tuple[float | None, str | None]:
+def processor_joules(before: PowerReading, after: PowerReading) -> tuple[float | None, str | None]:
     """The joules that all packages of a host used between two readings, or None and the reason why they are unknown."""
     if not before.packages or before.packages.keys() != after.packages.keys():
         return None, "this machine shows no energy counters of its processors (RAPL)"
@@ -417,7 +423,7 @@ def gpu_joules(before: GpuReading, after: GpuReading) -> float | None:
     return (after.millijoules - before.millijoules) / 1000
 
 
-def throttled_seconds(before: GpuReading, after: GpuReading) -> dict[str, float]:
+def gpu_throttled_seconds(before: GpuReading, after: GpuReading) -> dict[str, float]:
     """The seconds in which a GPU was throttled between two readings, by cause; without causes that are not counted.
 
     A counter that goes back, or advances by more than the time that passed, is left out.

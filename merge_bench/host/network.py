@@ -20,8 +20,8 @@ import psutil
 
 from merge_bench.errors import UsageError
 from merge_bench.host import files
-from merge_bench.host.description import Network, Port
-from merge_bench.host.files import parse_cores
+from merge_bench.host.description import NetworkFacts, RdmaPort
+from merge_bench.host.files import parse_core_list
 
 SYS = Path("/sys")
 INFINIBAND, ROCE = "InfiniBand", "Ethernet"
@@ -40,9 +40,9 @@ class HostNetwork(Protocol):
 
     def ipv4_ranges(self) -> dict[str, list[ipaddress.IPv4Network]]: ...
 
-    def interface_towards(self, peer: str) -> str | None: ...
+    def interface_towards(self, peer_host: str) -> str | None: ...
 
-    def resolve_address(self, peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None: ...
+    def resolve_address(self, peer_host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None: ...
 
     def rdma_ports(self, interface: str) -> list[str]: ...
 
@@ -70,7 +70,7 @@ def ipv4_ranges() -> dict[str, list[ipaddress.IPv4Network]]:
     }
 
 
-def interface_address(interface: str) -> str:
+def interface_ipv4_address(interface: str) -> str:
     """The IPv4 address of this host's `interface`. (Dask's HTTP server cannot bind to an IPv6 address.)
 
     Raises LookupError if the interface does not exist or has no IPv4 address; names the interfaces that have one.
@@ -82,10 +82,10 @@ def interface_address(interface: str) -> str:
     return usable[interface]
 
 
-def interface_towards(peer: str) -> str | None:
-    """The interface that packets to `peer` leave by, or None if there is no route."""
+def interface_towards(peer_host: str) -> str | None:
+    """The interface that packets to `peer_host` leave by, or None if there is no route."""
     try:
-        family, kind, protocol, _, where = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
+        family, kind, protocol, _, where = socket.getaddrinfo(peer_host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(where)  # of a datagram socket: chooses a route, sends nothing
             own = _without_scope(probe.getsockname()[0])
@@ -97,7 +97,7 @@ def interface_towards(peer: str) -> str | None:
     return None
 
 
-def network_stack(proc: Path = Path("/proc")) -> str | None:
+def network_stack_id(proc: Path = Path("/proc")) -> str | None:
     """The boot and network namespace of this process: loopback connects only processes that have the same ones.
 
     None if `proc` does not show them.
@@ -115,34 +115,34 @@ def starting_host_address(environ: Mapping[str, str]) -> str | None:
     return words[0] if words else None
 
 
-def resolve_address(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def resolve_address(peer_host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """The address of a host name, IPv4 if it has one; None if it has no address."""
     try:
-        entries = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)
+        entries = socket.getaddrinfo(peer_host, 9, type=socket.SOCK_DGRAM)
     except OSError:
         return None
     texts = [_without_scope(str(where[0])) for *_, where in sorted(entries, key=lambda each: each[0])]
     return ipaddress.ip_address(texts[0]) if texts else None
 
 
-def net_devices(interface: str, sys: Path = SYS) -> str:
+def ucx_net_devices(interface: str, sys: Path = SYS) -> str:
     """``UCX_NET_DEVICES`` for an interface: the RDMA ports of its network, and itself, which alone turns RDMA off."""
     return ",".join([*rdma_ports(interface, sys), interface])
 
 
 def rdma_ports(interface: str, sys: Path = SYS) -> list[str]:
     """The RDMA ports that lead to the network of an interface, with UCX's names (``mlx5_0:1``)."""
-    return joined_ports(own_ports(interface, sys), ip_addresses(), active_ports(sys), sys)
+    return rdma_ports_of_same_network(interface_rdma_ports(interface, sys), ip_addresses(), active_rdma_ports(sys), sys)
 
 
-def describe_network(interface: str, sys: Path = SYS, *, addressed: Iterable[str] | None = None) -> Network:
+def describe_network(interface: str, sys: Path = SYS, *, addressed: Iterable[str] | None = None) -> NetworkFacts:
     """The network of this host.
 
     `interface`: the one that UCX uses. `addressed`: those with an address, by default those that have one now.
     """
-    addressed, ports = sorted(ip_addresses() if addressed is None else addressed), active_ports(sys)
-    rdma = joined_ports(own_ports(interface, sys), addressed, ports, sys)
-    return Network(interface=interface, rdma=rdma, ports=ports, addressed=addressed)
+    addressed, ports = sorted(ip_addresses() if addressed is None else addressed), active_rdma_ports(sys)
+    rdma = rdma_ports_of_same_network(interface_rdma_ports(interface, sys), addressed, ports, sys)
+    return NetworkFacts(interface=interface, rdma=rdma, ports=ports, addressed=addressed)
 
 
 def _without_scope(address: str) -> str:
@@ -151,7 +151,7 @@ def _without_scope(address: str) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
+class MachinePlace:
     """Where a GPU or a worker is. `node`: its NUMA node; `bridges`: the PCI bridges above it, the root port first."""
 
     node: int | None = None
@@ -159,7 +159,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Nodes:
+class NumaDistances:
     """Distances between NUMA nodes: one row for each node, with one number for each of `order`."""
 
     order: Sequence[int] = ()
@@ -172,69 +172,76 @@ class Nodes:
         return _LOCAL if node == other else _REMOTE
 
 
-def own_ports(interface: str, sys: Path = SYS) -> list[str]:
+def interface_rdma_ports(interface: str, sys: Path = SYS) -> list[str]:
     """The RDMA ports of an interface, with UCX's names (``mlx5_0:1``); of a bond or VLAN, those below it."""
     folder = sys / "class/net" / interface
-    ports = _ports_of(folder)
+    ports = _rdma_ports_of_folder(folder)
     for lower in sorted(folder.glob("lower_*")):
-        ports += own_ports(lower.name.removeprefix("lower_"), sys)
+        ports += interface_rdma_ports(lower.name.removeprefix("lower_"), sys)
     return list(dict.fromkeys(ports))
 
 
-def port_states(sys: Path = SYS) -> dict[str, str]:
+def rdma_port_states(sys: Path = SYS) -> dict[str, str]:
     """The state of every RDMA port, such as ``ACTIVE`` or ``DOWN``, by UCX's name of the port."""
     devices = sys / "class/infiniband"
     return {
         f"{device}:{port}": (files.read_text(devices / device / "ports" / port / "state") or "?").rpartition(": ")[2]
-        for device in files.list_names(devices)
-        for port in files.list_names(devices / device / "ports")
+        for device in files.list_file_names(devices)
+        for port in files.list_file_names(devices / device / "ports")
     }
 
 
-def active_ports(sys: Path = SYS) -> list[Port]:
+def active_rdma_ports(sys: Path = SYS) -> list[RdmaPort]:
     """The RDMA ports of this host that are up; [] if it has no adapter."""
     owners: dict[str, list[str]] = {}
-    for interface in files.list_names(sys / "class/net"):
-        for port in _ports_of(sys / "class/net" / interface):
+    for interface in files.list_file_names(sys / "class/net"):
+        for port in _rdma_ports_of_folder(sys / "class/net" / interface):
             owners.setdefault(port, []).append(interface)
-    states = port_states(sys)
-    names = sorted({*states, *owners}, key=_natural)
-    return [_describe(name, owners.get(name, []), sys) for name in names if states.get(name, ACTIVE) == ACTIVE]
+    states = rdma_port_states(sys)
+    names = sorted({*states, *owners}, key=_natural_sort_key)
+    return [
+        _describe_rdma_port(name, owners.get(name, []), sys) for name in names if states.get(name, ACTIVE) == ACTIVE
+    ]
 
 
-def joined_ports(own: Sequence[str], addressed: Iterable[str], ports: Sequence[Port], sys: Path = SYS) -> list[str]:
-    """The ports that lead to the network of the ports `own`, these first; [] without `own`.
+def rdma_ports_of_same_network(
+    own_ports: Sequence[str], addressed_interfaces: Iterable[str], ports: Sequence[RdmaPort], sys: Path = SYS
+) -> list[str]:
+    """The ports that lead to the network of the ports `own_ports`, these first; [] without `own_ports`.
 
     These have the same link layer. Over InfiniBand they have the same subnet, with Ethernet (RoCE) an interface with an
-    address and at least the speed of the first of `own`: a slower one is for management. Virtual functions of an
-    adapter that is here itself do not count. `addressed`: the interfaces with an address.
+    address and at least the speed of the first of `own_ports`: a slower one is for management. Virtual functions of an
+    adapter that is here itself do not count. `addressed_interfaces`: the interfaces with an address.
     """
-    mine = [port for port in ports if port.name in own]
+    mine = [port for port in ports if port.name in own_ports]
     if not mine:
         return []
     first = mine[0]
-    with_address = set(addressed)
+    with_address = set(addressed_interfaces)
     joined = [
         port.name
         for port in ports
-        if port in mine or (port.layer == first.layer and not port.virtual and _joins(port, first, with_address, sys))
+        if port in mine
+        or (port.layer == first.layer and not port.virtual and _is_on_same_network(port, first, with_address, sys))
     ]
-    return sorted(joined, key=lambda name: (name not in own, _natural(name)))
+    return sorted(joined, key=lambda name: (name not in own_ports, _natural_sort_key(name)))
 
 
-def ucx_can_use(port: Port) -> bool:
+def ucx_can_use_port(port: RdmaPort) -> bool:
     """Whether UCX uses ports of this kind; EFA, for example, needs a UCX with a module of its own."""
     return port.layer in (None, INFINIBAND, ROCE) and not port.virtual
 
 
-def nearest_ports(place: Place, ports: Sequence[Port], nodes: Nodes) -> tuple[str, ...]:
+def nearest_rdma_ports(
+    place: MachinePlace, ports: Sequence[RdmaPort], numa_distances: NumaDistances
+) -> tuple[str, ...]:
     """All of these ports that are nearest to `place`; all of them if nothing is known about the way."""
-    distances = {port.name: distance(place, port, nodes) for port in ports}
+    distances = {port.name: rdma_port_distance(place, port, numa_distances) for port in ports}
     least = min(distances.values(), default=None)
     return tuple(name for name, each in distances.items() if each == least)
 
 
-def distance(place: Place, port: Port, nodes: Nodes) -> tuple[int, int]:
+def rdma_port_distance(place: MachinePlace, port: RdmaPort, numa_distances: NumaDistances) -> tuple[int, int]:
     """How far a port is: an index of `DISTANCES`, and the distance of the NUMA nodes; a nearer one is smaller."""
     pairs = zip(place.bridges, port.bridges, strict=False)
     shared = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
@@ -244,105 +251,107 @@ def distance(place: Place, port: Port, nodes: Nodes) -> tuple[int, int]:
         return (ONE_SWITCH if beyond <= 1 else SWITCHES, 0)
     if place.node is None or port.node is None:
         return UNKNOWN, 0
-    far = nodes.between(place.node, port.node)
+    far = numa_distances.between(place.node, port.node)
     return (ONE_NODE if place.node == port.node else OTHER_NODE, far)
 
 
-def bridges(device: Path) -> list[str]:
-    """The PCI bridges above a device, the root port first; `device`: its folder, or a link to it."""
-    parts = os.path.realpath(device).split("/")
+def pci_bridges(device_folder: Path) -> list[str]:
+    """The PCI bridges above a device, the root port first; `device_folder`: its folder, or a link to it."""
+    parts = os.path.realpath(device_folder).split("/")
     return [part for part in parts if _PCI_ADDRESS.fullmatch(part)][:-1]
 
 
-def pci_device(bus_id: str, sys: Path = SYS) -> Path:
+def pci_device_folder(bus_id: str, sys: Path = SYS) -> Path:
     """The folder of a PCI device; `bus_id` as NVML writes it (``00000000:17:00.0``)."""
     domain, _, rest = bus_id.lower().partition(":")
     return sys / "bus/pci/devices" / f"{domain[-4:]}:{rest}"
 
 
-def place_of_device(device: Path) -> Place:
+def place_of_device(device_folder: Path) -> MachinePlace:
     """Where a device is, by its folder."""
-    return Place(read_node(device), tuple(bridges(device)))
+    return MachinePlace(read_numa_node(device_folder), tuple(pci_bridges(device_folder)))
 
 
-def read_node(device: Path) -> int | None:
+def read_numa_node(device_folder: Path) -> int | None:
     """The NUMA node of a device; None if unknown, or if the machine has one node only."""
-    node = files.read_number(device / "numa_node")
+    node = files.read_number(device_folder / "numa_node")
     return None if node is None or node < 0 else node
 
 
-def _ports_of(interface: Path) -> list[str]:
+def _rdma_ports_of_folder(interface_folder: Path) -> list[str]:
     """The RDMA ports of an interface's folder. UCX counts ports from 1, the kernel's ``dev_port`` from 0."""
-    port = (files.read_number(interface / "dev_port") or 0) + 1
-    return [f"{device}:{port}" for device in files.list_names(interface / "device/infiniband")]
+    port = (files.read_number(interface_folder / "dev_port") or 0) + 1
+    return [f"{device}:{port}" for device in files.list_file_names(interface_folder / "device/infiniband")]
 
 
-def _describe(name: str, owners: list[str], sys: Path) -> Port:
-    device, _, number = name.partition(":")
+def _describe_rdma_port(port_name: str, interfaces: list[str], sys: Path) -> RdmaPort:
+    device, _, number = port_name.partition(":")
     folder = sys / "class/infiniband" / device
     port = folder / "ports" / number
     rate = re.match(r"[\d.]+", files.read_text(port / "rate") or "")
-    return Port(
-        name=name,
-        interfaces=owners,
+    return RdmaPort(
+        name=port_name,
+        interfaces=interfaces,
         layer=files.read_text(port / "link_layer") or None,
         gigabits=float(rate[0]) if rate else None,
         subnet=":".join((files.read_text(port / "gids/0") or "").split(":")[:4]) or None,
         virtual=(folder / "device/physfn").exists(),
-        node=read_node(folder / "device"),
-        bridges=bridges(folder / "device"),
+        node=read_numa_node(folder / "device"),
+        bridges=pci_bridges(folder / "device"),
     )
 
 
-def _joins(port: Port, first: Port, addressed: set[str], sys: Path) -> bool:
-    """Whether a port leads to the network of `first`, which has the same link layer."""
+def _is_on_same_network(port: RdmaPort, own_port: RdmaPort, addressed_interfaces: set[str], sys: Path) -> bool:
+    """Whether a port leads to the network of `own_port`, which has the same link layer."""
     if port.layer == ROCE:
-        slower = port.gigabits is not None and first.gigabits is not None and port.gigabits < first.gigabits
-        return not slower and any(addressed & _upwards(interface, sys) for interface in port.interfaces)
-    return port.subnet is None or first.subnet is None or port.subnet == first.subnet
+        slower = port.gigabits is not None and own_port.gigabits is not None and port.gigabits < own_port.gigabits
+        return not slower and any(
+            addressed_interfaces & _interface_and_those_above(interface, sys) for interface in port.interfaces
+        )
+    return port.subnet is None or own_port.subnet is None or port.subnet == own_port.subnet
 
 
-def _upwards(interface: str, sys: Path) -> set[str]:
+def _interface_and_those_above(interface: str, sys: Path) -> set[str]:
     """An interface, with the bonds and VLANs above it."""
     above = [each.name.removeprefix("upper_") for each in (sys / "class/net" / interface).glob("upper_*")]
-    return {interface}.union(*(_upwards(each, sys) for each in above))
+    return {interface}.union(*(_interface_and_those_above(each, sys) for each in above))
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def _natural_sort_key(port_name: str) -> list[tuple[int, str]]:
     """A key that orders ``mlx5_2:1`` before ``mlx5_10:1``."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", port_name)]
 
 
-def node_cores(node: int, sys: Path = SYS) -> frozenset[int]:
+def numa_node_cores(node: int, sys: Path = SYS) -> frozenset[int]:
     """The cores of a NUMA node; empty if unknown."""
-    return parse_cores(files.read_text(sys / f"devices/system/node/node{node}/cpulist") or "")
+    return parse_core_list(files.read_text(sys / f"devices/system/node/node{node}/cpulist") or "")
 
 
 def numa_nodes(sys: Path = SYS) -> list[int]:
     """This machine's NUMA nodes; [] if unknown."""
-    names = files.list_names(sys / "devices/system/node")
+    names = files.list_file_names(sys / "devices/system/node")
     return sorted(int(name[4:]) for name in names if name.startswith("node") and name[4:].isdigit())
 
 
-def first_sibling(core: int, sys: Path = SYS) -> int:
+def first_sibling_thread(core: int, sys: Path = SYS) -> int:
     """The lowest number among the hardware threads that share a core with `core`; `core` itself if unknown."""
     siblings = files.read_text(sys / f"devices/system/cpu/cpu{core}/topology/thread_siblings_list")
-    return min(parse_cores(siblings or ""), default=core)
+    return min(parse_core_list(siblings or ""), default=core)
 
 
-def read_distances(node: int, sys: Path = SYS) -> list[int]:
+def read_numa_node_distances(node: int, sys: Path = SYS) -> list[int]:
     """The distances of a NUMA node to all nodes, in their order; [] if unknown."""
     words = (files.read_text(sys / f"devices/system/node/node{node}/distance") or "").split()
     return [int(word) for word in words if word.isdecimal()]
 
 
-def read_nodes(sys: Path = SYS) -> Nodes:
+def read_numa_distances(sys: Path = SYS) -> NumaDistances:
     """The distances between this machine's NUMA nodes."""
     order = numa_nodes(sys)
-    return Nodes(order, {node: read_distances(node, sys) for node in order})
+    return NumaDistances(order, {node: read_numa_node_distances(node, sys) for node in order})
 
 
-def is_loopback(address: str) -> bool:
+def is_loopback_address(address: str) -> bool:
     """Whether only this machine can reach `address`, which may be a host name."""
     try:
         return ipaddress.ip_address(address).is_loopback
@@ -350,12 +359,12 @@ def is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
-def page_origins(address: str, port: int) -> list[str]:
+def allowed_page_origins(address: str, port: int) -> list[str]:
     """``host:port`` of the pages of a server that listens at `address`; pages from elsewhere cannot connect to it.
 
     Its hosts are only addresses at which it listens: another program may have the port at the others.
     """
-    names = {address, *(("localhost",) if is_loopback(address) else ())}
+    names = {address, *(("localhost",) if is_loopback_address(address) else ())}
     if address == "localhost":
         names |= {"127.0.0.1", "::1"}
     if address in ("0.0.0.0", "::"):
@@ -363,21 +372,23 @@ def page_origins(address: str, port: int) -> list[str]:
         of_interfaces = itertools.chain.from_iterable(psutil.net_if_addrs().values())
         own = {each.address.partition("%")[0] for each in of_interfaces if each.family == family}
         names = own | {socket.gethostname(), socket.getfqdn(), "localhost"}
-    return sorted(f"{host_in_url(name)}:{port}" for name in names)
+    return sorted(f"{format_host_for_url(name)}:{port}" for name in names)
 
 
-def host_in_url(address: str) -> str:
+def format_host_for_url(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def free_port(address: str, port: int) -> int:
-    """`port`, or a free port if that is 0; raises UsageError if nothing can be served on it at this address."""
+def find_free_port(address: str, wanted_port: int) -> int:
+    """`wanted_port`, or a free port if that is 0; raises UsageError if nothing can be served on it at this address."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((address, port))
+            probe.bind((address, wanted_port))
             return int(probe.getsockname()[1])
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
-        raise UsageError(f"cannot serve on {address}, port {port}: {why}; choose another --address or --port") from None
+        raise UsageError(
+            f"cannot serve on {address}, port {wanted_port}: {why}; choose another --address or --port"
+        ) from None

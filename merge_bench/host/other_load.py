@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import psutil
 
-LOOK_SECONDS = 0.5
+MEASURING_SECONDS = 0.5
 """How long a look takes: the kernel counts in steps of 10 ms, so a core's share is known to 2 %."""
 BUSY, OVERRUN = 0.25, 0.9
 """Shares of the cores from which times vary, and from which every time includes waiting for a core."""
@@ -49,7 +49,7 @@ class OtherLoad:
         return f"{self.busy:.1f} of {self.cores} cores busy" + (f" ({named or unseen})" if named or unseen else "")
 
 
-Look: TypeAlias = Callable[[], OtherLoad]
+FinishMeasurement: TypeAlias = Callable[[], OtherLoad]
 
 
 @dataclass(frozen=True)
@@ -65,22 +65,22 @@ class CpuSeconds:
     by_process: Mapping[tuple[int, str], float]
 
 
-def read_cpu_seconds(cores: Collection[int], earlier: Collection[int] = ()) -> CpuSeconds:
+def read_cpu_seconds(cores: Collection[int], excluded_descendants: Collection[int] = ()) -> CpuSeconds:
     """Read the kernel's counters of these cores and of all processes.
 
-    `earlier`: ids of descendants whose time does not count as this process's own. The time of a descendant that has
+    `excluded_descendants`: ids of descendants whose time does not count as this process's own. The time of a descendant that has
     ended counts for the process that waited for it.
     """
-    return CpuSeconds(_busy_seconds(cores), _own_seconds(earlier), _process_seconds())
+    return CpuSeconds(_busy_core_seconds(cores), _own_cpu_seconds(excluded_descendants), _cpu_seconds_by_process())
 
 
-def begin_measuring(
-    seconds: float = LOOK_SECONDS,
+def begin_load_measurement(
+    seconds: float = MEASURING_SECONDS,
     *,
     read: Callable[[Collection[int], Collection[int]], CpuSeconds] = read_cpu_seconds,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> Look:
+) -> FinishMeasurement:
     """Begin to measure what other processes than this one use of the cores that this one may use.
 
     The function that is returned waits until so many seconds have passed, and gives the result. What this process and
@@ -102,12 +102,14 @@ def begin_measuring(
             if pid != own and (pid, name) in before.by_process
         ]
         busiest = sorted((each for each in processes if each.cores >= _LEAST), key=lambda each: -each.cores)
-        return OtherLoad(busy, len(cores), tuple(replace(each, name=_shown_name(each)) for each in busiest[:_SHOWN]))
+        return OtherLoad(
+            busy, len(cores), tuple(replace(each, name=_displayed_process_name(each)) for each in busiest[:_SHOWN])
+        )
 
     return finish
 
 
-def _shown_name(process: BusyProcess) -> str:
+def _displayed_process_name(process: BusyProcess) -> str:
     """``another merge_bench`` for a process of one, else the name that the kernel has."""
     with contextlib.suppress(psutil.Error, OSError):
         words = [os.path.basename(word) for word in psutil.Process(process.pid).cmdline()]
@@ -116,35 +118,35 @@ def _shown_name(process: BusyProcess) -> str:
     return process.name
 
 
-def measure(seconds: float = LOOK_SECONDS) -> OtherLoad:
+def measure_other_load(seconds: float = MEASURING_SECONDS) -> OtherLoad:
     """Measure for so many seconds what `begin_measuring` measures."""
-    return begin_measuring(seconds)()
+    return begin_load_measurement(seconds)()
 
 
-def _busy_seconds(cores: Collection[int]) -> float:
+def _busy_core_seconds(cores: Collection[int]) -> float:
     """Seconds that these cores have worked since the start of the machine."""
     times = psutil.cpu_times(percpu=True)
     counted = [times[core] for core in cores if core < len(times)]
-    return sum(sum(core) - core.idle - core.iowait - _uncounted_seconds(core) for core in counted)
+    return sum(sum(core) - core.idle - core.iowait - _uncounted_core_seconds(core) for core in counted)
 
 
-def _own_seconds(earlier: Collection[int]) -> float:
-    """Seconds that this process and its descendants, without those in `earlier`, have worked."""
+def _own_cpu_seconds(excluded_descendants: Collection[int]) -> float:
+    """Seconds that this process and its descendants, without those in `excluded_descendants`, have worked."""
     ended, seconds = os.times(), 0.0
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error, OSError):
-            if process.pid not in earlier:
+            if process.pid not in excluded_descendants:
                 times = process.cpu_times()
                 seconds += times.user + times.system + times.children_user + times.children_system
     return time.process_time() + ended.children_user + ended.children_system + seconds
 
 
-def _uncounted_seconds(times: object) -> float:
+def _uncounted_core_seconds(cpu_times: object) -> float:
     """Seconds of a core that are no work of this machine's, or that the kernel counts in two columns."""
-    return sum(float(getattr(times, name, 0.0)) for name in ("guest", "guest_nice", "steal"))
+    return sum(float(getattr(cpu_times, name, 0.0)) for name in ("guest", "guest_nice", "steal"))
 
 
-def _process_seconds() -> dict[tuple[int, str], float]:
+def _cpu_seconds_by_process() -> dict[tuple[int, str], float]:
     """Seconds that each visible process has worked, by its id and name."""
     seconds = {}
     for process in psutil.process_iter():

@@ -13,12 +13,12 @@ import msgspec
 from msgspec.structs import asdict
 
 from merge_bench.host import gpu, network
-from merge_bench.host.description import Host, Port
-from merge_bench.host.network import DISTANCES, SYS, Nodes, Place, node_cores, numa_nodes
+from merge_bench.host.description import HostFacts, RdmaPort
+from merge_bench.host.network import DISTANCES, SYS, MachinePlace, NumaDistances, numa_node_cores, numa_nodes
 
 
 @dataclass(frozen=True)
-class Pin:
+class WorkerPin:
     """One worker's part of its host: its cores (empty: any), its GPU, and the RDMA ports nearest to it.
 
     `gpu`: its name for `CUDA_VISIBLE_DEVICES`. `own_memory`: False if that GPU uses the host's memory.
@@ -30,54 +30,60 @@ class Pin:
     own_memory: bool = True
 
 
-def worker_pins(host: Host, workers: int, *, gpus: bool, workers_per_gpu: int = 1) -> list[Pin]:
+def pin_workers(host: HostFacts, workers: int, *, gpus: bool, workers_per_gpu: int = 1) -> list[WorkerPin]:
     """The part of a host that each of `workers` workers gets.
 
     Workers on GPUs get a share of the cores of their GPU's NUMA node. Workers without GPUs share all cores. If every
     NUMA node has enough cores for a worker, nodes get workers in proportion to their cores, and no worker spans two
     nodes. Of the RDMA ports in `host.rdma` a worker gets all that are nearest to its GPU, or to its node without a GPU
-    (`network.distance`): those at its PCI switch, else on its node, else on the nearest node. It gets all of them if
+    (`network.rdma_port_distance`): those at its PCI switch, else on its node, else on the nearest node. It gets all of them if
     nothing is known about the way. With more workers than cores, nothing is pinned.
     """
     if not gpus:
-        shares = _core_shares(host.cores, host.node_cores, workers)
-        return [Pin(share, None, near_ports(host, Place(node))) for node, share in shares]
+        shares = _split_cores_by_node(host.cores, host.node_cores, workers)
+        return [WorkerPin(share, None, nearest_host_ports(host, MachinePlace(node))) for node, share in shares]
     gpu_nodes = dict(enumerate(host.gpu_nodes))
-    distances = node_distances(host)
+    distances = host_numa_distances(host)
     own = [gpu_nodes.get(number // workers_per_gpu) for number in range(workers)]
-    nodes = [node_with_cores(node, host.node_cores, distances) for node in own]
+    nodes = [nearest_node_with_cores(node, host.node_cores, distances) for node in own]
     parts = []
     for number, node in enumerate(nodes):
         cores = [core for core in host.cores if node is None or core in host.node_cores.get(str(node), [])]
         sharers = [other for other, theirs in enumerate(nodes) if theirs == node]
         share = split_cores(cores or host.cores, len(sharers))[sharers.index(number)]
         index = number // workers_per_gpu
-        name = gpu_name(host.gpu_names, index)
-        parts.append(Pin(share, name, near_ports(host, gpu_place(host, index)), name not in host.gpus_without_memory))
+        name = visible_gpu_name(host.gpu_names, index)
+        parts.append(
+            WorkerPin(
+                share, name, nearest_host_ports(host, gpu_place(host, index)), name not in host.gpus_without_memory
+            )
+        )
     return parts
 
 
-def gpu_place(host: Host, index: int) -> Place:
+def gpu_place(host: HostFacts, gpu_number: int) -> MachinePlace:
     """Where the visible GPU with this index is."""
     nodes, bridges = dict(enumerate(host.gpu_nodes)), dict(enumerate(host.gpu_bridges))
-    return Place(nodes.get(index), tuple(bridges.get(index, ())))
+    return MachinePlace(nodes.get(gpu_number), tuple(bridges.get(gpu_number, ())))
 
 
-def near_ports(host: Host, place: Place) -> tuple[str, ...]:
+def nearest_host_ports(host: HostFacts, place: MachinePlace) -> tuple[str, ...]:
     """The ports in `host.rdma` that are nearest to `place`, in that order."""
     by_name = {port.name: port for port in host.ports}
     ports = [by_name[name] for name in host.rdma if name in by_name]
-    return network.nearest_ports(place, ports, node_distances(host)) or tuple(host.rdma)
+    return network.nearest_rdma_ports(place, ports, host_numa_distances(host)) or tuple(host.rdma)
 
 
-def node_distances(host: Host) -> Nodes:
+def host_numa_distances(host: HostFacts) -> NumaDistances:
     """The distances between the host's NUMA nodes."""
-    return Nodes([int(node) for node in host.node_cores], {int(k): row for k, row in host.node_distances.items()})
+    return NumaDistances(
+        [int(node) for node in host.node_cores], {int(k): row for k, row in host.node_distances.items()}
+    )
 
 
-def gpu_name(visible: Sequence[str], number: int) -> str:
+def visible_gpu_name(gpu_names: Sequence[str], gpu_number: int) -> str:
     """CUDA's name of the visible GPU with this number; the number itself if the names are unknown."""
-    return visible[number] if number < len(visible) else str(number)
+    return gpu_names[gpu_number] if gpu_number < len(gpu_names) else str(gpu_number)
 
 
 def split_cores(cores: Sequence[int], shares: int) -> list[tuple[int, ...]]:
@@ -86,7 +92,7 @@ def split_cores(cores: Sequence[int], shares: int) -> list[tuple[int, ...]]:
     return [tuple(cores[number * size : (number + 1) * size]) for number in range(shares)]
 
 
-def _core_shares(
+def _split_cores_by_node(
     cores: Sequence[int], node_cores: Mapping[str, Sequence[int]], workers: int
 ) -> list[tuple[int | None, tuple[int, ...]]]:
     """The NUMA node of each worker, if any, and its cores."""
@@ -95,65 +101,67 @@ def _core_shares(
     size = len(cores) // workers
     if size == 0 or sum(map(len, nodes.values())) < len(cores) or min(map(len, nodes.values())) < size:
         return [(None, share) for share in split_cores(cores, workers)]
-    counts = _workers_by_node({node: len(here) for node, here in nodes.items()}, workers)
+    counts = _count_workers_by_node({node: len(here) for node, here in nodes.items()}, workers)
     return [(node, share) for node, count in counts.items() if count for share in split_cores(nodes[node], count)]
 
 
-def _workers_by_node(sizes: Mapping[int, int], workers: int) -> dict[int, int]:
-    """The number of workers of each NUMA node, in proportion to `sizes`, rounded by the largest remainders."""
-    total = sum(sizes.values())
-    counts = {node: workers * size // total for node, size in sizes.items()}
-    by_rest = sorted(sizes, key=lambda node: (-(workers * sizes[node] % total), node))
+def _count_workers_by_node(core_counts: Mapping[int, int], workers: int) -> dict[int, int]:
+    """The number of workers of each NUMA node, in proportion to `core_counts`, rounded by the largest remainders."""
+    total = sum(core_counts.values())
+    counts = {node: workers * size // total for node, size in core_counts.items()}
+    by_rest = sorted(core_counts, key=lambda node: (-(workers * core_counts[node] % total), node))
     for node in by_rest[: workers - sum(counts.values())]:
         counts[node] += 1
     return counts
 
 
-def order_cores(cores: Iterable[int], sys: Path = SYS) -> list[int]:
+def order_cores_by_node(cores: Iterable[int], sys: Path = SYS) -> list[int]:
     """These cores, ordered by NUMA node, and within a node by the core that hardware threads share."""
-    nodes = {core: node for node in numa_nodes(sys) for core in node_cores(node, sys)}
-    return sorted(cores, key=lambda core: (nodes.get(core, -1), network.first_sibling(core, sys), core))
+    nodes = {core: node for node in numa_nodes(sys) for core in numa_node_cores(node, sys)}
+    return sorted(cores, key=lambda core: (nodes.get(core, -1), network.first_sibling_thread(core, sys), core))
 
 
 def describe_host(
     interface: str, sys: Path = SYS, *, cores: Iterable[int] | None = None, addressed: Iterable[str] | None = None
-) -> Host:
-    """The facts about this host that `worker_pins` needs, and all its RDMA ports. `interface`: what UCX uses.
+) -> HostFacts:
+    """The facts about this host that `pin_workers` needs, and all its RDMA ports. `interface`: what UCX uses.
 
     `cores`: those that workers may use, by default this process's. `addressed`: the interfaces with an address, by
     default those that have one now.
     """
-    names = gpu.visible_gpus()
-    places = find_gpus(names, sys)
-    return Host(
+    names = gpu.visible_gpu_names()
+    places = find_gpu_places(names, sys)
+    return HostFacts(
         **asdict(network.describe_network(interface, sys, addressed=addressed)),
-        cores=order_cores(os.sched_getaffinity(0) if cores is None else cores, sys),
+        cores=order_cores_by_node(os.sched_getaffinity(0) if cores is None else cores, sys),
         gpus=len(names),
         gpu_names=list(names),
         gpu_nodes=[place.node for place in places],
         gpu_bridges=[list(place.bridges) for place in places],
-        gpu_instances=[gpu.instance(name) for name in names],
-        gpus_without_memory=[name for name in names if not gpu.has_own_memory(name)],
+        gpu_instances=[gpu.gpu_instance_id(name) for name in names],
+        gpus_without_memory=[name for name in names if not gpu.gpu_has_own_memory(name)],
         node_cores=_cores_by_node(sys),
-        node_distances={str(node): list(row) for node, row in network.read_nodes(sys).rows.items()},
+        node_distances={str(node): list(row) for node, row in network.read_numa_distances(sys).rows.items()},
     )
 
 
 def _cores_by_node(sys: Path) -> dict[str, list[int]]:
-    return {str(node): sorted(node_cores(node, sys)) for node in numa_nodes(sys)}
+    return {str(node): sorted(numa_node_cores(node, sys)) for node in numa_nodes(sys)}
 
 
-def find_gpus(names: Sequence[str], sys: Path = SYS) -> list[Place]:
+def find_gpu_places(gpu_names: Sequence[str], sys: Path = SYS) -> list[MachinePlace]:
     """Where the GPUs of these names are, and of parts of GPUs (MIG) the GPUs that they belong to."""
-    buses = {each.index: each.pci_bus_id for each in gpu.gpu_facts()}
+    buses = {each.index: each.pci_bus_id for each in gpu.describe_gpus()}
     places = []
-    for name in names:
-        bus = buses.get(gpu.whole_gpu(name))
-        places.append(network.place_of_device(network.pci_device(bus, sys)) if bus else Place())
+    for name in gpu_names:
+        bus = buses.get(gpu.whole_gpu_index(name))
+        places.append(network.place_of_device(network.pci_device_folder(bus, sys)) if bus else MachinePlace())
     return places
 
 
-def node_with_cores(node: int | None, cores: Mapping[str, Sequence[int]], distances: Nodes) -> int | None:
+def nearest_node_with_cores(
+    node: int | None, cores: Mapping[str, Sequence[int]], distances: NumaDistances
+) -> int | None:
     """`node`, or if it has no cores, as a GPU's own memory has none, the nearest node that has some."""
     if node is None or cores.get(str(node)):
         return node
@@ -189,24 +197,24 @@ def describe_binding(
     addressed: Iterable[str] | None = None,
 ) -> Binding:
     """The binding of this process, by its environment and its cores; `cores`, `addressed`: as of `describe_host`."""
-    ports = network.active_ports(sys)
-    used = selected_ports(environ.get("UCX_NET_DEVICES", "all"), ports)
+    ports = network.active_rdma_ports(sys)
+    used = allowed_rdma_ports(environ.get("UCX_NET_DEVICES", "all"), ports)
     mine = os.sched_getaffinity(0) if cores is None else set(cores)
-    by_node, nodes = _cores_by_node(sys), network.read_nodes(sys)
+    by_node, nodes = _cores_by_node(sys), network.read_numa_distances(sys)
     core_nodes = [int(node) for node, some in by_node.items() if mine & set(some)]
     # A process that may use every GPU of the machine was given none.
-    name = next(iter(gpu.visible_gpus()), None) if environ.get("CUDA_VISIBLE_DEVICES") else None
-    place = Place(core_nodes[0]) if len(core_nodes) == 1 else Place()
+    name = next(iter(gpu.visible_gpu_names()), None) if environ.get("CUDA_VISIBLE_DEVICES") else None
+    place = MachinePlace(core_nodes[0]) if len(core_nodes) == 1 else MachinePlace()
     problems = []
     if name is not None:
-        (place,) = find_gpus([name], sys)
-        home = node_with_cores(place.node, by_node, nodes)
+        (place,) = find_gpu_places([name], sys)
+        home = nearest_node_with_cores(place.node, by_node, nodes)
         if home is not None and core_nodes and home not in core_nodes:
-            problems.append(f"its cores are on NUMA node {_listed(core_nodes)}, its GPU is on node {home}")
+            problems.append(f"its cores are on NUMA node {_join_with_commas(core_nodes)}, its GPU is on node {home}")
     reachable = network.ip_addresses() if addressed is None else addressed
-    same_network = network.joined_ports(used, reachable, ports, sys) if used else []
-    candidates = [port for port in ports if (port.name in same_network if used else network.ucx_can_use(port))]
-    near, distance = _nearest_with_distance(place, candidates, nodes)
+    same_network = network.rdma_ports_of_same_network(used, reachable, ports, sys) if used else []
+    candidates = [port for port in ports if (port.name in same_network if used else network.ucx_can_use_port(port))]
+    near, distance = _nearest_ports_with_distance(place, candidates, nodes)
     return Binding(
         host=socket.gethostname(),
         gpu=name,
@@ -215,59 +223,65 @@ def describe_binding(
         ports=used,
         near=near,
         distance=distance,
-        problems=[*problems, *_port_problems(used, near, distance)],
+        problems=[*problems, *_port_choice_problems(used, near, distance)],
     )
 
 
-def expected_bindings(sys: Path = SYS) -> list[Binding]:
+def expected_gpu_bindings(sys: Path = SYS) -> list[Binding]:
     """For each GPU that a process started here would see: the ports nearest to it, and the rank of its worker."""
-    ports = [port for port in network.active_ports(sys) if network.ucx_can_use(port)]
-    nodes, names, host = network.read_nodes(sys), gpu.visible_gpus(), socket.gethostname()
+    ports = [port for port in network.active_rdma_ports(sys) if network.ucx_can_use_port(port)]
+    nodes, names, host = network.read_numa_distances(sys), gpu.visible_gpu_names(), socket.gethostname()
     bindings = []
-    for rank, (name, place) in enumerate(zip(names, find_gpus(names, sys), strict=True)):
-        near, distance = _nearest_with_distance(place, ports, nodes)
+    for rank, (name, place) in enumerate(zip(names, find_gpu_places(names, sys), strict=True)):
+        near, distance = _nearest_ports_with_distance(place, ports, nodes)
         binding = Binding(rank=rank, host=host, gpu=name, gpu_node=place.node, ports=near, near=near, distance=distance)
         bindings.append(binding)
     return bindings
 
 
-def selected_ports(value: str, ports: Sequence[Port]) -> list[str]:
+def allowed_rdma_ports(net_devices: str, ports: Sequence[RdmaPort]) -> list[str]:
     """The RDMA ports that a value of ``UCX_NET_DEVICES`` allows: ``all``, a list of names or patterns, or ``^`` a list.
 
     A device's name stands for all of its ports.
     """
-    entries = value.removeprefix("^").split(",")
+    entries = net_devices.removeprefix("^").split(",")
 
-    def named(port: Port) -> bool:
+    def named(port: RdmaPort) -> bool:
         names = (port.name, port.name.partition(":")[0])
         return any(fnmatch.fnmatchcase(name, entry) for name in names for entry in entries) or entries == ["all"]
 
-    return [port.name for port in ports if network.ucx_can_use(port) and named(port) != value.startswith("^")]
+    return [
+        port.name for port in ports if network.ucx_can_use_port(port) and named(port) != net_devices.startswith("^")
+    ]
 
 
-def _nearest_with_distance(place: Place, ports: Sequence[Port], nodes: Nodes) -> tuple[list[str], str | None]:
+def _nearest_ports_with_distance(
+    place: MachinePlace, ports: Sequence[RdmaPort], numa_distances: NumaDistances
+) -> tuple[list[str], str | None]:
     """The ports that are nearest to a place, and how near they are; none if nothing is known about the place."""
-    if place == Place() or not ports:
+    if place == MachinePlace() or not ports:
         return [], None
-    least = min(network.distance(place, port, nodes) for port in ports)
-    return list(network.nearest_ports(place, ports, nodes)), DISTANCES[least[0]]
+    least = min(network.rdma_port_distance(place, port, numa_distances) for port in ports)
+    return list(network.nearest_rdma_ports(place, ports, numa_distances)), DISTANCES[least[0]]
 
 
-def _port_problems(used: Sequence[str], near: Sequence[str], distance: str | None) -> list[str]:
+def _port_choice_problems(used_ports: Sequence[str], nearest_ports: Sequence[str], distance: str | None) -> list[str]:
     """What is wrong with the ports that a worker uses; nothing if it uses none, or nothing is known about the way."""
-    if not used or not near:
+    if not used_ports or not nearest_ports:
         return []
-    far = [name for name in used if name not in near]
-    idle = [name for name in near if name not in used]
-    if len(far) == len(used):
-        return [f"it uses {_listed(far)}, and {_listed(idle)} {_verb(idle)} nearer ({distance})"]
-    problems = [f"{_listed(idle)} {_verb(idle)} as near, and unused"] if idle else []
-    return [*problems, f"{_listed(far)} {_verb(far)} farther away"] if far else problems
+    far = [name for name in used_ports if name not in nearest_ports]
+    idle = [name for name in nearest_ports if name not in used_ports]
+    if len(far) == len(used_ports):
+        return [
+            f"it uses {_join_with_commas(far)}, and {_join_with_commas(idle)} {_is_or_are(idle)} nearer ({distance})"
+        ]
+    problems = [f"{_join_with_commas(idle)} {_is_or_are(idle)} as near, and unused"] if idle else []
+    return [*problems, f"{_join_with_commas(far)} {_is_or_are(far)} farther away"] if far else problems
 
 
-def _listed(items: Sequence[object]) -> str:
+def _join_with_commas(items: Sequence[object]) -> str:
     return ", ".join(map(str, items))
 
 
-def _verb(names: Sequence[str]) -> str:
+def _is_or_are(names: Sequence[str]) -> str:
     return "is" if len(names) == 1 else "are"

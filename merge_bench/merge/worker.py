@@ -26,7 +26,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from merge_bench.errors import RunFailed
 from merge_bench.host import machine
 from merge_bench.host.description import ProcessFacts
-from merge_bench.host.machine import PeakMeter, available_bytes
+from merge_bench.host.machine import PeakMemoryMeter, available_memory_bytes
 from merge_bench.merge import engines
 from merge_bench.merge.engines import gpu_memory
 from merge_bench.merge.engines.base import CopyingEngine, JoinShape, StoringEngine
@@ -64,7 +64,7 @@ class State:
     rank: int
     plan: Plan
     topic: str
-    meter: PeakMeter
+    meter: PeakMemoryMeter
     frames: tuple[Frame, Frame] | None
     input_bytes: int
     merger: Merger | None = None
@@ -232,16 +232,16 @@ def guard_memory(plugin: MergeWorker, state: State) -> None:
 
 def _watch_memory(plugin: MergeWorker, state: State) -> None:
     """End this process before the kernel's out-of-memory killer ends it or another one."""
-    reserve = max(int(RESERVE_FRACTION * machine.memory_bytes()), 256 << 20)
+    reserve = max(int(RESERVE_FRACTION * machine.total_memory_bytes()), 256 << 20)
     while not state.guard.wait(GUARD_SECONDS):
-        left = available_bytes()
+        left = available_memory_bytes()
         if left >= reserve:
             continue
         message = f"only {left >> 20} MiB of memory were left on {socket.gethostname()}"
         plugin.abort.set(message)
         plugin.send("out-of-memory", message=message)
         time.sleep(1.0)
-        if available_bytes() < reserve:
+        if available_memory_bytes() < reserve:
             os._exit(1)
 
 
@@ -328,7 +328,7 @@ def prepare(plan: Plan, rank: int, topic: str) -> Prepared:
     plugin = current_plugin()
     release(plugin)
     plugin.freeze_libraries()
-    meter = PeakMeter()
+    meter = PeakMemoryMeter()
     expected = None
     if isinstance(plan.workload, SyntheticSpec):
         from merge_bench.merge.workload.synthetic import generate
@@ -372,7 +372,7 @@ def open_ucx(plan: Plan, rank: int, topic: str, *, puts: bool = False) -> bytes:
     from merge_bench.merge.exchange.ucx import UcxExchange
 
     plugin.freeze_libraries()
-    plugin.state = State(rank, plan, topic, PeakMeter(), None, 0)
+    plugin.state = State(rank, plan, topic, PeakMemoryMeter(), None, 0)
     with plugin.report_if_stuck("opening UCX", STALL_FACTOR * plan.timeout):
         plugin.state.exchange = UcxExchange.of_plan(plan, rank, plugin.abort, puts=puts)
     return plugin.state.exchange.address

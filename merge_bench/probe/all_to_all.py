@@ -157,7 +157,7 @@ class AllToAllOverUcx(Probe):
         session.connect(workers.on_all(worker.open_ucx, session.plan, ranked=True, after=(session.topic,)))
         session.record_launch()
         record_connections(session)
-        if machine.core_shortage((each.host, each.hardware) for each in session.descriptions):
+        if machine.find_core_shortage((each.host, each.hardware) for each in session.descriptions):
             session.warn(CROWDED)
         first = session.descriptions[0]
         endpoints = [endpoint for peers in workers.on_all(worker.endpoints) for endpoint in peers.values()]

@@ -165,9 +165,9 @@ def cores_to_bind(client: str, server: str, *, placement: str) -> tuple[int, int
     Both poll. Otherwise the kernel of a busy host might run them on one core, in turns of milliseconds. `client`,
     `server`: the cores of their workers, as ``0-3``.
     """
-    from merge_bench.host.files import parse_cores
+    from merge_bench.host.files import parse_core_list
 
-    shared = sorted(parse_cores(client) & parse_cores(server))
+    shared = sorted(parse_core_list(client) & parse_core_list(server))
     return (shared[0], shared[1]) if placement == ONE_HOST and len(shared) > 1 else (None, None)
 
 

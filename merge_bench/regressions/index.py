@@ -24,7 +24,7 @@ from merge_bench.analysis.comparable_runs import Pair, planned_pairs
 from merge_bench.analysis.compare import METRICS, match_launches, side_of_run
 from merge_bench.analysis.statistics.verdict import noise_floor
 from merge_bench.errors import UsageError
-from merge_bench.host.files import cache_folder, make_cache_folder
+from merge_bench.host.files import make_user_cache_folder, user_cache_folder
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import Change, ResultsFolder
@@ -99,13 +99,13 @@ class HistoryIndex:
             odd = next(root for root in self.roots if not root.isprintable())
             raise UsageError(f"the name of the folder {odd} is not UTF-8; rename it") from None
         try:
-            file = make_cache_folder() / _FILE
+            file = make_user_cache_folder() / _FILE
             file.touch(mode=0o600)  # it is kept when it exists
             self._fill(file)
         except (OSError, RuntimeError, sqlite3.Error) as error:  # then it is in memory
             if type(error) is sqlite3.DatabaseError:  # it is damaged
                 with contextlib.suppress(OSError):
-                    (cache_folder() / _FILE).unlink()
+                    (user_cache_folder() / _FILE).unlink()
             self._fill(":memory:")
 
     def series(self, name: str | None = None) -> list[dict[str, str | int | float]]:

@@ -23,7 +23,7 @@ import msgspec
 
 from merge_bench.config.files import TOKENS, open_regular, replacing
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError, first_line, say
-from merge_bench.host.network import is_loopback
+from merge_bench.host.network import is_loopback_address
 from merge_bench.records.writer import RECORDS
 from merge_bench.service.documents import Job, JobRequest, Jobs, Refusal
 from merge_bench.service.job_rules import RESULT_NAME, commands
@@ -120,7 +120,7 @@ class Client:
         if match is None:
             raise UsageError("--service needs the address of one service, such as https://bench.example:5007")
         self.url, self._wait, self._pause = url.rstrip("/"), wait, pause
-        local = is_loopback(match[2].strip("[]"))
+        local = is_loopback_address(match[2].strip("[]"))
         token = token or _read_token(results / ".service/token" if local else None)
         if match[1] == "http" and not local and not insecure:
             raise UsageError(

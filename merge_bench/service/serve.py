@@ -40,8 +40,8 @@ from merge_bench.analysis.published import published_beside
 from merge_bench.cluster import signals, supervisor
 from merge_bench.config.files import open_regular
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.host.files import make_cache_folder
-from merge_bench.host.network import free_port, host_in_url, is_loopback, page_origins
+from merge_bench.host.files import make_user_cache_folder
+from merge_bench.host.network import allowed_page_origins, find_free_port, format_host_for_url, is_loopback_address
 from merge_bench.records.results_folder import Entry, ResultsFolder
 from merge_bench.service import api
 from merge_bench.service import documents as d
@@ -285,7 +285,7 @@ def serve(settings: Settings, make_pages: PageMaker) -> int:
         os.umask(0o077)  # what jobs write is for the service's user, who gives it to those who have a token
     context = _tls_context(settings)
     with contextlib.ExitStack() as stack:
-        port = free_port(settings.address, settings.port)
+        port = find_free_port(settings.address, settings.port)
         scheme = "https" if context else "http"
         service = start_service(stack, settings, hosts=_host_header_values(settings, port), scheme=scheme)
         logging.getLogger("tornado.general").setLevel(logging.ERROR)  # what it says about malformed requests
@@ -294,7 +294,7 @@ def serve(settings: Settings, make_pages: PageMaker) -> int:
         server = _Server(gate, ssl_options=context, max_body_size=settings.limits.body_bytes, **_CONNECTION_LIMITS)
         pages = BaseServer(loop, gate.pages, server)
         server.listen(port, settings.address)
-        url, folder = f"{scheme}://{host_in_url(settings.address)}:{port}/", settings.results.resolve() / FOLDER
+        url, folder = f"{scheme}://{format_host_for_url(settings.address)}:{port}/", settings.results.resolve() / FOLDER
         if context is None and not service.only_pages:
             # For programs that cannot ask for a proof, such as curl; no other user can open the folder.
             with contextlib.suppress(OSError):  # its path is too long
@@ -357,7 +357,7 @@ def start_service(stack: contextlib.ExitStack, settings: Settings, *, hosts: Col
     )
     service = Service(store, runner, Rules(results, tables), settings.limits, hosts, scheme, index)
     if person is not None:
-        only_pages = bool(problem) or not (is_loopback(settings.address) or person.allow_run)
+        only_pages = bool(problem) or not (is_loopback_address(settings.address) or person.allow_run)
         service = replace(service, read_only=problem or _why_read_only(settings, person), only_pages=only_pages)
     stack.callback(service.slow.shutdown)
     stack.callback(service.threads.shutdown)
@@ -371,7 +371,7 @@ def _why_read_only(settings: Settings, person: Person) -> str:
     """Why the page whose address is printed cannot start runs, a sentence; empty if it can."""
     if person.allow_run:
         return "To start runs, log in with the token of this dashboard; its command says where that is."
-    if is_loopback(settings.address):
+    if is_loopback_address(settings.address):
         return ""
     return (
         f"Runs cannot be started from this page, because other machines can reach {settings.address}. "
@@ -412,7 +412,7 @@ def check_service(settings: Settings) -> str:
     try:
         _tls_context(settings)
         with _locked_store(results, to_serve=False) as store:
-            free_port(settings.address, settings.port)
+            find_free_port(settings.address, settings.port)
             if problem := store.problem():
                 raise UsageError(f"the file of jobs is damaged: {problem}; restore a copy of {results / FOLDER}")
             return next((f"job {job.id}" for job in store.jobs(limit=1)), "none")
@@ -429,7 +429,7 @@ def _tls_context(settings: Settings) -> ssl.SSLContext | None:
         if not _HOST_NAME.fullmatch(name):
             raise UsageError(f"--host-name {name} is not a name of a host; give NAME, or NAME:PORT for a proxy")
     if not settings.tls_cert:
-        if not is_loopback(settings.address) and not settings.insecure and settings.person is None:
+        if not is_loopback_address(settings.address) and not settings.insecure and settings.person is None:
             raise UsageError(
                 f"other machines can reach {settings.address}, and tokens would cross the network unencrypted; give"
                 " --tls-cert and --tls-key, or --insecure if nobody else can read that network"
@@ -448,7 +448,7 @@ def _tls_context(settings: Settings) -> ssl.SSLContext | None:
 def _host_header_values(settings: Settings, port: int) -> frozenset[str]:
     """The values of the header ``Host`` that name this service; a page elsewhere may have led another name here."""
     named = [name if re.search(r":\d+$", name) else f"{name}:{port}" for name in settings.host_names]
-    hosts = {each.lower() for each in (*page_origins(settings.address, port), *named)}
+    hosts = {each.lower() for each in (*allowed_page_origins(settings.address, port), *named)}
     return frozenset(hosts | {each.removesuffix(usual) for each in hosts for usual in (":80", ":443")})
 
 
@@ -464,7 +464,7 @@ def _locked_store(results: Path, *, to_serve: bool) -> Iterator[Store]:
         files = [results / FOLDER / "lock"]
         try:
             if to_serve:
-                files.append(make_cache_folder() / f"service-{store.instance}-{socket.gethostname()}.lock")
+                files.append(make_user_cache_folder() / f"service-{store.instance}-{socket.gethostname()}.lock")
             for file in files:
                 descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
                 stack.callback(os.close, descriptor)

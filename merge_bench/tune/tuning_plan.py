@@ -32,7 +32,7 @@ from merge_bench.config.shipped import SPACE
 from merge_bench.config.ucx_info import find_installed
 from merge_bench.config.variables import PREFIX
 from merge_bench.errors import UsageError, say
-from merge_bench.host.machine import usable_cores
+from merge_bench.host.machine import usable_core_count
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.campaign import Campaign, RecordedPlan
@@ -472,4 +472,6 @@ def _rule_of_thumb_seconds(plan: RecordedPlan) -> float | None:
     """Seconds of a launch by the rule of thumb, of use only as a ratio of two sizes; None for tables."""
     if plan.rows_per_chunk is None or plan.iterations is None or not recorded_plane(plan.exchange).by_workers:
         return None
-    return rule_of_thumb_seconds(plan.rows_per_chunk * max((plan.workers or 1) / usable_cores(), 1.0), plan.iterations)
+    return rule_of_thumb_seconds(
+        plan.rows_per_chunk * max((plan.workers or 1) / usable_core_count(), 1.0), plan.iterations
+    )

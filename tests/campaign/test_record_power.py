@@ -9,7 +9,7 @@ from merge_bench.campaign.recording import gpus_between, hosts_between
 from merge_bench.cluster.worker_calls import Member
 from merge_bench.host.description import GpuState
 from merge_bench.host.gpu import GpuReading
-from merge_bench.host.machine import Package, PowerReading
+from merge_bench.host.machine import PowerReading, ProcessorEnergyCounter
 from merge_bench.records.reader import read_campaign
 from merge_bench.testing import fake_cluster
 
@@ -22,7 +22,7 @@ def reading(at: float, key: str | None, millijoules: int, microjoules: int = 0, 
     if key is not None:
         state = GpuState(celsius=celsius)
         gpu = GpuReading(at, int(key[-1]), key, "H", millijoules, {"power cap": 0}, state, 700.0, 1980, 2619)
-    return PowerReading(at, {"package-0": Package(microjoules, 10**12)}, gpu)
+    return PowerReading(at, {"package-0": ProcessorEnergyCounter(microjoules, 10**12)}, gpu)
 
 
 def test_workers_that_share_a_gpu_or_a_host_count_once() -> None:

@@ -14,7 +14,7 @@ from merge_bench.cluster.hosts import HostSpec, place_workers
 from merge_bench.cluster.start_on_hosts import RemoteLauncher
 from merge_bench.config.option import COMMAND_LINE, DEFAULT
 from merge_bench.errors import UsageError
-from merge_bench.host.description import Node
+from merge_bench.host.description import HostReport
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
 from tests.helpers.fake_agents import started
@@ -104,7 +104,7 @@ def test_hosts_report_their_gpus_before_a_worker_starts(launcher: RemoteLauncher
 
 
 def test_a_number_of_workers_that_was_given_stands(tmp_path: Path) -> None:
-    hosts = {name: Node(interface="lo", gpus=2, gpu_names=["0", "1"]) for name in "ab"}
+    hosts = {name: HostReport(interface="lo", gpus=2, gpu_names=["0", "1"]) for name in "ab"}
     with started(hosts, plan(), settings(COMMAND_LINE), tmp_path) as launcher:
         assert launcher.hosts_by_role() == {"scheduler": "a", "worker-0": "a", "worker-1": "b"}
     with (

@@ -15,7 +15,7 @@ from merge_bench.cluster import dask_commands, dask_scheduler_functions
 from merge_bench.cluster.base import ClusterSettings, Command
 from merge_bench.cluster.dask_commands import SCHEDULER_ROUTES, Place
 from merge_bench.cluster.scheduler_client import dashboard_link
-from merge_bench.host.pinning import Pin
+from merge_bench.host.pinning import WorkerPin
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
 
@@ -47,7 +47,9 @@ def test_the_scheduler_serves_it_only_where_it_is_asked_to_and_workers_never_do(
     assert "--no-dashboard" not in scheduler(True).argv
     for asked in (False, True):
         settings = ClusterSettings({}, Path("results"), dask_dashboard=asked)
-        assert "--no-dashboard" in dask_commands.worker_command(PLAN, settings, PLACE, 0, {}, Pin((), None, ())).argv
+        assert (
+            "--no-dashboard" in dask_commands.worker_command(PLAN, settings, PLACE, 0, {}, WorkerPin((), None, ())).argv
+        )
 
 
 def status(url: str) -> int:

@@ -17,7 +17,7 @@ from merge_bench.cluster.hosts import HostSpec
 from merge_bench.cluster.launchers.slurm import srun
 from merge_bench.cluster.launchers.ssh import ssh
 from merge_bench.cluster.start_on_hosts import RemoteLauncher
-from merge_bench.host.description import Node
+from merge_bench.host.description import HostReport
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
 from tests.helpers import fake_agents
@@ -57,8 +57,8 @@ def started(launcher: RemoteLauncher, config: dict[str, str] | None = None, **pl
     return [each for each in launcher.commands(plan(**plan_options), settings(config)) if each.role != "agent"]
 
 
-def host(cores: int, rdma: list[str]) -> Node:
-    return Node(
+def host(cores: int, rdma: list[str]) -> HostReport:
+    return HostReport(
         scratch="/tmp/s",
         interface="ib0",
         address="10.0.0.1",

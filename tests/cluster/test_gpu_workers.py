@@ -21,8 +21,8 @@ from merge_bench.cluster.dask_commands import Place
 from merge_bench.cluster.launchers.local import LocalLauncher
 from merge_bench.errors import UsageError
 from merge_bench.host import machine, pinning
-from merge_bench.host.description import Host
-from merge_bench.host.pinning import Pin
+from merge_bench.host.description import HostFacts
+from merge_bench.host.pinning import WorkerPin
 from merge_bench.merge.engines import describe
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
@@ -57,7 +57,7 @@ def plan(workers: int = 2, protocol: str = "tcp") -> Plan:
 def test_dask_cuda_takes_the_command_line(protocol: str) -> None:
     worker = pytest.importorskip("dask_cuda.cli").worker
     settings = ClusterSettings({}, Path("results"), gpus=1)
-    command = dask_commands.worker_command(plan(protocol=protocol), settings, PLACE, 3, {}, Pin((), "2", ()))
+    command = dask_commands.worker_command(plan(protocol=protocol), settings, PLACE, 3, {}, WorkerPin((), "2", ()))
     words = command.argv[command.argv.index("worker") + 1 :]
     found = worker.make_context("worker", list(words)).params
     assert found["scheduler"] is None
@@ -76,7 +76,7 @@ def test_dask_cuda_moves_no_data_to_the_host(monkeypatch: pytest.MonkeyPatch, ow
 
     monkeypatch.setattr(utils, "pynvml", library() if own_memory else library(nvmlDeviceGetMemoryInfo=not_supported))
     command = dask_commands.worker_command(
-        plan(), ClusterSettings({}, Path("results")), PLACE, 0, {}, Pin((), "0", (), own_memory)
+        plan(), ClusterSettings({}, Path("results")), PLACE, 0, {}, WorkerPin((), "0", (), own_memory)
     )
     words = list(command.argv[command.argv.index("worker") + 1 :])
     limit = worker.make_context("worker", words).params["device_memory_limit"]
@@ -93,8 +93,8 @@ def test_what_a_gpu_has_of_its_own_decides_by_its_name(monkeypatch: pytest.Monke
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"1,{identity(0)}")
     limits = [command.argv[-1] for command in LocalLauncher().commands(plan(), ClusterSettings({}, Path(), gpus=2))[1:]]
     assert limits == ["0", "default"]
-    host = Host(cores=[0, 1], gpu_nodes=[None, None], gpu_names=["1", "GPU-7"], gpus_without_memory=["GPU-7"])
-    assert [pin.own_memory for pin in pinning.worker_pins(host, 2, gpus=True)] == [True, False]
+    host = HostFacts(cores=[0, 1], gpu_nodes=[None, None], gpu_names=["1", "GPU-7"], gpus_without_memory=["GPU-7"])
+    assert [pin.own_memory for pin in pinning.pin_workers(host, 2, gpus=True)] == [True, False]
 
 
 def test_another_order_of_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,5 +258,5 @@ def test_the_origin_of_the_loaded_ucx_is_found_wherever_packages_lie(tmp_path: P
     maps = tmp_path / "maps"
     loaded = ("/usr/bin/env", path)
     maps.write_text("".join(f"7f40c0a00000-7f40c0a02000 r-xp 00000000 fe:00 4711    {each}\n" for each in loaded))
-    found = machine.ucx_library(maps)
+    found = machine.describe_loaded_ucx(maps)
     assert (found.path, found.origin) == (path, origin)

@@ -15,7 +15,7 @@ from merge_bench.cluster.host_agent import TAILS_SILENCE
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.cluster.start_on_hosts import HostAgentClient, agent_argv
 from merge_bench.errors import LaunchFailed
-from merge_bench.host.description import Node
+from merge_bench.host.description import HostReport
 from tests.helpers.fake_agents import started
 from tests.helpers.plans import plan_of_two
 
@@ -65,7 +65,7 @@ def test_last_lines_of_logs_are_sent_without_a_request_and_outlive_the_agent(hea
 def test_the_lines_that_an_agent_sent_last_are_those_of_a_host_that_does_not_answer(tmp_path: Path) -> None:
     plan = plan_of_two()
     settings = ClusterSettings({}, Path("results"), hosts=(HostSpec("a"), HostSpec("b")))
-    with started({"a": Node(), "b": Node()}, plan, settings, tmp_path) as launcher:
+    with started({"a": HostReport(), "b": HostReport()}, plan, settings, tmp_path) as launcher:
         assert launcher.tail("worker-1") == "last words of worker-1"
         assert launcher.tail("worker-7") == ""
 

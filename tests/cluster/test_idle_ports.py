@@ -15,8 +15,8 @@ from merge_bench.cluster.host_check import IDLE, idle_port_warnings, rdma_warnin
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.errors import Caution
 from merge_bench.host import network, pinning
-from merge_bench.host.description import Host, Node
-from merge_bench.host.pinning import Pin
+from merge_bench.host.description import HostFacts, HostReport
+from merge_bench.host.pinning import WorkerPin
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
 from tests.helpers import sysfs
@@ -27,24 +27,24 @@ TWO_RAILS = {"UCX_MAX_RNDV_RAILS": "2"}
 
 
 @pytest.fixture
-def describe(tmp_path: Path) -> Callable[..., Host]:
-    def made(kind: Kind, interface: str | None = None) -> Host:
+def describe(tmp_path: Path) -> Callable[..., HostFacts]:
+    def made(kind: Kind, interface: str | None = None) -> HostFacts:
         root = sysfs.make(kind, tmp_path / kind.name)
         where = interface or kind.interface
         host = pinning.describe_host(where, root, cores=kind.cores(), addressed=kind.ip_addresses())
-        folders = [network.pci_device(gpu.bus_id, root) for gpu in kind.gpus]
-        nodes, bridges = map(network.read_node, folders), map(network.bridges, folders)
+        folders = [network.pci_device_folder(gpu.bus_id, root) for gpu in kind.gpus]
+        nodes, bridges = map(network.read_numa_node, folders), map(network.pci_bridges, folders)
         return replace(host, gpu_nodes=list(nodes), gpu_bridges=list(bridges))
 
     return made
 
 
-def warned(host: Host, workers: int, config: dict[str, str], *, gpus: bool = True) -> list[Caution]:
-    pins = pinning.worker_pins(host, workers, gpus=gpus)
+def warned(host: HostFacts, workers: int, config: dict[str, str], *, gpus: bool = True) -> list[Caution]:
+    pins = pinning.pin_workers(host, workers, gpus=gpus)
     return idle_port_warnings({"n1": host, "n2": host}, {"n1": pins, "n2": pins}, config)
 
 
-def test_one_port_for_a_message_where_two_are_near_is_half_the_speed(describe: Callable[..., Host]) -> None:
+def test_one_port_for_a_message_where_two_are_near_is_half_the_speed(describe: Callable[..., HostFacts]) -> None:
     (caution,) = warned(describe(sysfs.dgx_a100()), 8, {})
     assert caution.code == IDLE
     assert caution.message == (
@@ -55,7 +55,7 @@ def test_one_port_for_a_message_where_two_are_near_is_half_the_speed(describe: C
     assert warned(describe(sysfs.gb200()), 4, {})[0].message.partition(":")[0].endswith("(800 of 1,600 Gb/s)")
 
 
-def test_workers_on_half_of_the_gpus_leave_the_ports_of_the_others(describe: Callable[..., Host]) -> None:
+def test_workers_on_half_of_the_gpus_leave_the_ports_of_the_others(describe: Callable[..., HostFacts]) -> None:
     (caution,) = warned(describe(sysfs.dgx_h100()), 4, TWO_RAILS)
     assert caution.message == (
         "workers on n1, n2 use at most 4 of 8 RDMA ports (1,600 of 3,200 Gb/s): no worker is near mlx5_6:1, mlx5_9:1,"
@@ -64,7 +64,7 @@ def test_workers_on_half_of_the_gpus_leave_the_ports_of_the_others(describe: Cal
     assert caution.remedy == "start a worker for each GPU or NUMA node"
 
 
-def test_ports_that_are_near_to_no_gpu_may_lead_to_storage(describe: Callable[..., Host]) -> None:
+def test_ports_that_are_near_to_no_gpu_may_lead_to_storage(describe: Callable[..., HostFacts]) -> None:
     whole = sysfs.dgx_h100()
     nics = [dataclasses.replace(each, subnet=sysfs.SUBNET) for each in whole.adapters]
     (caution,) = warned(describe(dataclasses.replace(whole, adapters=nics)), 8, TWO_RAILS)
@@ -89,12 +89,12 @@ def test_ports_that_are_near_to_no_gpu_may_lead_to_storage(describe: Callable[..
     ids=lambda value: value.name if isinstance(value, Kind) else "",
 )
 def test_a_worker_for_each_gpu_or_node_and_two_rails_leave_no_port(
-    describe: Callable[..., Host], kind: Kind, workers: int, gpus: bool
+    describe: Callable[..., HostFacts], kind: Kind, workers: int, gpus: bool
 ) -> None:
     assert warned(describe(kind), workers, TWO_RAILS, gpus=gpus) == []
 
 
-def test_an_unknown_speed_is_a_share(describe: Callable[..., Host]) -> None:
+def test_an_unknown_speed_is_a_share(describe: Callable[..., HostFacts]) -> None:
     host = describe(sysfs.four_adapters())
     host = replace(host, ports=[replace(port, gigabits=None) for port in host.ports])
     assert "use at most 2 of 4 RDMA ports (50% of the speed)" in warned(host, 1, TWO_RAILS, gpus=False)[0].message
@@ -102,17 +102,17 @@ def test_an_unknown_speed_is_a_share(describe: Callable[..., Host]) -> None:
 
 @pytest.mark.parametrize("config", [{"UCX_NET_DEVICES": "mlx5_3:1"}, {"UCX_TLS": "tcp,self"}])
 def test_no_warning_where_the_user_chose_devices_or_no_rdma(
-    describe: Callable[..., Host], config: dict[str, str]
+    describe: Callable[..., HostFacts], config: dict[str, str]
 ) -> None:
     assert warned(describe(sysfs.dgx_a100()), 8, config) == []
 
 
-def test_no_warning_of_a_single_host(describe: Callable[..., Host]) -> None:
+def test_no_warning_of_a_single_host(describe: Callable[..., HostFacts]) -> None:
     host = describe(sysfs.dgx_a100())
-    assert idle_port_warnings({"n1": host}, {"n1": pinning.worker_pins(host, 8, gpus=True)}, {}) == []
+    assert idle_port_warnings({"n1": host}, {"n1": pinning.pin_workers(host, 8, gpus=True)}, {}) == []
 
 
-def test_an_interface_of_a_slow_network_leaves_the_fast_one_unused(describe: Callable[..., Host]) -> None:
+def test_an_interface_of_a_slow_network_leaves_the_fast_one_unused(describe: Callable[..., HostFacts]) -> None:
     host = describe(sysfs.dgx_a100(), "enp61f0")
     (caution,) = rdma_warnings({"n1": host, "n2": host}, {})
     assert caution.message.startswith("UCX on n1, n2 cannot use mlx5_0:1 (ibp12s0), mlx5_1:1 (ibp18s0), ")
@@ -122,13 +122,13 @@ def test_an_interface_of_a_slow_network_leaves_the_fast_one_unused(describe: Cal
 
 @pytest.mark.parametrize("make", [sysfs.dgx_h100, sysfs.gb200, sysfs.cloud_efa, sysfs.cloud_without])
 def test_storage_and_management_are_no_loss_and_efa_is_no_port_of_ucx(
-    describe: Callable[..., Host], make: Callable[[], Kind]
+    describe: Callable[..., HostFacts], make: Callable[[], Kind]
 ) -> None:
     host = describe(make())
     assert rdma_warnings({"n1": host, "n2": host}, {}) == []
 
 
-def test_tcp_beside_fast_ports_says_what_they_would_carry(describe: Callable[..., Host]) -> None:
+def test_tcp_beside_fast_ports_says_what_they_would_carry(describe: Callable[..., HostFacts]) -> None:
     host = describe(sysfs.dgx_a100(), "eth0")
     (caution,) = rdma_warnings({"n1": host, "n2": host}, {})
     assert caution.message.endswith("which has no RDMA device: 2,000 Gb/s are unused")
@@ -151,19 +151,19 @@ def plan(workers: int) -> Plan:
 
 
 def test_the_launcher_warns_of_the_ports_that_its_workers_do_not_get(
-    describe: Callable[..., Host], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    describe: Callable[..., HostFacts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
     host = replace(describe(sysfs.dgx_h100()), gpus=8)
-    node = Node(**{name: getattr(host, name) for name in Host.__struct_fields__})
+    node = HostReport(**{name: getattr(host, name) for name in HostFacts.__struct_fields__})
     settings = ClusterSettings({}, Path("results"), hosts=(HostSpec("n1", slots=2), HostSpec("n2", slots=2)))
     with started({"n1": node, "n2": node}, plan(4), settings, tmp_path) as launcher:
         (caution,) = launcher.cautions(settings)
     assert caution.code == IDLE
 
 
-def pins(host: Host, workers: int) -> Sequence[Pin]:
-    return pinning.worker_pins(host, workers, gpus=True)
+def pins(host: HostFacts, workers: int) -> Sequence[WorkerPin]:
+    return pinning.pin_workers(host, workers, gpus=True)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def pins(host: Host, workers: int) -> Sequence[Pin]:
     ],
 )
 def test_ports_and_the_interface_reach_each_worker_unless_the_config_names_devices(
-    describe: Callable[..., Host], config: dict[str, str], expected: list[str]
+    describe: Callable[..., HostFacts], config: dict[str, str], expected: list[str]
 ) -> None:
     host = describe(sysfs.dgx_a100())
     place = Place("n1", "/scratch", host.interface, "10.0.0.1", tuple(host.rdma))

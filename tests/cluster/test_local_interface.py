@@ -162,7 +162,9 @@ def test_a_missing_interface_is_refused_in_one_sentence_that_names_those_there_a
 @pytest.mark.cluster
 def test_a_run_over_an_interface_of_this_machine(tmp_path: Path) -> None:
     """Every socket is at its address, and with shared memory left out the ranks connect over it."""
-    outward = [(name, there) for name, there in network.ip_addresses().items() if not network.is_loopback(there)]
+    outward = [
+        (name, there) for name, there in network.ip_addresses().items() if not network.is_loopback_address(there)
+    ]
     if not outward:
         pytest.skip("no interface here but loopback has an address")
     name, address = outward[0]

@@ -10,8 +10,8 @@ import pytest
 from merge_bench.campaign.machine_checks import check_parts as check_parts_here
 from merge_bench.cluster.host_check import check_parts
 from merge_bench.errors import UsageError
-from merge_bench.host.description import Host
-from merge_bench.host.pinning import Pin
+from merge_bench.host.description import HostFacts
+from merge_bench.host.pinning import WorkerPin
 from tests.helpers.fake_nvml import library
 
 WHOLE, ONE, OTHER, SAME = ("0", None), ("MIG-a", "1/3"), ("MIG-b", "1/4"), ("MIG-c", "1/3")
@@ -19,8 +19,8 @@ Visible = Sequence[tuple[str, str | None]]
 
 
 def check(visible: Visible) -> None:
-    host = Host(gpu_names=[name for name, _ in visible], gpu_instances=[instance for _, instance in visible])
-    check_parts({"n1": host}, {"n1": [Pin((), name, ()) for name, _ in visible]})
+    host = HostFacts(gpu_names=[name for name, _ in visible], gpu_instances=[instance for _, instance in visible])
+    check_parts({"n1": host}, {"n1": [WorkerPin((), name, ()) for name, _ in visible]})
 
 
 @pytest.mark.parametrize("visible", [[ONE, OTHER], [WHOLE, ONE], [("MIG-y", "MIG-y"), ("MIG-z", "MIG-z")]])
@@ -37,10 +37,10 @@ def test_one_part_one_instance_and_whole_gpus_go_on(visible: Visible) -> None:
 
 def test_parts_on_different_hosts_go_on() -> None:
     hosts = {
-        "n1": Host(gpu_names=["MIG-a"], gpu_instances=["0/1"]),
-        "n2": Host(gpu_names=["MIG-b"], gpu_instances=["0/2"]),
+        "n1": HostFacts(gpu_names=["MIG-a"], gpu_instances=["0/1"]),
+        "n2": HostFacts(gpu_names=["MIG-b"], gpu_instances=["0/2"]),
     }
-    check_parts(hosts, {"n1": [Pin((), "MIG-a", ())], "n2": [Pin((), "MIG-b", ())]})
+    check_parts(hosts, {"n1": [WorkerPin((), "MIG-a", ())], "n2": [WorkerPin((), "MIG-b", ())]})
 
 
 def test_this_machine_is_checked_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from merge_bench.cluster.launchers import choose_launcher, pbs, slurm
 from merge_bench.config.options import ClusterOptions
 from merge_bench.errors import UsageError
 from merge_bench.host import network
-from merge_bench.host.description import Node, Project
-from merge_bench.host.files import format_cores, parse_cores
+from merge_bench.host.description import HostReport, InstalledProject
+from merge_bench.host.files import format_core_list, parse_core_list
 from tests.helpers import fake_scontrol
 
 
@@ -39,9 +39,9 @@ def test_a_host_gets_no_more_workers_than_its_max_slots() -> None:
 
 
 def test_core_lists() -> None:
-    assert parse_cores("0-3,8\n") == {0, 1, 2, 3, 8}
-    assert format_cores({0, 1, 2, 3, 8}) == "0-3,8"
-    assert parse_cores(format_cores(range(5))) == set(range(5))
+    assert parse_core_list("0-3,8\n") == {0, 1, 2, 3, 8}
+    assert format_core_list({0, 1, 2, 3, 8}) == "0-3,8"
+    assert parse_core_list(format_core_list(range(5))) == set(range(5))
 
 
 def fake_sys(root: Path) -> Path:
@@ -67,25 +67,25 @@ def fake_sys(root: Path) -> Path:
 
 def test_rdma_devices_of_an_interface(tmp_path: Path) -> None:
     root = fake_sys(tmp_path)
-    assert network.own_ports("ib0", root) == ["mlx5_0:1"]
-    assert network.own_ports("ib1", root) == ["mlx5_0:2"]
-    assert network.own_ports("bond0", root) == ["mlx5_0:1"]
-    assert network.own_ports("eth0", root) == []
+    assert network.interface_rdma_ports("ib0", root) == ["mlx5_0:1"]
+    assert network.interface_rdma_ports("ib1", root) == ["mlx5_0:2"]
+    assert network.interface_rdma_ports("bond0", root) == ["mlx5_0:1"]
+    assert network.interface_rdma_ports("eth0", root) == []
 
 
 def test_rdma_ports_that_are_up_and_their_interfaces(tmp_path: Path) -> None:
-    found = {port.name: port.interfaces for port in network.active_ports(fake_sys(tmp_path))}
+    found = {port.name: port.interfaces for port in network.active_rdma_ports(fake_sys(tmp_path))}
     assert found == {"mlx5_0:1": ["ib0"], "mlx5_1:1": []}
-    assert network.active_ports(tmp_path / "none") == []
+    assert network.active_rdma_ports(tmp_path / "none") == []
 
 
 def test_numa_nodes(tmp_path: Path) -> None:
     root = fake_sys(tmp_path)
-    assert [port.node for port in network.active_ports(root)] == [1, None]
-    assert network.read_node(network.pci_device("00000000:17:00.0", root)) == 0
-    assert network.read_node(network.pci_device("00000000:18:00.0", root)) is None
-    assert network.node_cores(1, root) == {4, 5, 6, 7}
-    assert network.node_cores(9, root) == frozenset()
+    assert [port.node for port in network.active_rdma_ports(root)] == [1, None]
+    assert network.read_numa_node(network.pci_device_folder("00000000:17:00.0", root)) == 0
+    assert network.read_numa_node(network.pci_device_folder("00000000:18:00.0", root)) is None
+    assert network.numa_node_cores(1, root) == {4, 5, 6, 7}
+    assert network.numa_node_cores(9, root) == frozenset()
 
 
 def chosen(environ: dict[str, str]) -> tuple[str, tuple[HostSpec, ...]]:
@@ -140,14 +140,14 @@ def test_hosts_that_differ_are_refused_by_name() -> None:
     from merge_bench import __version__
     from merge_bench.host import machine
 
-    project = Project(version=__version__, sources=host_agent.fingerprint(host_agent.ROOT / "merge_bench"))
-    same = Node(versions=dict(machine.versions()), project=project)
+    project = InstalledProject(version=__version__, sources=host_agent.fingerprint(host_agent.ROOT / "merge_bench"))
+    same = HostReport(versions=dict(machine.installed_versions()), project=project)
     host_check.check_alike({"a": same, "b": same})
-    older = Node(versions={**machine.versions(), "polars": "0.1"}, project=project)
+    older = HostReport(versions={**machine.installed_versions(), "polars": "0.1"}, project=project)
     with pytest.raises(UsageError, match=r"b and this host have different software.*polars 0\.1 instead of"):
         host_check.check_alike({"a": same, "b": older})
-    changed = Project(version=__version__, sources="0")
-    other = Node(versions=dict(machine.versions()), project=changed)
+    changed = InstalledProject(version=__version__, sources="0")
+    other = HostReport(versions=dict(machine.installed_versions()), project=changed)
     with pytest.raises(
         UsageError, match=r"b and this host have different software.*merge_bench .* with sources 0 instead of"
     ):
@@ -155,25 +155,25 @@ def test_hosts_that_differ_are_refused_by_name() -> None:
 
 
 def test_machines_that_hide_their_boot_count_as_different(tmp_path: Path) -> None:
-    assert network.network_stack() is not None
+    assert network.network_stack_id() is not None
     (tmp_path / "self/ns").mkdir(parents=True)
     (tmp_path / "self/ns/net").symlink_to("net:[4026531840]")
-    assert network.network_stack(tmp_path) is None
+    assert network.network_stack_id(tmp_path) is None
     (tmp_path / "sys/kernel/random").mkdir(parents=True)
     (tmp_path / "sys/kernel/random/boot_id").write_text("a1\n")
-    assert network.network_stack(tmp_path) == "a1 net:[4026531840]"
+    assert network.network_stack_id(tmp_path) == "a1 net:[4026531840]"
 
 
 def test_a_host_whose_answer_has_another_form_is_refused_by_name() -> None:
-    assert host_check.parse_node("b", {"stack": "here", "newer": 1}) == Node(stack="here")
+    assert host_check.parse_node("b", {"stack": "here", "newer": 1}) == HostReport(stack="here")
     with pytest.raises(UsageError, match="b and this host have different releases of merge_bench"):
         host_check.parse_node("b", {"versions": ["polars 0.1"]})
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_loopback_is_for_hosts_that_share_the_driver_s_network(address: str) -> None:
-    here, there = (Node(interface="lo", address=address, stack=stack) for stack in ("here", "there"))
-    far = Node(interface="eth0", address="fe80::1%eth0", stack="there")
+    here, there = (HostReport(interface="lo", address=address, stack=stack) for stack in ("here", "there"))
+    far = HostReport(interface="eth0", address="fe80::1%eth0", stack="there")
     host_check.check_reachable({"a": here, "b": far}, "here")
     host_check.check_reachable({"a": there}, None)  # where nobody can tell
     with pytest.raises(UsageError, match=r"b would listen only on lo \(.*1\)"):
@@ -181,9 +181,11 @@ def test_loopback_is_for_hosts_that_share_the_driver_s_network(address: str) -> 
 
 
 def test_two_names_that_lead_to_one_host_are_refused() -> None:
-    host_check.check_distinct({"a": Node(stack="1"), "b": Node(stack="2"), "c": Node(), "d": Node()})
+    host_check.check_distinct(
+        {"a": HostReport(stack="1"), "b": HostReport(stack="2"), "c": HostReport(), "d": HostReport()}
+    )
     with pytest.raises(UsageError, match="a and c are names of one host"):
-        host_check.check_distinct({"a": Node(stack="1"), "b": Node(stack="2"), "c": Node(stack="1")})
+        host_check.check_distinct({"a": HostReport(stack="1"), "b": HostReport(stack="2"), "c": HostReport(stack="1")})
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.host_check import rdma_warnings
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.host import network
-from merge_bench.host.description import Node
+from merge_bench.host.description import HostReport
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.probe.ranks import launch as ranks
@@ -22,12 +22,12 @@ from tests.cluster.test_placing import fake_sys
 from tests.helpers.fake_agents import started
 
 
-def host(sys: Path, interface: str, *, addressed: tuple[str, ...] = ("lo", "eth0", "ib0")) -> Node:
+def host(sys: Path, interface: str, *, addressed: tuple[str, ...] = ("lo", "eth0", "ib0")) -> HostReport:
     """What an agent tells of a machine with this /sys."""
-    return Node(
+    return HostReport(
         interface=interface,
         rdma=network.rdma_ports(interface, sys),
-        ports=network.active_ports(sys),
+        ports=network.active_rdma_ports(sys),
         addressed=list(addressed),
     )
 

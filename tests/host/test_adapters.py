@@ -10,21 +10,21 @@ from types import SimpleNamespace
 import pytest
 
 from merge_bench.host import network, pinning
-from merge_bench.host.description import Host
-from merge_bench.host.files import format_cores
-from merge_bench.host.network import Place
+from merge_bench.host.description import HostFacts
+from merge_bench.host.files import format_core_list
+from merge_bench.host.network import MachinePlace
 from tests.helpers import sysfs
 from tests.helpers.fake_nvml import library
 from tests.helpers.sysfs import Kind
 
-Describe = Callable[..., Host]
+Describe = Callable[..., HostFacts]
 
 
 @pytest.fixture
 def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Describe:
     """What a host with this tree reports of itself."""
 
-    def describe(kind: Kind, interface: str | None = None) -> Host:
+    def describe(kind: Kind, interface: str | None = None) -> HostFacts:
         root = sysfs.make(kind, tmp_path / kind.name)
 
         def pci(handle: int) -> SimpleNamespace:
@@ -38,9 +38,9 @@ def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Describe:
     return describe
 
 
-def numbers(host: Host, workers: int, *, gpus: bool) -> list[str]:
+def numbers(host: HostFacts, workers: int, *, gpus: bool) -> list[str]:
     """The ports of each worker, without what all names have in common: ``0 1`` for ``mlx5_0:1`` and ``mlx5_1:1``."""
-    pins = pinning.worker_pins(host, workers, gpus=gpus)
+    pins = pinning.pin_workers(host, workers, gpus=gpus)
     return [" ".join(port.removeprefix("mlx5_").removesuffix(":1") for port in pin.devices) for pin in pins]
 
 
@@ -129,8 +129,8 @@ def test_virtual_functions_of_an_adapter_that_is_here_do_not_count(described: De
 
 def test_cores_beside_a_gpu_whose_node_has_none_are_those_of_the_nearest_node(described: Describe) -> None:
     for own_nodes in (False, True):
-        pins = pinning.worker_pins(described(sysfs.gb200(own_nodes=own_nodes)), 4, gpus=True)
-        assert [format_cores(pin.cores) for pin in pins] == ["0-35", "36-71", "72-107", "108-143"]
+        pins = pinning.pin_workers(described(sysfs.gb200(own_nodes=own_nodes)), 4, gpus=True)
+        assert [format_core_list(pin.cores) for pin in pins] == ["0-35", "36-71", "72-107", "108-143"]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,10 @@ def test_distances_are_those_of_nvidia_smi(
 ) -> None:
     host = described(make())
     (found,) = (each for each in host.ports if each.name == port)
-    assert network.distance(pinning.gpu_place(host, gpu), found, pinning.node_distances(host))[0] == expected
+    assert (
+        network.rdma_port_distance(pinning.gpu_place(host, gpu), found, pinning.host_numa_distances(host))[0]
+        == expected
+    )
 
 
 def test_a_tree_that_lacks_every_optional_file_gives_all_ports_to_all(tmp_path: Path) -> None:
@@ -156,5 +159,5 @@ def test_a_tree_that_lacks_every_optional_file_gives_all_ports_to_all(tmp_path: 
         (tmp_path / "class/net/ib0/device/infiniband" / name).mkdir(parents=True)
     host = pinning.describe_host("ib0", tmp_path, addressed=[])
     assert host.rdma == ["mlx5_0:1", "mlx5_1:1"]
-    assert pinning.near_ports(host, Place(0)) == ("mlx5_0:1", "mlx5_1:1")
+    assert pinning.nearest_host_ports(host, MachinePlace(0)) == ("mlx5_0:1", "mlx5_1:1")
     assert network.describe_network("ib0", tmp_path / "none").ports == []

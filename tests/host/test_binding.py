@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 
 from merge_bench.host import network
-from merge_bench.host.description import Port
-from merge_bench.host.doctor import OK, WARN, Machine, gpu_adapters
-from merge_bench.host.gpu import gpu_facts
-from merge_bench.host.pinning import Binding, describe_binding, expected_bindings, selected_ports
+from merge_bench.host.description import RdmaPort
+from merge_bench.host.doctor import OK, WARN, CheckedHost, check_gpu_adapters
+from merge_bench.host.gpu import describe_gpus
+from merge_bench.host.pinning import Binding, allowed_rdma_ports, describe_binding, expected_gpu_bindings
 from merge_bench.report.setup import write_bindings
 from merge_bench.view.terminal import page_on
 from tests.helpers import sysfs
@@ -131,18 +131,18 @@ def replace_host(binding: Binding, host: str) -> Binding:
     ],
 )
 def test_devices_of_ucx_name_ports(value: str, ports: str) -> None:
-    known = [Port(name="a:1"), Port(name="b:1"), Port(name="efa_0:1", layer="Unknown")]
-    assert selected_ports(value, known) == [f"{each}:1" for each in ports]
+    known = [RdmaPort(name="a:1"), RdmaPort(name="b:1"), RdmaPort(name="efa_0:1", layer="Unknown")]
+    assert allowed_rdma_ports(value, known) == [f"{each}:1" for each in ports]
 
 
 def test_doctor_expects_a_worker_on_each_gpu(be: Be) -> None:
-    found = expected_bindings(be(sysfs.dgx_h100()))
+    found = expected_gpu_bindings(be(sysfs.dgx_h100()))
     assert [(each.rank, each.gpu, each.gpu_node) for each in found] == [(n, str(n), int(n > 3)) for n in range(8)]
     assert [each.ports for each in found][:2] == [["mlx5_0:1"], ["mlx5_3:1"]]
 
 
 def finding(root: Path) -> tuple[str, str]:
-    found = gpu_adapters(Machine(root=root.parent, gpus=gpu_facts()))
+    found = check_gpu_adapters(CheckedHost(root=root.parent, gpus=describe_gpus()))
     return found.state, found.fact
 
 
@@ -191,4 +191,4 @@ def test_the_ports_of_a_kind_that_lacks_bridges_are_compared_by_node(be: Be) -> 
             replace(each, device=sysfs.Device(each.device.path[-1:], each.device.node)) for each in kind.adapters
         ],
     )
-    assert {each.distance for each in expected_bindings(be(flat))} == {network.DISTANCES[network.ONE_NODE]}
+    assert {each.distance for each in expected_gpu_bindings(be(flat))} == {network.DISTANCES[network.ONE_NODE]}

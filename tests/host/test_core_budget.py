@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from merge_bench.host.description import Hardware
-from merge_bench.host.machine import Shortage, core_shortage, crowding
+from merge_bench.host.machine import CoreShortage, find_core_shortage, perftest_core_problem
 
 
 def worker(host: str, affinity: str, cores: int | None = None, quota: float | None = None) -> tuple[str, Hardware]:
@@ -28,29 +28,29 @@ def worker(host: str, affinity: str, cores: int | None = None, quota: float | No
     ],
 )
 def test_every_worker_has_two_processes_that_poll(workers: list[tuple[str, Hardware]], said: str | None) -> None:
-    assert crowding(workers) == said
+    assert perftest_core_problem(workers) == said
 
 
 @pytest.mark.parametrize(
     ("workers", "found"),
     [
         ([worker("a", "0-1", 2)] * 2, None),
-        ([worker("a", "0-1", 2)] * 4, Shortage("a", 4, 2)),
+        ([worker("a", "0-1", 2)] * 4, CoreShortage("a", 4, 2)),
         # Less than a core, which one worker shares with nobody.
         ([worker("a", "0-7", 8, 0.5)], None),
-        ([worker("a", "0-7", 8, 0.5)] * 2, Shortage("a", 2, 0.5)),
-        ([worker("a", "0-7", 8, 1.5)] * 2, Shortage("a", 2, 1.5)),
+        ([worker("a", "0-7", 8, 0.5)] * 2, CoreShortage("a", 2, 0.5)),
+        ([worker("a", "0-7", 8, 1.5)] * 2, CoreShortage("a", 2, 1.5)),
         # The host has nine cores for four workers, two of which are bound to the same one.
-        ([worker("a", "0", 1)] * 2 + [worker("a", "1-8", 8)] * 2, Shortage("a", 2, 1, "0")),
+        ([worker("a", "0", 1)] * 2 + [worker("a", "1-8", 8)] * 2, CoreShortage("a", 2, 1, "0")),
     ],
 )
-def test_workers_that_share_cores(workers: list[tuple[str, Hardware]], found: Shortage | None) -> None:
-    assert core_shortage(workers) == found
+def test_workers_that_share_cores(workers: list[tuple[str, Hardware]], found: CoreShortage | None) -> None:
+    assert find_core_shortage(workers) == found
     assert found is None or found.workers_that_fit >= 1
 
 
 def test_shared_cores_are_named() -> None:
-    assert [Shortage("a", 4, *rest).named_cores for rest in ((2.0,), (1,), (1.5,), (2, "0-1"))] == [
+    assert [CoreShortage("a", 4, *rest).named_cores for rest in ((2.0,), (1,), (1.5,), (2, "0-1"))] == [
         "2 cores of a",
         "1 core of a",
         "1.5 cores of a",

@@ -33,22 +33,22 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_interfaces_are_sent_then_received(root: Path) -> None:
-    assert machine.interface_counters(root) == {"lo": (2000, 1000), "eth0:1": (42, 99999999999)}
+    assert machine.read_interface_byte_counters(root) == {"lo": (2000, 1000), "eth0:1": (42, 99999999999)}
 
 
 def test_infiniband_counts_words_of_four_bytes_and_leaves_out_what_cannot_be_read(root: Path) -> None:
-    assert machine.infiniband_counters(root) == {"mlx5_0:1": (40, 80)}
+    assert machine.read_infiniband_byte_counters(root) == {"mlx5_0:1": (40, 80)}
 
 
 def test_a_host_without_counters(tmp_path: Path) -> None:
-    assert machine.interface_counters(tmp_path) == {}
-    assert machine.infiniband_counters(tmp_path) == {}
+    assert machine.read_interface_byte_counters(tmp_path) == {}
+    assert machine.read_infiniband_byte_counters(tmp_path) == {}
 
 
 def test_this_host_has_a_loopback_that_counts() -> None:
     import socket
 
-    before = machine.read_counters()
+    before = machine.read_device_byte_counters()
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         peer, _ = server.accept()
         with peer:
@@ -56,7 +56,7 @@ def test_this_host_has_a_loopback_that_counts() -> None:
             received = 0
             while received < 1 << 20:
                 received += len(peer.recv(1 << 16))
-    sent, arrived = machine.counter_difference(before, machine.read_counters())["lo"]
+    sent, arrived = machine.byte_counter_difference(before, machine.read_device_byte_counters())["lo"]
     assert sent >= 1 << 20
     assert arrived >= 1 << 20
 
@@ -64,7 +64,7 @@ def test_this_host_has_a_loopback_that_counts() -> None:
 def test_a_device_that_comes_goes_or_starts_over_counts_for_nothing() -> None:
     before = {"lo": (10, 10), "gone": (5, 5), "reset": (100, 100)}
     after = {"lo": (15, 30), "new": (7, 7), "reset": (1, 1)}
-    assert machine.counter_difference(before, after) == {"lo": (5, 20), "reset": (0, 0)}
+    assert machine.byte_counter_difference(before, after) == {"lo": (5, 20), "reset": (0, 0)}
 
 
 def field_value(status: int, kib: int) -> SimpleNamespace:
@@ -82,8 +82,8 @@ def test_nvlink_counts_kib_over_all_links(monkeypatch: pytest.MonkeyPatch) -> No
         nvmlDeviceGetFieldValues=values,
     )
     monkeypatch.setitem(sys.modules, "pynvml", module)
-    assert gpu.nvlink_bytes() == {"nvlink 00000000:1B:00.0": (3072, 5120)}
+    assert gpu.read_nvlink_byte_counters() == {"nvlink 00000000:1B:00.0": (3072, 5120)}
     module.nvmlDeviceGetFieldValues = unsupported
-    assert gpu.nvlink_bytes() == {}
+    assert gpu.read_nvlink_byte_counters() == {}
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert gpu.nvlink_bytes() == {}
+    assert gpu.read_nvlink_byte_counters() == {}

@@ -15,8 +15,12 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_missing_file_is_unknown(file: Path) -> None:
-    assert (files.read_text(file), files.read_number(file), files.chosen_word(file)) == (None, None, None)
-    assert (files.list_names(file), files.read_fields(file), files.read_sizes(file)) == ([], {}, {})
+    assert (files.read_text(file), files.read_number(file), files.read_selected_word(file)) == (None, None, None)
+    assert (files.list_file_names(file), files.read_named_values(file), files.read_named_byte_counts(file)) == (
+        [],
+        {},
+        {},
+    )
 
 
 @pytest.mark.parametrize(("text", "number"), [("12\n", 12), ("-1\n", -1), ("max\n", None), ("1 2\n", None), ("", None)])
@@ -27,17 +31,17 @@ def test_a_number_is_the_whole_file(file: Path, text: str, number: int | None) -
 
 def test_fields_are_text_and_kilobytes_are_bytes(file: Path) -> None:
     file.write_text("MemTotal:  \t 2 kB\nHugePages_Free: 3\nmodel name\t: a: b\n\nno field\n")
-    assert files.read_fields(file) == {"MemTotal": "2 kB", "HugePages_Free": "3", "model name": "a: b"}
-    assert files.read_sizes(file) == {"MemTotal": 2048, "HugePages_Free": 3}
+    assert files.read_named_values(file) == {"MemTotal": "2 kB", "HugePages_Free": "3", "model name": "a: b"}
+    assert files.read_named_byte_counts(file) == {"MemTotal": 2048, "HugePages_Free": 3}
 
 
 @pytest.mark.parametrize(("text", "chosen"), [("always [madvise] never\n", "madvise"), ("cubic\n", "cubic")])
 def test_the_chosen_word_is_in_brackets(file: Path, text: str, chosen: str) -> None:
     file.write_text(text)
-    assert files.chosen_word(file) == chosen
+    assert files.read_selected_word(file) == chosen
 
 
 def test_names_are_sorted(tmp_path: Path) -> None:
     for name in ("b", "a"):
         (tmp_path / name).touch()
-    assert files.list_names(tmp_path) == ["a", "b"]
+    assert files.list_file_names(tmp_path) == ["a", "b"]

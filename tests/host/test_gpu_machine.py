@@ -9,23 +9,23 @@ import pytest
 
 from merge_bench.host.description import BusyGpu, GpuProcess
 from merge_bench.host.gpu import (
-    fixed_facts,
-    free_bytes,
-    gpu_count,
-    gpu_facts,
+    count_visible_gpus,
+    describe_constant_gpu_facts,
+    describe_gpus,
+    free_gpu_memory_bytes,
+    gpu_has_own_memory,
     gpu_index,
-    has_own_memory,
-    instance,
-    visible_gpus,
-    whole_gpu,
+    gpu_instance_id,
+    visible_gpu_names,
+    whole_gpu_index,
 )
-from merge_bench.host.machine import hardware
+from merge_bench.host.machine import describe_hardware
 from tests.helpers.fake_nvml import NVMLError_NotSupported, library, unsupported
 
 
 def test_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", library())
-    facts = gpu_facts()
+    facts = describe_gpus()
     assert len(facts) == 2
     assert facts[1] == BusyGpu(
         index=1,
@@ -44,7 +44,7 @@ def test_what_the_driver_does_not_report_is_none(monkeypatch: pytest.MonkeyPatch
     told = {name: unsupported for name in vars(library()) if name.startswith("nvmlDeviceGet")}
     told["nvmlDeviceGetHandleByIndex"] = told["nvmlDeviceGetCount"] = lambda *_: 1
     monkeypatch.setitem(sys.modules, "pynvml", library(**told, nvmlShutdown=unsupported))
-    (facts,) = gpu_facts()
+    (facts,) = describe_gpus()
     assert facts == BusyGpu(index=0, driver_version="580.65.06", nvlink={}, processes=[])
 
 
@@ -53,9 +53,9 @@ def test_without_library_driver_or_answer_there_is_nothing(
     monkeypatch: pytest.MonkeyPatch, module: ModuleType | None
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", module)
-    assert gpu_facts() == []
-    assert free_bytes() == []
-    assert gpu_count() == 0
+    assert describe_gpus() == []
+    assert free_gpu_memory_bytes() == []
+    assert count_visible_gpus() == 0
 
 
 @pytest.mark.parametrize(
@@ -80,21 +80,21 @@ def test_visible_gpus_have_the_names_that_cuda_takes(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert visible_gpus() == names
-    assert gpu_count() == len(names)
+    assert visible_gpu_names() == names
+    assert count_visible_gpus() == len(names)
 
 
 def test_free_memory_is_that_of_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", library(count=2))
-    assert free_bytes() == [70 * 2**30, 71 * 2**30]
+    assert free_gpu_memory_bytes() == [70 * 2**30, 71 * 2**30]
     monkeypatch.setitem(sys.modules, "pynvml", library(count=1, nvmlDeviceGetMemoryInfo=unsupported))
-    assert free_bytes() == [0]
+    assert free_gpu_memory_bytes() == [0]
 
 
 def test_what_is_recorded_of_gpus_does_not_change_with_who_uses_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", library(count=1))
-    (recorded,) = hardware().gpus or ()
-    assert [recorded] == fixed_facts()
+    (recorded,) = describe_hardware().gpus or ()
+    assert [recorded] == describe_constant_gpu_facts()
     assert recorded.name == "GPU 0"
     assert "processes" not in recorded.__struct_fields__
 
@@ -118,11 +118,11 @@ def test_a_gpu_has_memory_of_its_own_unless_the_driver_reports_that_it_has_none(
 
     monkeypatch.setitem(sys.modules, "pynvml", library(count=2, nvmlDeviceGetMemoryInfo=memory))
     names = ("0", "1", "GPU-0000000b", "MIG-7", "9")
-    assert [has_own_memory(name) for name in names] == [True, False, False, True, True]
+    assert [gpu_has_own_memory(name) for name in names] == [True, False, False, True, True]
     monkeypatch.setitem(sys.modules, "pynvml", library(count=2, nvmlDeviceGetMemoryInfo=unsupported))
-    assert has_own_memory("0")
+    assert gpu_has_own_memory("0")
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert has_own_memory("0")
+    assert gpu_has_own_memory("0")
 
 
 def test_a_part_of_a_gpu_has_the_place_of_its_gpu_and_an_instance(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,8 +139,8 @@ def test_a_part_of_a_gpu_has_the_place_of_its_gpu_and_an_instance(monkeypatch: p
             nvmlDeviceGetMigMode=lambda handle: (handle, 0),
         ),
     )
-    assert [whole_gpu(name) for name in ("0", "MIG-a", "MIG-z", "9")] == [0, 1, None, None]
+    assert [whole_gpu_index(name) for name in ("0", "MIG-a", "MIG-z", "9")] == [0, 1, None, None]
     names = ("0", "1", "MIG-a", "MIG-b", "MIG-c", "MIG-z")
-    assert [instance(name) for name in names] == [None, "1/first", "1/3", "1/4", "1/3", "MIG-z"]
+    assert [gpu_instance_id(name) for name in names] == [None, "1/first", "1/3", "1/4", "1/3", "MIG-z"]
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert (whole_gpu("MIG-a"), instance("MIG-a"), instance("0")) == (None, "MIG-a", None)
+    assert (whole_gpu_index("MIG-a"), gpu_instance_id("MIG-a"), gpu_instance_id("0")) == (None, "MIG-a", None)

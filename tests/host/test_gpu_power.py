@@ -11,7 +11,7 @@ import pytest
 
 from merge_bench.host import gpu, machine
 from merge_bench.host.description import GpuState
-from merge_bench.host.gpu import GpuReading, read_own_gpu
+from merge_bench.host.gpu import GpuReading, read_own_gpu_counters
 from tests.helpers.fake_nvml import POWER_QUESTIONS, function_not_found, identity, library, not_supported, unsupported
 
 
@@ -22,7 +22,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., GpuReading | None]:
     def reading(module: ModuleType | None, visible: str = "0") -> GpuReading | None:
         monkeypatch.setitem(sys.modules, "pynvml", module)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        return read_own_gpu()
+        return read_own_gpu_counters()
 
     return reading
 
@@ -79,7 +79,7 @@ def test_a_virtual_machine_without_any_counter(
     assert (found.millijoules, found.throttled, found.state) == (None, {}, GpuState())
     assert (found.limit_watts, found.max_sm_mhz, found.max_memory_mhz) == (None, None, None)
     assert machine.gpu_joules(found, found) is None
-    assert machine.throttled_seconds(found, found) == {}
+    assert machine.gpu_throttled_seconds(found, found) == {}
 
 
 def test_time_of_throttling_comes_from_fields_where_the_function_is_gone(
@@ -143,8 +143,8 @@ def test_joules_between_two_readings(first: int | None, last: int | None, joules
 def test_throttled_seconds_leave_out_counters_that_cannot_be_right() -> None:
     first = reading(10, power_cap=5, temperature=10**9, other=0)
     last = reading(12, power_cap=5 + 10**9, temperature=0, other=10**10)  # reset; more than the time that passed
-    assert machine.throttled_seconds(first, last) == {"power cap": 1.0}
-    assert machine.throttled_seconds(reading(10, power_cap=0), reading(12, power_cap=2 * 10**9 + 1)) == {
+    assert machine.gpu_throttled_seconds(first, last) == {"power cap": 1.0}
+    assert machine.gpu_throttled_seconds(reading(10, power_cap=0), reading(12, power_cap=2 * 10**9 + 1)) == {
         "power cap": 2.0
     }
-    assert machine.throttled_seconds(reading(10, power_cap=0), reading(12)) == {}
+    assert machine.gpu_throttled_seconds(reading(10, power_cap=0), reading(12)) == {}

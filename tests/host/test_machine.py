@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.host import files
-from merge_bench.host.machine import cache_sizes, cpu_id, hardware
+from merge_bench.host.machine import cache_bytes_by_level, describe_hardware, format_cpu_id
 
 
 def test_a_level_has_the_size_of_its_largest_cache(tmp_path: Path) -> None:
@@ -15,8 +15,8 @@ def test_a_level_has_the_size_of_its_largest_cache(tmp_path: Path) -> None:
         (tmp_path / f"index{index}").mkdir()
         (tmp_path / f"index{index}" / "level").write_text(f"{level}\n")
         (tmp_path / f"index{index}" / "size").write_text(f"{size}\n")
-    assert cache_sizes(tmp_path) == {1: 48 << 10, 2: 1 << 20, 3: 32 << 20}
-    assert cache_sizes(tmp_path / "none") == {}
+    assert cache_bytes_by_level(tmp_path) == {1: 48 << 10, 2: 1 << 20, 3: 32 << 20}
+    assert cache_bytes_by_level(tmp_path / "none") == {}
 
 
 X86 = """processor\t: 0
@@ -40,11 +40,11 @@ CPU revision\t: 1
 )
 def test_a_processor_is_known_by_more_than_its_name(text: str, expected: str | None, tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text(text)
-    assert cpu_id(files.read_fields(tmp_path / "cpuinfo")) == expected
+    assert format_cpu_id(files.read_named_values(tmp_path / "cpuinfo")) == expected
 
 
 def test_this_machine_has_an_id() -> None:
     described = Path("/proc/cpuinfo").read_text()
-    found = hardware().cpu_id
+    found = describe_hardware().cpu_id
     assert found
     assert all(part in described for part in found.split("-"))

@@ -12,7 +12,14 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from merge_bench.host.other_load import BUSY, BusyProcess, CpuSeconds, OtherLoad, begin_measuring, read_cpu_seconds
+from merge_bench.host.other_load import (
+    BUSY,
+    BusyProcess,
+    CpuSeconds,
+    OtherLoad,
+    begin_load_measurement,
+    read_cpu_seconds,
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,7 +41,7 @@ def test_a_process_that_keeps_a_core_busy_is_named() -> None:
         try:
             assert busy.stdout is not None
             busy.stdout.readline()  # it runs
-            found = begin_measuring(1.0, read=read_of_it)()
+            found = begin_load_measurement(1.0, read=read_of_it)()
         finally:
             busy.kill()
     (process,) = found.processes
@@ -51,7 +58,7 @@ def measured(seconds: float, *readings: CpuSeconds) -> OtherLoad:
         nonlocal now
         now += seconds
 
-    return begin_measuring(seconds, read=lambda *_: next(left), clock=lambda: now, sleep=sleep)()
+    return begin_load_measurement(seconds, read=lambda *_: next(left), clock=lambda: now, sleep=sleep)()
 
 
 def test_what_this_process_uses_does_not_count() -> None:
@@ -77,7 +84,7 @@ def test_a_look_that_has_lasted_long_enough_takes_no_more_time() -> None:
     slept: list[float] = []
     clock = iter([100.0, 100.2, 100.5, 200.0, 201.0, 201.0])
     for _ in range(2):
-        begin_measuring(0.5, clock=clock.__next__, sleep=slept.append)()
+        begin_load_measurement(0.5, clock=clock.__next__, sleep=slept.append)()
     assert slept == [pytest.approx(0.3), 0.0]
 
 

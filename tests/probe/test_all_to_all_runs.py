@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.host.machine import usable_cores
+from merge_bench.host.machine import usable_core_count
 from merge_bench.records.schema import IterationLine, LaunchLine, ProbeLine
 from tests.helpers.runs import ROOT, Finished, command
 
@@ -66,7 +66,7 @@ def test_the_link_limit_is_checked_against_the_tool(merged: Finished) -> None:
     link = merged.document["link"]
     said = [warning for warning in merged.document["warnings"] if warning["code"] == "link-check"]
     rows = merged.of(ProbeLine)
-    if usable_cores() < 4:  # four processes would poll
+    if usable_core_count() < 4:  # four processes would poll
         assert link["check_bytes_per_second"] is None
         assert re.search(
             r"cannot be checked against ucx_perftest: 4 polling processes on \d cores? of ", link["not_checked"]

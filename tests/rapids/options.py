@@ -8,7 +8,7 @@ from typing import Any
 
 from merge_bench.cluster import dask_commands
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.host.pinning import Pin
+from merge_bench.host.pinning import WorkerPin
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
 
@@ -36,7 +36,7 @@ def given() -> list[tuple[str, ...]]:
             protocol=protocol, verify="ends", timeout=15.0, seed=0,
         )  # fmt: skip
         place = dask_commands.Place("here", "/scratch", "lo", "127.0.0.1")
-        argv = dask_commands.worker_command(plan, settings, place, 0, {}, Pin((), "0", ())).argv
+        argv = dask_commands.worker_command(plan, settings, place, 0, {}, WorkerPin((), "0", ())).argv
         if argv[len(dask_commands.DASK) :][:2] != ("cuda", "worker"):
             raise AssertionError(f"this is no dask cuda worker: {' '.join(argv)}")
         # Dask checks that the certificate's files exist.

@@ -21,7 +21,7 @@ from tornado.ioloop import IOLoop
 from tornado.testing import bind_unused_port
 
 from merge_bench.dashboard.app import make_pages
-from merge_bench.host.network import page_origins
+from merge_bench.host.network import allowed_page_origins
 from merge_bench.service.api import LOCAL, Limits, Service
 from merge_bench.service.job_rules import Rules
 from merge_bench.service.runner import Runner
@@ -130,7 +130,7 @@ def running(
             runner=runner,
             rules=Rules(folder / "results", (folder / "tables",)),
             limits=limits,
-            hosts=frozenset(page_origins("127.0.0.1", port)),
+            hosts=frozenset(allowed_page_origins("127.0.0.1", port)),
             scheme="http",
             results=index,
             clock=clock,

@@ -96,15 +96,15 @@ class LocalLauncher(Launcher):
         from merge_bench.host import network, pinning
 
         interface = settings.interface or LOOPBACK
-        address = network.interface_address(interface) if settings.interface else LOOPBACK_ADDRESS
+        address = network.interface_ipv4_address(interface) if settings.interface else LOOPBACK_ADDRESS
         if plan.device_memory:
             host = pinning.describe_host(interface)
             rdma = tuple(host.rdma)
-            parts = pinning.worker_pins(host, plan.workers, gpus=True, workers_per_gpu=settings.workers_per_gpu)
+            parts = pinning.pin_workers(host, plan.workers, gpus=True, workers_per_gpu=settings.workers_per_gpu)
             pins = {number: replace(part, cores=()) for number, part in enumerate(parts)}
         else:
             rdma = tuple(network.rdma_ports(interface))
-            pins = dict.fromkeys(range(plan.workers), pinning.Pin((), None, rdma))
+            pins = dict.fromkeys(range(plan.workers), pinning.WorkerPin((), None, rdma))
         place = dask_commands.Place(socket.gethostname(), scratch, interface, address, rdma)
         return dask_commands.commands(plan, settings, place, pins, settings.environment, os.environ, plan.threads)
 

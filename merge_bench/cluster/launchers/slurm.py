@@ -137,11 +137,11 @@ def _gpus_by_node(
 
 def _allocated_gpus(shown: str) -> dict[str, int]:
     """The GPUs of each node in the lines ``Nodes=n[1-2] … GRES=gpu:a100:4(IDX:0-3)`` of ``scontrol``."""
-    from merge_bench.host.files import parse_cores
+    from merge_bench.host.files import parse_core_list
 
     def count_entry(words: str, indexes: str) -> int:
         last = words.rpartition(":")[2]
-        return int(last) if last.isdecimal() and len(last) < 5 else len(parse_cores(indexes))
+        return int(last) if last.isdecimal() and len(last) < 5 else len(parse_core_list(indexes))
 
     gpus: dict[str, int] = {}
     for match in re.finditer(r"^\s*Nodes=(\S+) .*\bGRES(?:_IDX)?=(\S+)", shown, re.MULTILINE):

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merge_bench.errors import RunFailed, WrongResult, first_line
-from merge_bench.host.machine import available_bytes
+from merge_bench.host.machine import available_memory_bytes
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type, view_as
 from merge_bench.merge.verification.duckdb_files import Raw, ReadRaw, SideFiles
@@ -234,7 +234,7 @@ def _no_key_missing_sql(spec: TableSpec) -> str:
 
 def memory_limit() -> int:
     """Bytes of memory that DuckDB takes at most; beyond them it spills to disk."""
-    return max(available_bytes() // 4, LEAST_MEMORY)
+    return max(available_memory_bytes() // 4, LEAST_MEMORY)
 
 
 @contextlib.contextmanager

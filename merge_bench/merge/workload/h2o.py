@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from merge_bench.host.files import cache_folder
+from merge_bench.host.files import user_cache_folder
 from merge_bench.merge.workload import Workload
 from merge_bench.merge.workload.benchmarks import Benchmark, Question, make_once
 from merge_bench.units import format_count
@@ -106,7 +106,7 @@ def h2o_tables(rows: int, names: Sequence[str], folder: Path | None = None) -> t
         for name in missing:
             generator.write(name, temporary / f"{name}.parquet")
 
-    target = (folder or cache_folder() / "h2o") / f"{rows}-{H2O_VERSION}"
+    target = (folder or user_cache_folder() / "h2o") / f"{rows}-{H2O_VERSION}"
     return make_once(f"h2o with {format_count(rows)} rows", target, names, make, H2O_BYTES_PER_ROW * rows, "--rows")
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.host.files import cache_folder
+from merge_bench.host.files import user_cache_folder
 from merge_bench.merge.workload import Workload
 from merge_bench.merge.workload.benchmarks import Benchmark, Question, make_once
 
@@ -54,7 +54,7 @@ def tpch_tables(
     def make(temporary: Path, missing: Sequence[str]) -> None:
         generate_tpch(generator, scale, temporary, missing)
 
-    target = (folder or cache_folder() / "tpch") / f"sf{scale:g}-{tpch_generator_version(generator)}"
+    target = (folder or user_cache_folder() / "tpch") / f"sf{scale:g}-{tpch_generator_version(generator)}"
     return make_once(f"TPC-H at scale {scale:g}", target, names, make, int(scale * TPCH_BYTES_PER_SCALE), "--scale")
 
 

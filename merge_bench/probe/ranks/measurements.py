@@ -245,9 +245,9 @@ def _measure_count(rank: Rank, name: str, loop: Loop, source: Any, own_block: An
 
 def _counts_that_fit(rank: Rank, counts: list[int]) -> list[int]:
     """The counts whose vectors fit into the memory of every rank; rank 0 reports a warning about others."""
-    from merge_bench.host.machine import available_bytes
+    from merge_bench.host.machine import available_memory_bytes
 
-    available = int(available_bytes())
+    available = int(available_memory_bytes())
     room = rank.comm.allreduce(available // rank.local_ranks, op=MPI.MIN)
     kept, left_out = osu_rules.split_by_memory(counts, rank.size, room)
     if rank.rank == 0 and left_out:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from merge_bench.errors import Caution
-from merge_bench.host.description import Network
+from merge_bench.host.description import NetworkFacts
 from merge_bench.records.schema import Worker
 
 KEY = "merge_bench"
@@ -30,7 +30,7 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     worker: Worker
     host_number: int
-    network: Network | None = None
+    network: NetworkFacts | None = None
 
 
 class Hello(_Message, frozen=True):

@@ -127,10 +127,10 @@ class Rank:
 
     def warn_of_few_cores(self) -> None:
         """Report a warning if a host has fewer cores than ranks; all ranks call this."""
-        from merge_bench.host.machine import usable_cores
+        from merge_bench.host.machine import usable_core_count
         from merge_bench.probe.shared.options import CROWDED
 
-        if self.comm.allreduce(int(self.local_ranks > usable_cores())) and self.rank == 0:
+        if self.comm.allreduce(int(self.local_ranks > usable_core_count())) and self.rank == 0:
             send_to_driver(Warn(CROWDED))
 
     def report_ranks(self) -> None:

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from merge_bench.host.doctor import Machine, Ucx
+from merge_bench.host.doctor import CheckedHost, WorkerUcx
 
-Make = Callable[..., Machine]
+Make = Callable[..., CheckedHost]
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Make:
     """`machine({"proc/…": "text"}, cores=4)`: a machine with these files and attributes, sound in all others."""
 
-    def make(files: Mapping[str, str] | None = None, **attributes: Any) -> Machine:
+    def make(files: Mapping[str, str] | None = None, **attributes: Any) -> CheckedHost:
         for path, text in (files or {}).items():
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).write_text(text + "\n")
@@ -27,7 +27,7 @@ def machine(tmp_path: Path) -> Make:
             "total_bytes": 64 << 30,
             "limits": {"memlock": None, "nofile": 65536},
             "shared_memory": (32 << 30, 32 << 30),
-            "ucx": Ucx("1.21.0", "wheel", frozenset({"self", "tcp", "sysv", "posix", "cma"})),
+            "ucx": WorkerUcx("1.21.0", "wheel", frozenset({"self", "tcp", "sysv", "posix", "cma"})),
             "packages": {
                 "dask": "2026.7.1",
                 "distributed": "2026.7.1",
@@ -35,6 +35,6 @@ def machine(tmp_path: Path) -> Make:
                 "distributed-ucxx-cu13": "0.52.0",
             },
         }
-        return Machine(root=tmp_path, **{**sound, **attributes})
+        return CheckedHost(root=tmp_path, **{**sound, **attributes})
 
     return make

@@ -19,12 +19,12 @@ from merge_bench.host.doctor import (
     OK,
     STATES,
     WARN,
-    Examination,
     Finding,
-    compare_hosts,
-    examine,
-    free_bytes,
-    worst_state,
+    HostExamination,
+    compare_host_software,
+    examine_host,
+    free_disk_bytes,
+    worst_finding_state,
 )
 from merge_bench.report.setup import print_findings
 from tests.helpers.runs import environment
@@ -32,7 +32,7 @@ from tests.host.doctor.conftest import Make
 
 
 def test_every_check_answers_on_a_machine_of_which_nothing_is_known(machine: Make) -> None:
-    found = examine(machine(ucx=None, shared_memory=None, limits={}, packages={}), "a").findings
+    found = examine_host(machine(ucx=None, shared_memory=None, limits={}, packages={}), "a").findings
     assert len(found) == len(CHECKS)
     assert {finding.host for finding in found} == {"a"}
     assert len({finding.check for finding in found}) == len(CHECKS)
@@ -41,26 +41,26 @@ def test_every_check_answers_on_a_machine_of_which_nothing_is_known(machine: Mak
 
 def test_worst() -> None:
     states = [Finding("c", state, "") for state in (OK, BAD, WARN)]
-    assert worst_state(states) == BAD
-    assert worst_state(states[::2]) == WARN
-    assert worst_state([]) == OK
+    assert worst_finding_state(states) == BAD
+    assert worst_finding_state(states[::2]) == WARN
+    assert worst_finding_state([]) == OK
 
 
-def host(name: str, **versions: str) -> Examination:
-    return Examination(name, (), {"dask": "2026.7.1", "kernel": "6.1", **versions})
+def host(name: str, **versions: str) -> HostExamination:
+    return HostExamination(name, (), {"dask": "2026.7.1", "kernel": "6.1", **versions})
 
 
 def test_one_host_agrees_with_itself() -> None:
-    assert compare_hosts([host("a")]) == []
+    assert compare_host_software([host("a")]) == []
 
 
 def test_hosts_that_agree() -> None:
-    (found,) = compare_hosts([host("a"), host("b")])
+    (found,) = compare_host_software([host("a"), host("b")])
     assert (found.state, found.fact) == (OK, "2 hosts have the same software")
 
 
 def test_a_difference_names_the_host_and_is_weighed_by_what_differs() -> None:
-    found = compare_hosts([host("a"), host("b", kernel="5.4"), host("c", UCX="1.19.0 (system)"), host("d")])
+    found = compare_host_software([host("a"), host("b", kernel="5.4"), host("c", UCX="1.19.0 (system)"), host("d")])
     assert [(finding.host, finding.state) for finding in found] == [("b", WARN), ("c", BAD)]
     assert found[0].fact == "kernel 5.4 on b, 6.1 on a"
     assert found[1].fact == "UCX 1.19.0 (system) on c, none on a"
@@ -97,7 +97,7 @@ def test_free_space_of_a_folder_that_a_run_would_make(
         return os.statvfs_result((8192, 4096, 1 << 20, 1 << 12, 1536, 0, 0, 0, 0, 255))
 
     monkeypatch.setattr(os, "statvfs", statvfs)
-    assert free_bytes(tmp_path / "new" / "results") == free
+    assert free_disk_bytes(tmp_path / "new" / "results") == free
 
 
 def doctor(folder: Path, *options: str | Path) -> subprocess.CompletedProcess[str]:
@@ -127,10 +127,10 @@ def test_this_host(tmp_path: Path) -> None:
     assert all(set(finding) == {"check", "state", "found", "spoils", "remedy", "host"} for finding in by_check.values())
 
 
-def examine_nothing() -> Examination:
-    from merge_bench.host.doctor import Machine
+def examine_nothing() -> HostExamination:
+    from merge_bench.host.doctor import CheckedHost
 
-    return examine(Machine(root=Path("/nowhere")), "x")
+    return examine_host(CheckedHost(root=Path("/nowhere")), "x")
 
 
 def test_a_scheduler_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
@@ -144,11 +144,11 @@ def test_strict_makes_a_bad_finding_a_gate(monkeypatch: pytest.MonkeyPatch) -> N
     from merge_bench.cli import cli
     from merge_bench.host import doctor as module
 
-    def made(state: str) -> Examination:
-        return Examination("a", (Finding("one", state, "x", host="a"),), {})
+    def made(state: str) -> HostExamination:
+        return HostExamination("a", (Finding("one", state, "x", host="a"),), {})
 
     for state, strict, status in ((BAD, True, 5), (BAD, False, 0), (WARN, True, 0), (OK, True, 0)):
-        monkeypatch.setattr(module, "examine_here", lambda state=state: made(state))
+        monkeypatch.setattr(module, "examine_this_host", lambda state=state: made(state))
         done = CliRunner().invoke(cli, ["doctor", "--json", *["--strict"] * strict])
         assert done.exit_code == status
         assert json.loads(done.stdout)["worst"] == state

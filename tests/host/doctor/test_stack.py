@@ -7,54 +7,59 @@ from msgspec.structs import replace
 
 from merge_bench.host import doctor
 from merge_bench.host.description import BusyGpu, GpuProcess
-from merge_bench.host.doctor import BAD, OK, WARN, Ucx
+from merge_bench.host.doctor import BAD, OK, WARN, WorkerUcx
 from tests.host.doctor.conftest import Make
 
 PORT = "sys/class/infiniband/mlx5_0/ports/1/state"
 ACTIVE, DOWN = {PORT: "4: ACTIVE"}, {PORT: "1: DOWN"}
-RDMA = Ucx("1.20.0", "system", frozenset({"tcp", "rc_mlx5", "ud_mlx5"}))
+RDMA = WorkerUcx("1.20.0", "system", frozenset({"tcp", "rc_mlx5", "ud_mlx5"}))
 GPU = BusyGpu(index=0, driver_version="580.65.06")
 
 
 @pytest.mark.parametrize(
     ("ucx", "state"),
-    [(Ucx("1.21.0", "wheel"), OK), (Ucx("1.19.0", "system"), OK), (Ucx("1.18.1", "system"), BAD), (None, BAD)],
+    [
+        (WorkerUcx("1.21.0", "wheel"), OK),
+        (WorkerUcx("1.19.0", "system"), OK),
+        (WorkerUcx("1.18.1", "system"), BAD),
+        (None, BAD),
+    ],
 )
-def test_ucx(machine: Make, ucx: Ucx | None, state: str) -> None:
-    assert doctor.loaded_ucx(machine(ucx=ucx, ucx_error="ImportError: no ucxx")).state == state
+def test_ucx(machine: Make, ucx: WorkerUcx | None, state: str) -> None:
+    assert doctor.check_loaded_ucx(machine(ucx=ucx, ucx_error="ImportError: no ucxx")).state == state
 
 
 def test_the_reason_why_no_ucx_loads_is_shown(machine: Make) -> None:
-    assert doctor.loaded_ucx(machine(ucx=None, ucx_error="ImportError: no ucxx")).fact == "ImportError: no ucxx"
+    assert doctor.check_loaded_ucx(machine(ucx=None, ucx_error="ImportError: no ucxx")).fact == "ImportError: no ucxx"
 
 
 @pytest.mark.parametrize(("also", "state"), [(set(), BAD), ({"cuda_copy", "cuda_ipc"}, OK)])
 def test_a_ucx_without_cuda_beside_a_gpu(machine: Make, also: set[str], state: str) -> None:
-    ucx = Ucx("1.21.0", "system", frozenset({"tcp", "sysv", *also}))
-    found = doctor.loaded_ucx(machine(ucx=ucx, gpus=(GPU,)))
+    ucx = WorkerUcx("1.21.0", "system", frozenset({"tcp", "sysv", *also}))
+    found = doctor.check_loaded_ucx(machine(ucx=ucx, gpus=(GPU,)))
     assert found.state == state
     assert ("--ucx wheel" in found.remedy) == (state == BAD)
-    assert doctor.loaded_ucx(machine(ucx=ucx)).state == OK
+    assert doctor.check_loaded_ucx(machine(ucx=ucx)).state == OK
 
 
 def test_no_adapter_is_fine(machine: Make) -> None:
-    assert doctor.infiniband(machine()).state == OK
+    assert doctor.check_infiniband(machine()).state == OK
 
 
 def test_an_adapter_that_the_loaded_ucx_cannot_use(machine: Make) -> None:
-    found = doctor.infiniband(machine(ACTIVE))
+    found = doctor.check_infiniband(machine(ACTIVE))
     assert found.state == BAD
     assert "UCX 1.21.0 (wheel) has no RDMA transport" in found.fact
     assert "--ucx system" in found.remedy
 
 
 def test_an_adapter_that_it_can_use(machine: Make) -> None:
-    found = doctor.infiniband(machine(ACTIVE, ucx=RDMA))
+    found = doctor.check_infiniband(machine(ACTIVE, ucx=RDMA))
     assert (found.state, found.fact) == (OK, "mlx5_0:1 ACTIVE; rc_mlx5, ud_mlx5")
 
 
 def test_an_adapter_whose_port_is_down(machine: Make) -> None:
-    assert doctor.infiniband(machine(DOWN, ucx=RDMA)).state == BAD
+    assert doctor.check_infiniband(machine(DOWN, ucx=RDMA)).state == BAD
 
 
 @pytest.mark.parametrize(
@@ -63,19 +68,19 @@ def test_an_adapter_whose_port_is_down(machine: Make) -> None:
 )
 def test_peer_memory(machine: Make, modules: str, state: str) -> None:
     made = machine({**ACTIVE, "proc/modules": f"ib_core 1 0\n{modules}"}, gpus=[GPU], ucx=RDMA)
-    assert doctor.peer_memory(made).state == state
+    assert doctor.check_gpu_peer_memory(made).state == state
 
 
 def test_peer_memory_needs_both_a_gpu_and_an_adapter(machine: Make) -> None:
-    assert doctor.peer_memory(machine(gpus=[GPU])).state == OK
-    assert doctor.peer_memory(machine(ACTIVE)).state == OK
+    assert doctor.check_gpu_peer_memory(machine(gpus=[GPU])).state == OK
+    assert doctor.check_gpu_peer_memory(machine(ACTIVE)).state == OK
 
 
 def test_other_gpu_users(machine: Make) -> None:
-    assert doctor.gpu_users(machine()).state == OK
-    assert doctor.gpu_users(machine(gpus=[GPU])).state == OK
+    assert doctor.check_other_gpu_users(machine()).state == OK
+    assert doctor.check_other_gpu_users(machine(gpus=[GPU])).state == OK
     busy = replace(GPU, processes=[GpuProcess(pid=7, memory_bytes=1 << 30), GpuProcess(pid=8)])
-    found = doctor.gpu_users(machine(gpus=[GPU, busy]))
+    found = doctor.check_other_gpu_users(machine(gpus=[GPU, busy]))
     assert found.state == WARN
     assert found.fact == "process 7 on GPU 0 (1.00 GiB), process 8 on GPU 0"
 
@@ -93,7 +98,7 @@ def test_other_gpu_users(machine: Make) -> None:
 )
 def test_gpu_driver(machine: Make, driver: str | None, packages: dict[str, str], state: str) -> None:
     made = machine(gpus=[replace(GPU, driver_version=driver)], packages=packages)
-    assert doctor.gpu_driver(made).state == state
+    assert doctor.check_gpu_driver(made).state == state
 
 
 @pytest.mark.parametrize(
@@ -109,18 +114,21 @@ def test_gpu_driver(machine: Make, driver: str | None, packages: dict[str, str],
     ],
 )
 def test_packages(machine: Make, changed: dict[str, str | None], state: str, told: str) -> None:
-    found = doctor.python_packages(machine(packages={**machine().packages, **changed}))
+    found = doctor.check_python_packages(machine(packages={**machine().packages, **changed}))
     assert found.state == state
     assert told in found.fact
 
 
 def test_cuda_is_named_only_beside_a_gpu(machine: Make) -> None:
     """The packages for machines without a GPU are those for CUDA 13."""
-    assert doctor.python_packages(machine()).fact.endswith("ucxx 0.52.0")
-    assert doctor.python_packages(machine(gpus=[GPU])).fact.endswith("ucxx 0.52.0 (cu13)")
+    assert doctor.check_python_packages(machine()).fact.endswith("ucxx 0.52.0")
+    assert doctor.check_python_packages(machine(gpus=[GPU])).fact.endswith("ucxx 0.52.0 (cu13)")
 
 
 def test_the_ports_of_ucx_between_hosts_are_named(machine: Make) -> None:
-    assert "27000-27999" in doctor.ucx_ports(machine(ucx=Ucx("1.21.0", "wheel", frozenset({"tcp", "sysv"})))).fact
-    assert doctor.ucx_ports(machine(ucx=Ucx("1.21.0", "wheel", frozenset({"sysv"})))).fact == "none"
-    assert doctor.ucx_ports(machine(ucx=None)).fact == "none"
+    assert (
+        "27000-27999"
+        in doctor.check_ucx_ports(machine(ucx=WorkerUcx("1.21.0", "wheel", frozenset({"tcp", "sysv"})))).fact
+    )
+    assert doctor.check_ucx_ports(machine(ucx=WorkerUcx("1.21.0", "wheel", frozenset({"sysv"})))).fact == "none"
+    assert doctor.check_ucx_ports(machine(ucx=None)).fact == "none"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.host import doctor
-from merge_bench.host.doctor import BAD, OK, WARN, Disk, Ucx
+from merge_bench.host.doctor import BAD, OK, WARN, OutputFolder, WorkerUcx
 from merge_bench.host.other_load import OtherLoad
 from tests.host.doctor.conftest import Make
 
@@ -28,25 +28,25 @@ CLOCK = "sys/devices/system/clocksource/clocksource0/current_clocksource"
     ],
 )
 def test_ptrace_scope(machine: Make, scope: str, capabilities: str, state: str) -> None:
-    found = doctor.ptrace_scope(machine({YAMA: scope, STATUS: f"Name:\tx\nCapEff:\t{capabilities}"}))
+    found = doctor.check_ptrace_scope(machine({YAMA: scope, STATUS: f"Name:\tx\nCapEff:\t{capabilities}"}))
     assert found.state == state
     assert ("cma" in found.spoils) == (state != OK)
 
 
 def test_a_kernel_without_yama(machine: Make) -> None:
-    assert doctor.ptrace_scope(machine()).state == OK
+    assert doctor.check_ptrace_scope(machine()).state == OK
 
 
 def test_cma_as_ucx_found_it(machine: Make) -> None:
-    assert doctor.cross_memory_attach(machine()).state == OK
-    without = Ucx("1.21.0", "wheel", frozenset({"tcp", "sysv"}))
-    assert doctor.cross_memory_attach(machine(ucx=without)).state == WARN
-    assert doctor.cross_memory_attach(machine(ucx=None)).state == WARN
+    assert doctor.check_cross_memory_attach(machine()).state == OK
+    without = WorkerUcx("1.21.0", "wheel", frozenset({"tcp", "sysv"}))
+    assert doctor.check_cross_memory_attach(machine(ucx=without)).state == WARN
+    assert doctor.check_cross_memory_attach(machine(ucx=None)).state == WARN
 
 
 @pytest.mark.parametrize(("limit", "state"), [(100, BAD), (1024, WARN), (4096, OK), (None, OK)])
 def test_open_files(machine: Make, limit: int | None, state: str) -> None:
-    assert doctor.open_files(machine(limits={"nofile": limit})).state == state
+    assert doctor.check_open_files(machine(limits={"nofile": limit})).state == state
 
 
 def governors(*chosen: str) -> dict[str, str]:
@@ -54,11 +54,11 @@ def governors(*chosen: str) -> dict[str, str]:
 
 
 def test_governor(machine: Make) -> None:
-    assert doctor.cpu_governor(machine()).state == OK
+    assert doctor.check_cpu_governor(machine()).state == OK
 
 
 def test_governor_of_every_core_counts(machine: Make) -> None:
-    found = doctor.cpu_governor(machine(governors("powersave", "powersave", "performance")))
+    found = doctor.check_cpu_governor(machine(governors("powersave", "powersave", "performance")))
     assert found.state == WARN
     assert found.fact == "2 × powersave, 1 × performance"
     assert "cpupower" in found.remedy
@@ -66,12 +66,12 @@ def test_governor_of_every_core_counts(machine: Make) -> None:
 
 def test_governor_for_performance(machine: Make) -> None:
     made = machine({**governors("performance", "performance"), "sys/devices/system/cpu/cpufreq/x": "powersave"})
-    assert doctor.cpu_governor(made).state == OK
+    assert doctor.check_cpu_governor(made).state == OK
 
 
 @pytest.mark.parametrize(("source", "state"), [("tsc", OK), ("kvm-clock", OK), ("hpet", WARN), ("acpi_pm", WARN)])
 def test_clock_source(machine: Make, source: str, state: str) -> None:
-    found = doctor.clock_source(machine({CLOCK: source}))
+    found = doctor.check_clock_source(machine({CLOCK: source}))
     assert (found.state, found.fact) == (state, source)
 
 
@@ -79,12 +79,12 @@ def test_clock_source(machine: Make, source: str, state: str) -> None:
 def test_numa_balancing(machine: Make, on: str, nodes: int, state: str) -> None:
     files = {f"sys/devices/system/node/node{n}/cpulist": "0" for n in range(nodes)}
     files |= {"sys/devices/system/node/possible": "0", "proc/sys/kernel/numa_balancing": on}
-    assert doctor.numa_balancing(machine(files)).state == state
+    assert doctor.check_numa_balancing(machine(files)).state == state
 
 
 @pytest.mark.parametrize(("busy", "state"), [(0.0, OK), (1.9, OK), (2.0, WARN), (7.1, WARN), (7.2, BAD)])
 def test_load_is_measured_by_the_cores(machine: Make, busy: float, state: str) -> None:
-    assert doctor.load_of_others(machine(load=OtherLoad(busy, 8))).state == state
+    assert doctor.check_other_load(machine(load=OtherLoad(busy, 8))).state == state
 
 
 @pytest.mark.parametrize(
@@ -99,17 +99,17 @@ def test_load_is_measured_by_the_cores(machine: Make, busy: float, state: str) -
     ],
 )
 def test_cpu_quota(machine: Make, files: dict[str, str], state: str) -> None:
-    assert doctor.cpu_quota(machine(files)).state == state
+    assert doctor.check_cpu_quota(machine(files)).state == state
 
 
 @pytest.mark.parametrize(("chosen", "state"), [("cubic", OK), ("reno", OK), ("bbr", WARN), ("bbr3", WARN)])
 def test_a_tcp_that_paces(machine: Make, chosen: str, state: str) -> None:
-    found = doctor.congestion_control(machine({"proc/sys/net/ipv4/tcp_congestion_control": f"{chosen}\n"}))
+    found = doctor.check_congestion_control(machine({"proc/sys/net/ipv4/tcp_congestion_control": f"{chosen}\n"}))
     assert (found.state, found.fact) == (state, chosen)
 
 
 def test_unknown_congestion_control(machine: Make) -> None:
-    assert doctor.congestion_control(machine()).state == OK
+    assert doctor.check_congestion_control(machine()).state == OK
 
 
 @pytest.mark.parametrize(
@@ -124,10 +124,10 @@ def test_unknown_congestion_control(machine: Make) -> None:
 )
 def test_disk_space(machine: Make, records: int | None, temporary: int | None, state: str, named: str) -> None:
     disks = (
-        Disk("records", Path("/data/results"), records, "--results DIR"),
-        Disk("temporary files", Path("/tmp"), temporary, "TMPDIR"),
+        OutputFolder("records", Path("/data/results"), records, "--results DIR"),
+        OutputFolder("temporary files", Path("/tmp"), temporary, "TMPDIR"),
     )
-    found = doctor.disk_space(machine(disks=disks))
+    found = doctor.check_disk_space(machine(disks=disks))
     assert (found.state, found.remedy.partition("folder: ")[2]) == (state, named)
     assert "/data/results" in found.fact
     assert "/tmp" in found.fact

@@ -67,7 +67,9 @@ def plugin_with(exchange: Any) -> worker.MergeWorker:
     """What a worker keeps of a launch that has this exchange."""
     plugin = worker.MergeWorker()
     plugin.abort, plugin.children = exchange.abort, {}
-    plugin.state = worker.State(exchange.rank, plan_of(workers=2), "", worker.PeakMeter(), None, 0, exchange=exchange)
+    plugin.state = worker.State(
+        exchange.rank, plan_of(workers=2), "", worker.PeakMemoryMeter(), None, 0, exchange=exchange
+    )
     return plugin
 
 

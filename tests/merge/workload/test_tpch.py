@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.host.files import cache_folder
+from merge_bench.host.files import user_cache_folder
 from merge_bench.merge.verification import duckdb_reference
 from merge_bench.merge.workload import tpch
 from tests.merge.workload.parquet_samples import plan, run_engine, write
@@ -124,10 +124,10 @@ def test_made_once_until_one_is_taken_away(copier: str, tmp_path: Path) -> None:
 
 def test_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert cache_folder() == Path("/somewhere/merge_bench")
+    assert user_cache_folder() == Path("/somewhere/merge_bench")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/someone")
-    assert cache_folder() == Path("/home/someone/.cache/merge_bench")
+    assert user_cache_folder() == Path("/home/someone/.cache/merge_bench")
 
 
 def test_an_interrupted_generation_is_done_again(small: Path, tmp_path: Path) -> None:

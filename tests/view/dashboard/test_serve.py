@@ -25,7 +25,7 @@ from tornado.websocket import WebSocketClosedError
 
 from merge_bench.dashboard.app import log_exception, make_pages
 from merge_bench.errors import MergeBenchError, UsageError
-from merge_bench.host.network import is_loopback, page_origins
+from merge_bench.host.network import allowed_page_origins, is_loopback_address
 from merge_bench.records.campaign import JOB, read_elsewhere
 from merge_bench.service.serve import Person, Queue, Settings, own_token, serve, start_service
 
@@ -201,18 +201,18 @@ def test_results_that_cannot_be_written_are_shown_all_the_same(tmp_path: Path) -
     ],
 )
 def test_loopback_is_known_from_the_address(address: str, is_it: bool) -> None:
-    assert is_loopback(address) is is_it
+    assert is_loopback_address(address) is is_it
 
 
 def test_only_pages_of_this_server_may_connect() -> None:
-    assert page_origins("127.0.0.1", 5006) == ["127.0.0.1:5006", "localhost:5006"]
-    assert page_origins("10.1.2.3", 80) == ["10.1.2.3:80"]
-    assert page_origins("::1", 9) == ["[::1]:9", "localhost:9"]
-    assert page_origins("127.0.0.2", 9) == ["127.0.0.2:9", "localhost:9"]
-    assert page_origins("localhost", 9) == ["127.0.0.1:9", "[::1]:9", "localhost:9"]
-    assert not any("[" in origin for origin in page_origins("0.0.0.0", 5006))
-    assert "127.0.0.1:5006" not in page_origins("::", 5006)
-    everywhere = page_origins("0.0.0.0", 5006)
+    assert allowed_page_origins("127.0.0.1", 5006) == ["127.0.0.1:5006", "localhost:5006"]
+    assert allowed_page_origins("10.1.2.3", 80) == ["10.1.2.3:80"]
+    assert allowed_page_origins("::1", 9) == ["[::1]:9", "localhost:9"]
+    assert allowed_page_origins("127.0.0.2", 9) == ["127.0.0.2:9", "localhost:9"]
+    assert allowed_page_origins("localhost", 9) == ["127.0.0.1:9", "[::1]:9", "localhost:9"]
+    assert not any("[" in origin for origin in allowed_page_origins("0.0.0.0", 5006))
+    assert "127.0.0.1:5006" not in allowed_page_origins("::", 5006)
+    everywhere = allowed_page_origins("0.0.0.0", 5006)
     assert "127.0.0.1:5006" in everywhere
     assert f"{socket.gethostname()}:5006" in everywhere
     assert "*" not in "".join(everywhere)
