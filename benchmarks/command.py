@@ -23,7 +23,7 @@ from benchmarks.processes import adopt_orphans
 from merge_bench.campaign.campaign import git_state
 from merge_bench.cli.common import CONTEXT as CONTEXT
 from merge_bench.cli.common import ParsedValue
-from merge_bench.config.files import replacing
+from merge_bench.config.files import replace_file
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.host import machine
 from merge_bench.units import parse_count
@@ -157,7 +157,7 @@ def write(path: Path | None, document: Mapping[str, Any] | str) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         text = (document if isinstance(document, str) else json.dumps(document, indent=1)) + "\n"
-        with replacing(path) as stream:
+        with replace_file(path) as stream:
             stream.write(text.encode())
 
 

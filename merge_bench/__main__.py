@@ -4,7 +4,7 @@ import json
 import signal
 import sys
 
-from merge_bench.config.installation import leave_out, refusal
+from merge_bench.config.installation import block_imports, python_refusal
 
 
 def main() -> None:
@@ -13,13 +13,13 @@ def main() -> None:
     # may be lost while libraries are imported, because some of them catch everything.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    sentence = refusal(sys.argv[1:])
+    sentence = python_refusal(sys.argv[1:])
     if sentence is not None:
         sys.stderr.write(f"merge_bench: {sentence}\n")
         if "--json" in sys.argv:
             print(json.dumps({"error": {"code": "usage", "message": sentence, "host": None, "rank": None}}))
         sys.exit(2)
-    leave_out("rmm")
+    block_imports("rmm")
     from merge_bench.cli import main as command
 
     command()

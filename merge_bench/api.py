@@ -21,7 +21,7 @@ from msgspec.structs import asdict
 
 from merge_bench.analysis import aggregate, dataframes
 from merge_bench.analysis.aggregate import state_of
-from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult, say
+from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult, print_message
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.units import format_count, format_rate
@@ -57,7 +57,7 @@ class Result:
             shown = [f"probe {campaign.probe}: {rows} rows in {len(campaign.standing)} launches"]
         else:
             named_runs = zip(campaign.labels, campaign.runs, strict=True)
-            shown = [_run_line(name, run) for name, run in list(named_runs)[:_RUNS_SHOWN]]
+            shown = [_describe_run(name, run) for name, run in list(named_runs)[:_RUNS_SHOWN]]
             more = len(campaign.runs) - len(shown)
             shown += [f"and {more} more runs"] if more else []
         status = {None: "not finished", 0: "successful"}.get(self.status, f"status {self.status}")
@@ -132,7 +132,7 @@ class Result:
         if not 0 <= which < len(drawings):
             numbers = f"0 to {len(drawings) - 1}" if len(drawings) > 1 else "0"
             raise UsageError(f"{self.folder} has no {kind!r} plot {which}; choose from {numbers}")
-        return _figure_maker(backend)(drawings[which])
+        return _chart_function(backend)(drawings[which])
 
     def write_report(self, path: str | PathLike[str] | None = None) -> Path:
         """Write the page of ``report`` and return its path; by default ``report.html`` in the campaign's folder.
@@ -165,7 +165,7 @@ def run(*, check: bool = True, **options: object) -> Result:
     from merge_bench.campaign import run_options
     from merge_bench.campaign.planned_launches import load_sweep
     from merge_bench.config import ucx_choice
-    from merge_bench.config.option import from_python
+    from merge_bench.config.option import options_from_python
     from merge_bench.config.options import RunOptions
     from merge_bench.view.streams import say_warnings
 
@@ -173,11 +173,11 @@ def run(*, check: bool = True, **options: object) -> Result:
         raise UsageError(
             f"{refused[0]!r} is an option of the command line only; the function merge_bench.run does not have it"
         )
-    given = from_python(RunOptions, options, run_options())
-    with ucx_choice.ucx_choice_undone():
+    given = options_from_python(RunOptions, options, run_options())
+    with ucx_choice.undo_ucx_choice():
         sweep = load_sweep(given)
         say_warnings(warning for one in sweep.prepared.values() for warning in one.warnings)
-        result, verdict, status = launch(sweep, _caller_with(options), say_time=False)
+        result, verdict, status = launch_sweep(sweep, _caller_with(options), say_time=False)
     if check and status:
         error = (verdict.error if verdict else None) or next((one.error for one in result._runs if one.error), None)
         message = error.message if error else "the run failed"
@@ -185,7 +185,7 @@ def run(*, check: bool = True, **options: object) -> Result:
     return result
 
 
-def launch(
+def launch_sweep(
     sweep: Sweep, caller: Caller, *, quiet: bool = False, say_time: bool = True
 ) -> tuple[Result, CompareDocument | None, int]:
     """Make every launch of a sweep, then check its gate, for the function and the command ``run``.
@@ -200,7 +200,7 @@ def launch(
     options = sweep.options
     gate = Gate.from_options(options, compared=len(sweep.labels), runs=len(sweep.prepared))
     if gate is not None and (doubt := gate.power_warning(sweep.first.plan.launches)) is not None:
-        say(f"warning: {doubt}", "measure both with --launches 8")
+        print_message(f"warning: {doubt}", "measure both with --launches 8")
     with contextlib.closing(progress_for(sys.stderr, quiet=quiet)) as progress:
         folder, status = running.run(sweep, progress, caller=caller, say_time=say_time)
     result = load(folder)
@@ -271,14 +271,16 @@ def predict(
     Raises UsageError, which says what is missing, if these results do not suffice for a forecast.
     """
     from merge_bench.config import parsers
-    from merge_bench.config.option import as_text, parse_text
+    from merge_bench.config.option import format_option_value, parse_option_text
     from merge_bench.forecast.document import predict as predict_from
 
     document = predict_from(
         _load_campaigns(results),
         workers=workers,
         hosts=hosts,
-        chunk=None if chunk is None else parse_text(parsers.count(1), as_text(chunk), "chunk"),
+        chunk=None
+        if chunk is None
+        else parse_option_text(parsers.count_parser(1), format_option_value(chunk), "chunk"),
         what_if=[what_if] if isinstance(what_if, str) else what_if,
         links=[link] if isinstance(link, str) else link,
         config=config,
@@ -286,7 +288,7 @@ def predict(
     return _as_plain_data(document)
 
 
-def _run_line(name: str, run: Run) -> str:
+def _describe_run(name: str, run: Run) -> str:
     """A run in one line: ``tcp: 2 workers, 1,000,000 rows per chunk, verified, 3.21 GiB/s``."""
     launches = aggregate.complete_launches(run)
     plan, rate = run.plan, aggregate.run_median(launches, aggregate.throughput)
@@ -310,7 +312,7 @@ def _data_frame(rows: dataframes.Rows, frame: Frame) -> Any:
     return data if frame == "polars" else data.to_pandas()
 
 
-def _figure_maker(backend: Backend) -> Callable[[Chart], Any]:
+def _chart_function(backend: Backend) -> Callable[[Chart], Any]:
     if backend not in ("bokeh", "matplotlib"):
         raise UsageError(f"backend={backend!r} is neither 'bokeh' nor 'matplotlib'")
     from merge_bench.view.plot import interactive, static
@@ -329,12 +331,14 @@ def _as_plain_data(document: Struct) -> Document:
 def _caller_with(options: dict[str, object]) -> Caller:
     """The caller that the records name, as the command line that runs the same merge."""
     from merge_bench.campaign import Caller
-    from merge_bench.config.option import as_command_line, as_text
+    from merge_bench.config.option import format_command_line, format_option_value
     from merge_bench.config.options import OPTIONS
     from merge_bench.records.schema import GivenOptions
 
     recorded: GivenOptions = {}
     for key, value in options.items():
         if value is not None and value is not False:
-            recorded[key] = value is True or as_text(value)
-    return Caller([str(Path(__file__).with_name("__main__.py")), "run", *as_command_line(options, OPTIONS)], recorded)
+            recorded[key] = value is True or format_option_value(value)
+    return Caller(
+        [str(Path(__file__).with_name("__main__.py")), "run", *format_command_line(options, OPTIONS)], recorded
+    )

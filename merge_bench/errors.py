@@ -114,7 +114,7 @@ class NothingCompared(GateNotMet):
     code = "nothing-compared"
 
 
-def error_of_system(error: OSError) -> MergeBenchError:
+def convert_system_error(error: OSError) -> MergeBenchError:
     """Turn an error of the operating system, which no other code expected, into an error of this program.
 
     An error about a file's name is a wrong usage: names come from options, the environment, configs and batch systems,
@@ -122,48 +122,48 @@ def error_of_system(error: OSError) -> MergeBenchError:
     """
     name = error.filename if error.filename is not None else error.filename2
     if name is None:
-        return RunFailed(f"the operating system refused: {error.strerror or first_line(error)}")
+        return RunFailed(f"the operating system refused: {error.strerror or first_message_line(error)}")
     return UsageError(f"{os.fsdecode(name) if not isinstance(name, int) else name}: {error.strerror}")
 
 
-def require(library: str, extra: str, what: str) -> None:
+def require_library(library: str, extra: str, what: str) -> None:
     """Raise UsageError if `library`, which `what` needs and the package's `extra` brings, is not installed."""
     if importlib.util.find_spec(library) is None:
         raise UsageError(f"{what} needs {library}, which is not installed; run: pip install 'merge-bench[{extra}]'")
 
 
-def say(message: str, remedy: str | None = None) -> None:
+def print_message(message: str, remedy: str | None = None) -> None:
     """Print a message on standard error; a terminal gets lines that end between words."""
     columns = _terminal_columns()
-    print(wrapped(visible(f"merge_bench: {message}", "\n"), columns, "  "), file=sys.stderr, flush=True)
+    print(wrap_text(mark_unprintable(f"merge_bench: {message}", "\n"), columns, "  "), file=sys.stderr, flush=True)
     if remedy:
-        print(wrapped(visible(f"  → {remedy}"), columns, "    "), file=sys.stderr, flush=True)
+        print(wrap_text(mark_unprintable(f"  → {remedy}"), columns, "    "), file=sys.stderr, flush=True)
 
 
-def visible(text: str, kept: str = "") -> str:
+def mark_unprintable(text: str, kept_characters: str = "") -> str:
     """`text` with a visible mark in place of every unprintable character, such as a terminal's control characters and
-    marks that change the direction of writing; `kept`: characters that stay as they are.
+    marks that change the direction of writing; `kept_characters`: characters that stay as they are.
     """
     if text.isprintable():
         return text
-    return "".join(letter if letter.isprintable() or letter in kept else "\ufffd" for letter in text)
+    return "".join(letter if letter.isprintable() or letter in kept_characters else "\ufffd" for letter in text)
 
 
 _printed_warnings: dict[Caution, None] = {}
 
 
-def warn(caution: Caution) -> None:
+def print_warning(caution: Caution) -> None:
     """Print a warning on standard error, and remember it, so that the report need not print it again."""
-    say(f"warning: {caution.code}: {caution.message}", caution.remedy)
+    print_message(f"warning: {caution.code}: {caution.message}", caution.remedy)
     _printed_warnings[caution] = None
 
 
 def warnings_already_printed() -> frozenset[Caution]:
     """Warnings that a reader of standard output has seen: all printed ones if standard error goes to the same place."""
-    return frozenset(_printed_warnings) if stdout_is_stderr() else frozenset()
+    return frozenset(_printed_warnings) if stdout_and_stderr_are_same() else frozenset()
 
 
-def stdout_is_stderr() -> bool:
+def stdout_and_stderr_are_same() -> bool:
     """Whether standard output and standard error are the same terminal, pipe or file."""
     try:
         return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
@@ -179,7 +179,7 @@ def _terminal_columns() -> int | None:
         return None
 
 
-def wrapped(text: str, columns: int | None, indent: str = "") -> str:
+def wrap_text(text: str, columns: int | None, indent: str = "") -> str:
     """`text` broken into lines of at most `columns`, all but the first indented; commands to copy stay on one line."""
     if not columns:
         return text
@@ -188,6 +188,6 @@ def wrapped(text: str, columns: int | None, indent: str = "") -> str:
     return "\n".join(line for part in joined.splitlines() for line in wrap(part, columns)).replace("\0", " ")
 
 
-def first_line(error: BaseException) -> str:
+def first_message_line(error: BaseException) -> str:
     """The first line of an exception's message, without a full stop; the name of its class if it has no message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -20,13 +20,13 @@ def show(results: str | os.PathLike[str] = "results", *, queue: Any = None) -> A
 
     from merge_bench.dashboard.app import Dashboard
 
-    view = Dashboard(results, queue=queue or _own_queue(Path(results).resolve()))
+    view = Dashboard(results, queue=queue or _shared_queue(Path(results).resolve()))
     view.live.show(view.live.refresh())
     return view
 
 
 @functools.cache
-def _own_queue(results: Path) -> Any:
+def _shared_queue(results: Path) -> Any:
     """The queue of jobs that all cells showing these results share, since one folder cannot have two."""
     from merge_bench.service.serve import own_queue
 

@@ -21,16 +21,16 @@ _RATE = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*((?:[kKMGT]i?)?)(B/s|bit/s
 GIB, MIB = 1024**3, 1024**2
 
 
-def _parse_whole_number(text: str, suffixes: dict[str, int], what: str, example: str) -> int:
-    """Read a whole number with a suffix that multiplies it; `what`, `example`: for the message of a ValueError."""
+def _parse_whole_number(text: str, suffixes: dict[str, int], quantity: str, example: str) -> int:
+    """Read a whole number with a suffix that multiplies it; `quantity`, `example`: for the message of a ValueError."""
     match = _NUMBER.fullmatch(text.strip())
     factor = suffixes.get(match[2].lower()) if match else None
     if match is None or factor is None:
-        raise ValueError(f"{text!r} is not {what}; write it like {example}")
+        raise ValueError(f"{text!r} is not {quantity}; write it like {example}")
     try:
         value = Decimal(match[1].replace("_", "")) * factor
     except InvalidOperation:
-        raise ValueError(f"{text!r} is not {what}; write it like {example}") from None
+        raise ValueError(f"{text!r} is not {quantity}; write it like {example}") from None
     if value != value.to_integral_value():
         raise ValueError(f"{text!r} is not a whole number")
     if abs(value) >= 2**63:

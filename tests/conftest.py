@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from merge_bench.config.ucx_choice import ucx_choice_undone
+from merge_bench.config.ucx_choice import undo_ucx_choice
 
 if TYPE_CHECKING:
     from tests.helpers.installed import Installed
@@ -190,7 +190,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.fixture(autouse=True)
 def _no_choice_of_ucx_outlives_its_test() -> Iterator[None]:
-    with ucx_choice_undone():
+    with undo_ucx_choice():
         yield
 
 

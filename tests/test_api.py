@@ -23,7 +23,7 @@ from bokeh.plotting import figure as bokeh_figure
 
 import merge_bench
 from merge_bench import api
-from merge_bench.config.option import as_command_line, from_python
+from merge_bench.config.option import format_command_line, options_from_python
 from merge_bench.config.options import OPTIONS, RunOptions
 from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult
 from merge_bench.merge.exchange.base import Flight
@@ -232,14 +232,14 @@ def test_options_are_data_and_have_a_command_line() -> None:
         "seed": None,
     }
     words = "--chunk 1000000,25000000 --workers 2 --config tcp.cfg --fresh --skew zipf:1.2 --frac-match 0.3"
-    assert as_command_line(given, OPTIONS) == words.split()
-    options = from_python(RunOptions, given, OPTIONS)
+    assert format_command_line(given, OPTIONS) == words.split()
+    options = options_from_python(RunOptions, given, OPTIONS)
     assert options.several == {"chunk": (1_000_000, 25_000_000)}
     assert (options.fresh, options.check_link, options.seed, options.skew) == (True, False, 0, 1.2)
     assert set(options.sources) == set(given) - {"check_link", "seed"}
-    assert from_python(RunOptions, {"blocks": 4}, OPTIONS).launches == 4
+    assert options_from_python(RunOptions, {"blocks": 4}, OPTIONS).launches == 4
     with pytest.raises(UsageError, match="are one option"):
-        from_python(RunOptions, {"blocks": 4, "launches": 4}, OPTIONS)
+        options_from_python(RunOptions, {"blocks": 4, "launches": 4}, OPTIONS)
 
 
 @pytest.mark.parametrize(

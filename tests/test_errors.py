@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.errors import Caution, say
+from merge_bench.errors import Caution, print_message
 from merge_bench.view.streams import say_warnings
 from tests.helpers.terminals import terminal
 
@@ -19,7 +19,7 @@ def on_terminal(columns: int, *warnings: Caution, message: str = "") -> list[str
     """The lines that a terminal of so many columns gets."""
     with terminal(columns) as lines:
         if message:
-            say(message)
+            print_message(message)
         say_warnings(warnings)
     return lines
 
@@ -34,8 +34,8 @@ def test_a_terminal_gets_lines_that_end_between_words() -> None:
 @pytest.mark.parametrize("same", [True, False], ids=["one stream", "two streams"])
 def test_a_warning_stands_above_the_report_only_where_both_go_to_the_same_place(tmp_path: Path, same: bool) -> None:
     program = (
-        "from merge_bench.errors import Caution, warn, warnings_already_printed;"
-        "warn(Caution('code', 'text', 'remedy'));"
+        "from merge_bench.errors import Caution, print_warning, warnings_already_printed;"
+        "print_warning(Caution('code', 'text', 'remedy'));"
         "print([each.code for each in warnings_already_printed()])"
     )
     with (tmp_path / "out").open("w+") as out:
@@ -73,5 +73,5 @@ def test_a_terminal_of_unknown_width_and_a_wide_one_get_one_line(columns: int) -
 
 
 def test_a_pipe_gets_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    say(LONG, LONG)
+    print_message(LONG, LONG)
     assert capsys.readouterr().err == f"merge_bench: {LONG}\n  → {LONG}\n"

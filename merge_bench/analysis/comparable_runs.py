@@ -15,7 +15,7 @@ import msgspec
 from merge_bench.analysis.aggregate import State, complete_launches, state_of
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError, WrongResult
-from merge_bench.records.campaign import INTERRUPTED, JOB, WAYS, Campaign, Run, Table, labels
+from merge_bench.records.campaign import INTERRUPTED, JOB, WAYS, Campaign, Run, Table, label_runs
 from merge_bench.records.schema import Worker
 
 _V = TypeVar("_V")
@@ -347,7 +347,7 @@ def letter_of(index: int, count: int) -> str | None:
 def run_labels(campaigns: Sequence[Campaign]) -> list[list[str]]:
     """A label for each run, by campaign: the campaign's letter, and a name that tells the run from all others."""
     every = [run for campaign in campaigns for run in campaign.runs]
-    names = iter(labels([(run.config.name, run.options) for run in every]))
+    names = iter(label_runs([(run.config.name, run.options) for run in every]))
     letters = [letter_of(index, len(campaigns)) for index in range(len(campaigns))]
     return [
         [f"{short}: {next(names)}" if short else next(names) for _ in campaign.runs]

@@ -23,8 +23,8 @@ from merge_bench.campaign.resume import CONTINUE_AFTER, find_resumable, reopen_t
 from merge_bench.cluster import host_agent, signals
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.launchers import launchers, make_launcher
-from merge_bench.config.installation import checkout
-from merge_bench.errors import Caution, RunFailed, say, warn
+from merge_bench.config.installation import checkout_folder
+from merge_bench.errors import Caution, RunFailed, print_message, print_warning
 from merge_bench.host import machine, other_load
 from merge_bench.host.other_load import FinishMeasurement, OtherLoad
 from merge_bench.merge.plan import Plan
@@ -85,7 +85,7 @@ def make_campaign(
         writer, left, first_index, status = resumed or (CampaignWriter.create(results, name), list(jobs), 0, 0)
         with writer:
             if resumed:
-                say(f"resuming {writer.folder}: {len(jobs) - len(left)} of {len(jobs)} launches finished")
+                print_message(f"resuming {writer.folder}: {len(jobs) - len(left)} of {len(jobs)} launches finished")
             else:
                 write_first_lines(writer, line, jobs)
             with caller.surround(writer.logs / "driver.log"):
@@ -94,7 +94,7 @@ def make_campaign(
                     with signals.interruptible():
                         if left:
                             if expected is not None and (len(left) > 1 or expected.total_seconds(left) is not None):
-                                say(expected.describe(left))
+                                print_message(expected.describe(left))
                             check_host(left[0].prepared.settings, writer, wait=wait_for_quiet, first=caller.look)
                         done, status = _make_launches(left, writer, launch, first_index, status, expected)
                 except signals.Interrupted as before_the_first:
@@ -103,7 +103,7 @@ def make_campaign(
                 status = RunFailed.exit_status
                 if resume and len(jobs) > 1:
                     finished = len(jobs) - len(left) + done
-                    say(f"{finished} of {len(jobs)} launches finished; run the same command to resume")
+                    print_message(f"{finished} of {len(jobs)} launches finished; run the same command to resume")
             with contextlib.suppress(RunFailed):
                 writer.write(EndLine(status=status))
             return writer.folder, status
@@ -136,7 +136,7 @@ def _make_launches(
                 expected.note_launch(job, time.monotonic() - began)
                 seconds_left = expected.total_seconds(rest) if (rest := jobs[done:]) else None
                 if done == 1 and seconds_left is not None:
-                    say(f"about {format_duration(seconds_left)} left, as the first launch took")
+                    print_message(f"about {format_duration(seconds_left)} left, as the first launch took")
     except signals.Interrupted as between_two:  # within a launch it is recorded
         write_interruption(writer, between_two)
     return done, status
@@ -170,7 +170,7 @@ def write_first_lines(writer: CampaignWriter, line: CampaignLine, jobs: Sequence
 
 def git_state() -> Git | None:
     """This checkout's git commit, whether it has local changes, and this host's name; None without checkout or git."""
-    root = checkout()
+    root = checkout_folder()
     if root is None:  # the environment may lie inside a repository of another project
         return None
 
@@ -214,7 +214,7 @@ def run(sweep: Sweep, progress: Progress, *, caller: Caller = UNTOUCHED, say_tim
     options = sweep.options
     jobs, expected = sweep.jobs(), expected_time(sweep)
     if say_time and (short := too_few_blocks(sweep)):
-        warn(Caution("few-blocks", short))
+        print_warning(Caution("few-blocks", short))
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
         shown = progress
@@ -296,16 +296,16 @@ def check_host(
     if load.quiet:
         return
     caution = Caution(BUSY_HOST, BUSY.format(load), REMEDY)
-    warn(caution)
+    print_warning(caution)
     writer.write(WarningLine.of(caution))
 
 
 def _wait_for_quiet(load: OtherLoad, wait: float, look: FinishMeasurement, clock: Callable[[], float]) -> OtherLoad:
     began, quiet = clock(), 0
-    say(f"waiting for at most {format_duration(wait)} until this host is quiet: other processes keep {load}")
+    print_message(f"waiting for at most {format_duration(wait)} until this host is quiet: other processes keep {load}")
     while quiet < IN_A_ROW and clock() - began < wait:
         load = look()
         quiet = quiet + 1 if load.quiet else 0
     how = "this host is quiet" if quiet == IN_A_ROW else "stopped waiting for a quiet host"
-    say(f"{how} after {format_duration(clock() - began)}")
+    print_message(f"{how} after {format_duration(clock() - began)}")
     return load

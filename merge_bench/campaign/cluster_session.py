@@ -18,7 +18,7 @@ from merge_bench.cluster.base import ClusterSettings, Launcher
 from merge_bench.cluster.host_check import check_environment, check_ucx
 from merge_bench.cluster.launchers import launchers, make_launcher
 from merge_bench.cluster.worker_calls import Member, WorkerCalls
-from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, warn
+from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, print_warning
 from merge_bench.host import other_load
 from merge_bench.merge import worker
 from merge_bench.merge.engines import gpu_memory
@@ -71,7 +71,7 @@ class Session:
         access = self.launcher.start(self.plan, self.settings, self.writer.logs, f"launch-{self.launch:03d}-")
         for host, load in self.launcher.busy_hosts.items():
             caution = Caution(BUSY_HOST, f"{host}: {BUSY.format(load)}", "run again while this host is quiet")
-            warn(caution)
+            print_warning(caution)
             self.warn(caution)
         up_by = time.monotonic() + self.settings.start_timeout
         self._client = scheduler_client.connect(access, self.launcher, self.settings, up_by)

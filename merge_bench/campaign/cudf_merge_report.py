@@ -29,9 +29,9 @@ from typing import NoReturn, TypeVar
 
 from merge_bench.analysis.statistics import harmonic_mean
 from merge_bench.campaign.campaign import git_state
-from merge_bench.config.files import read_regular, replacing
+from merge_bench.config.files import read_regular_file, replace_file
 from merge_bench.config.installation import __version__
-from merge_bench.errors import Caution, RunFailed, UsageError, visible
+from merge_bench.errors import Caution, RunFailed, UsageError, mark_unprintable
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import IMPORTED
 from merge_bench.records.writer import CampaignWriter
@@ -420,7 +420,7 @@ class _ReportReader:
 
 def _shorten_line(line: str) -> str:
     """The first 200 characters of a line, printable, for quoting it in a message."""
-    return visible(line[:200])
+    return mark_unprintable(line[:200])
 
 
 def import_text(file: Path, results: Path, argv: Sequence[str] = ()) -> Path:
@@ -430,7 +430,7 @@ def import_text(file: Path, results: Path, argv: Sequence[str] = ()) -> Path:
     report; RunFailed if the disk is full.
     """
     try:
-        content = read_regular(file, LARGEST)
+        content = read_regular_file(file, LARGEST)
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
         problem = f"there is no file {file}" if missing else f"cannot read {file}: {error.strerror}"
@@ -438,7 +438,7 @@ def import_text(file: Path, results: Path, argv: Sequence[str] = ()) -> Path:
     report = read_report(file, content)
     with CampaignWriter.create(results, file.stem) as writer:
         try:
-            with replacing(writer.logs / file.name) as stream:
+            with replace_file(writer.logs / file.name) as stream:
                 stream.write(content)
         except OSError as error:
             raise RunFailed(f"cannot copy {file} to {writer.logs}: {error.strerror}") from error

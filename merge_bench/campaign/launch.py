@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from merge_bench.campaign import Progress
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import signals
-from merge_bench.config.files import replacing
-from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, say
+from merge_bench.config.files import replace_file
+from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, print_message
 from merge_bench.records.schema import FailureLine, LaunchEndLine
 from merge_bench.records.writer import CampaignWriter
 
@@ -114,7 +114,7 @@ def stop_on_exit(
 
 
 def _explained_error(problem: Exception, started: Started, writer: CampaignWriter) -> MergeBenchError:
-    with contextlib.suppress(OSError), replacing(writer.logs / "error.log") as stream:
+    with contextlib.suppress(OSError), replace_file(writer.logs / "error.log") as stream:
         stream.write("".join(traceback.format_exception(problem)).encode("utf-8", "backslashreplace"))
     return (
         signals.interruption()
@@ -138,4 +138,4 @@ def _write_failure(job: Job, writer: CampaignWriter, launch: int, error: MergeBe
     try:
         writer.write(failure)
     except RunFailed:  # what cannot be recorded is printed
-        say(failure.message)
+        print_message(failure.message)

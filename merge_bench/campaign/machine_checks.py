@@ -18,8 +18,8 @@ from merge_bench.cluster.dask_commands import THREAD_COUNTS
 from merge_bench.cluster.host_check import refuse_parts
 from merge_bench.config import allowed_transports
 from merge_bench.config.files import TOKENS
-from merge_bench.config.installation import how_to_set_up
-from merge_bench.config.ucx_info import NAME_LISTS, find_installed, usable_transports
+from merge_bench.config.installation import setup_command
+from merge_bench.config.ucx_info import NAME_LISTS, find_installed_ucx, usable_transports
 from merge_bench.errors import Caution, GateNotMet, UsageError
 from merge_bench.host import gpu
 from merge_bench.host.machine import available_memory_bytes, shared_memory_problem, usable_core_count
@@ -74,7 +74,7 @@ def check_engine(engine: Description, environment: Mapping[str, str], gpus: int,
     if here and not gpus:
         raise UsageError(f"{names} need an NVIDIA GPU, but none is visible on this host")
     if here and engine.missing is not None:
-        setup = f"{how_to_set_up('cu13')}, or with a CUDA 12 driver: {how_to_set_up('cu12')}"
+        setup = f"{setup_command('cu13')}, or with a CUDA 12 driver: {setup_command('cu12')}"
         raise UsageError(f"{names} each need the package {engine.missing}; run: {setup}")
     for name, order in gpu.IN_ORDER.items():
         if environment.get(name, order) != order:
@@ -101,7 +101,7 @@ def check_installed(plan: Plan) -> None:
     """Refuse a plan whose data plane, or whose ``ucx_perftest`` for --check-link, is not installed here."""
     if plan.data_plane.missing is not None:
         needs = f"--exchange {plan.exchange} needs the package {plan.data_plane.missing}"
-        raise UsageError(f"{needs}, which is not installed in this environment; run: {how_to_set_up()}")
+        raise UsageError(f"{needs}, which is not installed in this environment; run: {setup_command()}")
     if plan.check_link:
         from merge_bench.cluster import ucx_perftest
 
@@ -115,8 +115,8 @@ def check_transports(required: Sequence[str], environment: Mapping[str, str], wo
     say "no such device"), or there is too little shared memory for the workers; GateNotMet if this machine has none of
     the `required` transports.
     """
-    installed = find_installed(environment.get("MERGE_BENCH_UCX", "auto"), environment)
-    allowed = allowed_transports.allowed(environment.get("UCX_TLS", "all"))
+    installed = find_installed_ucx(environment.get("MERGE_BENCH_UCX", "auto"), environment)
+    allowed = allowed_transports.find_allowed_transports(environment.get("UCX_TLS", "all"))
     usable = allowed
     if installed is not None and installed.transports:  # else the workers will report theirs
         usable &= usable_transports(installed, environment)
@@ -136,7 +136,7 @@ def check_transports(required: Sequence[str], environment: Mapping[str, str], wo
         )
         leaves = f"{lists or 'UCX'} leaves no transport for two workers to communicate"
         raise UsageError(f"{leaves}; add one that {ucx} offers on this host: {'; '.join(offered)}")
-    if required and not allowed_transports.resolve_aliases(required) & set(installed.transports):
+    if required and not allowed_transports.resolve_transport_aliases(required) & set(installed.transports):
         only = f"{ucx} on this host offers only {', '.join(sorted(installed.transports))}"
         raise GateNotMet(f"--require-transport {','.join(required)} cannot be met: {only}")
 

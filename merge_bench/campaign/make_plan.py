@@ -24,11 +24,11 @@ from merge_bench.cluster.hosts import HostSpec, count_workers, place_workers
 from merge_bench.cluster.launchers import Chosen, choose_kind, launchers, leftover_job_warning
 from merge_bench.cluster.scheduler_client import count_running_workers
 from merge_bench.config import allowed_transports
-from merge_bench.config.files import open_regular
+from merge_bench.config.files import open_regular_file
 from merge_bench.config.option import DEFAULT
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile
-from merge_bench.config.variables import REMEDY, process_environment
+from merge_bench.config.variables import REMEDY, process_environment_variables
 from merge_bench.errors import Caution, UsageError
 from merge_bench.host import network
 from merge_bench.merge import engines
@@ -116,7 +116,7 @@ def _refuse_impossible(options: RunOptions, environ: Mapping[str, str]) -> None:
         check_broadcast(how)
         if without := option_needing_shuffle(options):
             raise UsageError(f"{without} cannot be used with --distribution broadcast; omit it, or use a shuffle")
-    for word, hint in allowed_transports.unknown_words(",".join(options.require_transport)).items():
+    for word, hint in allowed_transports.find_unknown_transports(",".join(options.require_transport)).items():
         raise UsageError(f"--require-transport {word}: no release of UCX has such a transport{hint}")
     if options.workers is not None:
         _refuse_no_pairs(options, options.workers)
@@ -240,7 +240,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, c
         where = options.source("hosts").removeprefix("config ")
         raise UsageError(f"{where}: MERGE_BENCH_HOSTS has a host with a user name, {user}@...; {REMEDY}")
     existing = not launcher.owns_processes
-    environment = {} if config is None else process_environment(config, trusted=options.trust_config)
+    environment = {} if config is None else process_environment_variables(config, trusted=options.trust_config)
     variables = {**machine.environ, **environment}
     gpus_seen = _gpus_seen(hosts, machine)
     engine, plane = engine_of(options, gpus=gpus_seen > 0), data_plane(options.exchange)
@@ -304,7 +304,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, c
         ucx={} if existing else launcher_ucx_settings(options, variables, hosts=len(hosts)),
     )
     if settings.ssh_config:
-        open_regular(settings.ssh_config).close()  # ssh itself says little about a file that it cannot read
+        open_regular_file(settings.ssh_config).close()  # ssh itself says little about a file that it cannot read
     if launcher.starts_here:
         check_gpus(workers, gpus, per_gpu)
         if gpus and (plane.endpoints or protocol == "ucx"):

@@ -36,7 +36,7 @@ from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import ucx_perftest, worker_programs
 from merge_bench.cluster.ucx_perftest import BANDWIDTH, WINDOW, Perftest
 from merge_bench.config.allowed_transports import transport_settings
-from merge_bench.config.files import read_regular, replacing
+from merge_bench.config.files import read_regular_file, replace_file
 from merge_bench.errors import Caution, RunFailed, UsageError
 from merge_bench.host import machine
 from merge_bench.host.files import parse_core_list, user_cache_folder
@@ -426,7 +426,7 @@ def _fastest_stores(session: Session, code: str) -> list[Stores | None]:
 def read_cached_times(file: Path) -> dict[str, dict[str, float]]:
     """The times of each way to write parcels that earlier launches measured, by key; empty if unreadable."""
     try:
-        times = msgspec.json.decode(read_regular(file), type=dict[str, dict[str, float]])
+        times = msgspec.json.decode(read_regular_file(file), type=dict[str, dict[str, float]])
     except (OSError, UsageError, msgspec.MsgspecError):
         return {}
     return {key: each for key, each in times.items() if each.keys() == partition.WAYS.keys()}
@@ -438,7 +438,7 @@ def cache_times(file: Path, times: Mapping[str, Nanoseconds], most: int = MOST_K
     kept = dict(list(both.items())[-most:])
     with contextlib.suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with replacing(file) as stream:
+        with replace_file(file) as stream:
             stream.write(msgspec.json.encode(kept))
 
 

@@ -23,18 +23,18 @@ from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.dask_commands import LOOPBACK, open_port_warning
 from merge_bench.cluster.launchers import Chosen, choose_launcher, leftover_job_warning
-from merge_bench.config.check import BRINGS_CODE, NO_DEVICE, CheckResult, Conflict, check_config, options_for_ucx
+from merge_bench.config.check import BRINGS_CODE, NO_DEVICE, CheckResult, Conflict, check_config, read_options_for_ucx
 from merge_bench.config.installation import __version__
-from merge_bench.config.options import RunOptions, resolve
+from merge_bench.config.options import RunOptions, resolve_options
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.shipped import find_config
-from merge_bench.config.ucx_choice import SYSTEM, probe_ucx, refuse_without_cuda, use_ucx
+from merge_bench.config.ucx_choice import SYSTEM, probe_ucx, refuse_ucx_without_cuda, use_ucx
 from merge_bench.errors import Caution, GateNotMet, MergeBenchError, UsageError
 from merge_bench.host import network
 from merge_bench.host.machine import usable_core_count
 from merge_bench.merge.engines import describe
 from merge_bench.merge.workload.tables import TableSpec
-from merge_bench.records.campaign import Launch, labels, without_table_names
+from merge_bench.records.campaign import Launch, label_runs, remove_table_names
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import CampaignLine, Config, RunKey
@@ -149,7 +149,7 @@ class Sweep:
     def run_labels(self) -> dict[tuple[str, int], str]:
         """The name of each run that distinguishes it from the others."""
         runs = [(config, self.plans[plan]) for config, plan in self.prepared]
-        return dict(zip(self.prepared, labels(runs), strict=True))
+        return dict(zip(self.prepared, label_runs(runs), strict=True))
 
     @property
     def labels(self) -> list[str]:
@@ -178,7 +178,7 @@ def plan_runs(
     cannot make a run.
     """
     config = None if name is None else read_config(find_config(name), os.environ)
-    options = resolve(command_line, config, os.environ, run_options())
+    options = resolve_options(command_line, config, os.environ, run_options())
     if replace_options is not None:
         options = replace_options(options)
     runs = make_plan.runs_of(options, os.environ)
@@ -222,7 +222,7 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
     Raises UsageError if the value of an old name in the config cannot be translated.
     """
     table = run_options()
-    ucx_options = options_for_ucx(config, os.environ, table)
+    ucx_options = read_options_for_ucx(config, os.environ, table)
     interface = ucx_options.interface or LOOPBACK
     variables = {**os.environ, **config.environment}
     own = make_plan.launcher_ucx_settings(ucx_options, variables, hosts=2 if other_hosts else 1)
@@ -235,7 +235,7 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
         return result
     trusting = RunOptions().given(trust_config=True)  # code is among the errors already
     try:
-        options = replace(resolve(trusting, config, os.environ, table), trust_config=trusted)
+        options = replace(resolve_options(trusting, config, os.environ, table), trust_config=trusted)
         runs = make_plan.runs_of(options, os.environ)
     except UsageError as error:
         return replace(result, ok=False, refusals=(str(error),))
@@ -249,7 +249,7 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
             if planned.launcher.starts_here:
                 check_installed(planned.plan)
             if planned.plan.device_memory and planned.plan.data_plane.endpoints and ucx == SYSTEM:
-                refuse_without_cuda(probe_ucx(ucx, os.environ))
+                refuse_ucx_without_cuda(probe_ucx(ucx, os.environ))
     except (UsageError, GateNotMet) as error:
         here = f"this machine cannot run this config: {error}"
         if other_hosts:
@@ -391,7 +391,7 @@ def _scaled_seconds(launch: Launch, total: float, iterations: object) -> float:
 
 def _timing_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a plan that decide how long one merge takes."""
-    kept = {name: value for name, value in without_table_names(plan).items() if name not in _COUNTS + _CHECKS}
+    kept = {name: value for name, value in remove_table_names(plan).items() if name not in _COUNTS + _CHECKS}
     if "probe" in kept:
         return {**kept, "iterations": plan.get("iterations")}
     kept.setdefault("how", "inner")  # older records have no other

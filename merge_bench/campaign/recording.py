@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from merge_bench.campaign.cluster_session import Session
 from merge_bench.cluster.worker_calls import Member
 from merge_bench.config import allowed_transports
-from merge_bench.config.ucx_info import Installed, effective_settings, find_installed
-from merge_bench.errors import Caution, GateNotMet, RunFailed, WrongResult, warn
+from merge_bench.config.ucx_info import InstalledUcx, effective_settings, find_installed_ucx
+from merge_bench.errors import Caution, GateNotMet, RunFailed, WrongResult, print_warning
 from merge_bench.host import machine
 from merge_bench.host.machine import PowerReading
 from merge_bench.merge import worker
@@ -65,7 +65,7 @@ def record_connections(session: Session) -> None:
 
 def check_required_transports(required: Sequence[str], pairs: Sequence[LanePair]) -> None:
     """Raise GateNotMet for the first pair of workers that uses none of the `required` transports."""
-    wanted = allowed_transports.resolve_aliases(required)
+    wanted = allowed_transports.resolve_transport_aliases(required)
     failing = [pair for pair in pairs if not wanted & {lane.partition("/")[0] for lane in pair.transports}]
     if required and failing:
         first = failing[0]
@@ -78,7 +78,7 @@ def check_required_transports(required: Sequence[str], pairs: Sequence[LanePair]
 
 def compare_environment(session: Session) -> list[Caution]:
     """Record and return a warning for each setting of config or launcher that a worker's process does not have."""
-    installed, descriptions = find_installed(), session.descriptions  # the UCX that a worker here loads
+    installed, descriptions = find_installed_ucx(), session.descriptions  # the UCX that a worker here loads
     version = installed.version if installed else None
     contexts = [each.ucx.config if each.ucx.version == version else {} for each in descriptions]
     environments = [each.environment for each in descriptions]
@@ -168,7 +168,7 @@ def setting_differences(
     wanted_settings: Iterable[Mapping[str, str]],
     environments: Iterable[Mapping[str, str]],
     contexts: Iterable[Mapping[str, str]],
-    installed: Installed | None,
+    installed: InstalledUcx | None,
 ) -> list[SettingDifference]:
     """The settings that differ from the requested ones, in the order of `wanted_settings`.
 
@@ -230,7 +230,7 @@ def make_tables(session: Session) -> Tables:
     session.progress.phase("creating the tables")
     prepared = session.workers.on_all(worker.prepare, session.plan, ranked=True, after=(session.topic,))
     for caution in _kept_memory(prepared):
-        warn(caution)
+        print_warning(caution)
         session.warn(caution)
     if session.plan.write_result is not None:
         session.workers.on_all(worker.make_result_folder)  # finds one that cannot be used before the merge

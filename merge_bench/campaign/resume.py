@@ -15,10 +15,10 @@ from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster.dask_commands import THREAD_COUNTS
 from merge_bench.config.files import TOKENS
 from merge_bench.config.options import BY_VARIABLE
-from merge_bench.errors import Caution, MergeBenchError, RunFailed, UsageError, say
+from merge_bench.errors import Caution, MergeBenchError, RunFailed, UsageError, print_message
 from merge_bench.host import machine
 from merge_bench.host.files import format_core_list
-from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, without_table_names
+from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, remove_table_names
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import CampaignLine, ExtensionLine, FailureLine, LaunchEndLine, WarningLine
@@ -153,7 +153,7 @@ def reopen_newest(
                 continue  # it may have been extended since its first line
             writer = CampaignWriter.resume(folder)
         except MergeBenchError as error:
-            say(f"not resuming {folder}: {error}")
+            print_message(f"not resuming {folder}: {error}")
             continue
         try:
             campaign = read_campaign(folder)  # its writer may have finished it since
@@ -180,7 +180,7 @@ def _compared_fields(head: CampaignLine, *, launches: bool = True) -> dict[str, 
     )
     for config in line["configs"]:  # the folder of a config does not matter, nor how tables are called
         config["path"] = None
-    line["plans"] = [without_table_names(plan) for plan in line["plans"]]
+    line["plans"] = [remove_table_names(plan) for plan in line["plans"]]
     for plan in () if launches else line["plans"]:
         plan.pop("launches", None)
     return line

@@ -16,7 +16,7 @@ from merge_bench.cli import probe, results, run, service, tune
 from merge_bench.cli.common import CONTEXT, ListedGroup
 from merge_bench.cluster.scheduler_client import broken_configuration
 from merge_bench.config.installation import __version__
-from merge_bench.errors import MergeBenchError, UsageError, error_of_system, say
+from merge_bench.errors import MergeBenchError, UsageError, convert_system_error, print_message
 from merge_bench.view.streams import flush_output, take_standard_output
 
 _READER_GONE = 141
@@ -66,7 +66,7 @@ class _CommandGroup(ListedGroup):
             flush_output()
             ctx.exit(_READER_GONE)
         except OSError as error:
-            _exit_with(error_of_system(error))
+            _exit_with(convert_system_error(error))
         except ValueError as error:
             if (sentence := broken_configuration(error)) is None:
                 raise
@@ -102,7 +102,7 @@ def _message_with_suggestions(error: click.ClickException) -> str:
 
 def _exit_with(error: MergeBenchError) -> NoReturn:
     """Print an error, with ``--json`` also as a document, and exit with its status."""
-    say(str(error))
+    print_message(str(error))
     if "--json" in sys.argv:
         click.echo(json.dumps({"error": {"code": error.code, "message": str(error), "host": None, "rank": None}}))
     sys.exit(error.exit_status)

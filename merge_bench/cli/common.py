@@ -17,7 +17,7 @@ from merge_bench.config import parsers
 from merge_bench.config.option import Option, Options
 from merge_bench.config.options import BY_KEY
 from merge_bench.config.parsers import Parser
-from merge_bench.errors import say, stdout_is_stderr
+from merge_bench.errors import print_message, stdout_and_stderr_are_same
 
 if TYPE_CHECKING:
     from merge_bench.campaign import Caller
@@ -43,7 +43,7 @@ class ParsedValue(click.ParamType[object]):
             self.fail(str(error), param, ctx)
 
 
-PATH = ParsedValue("PATH", parsers.path)
+PATH = ParsedValue("PATH", parsers.parse_path)
 """The type of every option and argument that names a file or a folder."""
 
 Decorator = Callable[[Any], Any]
@@ -86,10 +86,10 @@ def _click_option(option: Option) -> Decorator:
     if option.flag:
         return click.option(*names, is_flag=True, default=None, help=shown)
     kind = ParsedValue(option.placeholder, option.parse)
-    if not isinstance(option.parse, parsers.Names):
+    if not isinstance(option.parse, parsers.NamesParser):
         return click.option(*names, type=kind, default=None, metavar=option.placeholder, help=shown)
 
-    columns = isinstance(option.parse, parsers.ColumnNames)
+    columns = isinstance(option.parse, parsers.ColumnNamesParser)
 
     def join(ctx: click.Context, param: click.Parameter, texts: Sequence[str] | None) -> object:
         """The names in all texts, each once; of several texts for column names, each is one name."""
@@ -143,7 +143,7 @@ def count_option(
 
 def percent_option(name: str, default: str, help: str) -> Decorator:
     """Make an option that takes a share such as ``2%``, of which the command gets a fraction of 1."""
-    kind = ParsedValue("PERCENT", parsers.percent)
+    kind = ParsedValue("PERCENT", parsers.parse_percent)
     return text_option(name, "PERCENT", help, type=kind, default=default, show_default=True)
 
 
@@ -249,8 +249,8 @@ def say_failures(failures: Sequence[FailureLine], *, printed: Collection[str] = 
     """
     from merge_bench.view.streams import say_log
 
-    messages_seen = printed if stdout_is_stderr() else ()
+    messages_seen = printed if stdout_and_stderr_are_same() else ()
     for failure in failures:
         if not any(failure.message in text for text in messages_seen):
-            say(failure.message)
+            print_message(failure.message)
         say_log(failure.log_tail)

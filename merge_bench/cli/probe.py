@@ -14,7 +14,7 @@ from merge_bench.cli import common
 from merge_bench.cli.service import address_of_old_option, run_on_service, service_address
 from merge_bench.config.option import Options
 from merge_bench.config.options import PROBE_OPTIONS, RunOptions
-from merge_bench.errors import RunFailed, UsageError, say, warnings_already_printed
+from merge_bench.errors import RunFailed, UsageError, print_message, warnings_already_printed
 from merge_bench.probe import probes
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _show_rows(
         print_document(ProbeDocument(records=named, rows=rows, warnings=warnings, error=error))
     common.say_failures(failures)
     for problem in problems:
-        say(problem)
+        print_message(problem)
     return RunFailed.exit_status if problems else 0
 
 

@@ -15,7 +15,7 @@ import click
 from merge_bench.cli import common
 from merge_bench.config import parsers
 from merge_bench.config.options import BY_KEY, RunOptions
-from merge_bench.errors import RunFailed, UsageError, require, say
+from merge_bench.errors import RunFailed, UsageError, print_message, require_library
 from merge_bench.view import export as exports
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 RESULTS = click.argument("results", nargs=-1, type=common.PATH, required=True, metavar="RESULT...")
 METRICS = ("throughput", "bandwidth", "wall", "partition", "exchange", "join")
-_ROWS = common.ParsedValue("ROWS", parsers.count(1))
+_ROWS = common.ParsedValue("ROWS", parsers.count_parser(1))
 
 
 @click.command(context_settings=common.CONTEXT)
@@ -86,7 +86,7 @@ def compare(
         gates = gate_summary(document, metric=metric, fail_on=options.fail_on)
         print_comparison(document, metric=metric, step=report_step(*campaigns).here(), gates=gates)
     if document.error is not None:
-        say(document.error.message)
+        print_message(document.error.message)
     return status
 
 
@@ -160,7 +160,7 @@ def _show_document(
         document = replace(document, error=Failure(RunFailed.code, "; ".join(problems)))
     (show or print_document)(document)
     for problem in problems:
-        say(problem)
+        print_message(problem)
     return RunFailed.exit_status if problems else 0
 
 
@@ -234,7 +234,7 @@ def export(results: tuple[str, ...], format: str, output: str | None) -> None:
 
     A RESULT is a campaign folder or its records.jsonl: of merges, a network measurement, a tuning, or an import.
     """
-    from merge_bench.config.files import check_writable, replacing
+    from merge_bench.config.files import check_output_file, replace_file
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.streams import write_output
 
@@ -242,12 +242,12 @@ def export(results: tuple[str, ...], format: str, output: str | None) -> None:
     if output is None and exporter.binary:
         raise UsageError(f"--format {format} is not text; name a file with --output FILE")
     if output is not None:
-        check_writable("--output", Path(output))
+        check_output_file("--output", Path(output))
     contents = exporter.encode([read_campaign(result) for result in dict.fromkeys(results)])
     if output is None:
         write_output(contents)
         return
-    with replacing(Path(output)) as stream:
+    with replace_file(Path(output)) as stream:
         stream.write(contents)
     print(output)
 
@@ -287,7 +287,7 @@ def report(
     check_outputs(outputs, campaigns)
     published = _read_references(references)
     if sys.stderr.isatty():  # a person waits some seconds for it
-        say(f"writing {page} …")
+        print_message(f"writing {page} …")
     from merge_bench.report.page.build import build
 
     return write_report(build(campaigns, published, ucx_defaults(campaigns)), outputs)
@@ -391,7 +391,7 @@ def _show_merges(campaign: Campaign, *, as_json: bool, details: bool) -> Sequenc
 )
 def dashboard(results: str, port: int, address: str, no_open: bool, allow_run: bool) -> int:
     """Show results in a browser, follow running campaigns live, and start runs."""
-    require("panel", "dashboard", "the dashboard")
+    require_library("panel", "dashboard", "the dashboard")
     with contextlib.suppress(FileNotFoundError):  # the first run makes it
         os.scandir(results).close()
     from merge_bench.dashboard.app import make_pages

@@ -16,10 +16,10 @@ import click
 from merge_bench.cli import common
 from merge_bench.cli.service import comparison_of_gate, run_on_service, service_address
 from merge_bench.cluster.launchers import batch_systems, storage_titles
-from merge_bench.config.files import check_writable, replacing
-from merge_bench.config.options import CLUSTER_OPTIONS, RunOptions, without_merge
-from merge_bench.config.shipped import find_config, find_shipped, shipped_files
-from merge_bench.errors import GateNotMet, LaunchFailed, RunFailed, UsageError, say, warnings_already_printed
+from merge_bench.config.files import check_output_file, replace_file
+from merge_bench.config.options import CLUSTER_OPTIONS, RunOptions, reset_merge_options
+from merge_bench.config.shipped import find_config, find_shipped_file, shipped_files
+from merge_bench.errors import GateNotMet, LaunchFailed, RunFailed, UsageError, print_message, warnings_already_printed
 
 
 @click.command(cls=common.SectionedCommand, context_settings=common.CONTEXT)
@@ -56,7 +56,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
                 read_campaign(options.extend)
             print(dry_run(sweep))
             return 0
-        result, verdict, status = api.launch(sweep, caller, quiet=options.json)
+        result, verdict, status = api.launch_sweep(sweep, caller, quiet=options.json)
         campaign, error, details = result.campaign, None, sweep.options.details
     document = summarize(campaign)
     if verdict is not None:
@@ -79,7 +79,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
         elif gates:
             print(gates)
     if verdict is not None and verdict.error is not None:
-        say(verdict.error.message)
+        print_message(verdict.error.message)
     printed = () if options.json else [one.error.message for one in runs_of(document) if one.error]
     common.say_failures(common.failures_of([campaign]), printed=printed)
     return status
@@ -87,10 +87,10 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
 
 def _refuse_second_config(named: Sequence[str], options: RunOptions) -> None:
     """Raise UsageError if a second config is named, or a second result, as a pattern after ``--against`` may match."""
-    from merge_bench.records.results_folder import is_result
+    from merge_bench.records.results_folder import is_result_folder
     from merge_bench.records.writer import RECORDS
 
-    results = [name for name in named if Path(name).name == RECORDS or is_result(Path(name))]
+    results = [name for name in named if Path(name).name == RECORDS or is_result_folder(Path(name))]
     if results and options.against:
         every = [options.against, *results]
         newest = max(every, key=lambda name: Path(name.removesuffix(RECORDS)).name)
@@ -117,12 +117,12 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
     """
     from merge_bench.campaign.planned_launches import check_for_run
     from merge_bench.config.reader import read_config
-    from merge_bench.config.ucx_choice import Choice, choose_ucx, ucx_choice_undone
+    from merge_bench.config.ucx_choice import UcxChoice, choose_ucx, undo_ucx_choice
     from merge_bench.report.setup import print_check
 
     settings = read_config(find_config(config), os.environ)
-    choice = Choice(ucx) if ucx in ("wheel", "system") else choose_ucx(ucx, os.environ)
-    with ucx_choice_undone():
+    choice = UcxChoice(ucx) if ucx in ("wheel", "system") else choose_ucx(ucx, os.environ)
+    with undo_ucx_choice():
         choice.apply(os.environ)
         result = check_for_run(settings, choice.origin, trusted=trust_config, other_hosts=other_hosts)
     print_check(result, json_output=as_json)
@@ -158,7 +158,7 @@ def configs(context: click.Context, as_json: bool) -> None:
 @click.argument("name")
 def show_config(name: str) -> None:
     """Print the shipped file NAME; the suffix .cfg may be left out."""
-    sys.stdout.write(find_shipped(name).read_text(encoding="utf-8"))
+    sys.stdout.write(find_shipped_file(name).read_text(encoding="utf-8"))
 
 
 @configs.command("copy", context_settings=common.CONTEXT)
@@ -170,7 +170,7 @@ def copy_config(name: str, destination: str | None, force: bool) -> None:
 
     DEST is a file or a folder; by default the working folder.
     """
-    source = find_shipped(name)
+    source = find_shipped_file(name)
     target = Path(destination or ".")
     if target.is_dir():
         target = target / source.name
@@ -178,9 +178,9 @@ def copy_config(name: str, destination: str | None, force: bool) -> None:
         raise UsageError(f"{target} is the shipped file itself and would be overwritten; name another destination")
     if target.exists() and not force:
         raise UsageError(f"{target} already exists; use --force to replace it")
-    check_writable("DEST", target)
+    check_output_file("DEST", target)
     try:
-        with replacing(target) as stream:
+        with replace_file(target) as stream:
             stream.write(source.read_bytes())
     except OSError as error:
         raise RunFailed(f"{target} was not written: {error.strerror}") from error
@@ -252,7 +252,7 @@ def transports(show_available: bool, options: RunOptions) -> None:
     from merge_bench.view.progress import progress_for
     from merge_bench.view.streams import print_document, say_log, say_warnings
 
-    strip_merge_options = functools.partial(without_merge, kept=CLUSTER_OPTIONS)
+    strip_merge_options = functools.partial(reset_merge_options, kept=CLUSTER_OPTIONS)
     (prepared,) = plan_runs(options.config, options, strip_merge_options, several=False)
     if prepared.launcher.starts_here:
         check_installed(prepared.plan)

@@ -20,11 +20,20 @@ import click
 
 from merge_bench.cli import common
 from merge_bench.config import parsers
-from merge_bench.config.option import as_text
-from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions, read_sources
-from merge_bench.errors import Caution, GateNotMet, RunFailed, UsageError, WrongResult, say, stdout_is_stderr, warn
+from merge_bench.config.option import format_option_value
+from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions, read_option_sources
+from merge_bench.errors import (
+    Caution,
+    GateNotMet,
+    RunFailed,
+    UsageError,
+    WrongResult,
+    print_message,
+    print_warning,
+    stdout_and_stderr_are_same,
+)
 from merge_bench.units import format_duration
-from merge_bench.view.text import cut, short, visible
+from merge_bench.view.text import cut, mark_unprintable, short
 
 if TYPE_CHECKING:
     from merge_bench.analysis.documents import CompareDocument, Failure
@@ -38,7 +47,7 @@ _OLD_VARIABLE = BY_KEY["on"].variable
 _LOCAL_OPTIONS = ("service", "insecure", "results", "json", "details", "output", "csv_file", "plots", "references")
 _POLL_SECONDS = 2.0
 _SENTENCE_BEGIN = "merge_bench: "
-"""The beginning of every message that `say` prints."""
+"""The beginning of every message that `print_message` prints."""
 _VARIABLES: dict[str, Any] = {"envvar": [_SERVICE_VARIABLE, _OLD_VARIABLE], "show_envvar": True}
 _SERVICE_OPTIONS = common.combine_decorators(
     common.text_option("--service --on url", "URL", "Address of the service.", required=True, **_VARIABLES),
@@ -96,32 +105,34 @@ def _print_jobs(
     print(f"{'Job':>5}  {'State':12}  {'Time':>11}  {'Queued by':16}  Command")
     for job in answer.jobs if isinstance(answer, Jobs) else [answer]:
         lasted = format_duration((job.ended or time.time()) - (job.started or job.created))
-        command = visible(job.command.removeprefix("merge-bench "))
-        by = f"schedule {job.schedule}" if job.schedule else job.who
-        print(f"{job.id:5}  {job.shown_state:12}  {lasted:>11}  {short(visible(by), 16):16}  {short(command, room)}")
+        command = mark_unprintable(job.command.removeprefix("merge-bench "))
+        by = mark_unprintable(f"schedule {job.schedule}" if job.schedule else job.who)
+        print(f"{job.id:5}  {job.shown_state:12}  {lasted:>11}  {short(by, 16):16}  {short(command, room)}")
         if job.message and job.message != job.state:
-            print(" " * 6, short(visible(job.message), 73))
+            print(" " * 6, short(mark_unprintable(job.message), 73))
         if job is answer:
             print(f"{command}\n{_visible_lines(job.log or '')}", end="")
 
 
 def _visible_lines(text: str) -> str:
     """The lines of `text` without unprintable characters, each with its line end."""
-    return "".join(f"{visible(line)}\n" for line in text.splitlines())
+    return "".join(f"{mark_unprintable(line)}\n" for line in text.splitlines())
 
 
 def service_address(options: RunOptions) -> str | None:
     """The address of the service that is to run the command; None if it runs on this machine."""
     if named := options.service or os.environ.get(_SERVICE_VARIABLE):
         return named
-    old = as_text(options.on or os.environ.get(_OLD_VARIABLE, ""))
+    old = format_option_value(options.on or os.environ.get(_OLD_VARIABLE, ""))
     return address_of_old_option(old) if re.search(r"(^|,)https?://", old) else None
 
 
 def address_of_old_option(address: str | None) -> str | None:
     """Return `address`, which ``--on``, the old name of ``--service``, gave; warn about that name unless it is None."""
     if address:
-        warn(Caution("old-name", "--on names key columns; it takes addresses in this release only", "use --service"))
+        print_warning(
+            Caution("old-name", "--on names key columns; it takes addresses in this release only", "use --service")
+        )
     return address
 
 
@@ -144,7 +155,7 @@ def run_on_service(
 
     if options.dry_run:
         raise UsageError("--dry-run shows what this machine would start; it cannot be combined with a service")
-    results = Path(read_sources(options, None, os.environ, [_RESULTS_OPTION]).results)
+    results = Path(read_option_sources(options, None, os.environ, [_RESULTS_OPTION]).results)
     client = Client(url, results=results, wait=PATIENCE_SECONDS, insecure=options.insecure)
     (request, typed), printed = _request_and_configs(command), [""]
     try:
@@ -153,7 +164,9 @@ def run_on_service(
     except signals.Interrupted as interrupted:
         number = client.add(request).id  # the same job, by its key
         later = f"python -m merge_bench jobs cancel {number} --service {url}"
-        say(f"{interrupted}; cancelling job {number}; Ctrl-C again leaves at once, and this cancels it later: {later}")
+        print_message(
+            f"{interrupted}; cancelling job {number}; Ctrl-C again leaves at once, and this cancels it later: {later}"
+        )
         job = _follow_job(client, client.cancel(number).id, printed)
     status, error = 0, None
     if job.state != "done":
@@ -161,11 +174,11 @@ def run_on_service(
         kind = kinds.get(job.status or 0, RunFailed)
         messages = [line for line in printed[0].splitlines() if line.startswith(_SENTENCE_BEGIN)]  # the last is why
         why = job.message or (messages[-1].removeprefix(_SENTENCE_BEGIN) if messages else job.state)
-        error = Failure(kind.code, visible(f"job {job.id} of {url}: {why}"))
+        error = Failure(kind.code, mark_unprintable(f"job {job.id} of {url}: {why}"))
         if job.result is None:
             raise kind(error.message)
         status = kind.exit_status
-        say(visible(f"job {job.id} of {url}: {job.message or job.state}"))
+        print_message(mark_unprintable(f"job {job.id} of {url}: {job.message or job.state}"))
     try:
         campaign = read_campaign(client.fetch_records(job, results))
     except UsageError as unreadable:
@@ -177,8 +190,8 @@ def run_on_service(
     campaign = dataclasses.replace(campaign, head=head)
     recorded = f"probe {campaign.probe}" if campaign.probe else "tune" if is_tuning_campaign(campaign) else "run"
     if recorded != command or not campaign.head.configs:
-        raise RunFailed(f"job {job.id} of {url} has records of `{visible(cut(recorded))}`, not of `{command}`")
-    if stdout_is_stderr() and not options.json and not details:
+        raise RunFailed(f"job {job.id} of {url} has records of `{mark_unprintable(cut(recorded))}`, not of `{command}`")
+    if stdout_and_stderr_are_same() and not options.json and not details:
         click.get_current_context().with_resource(_only_the_end(campaign.records))
     return campaign, error, status
 
@@ -216,7 +229,7 @@ def _follow_job(client: Client, number: int, printed: list[str]) -> Job:
         job = client.job(number)
         if job.state == "queued" and job.ahead != ahead:
             ahead = job.ahead
-            say(f"job {job.id} is queued at {client.url}; jobs before it: {ahead}")
+            print_message(f"job {job.id} is queued at {client.url}; jobs before it: {ahead}")
         before, log = printed[0], "".join((job.log or "").rpartition("\n")[:2])  # whole lines
         if not log.startswith(before):
             log = log.partition("\n")[2]  # the first line may be cut
@@ -272,11 +285,11 @@ def _request_and_configs(command: str) -> tuple[JobRequest, list[str]]:
         own = paths.pop()
         settings, name = read_settings(own), own.name.removesuffix(SUFFIX)
         settings_file_name(settings, name)  # refused here if the service would refuse it
-        say(f"{typed.configs[0]} is sent as settings; its results have the config name {name}")
+        print_message(f"{typed.configs[0]} is sent as settings; its results have the config name {name}")
     sent = {
         name: value
         for name, value in options.items()
-        if name not in _LOCAL_OPTIONS and not (name == "on" and "://" in as_text(value))
+        if name not in _LOCAL_OPTIONS and not (name == "on" and "://" in format_option_value(value))
     }
     configs, key = [path.name for path in paths], secrets.token_hex(16)
     return replace(typed, options=sent, configs=configs, settings=settings, name=name, key=key), typed.configs
@@ -289,7 +302,7 @@ class ServiceOptions(NamedTuple):
     tables: Sequence[Path]
 
 
-_DURATION = common.ParsedValue("DURATION", parsers.duration)
+_DURATION = common.ParsedValue("DURATION", parsers.parse_positive_duration)
 
 
 @click.group(cls=common.ListedGroup, invoke_without_command=True)

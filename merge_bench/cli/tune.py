@@ -13,10 +13,10 @@ import click
 
 from merge_bench.cli import common
 from merge_bench.cli.service import run_on_service, service_address
-from merge_bench.config.files import read_regular
+from merge_bench.config.files import read_regular_file
 from merge_bench.config.options import TUNE_OPTIONS, RunOptions
 from merge_bench.config.shipped import SPACE, find_config
-from merge_bench.errors import RunFailed, say
+from merge_bench.errors import RunFailed, print_message
 from merge_bench.tune.options import TuneOptions
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
     from merge_bench.view.plot.draw import check_plots
     from merge_bench.view.progress import progress_for
     from merge_bench.view.streams import print_document, say_warnings
-    from merge_bench.view.text import visible
+    from merge_bench.view.text import mark_unprintable
     from merge_bench.view.titles import size_of
 
     output = Path(options.output or f"tuned-{_host_name()}.cfg")
@@ -57,7 +57,7 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
         problem = ended.message if ended else ""
         sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
         if status == 0:
-            text = read_regular(find_config(baseline)).decode("utf-8", "replace") if baseline else ""
+            text = read_regular_file(find_config(baseline)).decode("utf-8", "replace") if baseline else ""
             try:
                 campaigns.write_config(campaign, read_space(SPACE), text, sizes, options.metric, output)
             except KeyError:
@@ -81,8 +81,8 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
         error = Failure("unfinished", problem or result.stopped or "") if status else None
         print_document(result.document(campaign.records, written, pruned, error))
     elif problem or (status and not result.untried):
-        say(problem)
-        print(*map(visible, remarks), sep="\n")
+        print_message(problem)
+        print(*map(mark_unprintable, remarks), sep="\n")
     else:
         enough_seconds = time_to_decide_all(campaign, Path(options.space or SPACE))
         step = step_as_typed(after_tuning(campaign, result, written=written, enough_seconds=enough_seconds))
@@ -129,6 +129,6 @@ def _print_tuning_space(task: Task) -> None:
 
 def _host_name() -> str:
     """The name of the cluster, or else of this host, as part of a file's name."""
-    from merge_bench.records.writer import safe_name
+    from merge_bench.records.writer import make_safe_folder_name
 
-    return safe_name(os.environ.get("SLURM_CLUSTER_NAME") or os.uname().nodename.partition(".")[0])
+    return make_safe_folder_name(os.environ.get("SLURM_CLUSTER_NAME") or os.uname().nodename.partition(".")[0])

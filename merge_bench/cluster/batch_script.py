@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from merge_bench.cluster.launchers import batch_systems, storage_titles
-from merge_bench.config.installation import checkout, search_path
+from merge_bench.config.installation import checkout_folder, python_path_variables
 from merge_bench.errors import RunFailed, UsageError
 
 CORES_PER_GPU = 12  # as in the 2022 job: 192 cores and 16 GPUs
@@ -88,7 +88,7 @@ def render(launcher: str, job: Job, config: str | None, options: Sequence[str], 
     templates = jinja2.Environment(
         undefined=strict, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False
     )
-    folder, made_by = HERE if checkout() is None else REPOSITORY, shlex.join(["merge-bench", "submit", *typed])
+    folder, made_by = HERE if checkout_folder() is None else REPOSITORY, shlex.join(["merge-bench", "submit", *typed])
     command = shlex.join([*_merge_command(config), "--launcher", launcher, *options])
     template = templates.from_string(_HEAD + batch.directives + _REST)
     return template.render(job=job, batch=batch, folder=folder, command=command, made_by=made_by)
@@ -96,11 +96,11 @@ def render(launcher: str, job: Job, config: str | None, options: Sequence[str], 
 
 def _merge_command(config: str | None) -> list[str]:
     """The command that runs a merge under `config`, in the folder that the job was submitted from."""
-    if checkout() is not None:
+    if checkout_folder() is not None:
         return ["./run-cluster.sh", *([config] if config else [])]
     # -P: Python must not import modules from that folder.
     python = [sys.executable, "-P", "-m", "merge_bench", "run", *(["--config", config] if config else [])]
-    path = [f"{name}={value}" for name, value in search_path({}).items()]
+    path = [f"{name}={value}" for name, value in python_path_variables({}).items()]
     return ["env", *path, *python] if path else python
 
 
@@ -113,7 +113,9 @@ def submit(launcher: str, script: str) -> str:
 
     command = batch_systems()[launcher].command
     try:
-        done = subprocess.run([command], input=script, capture_output=True, text=True, cwd=checkout(), timeout=60)
+        done = subprocess.run(
+            [command], input=script, capture_output=True, text=True, cwd=checkout_folder(), timeout=60
+        )
     except FileNotFoundError as error:
         raise UsageError(f"--now needs {command}, which is not on the PATH of this machine") from error
     except subprocess.TimeoutExpired as error:

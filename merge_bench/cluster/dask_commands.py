@@ -11,8 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from merge_bench.cluster.base import SCHEDULER_FILE, ClusterSettings, Command
-from merge_bench.config.allowed_transports import REGISTER_NO_MEMORY, UCX_PORTS, allowed, handles_errors, reaches_peers
-from merge_bench.config.ucx_info import find_installed
+from merge_bench.config.allowed_transports import (
+    REGISTER_NO_MEMORY,
+    UCX_PORTS,
+    allows_shared_memory_with_error_handling,
+    find_allowed_transports,
+    includes_peer_shared_memory,
+)
+from merge_bench.config.ucx_info import find_installed_ucx
 from merge_bench.errors import Caution
 from merge_bench.host.gpu import IN_ORDER
 from merge_bench.host.pinning import WorkerPin
@@ -152,11 +158,11 @@ def ucx_settings(
         return {"UCX_TCP_PORT_RANGE": UCX_PORTS}
     if not data_plane(exchange).ucx and protocol != "ucx":
         return {}
-    installed = find_installed(variables.get("MERGE_BENCH_UCX", "auto"), variables)
+    installed = find_installed_ucx(variables.get("MERGE_BENCH_UCX", "auto"), variables)
     if installed is None:
         return {}
-    unconnected = error_handling and not handles_errors(variables)
-    needs_tcp = protocol == "ucx" or unconnected or not reaches_peers(installed.transports)
+    unconnected = error_handling and not allows_shared_memory_with_error_handling(variables)
+    needs_tcp = protocol == "ucx" or unconnected or not includes_peer_shared_memory(installed.transports)
     settings = {} if needs_tcp else {"UCX_TLS": "^tcp"}
     if installed.transports and REGISTER_NO_MEMORY.issuperset(installed.transports):
         settings["UCX_MEM_EVENTS"] = "n"
@@ -165,7 +171,7 @@ def ucx_settings(
 
 def open_port_warning(variables: Mapping[str, str], interface: str | None) -> Caution | None:
     """A warning if workers on one host, which get these `variables`, listen with UCX's tcp on `interface`."""
-    if "tcp" not in allowed(variables.get("UCX_TLS", "all")):
+    if "tcp" not in find_allowed_transports(variables.get("UCX_TLS", "all")):
         return None
     who = "every user of this machine" if interface in (None, LOOPBACK) else f"whoever can connect to {interface}"
     what = f"each worker listens on a TCP port of UCX, which asks for no password: {who} can write to its memory"

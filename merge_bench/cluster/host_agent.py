@@ -26,7 +26,7 @@ from typing import Any
 from merge_bench.cluster import supervisor
 from merge_bench.cluster.base import SCHEDULER_FILE
 from merge_bench.cluster.supervisor import Child, end_all, last_bytes, tail
-from merge_bench.config.installation import PACKAGE, search_path
+from merge_bench.config.installation import PACKAGE, python_path_variables
 
 ROOT = PACKAGE.parent  # the folder that this package is imported from
 LOG_BYTES = 4 << 20  # of a longer log, only its end is sent
@@ -136,7 +136,7 @@ class HostAgent:
         """Start one process in a session of its own; its output goes to a log."""
         log = self.scratch / f"{role}.log"
         inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        environment = {**inherited, "MERGE_BENCH_PARENT": str(os.getpid()), **search_path({}), **environment}
+        environment = {**inherited, "MERGE_BENCH_PARENT": str(os.getpid()), **python_path_variables({}), **environment}
         child = Child(argv, environment=environment, log=log, cwd=self.scratch, cores=cores)
         self._started[role] = _StartedProcess(child, log)
         return {"pid": child.pid}

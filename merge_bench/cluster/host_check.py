@@ -13,7 +13,7 @@ import msgspec
 from merge_bench.cluster import host_agent
 from merge_bench.cluster.hosts import Placement
 from merge_bench.config import allowed_transports
-from merge_bench.config.installation import __version__, how_to_set_up
+from merge_bench.config.installation import __version__, setup_command
 from merge_bench.config.variables import UCXX_OVERRIDES
 from merge_bench.errors import Caution, UsageError
 from merge_bench.host import machine, network, pinning
@@ -33,7 +33,7 @@ def parse_node(name: str, answer: Mapping[str, Any]) -> HostReport:
         return msgspec.convert(answer, HostReport)
     except msgspec.ValidationError as error:
         differing = f"{name} and this host have different releases of merge_bench ({error})"
-        raise UsageError(f"{differing}; install the same packages on every host: {how_to_set_up()}") from error
+        raise UsageError(f"{differing}; install the same packages on every host: {setup_command()}") from error
 
 
 def check_alike(hosts: Mapping[str, HostReport]) -> None:
@@ -52,7 +52,7 @@ def check_alike(hosts: Mapping[str, HostReport]) -> None:
             differences.append(f"merge_bench {theirs_named} instead of {wanted}")
         if differences:
             differing = f"{name} and this host have different software: {'; '.join(differences)}"
-            raise UsageError(f"{differing}. Install the same packages on every host: {how_to_set_up()}")
+            raise UsageError(f"{differing}. Install the same packages on every host: {setup_command()}")
 
 
 def check_reachable(hosts: Mapping[str, HostReport], driver: str | None) -> None:
@@ -206,7 +206,7 @@ def _ports_of_more_workers(host: HostFacts, *, gpus: bool) -> set[str]:
 
 def _chooses_ports(hosts: Mapping[str, NetworkFacts], config: Mapping[str, str]) -> bool:
     """Whether the launcher chooses the RDMA ports that data between hosts goes over."""
-    rdma = allowed_transports.RDMA & allowed_transports.allowed(config.get("UCX_TLS", "all"))
+    rdma = allowed_transports.RDMA & allowed_transports.find_allowed_transports(config.get("UCX_TLS", "all"))
     return len(hosts) > 1 and "UCX_NET_DEVICES" not in config and bool(rdma)
 
 

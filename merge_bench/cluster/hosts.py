@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from merge_bench.config.files import read_regular
+from merge_bench.config.files import read_regular_file
 from merge_bench.errors import UsageError
 
 MOST_HOSTS = 4096
@@ -85,7 +85,7 @@ def read_hosts(path: Path) -> tuple[HostSpec, ...]:
     slots of all its lines, one for each line without a number. Raises UsageError, naming file and line.
     """
     try:
-        text = read_regular(path).decode("utf-8-sig")
+        text = read_regular_file(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "the file is not text in UTF-8"
         raise UsageError(f"--hosts {path}: {reason}; it takes the path of a file: {FORM}") from error

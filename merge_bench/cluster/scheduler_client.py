@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeVar
 
 from merge_bench.cluster import signals
 from merge_bench.cluster.base import Access, ClusterSettings, Launcher
-from merge_bench.config.files import open_without_links, read_regular
-from merge_bench.errors import LaunchFailed, UsageError, say
+from merge_bench.config.files import open_without_links, read_regular_file
+from merge_bench.errors import LaunchFailed, UsageError, print_message
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -97,7 +97,7 @@ def open_client(
 def _address_in_file(scheduler_file: str | Path | None) -> str | None:
     """The address in a scheduler's file; None if the file is missing or half written."""
     with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
-        return str(json.loads(read_regular(str(scheduler_file)))["address"])
+        return str(json.loads(read_regular_file(str(scheduler_file)))["address"])
     return None
 
 
@@ -186,7 +186,9 @@ def _print_what_is_missing(count: int, wanted: int, settings: ClusterSettings) -
     if settings.counted == wanted:
         had = f"{cluster} has {count} workers, but had {wanted} when this run began"
         raise UsageError(f"{had}; use --workers N to wait for N workers")
-    say(f"waiting up to {settings.start_timeout:.0f} s for {wanted} workers; {cluster} now has {count or 'none'}")
+    print_message(
+        f"waiting up to {settings.start_timeout:.0f} s for {wanted} workers; {cluster} now has {count or 'none'}"
+    )
 
 
 def dashboard_link(scheduler: str | None, port: int | None) -> str | None:

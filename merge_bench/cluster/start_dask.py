@@ -10,13 +10,13 @@ from __future__ import annotations
 import gc
 import sys
 
-from merge_bench.config.installation import leave_out
+from merge_bench.config.installation import block_imports
 
 
 def main() -> None:
     """Run the program of `distributed.cli` that the first argument names, with the arguments after it."""
     gc.disable()
-    leave_out("rmm", "scipy")
+    block_imports("rmm", "scipy")
     if sys.argv.pop(1) == "dask_scheduler":
         from distributed.cli.dask_scheduler import main as run
     else:

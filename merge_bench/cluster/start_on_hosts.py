@@ -21,7 +21,7 @@ from merge_bench.cluster.dask_commands import forwarded_variables
 from merge_bench.cluster.host_agent import ROOT
 from merge_bench.cluster.hosts import Placement, place_workers
 from merge_bench.cluster.supervisor import Child, tail
-from merge_bench.config.files import replacing
+from merge_bench.config.files import replace_file
 from merge_bench.config.option import DEFAULT
 from merge_bench.errors import Caution, LaunchFailed
 from merge_bench.host import network, pinning
@@ -203,7 +203,7 @@ class RemoteLauncher(Launcher):
             agent.send("stop")(deadline - time.monotonic())
             for role in [role for role, host in self._placed.items() if host == agent.host]:
                 text = agent.send("log", role=role)(deadline - time.monotonic())["text"]
-                with contextlib.suppress(OSError), replacing(folder / f"{prefix}{role}.log") as stream:
+                with contextlib.suppress(OSError), replace_file(folder / f"{prefix}{role}.log") as stream:
                     stream.write(text.encode("utf-8", "replace"))
         except LaunchFailed:
             pass  # out of reach: its agent ends everything when it has received nothing for a while

@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from merge_bench.config.files import TOKENS, open_regular, open_without_links
+from merge_bench.config.files import TOKENS, open_regular_file, open_without_links
 from merge_bench.errors import UsageError
 
 TIDY_SECONDS = 2.0
@@ -186,7 +186,7 @@ def tail(log: Path, lines: int = TAIL_LINES, size: int = TAIL_BYTES) -> str:
 def last_bytes(log: Path, size: int) -> str:
     """The last `size` bytes of a log as text; empty if there is none."""
     try:
-        with open_regular(log) as file:
+        with open_regular_file(log) as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - size))
             return file.read().decode(errors="replace")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from merge_bench.config.parsers import did_you_mean
+from merge_bench.config.parsers import suggest_similar_names
 
 # The settings that determine which transports UCX selects, and how it uses them. They are not in `merge`: its exchange
 # imports UCXX, which sets variables in its process, and mpirun would pass these on.
@@ -60,12 +60,12 @@ ALIASES: dict[str, frozenset[str]] = {
 }
 
 
-def reaches_peers(transports: Iterable[str]) -> bool:
+def includes_peer_shared_memory(transports: Iterable[str]) -> bool:
     """Whether one of `transports` is shared memory that connects two processes by itself (cma, for one, does not)."""
     return not {"posix", "sysv", "xpmem"}.isdisjoint(transports)
 
 
-def handles_errors(settings: Mapping[str, str]) -> bool:
+def allows_shared_memory_with_error_handling(settings: Mapping[str, str]) -> bool:
     """Whether `settings` let UCX use shared memory also for endpoints with error handling."""
     names = (f"UCX_{kind}_ERROR_HANDLING" for kind in ("POSIX", "SYSV", "MM"))
     return any(settings.get(name, "n").lower() in YES for name in names)
@@ -76,68 +76,68 @@ def transport_settings(settings: Mapping[str, str]) -> dict[str, str]:
     return {name: settings[name] for name in REQUESTED if name in settings}
 
 
-def split_list(value: str) -> tuple[bool, tuple[str, ...]]:
+def split_ucx_list(value: str) -> tuple[bool, tuple[str, ...]]:
     """Whether a list excludes its names (``^``), and the names; blanks are parts of names, as in UCX."""
     return value.startswith("^"), tuple(word for word in value.removeprefix("^").split(",") if word)
 
 
-def list_problem(name: str, value: str) -> str | None:
-    """What is wrong with the form of the list in setting `name`, and the right form, as a sentence; None if nothing."""
+def ucx_list_problem(setting_name: str, value: str) -> str | None:
+    """A sentence that says what is wrong with the form of a UCX setting's list, and the right form; None if nothing."""
     text = value.strip()
-    negated, listed = split_list("".join("," if char.isspace() else char for char in text))
+    negated, listed = split_ucx_list("".join("," if char.isspace() else char for char in text))
     if not listed:
-        return f"the list is empty, so UCX finds nothing; leave {name} out, or list names separated by commas"
+        return f"the list is empty, so UCX finds nothing; leave {setting_name} out, or list names separated by commas"
     if "all" in listed and (negated or len(listed) > 1):
-        return f"UCX accepts all only as the whole list; did you mean {name}=all?"
+        return f"UCX accepts all only as the whole list; did you mean {setting_name}=all?"
     if any(map(str.isspace, value)):
         right = "^" * negated + ",".join(listed)
-        return f"UCX takes a blank for a part of the name beside it; did you mean {name}={right}?"
+        return f"UCX takes a blank for a part of the name beside it; did you mean {setting_name}={right}?"
     return None
 
 
-def _bare_name(word: str) -> str:
+def _bare_transport_name(word: str) -> str:
     return word.removeprefix("\\").removesuffix(":aux")
 
 
 def _transports_of_word(word: str) -> frozenset[str]:
     if word.endswith(":aux"):  # for setting up connections only
         return frozenset()
-    bare = _bare_name(word)
+    bare = _bare_transport_name(word)
     if word.startswith("\\"):
         return frozenset({bare})
     return ALIASES.get(bare, frozenset({bare}))
 
 
-def allowed(value: str) -> frozenset[str]:
+def find_allowed_transports(ucx_tls: str) -> frozenset[str]:
     """The transports that ``UCX_TLS=value`` allows, whether this machine has them or not."""
-    negated, listed = split_list(value)
-    return frozenset(TRANSPORTS) - resolve_aliases(listed) if negated else resolve_aliases(listed)
+    negated, listed = split_ucx_list(ucx_tls)
+    return frozenset(TRANSPORTS) - resolve_transport_aliases(listed) if negated else resolve_transport_aliases(listed)
 
 
-def resolve_aliases(names: Iterable[str]) -> frozenset[str]:
+def resolve_transport_aliases(names: Iterable[str]) -> frozenset[str]:
     """The transports that `names` stand for, which can be transports or aliases such as ``rc``."""
     return frozenset(transport for name in names for transport in _transports_of_word(name))
 
 
-def unknown_words(value: str) -> dict[str, str]:
+def find_unknown_transports(ucx_tls: str) -> dict[str, str]:
     """The names in a ``UCX_TLS`` list that no UCX release has, each with a hint at the nearest known names."""
     names = sorted({*TRANSPORTS, *ALIASES})
     return {
-        word: did_you_mean(_bare_name(word).lower(), names)
-        for word in split_list(value)[1]
-        if _bare_name(word) not in names
+        word: suggest_similar_names(_bare_transport_name(word).lower(), names)
+        for word in split_ucx_list(ucx_tls)[1]
+        if _bare_transport_name(word) not in names
     }
 
 
-def unavailable_words(value: str, available: Iterable[str]) -> tuple[str, ...]:
-    """The names in a ``UCX_TLS`` list all of whose transports are missing from `available`."""
-    negated, listed = split_list(value)
+def find_unavailable_transports(ucx_tls: str, available_transports: Iterable[str]) -> tuple[str, ...]:
+    """The names in a ``UCX_TLS`` list all of whose transports are missing from `available_transports`."""
+    negated, listed = split_ucx_list(ucx_tls)
     if negated:
         return ()
     names = {*TRANSPORTS, *ALIASES}
-    missing = names - frozenset(available)
+    missing = names - frozenset(available_transports)
     return tuple(
         word
         for word in listed
-        if _bare_name(word) in names and (named := _transports_of_word(word)) and named <= missing
+        if _bare_transport_name(word) in names and (named := _transports_of_word(word)) and named <= missing
     )

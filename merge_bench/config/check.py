@@ -10,10 +10,16 @@ from pathlib import Path
 
 from merge_bench.config import allowed_transports
 from merge_bench.config.option import Option
-from merge_bench.config.options import BY_VARIABLE, OPTIONS, RunOptions, option_problem
-from merge_bench.config.parsers import did_you_mean
-from merge_bench.config.reader import ConfigFile, Variable
-from merge_bench.config.ucx_info import NAME_LISTS, Catalogue, find_ucx_info, invalid_values, read_installed
+from merge_bench.config.options import BY_VARIABLE, OPTIONS, RunOptions, config_option_problem
+from merge_bench.config.parsers import suggest_similar_names
+from merge_bench.config.reader import ConfigFile, ConfigVariable
+from merge_bench.config.ucx_info import (
+    NAME_LISTS,
+    SettingCatalogue,
+    find_invalid_values,
+    find_ucx_info,
+    read_installed_ucx,
+)
 from merge_bench.config.variables import (
     CODE,
     HELPER,
@@ -25,9 +31,9 @@ from merge_bench.config.variables import (
     UCXX_VARIABLES,
     TranslatedConfig,
     judge_variable,
-    process_environment,
-    translate,
+    process_environment_variables,
     translate_config,
+    translate_old_setting,
 )
 from merge_bench.errors import UsageError
 
@@ -75,7 +81,7 @@ class Conflict:
 
 
 @dataclass(frozen=True)
-class Situation:
+class EffectiveSettings:
     """The settings and options in which rules look for conflicts.
 
     `effective`: the UCX and UCXX settings in effect, by name; `given`: the names that the config or the environment
@@ -85,7 +91,7 @@ class Situation:
 
     effective: Mapping[str, str]
     given: frozenset[str]
-    catalogue: Catalogue
+    catalogue: SettingCatalogue
     error_handling: str = "none"
     protocol: str = "auto"
 
@@ -113,10 +119,10 @@ class VariableState:
     source: str
 
 
-def classify(
+def classify_config_variables(
     config: ConfigFile,
     translated: TranslatedConfig,
-    catalogue: Catalogue,
+    catalogue: SettingCatalogue,
     *,
     trusted: bool = False,
     table: Sequence[Option] = OPTIONS,
@@ -135,29 +141,31 @@ def classify(
         elif judged.kind == CODE:
             state, message = BRINGS_CODE, judged.effect
         elif variable.name.startswith(PREFIX):
-            state, message = option_problem(variable, table) or ("known", f"--{BY_VARIABLE[variable.name].name}")
+            state, message = config_option_problem(variable, table) or ("known", f"--{BY_VARIABLE[variable.name].name}")
         elif judged.kind == HELPER and variable.name not in NO_EFFECT:
-            state, message = _state_of_helper(variable.name, catalogue, used=used, trusted=trusted)
+            state, message = _state_of_unknown_name(variable.name, catalogue, used=used, trusted=trusted)
         else:
             state, message = _state_of_variable(variable, catalogue)
         states.append(VariableState(variable.name, variable.value, variable.line, state, message, "config"))
     return _mark_invalid_values(states, catalogue)
 
 
-def classify_other_sources(values: Iterable[tuple[str, str]], source: str, catalogue: Catalogue) -> list[VariableState]:
+def classify_ucx_settings(
+    values: Iterable[tuple[str, str]], source: str, catalogue: SettingCatalogue
+) -> list[VariableState]:
     """The states of ``UCX…`` settings from a `source` other than the config; the environment's values are checked."""
     states = [
-        VariableState(name, value, None, *_state_of_variable(Variable(name, value, 0), catalogue), source)
+        VariableState(name, value, None, *_state_of_variable(ConfigVariable(name, value, 0), catalogue), source)
         for name, value in values
     ]
     return _mark_invalid_values(states, catalogue) if source == "environment" else states
 
 
-def _state_of_variable(variable: Variable, catalogue: Catalogue) -> tuple[str, str]:
-    translation = translate(variable)
+def _state_of_variable(variable: ConfigVariable, catalogue: SettingCatalogue) -> tuple[str, str]:
+    translation = translate_old_setting(variable)
     if translation is not None:
-        present = Variable(translation.name, translation.value, variable.line)
-        if present.name in BY_VARIABLE and (problem := option_problem(present)):
+        present = ConfigVariable(translation.name, translation.value, variable.line)
+        if present.name in BY_VARIABLE and (problem := config_option_problem(present)):
             return "invalid", f"read as {present.name}: {problem[1]}"
         return "translated", f"read as {present.name}={present.value} ({translation.reason})"
     if variable.name in NO_EFFECT:
@@ -168,12 +176,12 @@ def _state_of_variable(variable: Variable, catalogue: Catalogue) -> tuple[str, s
         meaning = catalogue.find_meaning(variable.name)
         return meaning.kind, meaning.message
     if variable.name.startswith(("UCXPY_", "UCXX_")):
-        hint = did_you_mean(variable.name, [*UCXX_VARIABLES, *OLD_NAMES])
+        hint = suggest_similar_names(variable.name, [*UCXX_VARIABLES, *OLD_NAMES])
         return "unknown", f"UCXX does not read this variable{hint}"
     return "known", "passed to the processes, not checked"
 
 
-def _state_of_ucxx_variable(variable: Variable) -> tuple[str, str]:
+def _state_of_ucxx_variable(variable: ConfigVariable) -> tuple[str, str]:
     allowed = UCXX_VARIABLES[variable.name]
     if allowed is not None and variable.value not in allowed:
         return "invalid", f"expected one of {', '.join(allowed)}"
@@ -183,33 +191,33 @@ def _state_of_ucxx_variable(variable: Variable) -> tuple[str, str]:
     return "known", where
 
 
-def _state_of_helper(name: str, catalogue: Catalogue, *, used: bool, trusted: bool) -> tuple[str, str]:
+def _state_of_unknown_name(name: str, catalogue: SettingCatalogue, *, used: bool, trusted: bool) -> tuple[str, str]:
     """The state and message of a name that is no setting: used by other lines, misspelt, or without effect."""
     if trusted:
         return "helper", "passed to the processes"
     if used:
         return "helper", "used only by other lines of the config; not passed to processes"
-    hint = did_you_mean(name, [*OLD_NAMES, *UCXX_VARIABLES], cutoff=0.85)
+    hint = suggest_similar_names(name, [*OLD_NAMES, *UCXX_VARIABLES], cutoff=0.85)
     if not hint and re.match(r"U[CX]{2}|MERGE", name):
-        hint = did_you_mean(name, [*catalogue.names(), *BY_VARIABLE], cutoff=0.85)
+        hint = suggest_similar_names(name, [*catalogue.names(), *BY_VARIABLE], cutoff=0.85)
     if hint:
         return "unknown", hint.removeprefix("; ")
     return "no-effect", "no known library reads this variable; not passed to processes"
 
 
-def _mark_invalid_values(states: list[VariableState], catalogue: Catalogue) -> list[VariableState]:
+def _mark_invalid_values(states: list[VariableState], catalogue: SettingCatalogue) -> list[VariableState]:
     """The states, with ``invalid`` for each setting whose value UCX refuses."""
     kinds = ("known", "inherited", "alias")
     values = {each.name: each.value for each in states if each.name.startswith("UCX_") and each.state in kinds}
     syntaxes = {name: catalogue.find_meaning(name).syntax for name in values}
-    refused = invalid_values(catalogue.installed, values, syntaxes) if catalogue.installed else {}
-    for word, hint in allowed_transports.unknown_words(values.get("UCX_TLS", "")).items():
+    refused = find_invalid_values(catalogue.installed, values, syntaxes) if catalogue.installed else {}
+    for word, hint in allowed_transports.find_unknown_transports(values.get("UCX_TLS", "")).items():
         refused["UCX_TLS"] = f"no UCX release has a transport {word!r}{hint}"
     for name, value in values.items():
         match = _LIST.match(syntaxes[name] or "")
         # A list whose words are fixed may be empty.
         is_list = (match or name in NAME_LISTS) and (value.strip() or not match or match[1] == "string")
-        if is_list and (problem := allowed_transports.list_problem(name, value)):
+        if is_list and (problem := allowed_transports.ucx_list_problem(name, value)):
             refused[name] = problem
     return [
         replace(setting, state="invalid", message=refused[setting.name]) if setting.name in refused else setting
@@ -258,7 +266,9 @@ class CheckResult:
         return variables + self.refusals
 
 
-def options_for_ucx(config: ConfigFile, environ: Mapping[str, str], table: Sequence[Option] = OPTIONS) -> RunOptions:
+def read_options_for_ucx(
+    config: ConfigFile, environ: Mapping[str, str], table: Sequence[Option] = OPTIONS
+) -> RunOptions:
     """The options that UCX's settings depend on, from the config or else the environment; wrong values are ignored.
 
     Raises UsageError if the value of an old name in the config cannot be translated.
@@ -297,21 +307,21 @@ def check_config(
     """
     warnings = [*config.warnings]
     try:
-        installed = read_installed(find_ucx_info(ucx, environ))
+        installed = read_installed_ucx(find_ucx_info(ucx, environ))
     except UsageError as error:
         installed = None
         warnings.append(f"{error}; only the names of settings are checked, not their values")
-    catalogue = Catalogue(installed)
+    catalogue = SettingCatalogue(installed)
     translated = translate_config(config)
-    states = classify(config, translated, catalogue, trusted=trusted, table=table)
-    effective = process_environment(config, trusted=trusted)
-    for source, values in _other_sources(environ, launcher or {}, catalogue):
+    states = classify_config_variables(config, translated, catalogue, trusted=trusted, table=table)
+    effective = process_environment_variables(config, trusted=trusted)
+    for source, values in _settings_of_other_sources(environ, launcher or {}, catalogue):
         added = {name: value for name, value in values.items() if name not in effective}
         effective |= added
-        states += classify_other_sources(added.items(), source, catalogue)
+        states += classify_ucx_settings(added.items(), source, catalogue)
 
-    options = options or options_for_ucx(config, environ, table)
-    situation = Situation(
+    options = options or read_options_for_ucx(config, environ, table)
+    situation = EffectiveSettings(
         effective=effective,
         given=frozenset(each.name for each in states if each.source in ("config", "environment")),
         catalogue=catalogue,
@@ -329,8 +339,8 @@ def check_config(
     )
 
 
-def _other_sources(
-    environ: Mapping[str, str], launcher: Mapping[str, str], catalogue: Catalogue
+def _settings_of_other_sources(
+    environ: Mapping[str, str], launcher: Mapping[str, str], catalogue: SettingCatalogue
 ) -> list[tuple[str, dict[str, str]]]:
     outside = {name: value for name, value in sorted(environ.items()) if name.startswith(("UCX_", "UCXPY_", "UCXX_"))}
     settings = catalogue.installed.settings if catalogue.installed else {}
@@ -346,18 +356,26 @@ def _is_error(state: VariableState, *, trusted: bool) -> bool:
 
 def _mark_missing_devices(state: VariableState) -> VariableState:
     """`state`, but ``no-effect`` if it is of ``UCX_NET_DEVICES`` and this host has none of the devices it names."""
-    missing = missing_devices(state.value) if state.name == "UCX_NET_DEVICES" and state.state == "known" else []
+    missing = find_missing_devices(state.value) if state.name == "UCX_NET_DEVICES" and state.state == "known" else []
     if not missing or len(missing) < len(list(filter(None, state.value.split(",")))):
         return state
     return replace(state, state="no-effect", message=missing_device_message(missing))
 
 
-def find_conflicts(situation: Situation) -> tuple[Conflict, ...]:
-    rules = (_ucx_too_old, _rendezvous, _shared_memory, _transports, _alias_overridden, _devices, _delayed_submission)
-    return tuple(conflict for rule in rules for conflict in rule(situation))
+def find_conflicts(settings: EffectiveSettings) -> tuple[Conflict, ...]:
+    rules = (
+        _check_ucx_version,
+        _check_rendezvous_settings,
+        _check_shared_memory_settings,
+        _check_transports,
+        _check_overridden_aliases,
+        _check_network_devices,
+        _check_delayed_submission,
+    )
+    return tuple(conflict for rule in rules for conflict in rule(settings))
 
 
-def _ucx_too_old(now: Situation) -> Iterator[Conflict]:
+def _check_ucx_version(now: EffectiveSettings) -> Iterator[Conflict]:
     installed = now.catalogue.installed
     if installed is not None and now.catalogue.minor < (1, 19):
         yield Conflict(
@@ -368,7 +386,7 @@ def _ucx_too_old(now: Situation) -> Iterator[Conflict]:
         )
 
 
-def _rendezvous(now: Situation) -> Iterator[Conflict]:
+def _check_rendezvous_settings(now: EffectiveSettings) -> Iterator[Conflict]:
     scheme = now.effective.get("UCX_RNDV_SCHEME")
     if now.is_on("UCX_UNIFIED_MODE") and scheme == "am":
         yield Conflict(
@@ -396,8 +414,8 @@ def _rendezvous(now: Situation) -> Iterator[Conflict]:
         )
 
 
-def _shared_memory(now: Situation) -> Iterator[Conflict]:
-    shared = allowed_transports.allowed(now.tls) & allowed_transports.SHARED_MEMORY
+def _check_shared_memory_settings(now: EffectiveSettings) -> Iterator[Conflict]:
+    shared = allowed_transports.find_allowed_transports(now.tls) & allowed_transports.SHARED_MEMORY
     if not shared:
         yield Conflict(
             "no-shared-memory",
@@ -408,7 +426,7 @@ def _shared_memory(now: Situation) -> Iterator[Conflict]:
             " 1.5 GB/s instead of 18 GB/s, sum of both directions (tcp.cfg)",
         )
     names = [f"UCX_{kind}SEG_SIZE" for kind in ("MM_", "POSIX_", "SYSV_", "XPMEM_")]
-    if long := [name for name in names if _size_bytes(now.effective.get(name, "")) > _LONGEST_SEGMENT]:
+    if long := [name for name in names if _parse_ucx_size_bytes(now.effective.get(name, "")) > _LONGEST_SEGMENT]:
         yield Conflict(
             "segments-too-long",
             tuple(long),
@@ -416,7 +434,7 @@ def _shared_memory(now: Situation) -> Iterator[Conflict]:
             f" the length of a message in 16 bits; set {', '.join(long)} to 32k.",
             "UCX sources, uct/sm/mm/base/mm_iface.h; seen with UCX 1.21: two of three runs with 64k failed",
         )
-    if not shared or allowed_transports.handles_errors(now.effective):
+    if not shared or allowed_transports.allows_shared_memory_with_error_handling(now.effective):
         return
     measured = "measured with UCX 1.21: 1.5 GB/s (tcp/lo) with peer error handling, 10 to 12 GB/s with the two settings"
     remedy = "set UCX_POSIX_ERROR_HANDLING=y and UCX_SYSV_ERROR_HANDLING=y"
@@ -436,14 +454,14 @@ def _shared_memory(now: Situation) -> Iterator[Conflict]:
         )
 
 
-def _size_bytes(text: str) -> int:
+def _parse_ucx_size_bytes(text: str) -> int:
     """Bytes of a size in UCX's notation, with powers of 1024; 0 if the text is no size."""
     match = re.fullmatch(r"(\d+)([kmgt]?)b?", text.strip().lower())
     return int(match[1]) << 10 * " kmgt".index(match[2] or " ") if match else 0
 
 
-def _transports(now: Situation) -> Iterator[Conflict]:
-    allowed = allowed_transports.allowed(now.tls)
+def _check_transports(now: EffectiveSettings) -> Iterator[Conflict]:
+    allowed = allowed_transports.find_allowed_transports(now.tls)
     if allowed & allowed_transports.CUDA and "cuda_copy" not in allowed:
         yield Conflict(
             "cuda-without-cuda-copy",
@@ -454,7 +472,7 @@ def _transports(now: Situation) -> Iterator[Conflict]:
         )
     installed = now.catalogue.installed
     available = installed.transports if installed else {}
-    if installed and available and (missing := allowed_transports.unavailable_words(now.tls, available)):
+    if installed and available and (missing := allowed_transports.find_unavailable_transports(now.tls, available)):
         remaining = ", ".join(sorted(allowed.intersection(available))) or "none"
         yield Conflict(
             "transport-unavailable",
@@ -465,7 +483,7 @@ def _transports(now: Situation) -> Iterator[Conflict]:
         )
 
 
-def _alias_overridden(now: Situation) -> Iterator[Conflict]:
+def _check_overridden_aliases(now: EffectiveSettings) -> Iterator[Conflict]:
     settings = now.catalogue.installed.settings if now.catalogue.installed else {}
     for name in sorted(now.given):
         target = settings[name].alias_of if name in settings else None
@@ -481,12 +499,12 @@ def _alias_overridden(now: Situation) -> Iterator[Conflict]:
             )
 
 
-def _devices(now: Situation) -> Iterator[Conflict]:
+def _check_network_devices(now: EffectiveSettings) -> Iterator[Conflict]:
     given = "UCX_NET_DEVICES" in now.given  # else the launcher chooses devices that exist
     value = now.effective.get("UCX_NET_DEVICES", "all") if given else "all"
-    network, rdma = (_host_devices(kind) for kind in ("net", "infiniband"))
+    network, rdma = (_list_host_devices(kind) for kind in ("net", "infiniband"))
     named = [] if value.startswith("^") else [word for word in value.split(",") if word and word != "all"]
-    if missing := missing_devices(value):
+    if missing := find_missing_devices(value):
         yield Conflict(
             NO_DEVICE,
             ("UCX_NET_DEVICES",),
@@ -513,15 +531,15 @@ def _devices(now: Situation) -> Iterator[Conflict]:
         )
 
 
-def _host_devices(kind: str) -> set[str]:
+def _list_host_devices(kind: str) -> set[str]:
     folder = SYSFS / kind
     return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
 
 
-def missing_devices(value: str) -> list[str]:
+def find_missing_devices(net_devices: str) -> list[str]:
     """The devices that a value of ``UCX_NET_DEVICES`` names but this host does not have."""
-    present = {"all", *_host_devices("net"), *_host_devices("infiniband")}
-    named = [] if value.startswith("^") else filter(None, value.split(","))
+    present = {"all", *_list_host_devices("net"), *_list_host_devices("infiniband")}
+    named = [] if net_devices.startswith("^") else filter(None, net_devices.split(","))
     return [word for word in named if word.split(":")[0] not in present]
 
 
@@ -529,7 +547,7 @@ def missing_device_message(missing: Iterable[str]) -> str:
     return f"no such device here: {', '.join(missing)}; not used"
 
 
-def _delayed_submission(now: Situation) -> Iterator[Conflict]:
+def _check_delayed_submission(now: EffectiveSettings) -> Iterator[Conflict]:
     mode = now.effective.get("UCXPY_PROGRESS_MODE", "thread")
     delayed = now.effective.get("UCXPY_ENABLE_DELAYED_SUBMISSION", "0")
     if not mode.startswith("thread") and delayed != "0":

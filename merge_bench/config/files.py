@@ -22,12 +22,12 @@ from typing import IO
 from merge_bench.errors import RunFailed, UsageError
 
 TEXT_BYTES = 64 << 20
-"""The most bytes that `read_regular` reads of a file, unless its caller sets another limit."""
+"""The most bytes that `read_regular_file` reads of a file, unless its caller sets another limit."""
 TOKENS = ("MERGE_BENCH_TOKEN", "MERGE_BENCH_TOKEN_FILE")
 """Variables with a service client's secret token or its file: never recorded, and no child process inherits them."""
 
 
-def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
+def open_regular_file(path: str | os.PathLike[str]) -> IO[bytes]:
     """Open a regular file for reading, without waiting for anything.
 
     Raises UsageError, which names the path, if it is a pipe, a device or a socket; OSError if it is a folder, or cannot
@@ -44,12 +44,12 @@ def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
     return os.fdopen(descriptor, "rb")
 
 
-def read_regular(path: str | os.PathLike[str], limit: int = TEXT_BYTES) -> bytes:
+def read_regular_file(path: str | os.PathLike[str], limit: int = TEXT_BYTES) -> bytes:
     """The contents of a regular file of at most `limit` bytes.
 
     Raises UsageError, which names the path, if it is another kind of file, or larger; OSError if it cannot be read.
     """
-    with open_regular(path) as file:
+    with open_regular_file(path) as file:
         contents = file.read(limit + 1)
     if len(contents) > limit:
         size = f"{limit >> 20} MiB" if limit >= 1 << 20 else f"{limit >> 10} KiB"
@@ -73,7 +73,7 @@ MAPS = Path("/proc/self/maps")
 """What this process has mapped into its memory, as lines of the kernel."""
 
 
-def library_path(name: str, maps: Path = MAPS) -> Path | None:
+def loaded_library_path(name: str, maps: Path = MAPS) -> Path | None:
     """The file from which this process has loaded a library, such as ``libucp``; None if it is not loaded.
 
     Wheels rename libraries to names such as ``libucp-1a2b3c4d.so.0``, which count if there is no ``libucp.so…``.
@@ -83,12 +83,12 @@ def library_path(name: str, maps: Path = MAPS) -> Path | None:
     return next((path for end in ".-" for path in paths if path.name.startswith(name + end)), None)
 
 
-def loaded_library(name: str) -> ctypes.CDLL:
+def open_loaded_library(name: str) -> ctypes.CDLL:
     """A library that this process has loaded, as an object whose functions can be called.
 
     Raises RunFailed if the process has not loaded it.
     """
-    path = library_path(name)
+    path = loaded_library_path(name)
     if path is None:
         raise RunFailed(
             f"this process has not loaded the library {name}, which it needs; check the installation with `doctor`"
@@ -96,7 +96,7 @@ def loaded_library(name: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(path))
 
 
-def check_writable(option: str, path: Path) -> None:
+def check_output_file(option: str, path: Path) -> None:
     """Check that `path` can be written, without changing it.
 
     Raises UsageError if it cannot; the message names `option`.
@@ -104,7 +104,7 @@ def check_writable(option: str, path: Path) -> None:
     try:
         if path.is_dir():
             raise UsageError(f"{option} {path} is a folder; name a file")
-        if _is_special(path) or _names_standard_output(path):
+        if _is_device_or_pipe(path) or _names_standard_output(path):
             if not os.access(path, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             return
@@ -118,7 +118,7 @@ def check_writable(option: str, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
+def replace_file(path: Path) -> Iterator[IO[bytes]]:
     """A new file to write, which takes the place of `path` at the end; after an exception, `path` stays as it was.
 
     Nobody's link is followed: a link of that name is replaced, and what it points to stays as it was. A device and a
@@ -128,7 +128,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         sys.stdout.flush()  # what was printed before comes first
         yield sys.stdout.buffer
         return
-    if _is_special(path):
+    if _is_device_or_pipe(path):
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY), "wb") as stream:
             os.set_blocking(stream.fileno(), True)
             yield stream
@@ -136,14 +136,14 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     draft = path.with_name(f".merge-bench-{secrets.token_hex(8)}")
     try:
         with open(draft, "xb", opener=open_without_links) as stream:
-            _keep_from_others(path, stream.fileno())
+            _keep_permissions_of(path, stream.fileno())
             yield stream
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
 
 
-def _keep_from_others(path: Path, descriptor: int) -> None:
+def _keep_permissions_of(path: Path, descriptor: int) -> None:
     with contextlib.suppress(OSError):
         before = path.lstat().st_mode
         if stat.S_ISREG(before):
@@ -155,7 +155,7 @@ def _names_standard_output(path: Path) -> bool:
     return str(path) in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
-def _is_special(path: Path) -> bool:
+def _is_device_or_pipe(path: Path) -> bool:
     """Whether `path` is a device, a pipe or a socket, and not by a link that anybody can have made."""
     anybodys_link = path.is_symlink() and path.parts[:2] not in (("/", "dev"), ("/", "proc"))
     return path.exists() and not path.is_file() and not anybodys_link

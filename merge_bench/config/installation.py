@@ -24,13 +24,13 @@ REQUIRED = tuple(
 """The modules of the dependencies in `pyproject.toml`, without programs."""
 
 
-def checkout() -> "Path | None":
+def checkout_folder() -> "Path | None":
     """The folder of the repository; None if the package was installed without it."""
     root = PACKAGE.parent
     return root if (root / "run-cluster.sh").is_file() else None
 
 
-def leave_out(*modules: str) -> None:
+def block_imports(*modules: str) -> None:
     """Keep other libraries from importing these `modules` into this process, except beside cuDF, which may need them.
 
     Dask imports RMM wherever it is installed, to show memory of GPUs, and numba SciPy, for linear algebra.
@@ -40,7 +40,7 @@ def leave_out(*modules: str) -> None:
             sys.modules.setdefault(name, None)  # type: ignore[arg-type]
 
 
-def search_path(environ: "Mapping[str, str]") -> "dict[str, str]":
+def python_path_variables(environ: "Mapping[str, str]") -> "dict[str, str]":
     """The variables with which a new Python process finds this package, whatever its working folder.
 
     Empty if the package is installed, else ``PYTHONPATH`` with its folder before those of `environ`.
@@ -51,20 +51,20 @@ def search_path(environ: "Mapping[str, str]") -> "dict[str, str]":
     return {"PYTHONPATH": os.pathsep.join([folder, *filter(None, [environ.get("PYTHONPATH")])])}
 
 
-def how_to_set_up(stack: "str | None" = None, *, anew: bool = False) -> str:
+def setup_command(stack: "str | None" = None, *, replace: bool = False) -> str:
     """The command that installs the packages that a run needs.
 
-    `stack`: the set of packages, ``cpu``, ``cu12`` or ``cu13``; None: any. `anew`: replace the environment.
+    `stack`: the set of packages, ``cpu``, ``cu12`` or ``cu13``; None: any. `replace`: replace the environment.
     """
-    root = checkout()
+    root = checkout_folder()
     if root is None:
         pip = f"pip install 'merge-bench[{stack or 'cpu'}]'" + ("" if stack else " (with GPUs: cu12 or cu13)")
-        return f"python -m venv NEW; NEW/bin/{pip}" if anew else pip
-    command = f"{shown_path(root / 'run-cluster.sh')} --setup-only" + (f" --stack {stack}" if stack else "")
-    return f"rm -r {shown_path(root / '.venv')}; {command}" if anew else command
+        return f"python -m venv NEW; NEW/bin/{pip}" if replace else pip
+    command = f"{quote_path_for_shell(root / 'run-cluster.sh')} --setup-only" + (f" --stack {stack}" if stack else "")
+    return f"rm -r {quote_path_for_shell(root / '.venv')}; {command}" if replace else command
 
 
-def shown_path(path: Path) -> str:
+def quote_path_for_shell(path: Path) -> str:
     """A path as text for a shell command: quoted, and relative if it is below the working folder."""
     try:
         short = os.path.relpath(str(path))
@@ -75,31 +75,31 @@ def shown_path(path: Path) -> str:
     return shlex.quote(short if os.sep in short else os.path.join(os.curdir, short))
 
 
-def refusal(words: "list[str]", version: "tuple[int, ...]" = sys.version_info[:2]) -> "str | None":
-    """A sentence that says why this Python cannot run the command `words` and what to type instead; None if it can.
+def python_refusal(command_words: "list[str]", version: "tuple[int, ...]" = sys.version_info[:2]) -> "str | None":
+    """A sentence that says why this Python cannot run a merge_bench command, and what to type instead; None if it can.
 
-    `version`: of this Python.
+    `command_words`: those of the command; `version`: of this Python.
     """
     here = sys.executable or "this Python"
     if version < LEAST:
         present, needed = (".".join(map(str, numbers)) for numbers in (version, LEAST))
-        return f"{here} is Python {present}, but merge_bench needs {needed} or newer; {_what_to_type(words)}"
+        return f"{here} is Python {present}, but merge_bench needs {needed} or newer; {_python_remedy(command_words)}"
     missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
     if missing:
         more = f" and {len(missing) - 1} more packages" if missing[1:] else ""
-        return f"{here} lacks {missing[0]}{more} that merge_bench needs; {_what_to_type(words)}"
+        return f"{here} lacks {missing[0]}{more} that merge_bench needs; {_python_remedy(command_words)}"
     return None
 
 
-def _what_to_type(words: "list[str]") -> str:
+def _python_remedy(command_words: "list[str]") -> str:
     """The remedy in words: the same command with the checkout's Python, or the command that sets up an environment."""
-    root = checkout()
+    root = checkout_folder()
     if root is None:
-        return f"install merge_bench into its own environment: {how_to_set_up()}"
+        return f"install merge_bench into its own environment: {setup_command()}"
     python = root / ".venv" / "bin" / "python"
     if os.path.realpath(sys.prefix) == os.path.realpath(str(root / ".venv")):
-        return f"set the environment up again: {how_to_set_up(anew=True)}"
+        return f"set the environment up again: {setup_command(replace=True)}"
     if not python.exists():
-        return f"set .venv up first: {how_to_set_up()}"
-    typed = " ".join(shlex.quote(word) for word in words)
-    return f"run: {shown_path(python)} -m merge_bench {typed}".rstrip()
+        return f"set .venv up first: {setup_command()}"
+    typed = " ".join(shlex.quote(word) for word in command_words)
+    return f"run: {quote_path_for_shell(python)} -m merge_bench {typed}".rstrip()

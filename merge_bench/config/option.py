@@ -9,7 +9,7 @@ The help of an option is in the docstring of its class, after the name of its fi
         \"\"\"
 
         section = "Measuring"
-        warmup: int = value(parsers.count(0), 1, "N")
+        warmup: int = value_option(parsers.count_parser(0), 1, "N")
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self, TypeVar
 
 from merge_bench.config import parsers
-from merge_bench.config.parsers import Parser, did_you_mean
+from merge_bench.config.parsers import Parser, suggest_similar_names
 from merge_bench.config.variables import PREFIX
 from merge_bench.errors import UsageError
 
@@ -75,27 +75,27 @@ class Option:
 
     def with_values(self, allowed: Sequence[str], help: str) -> Option:
         """This option, but accepting only the values `allowed`, and with this `help`."""
-        word, names = parsers.choice(*allowed), "|".join(allowed)
+        word, names = parsers.choice_parser(*allowed), "|".join(allowed)
         if not self.swept:
             return replace(self, parse=word, placeholder=names, help=help)
         help = help and f"{help} Several values make a sweep."
-        return replace(self, parse=parsers.several(word), placeholder=f"{names}[,…]", help=help)
+        return replace(self, parse=parsers.several_values_parser(word), placeholder=f"{names}[,…]", help=help)
 
 
-def value(parse: Parser, default: object, placeholder: str = "TEXT", **more: Any) -> Any:
+def value_option(parse: Parser, default: object, placeholder: str = "TEXT", **more: Any) -> Any:
     """A dataclass field for an option that takes a value; `more`: other attributes of `Option`, `help` if computed."""
     return field(default=default, metadata={"option": Option(parse, default, placeholder=placeholder, **more)})
 
 
-def choice(allowed: str, default: str, *, swept: bool = False) -> Any:
+def choice_option(allowed: str, default: str, *, swept: bool = False) -> Any:
     """A dataclass field for an option that takes one of the words `allowed`, which are written as ``on|off``."""
-    declared = Option(parsers.word, default, swept=swept).with_values(allowed.split("|"), "")
+    declared = Option(parsers.parse_word, default, swept=swept).with_values(allowed.split("|"), "")
     return field(default=default, metadata={"option": declared})
 
 
-def flag(*, in_config: bool = True) -> Any:
+def flag_option(*, in_config: bool = True) -> Any:
     """A dataclass field for an option without a value, which is given or not."""
-    return value(parsers.switch, False, "", flag=True, in_config=in_config)
+    return value_option(parsers.parse_switch, False, "", flag=True, in_config=in_config)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +166,7 @@ def options_by_key(table: Sequence[Option]) -> dict[str, Option]:
 OptionsT = TypeVar("OptionsT", bound=Options)
 
 
-def parse_text(parse: Callable[[str], _T], text: str, where: str) -> _T:
+def parse_option_text(parse: Callable[[str], _T], text: str, where: str) -> _T:
     """Parse `text`; raises UsageError, which begins with `where`, if `parse` refuses it."""
     try:
         return parse(text)
@@ -174,8 +174,10 @@ def parse_text(parse: Callable[[str], _T], text: str, where: str) -> _T:
         raise UsageError(f"{where}: {error}") from None
 
 
-def from_python(kind: type[OptionsT], python_values: Mapping[str, object], table: Sequence[Option]) -> OptionsT:
-    """Make options of class `kind` from Python values by key or alias.
+def options_from_python(
+    options_class: type[OptionsT], python_values: Mapping[str, object], table: Sequence[Option]
+) -> OptionsT:
+    """Make options of class `options_class` from Python values by key or alias.
 
     A list or tuple means several values, and True sets a flag; None and False mean that the option is not given. Text
     is parsed as on the command line, by the options of `table`. Raises UsageError if an option does not exist, or does
@@ -185,14 +187,14 @@ def from_python(kind: type[OptionsT], python_values: Mapping[str, object], table
     values: dict[str, object] = {}
     for key, value in python_values.items():
         if key not in options:
-            raise UsageError(f"unknown option {key!r}{did_you_mean(key, options)}")
+            raise UsageError(f"unknown option {key!r}{suggest_similar_names(key, options)}")
         if options[key].key in values:
             raise UsageError(f"{' and '.join(options[key].keys)} are one option; give it once")
         values[options[key].key] = _value_from_python(options[key], key, value)
-    return kind.from_command_line(values)
+    return options_class.from_command_line(values)
 
 
-def as_command_line(python_values: Mapping[str, object], table: Sequence[Option]) -> list[str]:
+def format_command_line(python_values: Mapping[str, object], table: Sequence[Option]) -> list[str]:
     """The words of the command line that gives the same options as the Python values `python_values`."""
     words: list[str] = []
     options = options_by_key(table)
@@ -200,14 +202,14 @@ def as_command_line(python_values: Mapping[str, object], table: Sequence[Option]
         if options[key].flag:
             words += [f"--{options[key].name}"] if value else []
         elif value is not None:
-            words += [f"--{options[key].name}", as_text(value)]
+            words += [f"--{options[key].name}", format_option_value(value)]
     return words
 
 
-def as_text(value: object) -> str:
+def format_option_value(value: object) -> str:
     """Write a Python value as on the command line: ``[1e6, 2]`` → ``1000000,2``."""
     if isinstance(value, list | tuple):
-        return parsers.Names.join(map(as_text, value))
+        return parsers.NamesParser.join(map(format_option_value, value))
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
@@ -216,4 +218,4 @@ def as_text(value: object) -> str:
 def _value_from_python(option: Option, key: str, value: object) -> object:
     if option.flag:
         return True if value else None
-    return None if value is None else parse_text(option.parse, as_text(value), key)
+    return None if value is None else parse_option_text(option.parse, format_option_value(value), key)

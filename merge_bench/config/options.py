@@ -12,17 +12,25 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 from merge_bench.config import parsers
-from merge_bench.config.option import Option, Options, choice, flag, options_by_key, parse_text, value
-from merge_bench.config.parsers import did_you_mean
-from merge_bench.config.reader import ConfigFile, Variable
-from merge_bench.config.variables import PREFIX, refuse_code, translate_config
+from merge_bench.config.option import (
+    Option,
+    Options,
+    choice_option,
+    flag_option,
+    options_by_key,
+    parse_option_text,
+    value_option,
+)
+from merge_bench.config.parsers import suggest_similar_names
+from merge_bench.config.reader import ConfigFile, ConfigVariable
+from merge_bench.config.variables import PREFIX, refuse_code_in_config, translate_config
 from merge_bench.errors import UsageError
 
 # The help of `iterations` has these numbers, too.
 SMALL_CHUNK_ROWS = 2_000_000
 SMALL_ITERATIONS = 100
 LARGE_ITERATIONS = 10
-_PARTITION_WRITES = parsers.choice("auto", "plain", "streaming", lines="streaming")
+_PARTITION_WRITES = parsers.choice_parser("auto", "plain", "streaming", lines="streaming")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +49,15 @@ class ProblemOptions(Options):
     """
 
     section = "The problem"
-    chunk: int = value(parsers.several(parsers.count(1)), 1_000_000, "ROWS[,ROWS]", swept=True)
-    frac_match: float = value(parsers.number(0, 1), 0.3, "F")
-    payload_columns: int = value(parsers.count(1), 1, "N")
-    skew: float = value(parsers.skew, 0.0, "none|zipf:S")
-    how: str = choice("inner|left|right|outer|semi|anti", "inner")
-    seed: int = value(parsers.count(0), 0, "N")
-    workload: str = value(parsers.word, "auto", "NAME")
+    chunk: int = value_option(
+        parsers.several_values_parser(parsers.count_parser(1)), 1_000_000, "ROWS[,ROWS]", swept=True
+    )
+    frac_match: float = value_option(parsers.number_parser(0, 1), 0.3, "F")
+    payload_columns: int = value_option(parsers.count_parser(1), 1, "N")
+    skew: float = value_option(parsers.parse_skew, 0.0, "none|zipf:S")
+    how: str = choice_option("inner|left|right|outer|semi|anti", "inner")
+    seed: int = value_option(parsers.count_parser(0), 0, "N")
+    workload: str = value_option(parsers.parse_word, "auto", "NAME")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,15 +75,15 @@ class TableOptions(Options):
     """
 
     section = "Real tables"
-    left: str | None = value(parsers.path, None, "PATH")
-    right: str | None = value(parsers.path, None, "PATH")
-    on: tuple[str, ...] | None = value(parsers.columns, None, "KEY[,KEY]")
-    left_on: tuple[str, ...] | None = value(parsers.columns, None, "KEY[,KEY]")
-    right_on: tuple[str, ...] | None = value(parsers.columns, None, "KEY[,KEY]")
-    columns: tuple[str, ...] | None = value(parsers.columns, None, "NAME[,NAME]")
-    scale: float = value(parsers.number(0, 1e5, above=True), 1.0, "S")
-    rows: int | None = value(parsers.count(100, 10**9), None, "ROWS")
-    question: str | None = value(parsers.names, None, "Q[,Q]", swept=True)
+    left: str | None = value_option(parsers.parse_path, None, "PATH")
+    right: str | None = value_option(parsers.parse_path, None, "PATH")
+    on: tuple[str, ...] | None = value_option(parsers.parse_columns, None, "KEY[,KEY]")
+    left_on: tuple[str, ...] | None = value_option(parsers.parse_columns, None, "KEY[,KEY]")
+    right_on: tuple[str, ...] | None = value_option(parsers.parse_columns, None, "KEY[,KEY]")
+    columns: tuple[str, ...] | None = value_option(parsers.parse_columns, None, "NAME[,NAME]")
+    scale: float = value_option(parsers.number_parser(0, 1e5, above=True), 1.0, "S")
+    rows: int | None = value_option(parsers.count_parser(100, 10**9), None, "ROWS")
+    question: str | None = value_option(parsers.parse_names, None, "Q[,Q]", swept=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,20 +115,22 @@ class MeasuringOptions(Options):
     """
 
     section = "Measuring"
-    iterations: int | None = value(parsers.count(1), None, "N")
-    warmup: int = value(parsers.count(0), 1, "N")
-    launches: int = value(parsers.count(1), 1, "N", aliases=("blocks", "repetitions"))
-    extend: str | None = value(parsers.path, None, "RESULT", in_config=False)
-    fresh: bool = flag(in_config=False)
-    wait_for_quiet: float | None = value(parsers.duration, None, "DURATION", in_config=False)
-    verify: str = choice("every|ends|full|off", "ends")
-    link_rounds: int = value(parsers.count(0), 5, "N")
-    check_link: bool = flag()
-    against: str | None = value(parsers.path, None, "RESULT", in_config=False)
-    fail_on: tuple[str, ...] = value(parsers.choices("slower", "inconclusive", "not-faster"), (), "VERDICT[,VERDICT]")
-    allow_no_baseline: bool = flag(in_config=False)
-    threshold: float = value(parsers.percent, 0.02, "PERCENT")
-    require_transport: tuple[str, ...] = value(parsers.names, (), "NAME[,NAME]")
+    iterations: int | None = value_option(parsers.count_parser(1), None, "N")
+    warmup: int = value_option(parsers.count_parser(0), 1, "N")
+    launches: int = value_option(parsers.count_parser(1), 1, "N", aliases=("blocks", "repetitions"))
+    extend: str | None = value_option(parsers.parse_path, None, "RESULT", in_config=False)
+    fresh: bool = flag_option(in_config=False)
+    wait_for_quiet: float | None = value_option(parsers.parse_positive_duration, None, "DURATION", in_config=False)
+    verify: str = choice_option("every|ends|full|off", "ends")
+    link_rounds: int = value_option(parsers.count_parser(0), 5, "N")
+    check_link: bool = flag_option()
+    against: str | None = value_option(parsers.parse_path, None, "RESULT", in_config=False)
+    fail_on: tuple[str, ...] = value_option(
+        parsers.choices_parser("slower", "inconclusive", "not-faster"), (), "VERDICT[,VERDICT]"
+    )
+    allow_no_baseline: bool = flag_option(in_config=False)
+    threshold: float = value_option(parsers.parse_percent, 0.02, "PERCENT")
+    require_transport: tuple[str, ...] = value_option(parsers.parse_names, (), "NAME[,NAME]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,15 +153,15 @@ class DataPlaneOptions(Options):
     """
 
     section = "Data plane"
-    engine: str = value(parsers.word, "auto", "NAME", swept=True)
-    exchange: str = value(parsers.word, "ucx", "NAME", swept=True)
-    distribution: str = choice("shuffle|broadcast|auto", "shuffle")
-    pipeline: str = choice("on|off", "off")
-    partition_writes: str = value(_PARTITION_WRITES, "auto", "auto|plain|streaming", aliases=("stores",))
-    runtime_filter: str = choice("on|off", "off")
-    timeline: str = choice("auto|on|off", "auto")
-    error_handling: str = choice("none|peer", "none")
-    message_size: int | None = value(parsers.size, None, "BYTES")
+    engine: str = value_option(parsers.parse_word, "auto", "NAME", swept=True)
+    exchange: str = value_option(parsers.parse_word, "ucx", "NAME", swept=True)
+    distribution: str = choice_option("shuffle|broadcast|auto", "shuffle")
+    pipeline: str = choice_option("on|off", "off")
+    partition_writes: str = value_option(_PARTITION_WRITES, "auto", "auto|plain|streaming", aliases=("stores",))
+    runtime_filter: str = choice_option("on|off", "off")
+    timeline: str = choice_option("auto|on|off", "auto")
+    error_handling: str = choice_option("none|peer", "none")
+    message_size: int | None = value_option(parsers.parse_size, None, "BYTES")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +172,7 @@ class WorkerOptions:
     """
 
     section: ClassVar[str] = "Data plane"
-    shuffle: str = choice("p2p|tasks", "p2p", swept=True)
+    shuffle: str = choice_option("p2p|tasks", "p2p", swept=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,21 +200,25 @@ class ClusterOptions(Options):
     """
 
     section = "Cluster"
-    workers: int | None = value(parsers.several(parsers.count(1)), None, "N[,N]", swept=True)
-    workers_per_gpu: int = value(parsers.count(1), 1, "N")
-    rmm_pool_size: int | None = value(parsers.size, None, "BYTES")
-    protocol: str = choice("auto|tcp|tls|ucx", "auto")
-    insecure: bool = flag()
-    dask_dashboard: bool = flag()
-    launcher: str = value(parsers.word, "auto", "NAME")
-    hosts: str | None = value(parsers.path, None, "PATH")
-    ssh_config: str | None = value(parsers.path, None, "PATH")
-    ucx: str | None = value(parsers.choice("auto", "wheel", "system"), None, "auto|wheel|system", in_config=False)
-    interface: str | None = value(parsers.interface, None, "NAME")
-    scheduler_address: str | None = value(parsers.text, None, "ADDRESS")
-    scheduler_file: str | None = value(parsers.path, None, "PATH")
-    start_timeout: float = value(parsers.duration, 60.0, "SECONDS")
-    timeout: float = value(parsers.duration, 15.0, "SECONDS")
+    workers: int | None = value_option(
+        parsers.several_values_parser(parsers.count_parser(1)), None, "N[,N]", swept=True
+    )
+    workers_per_gpu: int = value_option(parsers.count_parser(1), 1, "N")
+    rmm_pool_size: int | None = value_option(parsers.parse_size, None, "BYTES")
+    protocol: str = choice_option("auto|tcp|tls|ucx", "auto")
+    insecure: bool = flag_option()
+    dask_dashboard: bool = flag_option()
+    launcher: str = value_option(parsers.parse_word, "auto", "NAME")
+    hosts: str | None = value_option(parsers.parse_path, None, "PATH")
+    ssh_config: str | None = value_option(parsers.parse_path, None, "PATH")
+    ucx: str | None = value_option(
+        parsers.choice_parser("auto", "wheel", "system"), None, "auto|wheel|system", in_config=False
+    )
+    interface: str | None = value_option(parsers.parse_interface_name, None, "NAME")
+    scheduler_address: str | None = value_option(parsers.parse_text, None, "ADDRESS")
+    scheduler_file: str | None = value_option(parsers.parse_path, None, "PATH")
+    start_timeout: float = value_option(parsers.parse_positive_duration, 60.0, "SECONDS")
+    timeout: float = value_option(parsers.parse_positive_duration, 15.0, "SECONDS")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,16 +242,16 @@ class OutputOptions(Options):
     """
 
     section = "Output"
-    service: str | None = value(parsers.text, None, "URL", in_config=False)
-    config: str | None = value(parsers.path, None, "CFG", in_config=False)
-    configs: tuple[str, ...] | None = value(parsers.paths, None, "CFG[,CFG]", in_config=False)
-    allow_unknown: bool = flag()
-    trust_config: bool = flag(in_config=False)
-    write_result: str | None = value(parsers.path, None, "FOLDER", in_config=False)
-    results: str = value(parsers.path, "results", "PATH")
-    details: bool = flag()
-    json: bool = flag(in_config=False)
-    dry_run: bool = flag(in_config=False)
+    service: str | None = value_option(parsers.parse_text, None, "URL", in_config=False)
+    config: str | None = value_option(parsers.parse_path, None, "CFG", in_config=False)
+    configs: tuple[str, ...] | None = value_option(parsers.parse_paths, None, "CFG[,CFG]", in_config=False)
+    allow_unknown: bool = flag_option()
+    trust_config: bool = flag_option(in_config=False)
+    write_result: str | None = value_option(parsers.parse_path, None, "FOLDER", in_config=False)
+    results: str = value_option(parsers.parse_path, "results", "PATH")
+    details: bool = flag_option()
+    json: bool = flag_option(in_config=False)
+    dry_run: bool = flag_option(in_config=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,19 +300,19 @@ TUNE_OPTIONS = _select_options(
 )
 
 
-def without_merge(options: RunOptions, kept: Sequence[Option]) -> RunOptions:
+def reset_merge_options(options: RunOptions, kept: Sequence[Option]) -> RunOptions:
     """A copy of `options` for commands that do not merge: all options but those in `kept` get their default."""
     fixed = {option.key: option.default for option in OPTIONS if option not in kept}
     return options.updated({**fixed, "workload": "synthetic", "chunk": 1, "iterations": 1}, {})
 
 
-def option_problem(variable: Variable, table: Sequence[Option] = OPTIONS) -> tuple[str, str] | None:
+def config_option_problem(variable: ConfigVariable, table: Sequence[Option] = OPTIONS) -> tuple[str, str] | None:
     """Why a config cannot set this ``MERGE_BENCH_…`` variable: ``unknown`` or ``invalid``, with a sentence; or None."""
     option = next((option for option in table if variable.name in option.variables), None)
     if option is None:
         # What a variable may mean, by what follows the prefix that all have.
         names = (known.removeprefix(PREFIX) for known in BY_VARIABLE)
-        near = did_you_mean(variable.name.removeprefix(PREFIX), names, prefix=PREFIX)
+        near = suggest_similar_names(variable.name.removeprefix(PREFIX), names, prefix=PREFIX)
         return "unknown", f"merge-bench run has no such option{near}"
     if not option.in_config:
         return "invalid", f"--{option.name} can be set only on the command line"
@@ -307,39 +323,46 @@ def option_problem(variable: Variable, table: Sequence[Option] = OPTIONS) -> tup
     return None
 
 
-def resolve(
-    given: RunOptions, config: ConfigFile | None, environ: Mapping[str, str], table: Sequence[Option] = OPTIONS
+def resolve_options(
+    command_line_options: RunOptions,
+    config: ConfigFile | None,
+    environ: Mapping[str, str],
+    table: Sequence[Option] = OPTIONS,
 ) -> RunOptions:
-    """Take each option from the first source that sets it; refuses an untrusted config that brings code.
+    """The value of each option, from command line, config or environment: the first that sets it.
 
-    `given`: the options of the command line; `config`: that of the run, in which unknown ``MERGE_BENCH_…`` names are
-    errors; `environ`: the environment, in which they are ignored, and an empty value counts as unset; `table`: the
+    Refuses an untrusted config that brings code.
+
+    `config`: that of the run, in which unknown ``MERGE_BENCH_…`` names are errors; `environ`: the environment, in which they are ignored, and an empty value counts as unset; `table`: the
     options, completed by `campaign`. Raises UsageError, which names the option, or file and line of the config, if an
     option is wrong.
     """
-    if config is not None and not given.trust_config:
-        refuse_code(config)
-    options = read_sources(given, config, environ, table)
+    if config is not None and not command_line_options.trust_config:
+        refuse_code_in_config(config)
+    options = read_option_sources(command_line_options, config, environ, table)
     if options.workload == "auto":
         options = replace(options, workload="synthetic" if options.left is None else "tables")
     _check_combinations(options)
     return options
 
 
-def read_sources(
-    given: RunOptions, config: ConfigFile | None, environ: Mapping[str, str], table: Sequence[Option] = OPTIONS
+def read_option_sources(
+    command_line_options: RunOptions,
+    config: ConfigFile | None,
+    environ: Mapping[str, str],
+    table: Sequence[Option] = OPTIONS,
 ) -> RunOptions:
-    """Take each option from the first source that sets it, without checks of combinations or of code in the config."""
+    """The value of each option from the first source that sets it; checks neither combinations nor code in the config."""
     settings = {} if config is None else translate_config(config).options
     allowed = {variable for option in table if option.in_config for variable in option.variables}
     for variable in settings.values():
-        problem = option_problem(variable, table)
+        problem = config_option_problem(variable, table)
         if config is not None and problem is not None and variable.name not in allowed:
             raise UsageError(f"{config.where(variable.line)}: {variable.name}: {problem[1]}")
     values: dict[str, object] = {}
     sources: dict[str, str] = {}
     for option in table:
-        if option.key in given.sources:
+        if option.key in command_line_options.sources:
             continue
         in_config = [settings[name] for name in option.variables if name in settings]
         in_environment = [name for name in option.variables if option.in_config and environ.get(name)]
@@ -347,14 +370,14 @@ def read_sources(
             setting = in_config[0]
             where = config.where(setting.line)
             _refuse_repeated_option([each.name for each in in_config], where)
-            values[option.key] = parse_text(option.parse, setting.value, f"{where}: {setting.name}")
+            values[option.key] = parse_option_text(option.parse, setting.value, f"{where}: {setting.name}")
             sources[option.key] = f"config {where}"
         elif in_environment:
             name = in_environment[0]
             _refuse_repeated_option(in_environment, "the environment")
-            values[option.key] = parse_text(option.parse, environ[name], f"environment variable {name}")
+            values[option.key] = parse_option_text(option.parse, environ[name], f"environment variable {name}")
             sources[option.key] = f"environment {name}"
-    return given.updated(values, sources)
+    return command_line_options.updated(values, sources)
 
 
 def _refuse_repeated_option(names: Sequence[str], where: str) -> None:

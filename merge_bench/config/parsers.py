@@ -26,7 +26,7 @@ _SWITCH = dict.fromkeys(("1", "true", "yes", "on", "y"), True) | dict.fromkeys((
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 
 
-def count(minimum: int, maximum: float = math.inf) -> Callable[[str], int]:
+def count_parser(minimum: int, maximum: float = math.inf) -> Callable[[str], int]:
     """Make a parser of whole numbers, such as ``25e6``, from `minimum` to `maximum`."""
 
     def parse(text: str) -> int:
@@ -40,17 +40,17 @@ def count(minimum: int, maximum: float = math.inf) -> Callable[[str], int]:
     return parse
 
 
-def several(parser: Parser) -> Parser:
+def several_values_parser(parser: Parser) -> Parser:
     """Make a parser of one value of `parser`, or of several values separated by commas, which give a tuple."""
 
     def parse(text: str) -> object:
-        values = _refuse_repeats(text, map(parser, text.split(",")))
+        values = _refuse_repeated_values(text, map(parser, text.split(",")))
         return values[0] if len(values) == 1 else values
 
     return parse
 
 
-def _above_zero(parser: Callable[[str], _Number]) -> Callable[[str], _Number]:
+def _positive_number_parser(parser: Callable[[str], _Number]) -> Callable[[str], _Number]:
     def parse(text: str) -> _Number:
         value = parser(text)
         if not 0 < value < math.inf:
@@ -60,15 +60,15 @@ def _above_zero(parser: Callable[[str], _Number]) -> Callable[[str], _Number]:
     return parse
 
 
-size = _above_zero(parse_bytes)
+parse_size = _positive_number_parser(parse_bytes)
 """Parses a number of bytes above 0, such as ``30GB`` or ``28GiB``."""
-rate = _above_zero(parse_rate)
+parse_positive_rate = _positive_number_parser(parse_rate)
 """Parses a rate above 0, such as ``12.5GB/s`` or ``100Gbit/s``, to bytes per second."""
-duration = _above_zero(parse_duration)
+parse_positive_duration = _positive_number_parser(parse_duration)
 """Parses a duration above 0, such as ``15`` or ``500ms``, to seconds."""
 
 
-def number(low: float, high: float, *, above: bool = False) -> Callable[[str], float]:
+def number_parser(low: float, high: float, *, above: bool = False) -> Callable[[str], float]:
     """Make a parser of numbers from `low` to `high`, both included; with `above`, `low` itself is excluded."""
 
     def parse(text: str) -> float:
@@ -83,7 +83,7 @@ def number(low: float, high: float, *, above: bool = False) -> Callable[[str], f
     return parse
 
 
-def percent(text: str) -> float:
+def parse_percent(text: str) -> float:
     """Parse a percentage below 100 %, such as ``2%``, to a share: 0.02."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", text)
     share = float(match[1]) / 100.0 if match else 1.0
@@ -92,16 +92,16 @@ def percent(text: str) -> float:
     return share
 
 
-def word(text: str) -> str:
+def parse_word(text: str) -> str:
     """Parse a name in any case to lower case; later code checks whether the name exists."""
     return text.strip().lower()
 
 
-def choice(*allowed: str, **old_words: str) -> Parser:
+def choice_parser(*allowed: str, **old_words: str) -> Parser:
     """Make a parser of one of the words `allowed`, in any case; `old_words`: other words, each with what it means."""
 
     def parse(text: str) -> str:
-        value = old_words.get(word(text), word(text))
+        value = old_words.get(parse_word(text), parse_word(text))
         if value not in allowed:
             raise ValueError(f"{text!r} is not one of {', '.join(allowed)}")
         return value
@@ -110,7 +110,7 @@ def choice(*allowed: str, **old_words: str) -> Parser:
 
 
 @dataclass(frozen=True)
-class Names:
+class NamesParser:
     """A parser of one or several names, separated by commas; `parser` parses each. The option can be repeated.
 
     A name in double quotes keeps its blanks and commas, as in CSV: ``a,"b,c"``.
@@ -129,46 +129,46 @@ class Names:
             if not parts[-1] and quoted is None:
                 raise ValueError(f"{text!r} contains an empty name; write names like a,b")
             place, more = match.end(), bool(match["comma"])
-        return tuple(map(self.parser, _refuse_repeats(text, parts)))
+        return tuple(map(self.parser, _refuse_repeated_values(text, parts)))
 
     @staticmethod
     def join(values: Iterable[str]) -> str:
-        return ",".join(map(quoted, values))
+        return ",".join(map(quote_name, values))
 
 
-class ColumnNames(Names):
+class ColumnNamesParser(NamesParser):
     """A parser of column names. If the option is repeated, each of its values is one name, with commas and blanks."""
 
 
 _NAME = re.compile(r'(?:\s*"(?P<quoted>(?:[^"]|"")*)"\s*(?=,|$)|(?P<plain>[^,]*))(?P<comma>,?)')
 
 
-def quoted(name: str) -> str:
-    """Write a name for `Names`: in quotes if it is empty, or has a comma, a quote, or a blank at an end."""
+def quote_name(name: str) -> str:
+    """Write a name for `NamesParser`: in quotes if it is empty, or has a comma, a quote, or a blank at an end."""
     plain = name and name == name.strip() and not set(name) & set(',"')
     return name if plain else '"{}"'.format(name.replace('"', '""'))
 
 
-def _refuse_repeats(text: str, values: Iterable[_T]) -> tuple[_T, ...]:
+def _refuse_repeated_values(text: str, values: Iterable[_T]) -> tuple[_T, ...]:
     parsed = tuple(values)
     if len(set(parsed)) != len(parsed):
         raise ValueError(f"{text!r} contains a value twice")
     return parsed
 
 
-def choices(*allowed: str) -> Parser:
+def choices_parser(*allowed: str) -> Parser:
     """Make a parser of one or several of the words `allowed`, separated by commas."""
-    return Names(choice(*allowed))
+    return NamesParser(choice_parser(*allowed))
 
 
-def text(value: str) -> str:
+def parse_text(value: str) -> str:
     """Parse any text that is not blank; returns it unchanged."""
     if not value.strip():
         raise ValueError("the value is empty")
     return value
 
 
-def path(text: str) -> str:
+def parse_path(text: str) -> str:
     """Parse a path: replaces ``~`` and ``~user`` by the home folder, and leaves the rest as it was typed.
 
     Raises ValueError, with one sentence, if the text is empty, no file can have this name, or there is no such user.
@@ -190,35 +190,35 @@ def path(text: str) -> str:
     return name
 
 
-names, columns, paths = Names(), ColumnNames(), Names(path)
+parse_names, parse_columns, parse_paths = NamesParser(), ColumnNamesParser(), NamesParser(parse_path)
 
 
-def interface(value: str) -> str:
+def parse_interface_name(value: str) -> str:
     """Parse the name of a network interface, such as ``eth0``."""
     if not _INTERFACE.fullmatch(value):
         raise ValueError(f"{value!r} is not a valid name of a network interface")
     return value
 
 
-def switch(text: str) -> bool:
+def parse_switch(text: str) -> bool:
     """Parse ``y``/``n``, ``1``/``0``, ``true``/``false``, ``yes``/``no`` or ``on``/``off`` to True or False."""
-    value = _SWITCH.get(word(text))
+    value = _SWITCH.get(parse_word(text))
     if value is None:
         raise ValueError(f"{text!r} is not yes or no")
     return value
 
 
-def skew(text: str) -> float:
+def parse_skew(text: str) -> float:
     """Parse the skew of keys: ``zipf:1.2`` to 1.2, the exponent of their Zipf distribution; ``none`` to 0.0."""
-    value = word(text)
+    value = parse_word(text)
     if value == "none":
         return 0.0
     if not value.startswith("zipf:"):
         raise ValueError(f"{text!r} is not none or zipf:S; write zipf:1.2, for example")
-    return number(0, 10, above=True)(value.removeprefix("zipf:"))
+    return number_parser(0, 10, above=True)(value.removeprefix("zipf:"))
 
 
-def did_you_mean(name: str, names: Iterable[str], *, cutoff: float = 0.6, prefix: str = "") -> str:
+def suggest_similar_names(name: str, names: Iterable[str], *, cutoff: float = 0.6, prefix: str = "") -> str:
     """The hint ``; did you mean A or B?`` with those of `names` that are nearest to `name`; empty if none is near.
 
     `prefix`: put before the names in the hint.

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from merge_bench.config.files import read_regular
+from merge_bench.config.files import read_regular_file
 from merge_bench.errors import UsageError
 
 MAX_FILE_BYTES = 1024 * 1024
@@ -62,7 +62,7 @@ _QUOTED_RUN = re.compile(r"[A-Za-z0-9_./%+,@^:= -]+")
 
 
 @dataclass(frozen=True)
-class Variable:
+class ConfigVariable:
     """A variable of a config with the last value that it is set to; `line`: the number of the line that sets it."""
 
     name: str
@@ -82,7 +82,7 @@ class ConfigFile:
     name: str
     path: Path
     sha256: str
-    variables: tuple[Variable, ...]
+    variables: tuple[ConfigVariable, ...]
     warnings: tuple[str, ...] = ()
     used: frozenset[str] = frozenset()
 
@@ -99,9 +99,9 @@ def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
 
     Raises UsageError if the file cannot be read, or with a line ``file:line: …`` for each line that is no assignment.
     """
-    data = _read_bytes(path)
-    scope = _Scope(environment)
-    statements, errors = parse(_decode(path, data))
+    data = _read_config_bytes(path)
+    scope = _VariableScope(environment)
+    statements, errors = parse_config_text(_decode_config_text(path, data))
     errors = errors or scope.execute_all(statements)
     if errors:
         lines = [f"{path}:{error.line}: {error}" for error in errors]
@@ -124,9 +124,9 @@ def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
     )
 
 
-def _read_bytes(path: Path) -> bytes:
+def _read_config_bytes(path: Path) -> bytes:
     try:
-        return read_regular(path, MAX_FILE_BYTES)
+        return read_regular_file(path, MAX_FILE_BYTES)
     except IsADirectoryError:
         raise UsageError(f"{path}: this is a directory, not a config") from None
     except (OSError, ValueError) as error:
@@ -134,7 +134,7 @@ def _read_bytes(path: Path) -> bytes:
         raise UsageError(f"{path}: cannot be read: {reason}") from None
 
 
-def _decode(path: Path, data: bytes) -> str:
+def _decode_config_text(path: Path, data: bytes) -> str:
     """Decode UTF-8 to text with ``\\n`` line ends; refuses characters that no environment variable can contain."""
     if b"\0" in data:
         raise UsageError(
@@ -160,19 +160,19 @@ def _line_number_at(data: bytes, offset: int) -> int:
     return data.count(b"\n", 0, offset) + 1
 
 
-class _Scope:
+class _VariableScope:
     """The variables of a config that are set so far, and the numbers of the lines that set them."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = environment
-        self.variables: dict[str, Variable] = {}
+        self.variables: dict[str, ConfigVariable] = {}
         self.lines: dict[str, list[int]] = {}
         self.total_bytes = 0
 
     def lookup(self, name: str) -> str | None:
         return self.variables[name].value if name in self.variables else self.environment.get(name)
 
-    def assign(self, variable: Variable) -> None:
+    def assign(self, variable: ConfigVariable) -> None:
         earlier = self.variables.pop(variable.name, None)  # keeps the order of the last assignments
         self.total_bytes += len(variable.value) - (len(earlier.value) if earlier else 0)
         if self.total_bytes > MAX_TOTAL_BYTES:
@@ -182,7 +182,7 @@ class _Scope:
         self.variables[variable.name] = variable
         self.lines.setdefault(variable.name, []).append(variable.line)
 
-    def execute_all(self, statements: Iterable[Statement]) -> tuple[ShellSyntaxError, ...]:
+    def execute_all(self, statements: Iterable[ConfigStatement]) -> tuple[ShellSyntaxError, ...]:
         """Set the variables of `statements`; returns the errors, at most `MAX_ERRORS`."""
         errors: list[ShellSyntaxError] = []
         for statement in statements:
@@ -193,18 +193,18 @@ class _Scope:
                 if len(errors) == MAX_ERRORS:
                     break
                 for assignment in statement.assignments:  # later lines that refer to these names are not to blame
-                    self.variables.setdefault(assignment.name, Variable(assignment.name, "", assignment.line))
+                    self.variables.setdefault(assignment.name, ConfigVariable(assignment.name, "", assignment.line))
         return tuple(errors)
 
-    def execute(self, statement: Statement) -> None:
+    def execute(self, statement: ConfigStatement) -> None:
         """Set the variables of one line, in the order in which bash expands and assigns words."""
-        exported: list[Variable] = []
+        exported: list[ConfigVariable] = []
         for assignment in statement.assignments:
             name, line = assignment.name, assignment.line
             if name in _BASH_OWN:
                 raise ShellSyntaxError(line, f"{name} is a variable of the shell itself; a config cannot set it")
             if assignment.parts is not None:
-                variable = Variable(name, _expand_parts(assignment.parts, self, line), line)
+                variable = ConfigVariable(name, _expand_parts(assignment.parts, self, line), line)
                 if statement.exported:
                     exported.append(variable)
                 else:
@@ -226,17 +226,17 @@ class _Scope:
 def _referenced_names(parts: tuple[Part, ...]) -> Iterator[str]:
     """The names of the variables to which `parts` and their defaults refer."""
     for part in parts:
-        if isinstance(part, Reference):
+        if isinstance(part, VariableReference):
             yield part.name
             yield from _referenced_names(part.default or ())
 
 
-def _expand_parts(parts: tuple[Part, ...], scope: _Scope, line: int) -> str:
+def _expand_parts(parts: tuple[Part, ...], scope: _VariableScope, line: int) -> str:
     """The text of `parts`, with references replaced by values. Defaults that are not needed are not expanded."""
     pieces: list[str] = []
     length = 0
     for part in parts:
-        piece = part.text if isinstance(part, Literal) else _expand_reference(part, scope)
+        piece = part.text if isinstance(part, LiteralText) else _expand_reference(part, scope)
         pieces.append(piece)
         length += len(piece.encode("utf-8", "surrogateescape"))
         if length > MAX_VALUE_BYTES:
@@ -244,7 +244,7 @@ def _expand_parts(parts: tuple[Part, ...], scope: _Scope, line: int) -> str:
     return "".join(pieces)
 
 
-def _expand_reference(part: Reference, scope: _Scope) -> str:
+def _expand_reference(part: VariableReference, scope: _VariableScope) -> str:
     if part.name in _BASH_OWN:
         raise ShellSyntaxError(part.line, f"{part.name} is a variable of the shell itself; a config cannot use it")
     value = scope.lookup(part.name)
@@ -272,14 +272,14 @@ class ShellSyntaxError(ValueError):
 
 
 @dataclass(frozen=True)
-class Literal:
+class LiteralText:
     """A part of a value that is taken literally."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Reference:
+class VariableReference:
     """A part of a value that refers to a variable: ``$NAME`` or ``${NAME:-default}``.
 
     `when_empty`: the default also replaces an empty value (``:-``), not only a missing one (``-``).
@@ -291,7 +291,7 @@ class Reference:
     when_empty: bool = False
 
 
-Part = Literal | Reference
+Part = LiteralText | VariableReference
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ class Assignment:
 
 
 @dataclass(frozen=True)
-class Statement:
+class ConfigStatement:
     """The assignments of one line.
 
     `exported`: the line begins with ``export``; bash then expands all its words before it assigns any.
@@ -314,21 +314,21 @@ class Statement:
     exported: bool
 
 
-def parse(text: str) -> tuple[tuple[Statement, ...], tuple[ShellSyntaxError, ...]]:
+def parse_config_text(text: str) -> tuple[tuple[ConfigStatement, ...], tuple[ShellSyntaxError, ...]]:
     """Parse `text`, whose lines end in ``\\n``, to statements, and an error for each line that is outside the grammar.
 
     Parsing ends after `MAX_ERRORS` errors.
     """
-    parser = _Parser(text)
+    parser = _ConfigParser(text)
     return tuple(parser.statements()), tuple(parser.errors)
 
 
-def _describe(rest: str, first: bool, before: str) -> str:
-    """Why `rest`, the end of a line, begins with no assignment, as a sentence; `before`: the line up to `rest`."""
-    shown = re.split(r"[ \t]", rest, maxsplit=1)[0][:40]
-    name = NAME.match(rest)
-    after = rest[name.end() :] if name else ""
-    if rest.startswith("$("):
+def _describe_syntax_error(rest_of_line: str, first: bool, start_of_line: str) -> str:
+    """A sentence that says why `rest_of_line` begins with no assignment; `first`: whether one could be the line's first."""
+    shown = re.split(r"[ \t]", rest_of_line, maxsplit=1)[0][:40]
+    name = NAME.match(rest_of_line)
+    after = rest_of_line[name.end() :] if name else ""
+    if rest_of_line.startswith("$("):
         return "a command substitution is not allowed; a config is never executed"
     if shown[:1] in _META:
         return f"{_META[shown[0]]}; a config contains assignments only and is never executed"
@@ -341,16 +341,16 @@ def _describe(rest: str, first: bool, before: str) -> str:
     if re.match(r"[ \t]+=", after):
         return "blanks around '=' are not allowed; write NAME=VALUE"
     if not first:
-        if before.endswith(",") or shown.startswith(","):
-            last = re.split(r"[ \t]", before)[-1]
-            joined = re.sub(r"[ \t]*,[ \t]*", ",", f"{last} {rest}")
+        if start_of_line.endswith(",") or shown.startswith(","):
+            last = re.split(r"[ \t]", start_of_line)[-1]
+            joined = re.sub(r"[ \t]*,[ \t]*", ",", f"{last} {rest_of_line}")
             whole = re.split(r"[ \t]", joined, maxsplit=1)[0]
             return f"{shown!r} follows an assignment on the same line; write lists without blanks: {whole}"
         return f"{shown!r} follows an assignment on the same line; quote a value that contains blanks"
     return f"{shown!r} is not NAME=VALUE; a config contains assignments only and is never executed"
 
 
-class _Parser:
+class _ConfigParser:
     """A recursive-descent parser. ``\\`` at the end of a line joins it with the next one.
 
     `exported`: the line begins with ``export``, after which bash expands braces. `depth`: how deep ``${`` is nested.
@@ -389,7 +389,7 @@ class _Parser:
         self.line += character == "\n"
         return character
 
-    def statements(self) -> Iterator[Statement]:
+    def statements(self) -> Iterator[ConfigStatement]:
         while character := self.peek():
             if character in _BLANK + "\n":
                 self.take()
@@ -405,7 +405,7 @@ class _Parser:
                 else:
                     yield statement
 
-    def statement(self) -> Statement:
+    def statement(self) -> ConfigStatement:
         self.exported = bool(self.run(_EXPORT))
         assignments: list[Assignment] = []
         while (character := self.peek()) not in ("", "\n"):
@@ -415,7 +415,7 @@ class _Parser:
                 assignments.append(self.assignment(first=not assignments))
         if not assignments:
             raise self.error("export needs a name; write export NAME=VALUE")
-        return Statement(tuple(assignments), self.exported)
+        return ConfigStatement(tuple(assignments), self.exported)
 
     def assignment(self, *, first: bool) -> Assignment:
         line, start = self.line, self.at
@@ -429,7 +429,7 @@ class _Parser:
         if name and self.exported and following in ("", "\n", *_BLANK):
             return Assignment(name, None, line)
         before = self.text[:start].rpartition("\n")[2]
-        raise self.error(_describe(self.text[start:].partition("\n")[0], first, before.rstrip(_BLANK)))
+        raise self.error(_describe_syntax_error(self.text[start:].partition("\n")[0], first, before.rstrip(_BLANK)))
 
     def word(self) -> list[Part]:
         """Parse one unquoted word; inside ``${NAME:-…}``, the default up to and with the ``}``."""
@@ -446,7 +446,7 @@ class _Parser:
             if character in ("", "\n") or (character in _BLANK and not inner):
                 return parts
             if character == "~":
-                parts.append(self.tilde(inner) if tilde_here else Literal(self.take()))
+                parts.append(self.tilde(inner) if tilde_here else LiteralText(self.take()))
             elif character == "$":
                 parts.append(self.dollar(quoted=False))
             elif character == "'":
@@ -462,34 +462,34 @@ class _Parser:
                 parts.append(self.plain())
             tilde_here = character == ":"
 
-    def plain(self) -> Literal:
+    def plain(self) -> LiteralText:
         character = self.peek()
         if character in _META:
             raise self.error(f"{_META[character]}; quote it if it belongs to the value")
         if character == "{" and (self.exported or self.depth):
             raise self.error("'{' may start a brace expansion; quote it")
-        return Literal(self.run(_PLAIN_RUN) or self.take())
+        return LiteralText(self.run(_PLAIN_RUN) or self.take())
 
     def tilde(self, inner: bool) -> Part:
         self.take()
         following = self.peek()
         if following == "" or following in "\n/:" + ("}" if inner else _BLANK):
-            return Reference("HOME", self.line)
+            return VariableReference("HOME", self.line)
         if following in "\\\"'$":
-            return Literal("~")
+            return LiteralText("~")
         raise self.error("'~' works only alone or as '~/'; write ${HOME}, or quote a literal '~'")
 
-    def escaped(self) -> Literal:
+    def escaped(self) -> LiteralText:
         self.take()
         if self.at == len(self.text):
             raise self.error("nothing follows the backslash at the end of the file")
-        return Literal(self.take())
+        return LiteralText(self.take())
 
-    def single_quoted(self) -> Literal:
+    def single_quoted(self) -> LiteralText:
         quoted = self.run(_SINGLE_QUOTED)
         if not quoted:
             raise self.error("a single quote is not closed on its line")
-        return Literal(quoted[1:-1])
+        return LiteralText(quoted[1:-1])
 
     def quoted(self, end: str) -> list[Part]:
         """Parse the rest of a double-quoted text up to its `end`: a quote, or the ``}`` of a default."""
@@ -518,8 +518,8 @@ class _Parser:
         if character == "\\":
             self.take()
             following = self.text[self.at : self.at + 1]
-            return Literal(self.take()) if following and following in escapable else Literal("\\")
-        return Literal(self.run(_QUOTED_RUN) or self.take())
+            return LiteralText(self.take()) if following and following in escapable else LiteralText("\\")
+        return LiteralText(self.run(_QUOTED_RUN) or self.take())
 
     def dollar(self, *, quoted: bool) -> Part:
         self.take()
@@ -528,7 +528,7 @@ class _Parser:
             self.take()
             return self.braced(quoted)
         if NAME.match(self.text, self.at):
-            return Reference(self.name(), self.line)
+            return VariableReference(self.name(), self.line)
         if character == "(":
             raise self.error("a command substitution or arithmetic is not allowed; a config is never executed")
         if character == "[":
@@ -540,7 +540,7 @@ class _Parser:
         if character and character in "'\"" and not quoted:
             raise self.error(f"${character}…{character} quoting is not supported; use plain quotes")
         self.refuse_continued()
-        return Literal("$")
+        return LiteralText("$")
 
     def refuse_continued(self) -> None:
         if self.text.startswith("\\\n", self.at):
@@ -553,7 +553,7 @@ class _Parser:
         self.refuse_continued()
         return name
 
-    def braced(self, quoted: bool) -> Reference:
+    def braced(self, quoted: bool) -> VariableReference:
         line = self.line
         if self.depth >= _MAX_DEPTH:
             raise self.error(f"'${{' is nested more than {_MAX_DEPTH} levels deep")
@@ -562,8 +562,8 @@ class _Parser:
         if not operator:
             raise self.error(f"'${{{name}…}}' is not supported; only ${{{name}}} and ${{{name}:-default}} are")
         if operator == "}":
-            return Reference(name, line)
+            return VariableReference(name, line)
         self.depth += 1
         default = self.quoted("}") if quoted else self.word()
         self.depth -= 1
-        return Reference(name, line, tuple(default), when_empty=operator == ":-")
+        return VariableReference(name, line, tuple(default), when_empty=operator == ":-")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from merge_bench.config.parsers import did_you_mean
+from merge_bench.config.parsers import suggest_similar_names
 from merge_bench.errors import UsageError
 
 FOLDER = Path(__file__).with_name("shipped_configs").resolve()
@@ -19,7 +19,7 @@ SUFFIX = ".cfg"
 
 
 @dataclass(frozen=True)
-class Shipped:
+class ShippedFile:
     """A config or tuning space that the package contains. `about`: its first comment line, without the file's name."""
 
     name: str
@@ -27,22 +27,22 @@ class Shipped:
     about: str
 
 
-def config_names(folder: Path | None = None) -> list[str]:
+def shipped_config_names(folder: Path | None = None) -> list[str]:
     """The sorted names of the shipped configs, such as ``default.cfg``."""
     return sorted(path.name for path in (folder or FOLDER).glob(f"*{SUFFIX}"))
 
 
-def shipped_files() -> list[Shipped]:
+def shipped_files() -> list[ShippedFile]:
     """The shipped configs by name, then the tuning space."""
-    return [_read_shipped(FOLDER / name) for name in (*config_names(), SPACE.name)]
+    return [_read_shipped_file(FOLDER / name) for name in (*shipped_config_names(), SPACE.name)]
 
 
-def find_shipped(name: str, extra_names: Sequence[str] = (SPACE.name,)) -> Path:
+def find_shipped_file(name: str, extra_names: Sequence[str] = (SPACE.name,)) -> Path:
     """The path of the shipped config with this name, with or without ``.cfg``, or of a shipped file in `extra_names`.
 
     Raises UsageError, with the names of the shipped files, if there is none.
     """
-    shipped = [*config_names(), *extra_names]
+    shipped = [*shipped_config_names(), *extra_names]
     for candidate in (name, name + SUFFIX):
         if candidate in shipped:
             return FOLDER / candidate
@@ -58,7 +58,7 @@ def find_config(name: str, folder: Path = FOLDER) -> Path:
     if not name or "\0" in name:
         raise UsageError(
             f"{name!r} cannot be the name of a config; choose a file or one of the shipped configs:"
-            f" {', '.join(config_names(folder))}"
+            f" {', '.join(shipped_config_names(folder))}"
         )
     named_path = Path(name)
     candidates = [named_path]
@@ -72,11 +72,14 @@ def find_config(name: str, folder: Path = FOLDER) -> Path:
             return named_path
     except OSError as error:
         raise UsageError(f"{name[:80]}: cannot check whether this file exists: {error.strerror}") from None
-    shipped = [each.removesuffix(SUFFIX) for each in config_names(folder)]
-    hint = did_you_mean(named_path.name.removesuffix(SUFFIX), shipped) or f"; shipped configs: {', '.join(shipped)}"
+    shipped = [each.removesuffix(SUFFIX) for each in shipped_config_names(folder)]
+    hint = (
+        suggest_similar_names(named_path.name.removesuffix(SUFFIX), shipped)
+        or f"; shipped configs: {', '.join(shipped)}"
+    )
     raise UsageError(f"{name} is neither a file nor a shipped config{hint}")
 
 
-def _read_shipped(path: Path) -> Shipped:
+def _read_shipped_file(path: Path) -> ShippedFile:
     first = path.read_text(encoding="utf-8").partition("\n")[0]
-    return Shipped(path.name, path, first.lstrip("# ").removeprefix(f"{path.name}: "))
+    return ShippedFile(path.name, path, first.lstrip("# ").removeprefix(f"{path.name}: "))

@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from merge_bench.config.files import library_path
-from merge_bench.config.installation import search_path
-from merge_bench.config.ucx_info import PREFER, prefers_system, wheel_folder
-from merge_bench.errors import Caution, UsageError, say
+from merge_bench.config.files import loaded_library_path
+from merge_bench.config.installation import python_path_variables
+from merge_bench.config.ucx_info import PREFER, libucx_wheel_folder, prefers_system_ucx
+from merge_bench.errors import Caution, UsageError, print_message
 
 VARIABLE = "MERGE_BENCH_UCX"
 AUTO, WHEEL, SYSTEM = "auto", "wheel", "system"
@@ -35,7 +35,7 @@ _SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedUcx:
     """The UCX that a process has loaded.
 
     `infiniband`: whether its InfiniBand module can be loaded; `cuda`: whether it was built with CUDA.
@@ -49,12 +49,12 @@ class Loaded:
     @property
     def of_wheel(self) -> bool:
         """Whether this UCX belongs to the package `libucx`."""
-        folder = wheel_folder()
+        folder = libucx_wheel_folder()
         return folder is not None and self.library.resolve().is_relative_to(folder.resolve())
 
 
 @dataclass(frozen=True)
-class Choice:
+class UcxChoice:
     """The UCX to load. `origin`: ``wheel`` or ``system``. `notice`: the reason, if the user did not make the choice."""
 
     origin: str
@@ -71,7 +71,7 @@ class Choice:
 
 def choose_ucx(
     requested: str | None, environ: Mapping[str, str], *, device_memory: bool = False, host: UcxHost | None = None
-) -> Choice:
+) -> UcxChoice:
     """Choose the UCX of processes that start with the environment `environ`.
 
     `requested`: ``auto``, ``wheel`` or ``system``; None: the choice in `environ`, else ``auto``, which means the
@@ -92,24 +92,24 @@ def choose_ucx(
         if loaded is None or loaded.of_wheel:
             raise UsageError(f"--ucx system: there is no system libucp.so that UCXX can use; {REMEDY}")
         if device_memory:
-            refuse_without_cuda(loaded)
-        return Choice(SYSTEM, None, None if loaded.infiniband else _infiniband_warning(devices, SYSTEM))
+            refuse_ucx_without_cuda(loaded)
+        return UcxChoice(SYSTEM, None, None if loaded.infiniband else _infiniband_warning(devices, SYSTEM))
     default = SYSTEM if host.wheel is None else WHEEL
     if default == SYSTEM and device_memory:
-        refuse_without_cuda(host.probe(SYSTEM, environ))
+        refuse_ucx_without_cuda(host.probe(SYSTEM, environ))
     if not devices:
-        return Choice(default)
+        return UcxChoice(default)
     loaded = host.probe(SYSTEM if requested == AUTO else WHEEL, environ)
     if loaded is None or not loaded.infiniband or (requested == AUTO and loaded.of_wheel):
-        return Choice(default, None, _infiniband_warning(devices, default))
+        return UcxChoice(default, None, _infiniband_warning(devices, default))
     if requested == WHEEL:
-        return Choice(WHEEL)
+        return UcxChoice(WHEEL)
     if device_memory and not loaded.cuda:
-        return Choice(default, None, _without_both_warning(devices, loaded))
-    return Choice(SYSTEM, f"this machine has InfiniBand: using the system's UCX {loaded.version}, {loaded.library}")
+        return UcxChoice(default, None, _infiniband_or_cuda_warning(devices, loaded))
+    return UcxChoice(SYSTEM, f"this machine has InfiniBand: using the system's UCX {loaded.version}, {loaded.library}")
 
 
-def refuse_without_cuda(loaded: Loaded | None) -> None:
+def refuse_ucx_without_cuda(loaded: LoadedUcx | None) -> None:
     """Raise UsageError if processes that send GPU memory would load a UCX that was built without CUDA."""
     if loaded is not None and not loaded.cuda:
         raise UsageError(
@@ -119,7 +119,7 @@ def refuse_without_cuda(loaded: Loaded | None) -> None:
 
 def use_ucx(
     requested: str | None, environ: MutableMapping[str, str] = os.environ, *, device_memory: bool = False
-) -> Choice:
+) -> UcxChoice:
     """Choose the UCX of this process and of its child processes; prints the choice's notice on standard error.
 
     UCXX reads the variable when it is imported, so call this before anything imports UCXX. `device_memory`: as for
@@ -128,12 +128,12 @@ def use_ucx(
     choice = choose_ucx(requested, environ, device_memory=device_memory)
     choice.apply(environ)
     if choice.notice:
-        say(choice.notice)
+        print_message(choice.notice)
     return choice
 
 
 @contextmanager
-def ucx_choice_undone(environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
+def undo_ucx_choice(environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
     """Undo at the end of the block what `use_ucx` set in `environ`, for callers whose process goes on."""
     before = {name: environ.get(name) for name in (VARIABLE, PREFER)}
     try:
@@ -144,15 +144,15 @@ def ucx_choice_undone(environ: MutableMapping[str, str] = os.environ) -> Iterato
         environ.update({name: value for name, value in before.items() if value is not None})
 
 
-def probe_ucx(origin: str, environ: Mapping[str, str]) -> Loaded | None:
+def probe_ucx(origin: str, environ: Mapping[str, str]) -> LoadedUcx | None:
     """Find the UCX that a process loads when it imports UCXX as a worker does; None if the import fails."""
-    environment = {**environ, **search_path(environ)}
-    Choice(origin).apply(environment)
-    return _probe_environment(tuple(sorted(environment.items())))
+    environment = {**environ, **python_path_variables(environ)}
+    UcxChoice(origin).apply(environment)
+    return _probe_ucx_of_environment(tuple(sorted(environment.items())))
 
 
 @functools.cache
-def _probe_environment(environment: tuple[tuple[str, str], ...]) -> Loaded | None:
+def _probe_ucx_of_environment(environment: tuple[tuple[str, str], ...]) -> LoadedUcx | None:
     program = [sys.executable, "-P", "-m", "merge_bench.config.ucx_choice"]
     try:
         done = subprocess.run(
@@ -161,7 +161,7 @@ def _probe_environment(environment: tuple[tuple[str, str], ...]) -> Loaded | Non
         version, infiniband, cuda, library = done.stdout.strip().split(" ", 3)
     except (OSError, subprocess.TimeoutExpired, ValueError):  # it printed nothing
         return None
-    return Loaded(version, infiniband == "yes", Path(library), cuda == "yes") if done.returncode == 0 else None
+    return LoadedUcx(version, infiniband == "yes", Path(library), cuda == "yes") if done.returncode == 0 else None
 
 
 @dataclass(frozen=True)
@@ -173,15 +173,15 @@ class UcxHost:
     """
 
     infiniband: Path = INFINIBAND
-    wheel: Path | None = field(default_factory=wheel_folder)
-    probe: Callable[[str, Mapping[str, str]], Loaded | None] = probe_ucx
+    wheel: Path | None = field(default_factory=libucx_wheel_folder)
+    probe: Callable[[str, Mapping[str, str]], LoadedUcx | None] = probe_ucx
 
 
 def _requested_origin(requested: str | None, environ: Mapping[str, str]) -> str:
     requested = requested or environ.get(VARIABLE) or AUTO
     if requested not in (AUTO, WHEEL, SYSTEM):
         raise UsageError(f"environment variable {VARIABLE} must be auto, wheel or system, not {requested!r}")
-    return SYSTEM if requested == AUTO and prefers_system(environ) else requested
+    return SYSTEM if requested == AUTO and prefers_system_ucx(environ) else requested
 
 
 def _infiniband_warning(devices: list[str], origin: str) -> Caution | None:
@@ -195,7 +195,7 @@ def _infiniband_warning(devices: list[str], origin: str) -> Caution | None:
     )
 
 
-def _without_both_warning(devices: list[str], system: Loaded) -> Caution:
+def _infiniband_or_cuda_warning(devices: list[str], system: LoadedUcx) -> Caution:
     return Caution(
         CODE,
         f"all data between hosts goes over TCP: this machine has InfiniBand ({', '.join(devices)}), but the system's"
@@ -205,28 +205,28 @@ def _without_both_warning(devices: list[str], system: Loaded) -> Caution:
     )
 
 
-def has_infiniband(libucp: Path) -> bool:
+def has_infiniband_module(libucp: Path) -> bool:
     """Whether UCX's InfiniBand module beside the library `libucp` exists and can be loaded (it needs libibverbs)."""
-    return any(_loading_problem(module) is None for module in _modules(libucp, "libuct_ib"))
+    return any(_module_loading_problem(module) is None for module in _find_module_files(libucp, "libuct_ib"))
 
 
-def has_cuda(libucp: Path) -> bool:
+def has_cuda_module(libucp: Path) -> bool:
     """Whether UCX's CUDA module is beside the library `libucp`; it can be loaded only where there is a driver."""
-    return bool(_modules(libucp, "libuct_cuda"))
+    return bool(_find_module_files(libucp, "libuct_cuda"))
 
 
 def cuda_module_problem(libucp: Path) -> str | None:
     """Why UCX's CUDA module beside the library `libucp` cannot be loaded here; None if it can, or if there is none."""
-    return next(map(_loading_problem, _modules(libucp, "libuct_cuda")), None)
+    return next(map(_module_loading_problem, _find_module_files(libucp, "libuct_cuda")), None)
 
 
-def _modules(libucp: Path, name: str) -> list[Path]:
+def _find_module_files(libucp: Path, name: str) -> list[Path]:
     """The files of a module: UCX looks in `UCX_MODULE_DIR` first, then beside its libraries."""
     folders = filter(None, [os.environ.get("UCX_MODULE_DIR"), str(libucp.parent / "ucx")])
     return [module for folder in folders for module in sorted(Path(folder).glob(f"{name}.so*"))]
 
 
-def _loading_problem(module: Path) -> str | None:
+def _module_loading_problem(module: Path) -> str | None:
     try:
         ctypes.CDLL(str(module))
     except OSError as error:
@@ -234,7 +234,7 @@ def _loading_problem(module: Path) -> str | None:
     return None
 
 
-def print_loaded() -> int:
+def print_loaded_ucx() -> int:
     """Print the version of the UCX that this process loads, yes or no for InfiniBand and CUDA, and its path."""
     try:
         import ucxx  # loads libucp as a worker does, and refuses a version that does not fit
@@ -242,14 +242,14 @@ def print_loaded() -> int:
         print(f"merge_bench: UCXX cannot use the installed UCX: {error}", file=sys.stderr)
         return 1
 
-    libucp = library_path("libucp")
+    libucp = loaded_library_path("libucp")
     if libucp is None:
         return 1
     version = ".".join(map(str, ucxx.get_ucx_version()))
-    has = ("yes" if module else "no" for module in (has_infiniband(libucp), has_cuda(libucp)))
+    has = ("yes" if module else "no" for module in (has_infiniband_module(libucp), has_cuda_module(libucp)))
     print(version, *has, libucp)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(print_loaded())
+    sys.exit(print_loaded_ucx())

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
-from merge_bench.config.parsers import did_you_mean
+from merge_bench.config.parsers import suggest_similar_names
 from merge_bench.errors import UsageError
 
 PREFER = "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY"
@@ -55,7 +55,7 @@ _OUTSIDE_TABLES = {"UCX_CONFIG_DIR"}
 
 
 @dataclass(frozen=True)
-class UcxInfo:
+class UcxInfoProgram:
     """The ``ucx_info`` of one installed UCX. `origin`: ``wheel`` or ``system``; `library_folder`: the folder of UCX's
     libraries, None if the linker finds them.
     """
@@ -66,7 +66,7 @@ class UcxInfo:
 
 
 @dataclass(frozen=True)
-class Setting:
+class UcxSetting:
     """One setting of UCX as ``ucx_info -c -f -a`` prints it.
 
     `inherits`: the names of settings whose values this one takes if it is unset; `alias_of`: its other name;
@@ -83,27 +83,29 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Installed:
+class InstalledUcx:
     """An installed UCX with its settings by name. `transports`: the devices of each transport."""
 
-    info: UcxInfo
+    info: UcxInfoProgram
     version: str
-    settings: dict[str, Setting]
+    settings: dict[str, UcxSetting]
     transports: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def find_ucx_info(origin: str = "auto", environ: Mapping[str, str] = os.environ) -> UcxInfo:
+def find_ucx_info(origin: str = "auto", environ: Mapping[str, str] = os.environ) -> UcxInfoProgram:
     """Find the program ``ucx_info`` of the UCX that the workers will load.
 
     `origin`: ``wheel`` (the libucx package), ``system`` (on PATH), or ``auto``: like UCXX's own loader, the system's if
-    `prefers_system` or there is no wheel. Raises UsageError if there is no ``ucx_info``.
+    `prefers_system_ucx` or there is no wheel. Raises UsageError if there is no ``ucx_info``.
     """
-    folder = wheel_folder() if origin == "wheel" or (origin == "auto" and not prefers_system(environ)) else None
+    folder = (
+        libucx_wheel_folder() if origin == "wheel" or (origin == "auto" and not prefers_system_ucx(environ)) else None
+    )
     if folder is not None and (folder / "bin" / "ucx_info").is_file():
-        return UcxInfo(folder / "bin" / "ucx_info", "wheel", folder / "lib")
+        return UcxInfoProgram(folder / "bin" / "ucx_info", "wheel", folder / "lib")
     program = shutil.which("ucx_info", path=environ.get("PATH")) if origin != "wheel" else None
     if program is not None:
-        return UcxInfo(Path(program), "system")
+        return UcxInfoProgram(Path(program), "system")
     wheel, system = "the package libucx is not installed", "the system's ucx_info is not on PATH"
     what = {
         "wheel": f"{wheel}; install it, or use --ucx system",
@@ -112,19 +114,19 @@ def find_ucx_info(origin: str = "auto", environ: Mapping[str, str] = os.environ)
     raise UsageError(f"ucx_info is missing: {what.get(origin, f'{wheel}, and {system}; install one of them')}")
 
 
-def wheel_folder() -> Path | None:
+def libucx_wheel_folder() -> Path | None:
     """The folder of the package `libucx`; None if that package is not installed."""
     spec = importlib.util.find_spec("libucx")
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
-def prefers_system(environ: Mapping[str, str]) -> bool:
+def prefers_system_ucx(environ: Mapping[str, str]) -> bool:
     """Whether `environ` tells the package `libucx` to load the system's UCX."""
     return environ.get(PREFER, "false").lower() != "false"
 
 
 @functools.cache
-def read_installed(info: UcxInfo) -> Installed:
+def read_installed_ucx(info: UcxInfoProgram) -> InstalledUcx:
     """Read version, settings and transports of a UCX, ignoring ``UCX_`` variables of the environment; cached.
 
     Raises UsageError if the program cannot be run or its output cannot be read.
@@ -136,18 +138,18 @@ def read_installed(info: UcxInfo) -> Installed:
         raise UsageError(f"{info.program} did not print its settings (exit status {status})")
     hooks = parse_settings(_run_ucx_info(info, ("-c", "-f", "-a"), {}, _NO_HOOKS_EITHER)[1])
     settings |= {name: hooks[name] for name in _NO_HOOKS if name in hooks}
-    return Installed(info, version[1], settings, _parse_transports(text))
+    return InstalledUcx(info, version[1], settings, _parse_transports(text))
 
 
-def find_installed(origin: str = "auto", environ: Mapping[str, str] = os.environ) -> Installed | None:
+def find_installed_ucx(origin: str = "auto", environ: Mapping[str, str] = os.environ) -> InstalledUcx | None:
     """Read version, settings and transports of the UCX that workers will load; None if that fails."""
     try:
-        return read_installed(find_ucx_info(origin, environ))
+        return read_installed_ucx(find_ucx_info(origin, environ))
     except UsageError:
         return None
 
 
-def effective_settings(installed: Installed, values: Mapping[str, str]) -> dict[str, str]:
+def effective_settings(installed: InstalledUcx, values: Mapping[str, str]) -> dict[str, str]:
     """The value of every setting of `installed` if only `values` are set, as UCX prints it (``8192`` as ``8K``).
 
     Those of `values` that would affect the process of ucx_info are left out.
@@ -157,7 +159,7 @@ def effective_settings(installed: Installed, values: Mapping[str, str]) -> dict[
     return {name: setting.default for name, setting in settings.items()}
 
 
-def usable_transports(installed: Installed, values: Mapping[str, str]) -> frozenset[str]:
+def usable_transports(installed: InstalledUcx, values: Mapping[str, str]) -> frozenset[str]:
     """The transports on which a process on this machine can send if the settings `values` are set.
 
     UCX itself opens them, with those of `values` that list transports or devices.
@@ -175,9 +177,9 @@ def usable_transports(installed: Installed, values: Mapping[str, str]) -> frozen
     return frozenset(installed.transports)  # a release that prints something else: the workers will say
 
 
-def parse_settings(text: str) -> dict[str, Setting]:
+def parse_settings(text: str) -> dict[str, UcxSetting]:
     """Parse the output of ``ucx_info -c -f -a`` to settings by name."""
-    settings: dict[str, Setting] = {}
+    settings: dict[str, UcxSetting] = {}
     notes: list[str] = []  # comment lines above a setting
     for line in text.splitlines():
         if match := _SETTING.fullmatch(line):
@@ -190,11 +192,11 @@ def parse_settings(text: str) -> dict[str, Setting]:
     return settings
 
 
-def _make_setting(name: str, default: str, deprecated: bool, notes: Sequence[str]) -> Setting:
+def _make_setting(name: str, default: str, deprecated: bool, notes: Sequence[str]) -> UcxSetting:
     keyed = {match[1]: match[2] for line in notes if (match := _KEYED_NOTE.match(line))}
     doc = " ".join(line for line in notes if line and not _KEYED_NOTE.match(line))
     inherits = tuple(re.findall(r"[^,\s]+", keyed.get("inherits", "")))
-    return Setting(name, default, keyed.get("syntax", ""), inherits, keyed.get("alias of"), deprecated, doc)
+    return UcxSetting(name, default, keyed.get("syntax", ""), inherits, keyed.get("alias of"), deprecated, doc)
 
 
 def _parse_transports(text: str) -> dict[str, tuple[str, ...]]:
@@ -208,7 +210,9 @@ def _parse_transports(text: str) -> dict[str, tuple[str, ...]]:
     return devices
 
 
-def invalid_values(installed: Installed, values: Mapping[str, str], syntaxes: Mapping[str, str]) -> dict[str, str]:
+def find_invalid_values(
+    installed: InstalledUcx, values: Mapping[str, str], syntaxes: Mapping[str, str]
+) -> dict[str, str]:
     """The names of those `values` that UCX refuses, each with a phrase that tells the accepted values.
 
     `syntaxes`: the syntax of each name, as UCX printed it. All values are tried in one process; only if that reports an
@@ -240,7 +244,7 @@ def _problem_by_syntax(value: str, syntax: str) -> str | None:
     return None if all(word in allowed for word in listed) else f"expected {syntax}"
 
 
-def _problem_by_ucx(info: UcxInfo, values: Mapping[str, str], syntaxes: Mapping[str, str]) -> str | None:
+def _problem_by_ucx(info: UcxInfoProgram, values: Mapping[str, str], syntaxes: Mapping[str, str]) -> str | None:
     status, text = _run_ucx_info(info, ("-c",), values)
     refused = re.search(r"Invalid value for [^:]*: '.*?'\. Expected: (.*)", text, re.DOTALL)
     if refused:
@@ -251,7 +255,7 @@ def _problem_by_ucx(info: UcxInfo, values: Mapping[str, str], syntaxes: Mapping[
 
 
 def _run_ucx_info(
-    info: UcxInfo, arguments: tuple[str, ...], values: Mapping[str, str], hooks: Mapping[str, str] = _NO_HOOKS
+    info: UcxInfoProgram, arguments: tuple[str, ...], values: Mapping[str, str], hooks: Mapping[str, str] = _NO_HOOKS
 ) -> tuple[int, str]:
     """Run ucx_info with `values` as its only ``UCX_`` variables; returns the exit status and the output."""
     environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
@@ -277,7 +281,7 @@ def _run_ucx_info(
 
 
 @dataclass(frozen=True)
-class ShippedName:
+class ReleasedSettingName:
     """A setting's name in UCX's public releases. `since`, `until`: the first and last examined release that has it."""
 
     name: str
@@ -288,7 +292,7 @@ class ShippedName:
 
 
 @dataclass(frozen=True)
-class Meaning:
+class SettingMeaning:
     """What the name of a setting means to the installed UCX.
 
     `kind`: ``known``, ``inherited``, ``alias``, ``deprecated``, ``module-absent``, ``no-effect`` or ``unknown``;
@@ -301,10 +305,10 @@ class Meaning:
 
 
 @dataclass(frozen=True)
-class Catalogue:
+class SettingCatalogue:
     """All names of UCX settings: of the `installed` UCX (None if ucx_info cannot be run) and of public releases."""
 
-    installed: Installed | None
+    installed: InstalledUcx | None
 
     @functools.cached_property
     def heirs(self) -> dict[str, list[str]]:
@@ -313,7 +317,7 @@ class Catalogue:
 
     @functools.cached_property
     def _shipped_heirs(self) -> dict[str, list[str]]:
-        return _heirs_by_name(shipped_names()[1].values())
+        return _heirs_by_name(read_released_setting_names()[1].values())
 
     @property
     def minor(self) -> tuple[int, ...]:
@@ -323,74 +327,80 @@ class Catalogue:
     @property
     def version(self) -> str:
         """The release of the installed UCX, or else the newest examined release."""
-        return self.installed.version if self.installed else shipped_names()[0][-1]
+        return self.installed.version if self.installed else read_released_setting_names()[0][-1]
 
     def names(self) -> set[str]:
         """Every name that some release reads."""
         installed = self.installed.settings if self.installed else ()
-        return {*installed, *self.heirs, *shipped_names()[1], *self._shipped_heirs, *_OUTSIDE_TABLES}
+        return {*installed, *self.heirs, *read_released_setting_names()[1], *self._shipped_heirs, *_OUTSIDE_TABLES}
 
-    def find_meaning(self, name: str) -> Meaning:
+    def find_meaning(self, name: str) -> SettingMeaning:
         """Find what the setting `name` means to the installed UCX."""
         if name in _OUTSIDE_TABLES:
-            return Meaning("known", "folder that contains ucx.conf")
+            return SettingMeaning("known", "folder that contains ucx.conf")
         if self.installed is not None:
             if name in self.installed.settings:
-                return _meaning_here(self.installed.settings[name])
+                return _meaning_in_installed_ucx(self.installed.settings[name])
             if name in self.heirs:
                 heirs = [self.installed.settings[heir] for heir in self.heirs[name]]
                 current = [heir for heir in heirs if not heir.deprecated]
                 if not current:
-                    return _meaning_here(heirs[0])
-                return Meaning("inherited", _sets_text([heir.name for heir in current]), current[0].syntax)
+                    return _meaning_in_installed_ucx(heirs[0])
+                return SettingMeaning(
+                    "inherited", _describe_set_names([heir.name for heir in current]), current[0].syntax
+                )
         return self._meaning_elsewhere(name)
 
-    def _meaning_elsewhere(self, name: str) -> Meaning:
-        versions, shipped = shipped_names()
+    def _meaning_elsewhere(self, name: str) -> SettingMeaning:
+        versions, shipped = read_released_setting_names()
         names = [name] if name in shipped else self._shipped_heirs.get(name, [])
         if not names:
-            hint = did_you_mean(name, self.names(), cutoff=0.8) or "; no UCX setting has a similar name"
-            return Meaning("unknown", f"no UCX release from {versions[0]} to {versions[-1]} has this setting{hint}")
+            hint = suggest_similar_names(name, self.names(), cutoff=0.8) or "; no UCX setting has a similar name"
+            return SettingMeaning(
+                "unknown", f"no UCX release from {versions[0]} to {versions[-1]} has this setting{hint}"
+            )
         entries = [shipped[name] for name in names]
         now = [entry for entry in entries if self._exists_now(entry, versions[-1])]
-        sets = "" if names == [name] else f"{_sets_text(names)}; "
+        sets = "" if names == [name] else f"{_describe_set_names(names)}; "
         if now and self.installed is None:
-            return Meaning("known", f"{sets}value not checked, because ucx_info cannot be run")
+            return SettingMeaning("known", f"{sets}value not checked, because ucx_info cannot be run")
         if now and now[0].module == "core":
-            return Meaning("no-effect", f"UCX {self.version} was built without this setting")
+            return SettingMeaning("no-effect", f"UCX {self.version} was built without this setting")
         if now:
             module = _MODULES.get(now[0].module, f"the module {now[0].module}")
-            return Meaning("module-absent", f"{sets}belongs to {module}, which is not loaded on this machine")
+            return SettingMeaning("module-absent", f"{sets}belongs to {module}, which is not loaded on this machine")
         first = min(entries, key=lambda entry: _minor_version(entry.since))
         if _minor_version(first.since) > self.minor:
-            return Meaning("no-effect", f"needs UCX {first.since} or newer; this UCX is {self.version}")
+            return SettingMeaning("no-effect", f"needs UCX {first.since} or newer; this UCX is {self.version}")
         last = max(entries, key=lambda entry: _minor_version(entry.until))
-        return Meaning("no-effect", f"UCX removed this setting after {last.until}; UCX {self.version} does not have it")
+        return SettingMeaning(
+            "no-effect", f"UCX removed this setting after {last.until}; UCX {self.version} does not have it"
+        )
 
-    def _exists_now(self, entry: ShippedName, newest: str) -> bool:
+    def _exists_now(self, entry: ReleasedSettingName, newest: str) -> bool:
         removed = entry.until != newest and self.minor > _minor_version(entry.until)
         return _minor_version(entry.since) <= self.minor and not removed
 
 
-def _meaning_here(setting: Setting) -> Meaning:
+def _meaning_in_installed_ucx(setting: UcxSetting) -> SettingMeaning:
     if setting.deprecated:
         doc = setting.doc.removeprefix("The configuration parameter ")
-        return Meaning("deprecated", doc or "UCX ignores this setting")
+        return SettingMeaning("deprecated", doc or "UCX ignores this setting")
     if setting.alias_of:
-        return Meaning("alias", f"another name of {setting.alias_of}", setting.syntax)
-    return Meaning("known", "", setting.syntax)
+        return SettingMeaning("alias", f"another name of {setting.alias_of}", setting.syntax)
+    return SettingMeaning("known", "", setting.syntax)
 
 
 def _minor_version(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
-def _sets_text(names: Sequence[str]) -> str:
+def _describe_set_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"sets {', '.join(names[:3])}{more}"
 
 
-def _heirs_by_name(settings: Iterable[Setting | ShippedName]) -> dict[str, list[str]]:
+def _heirs_by_name(settings: Iterable[UcxSetting | ReleasedSettingName]) -> dict[str, list[str]]:
     """By inherited name, the names of the settings that it sets."""
     heirs: dict[str, list[str]] = {}
     for setting in settings:
@@ -400,14 +410,14 @@ def _heirs_by_name(settings: Iterable[Setting | ShippedName]) -> dict[str, list[
 
 
 @functools.cache
-def shipped_names() -> tuple[tuple[str, ...], dict[str, ShippedName]]:
+def read_released_setting_names() -> tuple[tuple[str, ...], dict[str, ReleasedSettingName]]:
     """The examined UCX releases and their settings' names, from ``ucx_names.json``."""
     data = json.loads(resources.files("merge_bench.config").joinpath("ucx_names.json").read_text(encoding="utf-8"))
     versions = tuple(data["versions"])
-    names: dict[str, ShippedName] = {}
+    names: dict[str, ReleasedSettingName] = {}
     for module, entries in data["modules"].items():
         for name, entry in entries.items():
             inherits = tuple(f"UCX_{parent}" for parent in entry.get("inherits", ()))
             since, until = entry.get("since", versions[0]), entry.get("until", versions[-1])
-            names[f"UCX_{name}"] = ShippedName(f"UCX_{name}", module, inherits, since, until)
+            names[f"UCX_{name}"] = ReleasedSettingName(f"UCX_{name}", module, inherits, since, until)
     return versions, names

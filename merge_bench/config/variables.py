@@ -16,8 +16,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from merge_bench.config.parsers import switch
-from merge_bench.config.reader import ConfigFile, Variable
+from merge_bench.config.parsers import parse_switch
+from merge_bench.config.reader import ConfigFile, ConfigVariable
 from merge_bench.errors import UsageError
 from merge_bench.units import plural
 
@@ -25,7 +25,7 @@ PREFIX = "MERGE_BENCH_"
 
 
 @dataclass(frozen=True)
-class Translation:
+class TranslatedSetting:
     """An old setting in present terms: the present `name` and `value`, and the origin of the old name (`reason`)."""
 
     name: str
@@ -41,8 +41,8 @@ class TranslatedConfig:
     the new name for which the old one is ignored, because the config sets both.
     """
 
-    options: dict[str, Variable]
-    environment: dict[str, Variable]
+    options: dict[str, ConfigVariable]
+    environment: dict[str, ConfigVariable]
     shadowed: dict[str, str]
 
 
@@ -71,7 +71,7 @@ TRANSLATED: dict[str, tuple[str, str]] = {
 
 # The translations of values; other values stay as they are.
 _VALUES: dict[str, Callable[[str], str]] = {
-    "VERIFY_RESULTS": lambda value: "ends" if value and switch(value) else "off",
+    "VERIFY_RESULTS": lambda value: "ends" if value and parse_switch(value) else "off",
     "UCXPY_NON_BLOCKING_MODE": lambda value: "polling",
 }
 # Dask 2026.7 moves the first prefix to the second, which neither distributed nor distributed-ucxx 0.52 reads.
@@ -124,7 +124,7 @@ UCXX_OVERRIDES = {
 }
 
 
-def translate(variable: Variable) -> Translation | None:
+def translate_old_setting(variable: ConfigVariable) -> TranslatedSetting | None:
     """Translate a setting with an old name; None if the name is not old.
 
     Raises ValueError if the value cannot be translated.
@@ -132,7 +132,7 @@ def translate(variable: Variable) -> Translation | None:
     if variable.name not in TRANSLATED:
         return None
     name, reason = TRANSLATED[variable.name]
-    return Translation(name, _VALUES.get(variable.name, str)(variable.value), reason)
+    return TranslatedSetting(name, _VALUES.get(variable.name, str)(variable.value), reason)
 
 
 def translate_config(config: ConfigFile) -> TranslatedConfig:
@@ -141,18 +141,18 @@ def translate_config(config: ConfigFile) -> TranslatedConfig:
     Raises UsageError, with file and line, if the value of an old name cannot be translated.
     """
     present = {variable.name for variable in config.variables}
-    options: dict[str, Variable] = {}
-    environment: dict[str, Variable] = {}
+    options: dict[str, ConfigVariable] = {}
+    environment: dict[str, ConfigVariable] = {}
     shadowed: dict[str, str] = {}
     for variable in config.variables:
         try:
-            translation = translate(variable)
+            translation = translate_old_setting(variable)
         except ValueError as error:
             raise UsageError(f"{config.where(variable.line)}: {variable.name}: {error}") from None
         if translation is not None and translation.name in present:
             shadowed[variable.name] = translation.name
             continue
-        new = Variable(translation.name, translation.value, variable.line) if translation else variable
+        new = ConfigVariable(translation.name, translation.value, variable.line) if translation else variable
         (options if new.name.startswith(PREFIX) else environment)[new.name] = new
     return TranslatedConfig(options, environment, shadowed)
 
@@ -162,7 +162,7 @@ REMEDY = "add --trust-config if you trust this file"
 
 
 @dataclass(frozen=True)
-class Judgement:
+class VariableJudgement:
     """The kind of a variable: ``setting``, ``code`` or ``helper``. `effect`: what code does, as a phrase."""
 
     kind: str
@@ -327,42 +327,42 @@ _OPTIONS = {
 _LOOKS = re.compile(rf"{_PLACE}|(\w*_)?(HOME|ROOT|PREFIX|MODULES|HOOKS?|STARTUP|RC|OPTS|OPTIONS|CONFIG)")
 
 
-def judge_variable(name: str, value: str, *, used: bool = False) -> Judgement:
+def judge_variable(name: str, value: str, *, used: bool = False) -> VariableJudgement:
     """Decide whether a variable of a config is a setting, brings code, or is a helper of other lines.
 
     `used`: whether a later line refers to the variable; then an unknown name is a helper even if it looks like a path.
     """
     if name in _BY_VALUE:
         harmless, what = _BY_VALUE[name]
-        return Judgement(SETTING) if harmless.fullmatch(value) else Judgement(CODE, what)
+        return VariableJudgement(SETTING) if harmless.fullmatch(value) else VariableJudgement(CODE, what)
     if name.startswith(PREFIX):
-        return Judgement(CODE, _OPTIONS[name]) if name in _OPTIONS else Judgement(SETTING)
+        return VariableJudgement(CODE, _OPTIONS[name]) if name in _OPTIONS else VariableJudgement(SETTING)
     if name in OLD_NAMES:
-        return Judgement(HELPER if name in NO_EFFECT else SETTING)
+        return VariableJudgement(HELPER if name in NO_EFFECT else SETTING)
     listed = next(((who, settings) for who, names, settings in _FAMILIES if names.fullmatch(name)), None)
     is_open = _OPEN.fullmatch(name)
     is_place = _PLACE_IN_OPEN.fullmatch(name) and name not in _NO_PLACE
     if (is_open and not is_place) or (listed is not None and listed[1].fullmatch(name)):
-        return Judgement(SETTING)
+        return VariableJudgement(SETTING)
     effect = next((what for names, what in _KNOWN if names.fullmatch(name)), None)
     if effect is not None:
-        return Judgement(CODE, effect)
+        return VariableJudgement(CODE, effect)
     if listed is not None:
-        return Judgement(CODE, f"may load or run code, because it is not a known safe setting of {listed[0]}")
+        return VariableJudgement(CODE, f"may load or run code, because it is not a known safe setting of {listed[0]}")
     if is_open:
-        return Judgement(CODE, "seems to name code, a program or an output file")
+        return VariableJudgement(CODE, "seems to name code, a program or an output file")
     if _LOOKS.fullmatch(name) and not used:
-        return Judgement(CODE, "seems to name a location of code, and no later line uses it")
-    return Judgement(HELPER)
+        return VariableJudgement(CODE, "seems to name a location of code, and no later line uses it")
+    return VariableJudgement(HELPER)
 
 
-def variables_with_code(config: ConfigFile) -> list[tuple[Variable, str]]:
+def variables_with_code(config: ConfigFile) -> list[tuple[ConfigVariable, str]]:
     """The variables of `config` through which programs would find or run code, each with its effect."""
     judged = [(each, judge_variable(each.name, each.value, used=each.name in config.used)) for each in config.variables]
     return [(variable, judgement.effect) for variable, judgement in judged if judgement.kind == CODE]
 
 
-def refuse_code(config: ConfigFile) -> None:
+def refuse_code_in_config(config: ConfigFile) -> None:
     """Raise UsageError, with file, line and effect of the first variable through which programs would run code."""
     code = variables_with_code(config)
     if code:
@@ -372,7 +372,7 @@ def refuse_code(config: ConfigFile) -> None:
         raise UsageError(f"{config.where(variable.line)}: {variable.name} {what}{more}; {REMEDY}")
 
 
-def process_environment(config: ConfigFile, *, trusted: bool) -> dict[str, str]:
+def process_environment_variables(config: ConfigFile, *, trusted: bool) -> dict[str, str]:
     """The variables that the processes of a launch get: the settings of `config`, or all its variables if `trusted`."""
     return {
         name: variable.value

@@ -25,7 +25,7 @@ from merge_bench.dashboard.network_tab import NetworkView
 from merge_bench.dashboard.results_tab import ResultsView
 from merge_bench.dashboard.run_tab import Queue, RunView
 from merge_bench.dashboard.tuning_tab import TuningView
-from merge_bench.records.results_folder import Entry, ResultsFolder
+from merge_bench.records.results_folder import ResultEntry, ResultsFolder
 from merge_bench.report.campaign_figures import CampaignCache
 
 SCAN_SECONDS = 2.0
@@ -72,7 +72,7 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         super().__init__()
         self.index = index or ResultsFolder(results, other_folders=published_beside(Path(results)))
         self._session = Session(pace)
-        self._entries: tuple[Entry, ...] = ()
+        self._entries: tuple[ResultEntry, ...] = ()
         self._cache = cache or CampaignCache()
         self._begun_tabs: set[str] = set()
         self._queue = queue
@@ -118,11 +118,11 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
     def __panel__(self) -> Any:
         return self._layout
 
-    def _campaigns(self) -> tuple[Entry, ...]:
+    def _campaigns(self) -> tuple[ResultEntry, ...]:
         """The campaigns as last listed; before the first listing, the calling thread lists them."""
         return self._entries or self.index.entries()
 
-    def show_campaigns(self, entries: tuple[Entry, ...]) -> None:
+    def show_campaigns(self, entries: tuple[ResultEntry, ...]) -> None:
         """Use these campaigns, which `index` just listed, in every tab, and show what the listing could not read."""
         problem = self.index.problem
         self._problem.param.update(value=problem_lines([problem] if problem else []), visible=bool(problem))

@@ -18,7 +18,7 @@ from merge_bench.errors import Caution
 from merge_bench.view.content import Column
 from merge_bench.view.plot import Chart
 from merge_bench.view.plot.interactive import figure_of
-from merge_bench.view.text import as_html, definitions, find_definition, for_canvas, short, unbroken, visible
+from merge_bench.view.text import as_html, definitions, find_definition, for_canvas, mark_unprintable, short, unbroken
 
 WIDE = "stretch_width"
 _CARD_PIXELS = 600
@@ -185,7 +185,9 @@ def frame_of(
     Texts come from results, so that unprintable characters in them are made visible.
     """
     kinds = {name: float if name in numbers else int if name in whole else object for name in columns}
-    cells = {name: [visible(x) if isinstance(x, str) else x for x in values] for name, values in columns.items()}
+    cells = {
+        name: [mark_unprintable(x) if isinstance(x, str) else x for x in values] for name, values in columns.items()
+    }
     return pd.DataFrame(cells).astype(kinds)
 
 

@@ -12,7 +12,7 @@ import panel as pn
 
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
-from merge_bench.records.results_folder import YOURS, Entry
+from merge_bench.records.results_folder import YOURS, ResultEntry
 from merge_bench.regressions.document import BY_NAME, HistoryDocument, history_document
 from merge_bench.regressions.index import HistoryIndex
 from merge_bench.regressions.view import (
@@ -54,7 +54,7 @@ class HistoryView:
     """The History tab. At first it shows the series with the newest result. `compare`: shows results of these names."""
 
     def __init__(
-        self, results: Path, entries: Callable[[], Sequence[Entry]], compare: Callable[[Sequence[str]], object]
+        self, results: Path, entries: Callable[[], Sequence[ResultEntry]], compare: Callable[[Sequence[str]], object]
     ) -> None:
         self._entries, self._compare = entries, compare
         self._contents = LastResult(

@@ -14,7 +14,7 @@ from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.errors import Caution
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, RecordedPlan, planned_labels
+from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, RecordedPlan, label_planned_runs
 from merge_bench.records.schema import LaunchLine
 from merge_bench.report.next_step import after_recorded_tuning
 from merge_bench.report.run import write_conclusion
@@ -260,7 +260,7 @@ class Points:
         Planned runs come first, so that no look changes when a campaign grows.
         """
         if (config, plan) not in self._names and self._head is not None:
-            self._names = {**planned_labels(self._head), **self._names}
+            self._names = {**label_planned_runs(self._head), **self._names}
             self._names.setdefault((config, plan), config)
             self._looks = {name: look for look, name in enumerate(dict.fromkeys(self._names.values()))}
 
@@ -301,7 +301,7 @@ def live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
     return LiveState(
         progress=progress,
         launch=launch.index,
-        config=planned_labels(campaign.head).get((launch.line.config, launch.line.plan), launch.line.config),
+        config=label_planned_runs(campaign.head).get((launch.line.config, launch.line.plan), launch.line.config),
         workers=workers,
         lacking=why_no_bandwidth([recent], workers, running=running and campaign.probe is None),
         pairs=pairs,

@@ -19,8 +19,8 @@ from merge_bench.analysis.aggregate import WorkerFigures, median_or_none
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import Session
 from merge_bench.dashboard.live_data import FAILED, WARNING, LiveState, Point, Points, Progress, live_state, stage_line
-from merge_bench.records.reader import Follower
-from merge_bench.records.results_folder import PROBE, RUNNING, TUNE, YOURS, Entry
+from merge_bench.records.reader import CampaignFollower
+from merge_bench.records.results_folder import PROBE, RUNNING, TUNE, YOURS, ResultEntry
 from merge_bench.records.schema import WorkerMemory
 from merge_bench.report.run_sections import NOT_MEASURED, slowest_rank
 from merge_bench.units import GIB, format_bytes, plural_noun
@@ -28,7 +28,7 @@ from merge_bench.view.content import grouped
 from merge_bench.view.plot import GREY, Axis, Boxes, Chart, Group, look, stacked_bars, thin_ticks, with_unit
 from merge_bench.view.plot.interactive import BokehChart, hover
 from merge_bench.view.plot.merge import PARTS, phase_milliseconds
-from merge_bench.view.text import as_html, gib, ms, short, unbroken, visible
+from merge_bench.view.text import as_html, gib, mark_unprintable, ms, short, unbroken
 from merge_bench.view.titles import entry_choices, listed
 
 _NEWEST = ""
@@ -97,7 +97,7 @@ class Rates:
         columns: dict[str, Any] = {name: [] for name in _COLUMNS}
         for point, rate in measured:
             marker, wall = look(point.look), f"{point.wall_seconds * 1e3:,.2f} ms"
-            drawn = (point.number, rate, marker.colour, marker.shape, visible(point.config))
+            drawn = (point.number, rate, marker.colour, marker.shape, mark_unprintable(point.config))
             for column, value in zip(
                 columns.values(), (*drawn, point.launch, point.index, with_unit(rate, "GiB/s"), wall), strict=True
             ):
@@ -136,7 +136,7 @@ def worker_bandwidths(figures: Sequence[WorkerFigures], lacking: Mapping[int, st
     for slow in (False, True):
         drawn = [(worker, rate) for worker, rate in measured if (worker.rank == slowest) == slow]
         ranks, rates = [worker.rank for worker, _ in drawn], [rate for _, rate in drawn]
-        names = [f"{worker.rank} {visible(worker.host)}" + " (the slowest)" * slow for worker, _ in drawn]
+        names = [f"{worker.rank} {mark_unprintable(worker.host)}" + " (the slowest)" * slow for worker, _ in drawn]
         details = {"worker": names, "value": [with_unit(rate, "GiB/s") for rate in rates]}
         bars = Boxes(ranks, [0.0] * len(ranks), rates, True, hatched=slow, details=details)
         groups.append(Group(GREY, (bars,)))
@@ -149,7 +149,7 @@ def worker_bandwidths(figures: Sequence[WorkerFigures], lacking: Mapping[int, st
 def phase_times(figures: Sequence[WorkerFigures]) -> Chart:
     """A chart of the time of every worker in an iteration, by phase."""
     measured = [(worker, parts) for worker in figures if (parts := phase_milliseconds(worker)) is not None]
-    rows = {f"{worker.rank} {visible(worker.host)}": parts for worker, parts in measured}
+    rows = {f"{worker.rank} {mark_unprintable(worker.host)}": parts for worker, parts in measured}
     ends, groups = stacked_bars(PARTS, rows, at=[worker.rank for worker, _ in measured], upright=True)
     return _chart_by_rank("ms", {worker.rank: str(worker.rank) for worker in figures}, groups, ends)
 
@@ -195,8 +195,8 @@ class Update:
     """What was read of a campaign so far; `points` is another object if the campaign changed or is read anew."""
 
     points: Points
-    entries: Sequence[Entry]
-    entry: Entry | None = None
+    entries: Sequence[ResultEntry]
+    entry: ResultEntry | None = None
     bandwidth: float | None = None
     now: LiveState | None = None
     problem: str | None = None
@@ -204,7 +204,7 @@ class Update:
     size: int = 0
 
 
-def newest_running(entries: Sequence[Entry]) -> Entry | None:
+def newest_running(entries: Sequence[ResultEntry]) -> ResultEntry | None:
     """The campaign to show: the newest that runs, or else the newest in the folder itself; None if there is none."""
     running = (entry for entry in entries if entry.written and entry.status == RUNNING)
     yours = (entry for entry in entries if entry.origin == YOURS and entry.head is not None)
@@ -212,9 +212,9 @@ def newest_running(entries: Sequence[Entry]) -> Entry | None:
 
 
 class LiveView:
-    def __init__(self, session: Session, entries: Callable[[], Sequence[Entry]]) -> None:
+    def __init__(self, session: Session, entries: Callable[[], Sequence[ResultEntry]]) -> None:
         self._session, self._entries = session, entries
-        self._follower: Follower | None = None
+        self._follower: CampaignFollower | None = None
         self._followed: str | None = None
         self._points = Points()
         self._now: LiveState | None = None
@@ -256,7 +256,7 @@ class LiveView:
             card.visible = False
         return cards
 
-    def _offer_campaigns(self, entries: Sequence[Entry]) -> None:
+    def _offer_campaigns(self, entries: Sequence[ResultEntry]) -> None:
         own = (entry for entry in entries if entry.head is not None and entry.origin == YOURS)
         options = {"the newest": _NEWEST}
         options |= entry_choices(list(itertools.islice(own, _MOST_LISTED)))
@@ -274,7 +274,7 @@ class LiveView:
         entry = newest if value == _NEWEST else next((entry for entry in entries if entry.id == value), None)
         if (entry.id if entry else None) != self._followed:
             self._followed = entry.id if entry else None
-            self._follower = Follower(entry.folder, lean=True) if entry else None
+            self._follower = CampaignFollower(entry.folder, lean=True) if entry else None
             self._points, self._now = Points(), None
         follower = self._follower
         if entry is None or follower is None:

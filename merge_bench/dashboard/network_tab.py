@@ -17,7 +17,7 @@ from merge_bench.probe.shared import placement_text
 from merge_bench.probe.shared.stored_rows import label_rows, measure_of
 from merge_bench.probe.view.charts import panels_of_results, range_of_row
 from merge_bench.records.campaign import Campaign, Row
-from merge_bench.records.results_folder import Entry
+from merge_bench.records.results_folder import ResultEntry
 from merge_bench.report.campaign_figures import CampaignCache, Loaded
 from merge_bench.view.plot import Chart
 from merge_bench.view.titles import entry_choices
@@ -80,7 +80,7 @@ def _row_table(rows: Sequence[Row]) -> pd.DataFrame:
 class NetworkView:
     """The Network tab. At first it shows the newest measurement; published ones only if they are chosen."""
 
-    def __init__(self, entries: Callable[[], Sequence[Entry]], cache: CampaignCache) -> None:
+    def __init__(self, entries: Callable[[], Sequence[ResultEntry]], cache: CampaignCache) -> None:
         self._entries = entries
         self._contents = LastResult(
             lambda chosen, datasets: content_of(cache.load(chosen), datasets),
@@ -97,13 +97,13 @@ class NetworkView:
             ui.side_by_side(self.choice, self.datasets), self._problems, self.parts, sizing_mode=ui.WIDE
         )
 
-    def refresh(self) -> tuple[Sequence[Entry], Content]:
+    def refresh(self) -> tuple[Sequence[ResultEntry], Content]:
         """Read what is chosen, and what there is to choose from; in a thread."""
         entries = tuple(entry for entry in self._entries() if entry.kind.startswith("probe "))[:_MOST_LISTED]
         chosen = tuple(entry for entry in entries if entry.id in self.choice.value)
         return entries, self._contents(chosen, tuple(self.datasets.value))
 
-    def show(self, update: tuple[Sequence[Entry], Content]) -> None:
+    def show(self, update: tuple[Sequence[ResultEntry], Content]) -> None:
         entries, content = update
         options = entry_choices(entries)
         if options != self.choice.options:

@@ -19,7 +19,7 @@ from merge_bench.dashboard.background import LastResult
 from merge_bench.dashboard.components import frame_of
 from merge_bench.errors import Caution, MergeBenchError
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.results_folder import YOURS, Entry
+from merge_bench.records.results_folder import YOURS, ResultEntry
 from merge_bench.report.campaign_figures import CampaignCache, Figures, Loaded, status_of
 from merge_bench.report.page.results import SourceRun, group_by_problem, published_bars, source_runs
 from merge_bench.units import plural
@@ -65,7 +65,7 @@ class Content:
 
 
 def campaign_table(
-    entries: Sequence[Entry], figures: Callable[[Entry], Figures | None], *, gone: Collection[str] = ()
+    entries: Sequence[ResultEntry], figures: Callable[[ResultEntry], Figures | None], *, gone: Collection[str] = ()
 ) -> pd.DataFrame:
     """A table with a row for each of `entries`, in their order; `gone`: ids of those that were deleted."""
     all_figures = [figures(entry) or Figures() for entry in entries]
@@ -171,7 +171,7 @@ def _add_comparison(content: Content, campaigns: Sequence[Campaign], looks: Mapp
     )
 
 
-def _problem_text(entry: Entry, figures: Figures) -> str:
+def _problem_text(entry: ResultEntry, figures: Figures) -> str:
     """What a campaign merged: rows per chunk, or the files of the tables with keys and rows; workers and engine."""
     merges = [plan for plan in entry.plans if plan.probe is None]
     engines = dict.fromkeys(plan.engine for plan in merges if plan.engine)
@@ -204,14 +204,14 @@ class ResultsView:
     """
 
     def __init__(
-        self, entries: Callable[[], Sequence[Entry]], cache: CampaignCache, patience: float = PATIENCE_SECONDS
+        self, entries: Callable[[], Sequence[ResultEntry]], cache: CampaignCache, patience: float = PATIENCE_SECONDS
     ) -> None:
         self._entries, self._cache, self._patience = entries, cache, patience
         self._contents = LastResult(self._chosen_content, lambda problem: Content(problems=(problem,)))
         self._last_content = Content()
         self._shown_content: Content | None = None
         self._known_entries = tuple(entries())
-        self._placed: tuple[Entry, ...] = ()
+        self._placed: tuple[ResultEntry, ...] = ()
         self._shown_rows = self._rows = self._renew_rows(self._known_entries)
         self.table = self._new_table([])
         self._table = pn.Column(self.table, sizing_mode=ui.WIDE, margin=0)
@@ -229,7 +229,7 @@ class ResultsView:
         self.layout = pn.Column(self._hint, self._table, choices, self._problems, self.parts, sizing_mode=ui.WIDE)
 
     @property
-    def chosen(self) -> list[Entry]:
+    def chosen(self) -> list[ResultEntry]:
         """The chosen campaigns, the oldest first."""
         chosen = [self._placed[place] for place in self.table.selection if 0 <= place < len(self._placed)]
         return sorted(chosen, key=lambda entry: entry.started or entry.modified)
@@ -293,7 +293,7 @@ class ResultsView:
             self._known_entries = ()  # because the figures of large campaigns may be known now
         return Update(self._rows, content, len(entries), any(entry.origin == YOURS for entry in entries))
 
-    def _renew_rows(self, entries: Sequence[Entry], names: Collection[str] = ()) -> pd.DataFrame:
+    def _renew_rows(self, entries: Sequence[ResultEntry], names: Collection[str] = ()) -> pd.DataFrame:
         """Make the table's rows: new campaigns get the next places, deleted ones keep theirs."""
         current = {entry.id: entry for entry in entries}
         placed = {entry.id for entry in self._placed}
@@ -302,7 +302,9 @@ class ResultsView:
         self._placed = (*(current.get(entry.id, entry) for entry in self._placed), *new)
         return campaign_table(self._placed, self._cache.figures, gone=placed - current.keys())
 
-    def _chosen_content(self, chosen: tuple[Entry, ...], metric: str, axis: str, datasets: tuple[str, ...]) -> Content:
+    def _chosen_content(
+        self, chosen: tuple[ResultEntry, ...], metric: str, axis: str, datasets: tuple[str, ...]
+    ) -> Content:
         if len(chosen) > MOST_CHOSEN:
             return Content(problems=(f"Select at most {MOST_CHOSEN} campaigns.",))
         return content_of(self._cache.load(chosen), metric=metric, axis=axis, datasets=datasets)

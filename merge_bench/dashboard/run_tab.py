@@ -13,14 +13,14 @@ from typing import Any, NamedTuple, Protocol
 import panel as pn
 
 from merge_bench.analysis.statistics import median
-from merge_bench.config.shipped import config_names, shipped_files
+from merge_bench.config.shipped import shipped_config_names, shipped_files
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import Session
 from merge_bench.dashboard.live_data import progress_of, seconds_left
 from merge_bench.errors import MergeBenchError
 from merge_bench.merge import engines
 from merge_bench.merge.engines.base import How
-from merge_bench.records.results_folder import Entry
+from merge_bench.records.results_folder import ResultEntry
 from merge_bench.report.campaign_figures import CampaignCache
 from merge_bench.units import format_duration, plural
 from merge_bench.view.text import as_html
@@ -80,7 +80,7 @@ class Form:
             "budget": _box("Budget", "Total time of the search, such as 10m or 1h."),
         }
         self.fields["chunk"].value, self.fields["budget"].value = "1e6", "10m"
-        shipped = config_names()
+        shipped = shipped_config_names()
         label = "Configs (none: the default; several: compared)"
         self.configs = ui.select_several(label, shipped, size=min(len(shipped), 9), width=300)
         self.start = pn.widgets.Button(label="Start", color="primary", width=120)
@@ -147,7 +147,7 @@ class RunView:
         self,
         session: Session,
         queue: Queue,
-        entries: Callable[[], Sequence[Entry]],
+        entries: Callable[[], Sequence[ResultEntry]],
         cache: CampaignCache,
         compare: Callable[[Sequence[str]], object],
         follow: Callable[[str], object],

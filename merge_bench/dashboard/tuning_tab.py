@@ -14,14 +14,14 @@ import pandas as pd
 import panel as pn
 
 from merge_bench.analysis import aggregate
-from merge_bench.config.reader import NAME, parse
+from merge_bench.config.reader import NAME, parse_config_text
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.dashboard.live_data import Progress, failure_sentences, finished, progress_of, stage_line
 from merge_bench.records.campaign import Campaign, Tuning
-from merge_bench.records.results_folder import RUNNING, TUNE, Entry
+from merge_bench.records.results_folder import RUNNING, TUNE, ResultEntry
 from merge_bench.records.schema import ConfigLine, TuneLine
-from merge_bench.records.writer import safe_name
+from merge_bench.records.writer import make_safe_folder_name
 from merge_bench.report.campaign_figures import CampaignCache, Figures, Loaded
 from merge_bench.report.next_step import after_recorded_tuning
 from merge_bench.tune.evaluator import CONFIRM
@@ -36,10 +36,10 @@ from merge_bench.view.text import (
     capitalized,
     ends,
     gib,
+    mark_unprintable,
     short,
     unbroken,
     uncapitalized,
-    visible,
     with_interval,
 )
 from merge_bench.view.titles import entry_choices, listed, size_of, source_of, with_source
@@ -120,7 +120,7 @@ def content_of(loaded: Loaded | None) -> Content:
         race=replace(chart_by_step(decided), source=source_of([campaign])),
         frame=_step_table(campaign, steps) if steps else None,
         config=text,
-        file_name=f"{safe_name(winner.config.name)}.cfg" if winner else "tuned.cfg",
+        file_name=f"{make_safe_folder_name(winner.config.name)}.cfg" if winner else "tuned.cfg",
         problems=problems,
         unfinished=describe_unfinished(campaign) if campaign.end is None and not running else None,
     )
@@ -129,15 +129,19 @@ def content_of(loaded: Loaded | None) -> Content:
 def _config_text(campaign: Campaign, result: Result, winner: ConfigLine) -> str | None:
     """The text of a file with the confirmed config; None if reading it would give another config."""
     lines = [
-        f"# Tuned by merge_bench tune, from {visible(result.baseline)}; campaign {visible(campaign.head.campaign_id)};"
+        f"# Tuned by merge_bench tune, from {mark_unprintable(result.baseline)};"
+        f" campaign {mark_unprintable(campaign.head.campaign_id)};"
         " measure again on other hosts.",
-        *(f"# {visible(_speedup_text(line))} at {size_of(campaign, line.plan)}." for line in result.confirmation),
+        *(
+            f"# {mark_unprintable(_speedup_text(line))} at {size_of(campaign, line.plan)}."
+            for line in result.confirmation
+        ),
     ]
     steps, names = result.contributions, list(winner.config.variables)
-    lines += [visible(f"# {name}: {_speedup_text(steps[name])}") for name in winner.settings if name in steps]
+    lines += [mark_unprintable(f"# {name}: {_speedup_text(steps[name])}") for name in winner.settings if name in steps]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in winner.config.variables.items()]
     text = "\n".join(lines) + "\n"
-    statements, errors = parse(text)
+    statements, errors = parse_config_text(text)
     read = [assignment.name for statement in statements for assignment in statement.assignments]
     return text if not errors and read == names and all(map(NAME.fullmatch, names)) else None
 
@@ -220,7 +224,7 @@ class Update:
 class TuningView:
     """The Tuning tab. At first it shows the newest tuning that goes on or has measured anything."""
 
-    def __init__(self, entries: Callable[[], Sequence[Entry]], cache: CampaignCache) -> None:
+    def __init__(self, entries: Callable[[], Sequence[ResultEntry]], cache: CampaignCache) -> None:
         self._entries, self._cache = entries, cache
         self._contents = LastResult(
             lambda chosen: content_of(cache.load([chosen])[0] if chosen is not None else None),
@@ -256,11 +260,11 @@ class TuningView:
         unmeasured = tuple(label for label, name in newer if name in empty)
         return Update(labels, chosen.id if chosen else "", self._contents(chosen), unmeasured)
 
-    def _measured_nothing(self, entry: Entry) -> bool:
+    def _measured_nothing(self, entry: ResultEntry) -> bool:
         figures = self._cache.figures(entry)
         return not entry.written and figures is not None and not figures.launches
 
-    def _choice_label(self, entry: Entry) -> str:
+    def _choice_label(self, entry: ResultEntry) -> str:
         """How a tuning is called in the list: ``default · not decided``."""
         figures = self._cache.figures(entry) or Figures()
         outcome = figures.outcome if figures.outcome.startswith("Found:") else figures.outcome.partition(":")[0]

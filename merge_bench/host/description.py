@@ -146,11 +146,11 @@ class NetworkFacts(msgspec.Struct, kw_only=True):
 
 
 class HostFacts(NetworkFacts, kw_only=True):
-    """The facts about a host that determine where workers run.
+    """The facts about a host that determine on which cores and GPUs its workers run.
 
-    `cores`: in the order of `pinning.order_cores_by_node`; `node_cores`: the cores of each NUMA node; `node_distances`: from
-    each NUMA node to all, in the order of `node_cores`. `gpu_names`: names for `CUDA_VISIBLE_DEVICES`; `gpu_nodes`: the
-    NUMA node of each GPU, None if unknown; `gpu_bridges`: the PCI bridges above each GPU; `gpu_instances`: of each part
+    `cores`: in the order of `pinning.order_cores_by_node`; `node_cores`: the cores of each NUMA node; `node_distances`:
+    from each NUMA node to all, in the order of `node_cores`. `gpu_names`: names for `CUDA_VISIBLE_DEVICES`;
+    `gpu_nodes`: the NUMA node of each GPU, None if unknown; `gpu_bridges`: the PCI bridges above each GPU; `gpu_instances`: of each part
     of a GPU (MIG) the GPU and its instance, None for a whole GPU.
     """
 

@@ -21,10 +21,10 @@ import msgspec
 
 from merge_bench.config import allowed_transports
 from merge_bench.config.allowed_transports import UCX_PORTS
-from merge_bench.config.installation import how_to_set_up
+from merge_bench.config.installation import setup_command
 from merge_bench.config.options import BY_KEY
 from merge_bench.config.ucx_choice import CUDA_REMEDY
-from merge_bench.config.ucx_info import find_installed
+from merge_bench.config.ucx_info import find_installed_ucx
 from merge_bench.host import files, gpu, network, other_load
 from merge_bench.host import machine as this_machine
 from merge_bench.host.description import BusyGpu
@@ -316,7 +316,7 @@ def check_cpu_quota(machine: CheckedHost) -> Finding:
 
 def check_loaded_ucx(machine: CheckedHost) -> Finding:
     if machine.ucx is None:
-        return bad(machine.ucx_error or "none", "workers cannot exchange data", how_to_set_up())
+        return bad(machine.ucx_error or "none", "workers cannot exchange data", setup_command())
     if _version_numbers(machine.ucx.version) < LEAST_UCX:
         remedy = "use --ucx wheel to load the UCX of the package libucx"
         return bad(str(machine.ucx), "UCXX needs UCX 1.19 or newer", remedy)
@@ -391,7 +391,7 @@ def check_gpu_driver(machine: CheckedHost) -> Finding:
     needed = max((least for stack, least in LEAST_DRIVER.items() if f"cudf-{stack}" in machine.packages), default=0)
     fact = ", ".join(sorted(versions))
     if any(_version_numbers(version)[:1] < (needed,) for version in versions):
-        remedy = f"install a newer driver, or packages for an older one: {how_to_set_up('cu12')}"
+        remedy = f"install a newer driver, or packages for an older one: {setup_command('cu12')}"
         return bad(fact, f"the installed CUDA packages need driver {needed} or newer", remedy)
     return ok(fact)
 
@@ -405,7 +405,7 @@ def check_ucx_ports(machine: CheckedHost) -> Finding:
 
 def check_python_packages(machine: CheckedHost) -> Finding:
     have = {package: version for package, version in machine.packages.items() if version}
-    remedy = f"set the environment up again: {how_to_set_up(anew=True)}"
+    remedy = f"set the environment up again: {setup_command(replace=True)}"
     missing = [package for package in ("dask", "distributed") if package not in have]
     if missing:
         return bad(f"not installed: {', '.join(missing)}", "workers cannot be launched", remedy)
@@ -537,7 +537,7 @@ def _find_worker_ucx() -> tuple[WorkerUcx | None, str]:
     except Exception as error:
         return None, f"{type(error).__name__}: {error}"
     library = this_machine.describe_loaded_ucx()
-    installed = find_installed()
+    installed = find_installed_ucx()
     return WorkerUcx(
         str(library.version), str(library.origin), frozenset(installed.transports if installed else ())
     ), ""

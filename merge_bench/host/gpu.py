@@ -63,11 +63,11 @@ class GpuReading:
 
 
 def visible_gpu_names() -> tuple[str, ...]:
-    """The GPUs that a process started here would see, as `CUDA_VISIBLE_DEVICES` names them: numbers or UUIDs.
+    """Names of the GPUs that a process started here would see, as in `CUDA_VISIBLE_DEVICES`: numbers or UUIDs.
 
-    Numbers are those of `describe_gpus`; CUDA takes them so with `IN_ORDER` in its environment. A job that was given two of
-    eight has "2" and "3", and its workers must be given these names and not "0" and "1". In a job without GPUs, SLURM
-    sets the variable to "NoDevFiles".
+    Numbers are those of `describe_gpus`; CUDA takes them so with `IN_ORDER` in its environment. A job that was given
+    two of eight has "2" and "3", and its workers must be given these names and not "0" and "1". In a job without GPUs,
+    SLURM sets the variable to "NoDevFiles".
     """
     with _open_nvml() as nvml:
         count = _count_gpus(nvml)
@@ -87,9 +87,9 @@ def count_visible_gpus() -> int:
 
 
 def gpu_index(gpu_name: str) -> int | None:
-    """The index in `describe_gpus` of the GPU that `CUDA_VISIBLE_DEVICES` calls `gpu_name`: a number, or the start of a UUID.
+    """The index, in the order of the PCI bus, of the GPU with this name in `CUDA_VISIBLE_DEVICES`.
 
-    None for a part of a GPU (MIG), and for what is not there.
+    `gpu_name`: a number, or the start of a UUID. None for a part of a GPU (MIG), and for what is not there.
     """
     with _open_nvml() as nvml:
         if gpu_name.isdigit():
@@ -101,7 +101,7 @@ def gpu_index(gpu_name: str) -> int | None:
 
 
 def whole_gpu_index(gpu_name: str) -> int | None:
-    """The index in `describe_gpus` of the GPU of this name, or of the GPU that a part with this name (MIG) belongs to."""
+    """The index, in the order of the PCI bus, of the GPU of this name, or of the GPU whose part (MIG) has this name."""
     if not gpu_name.startswith(_PART):
         return gpu_index(gpu_name)
     with _open_nvml() as nvml:

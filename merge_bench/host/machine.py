@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 import psutil
 
-from merge_bench.config.files import MAPS, TOKENS, library_path
+from merge_bench.config.files import MAPS, TOKENS, loaded_library_path
 from merge_bench.host import files, gpu, network
 from merge_bench.host.description import Hardware, Interface, ProcessFacts, Ucx
 from merge_bench.host.files import format_core_list, parse_core_list
@@ -129,7 +129,7 @@ def total_memory_bytes() -> int:
 
 def describe_loaded_ucx(maps_file: Path = MAPS) -> Ucx:
     """The UCX that this process has loaded: version, file, and origin (``wheel`` or ``system``)."""
-    path = library_path("libucp", maps_file)
+    path = loaded_library_path("libucp", maps_file)
     if path is None:
         return Ucx()
     import ucxx
@@ -279,7 +279,7 @@ class CoreShortage:
 
 
 def find_core_shortage(workers: Iterable[tuple[str, Hardware]], processes_per_worker: int = 1) -> CoreShortage | None:
-    """The first host whose cores do not suffice for `processes_per_worker` processes a worker; None if all do, or it is unknown.
+    """The first host with fewer cores than its workers' processes; None if all hosts have enough, or that is unknown.
 
     `workers`: host and recorded hardware of each. The processes run on the workers' own cores, so each set of cores
     must have enough of them for the workers that are bound to it.

@@ -68,8 +68,8 @@ class CpuSeconds:
 def read_cpu_seconds(cores: Collection[int], excluded_descendants: Collection[int] = ()) -> CpuSeconds:
     """Read the kernel's counters of these cores and of all processes.
 
-    `excluded_descendants`: ids of descendants whose time does not count as this process's own. The time of a descendant that has
-    ended counts for the process that waited for it.
+    `excluded_descendants`: ids of descendants whose time does not count as this process's own. The time of a descendant
+    that has ended counts for the process that waited for it.
     """
     return CpuSeconds(_busy_core_seconds(cores), _own_cpu_seconds(excluded_descendants), _cpu_seconds_by_process())
 

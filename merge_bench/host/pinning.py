@@ -36,8 +36,8 @@ def pin_workers(host: HostFacts, workers: int, *, gpus: bool, workers_per_gpu: i
     Workers on GPUs get a share of the cores of their GPU's NUMA node. Workers without GPUs share all cores. If every
     NUMA node has enough cores for a worker, nodes get workers in proportion to their cores, and no worker spans two
     nodes. Of the RDMA ports in `host.rdma` a worker gets all that are nearest to its GPU, or to its node without a GPU
-    (`network.rdma_port_distance`): those at its PCI switch, else on its node, else on the nearest node. It gets all of them if
-    nothing is known about the way. With more workers than cores, nothing is pinned.
+    (`network.rdma_port_distance`): those at its PCI switch, else on its node, else on the nearest node. It gets all of
+    them if nothing is known about the way. With more workers than cores, nothing is pinned.
     """
     if not gpus:
         shares = _split_cores_by_node(host.cores, host.node_cores, workers)

@@ -407,9 +407,9 @@ def endpoints() -> dict[int, tuple[list[str], list[SizeRange]]]:
 
 def available_transports() -> dict[str, tuple[str, ...]]:
     """The devices of each transport that this host's UCX offers, configured or not; {} if `ucx_info` does not run."""
-    from merge_bench.config.ucx_info import find_installed
+    from merge_bench.config.ucx_info import find_installed_ucx
 
-    installed = find_installed()
+    installed = find_installed_ucx()
     return installed.transports if installed else {}
 
 

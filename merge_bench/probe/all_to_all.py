@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from merge_bench.config import parsers
 from merge_bench.config.allowed_transports import transport_settings
-from merge_bench.config.option import value
+from merge_bench.config.option import value_option
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import Caution, UsageError, WrongResult
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE
@@ -280,9 +280,11 @@ class AllToAllOptions(MpirunOptions, IterationOptions, SizeOptions):
         there are more than two ranks]
     """
 
-    chunk: int | tuple[int, ...] | None = value(parsers.several(parsers.count(1)), None, "ROWS[,ROWS]")
-    backend: str | None = value(parsers.text, None, "NAME[,NAME]")
-    link_limit: float | None = value(parsers.rate, None, "RATE")
+    chunk: int | tuple[int, ...] | None = value_option(
+        parsers.several_values_parser(parsers.count_parser(1)), None, "ROWS[,ROWS]"
+    )
+    backend: str | None = value_option(parsers.parse_text, None, "NAME[,NAME]")
+    link_limit: float | None = value_option(parsers.parse_positive_rate, None, "RATE")
 
 
 def make_probe(options: AllToAllOptions, run: RunOptions) -> AllToAll:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from merge_bench.config.option import choice, flag
+from merge_bench.config.option import choice_option, flag_option
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.probe import shared
@@ -112,8 +112,8 @@ class MpiOptions(MpirunOptions, PairOptions):
     details: Print the tables of all sizes instead of a summary.
     """
 
-    pattern: str = choice(f"{PING_PONG}|{OSU}", PING_PONG)
-    details: bool = flag()
+    pattern: str = choice_option(f"{PING_PONG}|{OSU}", PING_PONG)
+    details: bool = flag_option()
 
 
 def make_probe(options: MpiOptions, run: RunOptions) -> MpiProbe:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from merge_bench.config import parsers
 from merge_bench.config.allowed_transports import transport_settings
-from merge_bench.config.option import choice, value
+from merge_bench.config.option import choice_option, value_option
 from merge_bench.config.options import RunOptions
 from merge_bench.config.variables import UCXX_OVERRIDES
 from merge_bench.probe.shared import Probe, ProbeKind
@@ -34,8 +34,8 @@ class P2POptions(PairOptions):
     memory: Memory of the message buffers: host, or cuda (GPU memory).
     """
 
-    tests: str = value(parsers.text, "tag", "KIND[,KIND]")
-    memory: str = choice("host|cuda", "host")
+    tests: str = value_option(parsers.parse_text, "tag", "KIND[,KIND]")
+    memory: str = choice_option("host|cuda", "host")
 
 
 def make_probe(options: P2POptions, run: RunOptions) -> P2P:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from merge_bench.config import parsers
-from merge_bench.config.option import value
+from merge_bench.config.option import value_option
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import Caution, LaunchFailed, UsageError, WrongResult
 from merge_bench.probe.ranks.osu_rules import (
@@ -132,8 +132,8 @@ class ReduceScatterOptions(MpirunOptions, IterationOptions):
         rank), ucc-ucp (ucc_perftest over UCP), ucc-sharp (ucc_perftest over SHARP).
     """
 
-    counts: str | None = value(parsers.text, None, "COUNTS", help=f"{_COUNTS_HELP} [default: {COUNTS}]")
-    algorithms: str = value(parsers.text, "mpi,reduces", "NAME[,NAME]")
+    counts: str | None = value_option(parsers.parse_text, None, "COUNTS", help=f"{_COUNTS_HELP} [default: {COUNTS}]")
+    algorithms: str = value_option(parsers.parse_text, "mpi,reduces", "NAME[,NAME]")
 
 
 def make_probe(options: ReduceScatterOptions, run: RunOptions) -> ReduceScatterProbe:

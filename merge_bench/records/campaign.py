@@ -140,7 +140,7 @@ def is_tuning(plans: Sequence[RecordedPlan]) -> bool:
     return any(plan.tune is not None for plan in plans)
 
 
-def without_table_names(plan: Mapping[str, Any]) -> dict[str, Any]:
+def remove_table_names(plan: Mapping[str, Any]) -> dict[str, Any]:
     """A recorded plan without the names of its tables: plans of equal tables that have other names become equal.
 
     Tables of older records have no fingerprint, and keep their paths.
@@ -161,7 +161,7 @@ _STRUCTURES: Mapping[str, type[msgspec.Struct]] = {"workload": Workload, "left":
 _Structure = TypeVar("_Structure", bound=msgspec.Struct)
 
 
-def unreadable_options(options: Mapping[str, Any]) -> dict[str, str]:
+def find_unreadable_options(options: Mapping[str, Any]) -> dict[str, str]:
     """The options whose values `RecordedPlan.of` cannot read: names such as ``workload left rows``, values as JSON."""
     _, odd = _read_structure(RecordedPlan, options)
     return {name: msgspec.json.encode(value).decode() for name, value in odd.items()}
@@ -199,9 +199,9 @@ IMPORTED = "imported"
 """The value of ``verify`` in the plan and of the launcher, if another program ran the merges."""
 
 
-def read_elsewhere(mark: object) -> bool:
-    """Whether `mark`, a value of `JOB`, is of a job whose output its client may read on another machine."""
-    return mark is not None and not str(mark).endswith(OWN_JOB)
+def is_read_on_another_machine(job_mark: object) -> bool:
+    """Whether `job_mark`, a value of `JOB`, is of a job whose output its client may read on another machine."""
+    return job_mark is not None and not str(job_mark).endswith(OWN_JOB)
 
 
 @dataclass(frozen=True)
@@ -267,10 +267,10 @@ class Launch:
 
 
 WAYS = ("engine", "exchange", "shuffle")
-"""Options of a plan that may differ between runs of one config; `labels` names them in this order."""
+"""Options of a plan that may differ between runs of one config; `label_runs` names them in this order."""
 
 
-def labels(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+def label_runs(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
     """A label of each of `runs` that tells it from the others; a run: the name of a config, and the options of a plan.
 
     The label names the config and, where runs of the config differ in `WAYS` (in the shuffle: those of one exchange),
@@ -289,10 +289,10 @@ def labels(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
     return names
 
 
-def planned_labels(head: s.CampaignLine) -> dict[tuple[str, int], str]:
-    """The label (`labels`) of each planned run, by its config and the index of its plan."""
-    names = labels([(run.config, head.plans[run.plan]) for run in head.runs])
-    return {(run.config, run.plan): name for run, name in zip(head.runs, names, strict=True)}
+def label_planned_runs(campaign_line: s.CampaignLine) -> dict[tuple[str, int], str]:
+    """The label (`label_runs`) of each planned run, by its config and the index of its plan."""
+    names = label_runs([(run.config, campaign_line.plans[run.plan]) for run in campaign_line.runs])
+    return {(run.config, run.plan): name for run, name in zip(campaign_line.runs, names, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -312,7 +312,7 @@ class Run:
     @functools.cached_property
     def unreadable_options(self) -> Mapping[str, str]:
         """The options whose values have an unexpected type, as text."""
-        return unreadable_options(self.options)
+        return find_unreadable_options(self.options)
 
     @property
     def planned_launches(self) -> int:
@@ -399,7 +399,7 @@ class Campaign:
     @property
     def labels(self) -> list[str]:
         """The label of each of its `runs`, in their order."""
-        return labels([(run.config.name, run.options) for run in self.runs])
+        return label_runs([(run.config.name, run.options) for run in self.runs])
 
     @property
     def standing(self) -> tuple[Launch, ...]:
@@ -420,7 +420,7 @@ _UNCHANGED = ("probe", "test", "method", "placement", "size", "memory", "count")
 
 
 @dataclass(frozen=True)
-class Range:
+class LaunchRange:
     """A median over launches, with the smallest and the largest value."""
 
     median: float
@@ -475,14 +475,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None = None
 
     @property
-    def seconds(self) -> Range | None:
+    def seconds(self) -> LaunchRange | None:
         """The time of an operation over launches; None if no time was measured."""
-        return Range.of(self.seconds_median, self.seconds_range)
+        return LaunchRange.of(self.seconds_median, self.seconds_range)
 
     @property
-    def bandwidth(self) -> Range | None:
+    def bandwidth(self) -> LaunchRange | None:
         """Bytes per second over launches; None if no rate was measured."""
-        return Range.of(self.bandwidth_median, self.bandwidth_range)
+        return LaunchRange.of(self.bandwidth_median, self.bandwidth_range)
 
     @property
     def series(self) -> tuple[str, str, str, tuple[int, ...], str]:
@@ -495,7 +495,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return self.source is not None and self.source.startswith(FROM_FILE)
 
 
-def rows_of(campaign: Campaign) -> list[Row]:
+def make_probe_rows(campaign: Campaign) -> list[Row]:
     """The rows of a campaign, by series in the order in which they were first measured, then by size."""
     groups: dict[tuple[Any, ...], list[ProbeLine]] = {}
     for launch in campaign.standing:
@@ -504,20 +504,20 @@ def rows_of(campaign: Campaign) -> list[Row]:
             key = (config, line.test, line.placement, tuple(line.ranks), line.memory)
             groups.setdefault(key, []).append(line)
     return [
-        _make_row(key[0], list(alike))
+        _make_probe_row(key[0], list(alike))
         for key, lines in groups.items()
-        for _, alike in itertools.groupby(sorted(lines, key=_size_and_count), _size_and_count)
+        for _, alike in itertools.groupby(sorted(lines, key=_probe_size_and_count), _probe_size_and_count)
     ]
 
 
-def _size_and_count(line: ProbeLine) -> tuple[int, int]:
+def _probe_size_and_count(line: ProbeLine) -> tuple[int, int]:
     return line.size, line.count or 0
 
 
-def _make_row(config: str, lines: Sequence[ProbeLine]) -> Row:
+def _make_probe_row(config: str, lines: Sequence[ProbeLine]) -> Row:
     last = lines[-1]
-    seconds, seconds_range = _over_launches(lines, "seconds")
-    bandwidth, bandwidth_range = _over_launches(lines, "bandwidth_bytes_per_second")
+    seconds, seconds_range = _median_and_range_of_field(lines, "seconds")
+    bandwidth, bandwidth_range = _median_and_range_of_field(lines, "bandwidth_bytes_per_second")
     doubts = [line.as_requested for line in lines]
     return Row(
         **{name: getattr(last, name) for name in _UNCHANGED},
@@ -527,16 +527,19 @@ def _make_row(config: str, lines: Sequence[ProbeLine]) -> Row:
         launches=len(lines),
         seconds_median=seconds,
         seconds_range=seconds_range,
-        seconds_ranks=(_extreme_of(lines, "seconds_min", min), _extreme_of(lines, "seconds_max", max)),
+        seconds_ranks=(_extreme_of_field(lines, "seconds_min", min), _extreme_of_field(lines, "seconds_max", max)),
         bandwidth_median=bandwidth,
         bandwidth_range=bandwidth_range,
-        bandwidth_ranks=(_extreme_of(lines, "bandwidth_min", min), _extreme_of(lines, "bandwidth_max", max)),
-        seconds_mean=_over_launches(lines, "seconds_mean")[0],
-        bus_bandwidth=_over_launches(lines, "bus_bandwidth_bytes_per_second")[0],
-        link_limit=_over_launches(lines, "limit_bytes_per_second")[0],
+        bandwidth_ranks=(
+            _extreme_of_field(lines, "bandwidth_min", min),
+            _extreme_of_field(lines, "bandwidth_max", max),
+        ),
+        seconds_mean=_median_and_range_of_field(lines, "seconds_mean")[0],
+        bus_bandwidth=_median_and_range_of_field(lines, "bus_bandwidth_bytes_per_second")[0],
+        link_limit=_median_and_range_of_field(lines, "limit_bytes_per_second")[0],
         link_limit_from=last.limit_from,
-        link_share=median_and_range([_link_share(line) for line in lines])[0],
-        messages_per_second=_over_launches(lines, "messages_per_second")[0],
+        link_share=median_and_range([_link_limit_share(line) for line in lines])[0],
+        messages_per_second=_median_and_range_of_field(lines, "messages_per_second")[0],
         wrong=None if all(line.wrong is None for line in lines) else sum(line.wrong or 0 for line in lines),
         requested=dict(sorted(last.requested.items())),
         selected=tuple(dict.fromkeys(lane for line in lines for lane in line.selected)),
@@ -545,11 +548,13 @@ def _make_row(config: str, lines: Sequence[ProbeLine]) -> Row:
     )
 
 
-def _over_launches(lines: Sequence[ProbeLine], name: str) -> tuple[float | None, tuple[float, float] | None]:
+def _median_and_range_of_field(
+    lines: Sequence[ProbeLine], name: str
+) -> tuple[float | None, tuple[float, float] | None]:
     return median_and_range([getattr(line, name) for line in lines])
 
 
-def _link_share(line: ProbeLine) -> float | None:
+def _link_limit_share(line: ProbeLine) -> float | None:
     """Bytes that the busiest rank sends or receives ÷ seconds ÷ limit; None without a limit."""
     if not line.limit_bytes_per_second or not line.seconds or line.busiest_bytes is None:
         return None
@@ -562,6 +567,6 @@ def median_and_range(values: Sequence[float | None]) -> tuple[float | None, tupl
     return (median(measured), (min(measured), max(measured))) if measured else (None, None)
 
 
-def _extreme_of(lines: Sequence[ProbeLine], name: str, pick: Callable[[Sequence[float]], float]) -> float | None:
+def _extreme_of_field(lines: Sequence[ProbeLine], name: str, pick: Callable[[Sequence[float]], float]) -> float | None:
     measured = [value for line in lines if (value := getattr(line, name)) is not None]
     return pick(measured) if measured else None

@@ -1,8 +1,8 @@
 """Reads a campaign: in one pass over its lines, or bit by bit while it is written.
 
 The records of a killed campaign can be read: a half-written last line is left out, and the ``end`` line may be missing.
-A file that is not a campaign, or is damaged before its last line, is refused. A `Follower` returns what it could read,
-and a sentence about the problem.
+A file that is not a campaign, or is damaged before its last line, is refused. A `CampaignFollower` returns what it
+could read, and a sentence about the problem.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from merge_bench.config.files import open_regular
+from merge_bench.config.files import open_regular_file
 from merge_bench.errors import UsageError
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, RecordedPlan
@@ -33,7 +33,7 @@ KINDS = frozenset(str(kind.__struct_config__.tag) for kind in get_args(s.Record)
 """The kinds of lines that this version knows."""
 
 
-class Head(msgspec.Struct, frozen=True, gc=False):
+class LineHead(msgspec.Struct, frozen=True, gc=False):
     """The part of a line that tells a reader whether it can read the rest."""
 
     schema: int
@@ -41,11 +41,11 @@ class Head(msgspec.Struct, frozen=True, gc=False):
 
 
 _DECODER: msgspec.json.Decoder[s.Record] = msgspec.json.Decoder(s.Record)
-_HEAD_DECODER = msgspec.json.Decoder(Head)
+_HEAD_DECODER = msgspec.json.Decoder(LineHead)
 _TOO_DEEP = "it is nested too deeply"
 
 
-def decode(line: bytes | str) -> s.Record:
+def decode_record(line: bytes | str) -> s.Record:
     """The record of one line; fields that this version does not know are ignored.
 
     The description of a machine, a UCX or a repository counts as missing if it has another form, as in older lines.
@@ -56,24 +56,24 @@ def decode(line: bytes | str) -> s.Record:
         try:
             return _DECODER.decode(line)
         except msgspec.ValidationError:
-            return _DECODER.decode(msgspec.json.encode(_without_descriptions(msgspec.json.decode(line))))
+            return _DECODER.decode(msgspec.json.encode(_remove_old_descriptions(msgspec.json.decode(line))))
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
 
 
-def _without_descriptions(line: Any) -> Any:
+def _remove_old_descriptions(line: Any) -> Any:
     """A line without the descriptions of a repository and of workers' UCX and hardware, whose forms have changed."""
     match line:
         case {"kind": "launch", "workers": list(workers)}:
-            return {**line, "workers": [_without_fields(worker, "ucx", "hardware") for worker in workers]}
-    return _without_fields(line, "git")
+            return {**line, "workers": [_remove_fields(worker, "ucx", "hardware") for worker in workers]}
+    return _remove_fields(line, "git")
 
 
-def _without_fields(line: Any, *names: str) -> Any:
+def _remove_fields(line: Any, *names: str) -> Any:
     return {name: line[name] for name in line if name not in names} if isinstance(line, dict) else line
 
 
-def decode_head(line: bytes | str) -> Head:
+def decode_line_head(line: bytes | str) -> LineHead:
     """Only ``schema`` and ``kind`` of a line.
 
     Raises ValueError if `line` is not a JSON object with both.
@@ -95,8 +95,8 @@ def read_campaign(result: str | os.PathLike[str], *, longest_line: int = LONGEST
     try:
         folder = path.is_dir()
         records = path / RECORDS if folder else path
-        assembly = Assembly(records)
-        with open_regular(records) as stream:
+        assembly = CampaignAssembly(records)
+        with open_regular_file(records) as stream:
             while line := stream.readline(longest_line + 1):
                 if len(line) > longest_line:
                     raise UsageError(
@@ -105,7 +105,7 @@ def read_campaign(result: str | os.PathLike[str], *, longest_line: int = LONGEST
                 try:
                     assembly.add(line)
                 except UsageError as error:
-                    if isinstance(error, NewerSchema) or not assembly.started or line.endswith(b"\n"):
+                    if isinstance(error, NewerSchemaError) or not assembly.started or line.endswith(b"\n"):
                         raise
                     return assembly.build(truncated=True)
     except FileNotFoundError:
@@ -116,11 +116,11 @@ def read_campaign(result: str | os.PathLike[str], *, longest_line: int = LONGEST
     return assembly.build()
 
 
-def read_head(folder: Path) -> s.CampaignLine | None:
+def read_campaign_line(folder: Path) -> s.CampaignLine | None:
     """The first line of the records in a result's folder; None if this version cannot read it."""
     try:
-        with open_regular(folder / RECORDS) as stream:
-            record = _decode_known(stream.readline(LONGEST_LINE))
+        with open_regular_file(folder / RECORDS) as stream:
+            record = _decode_record_or_kind(stream.readline(LONGEST_LINE))
     except (OSError, ValueError, UsageError):
         return None
     return record if isinstance(record, s.CampaignLine) else None
@@ -137,7 +137,7 @@ _FIELDS = {
 order; otherwise the last line of the kind counts."""
 
 
-class Assembly:
+class CampaignAssembly:
     """A campaign while its lines are read; `path` is only for messages.
 
     `lean`: keep the traffic between pairs, which needs the most memory with many workers, for the last iteration of
@@ -166,7 +166,7 @@ class Assembly:
         """
         number = self.number + 1
         try:
-            record = _decode_known(line)
+            record = _decode_record_or_kind(line)
             if self._head is None:
                 self._start_with(record)
             elif isinstance(record, str):
@@ -174,8 +174,8 @@ class Assembly:
             else:
                 self._check_fits(self._head, record)
                 self._keep_record(record)
-        except NewerSchema as newer:
-            raise NewerSchema(f"line {number} of {self.path} {newer}") from None
+        except NewerSchemaError as newer:
+            raise NewerSchemaError(f"line {number} of {self.path} {newer}") from None
         except ValueError as error:
             if self._head is None:
                 raise UsageError(f"{self.path} is not a campaign of merge_bench: {error}") from None
@@ -256,27 +256,29 @@ def _lists_to_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
-class NewerSchema(UsageError):
+class NewerSchemaError(UsageError):
     """A newer merge_bench wrote the line."""
 
 
-def _decode_known(line: bytes) -> s.Record | str:
+def _decode_record_or_kind(line: bytes) -> s.Record | str:
     """The record of `line`, or the name of its kind if this version does not know it."""
     record: s.Record | str
     try:
-        record = decode(line)
+        record = decode_record(line)
         schema = record.schema
     except ValueError:
-        head = decode_head(line)
+        head = decode_line_head(line)
         record, schema = head.kind, head.schema
         if schema <= s.SCHEMA and head.kind in KINDS:
             raise
     if schema > s.SCHEMA:
-        raise NewerSchema(f"has schema {schema}, but this merge_bench reads only {s.SCHEMA}; use a newer merge_bench")
+        raise NewerSchemaError(
+            f"has schema {schema}, but this merge_bench reads only {s.SCHEMA}; use a newer merge_bench"
+        )
     return record
 
 
-class Follower:
+class CampaignFollower:
     """Reads `result`, a campaign's folder or its ``records.jsonl``, block by block; never raises.
 
     Each read continues where the last one stopped. `records`: the file; `offset`: bytes that were read as whole lines;
@@ -308,7 +310,7 @@ class Follower:
         self.offset = self.size = 0
         self._kept = 0
         self._blocks = 1  # to read at once, more for a long line
-        self._assembly = Assembly(self.records, lean=self._lean)
+        self._assembly = CampaignAssembly(self.records, lean=self._lean)
         self._built: Campaign | None = None
 
     @property

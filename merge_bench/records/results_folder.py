@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from merge_bench.config.files import open_regular
+from merge_bench.config.files import open_regular_file
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import INTERRUPTED, RecordedPlan, is_tuning
-from merge_bench.records.reader import decode, read_head
+from merge_bench.records.reader import decode_record, read_campaign_line
 from merge_bench.records.schema import SCHEMA, CampaignLine, Config, EndLine, FailureLine, Record
 from merge_bench.records.writer import RECORDS
 
@@ -37,7 +37,7 @@ _DAY = 86400.0
 
 
 @dataclass(frozen=True)
-class Entry:
+class ResultEntry:
     """A result in a list.
 
     `modified`: seconds since the epoch. `head`: its first line as far as lists need it, None if it cannot be read.
@@ -95,7 +95,7 @@ class Entry:
         return self.head.time if self.head else None
 
 
-class Change(NamedTuple):
+class ResultChange(NamedTuple):
     """A result that is new, or not in its known state any more.
 
     `state`: its new state, None if it is gone; `final`: its state if it has ended well, after which its records are not
@@ -127,18 +127,18 @@ class ResultsFolder:
         self.problem: str | None = None
         self._origin, self._other_folders, self._hold_seconds = origin, other_folders, hold_seconds
         self._states: dict[str, str] = {}
-        self._entries: dict[str, Entry] = {}
-        self._last: tuple[tuple[Entry, ...], float] | None = None
+        self._entries: dict[str, ResultEntry] = {}
+        self._last: tuple[tuple[ResultEntry, ...], float] | None = None
         self._lock = threading.Lock()
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[ResultEntry, ...]:
         """Every result, the newest first."""
         with self._lock:
             if self._last is None or time.monotonic() - self._last[1] >= self._hold_seconds:
                 self._last = self._list_entries(), time.monotonic()
             return self._last[0]
 
-    def refresh(self, names: Sequence[str]) -> tuple[Entry, ...]:
+    def refresh(self, names: Sequence[str]) -> tuple[ResultEntry, ...]:
         """The last list, with only the results of these `names` read anew; their order: the oldest first."""
         with self._lock:
             entries, when = self._last or (self._list_entries(), time.monotonic())
@@ -159,29 +159,29 @@ class ResultsFolder:
         except OSError:
             return
         for name in sorted(filter(names, folders), reverse=True):
-            head = read_head(self.path / name)
+            head = read_campaign_line(self.path / name)
             if head is not None and wanted(head):
                 yield self.path / name, head
 
-    def changes(self, states: Mapping[str, str], names: Sequence[str] | None = None) -> Iterator[Change]:
+    def changes(self, states: Mapping[str, str], names: Sequence[str] | None = None) -> Iterator[ResultChange]:
         """The results that are not in these `states` any more, by name; `names`: only of these.
 
         Raises OSError if the folder cannot be read.
         """
         folders = self._folders() if names is None else self._named_folders(names)
         for name in [name for name in names or states if name in states and name not in folders]:
-            yield Change(name, None)
+            yield ResultChange(name, None)
         for name in sorted(name for name, final in folders.items() if states.get(name) != final):
             try:
                 records = os.stat(self.path / name / RECORDS)
             except FileNotFoundError:
                 if name in states:
-                    yield Change(name, None)
+                    yield ResultChange(name, None)
                 continue
             except OSError:
-                change = Change(name, UNREADABLE)
+                change = ResultChange(name, UNREADABLE)
             else:
-                change = Change(name, f"{records.st_size} {records.st_mtime_ns}", folders[name], records)
+                change = ResultChange(name, f"{records.st_size} {records.st_mtime_ns}", folders[name], records)
             if change.state != states.get(name):
                 yield change
 
@@ -192,7 +192,7 @@ class ResultsFolder:
             for item in items:
                 try:  # quicker than `suppress`, of 100,000
                     if item.is_dir():
-                        states[item.name] = _final_state(item.stat())
+                        states[item.name] = _final_folder_state(item.stat())
                 except FileNotFoundError:
                     continue
         return states
@@ -201,12 +201,12 @@ class ResultsFolder:
         states: dict[str, str] = {}
         for name in names:
             with contextlib.suppress(OSError):
-                states[name] = _final_state(os.stat(self.path / name))
+                states[name] = _final_folder_state(os.stat(self.path / name))
         return states
 
-    def _list_entries(self) -> tuple[Entry, ...]:
+    def _list_entries(self) -> tuple[ResultEntry, ...]:
         self.problem = None
-        entries: list[Entry] = []
+        entries: list[ResultEntry] = []
         try:
             entries += self._update_entries().values()
         except FileNotFoundError:
@@ -216,81 +216,81 @@ class ResultsFolder:
         for place in self._other_folders:
             entries += (entry for entry in place.entries() if entry.head is not None)
             self.problem = self.problem or place.problem
-        return tuple(sorted(entries, key=_sort_key, reverse=True))
+        return tuple(sorted(entries, key=_entry_sort_key, reverse=True))
 
-    def _update_entries(self, names: Sequence[str] | None = None) -> dict[str, Entry]:
+    def _update_entries(self, names: Sequence[str] | None = None) -> dict[str, ResultEntry]:
         for change in self.changes(self._states, names):
             if change.state is None:
                 self._states.pop(change.name, None)
                 self._entries.pop(change.name, None)
             else:
-                entry = _read_entry(self.path / change.name, self._origin, change.records)
+                entry = _read_result_entry(self.path / change.name, self._origin, change.records)
                 well = entry.ended == 0 and entry.head is not None
                 self._states[change.name] = change.final if well else change.state
                 self._entries[change.name] = entry
-        writers = _locked_files()
+        writers = _find_locked_inodes()
         written = (item for item in self._entries.items() if item[1].inode in writers)
         return self._entries | {name: replace(entry, written=True) for name, entry in written}
 
 
-def is_result(folder: Path) -> bool:
+def is_result_folder(folder: Path) -> bool:
     """Whether the folder contains the records of a campaign."""
     return (folder / RECORDS).is_file()
 
 
-def _final_state(folder: os.stat_result) -> str:
+def _final_folder_state(folder: os.stat_result) -> str:
     return f"ended {folder.st_ino} {folder.st_mtime_ns}"
 
 
-def _sort_key(entry: Entry) -> tuple[bool, float, str]:
+def _entry_sort_key(entry: ResultEntry) -> tuple[bool, float, str]:
     """By start; what cannot be read sorts lowest. For a start in the far future the file's time counts."""
     started = entry.started if entry.started is not None and entry.started < entry.modified + _DAY else entry.modified
     return entry.head is not None, started, entry.id
 
 
-def _read_entry(folder: Path, origin: str, records: os.stat_result | None) -> Entry:
+def _read_result_entry(folder: Path, origin: str, records: os.stat_result | None) -> ResultEntry:
     """Read the first line and the end; the entry is as small as it can be, for there may be many."""
     if records is None or not stat.S_ISREG(records.st_mode):
-        return Entry(folder, origin)
+        return ResultEntry(folder, origin)
     try:
-        with open_regular(folder / RECORDS) as stream:
+        with open_regular_file(folder / RECORDS) as stream:
             first = os.pread(stream.fileno(), _LONGEST_HEAD, 0)
             tail = os.pread(stream.fileno(), _TAIL, max(records.st_size - _TAIL, 0))
     except (OSError, UsageError):
-        return Entry(folder, origin)
+        return ResultEntry(folder, origin)
     line, newline, _ = first.partition(b"\n")
-    record = _record_or_none(line) if newline else None  # the first line, if it is whole
+    record = _decode_record_or_none(line) if newline else None  # the first line, if it is whole
     head: CampaignLine | None = None
     plans: tuple[RecordedPlan, ...] = ()
     if isinstance(record, CampaignLine) and record.schema <= SCHEMA:
-        plans = _shared_plans(msgspec.json.encode(record.plans))
+        plans = _decode_shared_plans(msgspec.json.encode(record.plans))
         names = [Config(name=config.name) for config in record.configs]
         head = msgspec.structs.replace(record, argv=[], git=None, configs=names, plans=[], runs=[], surroundings={})
     *before, last = tail.rpartition(b"\n")[0].split(b"\n")  # the lines that are whole, and a part of one
-    end = _record_or_none(last)
+    end = _decode_record_or_none(last)
     status = end.status if isinstance(end, EndLine) else None
     # A tuning that can be resumed has no end line: then its last launch tells.
     of_last = [*before[-1:], last] if status is None else before if status else ()
-    failures = [failure for failure in map(_record_or_none, of_last) if isinstance(failure, FailureLine)]
+    failures = [failure for failure in map(_decode_record_or_none, of_last) if isinstance(failure, FailureLine)]
     interrupted = any(failure.code == INTERRUPTED for failure in failures[-1:])
     file = records.st_size, records.st_mtime, records.st_ino
-    return Entry(folder, origin, *file, head, status, interrupted, plans=plans)
+    return ResultEntry(folder, origin, *file, head, status, interrupted, plans=plans)
 
 
 @functools.lru_cache(maxsize=1000)
-def _shared_plans(recorded: bytes) -> tuple[RecordedPlan, ...]:
+def _decode_shared_plans(recorded: bytes) -> tuple[RecordedPlan, ...]:
     """The plans of a campaign's first line; results with equal plans share them."""
     return tuple(map(RecordedPlan.of, msgspec.json.decode(recorded)))
 
 
-def _record_or_none(line: bytes) -> Record | None:
+def _decode_record_or_none(line: bytes) -> Record | None:
     try:
-        return decode(line)
+        return decode_record(line)
     except ValueError:
         return None
 
 
-def _locked_files() -> frozenset[int]:
+def _find_locked_inodes() -> frozenset[int]:
     """Inodes of locked files: the writer of a campaign holds a lock until it ends.
 
     They are read from the kernel's list: to test a lock by taking it would stop a run that needs it.

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from merge_bench.config.files import read_regular
+from merge_bench.config.files import read_regular_file
 from merge_bench.errors import UsageError
 
 LARGEST = 256 << 20
@@ -121,7 +121,7 @@ def read_timeline(file: Path) -> Timeline | None:
     Raises UsageError if it is damaged, or a newer merge_bench wrote it; the message names the file.
     """
     try:
-        lines = [_DECODER.decode(line) for line in read_regular(file, LARGEST).splitlines()]
+        lines = [_DECODER.decode(line) for line in read_regular_file(file, LARGEST).splitlines()]
     except FileNotFoundError:
         return None
     except RecursionError:

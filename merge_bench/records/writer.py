@@ -15,7 +15,7 @@ from typing import Self
 
 import msgspec
 
-from merge_bench.config.files import open_without_links, replacing
+from merge_bench.config.files import open_without_links, replace_file
 from merge_bench.errors import NotRecorded, RunFailed, UsageError
 from merge_bench.records.schema import Record
 
@@ -30,7 +30,7 @@ _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 
 
-def encode(record: Record) -> bytes:
+def encode_record(record: Record) -> bytes:
     """One line for `record`, without the newline.
 
     Raises ValueError if a field has a wrong type, a value out of range, or NaN where null is not allowed.
@@ -43,7 +43,7 @@ def encode(record: Record) -> bytes:
     return line
 
 
-def safe_name(config_name: str) -> str:
+def make_safe_folder_name(config_name: str) -> str:
     """`config_name` as a part of a folder's name: no ``.cfg``, no separators, no leading dot or dash.
 
     ``my tuned/best.cfg`` → ``my-tuned-best``
@@ -73,7 +73,7 @@ class CampaignWriter:
         """
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         results = Path(results_dir)
-        folder = results / f"{stamp}-{safe_name(config_name)}-{secrets.token_hex(3)}"
+        folder = results / f"{stamp}-{make_safe_folder_name(config_name)}-{secrets.token_hex(3)}"
         try:
             results.mkdir(parents=True, exist_ok=True)
             folder.mkdir()
@@ -82,7 +82,7 @@ class CampaignWriter:
             descriptor = os.open(folder / RECORDS, flags, 0o644)
             with contextlib.suppress(OSError):  # some file systems have no locks; `resume` refuses them
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _reserve_space(folder)
+            _reserve_disk_space(folder)
             _sync_folder(folder)
             _sync_folder(results)
         except OSError as error:
@@ -108,7 +108,7 @@ class CampaignWriter:
             if (folder / LOGS).is_symlink():
                 raise OSError(errno.ELOOP, f"the folder {LOGS} is a link")
             (folder / _RESERVE).unlink(missing_ok=True)
-            _reserve_space(folder)
+            _reserve_disk_space(folder)
         except OSError as error:
             if descriptor is not None:
                 os.close(descriptor)
@@ -130,24 +130,24 @@ class CampaignWriter:
         Raises NotRecorded if the disk is full or gone; the message names the folder; ValueError if `record` does not
         fit the schema, or the writer is closed.
         """
-        line = encode(record) + b"\n"
+        line = encode_record(record) + b"\n"
         with self._lock:
             if self._descriptor is None:
                 raise ValueError(f"the records in {self.folder} are closed")
             before = None
             try:
                 before = os.fstat(self._descriptor).st_size
-                _write_all(self._descriptor, line)
+                _write_whole_line(self._descriptor, line)
                 os.fsync(self._descriptor)
             except OSError as error:
-                _truncate(self._descriptor, before)
+                _truncate_file(self._descriptor, before)
                 (self.folder / _RESERVE).unlink(missing_ok=True)
                 raise NotRecorded(
                     f"cannot write the records in {self.folder}: {error.strerror}; earlier records are kept"
                 ) from error
             except BaseException:  # a signal: a whole line stays
                 if before is not None and os.fstat(self._descriptor).st_size < before + len(line):
-                    _truncate(self._descriptor, before)
+                    _truncate_file(self._descriptor, before)
                 raise
 
     def write_beside(self, name: str, contents: bytes) -> None:
@@ -156,7 +156,7 @@ class CampaignWriter:
         Raises NotRecorded if the disk is full or gone; the message names the folder.
         """
         try:
-            with replacing(self.folder / name) as stream:
+            with replace_file(self.folder / name) as stream:
                 stream.write(contents)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -181,13 +181,13 @@ class CampaignWriter:
         self.close()
 
 
-def _write_all(descriptor: int, line: bytes) -> None:
+def _write_whole_line(descriptor: int, line: bytes) -> None:
     view = memoryview(line)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
-def _truncate(descriptor: int, size: int | None) -> None:
+def _truncate_file(descriptor: int, size: int | None) -> None:
     if size is not None:
         with contextlib.suppress(OSError):  # The disk is gone: the reader copes with a half-written last line.
             os.ftruncate(descriptor, size)
@@ -204,7 +204,7 @@ def _remove_half_written_line(descriptor: int) -> None:
         os.ftruncate(descriptor, whole)
 
 
-def _reserve_space(folder: Path) -> None:
+def _reserve_disk_space(folder: Path) -> None:
     descriptor = os.open(folder / _RESERVE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, _RESERVE_BYTES)

@@ -15,10 +15,10 @@ from merge_bench.analysis.compare import METRIC, compare, nothing_compared
 from merge_bench.analysis.documents import CompareDocument, Comparison, Failure
 from merge_bench.analysis.statistics.verdict import ALPHA, can_differ, least_launches
 from merge_bench.config.options import RunOptions
-from merge_bench.errors import GateNotMet, NothingCompared, UsageError, WrongResult, require
+from merge_bench.errors import GateNotMet, NothingCompared, UsageError, WrongResult, require_library
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.results_folder import ResultsFolder, is_result
+from merge_bench.records.results_folder import ResultsFolder, is_result_folder
 from merge_bench.units import plural
 
 HISTORY = "history"
@@ -60,7 +60,7 @@ class Gate:
         if not against and not fail_on:
             return None
         if against == HISTORY:
-            require("scipy", "history", f"--against {HISTORY}")
+            require_library("scipy", "history", f"--against {HISTORY}")
             if runs > 1:
                 raise UsageError(f"--against {HISTORY} takes one config and one size; run each by itself")
             return cls(Path(options.results), fail_on, options.threshold, allowed)
@@ -113,7 +113,7 @@ def _result_path(against: str) -> str:
     Raises UsageError if the folder has several; the message names the newest.
     """
     folder = Path(against)
-    if not folder.is_dir() or is_result(folder):
+    if not folder.is_dir() or is_result_folder(folder):
         return against
     results = ResultsFolder(folder).entries()
     if len(results) > 1:

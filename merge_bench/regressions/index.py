@@ -27,7 +27,7 @@ from merge_bench.errors import UsageError
 from merge_bench.host.files import make_user_cache_folder, user_cache_folder
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.results_folder import Change, ResultsFolder
+from merge_bench.records.results_folder import ResultChange, ResultsFolder
 
 Series: TypeAlias = Mapping[str, str | int | float]
 """The values by name that tell a series from all others: config, problem, engine, …"""
@@ -146,7 +146,7 @@ class HistoryIndex:
         except OSError as error:
             raise UsageError(f"cannot read the folder {root}: {error.strerror}") from error
 
-    def _add_result(self, root: str, change: Change) -> None:
+    def _add_result(self, root: str, change: ResultChange) -> None:
         try:
             campaign = read_campaign(Path(root, change.name))
         except UsageError as error:

@@ -20,7 +20,7 @@ from merge_bench.view.comparison import UNITS, noise_floor_text
 from merge_bench.view.content import Page, by_row
 from merge_bench.view.plot import GREY, Axis, Chart, Group, Line, Points
 from merge_bench.view.terminal import page_on
-from merge_bench.view.text import capitalized, cell, short, thin, visible
+from merge_bench.view.text import capitalized, cell, mark_unprintable, short, thin
 from merge_bench.view.titles import date_text, option_text, short_times
 
 _MOST_CHARTS = 8
@@ -85,7 +85,7 @@ def series_title(series: Series, others: Iterable[Series]) -> str:
     differing = [name for name, value in series.items() if any(other.get(name) != value for other in others)]
     names = dict.fromkeys((*SIZE, *differing))
     parts = [short(option_text(name, series[name])) for name in names if name in series and name != "config"]
-    return visible(f"{series['config']}: {', '.join(parts)}")
+    return mark_unprintable(f"{series['config']}: {', '.join(parts)}")
 
 
 def finding_sentence(series: HistorySeries, finding: SeriesFinding) -> str:
@@ -127,8 +127,10 @@ def _print_shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
     style = "green" if shift.better else "red"
     page.unbroken(f"  {shift_text(series, series.shifts, shift)} at {shorter_path(shift.path)}", style)
     if shift.accepted is not None:
-        page.line(f"accepted by {visible(shift.accepted.by)}: {visible(shift.accepted.reason)}", indent=4)
-    reasons = [short(visible(text), 2 * _LETTERS) for text in shift.differs]
+        page.line(
+            f"accepted by {mark_unprintable(shift.accepted.by)}: {mark_unprintable(shift.accepted.reason)}", indent=4
+        )
+    reasons = [short(mark_unprintable(text), 2 * _LETTERS) for text in shift.differs]
     more = len(reasons) - _MOST_DIFFERENCES if reasons else len(shift.differences)
     shown = reasons[:_MOST_DIFFERENCES] or ["nothing in the records differs from the result before"]
     if more > 0:
@@ -145,7 +147,7 @@ def _print_details(page: Page, document: HistoryDocument, series: HistorySeries)
     heads = ("Started\n(UTC)", f"Value\n({unit})", f"Level\n({unit})", "Launches", "Result")
     page.table(*by_row(heads, rows, (0, 4)))
     differences = [
-        [short(visible(cell(text)), _LETTERS) for text in (each.kind, each.name, each.before, each.after)]
+        [short(mark_unprintable(cell(text)), _LETTERS) for text in (each.kind, each.name, each.before, each.after)]
         + [names[each.result]]
         for shift in series.shifts
         for each in shift.differences
@@ -162,7 +164,7 @@ def day_of_result(series: HistorySeries, at: int) -> str:
 
 def shorter_path(path: str) -> str:
     """`path`, or the same relative to the working directory where that is shorter."""
-    return visible(min(path, os.path.relpath(path), key=len))
+    return mark_unprintable(min(path, os.path.relpath(path), key=len))
 
 
 def charts_of(document: HistoryDocument) -> list[Chart]:

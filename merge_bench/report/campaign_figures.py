@@ -13,12 +13,12 @@ from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import State, state_of
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Launch
-from merge_bench.records.reader import LIMIT_BYTES, Follower
-from merge_bench.records.results_folder import DONE, Entry, ResultsFolder
+from merge_bench.records.reader import LIMIT_BYTES, CampaignFollower
+from merge_bench.records.results_folder import DONE, ResultEntry, ResultsFolder
 from merge_bench.tune.result import result_of
 from merge_bench.units import GIB
 from merge_bench.view.terminal import page_on
-from merge_bench.view.text import number, visible
+from merge_bench.view.text import mark_unprintable, number
 from merge_bench.view.titles import is_tuning_campaign, short_times, size_of, title_of_entry, unusual_engines
 
 MOST_KEPT = 2 * LIMIT_BYTES
@@ -33,7 +33,7 @@ _BATCH_BYTES = 16 << 20
 class Loaded:
     """A campaign of a results folder; `problem`: a sentence that says why it was not read, or not to its end."""
 
-    entry: Entry
+    entry: ResultEntry
     campaign: Campaign | None
     problem: str | None
 
@@ -57,7 +57,7 @@ class Figures:
     measured: frozenset[int] = frozenset()
 
 
-def status_of(entry: Entry, figures: Figures) -> str:
+def status_of(entry: ResultEntry, figures: Figures) -> str:
     """How a campaign ended; if it ended well, whether its results are verified."""
     if figures.verified == "WRONG" or entry.status != DONE:
         return f"{entry.status}, WRONG" if figures.verified == "WRONG" else entry.status
@@ -72,34 +72,36 @@ class CampaignCache:
 
     def __init__(self, *, most: int = MOST_KEPT, limit: int = LIMIT_BYTES, small: int = SMALL_BYTES) -> None:
         self._most_bytes, self._limit_bytes, self._small_bytes = most, limit, small
-        self._followers: OrderedDict[Path, Follower] = OrderedDict()
+        self._followers: OrderedDict[Path, CampaignFollower] = OrderedDict()
         self._figures: dict[Path, tuple[tuple[int, float], Figures]] = {}
         self._lock = threading.Lock()
 
-    def load(self, entries: Sequence[Entry]) -> list[Loaded]:
+    def load(self, entries: Sequence[ResultEntry]) -> list[Loaded]:
         """Read the campaigns of `entries`; of those in memory, only what their files have gained."""
         with self._lock:
             return [self._load(entry) for entry in entries]
 
-    def figures(self, entry: Entry) -> Figures | None:
+    def figures(self, entry: ResultEntry) -> Figures | None:
         """The figures of a campaign; None if it was not read since its records changed."""
         stored = self._figures.get(entry.folder)
         return stored[1] if stored is not None and stored[0] == (entry.size, entry.modified) else None
 
-    def read_small(self, entries: Sequence[Entry]) -> bool:
+    def read_small(self, entries: Sequence[ResultEntry]) -> bool:
         """Read the figures of some small, finished campaigns of `entries`; returns whether there were any to read."""
         left = _BATCH_BYTES
         for entry in entries:
             if entry.head is None or entry.written or entry.size > self._small_bytes or self.figures(entry) is not None:
                 continue
-            self._store_figures(entry, _read_to_end(Follower(entry.folder, lean=True)))
+            self._store_figures(entry, _read_to_end(CampaignFollower(entry.folder, lean=True)))
             left -= entry.size
             if left <= 0:
                 break
         return left < _BATCH_BYTES
 
-    def _load(self, entry: Entry) -> Loaded:
-        follower = self._followers.pop(entry.folder, None) or Follower(entry.folder, lean=True, limit=self._limit_bytes)
+    def _load(self, entry: ResultEntry) -> Loaded:
+        follower = self._followers.pop(entry.folder, None) or CampaignFollower(
+            entry.folder, lean=True, limit=self._limit_bytes
+        )
         campaign = _read_to_end(follower)
         self._followers[entry.folder] = follower
         while len(self._followers) > 1 and sum(one.offset for one in self._followers.values()) > self._most_bytes:
@@ -108,7 +110,7 @@ class CampaignCache:
         problem = follower.problem or ("" if campaign else "its first line is incomplete")
         return Loaded(entry, campaign, f"{entry.folder.name}: {problem}" if problem else None)
 
-    def _store_figures(self, entry: Entry, campaign: Campaign | None) -> None:
+    def _store_figures(self, entry: ResultEntry, campaign: Campaign | None) -> None:
         figures = _figures_of(campaign) if campaign is not None else Figures()
         self._figures[entry.folder] = (entry.size, entry.modified), figures
 
@@ -144,7 +146,7 @@ def _figures_of(campaign: Campaign) -> Figures:
     return Figures(name, throughput, bandwidth, verified, measured, outcome, sizes)
 
 
-def _read_to_end(follower: Follower) -> Campaign | None:
+def _read_to_end(follower: CampaignFollower) -> Campaign | None:
     """Read a campaign to the end of its records; None if the first line is incomplete."""
     follower.read()
     while follower.behind:
@@ -171,10 +173,12 @@ def print_results(folder: Path) -> None:
             (began,) = short_times([entry.started], clock=True)  # the folder's name has the year
             figures = cache.figures(entry) or Figures()
             rate = "" if figures.throughput is None else f"{number(figures.throughput)} GiB/s"
-            page.unbroken(f"{began:12}  {status_of(entry, figures):11}  {rate:>12}  {visible(str(entry.folder))}")
+            page.unbroken(
+                f"{began:12}  {status_of(entry, figures):11}  {rate:>12}  {mark_unprintable(str(entry.folder))}"
+            )
             what = filter(None, (title_of_entry(entry, figures.measured), unusual_engines(entry.plans)))
             outcome = f". {figures.outcome}" if figures.outcome else ""
-            page.line(visible(", ".join(what) + outcome), "dim", indent=2)
+            page.line(mark_unprintable(", ".join(what) + outcome), "dim", indent=2)
         page.line("Times are in UTC; throughput is that of the fastest config." if entries else _NO_RESULTS)
         if entries:
-            page.unbroken(f"The newest one: merge-bench show {shlex.quote(visible(str(entries[-1].folder)))}")
+            page.unbroken(f"The newest one: merge-bench show {shlex.quote(mark_unprintable(str(entries[-1].folder)))}")

@@ -17,7 +17,7 @@ from merge_bench.merge.exchange import recorded_plane
 from merge_bench.merge.workload.tables import FEW_ROW_GROUPS
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
 from merge_bench.records.schema import GivenOptions
-from merge_bench.records.writer import safe_name
+from merge_bench.records.writer import make_safe_folder_name
 from merge_bench.regressions.gates import HISTORY
 from merge_bench.report.run_sections import hosts_of
 from merge_bench.tune.result import Result, result_of
@@ -191,7 +191,7 @@ def after_recorded_tuning(campaign: Campaign) -> NextStep:
     if campaign.end is None or (campaign.end.status and not result.untried):
         return _tune_step(old_options, "continues it, and keeps what was measured")
     workers = workers_of(campaign.launches)
-    default = f"tuned-{safe_name(workers[0].host.partition('.')[0])}.cfg" if workers else None
+    default = f"tuned-{make_safe_folder_name(workers[0].host.partition('.')[0])}.cfg" if workers else None
     output, space = old_options.get("output", default), old_options.get("space")
     written = Path(str(output)) if result.winner is not None and output is not None else None
     enough_seconds = time_to_decide_all(campaign, Path(str(space)) if space else None)

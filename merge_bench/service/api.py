@@ -25,7 +25,7 @@ from tornado.web import HTTPError, RequestHandler, StaticFileHandler
 from merge_bench.cluster.supervisor import last_bytes
 from merge_bench.config.installation import __version__
 from merge_bench.errors import UsageError
-from merge_bench.records.results_folder import YOURS, Entry, ResultsFolder, is_result
+from merge_bench.records.results_folder import YOURS, ResultEntry, ResultsFolder, is_result_folder
 from merge_bench.records.writer import RECORDS
 from merge_bench.regressions.document import HistoryDocument, history
 from merge_bench.service import documents as d
@@ -33,7 +33,7 @@ from merge_bench.service import runner
 from merge_bench.service.job_rules import Rules, typed_command
 from merge_bench.service.runner import LOG, Runner
 from merge_bench.service.store import LOCAL, NAME, Refused, Sessions, Store, Token
-from merge_bench.view.text import visible
+from merge_bench.view.text import mark_unprintable
 from merge_bench.view.titles import title_of_entry
 
 _LOG_BYTES = 16 << 10
@@ -132,7 +132,7 @@ def show_job(service: Service, authorized: AuthorizedRequest) -> d.Job:
 def show_records(service: Service, authorized: AuthorizedRequest) -> Path:
     """Send the records of a job's campaign, as far as they are written: one JSON document a line."""
     name = show_job(service, authorized).result
-    if name is None or not is_result(folder := service.results.path / name):
+    if name is None or not is_result_folder(folder := service.results.path / name):
         raise Refused(404, "no-records", "this job has no records")
     return folder / RECORDS
 
@@ -253,7 +253,7 @@ def _job_document(service: Service, row: d.Row, authorized: AuthorizedRequest) -
     return d.Job(command=typed_command(row.words), schedule=name, ahead=ahead, cancellable=cancellable, **stored)
 
 
-def _result_row(entry: Entry) -> d.ResultRow:
+def _result_row(entry: ResultEntry) -> d.ResultRow:
     name, title, configs = entry.folder.name, title_of_entry(entry), list(entry.configs)
     return d.ResultRow(
         name=name, kind=entry.kind, title=title, status=entry.status, started=entry.started, configs=configs
@@ -410,7 +410,7 @@ class Api(RequestHandler):
             query = {name: values[-1].decode() for name, values in self.request.query_arguments.items()}
             return msgspec.convert(query, route.takes or _NoFields, strict=False)
         except (ValueError, RecursionError) as error:
-            why = "nested too deeply" if isinstance(error, RecursionError) else visible(str(error))[:300]
+            why = "nested too deeply" if isinstance(error, RecursionError) else mark_unprintable(str(error))[:300]
             raise Refused(400, "invalid", f"the request is not valid: {why}") from None
 
     def _refuse(self, status: int, code: str, message: str) -> None:

@@ -21,14 +21,14 @@ from urllib.request import HTTPErrorProcessor, HTTPHandler, ProxyHandler, Reques
 
 import msgspec
 
-from merge_bench.config.files import TOKENS, open_regular, replacing
-from merge_bench.errors import MergeBenchError, RunFailed, UsageError, first_line, say
+from merge_bench.config.files import TOKENS, open_regular_file, replace_file
+from merge_bench.errors import MergeBenchError, RunFailed, UsageError, first_message_line, print_message
 from merge_bench.host.network import is_loopback_address
 from merge_bench.records.writer import RECORDS
 from merge_bench.service.documents import Job, JobRequest, Jobs, Refusal
 from merge_bench.service.job_rules import RESULT_NAME, commands
 from merge_bench.service.store import hash_token, make_proof, token_identifier
-from merge_bench.view.text import cut, visible
+from merge_bench.view.text import cut, mark_unprintable
 
 PATIENCE_SECONDS = 120.0
 """Seconds for which a client that follows a job repeats a request while the service is away or has too much to do."""
@@ -191,7 +191,7 @@ class Client:
                     if status < 300:
                         return read(answer)
                     why = _decode_as(Refusal)(answer).error.message + f"; check {' or '.join(TOKENS)}" * (status == 401)
-                    problem = (UsageError if status < 500 else RunFailed)(f"{self.url}: {visible(cut(why))}")
+                    problem = (UsageError if status < 500 else RunFailed)(f"{self.url}: {mark_unprintable(cut(why))}")
             except (ValueError, RecursionError):
                 status = 0 if answer.length else status  # the connection ended early
                 problem = RunFailed(f"{self.url} is no merge_bench service, or one of another version")
@@ -202,11 +202,11 @@ class Client:
                     why = f"{reason.verify_message}; SSL_CERT_FILE can name the certificate of its authority"
                     raise UsageError(f"the certificate of {self.url} is not trusted: {why}") from None
                 why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-                problem = RunFailed(f"the request to {self.url} failed: {visible(cut(why))}")
+                problem = RunFailed(f"the request to {self.url} failed: {mark_unprintable(cut(why))}")
             if status not in _RETRY_STATUSES or time.monotonic() >= deadline:
                 raise problem
             if first_try:
-                say(f"{problem}; trying again for {self._wait / 60:.0f} minutes")
+                print_message(f"{problem}; trying again for {self._wait / 60:.0f} minutes")
             time.sleep(self._pause)
 
 
@@ -215,7 +215,7 @@ def _decode_as(kind: type[_T]) -> Callable[[HTTPResponse], _T]:
 
 
 def _write_body(answer: HTTPResponse, file: Path) -> None:
-    with replacing(file) as stream:
+    with replace_file(file) as stream:
         shutil.copyfileobj(answer, stream, _CHUNK_BYTES)
     if answer.length:
         raise IncompleteRead(b"", answer.length)
@@ -227,14 +227,14 @@ def _read_token(own_file: Path | None) -> str:
     how = f"set {TOKENS[0]}, or {TOKENS[1]} to a file that has it"
     if not token and file is not None:
         try:
-            with open_regular(file) as stream:
+            with open_regular_file(file) as stream:
                 if os.fstat(stream.fileno()).st_mode & 0o077:
                     raise UsageError(f"others can read the token in {file}; run: chmod 600 {file}")
                 token = stream.read(1000).decode("ascii")
         except FileNotFoundError:
             raise UsageError(f"the service needs a token, and there is no file {file}; {how}") from None
         except (OSError, ValueError) as error:
-            raise UsageError(f"cannot read a token from {file}: {first_line(error)}; {how}") from None
+            raise UsageError(f"cannot read a token from {file}: {first_message_line(error)}; {how}") from None
     if not re.fullmatch(r"[!-~]+", token.strip()):
         raise UsageError(f"the service needs a token: {how}")
     return token.strip()

@@ -17,16 +17,16 @@ from pathlib import Path
 
 from merge_bench.campaign import complete
 from merge_bench.config import parsers
-from merge_bench.config.option import Option, as_text, options_by_key, parse_text
+from merge_bench.config.option import Option, format_option_value, options_by_key, parse_option_text
 from merge_bench.config.options import BY_VARIABLE, OPTIONS, PROBE_OPTIONS, TUNE_OPTIONS
-from merge_bench.config.parsers import did_you_mean
+from merge_bench.config.parsers import suggest_similar_names
 from merge_bench.config.reader import read_config
-from merge_bench.config.shipped import FOLDER, SUFFIX, config_names, find_shipped
-from merge_bench.config.ucx_info import shipped_names
-from merge_bench.config.variables import SETTING, judge_variable, refuse_code, translate_config
+from merge_bench.config.shipped import FOLDER, SUFFIX, find_shipped_file, shipped_config_names
+from merge_bench.config.ucx_info import read_released_setting_names
+from merge_bench.config.variables import SETTING, judge_variable, refuse_code_in_config, translate_config
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
-from merge_bench.records.results_folder import is_result
+from merge_bench.records.results_folder import is_result_folder
 from merge_bench.regressions.gates import HISTORY
 from merge_bench.service.documents import JobRequest
 from merge_bench.service.store import NAME, NAME_RULE
@@ -89,7 +89,7 @@ class Rules:
             return _check_value(option, text, option.key)
         if text == HISTORY:
             return text
-        if RESULT_NAME.fullmatch(text) and is_result(self.results / text):
+        if RESULT_NAME.fullmatch(text) and is_result_folder(self.results / text):
             return str(self.results / text)
         raise UsageError(f"against must be {HISTORY}, or the name of a result as /api/results lists them")
 
@@ -107,9 +107,9 @@ class Rules:
         own = bool(request.settings) or request.name is not None
         if request.configs and own:
             raise UsageError("a job takes either configs or settings, not both")
-        shipped = [find_shipped(name, extra_names=()) for name in request.configs]
+        shipped = [find_shipped_file(name, extra_names=()) for name in request.configs]
         for path in shipped:  # one of this site may bring code
-            refuse_code(read_config(path, os.environ))
+            refuse_code_in_config(read_config(path, os.environ))
         paths = list(map(str, shipped))
         if own:
             check_settings(request.settings)
@@ -133,7 +133,11 @@ def check_settings(settings: Mapping[str, str]) -> None:
         if option is not None and option.in_config and option.key not in TABLES:
             _check_value(_allowed_option("run", _options_of_command("run"), option.key, name), value, name)
         # Judged with a path: some names are harmless with other values, and a job needs none of them.
-        elif name not in shipped_names()[1] or judge_variable(name, "/").kind != SETTING or name == "UCX_POSIX_DIR":
+        elif (
+            name not in read_released_setting_names()[1]
+            or judge_variable(name, "/").kind != SETTING
+            or name == "UCX_POSIX_DIR"
+        ):
             raise UsageError(
                 f"a job cannot set {name!r}, but only UCX_… and MERGE_BENCH_… settings that name no path or command"
             )
@@ -158,7 +162,7 @@ def settings_file_name(settings: Mapping[str, str], name: str | None = None) -> 
         raise UsageError(
             f"a config that is sent to a service is named by {NAME_RULE}, which {name!r} is not; rename it"
         )
-    shipped = next((each for each in config_names() if each.casefold() == f"{name}{SUFFIX}".casefold()), None)
+    shipped = next((each for each in shipped_config_names() if each.casefold() == f"{name}{SUFFIX}".casefold()), None)
     if shipped is not None and (shipped != name + SUFFIX or read_settings(FOLDER / shipped) != settings):
         raise UsageError(f"{shipped} is a shipped config with other settings; give yours another name")
     return name + SUFFIX
@@ -198,18 +202,18 @@ def _options_of_command(command: str) -> Mapping[str, Option]:
 def _allowed_option(command: str, options: Mapping[str, Option], key: str, written: str) -> Option:
     """The option with this key; raises UsageError if no job may have it; `written`: how the job named it."""
     option = options.get(key)
-    free = option is not None and option.parse in (parsers.text, parsers.names, parsers.columns)
+    free = option is not None and option.parse in (parsers.parse_text, parsers.parse_names, parsers.parse_columns)
     if key in REFUSED or (free and key not in (TEXT | TABLES | {"against"})):
         raise UsageError(f"a job cannot have the option {written}: {REFUSED.get(key, 'it takes any text')}")
     if option is None:
-        raise UsageError(f"{command} has no option {written!r}{did_you_mean(key, options)}")
+        raise UsageError(f"{command} has no option {written!r}{suggest_similar_names(key, options)}")
     return complete(option)
 
 
 def _printable_text(key: str, value: object) -> str:
     if any(isinstance(each, bool | None) for each in (value if isinstance(value, list) else [value])):
         raise UsageError(f"{key} needs a number or text")
-    text = as_text(value)
+    text = format_option_value(value)
     if not text.isprintable() or len(text) > 1000:
         raise UsageError(f"{key} can contain only printable characters, at most 1000")
     return text
@@ -218,7 +222,7 @@ def _printable_text(key: str, value: object) -> str:
 def _check_value(option: Option, text: str, written: str) -> str:
     if option.key == "on" and "://" in text:
         raise UsageError("on names key columns in a job, which cannot queue another one elsewhere")
-    value = parse_text(option.parse, text, written)
+    value = parse_option_text(option.parse, text, written)
     most = _LARGEST_VALUES.get(option.key)
     numbers = value if isinstance(value, tuple) else (value,)
     if most is not None and any(isinstance(each, int) and each > most for each in numbers):

@@ -24,7 +24,7 @@ import msgspec
 import psutil
 
 from merge_bench.cluster.supervisor import Child
-from merge_bench.config.files import replacing
+from merge_bench.config.files import replace_file
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
 from merge_bench.records.campaign import JOB, OWN_JOB
@@ -201,7 +201,7 @@ class Runner:
         folder = self.folder_of(job.id)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (config := settings_file_among(job.words)) is not None:
-            with replacing(folder / config) as stream:
+            with replace_file(folder / config) as stream:
                 stream.write(settings_text(job.settings).encode("ascii"))
         mark = job_mark(self.store.instance, job.id) + (OWN_JOB if self.own else "")
         environment = {**os.environ, JOB: mark, **_ENVIRONMENT}

@@ -38,11 +38,11 @@ from tornado.web import Application
 
 from merge_bench.analysis.published import published_beside
 from merge_bench.cluster import signals, supervisor
-from merge_bench.config.files import open_regular
+from merge_bench.config.files import open_regular_file
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.files import make_user_cache_folder
 from merge_bench.host.network import allowed_page_origins, find_free_port, format_host_for_url, is_loopback_address
-from merge_bench.records.results_folder import Entry, ResultsFolder
+from merge_bench.records.results_folder import ResultEntry, ResultsFolder
 from merge_bench.service import api
 from merge_bench.service import documents as d
 from merge_bench.service.api import Api, AuthorizedRequest, Limits, Service, check_host_and_origin
@@ -83,7 +83,7 @@ class QuietResults(ResultsFolder):
         self._runner = runner
         self._recent_names: list[str] = []
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[ResultEntry, ...]:
         """Every result, the newest first."""
         job = self._runner.current
         if job is None:
@@ -438,7 +438,7 @@ def _tls_context(settings: Settings) -> ssl.SSLContext | None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         for file in filter(None, (settings.tls_cert, settings.tls_key)):
-            open_regular(file).close()  # a pipe would be waited for
+            open_regular_file(file).close()  # a pipe would be waited for
         context.load_cert_chain(settings.tls_cert, settings.tls_key)
     except (OSError, ssl.SSLError) as error:
         raise UsageError(f"cannot use --tls-cert {settings.tls_cert} with its key: {error}") from None

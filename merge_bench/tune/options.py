@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from merge_bench.config import parsers
-from merge_bench.config.option import Options, choice, value
+from merge_bench.config.option import Options, choice_option, value_option
 from merge_bench.tune.strategies import strategies
 
 
@@ -26,13 +26,13 @@ class TuneOptions(Options):
     output: Config file to write; by default ./tuned-HOST.cfg.
     """
 
-    space: str | None = value(parsers.path, None, "FILE")
-    only: tuple[str, ...] = value(parsers.names, (), "NAME[,NAME]")
-    strategy: str = choice("|".join(strategies()), next(iter(strategies())))
-    metric: str = choice("throughput|bandwidth", "throughput")
-    threshold: float = value(parsers.percent, 0.02, "PERCENT")
-    most_blocks: int = value(parsers.count(3), 8, "N")
-    confirm: int = value(parsers.count(6), 8, "N")
-    budget: float | None = value(parsers.duration, None, "DURATION")
-    max_launches: int | None = value(parsers.count(1), None, "N")
-    output: str | None = value(parsers.path, None, "FILE")
+    space: str | None = value_option(parsers.parse_path, None, "FILE")
+    only: tuple[str, ...] = value_option(parsers.parse_names, (), "NAME[,NAME]")
+    strategy: str = choice_option("|".join(strategies()), next(iter(strategies())))
+    metric: str = choice_option("throughput|bandwidth", "throughput")
+    threshold: float = value_option(parsers.parse_percent, 0.02, "PERCENT")
+    most_blocks: int = value_option(parsers.count_parser(3), 8, "N")
+    confirm: int = value_option(parsers.count_parser(6), 8, "N")
+    budget: float | None = value_option(parsers.parse_positive_duration, None, "DURATION")
+    max_launches: int | None = value_option(parsers.count_parser(1), None, "N")
+    output: str | None = value_option(parsers.parse_path, None, "FILE")

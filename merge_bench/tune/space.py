@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 
 from merge_bench.campaign import complete
-from merge_bench.config.files import read_regular
+from merge_bench.config.files import read_regular_file
 from merge_bench.config.options import BY_KEY, BY_VARIABLE
 from merge_bench.config.variables import PREFIX, REMEDY, SETTING, judge_variable
 from merge_bench.errors import UsageError
@@ -136,7 +136,7 @@ def read_space(path: Path, *, trusted: bool = False) -> Space:
     Raises UsageError, naming the file and what is wrong in it.
     """
     try:
-        text = read_regular(path)
+        text = read_regular_file(path)
         document = tomllib.loads(text.decode())
         entries = document.pop("setting", None)
         if document or not isinstance(entries, list) or not entries:

@@ -29,10 +29,10 @@ from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.resume import reopen_newest
 from merge_bench.cluster import signals
-from merge_bench.config.files import replacing
-from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult, say
+from merge_bench.config.files import replace_file
+from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult, print_message
 from merge_bench.records.campaign import INTERRUPTED, Campaign
-from merge_bench.records.reader import Follower, read_campaign
+from merge_bench.records.reader import CampaignFollower, read_campaign
 from merge_bench.records.schema import Config, ConfigLine, EndLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.tune.evaluator import (
@@ -125,7 +125,7 @@ class ClusterEvaluator:
     _baseline_failures: int = 0
 
     def __post_init__(self) -> None:
-        self._records = Follower(self.writer.folder, limit=sys.maxsize)
+        self._records = CampaignFollower(self.writer.folder, limit=sys.maxsize)
         self._configs: dict[str, Sequence[PlannedRun] | str] = {self.baseline: self.prepared}
         campaign = self._read_campaign()
         self._recorded_configs = {line.config.name for line in campaign.added}
@@ -184,7 +184,9 @@ class ClusterEvaluator:
             launches = pending + Options.least * (count + 2)
             if self.budget.fits(self._spent_seconds, MARGIN * self.launch_seconds, launches, keep=1):
                 joined, self.waiting = self.waiting[:count], self.waiting[count:]
-                say(f"there is time for {count} more of the candidates: {', '.join(value.id for value in joined)}")
+                print_message(
+                    f"there is time for {count} more of the candidates: {', '.join(value.id for value in joined)}"
+                )
                 return joined
         return ()
 
@@ -286,7 +288,7 @@ class ClusterEvaluator:
         path = self.writer.folder / CONFIGS / f"{file_name(name)}.cfg"
         try:
             path.parent.mkdir(exist_ok=True)
-            with replacing(path) as stream:
+            with replace_file(path) as stream:
                 stream.write(config_text(self.text, candidate).encode())
         except OSError as error:
             raise RunFailed(f"cannot write the config {path}: {error.strerror}") from error
@@ -346,7 +348,7 @@ def run_tuning(task: Task, output: Path, progress: Progress, caller: Caller) -> 
     ):
         if unfinished:
             launches = len(unfinished[1].launches)
-            say(f"resuming {writer.folder}: {launches} launches are already recorded")
+            print_message(f"resuming {writer.folder}: {launches} launches are already recorded")
         else:
             write_first_lines(writer, line, jobs)
         if fitting is not None:
@@ -484,7 +486,7 @@ def write_config(
         return
     text = tuned_config_text(campaign, result, space, baseline=baseline, sizes=sizes, metric=metric)
     try:
-        with replacing(output) as stream:
+        with replace_file(output) as stream:
             stream.write(text.encode())
     except OSError as error:
         raise RunFailed(f"--output {output} was not written: {error.strerror}; {RESUME}") from error

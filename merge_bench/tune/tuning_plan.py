@@ -26,12 +26,12 @@ from merge_bench.campaign.planned_launches import (
     rule_of_thumb_seconds,
 )
 from merge_bench.config import allowed_transports
-from merge_bench.config.files import read_regular
+from merge_bench.config.files import read_regular_file
 from merge_bench.config.options import BY_KEY, BY_VARIABLE, RunOptions
 from merge_bench.config.shipped import SPACE
-from merge_bench.config.ucx_info import find_installed
+from merge_bench.config.ucx_info import find_installed_ucx
 from merge_bench.config.variables import PREFIX
-from merge_bench.errors import UsageError, say
+from merge_bench.errors import UsageError, print_message
 from merge_bench.host.machine import usable_core_count
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.merge.workload import SyntheticSpec
@@ -79,14 +79,16 @@ def context_of(prepared: PlannedRun, run_options: RunOptions) -> Context:
     surroundings = {name: text for name, text in os.environ.items() if name.startswith(("UCX", PREFIX, "RAPIDS_"))}
     variables = {**surroundings, **settings.environment}
     ucx_names, version = None, None
-    if installed := find_installed(variables.get("MERGE_BENCH_UCX", "auto"), variables):
+    if installed := find_installed_ucx(variables.get("MERGE_BENCH_UCX", "auto"), variables):
         inherited = {name for setting in installed.settings.values() for name in setting.inherits}
         ucx_names, version = frozenset({*installed.settings, *inherited}), installed.version
     over_ucx = not plan.data_plane.by_workers and plan.protocol == "ucx"
     peer = plan.error_handling or over_ucx
     several = len(settings.hosts) > 1
     devices = len(list(INFINIBAND.iterdir())) if INFINIBAND.is_dir() else 0
-    shared = allowed_transports.allowed(variables.get("UCX_TLS", "all")) & allowed_transports.SHARED_MEMORY
+    shared = (
+        allowed_transports.find_allowed_transports(variables.get("UCX_TLS", "all")) & allowed_transports.SHARED_MEMORY
+    )
     holds = {
         "one-host": not several,
         "several-hosts": several,
@@ -223,7 +225,7 @@ def make_task(baseline: str | None, options: TuneOptions, run: RunOptions) -> Ta
         for each in prepared
     ]
     head = head_line([line], plans, keys, prepared[0].plan.seed)
-    text = read_regular(config.path).decode() if config is not None else ""
+    text = read_regular_file(config.path).decode() if config is not None else ""
     return Task(head, line.name, text, prepared, space, kept, pruned, sizes, options, run)
 
 
@@ -390,7 +392,7 @@ class Timing:
         """Print how long the tuning takes, and what has to wait; nothing if the same was printed before."""
         if fitting != self.printed:
             for sentence in self.describe_forecast(fitting):
-                say(sentence)
+                print_message(sentence)
         self.printed = None if self.expected.launch_seconds(self.jobs[0]) is None else fitting
 
     def describe_forecast(self, fitting: AffordableSearch) -> list[str]:

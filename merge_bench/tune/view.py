@@ -15,7 +15,7 @@ from typing import TextIO
 from msgspec.structs import replace
 
 from merge_bench.analysis.published import SettingEffect
-from merge_bench.errors import say
+from merge_bench.errors import print_message
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.evaluator import NO_GAIN_SEEN, NOISE, UNDECIDED, WHOLE_LEVEL, interval_alpha
@@ -345,7 +345,7 @@ def draw_figures(
     lines = []
     for path in dict.fromkeys([*own, *plots]):
         if problem := try_to_write(partial(draw, [chart], campaigns=[campaign]), path):
-            say(problem)
+            print_message(problem)
         elif path not in own or path.suffix == ".png":
             lines.append(f"Figure: {path}")
     return lines

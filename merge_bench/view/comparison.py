@@ -10,7 +10,7 @@ from typing import TextIO
 from merge_bench.analysis.aggregate import UNVERIFIED
 from merge_bench.analysis.documents import CompareDocument, Comparison, Difference, Interval, Value
 from merge_bench.analysis.statistics.verdict import MOST
-from merge_bench.errors import stdout_is_stderr
+from merge_bench.errors import stdout_and_stderr_are_same
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, by_row
 from merge_bench.view.markdown import render
@@ -65,7 +65,7 @@ def print_comparison(
 
 def printed_below(document: CompareDocument, gates: str) -> str:
     """The text that a command prints below a comparison: `gates`, or the error if it goes to the same place."""
-    return gates or (document.error.message if document.error is not None and stdout_is_stderr() else "")
+    return gates or (document.error.message if document.error is not None and stdout_and_stderr_are_same() else "")
 
 
 def markdown(document: CompareDocument, *, metric: str) -> str:

@@ -13,7 +13,7 @@ from merge_bench.analysis.diagnostics import busy_warnings
 from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import BY_KEY
-from merge_bench.records.campaign import JOB, Campaign, read_elsewhere
+from merge_bench.records.campaign import JOB, Campaign, is_read_on_another_machine
 from merge_bench.records.schema import GivenOptions
 
 _PYTHON, _SCRIPT = "python", "merge-bench"
@@ -51,7 +51,7 @@ class NextStep:
 
     def after(self, campaign: Campaign) -> NextStep:
         """This same command; if a service for clients made `campaign`, with a phrase that says where to type it."""
-        if not read_elsewhere(campaign.head.variable(JOB)) or self.reports or "service" in self.options:
+        if not is_read_on_another_machine(campaign.head.variable(JOB)) or self.reports or "service" in self.options:
             return self
         if self.words and self.words[0] in ("doctor", "transports", "history"):
             return replace(self, does=f"{self.does}; type it on the service's machine")
@@ -67,7 +67,7 @@ def step_as_typed(step: NextStep | None) -> NextStep | None:
 
 def service_machine_note() -> str:
     """``, on the service's machine``, to follow the name of a file in the output of a service's job; else empty."""
-    return ", on the service's machine" if read_elsewhere(os.environ.get(JOB)) else ""
+    return ", on the service's machine" if is_read_on_another_machine(os.environ.get(JOB)) else ""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from merge_bench.campaign import Progress
-from merge_bench.errors import visible
+from merge_bench.errors import mark_unprintable
 from merge_bench.units import format_duration, format_rate, format_seconds
 
 _BAR_COLUMNS, _WIDE_COLUMNS = 16, 100
@@ -50,7 +50,7 @@ class TerminalProgress(Progress):
         self._bars.start()
 
     def phase(self, text: str) -> None:
-        self._started, self._text = self._clock(), visible(text)
+        self._started, self._text = self._clock(), mark_unprintable(text)
         self._update_line(completed=0, total=None, detail="")
 
     def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from merge_bench.errors import PLAIN, Caution, visible, warn
+from merge_bench.errors import PLAIN, Caution, mark_unprintable, print_warning
 
 if TYPE_CHECKING:
     import msgspec
@@ -130,11 +130,11 @@ def encode_document(document: msgspec.Struct, *, indent: int = 0) -> bytes:
 
 def say_warnings(warnings: Iterable[Caution]) -> None:
     for caution in dict.fromkeys(warnings):
-        warn(caution)
+        print_warning(caution)
 
 
 def say_log(tail: str | None) -> None:
     if tail:
         print("  the log's last lines:", file=sys.stderr)
         for line in tail.splitlines():
-            print(f"  | {visible(line)}", file=sys.stderr)
+            print(f"  | {mark_unprintable(line)}", file=sys.stderr)

@@ -19,7 +19,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from merge_bench.errors import PLAIN, visible, wrapped
+from merge_bench.errors import PLAIN, mark_unprintable, wrap_text
 from merge_bench.view.content import Block, Code, Column, Heading, Line, NamedValues, NextCommand, Page, Table
 from merge_bench.view.streams import unescaped
 
@@ -66,19 +66,22 @@ def _print_block(block: Block, console: Console, *, plain: bool) -> None:
     match block:
         case Heading(text):
             console.print()
-            console.print(Text(visible(text, "\n"), style="bold cyan"))
+            console.print(Text(mark_unprintable(text, "\n"), style="bold cyan"))
         case Line(text, style, unbroken=True):
-            console.print(Text(visible(text, "\n"), style=style), soft_wrap=True)
+            console.print(Text(mark_unprintable(text, "\n"), style=style), soft_wrap=True)
         case Line(text, style, indent):  # a command, and an option with its value, stay on one line
-            text, room = visible(text, "\n"), console.width - indent
-            words = Text(text if len(text) <= room else wrapped(text, room), style=style)
+            text, room = mark_unprintable(text, "\n"), console.width - indent
+            words = Text(text if len(text) <= room else wrap_text(text, room), style=style)
             console.print(Padding(words, (0, 0, 0, indent)) if indent else words)
         case NamedValues():
             grid = RichTable.grid(padding=(0, 3, 0, 0))
             grid.add_column(style="dim", no_wrap=True)
             grid.add_column(overflow="fold")
             for name, value, mark in block.marked:
-                grid.add_row(Text(visible(name, "\n")), Text(visible(f"{value}  {mark}" if mark else value, "\n")))
+                grid.add_row(
+                    Text(mark_unprintable(name, "\n")),
+                    Text(mark_unprintable(f"{value}  {mark}" if mark else value, "\n")),
+                )
             console.print(grid)
         case Table():
             for at, columns in enumerate(_fitting_groups(block, console, plain=plain)):
@@ -86,7 +89,7 @@ def _print_block(block: Block, console: Console, *, plain: bool) -> None:
                     console.print()
                 _print_table(columns, block.mark, console, plain=plain)
         case Code(text):
-            console.print(Text(visible(text, "\n")), soft_wrap=True)
+            console.print(Text(mark_unprintable(text, "\n")), soft_wrap=True)
         case NextCommand(command, does):
             _print_block(Line(f"Next: {command}", "bold", unbroken=True), console, plain=plain)
             _print_block(Line(f"      ({does})", "dim"), console, plain=plain)
@@ -137,12 +140,12 @@ def _make_table(
         header_style="bold",
     )
     for column in columns:
-        heading = Text(visible(column.heading.replace("\n", " ") if plain else column.heading, "\n"))
+        heading = Text(mark_unprintable(column.heading.replace("\n", " ") if plain else column.heading, "\n"))
         table.add_column(heading, justify="left" if column.text else "right", overflow="fold", vertical="bottom")
     if mark:
         table.add_column(Text(""), style="bold yellow", no_wrap=True)
     for row in zip(*(column.cells for column in columns), strict=True):
-        table.add_row(*(_Cell(visible(cell, "\n")) for cell in row), *([mark] if mark else []))
+        table.add_row(*(_Cell(mark_unprintable(cell, "\n")) for cell in row), *([mark] if mark else []))
     return table, Measurement.get(console, console.options.update_width(_UNWRAPPED_COLUMNS), table)
 
 

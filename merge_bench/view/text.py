@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from html import escape
 
-from merge_bench.errors import visible as visible
+from merge_bench.errors import mark_unprintable as mark_unprintable
 from merge_bench.units import GIB, MIB
 
 NULL = "-"
@@ -24,12 +24,12 @@ _OPTION = re.compile(r"(?<![^\s(])--[a-z][a-z-]*(?: \d[\w.]*)?")
 
 def for_canvas(text: str) -> str:
     """`text` to be drawn on a canvas, without ``$$`` and other marks of formulas, which Bokeh would typeset."""
-    return visible(text).replace("$$", "$ $").replace("\\(", "\\ (").replace("\\[", "\\ [")
+    return mark_unprintable(text).replace("$$", "$ $").replace("\\(", "\\ (").replace("\\[", "\\ [")
 
 
 def as_html(text: object) -> str:
     """`text` as HTML, escaped: texts from results and logs are never markup or formulas."""
-    return escape(visible(str(text)), quote=True).replace("$", "&#36;").replace("\\", "&#92;")
+    return escape(mark_unprintable(str(text)), quote=True).replace("$", "&#36;").replace("\\", "&#92;")
 
 
 def unbroken(markup: str) -> str:

@@ -12,16 +12,16 @@ from pathlib import Path, PurePath
 import msgspec
 
 from merge_bench.analysis.comparable_runs import letter_of
-from merge_bench.config.parsers import quoted
+from merge_bench.config.parsers import quote_name
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.records.campaign import Campaign, Launch, RecordedPlan, Table, Workload, is_tuning
-from merge_bench.records.results_folder import Entry
+from merge_bench.records.results_folder import ResultEntry
 from merge_bench.records.schema import CampaignLine, FailureLine, Worker
 from merge_bench.records.writer import LOGS
 from merge_bench.units import plural, plural_noun
 from merge_bench.view.plot import Chart
-from merge_bench.view.text import rows, short, visible
+from merge_bench.view.text import mark_unprintable, rows, short
 
 _MOST_NAMES = _MOST_HOSTS = 3
 _MOST_LINES = 4
@@ -41,7 +41,7 @@ def title_of(head: CampaignLine, plans: Sequence[RecordedPlan], measured: Collec
     return f"{first}: {measured_problem(plans, measured)}" + (" (imported)" if head.imported_from is not None else "")
 
 
-def title_of_entry(entry: Entry, measured: Collection[int] = ()) -> str:
+def title_of_entry(entry: ResultEntry, measured: Collection[int] = ()) -> str:
     """The title of a campaign in a results folder; the folder's name if the first line of records cannot be read."""
     return entry.folder.name if entry.head is None else title_of(entry.head, entry.plans, measured)
 
@@ -141,7 +141,7 @@ def keys_of(work: Workload) -> str:
             for table in (work.left, work.right)
             if table is not None
         ]
-        keys.append(" = ".join(dict.fromkeys(map(quoted, names or [key]))))
+        keys.append(" = ".join(dict.fromkeys(map(quote_name, names or [key]))))
     return ", ".join(keys)
 
 
@@ -160,23 +160,24 @@ def short_times(moments: Iterable[float | None], *, clock: bool = False) -> list
     return [" ".join(filter(None, (day, year * several, time * clock))) for day, year, time in times]
 
 
-def _entry_label(entry: Entry) -> str:
+def _entry_label(entry: ResultEntry) -> str:
     """The label of a campaign in a list: its title, its engines if one is unusual, and its status."""
     return " · ".join(filter(None, (short(title_of_entry(entry), 60), unusual_engines(entry.plans), entry.status)))
 
 
-def entry_choices(entries: Sequence[Entry], name: Callable[[Entry], str] = _entry_label) -> dict[str, str]:
+def entry_choices(entries: Sequence[ResultEntry], name: Callable[[ResultEntry], str] = _entry_label) -> dict[str, str]:
     """Choices of a list: the id of each campaign by its label, the time and `name`: ``25 Nov 14:02 · tcp: … · done``.
 
     The folder's name is added where two labels are the same, and the year where years differ.
     """
     began = short_times((entry.started for entry in entries), clock=True)
     labels = [
-        " · ".join(filter(None, (time, visible(name(entry))))) for time, entry in zip(began, entries, strict=True)
+        " · ".join(filter(None, (time, mark_unprintable(name(entry)))))
+        for time, entry in zip(began, entries, strict=True)
     ]
     counts = Counter(labels)
     return {
-        label + f" ({visible(entry.folder.name)})" * (counts[label] > 1): entry.id
+        label + f" ({mark_unprintable(entry.folder.name)})" * (counts[label] > 1): entry.id
         for label, entry in zip(labels, entries, strict=True)
     }
 
@@ -206,7 +207,7 @@ def ucx_label(campaign: Campaign) -> str:
 
 def listed(names: Iterable[str]) -> str:
     """Names as a list in words: ``a``, ``a and b``, ``a, b and c``; of many, the first and the number of others."""
-    short_names = [short(visible(name)) for name in names]
+    short_names = [short(mark_unprintable(name)) for name in names]
     more = len(short_names) - _MOST_NAMES
     shown = [*short_names[:_MOST_NAMES], f"{more} more"] if more > 1 else short_names
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))

@@ -11,7 +11,7 @@ from merge_bench.analysis.dataframes import launches as launch_rows
 from merge_bench.host.description import GpuState
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.writer import encode
+from merge_bench.records.writer import encode_record
 from merge_bench.report.run import print_report
 from merge_bench.view.export.bencher_prometheus import subjects
 from tests.analysis.summaries import append, codes, document
@@ -63,7 +63,7 @@ def recorded(
 
 def test_a_line_is_read_as_it_was_written() -> None:
     line = s.PowerLine(launch=0, gpus=[gpu()], hosts=[cpus(), NO_COUNTERS])
-    assert validate(encode(line)) == line
+    assert validate(encode_record(line)) == line
 
 
 def energy(folder: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from merge_bench.campaign.planned_launches import check_for_run, plan_runs
 from merge_bench.config.check import CheckResult
 from merge_bench.config.reader import read_config
-from merge_bench.config.ucx_choice import ucx_choice_undone
+from merge_bench.config.ucx_choice import undo_ucx_choice
 from merge_bench.errors import UsageError
 from tests.conftest import gpu_present
 from tests.helpers.plans import given
@@ -20,7 +20,7 @@ def both(path: Path, text: str, *, trusted: bool = False, other_hosts: bool = Fa
     """What `check` finds, and why `run` refuses the config."""
     path.write_text(text)
     checked = check_for_run(read_config(path, {}), "wheel", trusted=trusted, other_hosts=other_hosts)
-    with ucx_choice_undone(), pytest.raises(UsageError) as refused:
+    with undo_ucx_choice(), pytest.raises(UsageError) as refused:
         plan_runs(str(path), given(trust_config=trusted or None))
     return checked, str(refused.value)
 
@@ -129,7 +129,7 @@ def test_a_run_warns_of_conflicts_by_the_codes_of_check(tmp_path: Path) -> None:
     path = tmp_path / "tcp.cfg"
     path.write_text("UCX_TLS=tcp,self\n")
     checked = check_for_run(read_config(path, {}), "wheel")
-    with ucx_choice_undone():
+    with undo_ucx_choice():
         (prepared,) = plan_runs(str(path), given(ucx="wheel"))
     codes = [each.code for each in checked.conflicts]
     assert "no-shared-memory" in codes

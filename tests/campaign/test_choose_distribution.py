@@ -28,7 +28,7 @@ from merge_bench.merge.plan import (
 )
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec
-from merge_bench.records.campaign import RecordedPlan, unreadable_options
+from merge_bench.records.campaign import RecordedPlan, find_unreadable_options
 from tests.helpers.plans import plan_of
 
 
@@ -85,7 +85,7 @@ def test_a_side_whose_rows_without_a_match_are_kept_is_not_sent(
 def test_the_records_have_what_was_chosen_and_why(tables: dict[str, Any]) -> None:
     found = planned(distribution="auto", **tables).to_json()
     recorded = RecordedPlan.of(found)
-    assert not unreadable_options(found)
+    assert not find_unreadable_options(found)
     assert (recorded.distribution, recorded.broadcast_side) == ("broadcast", "right")
     # A key and an offset of 8 bytes each, and the text: 6 bytes in the right table, in the left one's first row group
     # 7.89 on average. Half of 10 × 22 + 8000 × 23.89 bytes is 93.43 KiB.

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from merge_bench.campaign.recording import IterationAssembler
 from merge_bench.merge.merger import Measured
 from merge_bench.records.schema import Flight, FrameCounts, PairTraffic, Phases, WorkerIteration
-from merge_bench.records.writer import encode
+from merge_bench.records.writer import encode_record
 from tests.helpers.strict_records import validate
 
 WORKER = WorkerIteration(
@@ -43,7 +43,7 @@ def test_the_last_event_completes_the_line() -> None:
     assert assembler.add(event(second)) is None
     line = assembler.add(event(first))
     assert line is not None
-    assert validate(encode(line)) == line
+    assert validate(encode_record(line)) == line
     assert (line.launch, line.index, line.warmup, line.wall_seconds) == (3, 4, False, 2.5)
     assert line.barrier_skew_seconds == 1e-4
     assert line.workers == [first.worker, second.worker]

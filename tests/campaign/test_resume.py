@@ -17,7 +17,7 @@ from merge_bench.campaign.planned_launches import Job, Sweep, head_line
 from merge_bench.dashboard.live_data import progress_of
 from merge_bench.errors import GateNotMet, LaunchFailed, MergeBenchError, UsageError, WrongResult
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import rows_of
+from merge_bench.records.campaign import make_probe_rows
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.writer import CampaignWriter
@@ -281,7 +281,7 @@ def test_rows_of_a_probe_that_was_cut_short_do_not_count_twice(tmp_path: Path) -
         make_probe([False, True])
     make_probe([])
     assert len(the(tmp_path).launches) == 3
-    assert [found.launches for found in rows_of(the(tmp_path))] == [2]
+    assert [found.launches for found in make_probe_rows(the(tmp_path))] == [2]
 
 
 def extended(results: Path, made: Sweep, folder: Path, events: list[Event]) -> tuple[int, list[Job]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from merge_bench.campaign.recording import SettingDifference, setting_differences
-from merge_bench.config.ucx_info import Installed, effective_settings, find_ucx_info, read_installed
+from merge_bench.config.ucx_info import InstalledUcx, effective_settings, find_ucx_info, read_installed_ucx
 from merge_bench.errors import UsageError
 
 
@@ -36,14 +36,14 @@ def test_without_an_installed_ucx_contexts_are_not_compared() -> None:
 
 
 @pytest.fixture(scope="module")
-def wheel() -> Installed:
+def wheel() -> InstalledUcx:
     try:
-        return read_installed(find_ucx_info("wheel"))
+        return read_installed_ucx(find_ucx_info("wheel"))
     except UsageError as error:
         pytest.skip(f"needs the libucx wheel: {error}")
 
 
-def test_values_are_compared_as_ucx_writes_them(wheel: Installed) -> None:
+def test_values_are_compared_as_ucx_writes_them(wheel: InstalledUcx) -> None:
     asked = {"UCX_RNDV_THRESH": "8192", "UCX_MAX_RNDV_RAILS": "2", "UCX_TLS": "tcp,sm"}
     context = {name: effective_settings(wheel, asked)[name] for name in asked}
     assert context["UCX_RNDV_THRESH"] != "8192"
@@ -55,7 +55,7 @@ def test_values_are_compared_as_ucx_writes_them(wheel: Installed) -> None:
 
 
 def test_an_alias_that_lost_is_found_under_the_name_that_won(
-    wheel: Installed,
+    wheel: InstalledUcx,
 ) -> None:
     asked = {"UCX_MAX_RNDV_LANES": "2"}
     context = {"UCX_MAX_RNDV_RAILS": "1"}
@@ -63,7 +63,7 @@ def test_an_alias_that_lost_is_found_under_the_name_that_won(
     assert found == SettingDifference("UCX_MAX_RNDV_LANES", "2", "1", (0,), "UCX_MAX_RNDV_RAILS")
 
 
-def test_what_is_no_setting_of_the_context_is_compared_in_the_environment(wheel: Installed) -> None:
+def test_what_is_no_setting_of_the_context_is_compared_in_the_environment(wheel: InstalledUcx) -> None:
     asked = {"UCX_SYSV_ERROR_HANDLING": "y"}
     assert setting_differences([asked], [asked], [{"UCX_TLS": "all"}], wheel) == []
     assert len(setting_differences([asked], [{}], [{"UCX_TLS": "all"}], wheel)) == 1

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from merge_bench.config import allowed_transports
-from merge_bench.config.ucx_info import find_ucx_info, read_installed
+from merge_bench.config.ucx_info import find_ucx_info, read_installed_ucx
 from merge_bench.errors import UsageError
 from tests.conftest import gpu_present
 from tests.helpers.runs import SMALL, command, run
@@ -190,10 +190,12 @@ def test_results_that_cannot_be_written(tmp_path: Path) -> None:
 def absent() -> str:
     """A transport that the UCX installed here does not have."""
     try:
-        there = read_installed(find_ucx_info()).transports
+        there = read_installed_ucx(find_ucx_info()).transports
     except UsageError as error:
         pytest.skip(f"needs a UCX to ask: {error}")
-    return next(name for name in ("rc", "knem", "ugni") if not allowed_transports.resolve_aliases([name]) & set(there))
+    return next(
+        name for name in ("rc", "knem", "ugni") if not allowed_transports.resolve_transport_aliases([name]) & set(there)
+    )
 
 
 def test_a_transport_that_cannot_be_here_is_refused(tmp_path: Path, absent: str) -> None:

@@ -102,7 +102,7 @@ def test_a_config_that_an_option_names_is_the_only_one() -> None:
 
 def test_a_package_that_lies_apart_is_named_to_its_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """As `pip install --target` leaves it: neither a checkout nor with the other packages of its environment."""
-    monkeypatch.setattr(submitting, "checkout", lambda: None)
+    monkeypatch.setattr(submitting, "checkout_folder", lambda: None)
     last = submit("--launcher", "pbs", "--nodes", "1", "--time", "05:00", "tcp.cfg").output.splitlines()[-1]
     assert last.startswith(f"env PYTHONPATH={CLUSTER.parent} {sys.executable} -P -m merge_bench run --config tcp.cfg ")
 

@@ -13,7 +13,7 @@ from merge_bench.campaign.planned_launches import check_for_run, plan_runs
 from merge_bench.cluster.dask_commands import open_port_warning, process_environment, ucx_settings
 from merge_bench.config.allowed_transports import UCX_PORTS
 from merge_bench.config.reader import read_config
-from merge_bench.config.ucx_choice import ucx_choice_undone
+from merge_bench.config.ucx_choice import undo_ucx_choice
 from tests.helpers.plans import given, prepared
 
 ONE_HOST: Mapping[str, Any] = {"hosts": 0, "exchange": "ucx", "protocol": "auto", "error_handling": False}
@@ -107,7 +107,7 @@ def test_check_and_run_say_the_same(text: str, source: str, value: str, warned: 
     (shown,) = [each for each in checked.variables if each.name == "UCX_TLS"]
     assert (shown.source, shown.value) == (source, value)
     assert ("ucx-port" in {each.code for each in checked.conflicts}) is warned
-    with ucx_choice_undone():
+    with undo_ucx_choice():
         (prepared,) = plan_runs(str(path), given(ucx="wheel"))
     assert ("ucx-port" in {each.code for each in prepared.warnings}) is warned
     assert prepared.settings.ucx.get("UCX_TLS") == (None if "peer" in text else "^tcp")

@@ -9,12 +9,12 @@ import pytest
 
 from merge_bench.config import ucx_info
 from merge_bench.config.ucx_info import (
-    Catalogue,
-    Installed,
+    InstalledUcx,
+    SettingCatalogue,
+    find_invalid_values,
     find_ucx_info,
-    invalid_values,
     parse_settings,
-    shipped_names,
+    read_released_setting_names,
 )
 from merge_bench.errors import UsageError
 
@@ -73,16 +73,16 @@ def test_the_print_of_ucx_info_is_read() -> None:
 
 @pytest.mark.parametrize("which", ["wheel", "system"])
 def test_an_installation_is_in_the_shipped_list(which: str, request: pytest.FixtureRequest) -> None:
-    installed: Installed = request.getfixturevalue(which)
-    catalogue = Catalogue(installed)
+    installed: InstalledUcx = request.getfixturevalue(which)
+    catalogue = SettingCatalogue(installed)
     assert len(installed.settings) > 200
     assert {"tcp", "self"} <= set(installed.transports)
     if catalogue.minor > (1, 21):
         pytest.skip(f"UCX {installed.version} is newer than the shipped list")
-    _, shipped = shipped_names()
+    _, shipped = read_released_setting_names()
     missing = set(installed.settings) - set(shipped)
     assert not missing
-    listed = Catalogue(replace(installed, settings={}))  # finds names in the shipped list only
+    listed = SettingCatalogue(replace(installed, settings={}))  # finds names in the shipped list only
     for name, setting in installed.settings.items():
         meaning = listed.find_meaning(name)
         assert meaning.kind == "module-absent" or "was built without" in meaning.message  # this release has it
@@ -91,7 +91,7 @@ def test_an_installation_is_in_the_shipped_list(which: str, request: pytest.Fixt
 
 @pytest.mark.parametrize("which", ["wheel", "system"])
 def test_no_module_that_is_loaded_is_called_absent(which: str, request: pytest.FixtureRequest) -> None:
-    catalogue = Catalogue(request.getfixturevalue(which))
+    catalogue = SettingCatalogue(request.getfixturevalue(which))
     assert catalogue.installed is not None
     for name in {*catalogue.installed.settings, *catalogue.heirs}:
         assert catalogue.find_meaning(name).kind in ("known", "inherited", "alias", "deprecated")
@@ -113,10 +113,10 @@ def test_no_module_that_is_loaded_is_called_absent(which: str, request: pytest.F
         ("UCX_ZZZ_ZZZ", "unknown", "no UCX setting has a similar name"),
     ],
 )
-def test_names_to_the_wheel(wheel: Installed, name: str, kind: str, words: str) -> None:
+def test_names_to_the_wheel(wheel: InstalledUcx, name: str, kind: str, words: str) -> None:
     if wheel.transports.keys() & {"rc_mlx5", "rc_verbs"}:
         pytest.skip("this wheel has InfiniBand")
-    finding = Catalogue(wheel).find_meaning(name)
+    finding = SettingCatalogue(wheel).find_meaning(name)
     assert finding.kind == kind
     assert words in finding.message
 
@@ -129,16 +129,16 @@ def test_names_to_the_wheel(wheel: Installed, name: str, kind: str, words: str) 
         ("UCX_MM_RX_GROW_FACTOR", "no-effect", "needs UCX 1.14 or newer; this UCX is 1.13"),
     ],
 )
-def test_names_to_debians_1_13(system: Installed, name: str, kind: str, words: str) -> None:
+def test_names_to_debians_1_13(system: InstalledUcx, name: str, kind: str, words: str) -> None:
     if not system.version.startswith("1.13."):
         pytest.skip(f"the system's UCX is {system.version}")
-    finding = Catalogue(system).find_meaning(name)
+    finding = SettingCatalogue(system).find_meaning(name)
     assert finding.kind == kind
     assert words in finding.message
 
 
-def test_names_that_a_release_dropped_have_no_effect(wheel: Installed) -> None:
-    catalogue = Catalogue(wheel)
+def test_names_that_a_release_dropped_have_no_effect(wheel: InstalledUcx) -> None:
+    catalogue = SettingCatalogue(wheel)
     for name, last in [("UCX_RCACHE_ADDR_ALIGN", "1.16"), ("UCX_IB_REG_METHODS", "1.15")]:
         finding = catalogue.find_meaning(name)
         assert finding.kind == "no-effect"
@@ -146,7 +146,7 @@ def test_names_that_a_release_dropped_have_no_effect(wheel: Installed) -> None:
 
 
 def test_without_a_library_names_are_still_known() -> None:
-    catalogue = Catalogue(None)
+    catalogue = SettingCatalogue(None)
     assert catalogue.find_meaning("UCX_RC_TM_ENABLE").kind == "known"
     assert catalogue.find_meaning("UCX_RNDV_SCHMEE").kind == "unknown"
 
@@ -180,18 +180,18 @@ BAD = {
 
 @pytest.mark.parametrize("which", ["wheel", "system"])
 def test_values_are_judged_by_the_library_itself(which: str, request: pytest.FixtureRequest) -> None:
-    installed: Installed = request.getfixturevalue(which)
-    catalogue = Catalogue(installed)
+    installed: InstalledUcx = request.getfixturevalue(which)
+    catalogue = SettingCatalogue(installed)
     syntaxes = {name: catalogue.find_meaning(name).syntax for name in (*GOOD, *BAD)}
-    assert invalid_values(installed, GOOD, syntaxes) == {}
+    assert find_invalid_values(installed, GOOD, syntaxes) == {}
     mixed = GOOD | {name: value for name, (value, _) in BAD.items()}
-    refused = invalid_values(installed, mixed, syntaxes)
+    refused = find_invalid_values(installed, mixed, syntaxes)
     assert set(refused) == set(BAD)
     for name, (_, allowed) in BAD.items():
         assert allowed in refused[name]
 
 
-def test_of_a_config_only_typed_values_reach_the_process(wheel: Installed, tmp_path: Path) -> None:
+def test_of_a_config_only_typed_values_reach_the_process(wheel: InstalledUcx, tmp_path: Path) -> None:
     program = tmp_path / "ucx_info"
     program.write_text(f'#!/bin/sh\nenv >> "{tmp_path}/passed"\nexec "{wheel.info.program}" "$@"\n')
     program.chmod(0o755)
@@ -205,8 +205,8 @@ def test_of_a_config_only_typed_values_reach_the_process(wheel: Installed, tmp_p
         "UCX_TLS": "tcp",
         "UCX_RNDV_SCHEME": "am",
     }
-    catalogue = Catalogue(installed)
-    assert invalid_values(installed, values, {name: catalogue.find_meaning(name).syntax for name in values}) == {}
+    catalogue = SettingCatalogue(installed)
+    assert find_invalid_values(installed, values, {name: catalogue.find_meaning(name).syntax for name in values}) == {}
     passed = (tmp_path / "passed").read_text().splitlines()
     assert [line for line in passed if line.partition("=")[0] in values] == ["UCX_RNDV_SCHEME=am"]
 
@@ -214,6 +214,6 @@ def test_of_a_config_only_typed_values_reach_the_process(wheel: Installed, tmp_p
 def test_a_program_that_is_no_ucx_info_is_one_sentence() -> None:
     for program in ("/bin/true", "/nowhere/ucx_info"):
         with pytest.raises(UsageError, match=r"did not print its settings|cannot be run"):
-            ucx_info.read_installed(ucx_info.UcxInfo(Path(program), "system"))
+            ucx_info.read_installed_ucx(ucx_info.UcxInfoProgram(Path(program), "system"))
     with pytest.raises(UsageError, match=r"ucx_info is missing: the system's ucx_info is not on PATH; .* --ucx wheel"):
         find_ucx_info("system", {"PATH": "/nowhere"})

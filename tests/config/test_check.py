@@ -16,7 +16,7 @@ from merge_bench.config.check import STATES, CheckResult, check_config
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.shipped import find_config
-from merge_bench.config.ucx_info import Catalogue, Installed
+from merge_bench.config.ucx_info import InstalledUcx, SettingCatalogue
 from merge_bench.config.variables import UCXX_OVERRIDES
 from merge_bench.report.setup import print_check
 
@@ -198,7 +198,7 @@ def test_options_of_the_command_line_and_devices_of_the_launcher(config_of: Make
     assert codes(found) == {"error-handling-drops-shared-memory", "dask-comm-without-shared-memory"}
 
 
-def test_a_ucx_that_ucxx_refuses_is_named(system: Installed, config_of: Make) -> None:
+def test_a_ucx_that_ucxx_refuses_is_named(system: InstalledUcx, config_of: Make) -> None:
     found = codes(check_config(config_of("UCX_RC_TM_ENABLE=y"), {}, ucx="system"))
     assert ("ucx-too-old" in found) == system.version.startswith(
         ("1.12", "1.13", "1.14", "1.15", "1.16", "1.17", "1.18")
@@ -253,9 +253,9 @@ def test_without_any_ucx_names_are_checked_and_that_is_said(config_of: Make) -> 
 def test_each_shipped_config_passes(
     path: Path, which: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    installed: Installed = request.getfixturevalue(which)
+    installed: InstalledUcx = request.getfixturevalue(which)
     result = check_config(read_config(path, {}), {}, ucx=which)
-    if path.stem == "base-ucx" and Catalogue(installed).minor < (1, 19):
+    if path.stem == "base-ucx" and SettingCatalogue(installed).minor < (1, 19):
         # It holds the defaults of the releases that UCXX takes; an older UCX does not know some of them.
         assert not result.ok
         return
@@ -304,7 +304,7 @@ def test_the_shipped_configs_say_what_was_published() -> None:
     assert set(read_config(CONFIGS / "base-ucx.cfg", {}).environment) == set(UCXX_OVERRIDES)
 
 
-def test_base_ucx_is_what_ucx_does_by_default(wheel: Installed) -> None:
+def test_base_ucx_is_what_ucx_does_by_default(wheel: InstalledUcx) -> None:
     for name, value in read_config(CONFIGS / "base-ucx.cfg", {}).environment.items():
         default = wheel.settings[name].default
         assert value in (default, default.removeprefix("intra:").partition(",inter:")[0])

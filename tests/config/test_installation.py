@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from merge_bench.campaign.planned_launches import plan_runs
 from merge_bench.cli import cli
-from merge_bench.config.installation import checkout, how_to_set_up, search_path
+from merge_bench.config.installation import checkout_folder, python_path_variables, setup_command
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
 
@@ -23,8 +23,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 ASK = """
 import json
-from merge_bench.config.installation import checkout, how_to_set_up, search_path
-print(json.dumps([checkout() and str(checkout()), how_to_set_up("cu12"), search_path({"PYTHONPATH": "/mine"})]))
+from merge_bench.config.installation import checkout_folder, setup_command, python_path_variables
+folder = checkout_folder()
+print(json.dumps([folder and str(folder), setup_command("cu12"), python_path_variables({"PYTHONPATH": "/mine"})]))
 """
 
 
@@ -43,11 +44,11 @@ def test_an_environment_within_a_repository_is_no_checkout(tmp_path: Path) -> No
 
 def test_a_checkout_is_found_by_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    assert checkout() == ROOT
-    assert how_to_set_up("cu12") == "./run-cluster.sh --setup-only --stack cu12"
-    assert how_to_set_up(anew=True) == "rm -r ./.venv; ./run-cluster.sh --setup-only"
-    assert search_path({}) == {"PYTHONPATH": str(ROOT)}
-    assert search_path({"PYTHONPATH": "/mine"}) == {"PYTHONPATH": f"{ROOT}:/mine"}
+    assert checkout_folder() == ROOT
+    assert setup_command("cu12") == "./run-cluster.sh --setup-only --stack cu12"
+    assert setup_command(replace=True) == "rm -r ./.venv; ./run-cluster.sh --setup-only"
+    assert python_path_variables({}) == {"PYTHONPATH": str(ROOT)}
+    assert python_path_variables({"PYTHONPATH": "/mine"}) == {"PYTHONPATH": f"{ROOT}:/mine"}
 
 
 def test_the_command_is_known_though_the_working_folder_was_deleted(
@@ -57,7 +58,7 @@ def test_the_command_is_known_though_the_working_folder_was_deleted(
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    assert how_to_set_up() == f"{ROOT}/run-cluster.sh --setup-only"
+    assert setup_command() == f"{ROOT}/run-cluster.sh --setup-only"
 
 
 def test_without_ucxx_a_run_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from merge_bench.cli.common import add_options
 from merge_bench.config import parsers
-from merge_bench.config.option import as_command_line, as_text, from_python
-from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions, resolve
+from merge_bench.config.option import format_command_line, format_option_value, options_from_python
+from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions, resolve_options
 from merge_bench.config.reader import ConfigFile
 from merge_bench.errors import UsageError
 
@@ -30,20 +30,20 @@ from merge_bench.errors import UsageError
     ],
 )
 def test_a_name_in_quotes_keeps_commas_and_blanks(text: str, names: tuple[str, ...]) -> None:
-    assert parsers.columns(text) == names
-    assert parsers.columns(as_text(names)) == names
+    assert parsers.parse_columns(text) == names
+    assert parsers.parse_columns(format_option_value(names)) == names
 
 
 @pytest.mark.parametrize("text", ["", "a,", ",a", "a,,b", "a,a"])
 def test_empty_names_and_names_that_are_there_twice_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="contains"):
-        parsers.columns(text)
+        parsers.parse_columns(text)
 
 
 def test_a_list_of_a_program_means_its_names_as_they_are() -> None:
-    found = from_python(RunOptions, {"on": ["a,b", " id"], "columns": ["x"], "left_on": "a,b"}, OPTIONS)
+    found = options_from_python(RunOptions, {"on": ["a,b", " id"], "columns": ["x"], "left_on": "a,b"}, OPTIONS)
     assert (found.on, found.columns, found.left_on) == (("a,b", " id"), ("x",), ("a", "b"))
-    assert as_command_line({"on": ["a,b", " id"]}, OPTIONS) == ["--on", '"a,b"," id"']
+    assert format_command_line({"on": ["a,b", " id"]}, OPTIONS) == ["--on", '"a,b"," id"']
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_each_value_of_a_repeated_option_is_one_name(words: list[str], on: tuple
 
 
 def test_partition_writes_takes_its_former_name_and_value(config_of: Callable[[str], ConfigFile]) -> None:
-    assert from_python(RunOptions, {"stores": "lines"}, OPTIONS).partition_writes == "streaming"
+    assert options_from_python(RunOptions, {"stores": "lines"}, OPTIONS).partition_writes == "streaming"
     config = config_of("MERGE_BENCH_STORES=lines\n")
-    assert resolve(RunOptions(), config, {}).partition_writes == "streaming"
+    assert resolve_options(RunOptions(), config, {}).partition_writes == "streaming"
     with pytest.raises(UsageError, match="are one option"):
-        from_python(RunOptions, {"stores": "auto", "partition_writes": "auto"}, OPTIONS)
+        options_from_python(RunOptions, {"stores": "auto", "partition_writes": "auto"}, OPTIONS)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.config.reader import ConfigFile, Variable, read_config
+from merge_bench.config.reader import ConfigFile, ConfigVariable, read_config
 from merge_bench.config.shipped import find_config
 from merge_bench.errors import UsageError
 
@@ -26,7 +26,11 @@ def refusal(folder: Path, text: str | bytes) -> str:
 
 def test_plain_and_exported_assignments_with_their_lines(tmp_path: Path) -> None:
     config = read(tmp_path, "# head\nUCX_TLS=tcp\n\nexport A=1 B='two words'  # why\nexport UCX_TLS\n")
-    assert config.variables == (Variable("UCX_TLS", "tcp", 2), Variable("A", "1", 4), Variable("B", "two words", 4))
+    assert config.variables == (
+        ConfigVariable("UCX_TLS", "tcp", 2),
+        ConfigVariable("A", "1", 4),
+        ConfigVariable("B", "two words", 4),
+    )
     assert config.name == "a"
     assert config.warnings == ()
     assert len(config.sha256) == 64

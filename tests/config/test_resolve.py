@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from merge_bench.campaign import run_options
 from merge_bench.cli.common import SectionedCommand, add_options
-from merge_bench.config.options import OPTIONS, RunOptions, resolve
+from merge_bench.config.options import OPTIONS, RunOptions, resolve_options
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.errors import UsageError
 
@@ -46,7 +46,7 @@ def test_each_place_outranks_the_next(tmp_path: Path) -> None:
         "MERGE_BENCH_SEED": "5",
         "MERGE_BENCH_WARMUP": "",
     }
-    found = resolve(on_the_command_line("--chunk", "1_000"), file, environ)
+    found = resolve_options(on_the_command_line("--chunk", "1_000"), file, environ)
     assert (found.chunk, found.source("chunk")) == (1000, "command line")
     assert (found.workers, found.source("workers")) == (3, f"config {tmp_path}/a.cfg:2")
     assert (found.seed, found.source("seed")) == (5, "environment MERGE_BENCH_SEED")
@@ -54,14 +54,14 @@ def test_each_place_outranks_the_next(tmp_path: Path) -> None:
 
 
 def test_every_option_has_a_value_and_a_source() -> None:
-    found = resolve(RunOptions(), None, {})
+    found = resolve_options(RunOptions(), None, {})
     assert {found.source(option.key) for option in OPTIONS} == {"default"}
     assert all(getattr(found, option.key) == option.default for option in OPTIONS if option.key != "workload")
 
 
 def test_a_default_given_on_the_command_line_outranks_the_config(tmp_path: Path) -> None:
     file = config(tmp_path, "MERGE_BENCH_SKEW=zipf:1.2\nMERGE_BENCH_WORKLOAD=tpch\n")
-    found = resolve(on_the_command_line("--skew", "none", "--workload", "auto"), file, {})
+    found = resolve_options(on_the_command_line("--skew", "none", "--workload", "auto"), file, {})
     assert (found.skew, found.workload) == (0.0, "synthetic")
 
 
@@ -76,11 +76,11 @@ def test_a_default_given_on_the_command_line_outranks_the_config(tmp_path: Path)
     ],
 )
 def test_the_rule_for_iterations(arguments: tuple[str, ...], iterations: int) -> None:
-    assert resolve(on_the_command_line(*arguments), None, {}).timed_iterations == iterations
+    assert resolve_options(on_the_command_line(*arguments), None, {}).timed_iterations == iterations
 
 
 def test_tables_are_the_workload_where_tables_are_given() -> None:
-    found = resolve(on_the_command_line("--left", "a", "--right", "b", "--on", "k,l"), None, {})
+    found = resolve_options(on_the_command_line("--left", "a", "--right", "b", "--on", "k,l"), None, {})
     assert (found.workload, found.on) == ("tables", ("k", "l"))
 
 
@@ -97,12 +97,12 @@ def test_tables_are_the_workload_where_tables_are_given() -> None:
 )
 def test_a_wrong_config_names_file_and_line(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        resolve(RunOptions(), config(tmp_path, text), {})
+        resolve_options(RunOptions(), config(tmp_path, text), {})
 
 
 def test_a_wrong_environment_names_the_variable() -> None:
     with pytest.raises(UsageError, match="environment variable MERGE_BENCH_VERIFY: 'x' is not one of every, ends"):
-        resolve(RunOptions(), None, {"MERGE_BENCH_VERIFY": "x"})
+        resolve_options(RunOptions(), None, {"MERGE_BENCH_VERIFY": "x"})
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,11 @@ def test_a_wrong_environment_names_the_variable() -> None:
 )
 def test_options_that_contradict_each_other(arguments: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        resolve(on_the_command_line(*arguments.split()), None, {})
+        resolve_options(on_the_command_line(*arguments.split()), None, {})
 
 
 def test_a_service_in_the_environment_is_not_in_the_way_of_other_commands() -> None:
-    assert resolve(RunOptions(), None, {"MERGE_BENCH_ON": "https://bench.example"}).left is None
+    assert resolve_options(RunOptions(), None, {"MERGE_BENCH_ON": "https://bench.example"}).left is None
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_the_help_lists_every_option_by_section() -> None:
 @given(st.sampled_from(OPTIONS), st.text(max_size=12))
 def test_any_text_is_read_or_refused_with_a_sentence(option: Any, text: str) -> None:
     try:
-        found: object = resolve(RunOptions(), None, {option.variable: text})
+        found: object = resolve_options(RunOptions(), None, {option.variable: text})
     except UsageError as error:
         found = str(error)
     assert isinstance(found, RunOptions | str)

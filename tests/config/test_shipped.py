@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from merge_bench.cli import cli
-from merge_bench.config.shipped import FOLDER, config_names, find_shipped, shipped_files
+from merge_bench.config.shipped import FOLDER, find_shipped_file, shipped_config_names, shipped_files
 from merge_bench.errors import UsageError
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -27,16 +27,16 @@ def configs(*words: str) -> Result:
 
 def test_there_is_one_copy_and_it_is_configs_of_the_repository() -> None:
     assert FOLDER == CONFIGS
-    assert config_names() == sorted(path.name for path in CONFIGS.glob("*.cfg"))
+    assert shipped_config_names() == sorted(path.name for path in CONFIGS.glob("*.cfg"))
     assert {path.name for path in CONFIGS.iterdir()} == {each.name for each in shipped_files()}
 
 
 def test_the_list_names_every_file_with_its_first_line() -> None:
     lines = dict(line.split(maxsplit=1) for line in configs().output.splitlines())
     assert lines["tcp.cfg"] == "everything goes over TCP."
-    assert set(lines) == {*config_names(), "space.toml"}
+    assert set(lines) == {*shipped_config_names(), "space.toml"}
     document = json.loads(configs("--json").output)
-    assert [each["name"] for each in document["configs"]] == config_names()
+    assert [each["name"] for each in document["configs"]] == shipped_config_names()
     assert all(each["about"] == lines[each["name"]] for each in document["configs"])
     assert Path(document["space"]["path"]) == CONFIGS / "space.toml"
 
@@ -53,7 +53,7 @@ def test_copies_can_be_changed_and_are_not_overwritten_unasked(empty: Path) -> N
     copies += [(("space.toml", "folder"), "folder/space.toml")]
     for words, written in copies:
         assert configs("copy", *words).output == f"{written}\n"
-        assert (empty / written).read_text() == find_shipped(words[0]).read_text()
+        assert (empty / written).read_text() == find_shipped_file(words[0]).read_text()
     (empty / "mine.cfg").write_text("# mine\n")
     refused = configs("copy", "tcp", "mine.cfg")
     assert refused.exit_code == UsageError.exit_status

@@ -11,10 +11,10 @@ import pytest
 from numba.core import config as numba_config
 
 from merge_bench.cluster.dask_commands import DASK_VARIABLES, THREAD_COUNTS
-from merge_bench.config.options import OPTIONS, RunOptions, resolve
+from merge_bench.config.options import OPTIONS, RunOptions, resolve_options
 from merge_bench.config.reader import ConfigFile, read_config
-from merge_bench.config.ucx_info import Installed, shipped_names
-from merge_bench.config.variables import judge_variable, process_environment, variables_with_code
+from merge_bench.config.ucx_info import InstalledUcx, read_released_setting_names
+from merge_bench.config.variables import judge_variable, process_environment_variables, variables_with_code
 from merge_bench.errors import UsageError
 from tests.config.test_check import CONFIGS
 
@@ -93,9 +93,9 @@ def test_what_the_launcher_sets_itself_is_a_setting() -> None:
 
 
 @pytest.mark.usefixtures("wheel")
-def test_of_ucx_just_these_settings_are_no_settings(wheel: Installed) -> None:
+def test_of_ucx_just_these_settings_are_no_settings(wheel: InstalledUcx) -> None:
     """All names of ten releases and of the installed one were looked at; a new one that ends alike is caught."""
-    _, shipped = shipped_names()
+    _, shipped = read_released_setting_names()
     others = """
         UCX_ERROR_MAIL_FOOTER UCX_ERROR_MAIL_TO UCX_GDB_COMMAND UCX_HANDLE_ERRORS UCX_LOG_FILE UCX_MEMTRACK_DEST
         UCX_MODULE_DIR UCX_PROFILE_FILE UCX_PROTO_INFO_DIR UCX_STATS_DEST UCX_VFS_SOCK_PATH
@@ -257,12 +257,12 @@ def test_no_generated_config_brings_code(software: str, count: int, tmp_path: Pa
         if software == "nobody knows" and name in config.used:
             continue
         with pytest.raises(UsageError) as caught:
-            resolve(RunOptions(), config, {"MERGE_BENCH_TRUST_CONFIG": "1"})
+            resolve_options(RunOptions(), config, {"MERGE_BENCH_TRUST_CONFIG": "1"})
         assert str(caught.value).startswith(f"{config.where(variable.line)}: {name} ")
         assert "\n" not in str(caught.value)
-        assert name not in process_environment(config, trusted=False)
-        resolve(TRUSTED, config, {})
-        assert process_environment(config, trusted=True)[name] == variable.value
+        assert name not in process_environment_variables(config, trusted=False)
+        resolve_options(TRUSTED, config, {})
+        assert process_environment_variables(config, trusted=True)[name] == variable.value
     assert len(set(made)) > (2 if software == "iconv" else 3)
 
 
@@ -275,11 +275,11 @@ def test_of_allowed_configs_just_the_settings_reach_processes(count: int, tmp_pa
         return given[-1]
 
     for config in _generated(count, tmp_path, names):
-        resolve(RunOptions(), config, {})
+        resolve_options(RunOptions(), config, {})
         assert variables_with_code(config) == []
         expected = {name: config.environment[name] for name in given[-1] if name in SETTINGS}
-        assert process_environment(config, trusted=False) == expected
-        assert process_environment(config, trusted=True) == config.environment
+        assert process_environment_variables(config, trusted=False) == expected
+        assert process_environment_variables(config, trusted=True) == config.environment
 
 
 def test_old_names_reach_processes_by_their_new_ones_alone(tmp_path: Path) -> None:
@@ -288,15 +288,15 @@ def test_old_names_reach_processes_by_their_new_ones_alone(tmp_path: Path) -> No
         "CHUNK_SIZE=1e6\nUCXPY_NON_BLOCKING_MODE=1\nJOB_DIR=/scratch\nRAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY=1\n"
     )
     config = read_config(path, {})
-    assert resolve(RunOptions(), config, {}).chunk == 1_000_000
-    assert process_environment(config, trusted=False) == {"UCXPY_PROGRESS_MODE": "polling"}
+    assert resolve_options(RunOptions(), config, {}).chunk == 1_000_000
+    assert process_environment_variables(config, trusted=False) == {"UCXPY_PROGRESS_MODE": "polling"}
 
 
 def test_all_that_brings_code_is_counted_and_the_first_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.cfg"
     path.write_text("UCX_TLS=tcp\nLD_PRELOAD=./x.so\nPYTHONPATH=/x BASH_ENV=/x\n")
     with pytest.raises(UsageError) as caught:
-        resolve(RunOptions(), read_config(path, {}), {})
+        resolve_options(RunOptions(), read_config(path, {}), {})
     assert str(caught.value) == (
         f"{path}:2: LD_PRELOAD loads a library into every process (2 more variables can also load or run code);"
         " add --trust-config if you trust this file"
@@ -309,4 +309,4 @@ def test_the_shipped_configs_bring_no_code() -> None:
     for path in paths:
         config = read_config(path, {})
         assert variables_with_code(config) == []
-        resolve(RunOptions(), config, {})
+        resolve_options(RunOptions(), config, {})

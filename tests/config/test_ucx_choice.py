@@ -15,21 +15,21 @@ from merge_bench.config.ucx_choice import (
     CODE,
     PREFER,
     VARIABLE,
-    Choice,
-    Loaded,
+    LoadedUcx,
+    UcxChoice,
     UcxHost,
     choose_ucx,
     probe_ucx,
     use_ucx,
 )
-from merge_bench.config.ucx_info import wheel_folder
+from merge_bench.config.ucx_info import libucx_wheel_folder
 from merge_bench.errors import UsageError
 from tests.helpers.plans import given
 
 
 @pytest.fixture(scope="module")
 def wheel() -> Path:
-    folder = wheel_folder()
+    folder = libucx_wheel_folder()
     if folder is None:
         pytest.skip("needs the libucx wheel")
     return folder
@@ -63,24 +63,24 @@ def choose(
     environ: Mapping[str, str],
     *,
     infiniband: Path = ucx_choice.INFINIBAND,
-    load: Callable[[str, Mapping[str, str]], Loaded | None] = probe_ucx,
+    load: Callable[[str, Mapping[str, str]], LoadedUcx | None] = probe_ucx,
     wheel: bool = True,
     device_memory: bool = False,
-) -> Choice:
+) -> UcxChoice:
     """`choose_ucx` on a host with these adapters, with the wheel or not, where a process loads what `load` says."""
     host = UcxHost(infiniband, probe=load) if wheel else UcxHost(infiniband, None, load)
     return choose_ucx(asked, environ, device_memory=device_memory, host=host)
 
 
-def unprobed(origin: str, environ: Mapping[str, str]) -> Loaded | None:
+def unprobed(origin: str, environ: Mapping[str, str]) -> LoadedUcx | None:
     raise AssertionError(f"{origin} is loaded for nothing")
 
 
 def test_without_infiniband_the_wheels_ucx_is_taken_unprobed(
     tmp_path: Path, wheel: Path, clean: dict[str, str]
 ) -> None:
-    assert choose(None, clean, infiniband=tmp_path, load=unprobed) == Choice("wheel")
-    assert choose("wheel", {**clean, PREFER: "true"}, infiniband=tmp_path, load=unprobed) == Choice("wheel")
+    assert choose(None, clean, infiniband=tmp_path, load=unprobed) == UcxChoice("wheel")
+    assert choose("wheel", {**clean, PREFER: "true"}, infiniband=tmp_path, load=unprobed) == UcxChoice("wheel")
 
 
 def test_auto_takes_the_systems_ucx_where_there_is_infiniband(infiniband: Path, system: dict[str, str]) -> None:
@@ -112,17 +112,17 @@ def test_a_system_ucx_with_cuda_is_taken_for_gpu_memory(
 
 
 def test_without_the_wheel_a_ucx_without_cuda_is_refused_for_gpu_memory(tmp_path: Path) -> None:
-    loaded = Loaded("1.20.0", True, tmp_path / "libucp.so.0", cuda=False)
+    loaded = LoadedUcx("1.20.0", True, tmp_path / "libucp.so.0", cuda=False)
     with pytest.raises(UsageError, match=r"UCX 1\.20\.0 .* cannot send GPU memory"):
         choose("auto", {}, infiniband=tmp_path, load=lambda origin, environ: loaded, wheel=False, device_memory=True)
-    assert choose("auto", {}, infiniband=tmp_path, load=unprobed, wheel=False) == Choice("system")
+    assert choose("auto", {}, infiniband=tmp_path, load=unprobed, wheel=False) == UcxChoice("system")
 
 
 @pytest.mark.parametrize("asked", ["auto", "wheel", None])
 def test_infiniband_without_a_module_warns(infiniband: Path, wheel: Path, clean: dict[str, str], asked: str) -> None:
     # What is loaded is given, so that a UCX that this machine happens to have does not help.
-    def load(origin: str, environ: Mapping[str, str]) -> Loaded:
-        return Loaded("1.21.0", False, wheel / "lib" / "libucp.so")
+    def load(origin: str, environ: Mapping[str, str]) -> LoadedUcx:
+        return LoadedUcx("1.21.0", False, wheel / "lib" / "libucp.so")
 
     choice = choose(asked, clean, infiniband=infiniband, load=load)
     assert choice.origin == "wheel"
@@ -133,8 +133,8 @@ def test_infiniband_without_a_module_warns(infiniband: Path, wheel: Path, clean:
 
 
 def test_system_ucx_that_falls_back_to_the_wheel_is_refused(tmp_path: Path, wheel: Path, clean: dict[str, str]) -> None:
-    def load(origin: str, environ: Mapping[str, str]) -> Loaded:
-        return Loaded("1.21.0", False, wheel / "lib" / "libucp.so")
+    def load(origin: str, environ: Mapping[str, str]) -> LoadedUcx:
+        return LoadedUcx("1.21.0", False, wheel / "lib" / "libucp.so")
 
     for found in (load, lambda origin, environ: None):
         with pytest.raises(UsageError, match=r"no system libucp\.so"):
@@ -144,11 +144,11 @@ def test_system_ucx_that_falls_back_to_the_wheel_is_refused(tmp_path: Path, whee
 @pytest.mark.parametrize("named", [{}, {VARIABLE: "system"}, {VARIABLE: "auto", PREFER: "true"}, {PREFER: "1"}])
 def test_the_systems_ucx_is_taken_when_asked_for(tmp_path: Path, system: dict[str, str], named: dict[str, str]) -> None:
     asked = None if named else "system"
-    assert choose(asked, {**system, **named}, infiniband=tmp_path / "none") == Choice("system")
+    assert choose(asked, {**system, **named}, infiniband=tmp_path / "none") == UcxChoice("system")
 
 
 def test_without_the_wheel_there_is_only_the_systems(tmp_path: Path, infiniband: Path) -> None:
-    assert choose("auto", {}, infiniband=tmp_path / "none", load=unprobed, wheel=False) == Choice("system")
+    assert choose("auto", {}, infiniband=tmp_path / "none", load=unprobed, wheel=False) == UcxChoice("system")
     with pytest.raises(UsageError, match="libucx is not installed"):
         choose("wheel", {}, infiniband=infiniband, load=unprobed, wheel=False)
     lacking = choose("auto", {}, infiniband=infiniband, load=lambda origin, environ: None, wheel=False)
@@ -174,7 +174,7 @@ def test_a_process_that_starts_afterwards_loads_what_was_chosen(
 
 def test_a_choice_is_undone_for_callers_whose_process_goes_on(wheel: Path) -> None:
     surroundings = {PREFER: "true", "OTHER": "1"}
-    with ucx_choice.ucx_choice_undone(surroundings):
+    with ucx_choice.undo_ucx_choice(surroundings):
         use_ucx("wheel", surroundings)
         assert surroundings == {VARIABLE: "wheel", "OTHER": "1"}
     assert surroundings == {PREFER: "true", "OTHER": "1"}

@@ -316,7 +316,7 @@ def install() -> None:
 
     fake_rapids.install()
     sys.modules.update(modules())
-    loaded_library = files.loaded_library
+    loaded_library = files.open_loaded_library
 
     def with_cuda(name: str) -> Any:
         library = loaded_library(name)
@@ -324,7 +324,7 @@ def install() -> None:
             library.ucp_context_query = _support_all_memory
         return library
 
-    files.loaded_library = with_cuda  # before the data plane imports it
+    files.open_loaded_library = with_cuda  # before the data plane imports it
 
 
 def _support_all_memory(context: Any, attributes: Any) -> int:

@@ -17,7 +17,7 @@ from merge_bench.errors import LaunchFailed, MergeBenchError
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
-from merge_bench.records.writer import CampaignWriter, encode
+from merge_bench.records.writer import CampaignWriter, encode_record
 from tests.helpers import synthetic_campaigns as synthetic
 from tests.helpers.plans import prepared
 
@@ -57,7 +57,7 @@ def begin(writer: CampaignWriter, job: Job, index: int) -> None:
 
 
 def half_a_line(writer: CampaignWriter, index: int) -> None:
-    line = encode(s.MemoryLine(launch=index, workers=[]))
+    line = encode_record(s.MemoryLine(launch=index, workers=[]))
     with writer.records.open("ab") as file:
         file.write(line[: len(line) // 2])
 

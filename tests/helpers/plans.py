@@ -8,7 +8,7 @@ from typing import Any
 from merge_bench.campaign.machine_checks import Machine
 from merge_bench.campaign.make_plan import PlannedRun, plan_run, runs_of
 from merge_bench.cluster.launchers import choose_launcher
-from merge_bench.config.options import RunOptions, resolve
+from merge_bench.config.options import RunOptions, resolve_options
 from merge_bench.config.reader import ConfigFile
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
@@ -23,7 +23,7 @@ def settled(
     values: Mapping[str, Any], config: ConfigFile | None = None, environ: Mapping[str, str] | None = None
 ) -> RunOptions:
     """The same, completed by a config and an environment."""
-    return resolve(given(**values), config, environ or {})
+    return resolve_options(given(**values), config, environ or {})
 
 
 def prepared(

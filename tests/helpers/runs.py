@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from merge_bench import cli
-from merge_bench.config.ucx_choice import ucx_choice_undone
+from merge_bench.config.ucx_choice import undo_ucx_choice
 from merge_bench.records.schema import EndLine, FailureLine, IterationLine, Record
 from tests.conftest import QUICK_HOOKS
 from tests.helpers import leftovers
@@ -257,7 +257,7 @@ def command(
     before, started = leftovers.Before(temp), time.monotonic()
     output, errors = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     surroundings = environment(temp, environ)
-    with pytest.MonkeyPatch.context() as patch, ucx_choice_undone():
+    with pytest.MonkeyPatch.context() as patch, undo_ucx_choice():
         for name in os.environ.keys() - surroundings.keys():
             patch.delenv(name)
         for name, value in surroundings.items():

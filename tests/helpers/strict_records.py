@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from merge_bench.records.reader import decode, decode_head
+from merge_bench.records.reader import decode_line_head, decode_record
 from merge_bench.records.schema import SCHEMA, Record
 
 
@@ -15,10 +15,10 @@ def validate(line: bytes | str) -> Record:
 
     Raises ValueError, which names the wrong or unknown field.
     """
-    head = decode_head(line)
+    head = decode_line_head(line)
     if head.schema != SCHEMA:
         raise ValueError(f"schema {head.schema} is not {SCHEMA}")
-    record = decode(line)
+    record = decode_record(line)
     unknown = unknown_fields(msgspec.json.decode(line), record)
     if unknown:
         raise ValueError(f"a {head.kind} line has unknown fields: {', '.join(unknown)}")

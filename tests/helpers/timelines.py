@@ -20,7 +20,7 @@ from merge_bench.records.timeline import (
     encode_timeline,
     timeline_file_name,
 )
-from merge_bench.records.writer import RECORDS, encode
+from merge_bench.records.writer import RECORDS, encode_record
 
 MS = 1e-3
 
@@ -109,7 +109,7 @@ def add_timeline(folder: Path, found: Timeline) -> None:
     records = folder / RECORDS
     lines = records.read_bytes().splitlines()
     ends = [number for number, each in enumerate(lines) if b'"launch_end"' in each]
-    lines.insert(ends[found.head.launch], encode(line))
+    lines.insert(ends[found.head.launch], encode_record(line))
     records.write_bytes(b"\n".join(lines) + b"\n")
 
 

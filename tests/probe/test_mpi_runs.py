@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from merge_bench.config.allowed_transports import REGISTER_NO_MEMORY
-from merge_bench.config.ucx_info import find_installed
+from merge_bench.config.ucx_info import find_installed_ucx
 from merge_bench.host import network
 from merge_bench.records.schema import LaunchEndLine, LaunchLine, ProbeLine, WarningLine
 from tests.helpers import leftovers
@@ -71,7 +71,7 @@ def ping_pong(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureR
 
 def _memory_events() -> str | None:
     """What ranks on this machine get: nothing where a transport registers memory."""
-    installed = find_installed()
+    installed = find_installed_ucx()
     return "n" if installed is not None and REGISTER_NO_MEMORY.issuperset(installed.transports) else None
 
 

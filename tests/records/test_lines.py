@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from merge_bench.records import schema as s
-from merge_bench.records.reader import KINDS, decode
-from merge_bench.records.writer import encode
+from merge_bench.records.reader import KINDS, decode_record
+from merge_bench.records.writer import encode_record
 from tests.helpers.strict_records import validate
 from tests.helpers.synthetic_campaigns import Script, iteration, plan, write_campaign
 
@@ -20,7 +20,7 @@ LINES = list(typing.get_args(s.Record))
 
 
 def as_dict(record: s.Record) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(encode(record))
+    found: dict[str, Any] = json.loads(encode_record(record))
     return found
 
 
@@ -50,7 +50,7 @@ def test_unknown_fields_are_read_over_and_found_by_validate(line: dict[str, Any]
     line["colour"] = 1
     line["workers"][1]["phases_seconds"]["jion"] = 2
     text = json.dumps(line)
-    record = decode(text)
+    record = decode_record(text)
     assert isinstance(record, s.IterationLine)
     assert record.workers[1].rank == 1
     with pytest.raises(ValueError, match=r"unknown fields: colour, workers\.1\.phases_seconds\.jion"):
@@ -92,7 +92,7 @@ def test_validate_wants_this_schema(line: dict[str, Any]) -> None:
 
 def test_a_nan_is_not_written_where_a_number_has_to_be() -> None:
     with pytest.raises(ValueError, match="wall_seconds"):
-        encode(s.IterationLine(launch=0, index=0, wall_seconds=float("nan")))
+        encode_record(s.IterationLine(launch=0, index=0, wall_seconds=float("nan")))
 
 
 def test_what_was_not_measured_is_null() -> None:
@@ -105,7 +105,7 @@ def test_what_was_not_measured_is_null() -> None:
 
 def test_a_line_from_before_cpu_seconds_were_counted_reads_as_not_measured() -> None:
     worker = '{"rank":0,"seconds":1.0}'
-    read = decode(
+    read = decode_record(
         '{"kind":"iteration","schema":1,"time":1.0,"launch":0,"index":0,"wall_seconds":1.0,"workers":[' + worker + "]}"
     )
     assert isinstance(read, s.IterationLine)
@@ -121,7 +121,7 @@ def test_a_description_of_another_form_counts_as_missing(tmp_path: Path) -> None
     line = next(found for found in map(json.loads, lines) if found["kind"] == "launch")
     worker = {name: value for name, value in line["workers"][0].items() if name not in ("ucx", "hardware")}
     described = {**worker, "ucx": {"lanes": {"intra-node": ["sysv"]}}, "hardware": {"cores": "many"}}
-    found = decode(json.dumps({**line, "workers": [described]}))
-    assert found == decode(json.dumps({**line, "workers": [worker]}))
+    found = decode_record(json.dumps({**line, "workers": [described]}))
+    assert found == decode_record(json.dumps({**line, "workers": [worker]}))
     with pytest.raises(ValueError, match="rank"):
-        decode(json.dumps({**line, "workers": [{**described, "rank": "first"}]}))
+        decode_record(json.dumps({**line, "workers": [{**described, "rank": "first"}]}))

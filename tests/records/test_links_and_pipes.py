@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.config.files import open_regular, open_without_links, read_regular, replacing
+from merge_bench.config.files import open_regular_file, open_without_links, read_regular_file, replace_file
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.records.reader import read_campaign, read_head
+from merge_bench.records.reader import read_campaign, read_campaign_line
 from merge_bench.records.timeline import read_timeline
 from merge_bench.records.writer import LOGS, RECORDS, CampaignWriter
 from merge_bench.report.page import write_page
@@ -36,7 +36,7 @@ def test_a_link_is_replaced_whatever_it_points_to(tmp_path: Path, target: str) -
     if target == "a file":
         other.write_text("mine")
     link.symlink_to(other)
-    with replacing(link) as stream:
+    with replace_file(link) as stream:
         stream.write(b"new")
     assert (link.is_symlink(), link.read_bytes()) == (False, b"new")
     assert target != "a file" or other.read_text() == "mine"
@@ -45,7 +45,7 @@ def test_a_link_is_replaced_whatever_it_points_to(tmp_path: Path, target: str) -
 
 def test_a_pipe_that_nobody_reads_is_an_error_and_no_wait(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="No such device"), replacing(tmp_path / "pipe"):
+    with pytest.raises(OSError, match="No such device"), replace_file(tmp_path / "pipe"):
         pass
 
 
@@ -81,10 +81,10 @@ def test_only_regular_files_are_read(tmp_path: Path, kind: str) -> None:
 
         socket.socket(socket.AF_UNIX).bind(str(records))
     began = time.monotonic()
-    for read in (read_campaign, read_timeline, open_regular):
+    for read in (read_campaign, read_timeline, open_regular_file):
         with pytest.raises((UsageError, OSError), match=RECORDS):
             read(records)
-    assert read_head(records) is None
+    assert read_campaign_line(records) is None
     assert time.monotonic() - began < 5
 
 
@@ -92,7 +92,7 @@ def test_the_limits_are_said(tmp_path: Path) -> None:
     file = tmp_path / "x"
     file.write_bytes(b"a" * 2000)
     with pytest.raises(UsageError, match="larger than 1 KiB"):
-        read_regular(file, 1 << 10)
+        read_regular_file(file, 1 << 10)
     shutil.copy(CAMPAIGNS / "run" / RECORDS, tmp_path / RECORDS)
     with pytest.raises(UsageError, match=r"line 1 of .* is longer than"):
         read_campaign(tmp_path, longest_line=1 << 10)
@@ -109,7 +109,7 @@ def test_who_could_not_read_the_old_file_cannot_read_the_new_one(
     file.chmod(before)
     own = os.umask(umask)
     try:
-        with replacing(file) as stream:
+        with replace_file(file) as stream:
             stream.write(b"new")
     finally:
         os.umask(own)

@@ -100,13 +100,13 @@ def test_of_a_workload_only_the_field_of_another_type_is_missing() -> None:
     assert found.workload is not None
     assert (found.workload.name, found.workload.rows, found.workload.keys) == ("tables", 6, None)
     assert found.workload.left == read.Table(path="/data/orders", columns=[read.TableColumn(name="id")])
-    assert read.unreadable_options(options) == {
+    assert read.find_unreadable_options(options) == {
         "workload keys": "7",
         "workload left rows": '"3"',
         "workload left chunks": "5",
         "workload right chunks": "5",
     }
-    assert read.unreadable_options(recorded(SYNTHETIC)) == {}
+    assert read.find_unreadable_options(recorded(SYNTHETIC)) == {}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records import schema as s
 from merge_bench.records import writer as writer_module
-from merge_bench.records.writer import CampaignWriter, safe_name
+from merge_bench.records.writer import CampaignWriter, make_safe_folder_name
 from tests.helpers.strict_records import validate
 
 
@@ -60,7 +60,7 @@ def test_two_campaigns_of_one_second_have_two_folders(tmp_path: Path) -> None:
     ],
 )
 def test_config_names_become_safe_parts_of_a_folder_name(name: str, safe: str) -> None:
-    assert safe_name(name) == safe
+    assert make_safe_folder_name(name) == safe
 
 
 def test_a_line_is_synced_before_write_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def test_only_a_full_disk_asks_for_space(tmp_path: Path, monkeypatch: pytest.Mon
     def full(folder: Path) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(writer_module, "_reserve_space", full)
+    monkeypatch.setattr(writer_module, "_reserve_disk_space", full)
     with pytest.raises(UsageError, match=r"choose another folder, or delete files to make space$"):
         CampaignWriter.create(tmp_path, "a")
 

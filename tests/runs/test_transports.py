@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from merge_bench.config import allowed_transports
-from merge_bench.config.shipped import find_shipped
-from merge_bench.config.ucx_info import find_ucx_info, read_installed
+from merge_bench.config.shipped import find_shipped_file
+from merge_bench.config.ucx_info import find_ucx_info, read_installed_ucx
 from merge_bench.records.schema import IterationLine, LanesLine, LaunchLine, TrafficLine, WarningLine
 from tests.helpers.runs import SMALL, Finished, command
 
@@ -137,7 +137,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("shown")
     lines = ("UCX_TLS=tcp", "UCX_MAX_RNDV_LANES=2", "MERGE_BENCH_CHUNK=90e9")
     config = folder / "mine.cfg"
-    config.write_text(find_shipped("ethernet").read_text() + "\n".join(lines) + "\n")
+    config.write_text(find_shipped_file("ethernet").read_text() + "\n".join(lines) + "\n")
     return command(folder, "--config", config, "--workers", "2", verb=("transports",))
 
 
@@ -165,6 +165,6 @@ def test_the_command_says_what_a_run_would_and_leaves_nothing_behind(shown: Fini
     assert all(pair["transports"] == ["tcp/lo"] for pair in document["pairs"])
     assert all(pair["placement"] == "same host" for pair in document["pairs"])
     (found,) = document["available"].values()
-    assert found == {name: list(devices) for name, devices in read_installed(find_ucx_info()).transports.items()}
+    assert found == {name: list(devices) for name, devices in read_installed_ucx(find_ucx_info()).transports.items()}
     assert sorted(path.name for path in shown.results.parent.iterdir()) == ["mine.cfg", "tmp"]
     shown.check_clean()

@@ -20,7 +20,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from merge_bench.records.results_folder import Entry
+from merge_bench.records.results_folder import ResultEntry
 from merge_bench.service.api import LOCAL, ROUTES, Limits, openapi_document
 from merge_bench.service.serve import QuietResults
 from tests.analysis.history.made_up import Nights, write
@@ -183,7 +183,7 @@ def test_health_is_answered_while_results_are_read_and_only_some_wait(tmp_path: 
     reading, go_on = threading.Semaphore(0), threading.Event()
 
     class SlowResults(QuietResults):
-        def entries(self) -> tuple[Entry, ...]:
+        def entries(self) -> tuple[ResultEntry, ...]:
             reading.release()
             assert go_on.wait(60)
             return ()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from merge_bench.config.options import OPTIONS
 from merge_bench.config.reader import read_config
-from merge_bench.config.shipped import FOLDER, config_names
+from merge_bench.config.shipped import FOLDER, shipped_config_names
 from merge_bench.config.variables import variables_with_code
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
@@ -281,7 +281,7 @@ def test_no_text_becomes_a_word_of_its_own(text: str, command: str) -> None:
         assert len(found) == len(command.split()) + 1
         assert found[-1].startswith("--")
         assert "=" in found[-1]
-    assert config_names()
+    assert shipped_config_names()
 
 
 def test_a_config_that_brings_code_is_refused(rules: Rules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.records.reader import read_campaign, read_head
+from merge_bench.records.reader import read_campaign, read_campaign_line
 from tests.runs.test_campaigns import Begin, begin, check_each_once, configs, kill
 
 __all__ = ["begin", "configs"]
@@ -36,7 +36,7 @@ def test_a_driver_that_is_killed_at_a_random_moment(begin: Begin, configs: str, 
     finished = begin(*command).finish()
     assert finished.status == 0, f"killed after {moments} s: {finished.shown()}"
     folders = sorted((tmp_path / "results").iterdir())
-    begun = [folder for folder in folders if read_head(folder / "records.jsonl") is not None]
+    begun = [folder for folder in folders if read_campaign_line(folder / "records.jsonl") is not None]
     for folder in set(folders) - set(begun):  # killed before its first line
         assert (folder / "records.jsonl").read_bytes() == b""
     for folder in begun:  # more than one, if a campaign was done before its driver was killed

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from merge_bench.config.shipped import find_shipped
+from merge_bench.config.shipped import find_shipped_file
 from tests.campaign.importing.texts import text
 from tests.helpers.runs import environment
 from tests.project.examples import Example, all_examples, read_table
@@ -40,7 +40,7 @@ def execute(folder: Path, program: str, words: str) -> subprocess.CompletedProce
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("examples")
     for name in ("mine", "known", "new", "SERVER"):
-        shutil.copy(find_shipped("tcp"), folder / f"{name}.cfg")
+        shutil.copy(find_shipped_file("tcp"), folder / f"{name}.cfg")
     keys = pa.array(np.arange(2000))
     for name in ("ORDERS", "LINES"):
         (folder / name).mkdir()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.records.reader import read_head
+from merge_bench.records.reader import read_campaign_line
 from tests.helpers.runs import LIMIT
 from tests.service.services import ENDED, RealService
 
@@ -71,7 +71,7 @@ def test_every_accepted_job_ends_once_whatever_happens_to_the_service(tmp_path: 
     marks: Counter[str] = Counter()
     spans = []
     for folder in service.results.glob("2*"):
-        head = read_head(folder / "records.jsonl")
+        head = read_campaign_line(folder / "records.jsonl")
         if head is not None:
             assert head.surroundings is not None
             lines = list(map(json.loads, (folder / "records.jsonl").read_bytes().splitlines()))

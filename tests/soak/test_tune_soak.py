@@ -16,7 +16,7 @@ import pytest
 
 from merge_bench.config.reader import read_config
 from merge_bench.records.campaign import Campaign, Launch
-from merge_bench.records.reader import read_campaign, read_head
+from merge_bench.records.reader import read_campaign, read_campaign_line
 from merge_bench.tune.evaluator import Options
 from merge_bench.tune.result import result_of
 from merge_bench.tune.space import read_space
@@ -96,7 +96,7 @@ class Tuning:
     def campaigns(self) -> list[Campaign]:
         """All that were begun; more than one where the last had ended, and the command began anew."""
         records = sorted(self.results.glob("*/records.jsonl"))
-        return [read_campaign(path) for path in records if read_head(path) is not None]
+        return [read_campaign(path) for path in records if read_campaign_line(path) is not None]
 
 
 def measured(campaign: Campaign) -> dict[int, Any]:

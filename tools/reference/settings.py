@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from merge_bench.config.check import STATES
-from merge_bench.config.shipped import SPACE, config_names, find_shipped, shipped_files
+from merge_bench.config.shipped import SPACE, find_shipped_file, shipped_config_names, shipped_files
 from merge_bench.config.variables import NO_EFFECT, TRANSLATED, UCXX_OVERRIDES, UCXX_VARIABLES
 from merge_bench.tune.space import Setting, read_space
 from tools.reference import page, table
@@ -49,9 +49,9 @@ def _configs() -> Iterator[list[str]]:
 
 
 def _files() -> Iterator[str]:
-    for name in config_names():
+    for name in shipped_config_names():
         yield f"### {name}"
-        yield f"```sh\n{find_shipped(name).read_text(encoding='utf-8').strip()}\n```"
+        yield f"```sh\n{find_shipped_file(name).read_text(encoding='utf-8').strip()}\n```"
 
 
 def _ucxx() -> Iterator[list[str]]:

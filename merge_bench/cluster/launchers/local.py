@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from merge_bench.cluster import signals
 from merge_bench.cluster.base import Access, ClusterSettings, Command, Exited, Launcher, LauncherKind
 from merge_bench.cluster.supervisor import Child, end_all, tail
-from merge_bench.config.allowed_transports import SHARED_MEMORY, allowed
-from merge_bench.config.installation import search_path
-from merge_bench.errors import Caution, LaunchFailed, say
+from merge_bench.config.allowed_transports import SHARED_MEMORY, find_allowed_transports
+from merge_bench.config.installation import python_path_variables
+from merge_bench.errors import Caution, LaunchFailed, print_message
 
 if TYPE_CHECKING:
     from merge_bench.merge.plan import Plan
@@ -45,7 +45,7 @@ class LocalLauncher(Launcher):
         Raises LaunchFailed if the interface does not exist any more, or has lost its address.
         """
         access = self.make_scratch(plan)
-        base = {**os.environ, **search_path(os.environ), "MERGE_BENCH_PARENT": str(os.getpid())}
+        base = {**os.environ, **python_path_variables(os.environ), "MERGE_BENCH_PARENT": str(os.getpid())}
         try:
             commands = self._commands(plan, settings, str(self.scratch))
         except LookupError as error:
@@ -65,7 +65,9 @@ class LocalLauncher(Launcher):
         from merge_bench.cluster.dask_commands import LOOPBACK
 
         config = {**os.environ, **settings.environment}
-        if settings.interface in (None, LOOPBACK) or not SHARED_MEMORY & allowed(config.get("UCX_TLS", "all")):
+        if settings.interface in (None, LOOPBACK) or not SHARED_MEMORY & find_allowed_transports(
+            config.get("UCX_TLS", "all")
+        ):
             return []
         what = "UCX uses shared memory between workers on the same host, so little or no data goes over"
         return [Caution(CODE, f"{what} {settings.interface}", REMEDY)]
@@ -86,7 +88,7 @@ class LocalLauncher(Launcher):
         A kill does no harm to workers: their data is in memory, and results are in the driver's files.
         """
         for child in end_all([child for child, _, _ in self._started.values()], STOP_SECONDS):
-            say(f"process {child.pid} was killed and has not ended yet")
+            print_message(f"process {child.pid} was killed and has not ended yet")
         self._started = {}
         super().stop()
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from merge_bench.cluster.base import Batch, LauncherKind
 from merge_bench.cluster.hosts import HostSpec, is_host_name
 from merge_bench.cluster.launchers.ssh import ssh
-from merge_bench.config.files import read_regular
+from merge_bench.config.files import read_regular_file
 from merge_bench.errors import UsageError
 
 DIRECTIVES = """\
@@ -41,7 +41,7 @@ def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
     if not file:
         raise UsageError("this is not inside a PBS job (PBS_NODEFILE is not set); use merge-bench submit")
     try:
-        slots = Counter(read_regular(file).decode().split())
+        slots = Counter(read_regular_file(file).decode().split())
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise UsageError(f"PBS_NODEFILE={file}: {reason}") from None

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from merge_bench.cluster.base import Batch, ClusterSettings, LauncherKind
 from merge_bench.cluster.hosts import HostSpec, expand_host_list, is_host_name, split_list
-from merge_bench.errors import UsageError, first_line
+from merge_bench.errors import UsageError, first_message_line
 
 DIRECTIVES = """\
 #SBATCH --job-name=merge-bench
@@ -107,7 +107,7 @@ def _scontrol(*words: str) -> tuple[str, str]:
     except FileNotFoundError:
         return "", "there is no scontrol on the PATH"
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return "", first_line(error)
+        return "", first_message_line(error)
     if done.returncode != 0:
         return "", " ".join(done.stderr.split()) or f"status {done.returncode}"
     return done.stdout, ""

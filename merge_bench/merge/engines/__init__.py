@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from merge_bench.config.installation import how_to_set_up
+from merge_bench.config.installation import setup_command
 from merge_bench.errors import UsageError
 from merge_bench.merge import read_members
 
@@ -104,7 +104,7 @@ def engine_class(name: str) -> Callable[[JoinShape], Engine]:
     if description.missing is not None:
         raise UsageError(
             f"engine {name} needs the package {description.missing}, which is not installed in this environment; run:"
-            f" {how_to_set_up('cu13' if description.device_memory else None)}"
+            f" {setup_command('cu13' if description.device_memory else None)}"
         )
     module = importlib.import_module(f"{__name__}.{name}")
     engine: Callable[[JoinShape], Engine] = getattr(module, description.attribute)

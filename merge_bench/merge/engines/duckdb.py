@@ -8,7 +8,7 @@ from typing import ClassVar
 import duckdb
 import pyarrow as pa
 
-from merge_bench.errors import RunFailed, first_line
+from merge_bench.errors import RunFailed, first_message_line
 from merge_bench.merge.engines import Description
 from merge_bench.merge.engines.base import How, JoinShape
 from merge_bench.merge.engines.cpu_base import HostEngine
@@ -58,5 +58,5 @@ class DuckdbEngine(HostEngine):
             return self._database.sql(self._query).to_arrow_table()
         except duckdb.Error as error:
             raise RunFailed(
-                f"DuckDB's join of the tables failed on rank {self.shape.rank}: {first_line(error)}"
+                f"DuckDB's join of the tables failed on rank {self.shape.rank}: {first_message_line(error)}"
             ) from error

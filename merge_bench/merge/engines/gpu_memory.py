@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from merge_bench.errors import RunFailed, UsageError, first_line
+from merge_bench.errors import RunFailed, UsageError, first_message_line
 from merge_bench.units import format_bytes, plural
 
 DEVICE = 0  # the first that CUDA_VISIBLE_DEVICES leaves: launchers and dask-cuda put a worker's own GPU first
@@ -56,12 +56,12 @@ def _check_version(driver: Any) -> None:
     """Refuse a driver older than the packages' CUDA: it makes a context, but then RMM aborts the process."""
     import cuda.bindings
 
-    from merge_bench.config.installation import how_to_set_up
+    from merge_bench.config.installation import setup_command
 
     needed = int(cuda.bindings.__version__.partition(".")[0])
     supported = _checked("cuDriverGetVersion", *driver.cuDriverGetVersion())
     if supported // 1000 < needed:
-        older = f", or the packages for CUDA 12: {how_to_set_up('cu12')}" if supported // 1000 == 12 else ""
+        older = f", or the packages for CUDA 12: {setup_command('cu12')}" if supported // 1000 == 12 else ""
         raise UsageError(
             f"the GPU driver supports CUDA {supported // 1000}.{supported % 1000 // 10}, but the installed packages"
             f" need CUDA {needed}; install a newer driver{older}"
@@ -234,7 +234,7 @@ def named_errors(rank: int, doing: str, library: str = "") -> Iterator[None]:
         ) from error
     except (RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
         failed = f"{library} failed on rank {rank}" if library else f"rank {rank} failed"
-        raise RunFailed(f"{failed} while {doing}: {first_line(error)}") from error
+        raise RunFailed(f"{failed} while {doing}: {first_message_line(error)}") from error
 
 
 def load_rapids() -> tuple[Any, Any]:
@@ -251,7 +251,7 @@ def load_rapids() -> tuple[Any, Any]:
         import rmm
         import rmm.statistics
     except Exception as error:
-        raise UsageError(f"engine cudf cannot be loaded: {first_line(error)}") from error
+        raise UsageError(f"engine cudf cannot be loaded: {first_message_line(error)}") from error
     return pylibcudf, rmm
 
 
@@ -268,4 +268,4 @@ def own_stream() -> Any:
     try:
         return Stream(flags=CudaStreamFlags.NON_BLOCKING)
     except RuntimeError as error:
-        raise RunFailed(f"CUDA could not create a stream: {first_line(error)}") from error
+        raise RunFailed(f"CUDA could not create a stream: {first_message_line(error)}") from error

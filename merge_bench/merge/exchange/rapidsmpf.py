@@ -25,7 +25,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 import numpy as np
 
-from merge_bench.errors import RunFailed, UsageError, first_line
+from merge_bench.errors import RunFailed, UsageError, first_message_line
 from merge_bench.merge.engines.cudf import PARTITION_SEED
 from merge_bench.merge.engines.gpu_memory import bind_context, memory_resource, named_errors, own_stream
 from merge_bench.merge.exchange import DataPlane
@@ -252,7 +252,7 @@ class RapidsmpfExchange(Exchange):
             from rapidsmpf.statistics import Statistics
             from ucxx._lib.libucxx import UCXAddress
         except ImportError as error:
-            raise UsageError(f"--exchange rapidsmpf cannot be loaded: {first_line(error)}") from error
+            raise UsageError(f"--exchange rapidsmpf cannot be loaded: {first_message_line(error)}") from error
 
         statistics = self._statistics = Statistics(enable=True)
 

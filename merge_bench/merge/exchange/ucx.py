@@ -29,8 +29,8 @@ from ucxx._lib.arr import Array
 from ucxx._lib.libucxx import Feature, UCXAddress, UCXContext, UCXEndpoint, UCXWorker, UCXXTag, get_ucx_version
 from ucxx.exceptions import UCXError, UCXShmemSegmentError
 
-from merge_bench.config.files import library_path, loaded_library
-from merge_bench.config.ucx_choice import CUDA_REMEDY, cuda_module_problem, has_cuda
+from merge_bench.config.files import loaded_library_path, open_loaded_library
+from merge_bench.config.ucx_choice import CUDA_REMEDY, cuda_module_problem, has_cuda_module
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.machine import shared_memory_problem
 from merge_bench.merge.exchange import DataPlane
@@ -352,7 +352,7 @@ def endpoint_description(handle: int) -> str:
     measured. (`UCX_PROTO_INFO` would have to be set before UCX starts, and writes to the log of every endpoint.) A
     memory type is listed once something was sent from it.
     """
-    libc, show = ctypes.CDLL(None), loaded_library("libucp").ucp_ep_print_info
+    libc, show = ctypes.CDLL(None), open_loaded_library("libucp").ucp_ep_print_info
     libc.fdopen.restype, libc.fclose.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
     show.argtypes, show.restype = (ctypes.c_void_p, ctypes.c_void_p), None
     with open(os.memfd_create("ucp_ep_print_info"), encoding="utf-8", errors="replace") as file:
@@ -441,7 +441,7 @@ def knows_cuda_memory(context: int) -> bool:
     UCXX's `cuda_support` only reads `UCX_TLS`.
     """
     attributes = _ContextAttributes(field_mask=_FIELD_MEMORY_TYPES)
-    query = loaded_library("libucp").ucp_context_query
+    query = open_loaded_library("libucp").ucp_context_query
     query.restype = ctypes.c_int8
     status = query(ctypes.c_void_p(context), ctypes.byref(attributes))
     if status != _OK:
@@ -451,9 +451,9 @@ def knows_cuda_memory(context: int) -> bool:
 
 def why_no_cuda_memory(version: str) -> str:
     """A sentence why this process's UCX, of this version, cannot send GPU memory, and what to do."""
-    library = library_path("libucp") or Path("libucp.so")
+    library = loaded_library_path("libucp") or Path("libucp.so")
     reason, remedy = "it finds no GPU", "run merge-bench doctor on this host"
-    if not has_cuda(library):
+    if not has_cuda_module(library):
         reason, remedy = "it was built without CUDA", CUDA_REMEDY
     elif (problem := cuda_module_problem(library)) is not None:
         reason = f"its CUDA module cannot be loaded ({problem})"
@@ -465,7 +465,7 @@ def why_no_cuda_memory(version: str) -> str:
 
 def cancel_receive(request: Any) -> None:
     """Cancel a receive (a `UCXRequest`) that no message has matched; it completes at once. Others go on."""
-    library = loaded_library("libucxx")
+    library = open_loaded_library("libucxx")
     # `Request::cancel` and its override; without them (another compiler or release) nothing is cancelled.
     for name in ("_ZN4ucxx10RequestTag6cancelEv", "_ZN4ucxx7Request6cancelEv"):
         function = getattr(library, name, None)
@@ -479,7 +479,7 @@ class Flush:
     """A flush of all that a UCX worker (`ucp_worker_h`) has put; `is_done` once it is complete at the targets."""
 
     def __init__(self, worker: int) -> None:
-        self._library = loaded_library("libucp")
+        self._library = open_loaded_library("libucp")
         flush = self._library.ucp_worker_flush_nbx
         flush.restype = ctypes.c_uint64
         parameters = (ctypes.c_uint8 * 256)()  # an empty `ucp_request_param_t`

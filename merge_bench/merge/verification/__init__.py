@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_bench.errors import RunFailed, UsageError, first_line
+from merge_bench.errors import RunFailed, UsageError, first_message_line
 from merge_bench.merge.exchange.base import Abort
 from merge_bench.merge.frame import Field, arrow_schema
 from merge_bench.merge.plan import Plan
@@ -109,7 +109,9 @@ def make_folder(folder: str) -> None:
         path.mkdir(parents=True, exist_ok=True)
         filled = any(path.iterdir())
     except OSError as error:
-        raise UsageError(f"--write-result: the folder {folder} cannot be used {on_host}: {first_line(error)}") from None
+        raise UsageError(
+            f"--write-result: the folder {folder} cannot be used {on_host}: {first_message_line(error)}"
+        ) from None
     if filled:
         raise UsageError(f"--write-result: the folder {folder} is not empty {on_host}; name a new one")
 
@@ -137,7 +139,7 @@ def write_part(plan: Plan, number: int, pieces: Iterable[pa.Table], fields: Sequ
     except OSError as error:
         path.unlink(missing_ok=True)
         where = f"{path} on {socket.gethostname()}"
-        raise RunFailed(f"the merged table could not be written to {where}: {first_line(error)}") from error
+        raise RunFailed(f"the merged table could not be written to {where}: {first_message_line(error)}") from error
     return path
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from merge_bench.errors import RunFailed, UsageError, first_line
+from merge_bench.errors import RunFailed, UsageError, first_message_line
 from merge_bench.merge.frame import integer_type
 from merge_bench.merge.verification.find_files import find_files
 from merge_bench.merge.workload.tables import TableColumn, TableSide
@@ -297,7 +297,7 @@ class SideFiles:
             for path, link in zip(self._paths, links, strict=True):
                 if why := _query_failure(query, [[link]]):
                     raise UsageError(f"{path} is not a readable Parquet file: {why}") from None
-            raise RunFailed(f"DuckDB could not compute the expected result: {first_line(error)}") from None
+            raise RunFailed(f"DuckDB could not compute the expected result: {first_message_line(error)}") from None
 
     def _check_plan(self) -> None:
         """Refuse a plan that has other files or rows than DuckDB finds."""
@@ -403,7 +403,7 @@ def _query_failure(query: str, parameters: Sequence[Any] = ()) -> str | None:
         try:
             connection.execute(query, list(parameters)).fetchall()
         except duckdb.Error as error:
-            return first_line(error)
+            return first_message_line(error)
     return None
 
 

@@ -19,7 +19,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merge_bench.errors import RunFailed, WrongResult, first_line
+from merge_bench.errors import RunFailed, WrongResult, first_message_line
 from merge_bench.host.machine import available_memory_bytes
 from merge_bench.merge.engines.base import How, Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type, view_as
@@ -156,7 +156,7 @@ def result_table(spec: TableSpec, table: pa.Table, how: How = How.INNER) -> pa.T
             columns.append(pc.dictionary_decode(table.column(field.name)).cast(field.type))
         except pa.ArrowException as error:
             raise WrongResult(
-                f"column {field.name!r} of the result does not fit type {field.type}: {first_line(error)}"
+                f"column {field.name!r} of the result does not fit type {field.type}: {first_message_line(error)}"
             ) from None
     return pa.Table.from_arrays(columns, schema=arrow_schema(output))
 
@@ -268,7 +268,7 @@ def _open_views(spec: TableSpec, raw: Raw, *, keys_only: bool) -> Iterator[tuple
                 if not isinstance(error, duckdb.OutOfMemoryException):
                     for side in sides:
                         side.raise_read_error(spec.keys)
-                raise RunFailed(f"DuckDB could not compute the expected result: {first_line(error)}") from None
+                raise RunFailed(f"DuckDB could not compute the expected result: {first_message_line(error)}") from None
 
 
 def _read_raw_if_refused(work: Callable[[Raw], _Answer]) -> _Answer:

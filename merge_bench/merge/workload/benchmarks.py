@@ -14,7 +14,7 @@ from pathlib import Path
 
 from merge_bench.config.files import open_without_links
 from merge_bench.config.options import TableOptions
-from merge_bench.config.parsers import did_you_mean
+from merge_bench.config.parsers import suggest_similar_names
 from merge_bench.errors import UsageError
 from merge_bench.merge.workload.tables import TableSpec, plan_tables
 from merge_bench.units import format_bytes
@@ -57,7 +57,7 @@ class Benchmark:
         chosen = [f"q{name}" if name.isdigit() else name.lower() for name in names]
         for name in chosen:
             if name not in all_names:
-                hint = did_you_mean(name, all_names) or f"; choose from {', '.join(all_names)}"
+                hint = suggest_similar_names(name, all_names) or f"; choose from {', '.join(all_names)}"
                 raise UsageError(f"--workload {self.name} has no question {name!r}{hint}")
             if chosen.count(name) > 1:
                 raise UsageError(f"--question names {name} twice")

@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merge_bench.errors import Caution, RunFailed, UsageError, first_line
+from merge_bench.errors import Caution, RunFailed, UsageError, first_message_line
 from merge_bench.merge.frame import canonical_type
 
 MAGIC = b"PAR1"
@@ -362,7 +362,7 @@ def read_rows(file: str, row_groups: Sequence[int], columns: Sequence[str]) -> p
             stored = None if wanted.issuperset(names) else [name for name in names if name in wanted]
             return opened.read_row_groups(row_groups, columns=stored)
     except (OSError, pa.ArrowException, ValueError, IndexError) as error:
-        raise RunFailed(f"{file} cannot be read: {first_line(error)}") from None
+        raise RunFailed(f"{file} cannot be read: {first_message_line(error)}") from None
 
 
 def _read_footer(file: TableFile) -> _FileFooter:
@@ -375,9 +375,9 @@ def _read_footer(file: TableFile) -> _FileFooter:
             raw.seek(max(0, size - metadata.serialized_size - 8))
             digest = hashlib.blake2b(raw.read() + size.to_bytes(8, "big"), digest_size=16).digest()
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or first_line(error)}") from None
+        raise UsageError(f"{path} cannot be read: {error.strerror or first_message_line(error)}") from None
     except pa.ArrowException as error:
-        raise UsageError(f"{path} is not a readable Parquet file: {first_line(error)}") from None
+        raise UsageError(f"{path} is not a readable Parquet file: {first_message_line(error)}") from None
     rows = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
     groups = [RowGroup(path, index, count) for index, count in enumerate(rows) if count > 0]
     part, leaf = _FileFooter(file, metadata, {}, {}, digest, groups), 0

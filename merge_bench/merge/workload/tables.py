@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merge_bench.config.parsers import Names, quoted
+from merge_bench.config.parsers import NamesParser, quote_name
 from merge_bench.errors import Caution, UsageError
 from merge_bench.merge.engines import Description, describe, descriptions
 from merge_bench.merge.engines.base import How, Side
@@ -59,7 +59,7 @@ def key_columns(path: str, footers: parquet.Footers, on: Sequence[str], option: 
 
 def _name_text(name: str) -> str:
     """A column's name for a message: in double quotes where an option needs them, else in single ones."""
-    shown = quoted(name)
+    shown = quote_name(name)
     return repr(name) if shown == name else shown
 
 
@@ -68,9 +68,9 @@ def _comma_hint(key: str, named: Sequence[str], option: str, columns: Iterable[s
     for column in columns:
         parts = [part.strip() for part in column.split(",")]
         places = [at for at in range(len(named)) if list(named[at : at + len(parts)]) == parts]
-        if key in parts and quoted(column) != column and places:
+        if key in parts and quote_name(column) != column and places:
             whole = [*named[: places[0]], column, *named[places[0] + len(parts) :]]
-            return f"for its column {quoted(column)}, write {option} {shlex.quote(Names.join(whole))}"
+            return f"for its column {quote_name(column)}, write {option} {shlex.quote(NamesParser.join(whole))}"
     return ""
 
 
@@ -79,9 +79,9 @@ def _columns_hint(key: str, columns: Sequence[str]) -> str:
     folded, wanted = {name.lower(): name for name in columns}, key.lower()
     parts = sorted((name for name in folded if wanted in name or (len(name) > 1 and name in wanted)), key=len)
     close = difflib.get_close_matches(wanted, [name for name in folded if len(name) > 1], n=3, cutoff=0.5)
-    near = ", ".join(quoted(folded[name]) for name in list(dict.fromkeys((*parts, *close)))[:3])
+    near = ", ".join(quote_name(folded[name]) for name in list(dict.fromkeys((*parts, *close)))[:3])
     cut = f" and {len(columns) - MOST_COLUMNS} more" if len(columns) > MOST_COLUMNS else ""
-    listed = f"its columns: {', '.join(map(quoted, columns[:MOST_COLUMNS]))}{cut}"
+    listed = f"its columns: {', '.join(map(quote_name, columns[:MOST_COLUMNS]))}{cut}"
     return f"similar names: {near}; {listed}" if near else listed
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from merge_bench.config.files import loaded_library
+from merge_bench.config.files import open_loaded_library
 from merge_bench.errors import RunFailed
 from merge_bench.merge.exchange.base import ORPHANED_SECONDS
 from merge_bench.merge.jit import address_of, call, compiled
@@ -99,7 +99,7 @@ class Memory:
         packed, size = ctypes.c_void_p(), ctypes.c_size_t()
         self._call("ucp_rkey_pack", self._context, self._handle, ctypes.byref(packed), ctypes.byref(size))
         key = ctypes.string_at(packed, size.value) if packed.value else b""
-        loaded_library("libucp").ucp_rkey_buffer_release(packed)
+        open_loaded_library("libucp").ucp_rkey_buffer_release(packed)
         return Window(self.address, self.length, key)
 
     def free(self) -> None:
@@ -137,7 +137,7 @@ def unpack_key(endpoint: int, key: bytes) -> int:
 
 def drop_key(key: int) -> None:
     """Free a remote key of `unpack_key`; no put may be in flight."""
-    loaded_library("libucp").ucp_rkey_destroy(ctypes.c_void_p(key))
+    open_loaded_library("libucp").ucp_rkey_destroy(ctypes.c_void_p(key))
 
 
 def put_parameters() -> npt.NDArray[np.uint8]:
@@ -148,7 +148,7 @@ def put_parameters() -> npt.NDArray[np.uint8]:
 @functools.cache
 def compiled_loops() -> Loops:
     """The loops for this process's libucp; numba compiles each at its first call, and stores it for later processes."""
-    library = loaded_library("libucp")
+    library = open_loaded_library("libucp")
     put, flush, progress, check, release = (
         address_of(library, f"ucp_{name}")
         for name in ("put_nbx", "ep_flush_nbx", "worker_progress", "request_check_status", "request_free")
@@ -206,7 +206,7 @@ def _drive_progress(progress, worker, rounds, stop):  # type: ignore[no-untyped-
 
 def _call_ucp(name: str, *arguments: Any) -> int:
     """Call a function of libucp that returns `ucs_status_t`, which is packed into a byte."""
-    function = getattr(loaded_library("libucp"), name)
+    function = getattr(open_loaded_library("libucp"), name)
     function.restype = ctypes.c_int8
     return int(function(*arguments))
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from merge_bench.cluster.ucx_perftest import lanes_to_others, logged_version
-from merge_bench.config.installation import leave_out
+from merge_bench.config.installation import block_imports
 from merge_bench.errors import MergeBenchError
 from merge_bench.host import network
 from merge_bench.host.description import Ucx
@@ -138,11 +138,11 @@ class Rank:
         import mpi4py
         from mpi4py import MPI
 
-        from merge_bench.config.files import library_path
+        from merge_bench.config.files import loaded_library_path
         from merge_bench.host import machine
         from merge_bench.probe.ranks.mpirun import mpi_release
 
-        path, own = library_path("libucp"), library_path("libmpi")
+        path, own = loaded_library_path("libucp"), loaded_library_path("libmpi")
         ucx = Ucx(
             version=logged_version(self.ucx_log()),
             path=str(path) if path else None,
@@ -198,7 +198,7 @@ def net_devices(
     itself do not leave it. Raises LookupError if no interface leads to any of `peers`.
     """
     from merge_bench.cluster.dask_commands import LOOPBACK
-    from merge_bench.config.allowed_transports import SHARED_MEMORY, allowed
+    from merge_bench.config.allowed_transports import SHARED_MEMORY, find_allowed_transports
 
     if "UCX_NET_DEVICES" in environ:
         return {}
@@ -211,7 +211,7 @@ def net_devices(
             away = " or ".join(peers)
             raise LookupError(f"this host has no route to {away}; name a network interface with --interface")
     else:
-        far = not allowed(environ.get("UCX_TLS", "all")) & SHARED_MEMORY
+        far = not find_allowed_transports(environ.get("UCX_TLS", "all")) & SHARED_MEMORY
         names = [LOOPBACK, *(name for name in host.ip_addresses() if far and name != LOOPBACK)]
     ports = dict.fromkeys(port for name in names for port in host.rdma_ports(name))
     return {"UCX_NET_DEVICES": ",".join([*ports, *names])}
@@ -219,7 +219,7 @@ def net_devices(
 
 def main() -> None:
     """Do the work that the command line's argument describes; an error is reported, and ends all ranks."""
-    leave_out("scipy")
+    block_imports("scipy")
     spec = json.loads(sys.argv[1])
     rank = None
     try:

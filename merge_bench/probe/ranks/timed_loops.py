@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from merge_bench.config.files import library_path
+from merge_bench.config.files import loaded_library_path
 from merge_bench.errors import RunFailed
 from merge_bench.merge.jit import address_of, call, compiled
 from merge_bench.probe.ranks.osu_rules import WINDOW
@@ -28,7 +28,7 @@ _MOST_STATUS_BYTES = 64  # of one MPI_Status; 24 in Open MPI, 20 in MPICH
 
 def _function_addresses(*names: str) -> tuple[int, ...]:
     """The addresses of these C functions of the library that mpi4py has loaded; raises OSError without it."""
-    path = library_path("libmpi") or library_path("libmpich")
+    path = loaded_library_path("libmpi") or loaded_library_path("libmpich")
     if path is None:
         raise OSError("mpi4py is loaded, but the path of its MPI library (libmpi) could not be found")
     return tuple(address_of(ctypes.CDLL(str(path)), name) for name in names)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from merge_bench.campaign.planned_launches import Job
     from merge_bench.errors import Caution
     from merge_bench.probe.ranks.mpirun import Mpi
-    from merge_bench.records.campaign import Range, Row
+    from merge_bench.records.campaign import LaunchRange, Row
     from merge_bench.records.writer import CampaignWriter
 
 
@@ -43,12 +43,12 @@ class Measure:
     field: str
     less_is_better: bool = False
 
-    def value_in(self, row: Row | None) -> Range | None:
+    def value_in(self, row: Row | None) -> LaunchRange | None:
         """The value of this quantity in a row, in this unit; None if it was not measured."""
-        from merge_bench.records.campaign import Range
+        from merge_bench.records.campaign import LaunchRange
 
-        value: Range | None = getattr(row, self.field) if row is not None else None
-        return value and Range(value.median / self.scale, value.low / self.scale, value.high / self.scale)
+        value: LaunchRange | None = getattr(row, self.field) if row is not None else None
+        return value and LaunchRange(value.median / self.scale, value.low / self.scale, value.high / self.scale)
 
 
 ONE_WAY = Measure("Latency, one way", "µs", 1e-6, "seconds", less_is_better=True)

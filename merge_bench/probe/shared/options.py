@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from merge_bench.config import parsers
-from merge_bench.config.allowed_transports import WITHIN_A_PROCESS, allowed
-from merge_bench.config.option import Options, value
+from merge_bench.config.allowed_transports import WITHIN_A_PROCESS, find_allowed_transports
+from merge_bench.config.option import Options, value_option
 from merge_bench.errors import Caution, UsageError
 from merge_bench.records import EVERY_PAIR, ONE_HOST, TWO_HOSTS
 from merge_bench.units import parse_bytes, parse_count
@@ -38,7 +38,7 @@ class SizeOptions(Options):
     sizes: Message sizes in bytes: a list (8,65536), a doubling range (1..4M), or a range with a step (1K..100K+1K).
     """
 
-    sizes: str | None = value(parsers.text, None, "SIZES")
+    sizes: str | None = value_option(parsers.parse_text, None, "SIZES")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class IterationOptions(Options):
     iterations: Timed iterations per size. [default: fewer for larger sizes]
     """
 
-    iterations: int | None = value(parsers.count(1), None, "N")
+    iterations: int | None = value_option(parsers.count_parser(1), None, "N")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class PairOptions(IterationOptions, SizeOptions):
         [default: by the number of hosts]
     """
 
-    placement: str | None = value(parsers.text, None, "WHERE")
+    placement: str | None = value_option(parsers.parse_text, None, "WHERE")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class MpirunOptions(Options):
     mpirun: The mpirun that starts the ranks; it must belong to the MPI that mpi4py uses. [default: found automatically]
     """
 
-    mpirun: str | None = value(parsers.path, None, "PATH")
+    mpirun: str | None = value_option(parsers.parse_path, None, "PATH")
 
 
 def parse_names(option: str, text: str, allowed: Collection[str]) -> tuple[str, ...]:
@@ -201,4 +201,4 @@ def are_lanes_as_requested(requested: str | None, lanes: Sequence[str]) -> bool 
     """
     if not lanes or requested is None:
         return None
-    return {lane.partition("/")[0] for lane in lanes} <= allowed(requested) | WITHIN_A_PROCESS
+    return {lane.partition("/")[0] for lane in lanes} <= find_allowed_transports(requested) | WITHIN_A_PROCESS

@@ -21,7 +21,7 @@ from merge_bench.campaign.planned_launches import (
     plan_runs,
 )
 from merge_bench.config.option import COMMAND_LINE
-from merge_bench.config.options import PROBE_OPTIONS, RunOptions, without_merge
+from merge_bench.config.options import PROBE_OPTIONS, RunOptions, reset_merge_options
 from merge_bench.errors import UsageError
 from merge_bench.merge import engines
 from merge_bench.probe.shared import Probe
@@ -42,7 +42,7 @@ def plan_campaign(probe: Probe, configs: Sequence[str | None], options: RunOptio
     engine = engines.first_engine(device_memory=probe.device_memory).name
 
     def with_engine(options: RunOptions) -> RunOptions:
-        return replace(without_merge(options, PROBE_OPTIONS), engine=engine)
+        return replace(reset_merge_options(options, PROBE_OPTIONS), engine=engine)
 
     lines: list[Config] = []
     ready: list[tuple[PlannedRun, Config, dict[str, Any]]] = []

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from merge_bench.config.files import open_without_links, read_regular
+from merge_bench.config.files import open_without_links, read_regular_file
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.probe import probes
 from merge_bench.probe.shared import (
@@ -33,7 +33,7 @@ from merge_bench.probe.shared import (
     kind_by_test_name,
 )
 from merge_bench.records import ONE_HOST, TWO_HOSTS
-from merge_bench.records.campaign import FROM_FILE, Campaign, Row, rows_of
+from merge_bench.records.campaign import FROM_FILE, Campaign, Row, make_probe_rows
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.schema import ProbeLine
@@ -75,7 +75,7 @@ def rows_in_order(campaign: Campaign) -> list[Row]:
             return config, 0, False, ""
         return config, len(row.ranks), row.count is not None, "" if row.test.startswith("ucx") else row.test
 
-    return sorted(rows_of(campaign), key=place)
+    return sorted(make_probe_rows(campaign), key=place)
 
 
 def ucx_latency_rows(results: Path) -> list[Row]:
@@ -146,7 +146,7 @@ def read_csv_rows(path: Path) -> list[Row]:
     do not fit.
     """
     try:
-        text = read_regular(path, LARGEST).decode("ascii")
+        text = read_regular_file(path, LARGEST).decode("ascii")
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError:

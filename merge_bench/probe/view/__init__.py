@@ -18,7 +18,7 @@ import msgspec
 
 from merge_bench.analysis import published
 from merge_bench.analysis.documents import Failure
-from merge_bench.config.files import replacing
+from merge_bench.config.files import replace_file
 from merge_bench.errors import Caution, UsageError
 from merge_bench.probe.view.charts import panels_of
 from merge_bench.records.campaign import Campaign, Row
@@ -113,7 +113,7 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([COLUMNS, *(tuple(_csv_cells(row)) for row in rows)])
-    with replacing(path) as stream:
+    with replace_file(path) as stream:
         stream.write(text.getvalue().encode("utf-8", "surrogateescape"))
 
 

@@ -19,7 +19,7 @@ from merge_bench.probe.shared import (
     placement_text,
 )
 from merge_bench.probe.shared.stored_rows import kind_of_test, measure_of
-from merge_bench.records.campaign import Campaign, Range, Row
+from merge_bench.records.campaign import Campaign, LaunchRange, Row
 from merge_bench.view.plot import (
     Axis,
     Band,
@@ -33,7 +33,7 @@ from merge_bench.view.plot import (
     size_ticks,
     tick_label,
 )
-from merge_bench.view.text import binary, visible
+from merge_bench.view.text import binary, mark_unprintable
 from merge_bench.view.titles import source_of
 
 MANY = 60
@@ -52,7 +52,7 @@ class _Series:
     used other transports than requested, or its result was wrong.
     """
 
-    def __init__(self, label: str, index: int, points: Sequence[tuple[float, Range, Row]]) -> None:
+    def __init__(self, label: str, index: int, points: Sequence[tuple[float, LaunchRange, Row]]) -> None:
         self.label, self.index = label, index
         self.x, self.values, self.rows = zip(*sorted(points, key=lambda point: point[0]), strict=True)
         self.spreads = any(value.low != value.high for value in self.values)
@@ -136,14 +136,14 @@ def _label_maker(rows: Sequence[Row], *, apart: bool) -> Label:
             f"{row.memory} memory" if memories else "",
         ]
         source = "" if row.source is None else f" ({row.source})" if row.from_file else f" (published: {row.source})"
-        return visible(", ".join(filter(None, parts)) + source)
+        return mark_unprintable(", ".join(filter(None, parts)) + source)
 
     return label
 
 
 def _series_by_label(rows: Sequence[Row], label: Label, order: Sequence[str], *, log: bool) -> list[_Series]:
     """A series for each label, without the rows that have no value."""
-    points: dict[str, list[tuple[float, Range, Row]]] = {}
+    points: dict[str, list[tuple[float, LaunchRange, Row]]] = {}
     for row in rows:
         value = range_of_row(row)
         if value is not None and (value.low > 0 or not log):
@@ -152,7 +152,7 @@ def _series_by_label(rows: Sequence[Row], label: Label, order: Sequence[str], *,
     return [_Series(name, order.index(name), line) for name, line in points.items()]
 
 
-def range_of_row(row: Row) -> Range | None:
+def range_of_row(row: Row) -> LaunchRange | None:
     """Median, least and greatest value of a row in the unit of `measure_of`; None if nothing was measured.
 
     The extremes are over ranks where those are known, which include the extremes over launches.
@@ -162,7 +162,7 @@ def range_of_row(row: Row) -> Range | None:
     least, most = row.bandwidth_ranks
     if value is None or kind_of_test(row) != COLLECTIVE or least is None or most is None:
         return value
-    return Range(value.median, least / measure.scale, most / measure.scale)
+    return LaunchRange(value.median, least / measure.scale, most / measure.scale)
 
 
 def _make_panel(rows: Sequence[Row], lines: Sequence[_Series], measure: Measure, placement: str, *, log: bool) -> Chart:
@@ -175,7 +175,7 @@ def _make_panel(rows: Sequence[Row], lines: Sequence[_Series], measure: Measure,
     extremes = "over ranks and launches" if over_ranks else "over launches"
     note = _points_note(lines, extremes)
     if absent:
-        note += f" Not drawn, because they have no {measure.title.lower()}: {visible(', '.join(absent))}."
+        note += f" Not drawn, because they have no {measure.title.lower()}: {mark_unprintable(', '.join(absent))}."
     x_title, x_unit = ("Elements of the whole vector", "") if over_ranks else ("Message size (B)", "B")
     sizes = [x for line in lines for x in line.x]
     ticks = size_ticks(min(sizes), max(sizes), log=log, most=12)
@@ -188,7 +188,7 @@ def _make_panel(rows: Sequence[Row], lines: Sequence[_Series], measure: Measure,
         Axis(f"{measure.title} ({_UNITS.get(measure.unit, measure.unit)})", low=None if log else 0.0, log=log),
         tuple(groups),
         400,
-        f"{title}: {visible(named)}",
+        f"{title}: {mark_unprintable(named)}",
         note,
     )
 
@@ -253,4 +253,4 @@ def _details_of_row(row: Row) -> dict[str, str]:
         "launches": ("not stated" if row.from_file else "published") if row.source else row.launches,
         "remark": "; ".join(remarks),
     }
-    return {name: visible(str(text)) for name, text in texts.items()}
+    return {name: mark_unprintable(str(text)) for name, text in texts.items()}

@@ -26,7 +26,7 @@ from merge_bench.probe.shared import (
     placement_text,
 )
 from merge_bench.probe.shared.stored_rows import kind_of_test, measure_of
-from merge_bench.records.campaign import Range, Row
+from merge_bench.records.campaign import LaunchRange, Row
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, grouped
 from merge_bench.view.next_command import service_machine_note
@@ -248,7 +248,7 @@ def _mark_column(rows: Sequence[Row | None]) -> Column:
     return Column("", [_mark_of_row(row) for row in rows], text=True)
 
 
-def _range_text(value: Range | None) -> str:
+def _range_text(value: LaunchRange | None) -> str:
     return NULL if value is None else f"{number(value.low)}–{number(value.high)}"
 
 

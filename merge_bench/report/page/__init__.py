@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from merge_bench.config.files import check_writable, replacing
-from merge_bench.errors import RunFailed, UsageError, require, say
+from merge_bench.config.files import check_output_file, replace_file
+from merge_bench.errors import RunFailed, UsageError, print_message, require_library
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.writer import RECORDS
 
@@ -63,10 +63,10 @@ def check_outputs(outputs: Outputs, campaigns: Sequence[Campaign]) -> None:
     """Raise UsageError if a file of the report cannot be written, or would replace records."""
     needed = [("the report", "bokeh")] + ([("--figures", "matplotlib")] if outputs.figures else [])
     for what, library in needed:
-        require(library, "dashboard", what)
+        require_library(library, "dashboard", what)
     files = [("--output", outputs.page)] + ([("--markdown", outputs.markdown)] if outputs.markdown else [])
     for option, path in files:
-        check_writable(option, path)
+        check_output_file(option, path)
         taken = path.exists() and any(path.samefile(campaign.records) for campaign in campaigns)
         if taken or path.resolve().name == RECORDS:
             raise UsageError(f"{option} {path} is a records file, which is never overwritten; choose another file")
@@ -77,19 +77,19 @@ def check_outputs(outputs: Outputs, campaigns: Sequence[Campaign]) -> None:
             outputs.figures.mkdir(exist_ok=True)
         except OSError as error:
             raise UsageError(f"--figures: cannot create {outputs.figures}: {error.strerror}") from error
-        check_writable("--figures", outputs.figures / "figure-01.png")
+        check_output_file("--figures", outputs.figures / "figure-01.png")
 
 
 def ucx_defaults(campaigns: Sequence[Campaign]) -> Mapping[str, str] | None:
     """The default of every setting of UCX; None unless this machine has the UCX version that all campaigns ran with."""
-    from merge_bench.config.ucx_info import effective_settings, find_installed
+    from merge_bench.config.ucx_info import effective_settings, find_installed_ucx
     from merge_bench.view.titles import workers_of
 
     workers = (worker for campaign in campaigns for worker in workers_of(campaign.launches))
     versions = {worker.ucx.version for worker in workers if worker.ucx.config}
     if not versions:
         return None
-    installed = find_installed()
+    installed = find_installed_ucx()
     return effective_settings(installed, {}) if installed and versions == {installed.version} else None
 
 
@@ -102,7 +102,7 @@ def write_report(report: Report, outputs: Outputs) -> int:
     pictures: Mapping[int, str] = {}
     if outputs.figures is not None:
         pictures, problems = _write_figures(report, outputs.figures)
-        say(f"wrote {len(pictures)} figures to {outputs.figures}")
+        print_message(f"wrote {len(pictures)} figures to {outputs.figures}")
     if outputs.markdown is not None:
         folder = outputs.markdown.resolve().parent
         linked = {number: os.path.relpath(Path(path).resolve(), folder) for number, path in pictures.items()}
@@ -112,7 +112,7 @@ def write_report(report: Report, outputs: Outputs) -> int:
         if not any(problem.startswith(f"{path}: ") for problem in problems):
             print(path)
     for problem in problems:
-        say(f"cannot write {problem}")
+        print_message(f"cannot write {problem}")
     return RunFailed.exit_status if problems else 0
 
 
@@ -138,7 +138,7 @@ def _write_figures(report: Report, folder: Path) -> tuple[dict[int, str], list[s
 
 def _write_file(path: Path, content: str) -> list[str]:
     try:
-        with replacing(path) as stream:
+        with replace_file(path) as stream:
             stream.write(content.encode("utf-8", "replace"))
     except OSError as problem:
         return [f"{path}: {problem.strerror or problem}"]

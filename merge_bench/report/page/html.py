@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 from merge_bench.view.content import FOLDED, Report, Table
 from merge_bench.view.plot import Chart
 from merge_bench.view.plot.interactive import figure_of
-from merge_bench.view.text import cut, definitions, find_definition, short, thin, unbroken, visible
+from merge_bench.view.text import cut, definitions, find_definition, mark_unprintable, short, thin, unbroken
 
 ROWS_IN_VIEW = 24
 """Rows of a table that stand in view; of more, the table scrolls."""
@@ -44,7 +44,7 @@ def render(report: Report) -> str:
         "code": _code_markup,
         "style": lambda name: _STYLES.get(name, ""),
         "cut": cut,
-        "unbroken": lambda text: Markup(unbroken(str(escape(visible(text))))),
+        "unbroken": lambda text: Markup(unbroken(str(escape(mark_unprintable(text))))),
         "short": short,
         "defined": find_definition,
         "name_and_unit": _name_and_unit,
@@ -106,9 +106,9 @@ def _json_for_script(value: object) -> str:
 
 def _make_visible(value: object) -> object:
     """`value`, if it is a text that is not HTML, with marks for its unprintable characters."""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return mark_unprintable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _code_markup(text: str) -> Markup:
     """`text` as HTML that keeps its line ends."""
-    return Markup("\n".join(unbroken(str(escape(visible(line)))) for line in text.split("\n")))
+    return Markup("\n".join(unbroken(str(escape(mark_unprintable(line)))) for line in text.split("\n")))

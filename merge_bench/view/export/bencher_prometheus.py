@@ -171,10 +171,10 @@ def _run_figures(document: RunDocument) -> Iterator[Figure]:
 
 
 def _probe_subjects(campaign: Campaign) -> Iterator[Subject]:
-    from merge_bench.records.campaign import rows_of
+    from merge_bench.records.campaign import make_probe_rows
 
     times = [launch.line.time for launch in campaign.standing if launch.line is not None]
-    for row in rows_of(campaign):
+    for row in make_probe_rows(campaign):
         labels = {
             "config": row.config,
             "probe": row.probe,

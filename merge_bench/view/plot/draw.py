@@ -6,8 +6,8 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from merge_bench.config.files import check_writable, replacing
-from merge_bench.errors import UsageError, require, say
+from merge_bench.config.files import check_output_file, replace_file
+from merge_bench.errors import UsageError, print_message, require_library
 from merge_bench.records.campaign import Campaign
 from merge_bench.view.plot import Chart
 from merge_bench.view.titles import with_source
@@ -33,10 +33,10 @@ def check_plots(names: Sequence[str], others: Sequence[tuple[str, Path]] = ()) -
         library = _LIBRARIES.get(plot.suffix.lower())
         if library is None:
             raise UsageError(f"--plot {plot}: the file name must end in .png, .svg or .html")
-        require(library, "dashboard", f"--plot {plot}")
+        require_library(library, "dashboard", f"--plot {plot}")
     files = [*others, *(("--plot", plot) for plot in plots)]
     for option, file in files:
-        check_writable(option, file)
+        check_output_file(option, file)
     paths = [file.resolve() for _, file in files]
     twice = next((file for _, file in files if paths.count(file.resolve()) > 1), None)
     if twice is not None:
@@ -57,7 +57,7 @@ def draw(charts: Sequence[Chart], path: Path, campaigns: Sequence[Campaign] = ()
     if campaigns:
         charts = with_source(charts, campaigns)
     extension = path.suffix.lower()
-    with replacing(path) as stream:
+    with replace_file(path) as stream:
         if _LIBRARIES[extension] == "bokeh":
             from merge_bench.view.plot import interactive
 
@@ -75,7 +75,7 @@ def write_each(files: Mapping[Path, Callable[[Path], object]]) -> list[str]:
         if problem := try_to_write(make, file):
             problems.append(problem)
         else:
-            say(f"wrote {file}")
+            print_message(f"wrote {file}")
     return problems
 
 

@@ -33,7 +33,7 @@ from merge_bench.view.plot import (
     thinning_step,
     value_ticks,
 )
-from merge_bench.view.text import short, visible
+from merge_bench.view.text import mark_unprintable, short
 
 _SETTINGS: Any = {
     "text.parse_math": False,  # labels are data: a dollar sign is one
@@ -93,7 +93,7 @@ def _side_by_side(charts: Sequence[Chart]) -> Figure:
         last.text(0.5, 0.5, source, ha="center", va="center", fontsize=7, color=LEGEND)
     entries: dict[str, Any] = {}  # all that is drawn of a group stands for it
     for number, (chart, axes) in enumerate(zip(charts, part.subplots(1, len(charts), squeeze=False)[0], strict=True)):
-        axes.set_title(textwrap.fill(visible(chart.title), 80))
+        axes.set_title(textwrap.fill(mark_unprintable(chart.title), 80))
         for group in chart.groups:
             drawn = [
                 _draw_mark(axes, mark, group.index, f"panel-{number}-series-{group.index}") for mark in group.marks
@@ -116,12 +116,12 @@ def _width_inches(chart: Chart) -> float:
 
 def _wrapped_lines(texts: Iterable[str], letters: int) -> str:
     """`texts` in lines of at most `letters` letters, with marks for unprintable characters."""
-    return "\n".join(textwrap.fill(visible(line), letters) for text in texts for line in text.split("\n"))
+    return "\n".join(textwrap.fill(mark_unprintable(line), letters) for text in texts for line in text.split("\n"))
 
 
 def _set_up_axis(axes: Axes, axis: Axis, which: str) -> None:
     drawn, set_limits = getattr(axes, f"{which}axis"), getattr(axes, f"set_{which}lim")
-    drawn.set_label_text(visible(axis.title))
+    drawn.set_label_text(mark_unprintable(axis.title))
     if axis.log:
         getattr(axes, f"set_{which}scale")("log", base=2 if axis.ticks else 10)
     set_limits(axis.low, axis.high)
@@ -130,7 +130,7 @@ def _set_up_axis(axes: Axes, axis: Axis, which: str) -> None:
     if axis.rule is not None:
         (axes.axvline if which == "x" else axes.axhline)(axis.rule, color=NEUTRAL, linestyle="--", linewidth=1)
     if axis.ticks is not None:
-        labels = [visible(short(label, _ROW_NAME_LETTERS)) for label in axis.ticks.values()]
+        labels = [mark_unprintable(short(label, _ROW_NAME_LETTERS)) for label in axis.ticks.values()]
         room = 100 // (max(map(len, labels), default=0) + 1) if which == "x" else len(labels)
         step = thinning_step(len(labels), max(room, 1))
         drawn.set_ticks(list(axis.ticks)[::step], labels[::step], fontsize=8)
@@ -145,7 +145,7 @@ def _set_up_axis(axes: Axes, axis: Axis, which: str) -> None:
             set_limits(ticks[0], ticks[-1])
     if axis.beside:
         beside = axes.secondary_yaxis("right")
-        beside.set_yticks(list(axis.beside), list(map(visible, axis.beside.values())), fontsize=8)
+        beside.set_yticks(list(axis.beside), list(map(mark_unprintable, axis.beside.values())), fontsize=8)
         beside.tick_params(axis="y", length=0)
 
 
@@ -184,5 +184,5 @@ def _draw_mark(axes: Axes, mark: Mark, index: int, name: str) -> Any:
         case Texts():
             for x_at, y_at, text, light in zip(mark.x, mark.y, mark.texts, mark.light, strict=True):
                 letters = "white" if light else "black"
-                axes.text(x_at, y_at, visible(text), ha="center", va="center", fontsize=7, color=letters)
+                axes.text(x_at, y_at, mark_unprintable(text), ha="center", va="center", fontsize=7, color=letters)
     return None

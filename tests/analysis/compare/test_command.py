@@ -14,7 +14,7 @@ import pytest
 from merge_bench import cli
 from merge_bench.analysis.compare import METRICS
 from merge_bench.config.options import BY_KEY
-from merge_bench.config.parsers import percent
+from merge_bench.config.parsers import parse_percent
 from merge_bench.records import schema as s
 from merge_bench.regressions.gates import GATES
 from tests.analysis.compare.test_document import SIX, failing, faster
@@ -149,13 +149,13 @@ def test_the_threshold_is_a_percentage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("words", "share"), [("2%", 0.02), (" 0.5 %", 0.005), ("0%", 0.0), (".5%", 0.005)])
 def test_percentages_as_people_write_them(words: str, share: float) -> None:
-    assert percent(words) == share
+    assert parse_percent(words) == share
 
 
 @pytest.mark.parametrize("words", ["2", "0.02", "100%", "-1%", "two%", "", "%", "nan%", "1e1%"])
 def test_anything_else_is_no_percentage(words: str) -> None:
     with pytest.raises(ValueError, match="write it like 2%"):
-        percent(words)
+        parse_percent(words)
 
 
 @pytest.mark.parametrize("words", [[], ["nowhere"], ["--threshold", "2", "nowhere"], ["--metric", "speed", "nowhere"]])

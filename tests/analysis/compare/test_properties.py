@@ -13,7 +13,7 @@ from merge_bench.analysis.comparable_runs import same_problem
 from merge_bench.campaign.cudf_merge_report import import_text
 from merge_bench.host.description import Hardware, Ucx
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import without_table_names
+from merge_bench.records.campaign import remove_table_names
 from merge_bench.records.reader import read_campaign
 from tests.analysis.compare.test_document import SIX, document
 from tests.campaign.importing.texts import text
@@ -139,7 +139,7 @@ def test_tables_are_told_by_what_they_are_and_by_their_paths_where_that_is_not_r
     assert [each for each in named if each[0].startswith("workload left")] == wanted
     runs = [read_campaign(each).runs[0] for each in folders]
     assert same_problem(*runs) == (differing is None)
-    plans = [without_table_names(run.options) for run in runs]
+    plans = [remove_table_names(run.options) for run in runs]
     if None not in (one[1], other[1]):
         assert (plans[0] == plans[1]) == (one[1] == other[1])
 

@@ -15,7 +15,7 @@ from merge_bench.errors import UsageError, WrongResult
 from merge_bench.host.description import Hardware, Ucx
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import WAYS
-from merge_bench.records.campaign import labels as named
+from merge_bench.records.campaign import label_runs as named
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
 from tests.helpers.synthetic_campaigns import Script, interleaved, launches, write_campaign, write_head

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.config.ucx_choice import has_cuda
-from merge_bench.config.ucx_info import PREFER, wheel_folder
+from merge_bench.config.ucx_choice import has_cuda_module
+from merge_bench.config.ucx_info import PREFER, libucx_wheel_folder
 from tests.conftest import QUICK_HOOKS
 
 HERE = Path(__file__).resolve().parent
@@ -22,8 +22,8 @@ def build(folder: Path) -> dict[str, str]:
     compiler = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
     if compiler is None:
         pytest.skip("no C compiler: the fake libcuda.so.1 cannot be built")
-    wheel = wheel_folder()
-    if wheel is None or not has_cuda(wheel / "lib" / "libucp.so"):
+    wheel = libucx_wheel_folder()
+    if wheel is None or not has_cuda_module(wheel / "lib" / "libucp.so"):
         pytest.skip("needs the package libucx, whose UCX has a module for CUDA")
     for name in ("libcuda", "libnvidia-ml"):
         command = [compiler, "-O1", "-shared", "-fPIC", "-o", str(folder / f"{name}.so.1"), str(HERE / f"{name}.c")]
@@ -33,7 +33,7 @@ def build(folder: Path) -> dict[str, str]:
 
 def without_cuda(driver: Mapping[str, str], folder: Path) -> dict[str, str]:
     """The environment of `build`, in which processes also find a system's UCX that was built without CUDA."""
-    wheel = wheel_folder()
+    wheel = libucx_wheel_folder()
     assert wheel is not None
     (folder / "ucx").mkdir()
     for library in (wheel / "lib").rglob("*.so"):

@@ -11,7 +11,7 @@ import pytest
 from merge_bench.dashboard.live_data import RECENT, Points, failure_sentences, live_state, progress_of, seconds_left
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.reader import Follower, read_campaign
+from merge_bench.records.reader import CampaignFollower, read_campaign
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.report.page.results import source_runs
 from merge_bench.units import GIB
@@ -62,7 +62,7 @@ def test_each_config_has_the_look_that_it_has_in_the_report(kind: str, tmp_path:
     """Also where the first launch is not that of the first config, as with blocks in a random order."""
     lines = (CAMPAIGNS / kind / "records.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "records.jsonl").write_bytes(b"".join(line for line in lines if b'"launch":0,' not in line))
-    points, follower = Points(), Follower(tmp_path)
+    points, follower = Points(), CampaignFollower(tmp_path)
     points.add(follower.read())
     assert follower.campaign is not None
     looks = {source.run.config.name: source.look for source in source_runs([follower.campaign])}
@@ -73,7 +73,7 @@ def test_each_config_has_the_look_that_it_has_in_the_report(kind: str, tmp_path:
 def test_each_timed_iteration_is_a_point_and_a_warm_up_is_none(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, Script(), Script(index=1, config="tcp", walls=(0.2,)))
     points = Points()
-    found = points.add(Follower(folder).read())
+    found = points.add(CampaignFollower(folder).read())
     assert [(point.number, point.launch, point.index, point.config, point.look) for point in found] == [
         (1, 0, 0, "optimized", 0),
         (2, 0, 1, "optimized", 0),
@@ -91,7 +91,7 @@ def test_the_bandwidth_so_far_is_the_one_that_the_report_will_have(tmp_path: Pat
 
     folder = write_campaign(tmp_path, Script(plan=plan(4), walls=(0.1, 0.3, 0.2), worker=uneven))
     points = Points()
-    points.add(Follower(folder).read())
+    points.add(CampaignFollower(folder).read())
     report = summarized(read_campaign(folder))["bandwidth_bytes_per_second"]["harmonic_mean"]
     assert points.bandwidth(0) == pytest.approx(report)
     assert points.bandwidth(7) is None
@@ -100,7 +100,7 @@ def test_the_bandwidth_so_far_is_the_one_that_the_report_will_have(tmp_path: Pat
 def test_only_what_is_new_becomes_points(tmp_path: Path) -> None:
     script = Script()
     folder = unfinished(tmp_path, script, 2)
-    points, follower = Points(), Follower(folder)
+    points, follower = Points(), CampaignFollower(folder)
     assert len(points.add(follower.read())) == 2
     with (folder / "records.jsonl").open("ab") as stream:
         stream.write(msgspec.json.encode(iteration(script, 2, 0.3)) + b"\n")

@@ -26,7 +26,7 @@ from tornado.websocket import WebSocketClosedError
 from merge_bench.dashboard.app import log_exception, make_pages
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.host.network import allowed_page_origins, is_loopback_address
-from merge_bench.records.campaign import JOB, read_elsewhere
+from merge_bench.records.campaign import JOB, is_read_on_another_machine
 from merge_bench.service.serve import Person, Queue, Settings, own_token, serve, start_service
 
 
@@ -175,7 +175,7 @@ def test_a_job_of_the_dashboard_is_marked_as_one_whose_output_is_read_on_this_ma
         end = time.monotonic() + 60.0
         while (job := queue.job(number)).ended is None and time.monotonic() < end:
             time.sleep(0.02)
-        assert (job.state, read_elsewhere(job.log.strip())) == ("done", False)
+        assert (job.state, is_read_on_another_machine(job.log.strip())) == ("done", False)
 
 
 def test_results_that_cannot_be_written_are_shown_all_the_same(tmp_path: Path) -> None:

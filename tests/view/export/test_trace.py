@@ -15,7 +15,7 @@ from merge_bench.cli import cli
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import WarningLine
 from merge_bench.records.timeline import WorkerTimeline, timeline_file_name
-from merge_bench.records.writer import RECORDS, encode
+from merge_bench.records.writer import RECORDS, encode_record
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.helpers.timelines import add_timeline, check_trace, timeline
 
@@ -104,7 +104,7 @@ def test_warnings_are_instants_inside_the_trace(two_hosts: Path) -> None:
     line = WarningLine(launch=1, code="straggler", message="rank 1 is slow", remedy=None, time=1.7e9 + 10.05)
     records = two_hosts / RECORDS
     lines = records.read_bytes().splitlines()
-    records.write_bytes(b"\n".join([*lines[:-2], encode(line), *lines[-2:]]) + b"\n")
+    records.write_bytes(b"\n".join([*lines[:-2], encode_record(line), *lines[-2:]]) + b"\n")
     (found,) = [event for event in traced(two_hosts)["traceEvents"] if event["ph"] == "i"]
     assert (found["name"], found["s"], found["args"]["message"]) == ("straggler", "g", "rank 1 is slow")
     assert found["ts"] == pytest.approx(10.05e6 + 5000, abs=1)

@@ -35,7 +35,7 @@ from merge_bench.view.plot import (
     static,
 )
 from merge_bench.view.plot.merge import LabelledRun
-from merge_bench.view.text import for_canvas, short, visible
+from merge_bench.view.text import for_canvas, mark_unprintable, short
 from tests.helpers.charts import bars_of, rows_of
 from tests.helpers.synthetic_campaigns import Script, interleaved, launches, plan, write_campaign
 from tests.probe.samples import latency, rate
@@ -350,7 +350,7 @@ def test_both_libraries_draw_the_same_axes_labels_and_marks(chart: Chart) -> Non
     for name in ("x", "y"):
         axis, drawn = getattr(chart, name), getattr(axes, f"{name}axis")
         assert getattr(page, f"{name}axis")[0].axis_label == for_canvas(axis.title)
-        assert drawn.get_label_text() == visible(axis.title)
+        assert drawn.get_label_text() == mark_unprintable(axis.title)
         if axis.ticks is not None:
             overrides = getattr(page, f"{name}axis")[0].major_label_overrides
             assert overrides == {at: for_canvas(short(label)) for at, label in axis.ticks.items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec import to_builtins
 
-from merge_bench.config.files import check_writable, replacing
+from merge_bench.config.files import check_output_file, replace_file
 from merge_bench.probe.view import COLUMNS, write_csv
 from tests.probe.samples import EVIL, collective, latency, published
 
@@ -85,7 +85,7 @@ def test_what_was_there_stays_when_writing_fails(tmp_path: Path) -> None:
 
 
 def _fill_the_disk(target: Path) -> None:
-    with replacing(target) as stream:
+    with replace_file(target) as stream:
         stream.write(b"half")
         raise OSError("full")
 
@@ -94,11 +94,11 @@ def test_a_link_is_replaced_and_a_device_stays(tmp_path: Path) -> None:
     link, real = tmp_path / "link.csv", tmp_path / "real.csv"
     real.write_text("another file")
     link.symlink_to(real)
-    check_writable("--csv", link)
+    check_output_file("--csv", link)
     write_csv([latency()], link)
     assert real.read_text() == "another file"
     assert not link.is_symlink()
     assert len(read(link)) == 1
-    check_writable("--csv", Path("/dev/null"))
+    check_output_file("--csv", Path("/dev/null"))
     write_csv([latency()], Path("/dev/null"))
     assert Path("/dev/null").is_char_device()
