@@ -289,7 +289,7 @@ def predict(
 
 
 def _describe_run(name: str, run: Run) -> str:
-    """A run in one line: ``tcp: 2 workers, 1,000,000 rows per chunk, verified, 3.21 GiB/s``."""
+    """Describe a run in one line: ``tcp: 2 workers, 1,000,000 rows per chunk, verified, 3.21 GiB/s``."""
     launches = aggregate.complete_launches(run)
     plan, rate = run.plan, aggregate.run_median(launches, aggregate.throughput)
     parts = [f"{plan.workers} workers"] if plan.workers is not None else []

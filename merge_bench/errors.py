@@ -115,7 +115,7 @@ class NothingCompared(GateNotMet):
 
 
 def convert_system_error(error: OSError) -> MergeBenchError:
-    """Turn an error of the operating system, which no other code expected, into an error of this program.
+    """Convert an error of the operating system, which no other code expected, into an error of this program.
 
     An error about a file's name is a wrong usage: names come from options, the environment, configs and batch systems,
     and launches turn what happens inside of them into failures.
@@ -141,7 +141,7 @@ def print_message(message: str, remedy: str | None = None) -> None:
 
 
 def mark_unprintable(text: str, kept_characters: str = "") -> str:
-    """`text` with a visible mark in place of every unprintable character, such as a terminal's control characters and
+    """Replace every unprintable character of a text by a visible mark, such as a terminal's control characters and
     marks that change the direction of writing; `kept_characters`: characters that stay as they are.
     """
     if text.isprintable():
@@ -180,7 +180,7 @@ def _terminal_columns() -> int | None:
 
 
 def wrap_text(text: str, columns: int | None, indent: str = "") -> str:
-    """`text` broken into lines of at most `columns`, all but the first indented; commands to copy stay on one line."""
+    """Break a text into lines of at most `columns`, all but the first indented; commands to copy stay on one line."""
     if not columns:
         return text
     joined = _UNBREAKABLE.sub(lambda copied: copied.group().replace(" ", "\0"), text)

@@ -83,7 +83,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_bytes(count: float) -> str:
-    """Bytes with a binary unit: ``1073741824`` → ``1.00 GiB``."""
+    """Write bytes with a binary unit: ``1073741824`` → ``1.00 GiB``."""
     if math.isnan(count):
         return "-"
     *units, largest = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -95,12 +95,12 @@ def format_bytes(count: float) -> str:
 
 
 def format_rate(bytes_per_second: float | None) -> str:
-    """Bytes per second with a binary unit: ``1073741824`` → ``1.00 GiB/s``; ``None`` → ``-``."""
+    """Write bytes per second with a binary unit: ``1073741824`` → ``1.00 GiB/s``; ``None`` → ``-``."""
     return "-" if bytes_per_second is None else format_bytes(bytes_per_second) + "/s"
 
 
 def format_seconds(seconds: float | None) -> str:
-    """Seconds with a unit that fits: ``0.0123`` → ``12.30 ms``; ``None`` → ``-``."""
+    """Write seconds with a unit that fits: ``0.0123`` → ``12.30 ms``; ``None`` → ``-``."""
     if seconds is None or math.isnan(seconds):
         return "-"
     for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
@@ -110,7 +110,7 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds in words, for estimates: ``45 seconds``, ``6 minutes``, ``1.5 hours``."""
+    """Write seconds in words, for estimates: ``45 seconds``, ``6 minutes``, ``1.5 hours``."""
     if round(seconds) < 90:
         return plural(max(round(seconds), 1), "second")
     minutes = seconds / 60
@@ -132,5 +132,5 @@ def plural_noun(count: int, noun: str) -> str:
 
 
 def format_count(count: int) -> str:
-    """A count with separators: ``25000000`` → ``25,000,000``."""
+    """Write a count with separators: ``25000000`` → ``25,000,000``."""
     return f"{count:,}"

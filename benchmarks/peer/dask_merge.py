@@ -59,7 +59,7 @@ def meter(step: str) -> int:
         _meter.restart()
     elif step == "pause":
         _meter.pause()
-    return _meter.peak
+    return _meter.peak_bytes
 
 
 def run(job: Job) -> Outcome:

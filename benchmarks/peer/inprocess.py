@@ -97,7 +97,9 @@ def measure(joiner: Joiner) -> Outcome:
 
     gc.collect()
     walls, rows = timed(job, ready=ready, merge=merge, check=check_result, meter=lambda step: getattr(meter, step)())
-    return Outcome(joiner.name, importlib.metadata.version(joiner.name), walls, rows, rows is not None, meter.peak)
+    return Outcome(
+        joiner.name, importlib.metadata.version(joiner.name), walls, rows, rows is not None, meter.peak_bytes
+    )
 
 
 def _load(job: Job, joiner: Joiner) -> Callable[[pa.Table], int]:

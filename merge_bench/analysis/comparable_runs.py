@@ -34,7 +34,7 @@ SIZE = ("rows_per_chunk", "workers")
 _NO_PROBLEM = frozenset(("seed", "rows", "warnings"))  # rows: those of a chunk, on all workers
 _NO_OPTIONS = {*SIZE, "how", "workload", "hosts", "launches", "timeout", "distribution_reason", "write_result"}
 _BEFORE = {
-    **RunOptions().for_workers(),
+    **RunOptions().worker_values(),
     "distribution": "shuffle",
     "pipeline": False,
     "stores": "plain",

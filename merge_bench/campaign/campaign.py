@@ -291,9 +291,9 @@ def check_host(
     if not launchers()[settings.launcher].starts_here:
         return
     load = (first or look)()
-    if not load.quiet and wait is not None:
+    if not load.is_quiet and wait is not None:
         load = _wait_for_quiet(load, wait, look, clock)
-    if load.quiet:
+    if load.is_quiet:
         return
     caution = Caution(BUSY_HOST, BUSY.format(load), REMEDY)
     print_warning(caution)
@@ -305,7 +305,7 @@ def _wait_for_quiet(load: OtherLoad, wait: float, look: FinishMeasurement, clock
     print_message(f"waiting for at most {format_duration(wait)} until this host is quiet: other processes keep {load}")
     while quiet < IN_A_ROW and clock() - began < wait:
         load = look()
-        quiet = quiet + 1 if load.quiet else 0
+        quiet = quiet + 1 if load.is_quiet else 0
     how = "this host is quiet" if quiet == IN_A_ROW else "stopped waiting for a quiet host"
     print_message(f"{how} after {format_duration(clock() - began)}")
     return load

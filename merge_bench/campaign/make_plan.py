@@ -69,7 +69,7 @@ def runs_of(options: RunOptions, environ: Mapping[str, str]) -> list[RunOptions]
     benchmark: Benchmark | None = find_benchmark(options.workload)
     if benchmark is not None:
         named = options.several.get("question", (options.question,) if options.question else ())
-        options = options.updated({"question": benchmark.choose(named)}, {})
+        options = options.with_sourced_values({"question": benchmark.choose(named)}, {})
     elif options.question is not None:
         raise UsageError(f"--question needs --workload {' or '.join(benchmark_names())}")
     swept = {key: options.several[key] for key in SWEPT if key in options.several}
@@ -81,11 +81,11 @@ def runs_of(options: RunOptions, environ: Mapping[str, str]) -> list[RunOptions]
         raise UsageError(f"several values of --shuffle need --exchange {shuffling}; no other has a shuffle method")
     runs = []
     for combination in itertools.product(*swept.values()):
-        run = options.updated(dict(zip(swept, combination, strict=True)), {})
+        run = options.with_sourced_values(dict(zip(swept, combination, strict=True)), {})
         if "shuffle" in swept and not data_plane(run.exchange).shuffles and run.shuffle != swept["shuffle"][0]:
             continue
         if benchmark is not None and (how := benchmark.question(run.question or "").how) is not None:
-            if options.source("how") != DEFAULT:
+            if options.value_source("how") != DEFAULT:
                 cannot = f"--how cannot be used with --workload {benchmark.name}"
                 raise UsageError(f"{cannot}, whose questions define it; omit --how")
             run = replace(run, how=how)
@@ -97,7 +97,11 @@ def runs_of(options: RunOptions, environ: Mapping[str, str]) -> list[RunOptions]
 
 def _refuse_impossible(options: RunOptions, environ: Mapping[str, str]) -> None:
     launcher = choose_kind(options, environ)
-    if not launcher.owns_processes and options.interface and not options.source("interface").startswith("environment"):
+    if (
+        not launcher.owns_processes
+        and options.interface
+        and not options.value_source("interface").startswith("environment")
+    ):
         cannot = "--interface cannot be used with a running cluster"
         raise UsageError(f"{cannot}, whose interface is fixed; omit --interface")
     refuse_more_launches(launcher.name, options.launches)
@@ -235,9 +239,9 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, c
     """
     launcher, hosts = chosen
     user = next((host.name for host in hosts if "@" in host.name), None)
-    if user and options.source("hosts").startswith("config") and not options.trust_config:
+    if user and options.value_source("hosts").startswith("config") and not options.trust_config:
         # This machine unpickles what the processes of that user send.
-        where = options.source("hosts").removeprefix("config ")
+        where = options.value_source("hosts").removeprefix("config ")
         raise UsageError(f"{where}: MERGE_BENCH_HOSTS has a host with a user name, {user}@...; {REMEDY}")
     existing = not launcher.owns_processes
     environment = {} if config is None else process_environment_variables(config, trusted=options.trust_config)
@@ -283,7 +287,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, c
         require_transport=options.require_transport,
         timeline=options.timeline if plane.timeline else "off",
         write_result=_new_result_folder(options),
-        **options.for_workers(),
+        **options.worker_values(),
     )
     settings = ClusterSettings(
         environment=environment,

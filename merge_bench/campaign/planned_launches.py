@@ -233,7 +233,7 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
         result = replace(result, conflicts=(opened, *result.conflicts))
     if not result.options_are_valid:
         return result
-    trusting = RunOptions().given(trust_config=True)  # code is among the errors already
+    trusting = RunOptions().with_given_values(trust_config=True)  # code is among the errors already
     try:
         options = replace(resolve_options(trusting, config, os.environ, table), trust_config=trusted)
         runs = make_plan.runs_of(options, os.environ)
@@ -306,7 +306,7 @@ def _check_settings(config: ConfigFile | None, options: RunOptions, chosen: Chos
     for setting in result.variables:
         told = setting.source == "config" and setting.state in WORTH_A_WARNING and setting.message
         if told and setting.name not in absent:
-            where = f"{config.where(setting.line)}: " if setting.line else ""
+            where = f"{config.format_position(setting.line)}: " if setting.line else ""
             message = f"{where}{setting.name}={setting.value}: {setting.message}"
             warned.append(Caution(f"config-{setting.state}", message))
     warned += [Caution(conflict.code, conflict.message, conflict.documented) for conflict in result.conflicts]

@@ -395,7 +395,7 @@ def record_timeline(session: Session, decision: TimelineLine, skew: float | None
     if decision.recorded:
         name, timeline = timelines.timeline_file_name(session.launch), gather_timeline(session, skew)
         if timeline.iterations:
-            session.writer.write_beside(name, timelines.encode_timeline(timeline))
+            session.writer.write_file_beside_records(name, timelines.encode_timeline(timeline))
             lines = [*timeline.iterations, *timeline.rounds]
             events = sum(worker.events for line in lines for worker in line.workers)
             kept = [iteration.index for iteration in timeline.iterations]

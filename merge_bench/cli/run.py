@@ -48,7 +48,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
         verdict = comparison_of_gate(campaign, options) if status in (0, 5) else None
         details = options.details
     else:
-        sweep = load_sweep(options.given(config=named[0]) if named else options)
+        sweep = load_sweep(options.with_given_values(config=named[0]) if named else options)
         say_warnings(warning for prepared in sweep.prepared.values() for warning in prepared.warnings)
         if options.dry_run:
             Gate.from_options(sweep.options, compared=len(sweep.labels), runs=len(sweep.prepared))  # may refuse
@@ -123,7 +123,7 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
     settings = read_config(find_config(config), os.environ)
     choice = UcxChoice(ucx) if ucx in ("wheel", "system") else choose_ucx(ucx, os.environ)
     with undo_ucx_choice():
-        choice.apply(os.environ)
+        choice.set_variables(os.environ)
         result = check_for_run(settings, choice.origin, trusted=trust_config, other_hosts=other_hosts)
     print_check(result, json_output=as_json)
     return 0 if result.ok else 2

@@ -122,7 +122,7 @@ class HostAgent:
         from merge_bench.host import other_load
 
         other = other_load.measure_other_load()
-        return {"busy": None if other.quiet else str(other)}
+        return {"busy": None if other.is_quiet else str(other)}
 
     def write(self, name: str, text: str) -> None:
         """Write a file into the scratch folder, whole or not at all."""

@@ -66,18 +66,18 @@ def includes_peer_shared_memory(transports: Iterable[str]) -> bool:
 
 
 def allows_shared_memory_with_error_handling(settings: Mapping[str, str]) -> bool:
-    """Whether `settings` let UCX use shared memory also for endpoints with error handling."""
+    """Whether these settings let UCX use shared memory also for endpoints with error handling."""
     names = (f"UCX_{kind}_ERROR_HANDLING" for kind in ("POSIX", "SYSV", "MM"))
     return any(settings.get(name, "n").lower() in YES for name in names)
 
 
 def transport_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Those of `settings` that decide which transports UCX uses and how, as listed in `REQUESTED`."""
+    """The settings that decide which transports UCX uses and how, as listed in `REQUESTED`."""
     return {name: settings[name] for name in REQUESTED if name in settings}
 
 
 def split_ucx_list(value: str) -> tuple[bool, tuple[str, ...]]:
-    """Whether a list excludes its names (``^``), and the names; blanks are parts of names, as in UCX."""
+    """Split a list of UCX: whether it excludes its names (``^``), and the names, of which blanks are parts."""
     return value.startswith("^"), tuple(word for word in value.removeprefix("^").split(",") if word)
 
 
@@ -96,10 +96,12 @@ def ucx_list_problem(setting_name: str, value: str) -> str | None:
 
 
 def _bare_transport_name(word: str) -> str:
+    """The name in a word of ``UCX_TLS``, without UCX's marks for one transport and for auxiliary use."""
     return word.removeprefix("\\").removesuffix(":aux")
 
 
 def _transports_of_word(word: str) -> frozenset[str]:
+    """The transports that a word of ``UCX_TLS`` stands for."""
     if word.endswith(":aux"):  # for setting up connections only
         return frozenset()
     bare = _bare_transport_name(word)

@@ -68,7 +68,7 @@ STATES = {
 
 @dataclass(frozen=True)
 class Conflict:
-    """A warning about several settings.
+    """A warning about UCX settings that do not belong together.
 
     `code`: an identifier in kebab case; `settings`: their names; `message`: what happens, and why; `documented`: a
     reference, or ``measured`` with the result.
@@ -82,7 +82,7 @@ class Conflict:
 
 @dataclass(frozen=True)
 class EffectiveSettings:
-    """The settings and options in which rules look for conflicts.
+    """The settings and options in effect, which are searched for conflicts.
 
     `effective`: the UCX and UCXX settings in effect, by name; `given`: the names that the config or the environment
     sets; `error_handling`: the mode of the data plane's endpoints (``none``, ``peer``); `protocol`: that of Dask's
@@ -95,17 +95,19 @@ class EffectiveSettings:
     error_handling: str = "none"
     protocol: str = "auto"
 
-    def is_on(self, name: str, default: str = "n") -> bool:
+    def is_setting_on(self, name: str, default: str = "n") -> bool:
+        """Whether a setting in effect has a value such as ``y``."""
         return self.effective.get(name, default).lower() in allowed_transports.YES
 
     @property
-    def tls(self) -> str:
+    def ucx_tls(self) -> str:
+        """The value of ``UCX_TLS`` in effect."""
         return self.effective.get("UCX_TLS", "all")
 
 
 @dataclass(frozen=True)
 class VariableState:
-    """The state of one setting, and its effect in words (`message`).
+    """The state of one variable of a config or environment, and its effect in words (`message`).
 
     `line`: in the config, from 1; None for other sources. `state`: one of `STATES`. `source`: ``config``,
     ``environment``, ``launcher``, ``UCXX`` or ``UCX default``.
@@ -127,7 +129,7 @@ def classify_config_variables(
     trusted: bool = False,
     table: Sequence[Option] = OPTIONS,
 ) -> list[VariableState]:
-    """The state of each variable of `config`, in its order.
+    """Decide the state of each variable of `config`, in its order.
 
     `translated`: the config with old names replaced; `trusted`: whether processes get all its variables; `table`: the
     options that ``MERGE_BENCH_…`` variables set.
@@ -153,7 +155,7 @@ def classify_config_variables(
 def classify_ucx_settings(
     values: Iterable[tuple[str, str]], source: str, catalogue: SettingCatalogue
 ) -> list[VariableState]:
-    """The states of ``UCX…`` settings from a `source` other than the config; the environment's values are checked."""
+    """Decide the states of ``UCX…`` settings from a `source` other than the config; checks the environment's values."""
     states = [
         VariableState(name, value, None, *_state_of_variable(ConfigVariable(name, value, 0), catalogue), source)
         for name, value in values
@@ -162,6 +164,7 @@ def classify_ucx_settings(
 
 
 def _state_of_variable(variable: ConfigVariable, catalogue: SettingCatalogue) -> tuple[str, str]:
+    """The state of a setting, and its effect in words."""
     translation = translate_old_setting(variable)
     if translation is not None:
         present = ConfigVariable(translation.name, translation.value, variable.line)
@@ -182,6 +185,7 @@ def _state_of_variable(variable: ConfigVariable, catalogue: SettingCatalogue) ->
 
 
 def _state_of_ucxx_variable(variable: ConfigVariable) -> tuple[str, str]:
+    """The state of a variable that UCXX reads, and its effect in words."""
     allowed = UCXX_VARIABLES[variable.name]
     if allowed is not None and variable.value not in allowed:
         return "invalid", f"expected one of {', '.join(allowed)}"
@@ -199,14 +203,14 @@ def _state_of_unknown_name(name: str, catalogue: SettingCatalogue, *, used: bool
         return "helper", "used only by other lines of the config; not passed to processes"
     hint = suggest_similar_names(name, [*OLD_NAMES, *UCXX_VARIABLES], cutoff=0.85)
     if not hint and re.match(r"U[CX]{2}|MERGE", name):
-        hint = suggest_similar_names(name, [*catalogue.names(), *BY_VARIABLE], cutoff=0.85)
+        hint = suggest_similar_names(name, [*catalogue.all_setting_names(), *BY_VARIABLE], cutoff=0.85)
     if hint:
         return "unknown", hint.removeprefix("; ")
     return "no-effect", "no known library reads this variable; not passed to processes"
 
 
 def _mark_invalid_values(states: list[VariableState], catalogue: SettingCatalogue) -> list[VariableState]:
-    """The states, with ``invalid`` for each setting whose value UCX refuses."""
+    """The states, replaced by ``invalid`` for each setting whose value UCX refuses."""
     kinds = ("known", "inherited", "alias")
     values = {each.name: each.value for each in states if each.name.startswith("UCX_") and each.state in kinds}
     syntaxes = {name: catalogue.find_meaning(name).syntax for name in values}
@@ -227,7 +231,7 @@ def _mark_invalid_values(states: list[VariableState], catalogue: SettingCatalogu
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of `check_config`.
+    """The states of a config's variables, and the conflicts between settings in effect.
 
     `ok`: the config has no unknown setting and brings no code, no setting from any source is invalid, and there are no
     `refusals`; `variables`: those of the config in its order, then effective settings from other sources; `conflicts`:
@@ -258,8 +262,8 @@ class CheckResult:
     def errors(self) -> tuple[str, ...]:
         """A sentence for each variable that is an error, with file and line or its source; then `refusals`."""
         variables = tuple(
-            f"{self.config.where(each.line) if each.line else each.source}: {each.name}={each.value}: {each.message}"
-            + (f"; {REMEDY}" if each.state == BRINGS_CODE else "")
+            f"{self.config.format_position(each.line) if each.line else each.source}:"
+            f" {each.name}={each.value}: {each.message}" + (f"; {REMEDY}" if each.state == BRINGS_CODE else "")
             for each in self.variables
             if _is_error(each, trusted=self.trusted)
         )
@@ -269,7 +273,7 @@ class CheckResult:
 def read_options_for_ucx(
     config: ConfigFile, environ: Mapping[str, str], table: Sequence[Option] = OPTIONS
 ) -> RunOptions:
-    """The options that UCX's settings depend on, from the config or else the environment; wrong values are ignored.
+    """Read the options that UCX's settings depend on, from the config or else the environment; ignores wrong values.
 
     Raises UsageError if the value of an old name in the config cannot be translated.
     """
@@ -281,7 +285,7 @@ def read_options_for_ucx(
             text = setting.value if setting else environ.get(option.variable, "")
             with contextlib.suppress(ValueError):
                 values |= {option.key: option.parse(text)} if text else {}
-    return RunOptions().updated(values, {})
+    return RunOptions().with_sourced_values(values, {})
 
 
 def check_config(
@@ -342,6 +346,7 @@ def check_config(
 def _settings_of_other_sources(
     environ: Mapping[str, str], launcher: Mapping[str, str], catalogue: SettingCatalogue
 ) -> list[tuple[str, dict[str, str]]]:
+    """The UCX settings of environment, launcher, UCXX and UCX's defaults, with the name of each source."""
     outside = {name: value for name, value in sorted(environ.items()) if name.startswith(("UCX_", "UCXPY_", "UCXX_"))}
     settings = catalogue.installed.settings if catalogue.installed else {}
     defaults = {name: settings[name].default for name in _ALWAYS_SHOWN if name in settings}
@@ -349,6 +354,7 @@ def _settings_of_other_sources(
 
 
 def _is_error(state: VariableState, *, trusted: bool) -> bool:
+    """Whether the state of a variable makes the config wrong."""
     if state.state == BRINGS_CODE:
         return not trusted
     return state.state == "invalid" or (state.state == "unknown" and state.source == "config")
@@ -363,6 +369,7 @@ def _mark_missing_devices(state: VariableState) -> VariableState:
 
 
 def find_conflicts(settings: EffectiveSettings) -> tuple[Conflict, ...]:
+    """The warnings about settings in effect that do not belong together."""
     rules = (
         _check_ucx_version,
         _check_rendezvous_settings,
@@ -375,9 +382,9 @@ def find_conflicts(settings: EffectiveSettings) -> tuple[Conflict, ...]:
     return tuple(conflict for rule in rules for conflict in rule(settings))
 
 
-def _check_ucx_version(now: EffectiveSettings) -> Iterator[Conflict]:
-    installed = now.catalogue.installed
-    if installed is not None and now.catalogue.minor < (1, 19):
+def _check_ucx_version(settings: EffectiveSettings) -> Iterator[Conflict]:
+    installed = settings.catalogue.installed
+    if installed is not None and settings.catalogue.minor_version < (1, 19):
         yield Conflict(
             "ucx-too-old",
             (),
@@ -386,16 +393,16 @@ def _check_ucx_version(now: EffectiveSettings) -> Iterator[Conflict]:
         )
 
 
-def _check_rendezvous_settings(now: EffectiveSettings) -> Iterator[Conflict]:
-    scheme = now.effective.get("UCX_RNDV_SCHEME")
-    if now.is_on("UCX_UNIFIED_MODE") and scheme == "am":
+def _check_rendezvous_settings(settings: EffectiveSettings) -> Iterator[Conflict]:
+    scheme = settings.effective.get("UCX_RNDV_SCHEME")
+    if settings.is_setting_on("UCX_UNIFIED_MODE") and scheme == "am":
         yield Conflict(
             "unified-mode-with-am",
             ("UCX_UNIFIED_MODE", "UCX_RNDV_SCHEME"),
             "UCX_UNIFIED_MODE removes the gain of UCX_RNDV_SCHEME=am: set only one of them.",
             f"{_NTHU}, section 2.5.2",
         )
-    if scheme == "am" and now.is_on("UCX_PROTO_ENABLE", default="y"):
+    if scheme == "am" and settings.is_setting_on("UCX_PROTO_ENABLE", default="y"):
         yield Conflict(
             "am-scheme-with-protocol-v2",
             ("UCX_RNDV_SCHEME", "UCX_PROTO_ENABLE"),
@@ -404,8 +411,8 @@ def _check_rendezvous_settings(now: EffectiveSettings) -> Iterator[Conflict]:
             "UCXX docs, configuration, UCX_PROTO_ENABLE; measured with UCX 1.21 on shared memory: am raised the"
             " rendezvous threshold from 5 kB to 580 kB",
         )
-    thresholds = now.effective.get("UCX_RNDV_THRESH", "").split(",")
-    if "UCX_RNDV_SCHEME" in now.given and all(each.rpartition(":")[2] == "inf" for each in thresholds):
+    thresholds = settings.effective.get("UCX_RNDV_THRESH", "").split(",")
+    if "UCX_RNDV_SCHEME" in settings.given and all(each.rpartition(":")[2] == "inf" for each in thresholds):
         yield Conflict(
             "rendezvous-off",
             ("UCX_RNDV_THRESH", "UCX_RNDV_SCHEME"),
@@ -414,8 +421,8 @@ def _check_rendezvous_settings(now: EffectiveSettings) -> Iterator[Conflict]:
         )
 
 
-def _check_shared_memory_settings(now: EffectiveSettings) -> Iterator[Conflict]:
-    shared = allowed_transports.find_allowed_transports(now.tls) & allowed_transports.SHARED_MEMORY
+def _check_shared_memory_settings(settings: EffectiveSettings) -> Iterator[Conflict]:
+    shared = allowed_transports.find_allowed_transports(settings.ucx_tls) & allowed_transports.SHARED_MEMORY
     if not shared:
         yield Conflict(
             "no-shared-memory",
@@ -426,7 +433,7 @@ def _check_shared_memory_settings(now: EffectiveSettings) -> Iterator[Conflict]:
             " 1.5 GB/s instead of 18 GB/s, sum of both directions (tcp.cfg)",
         )
     names = [f"UCX_{kind}SEG_SIZE" for kind in ("MM_", "POSIX_", "SYSV_", "XPMEM_")]
-    if long := [name for name in names if _parse_ucx_size_bytes(now.effective.get(name, "")) > _LONGEST_SEGMENT]:
+    if long := [name for name in names if _parse_ucx_size_bytes(settings.effective.get(name, "")) > _LONGEST_SEGMENT]:
         yield Conflict(
             "segments-too-long",
             tuple(long),
@@ -434,18 +441,18 @@ def _check_shared_memory_settings(now: EffectiveSettings) -> Iterator[Conflict]:
             f" the length of a message in 16 bits; set {', '.join(long)} to 32k.",
             "UCX sources, uct/sm/mm/base/mm_iface.h; seen with UCX 1.21: two of three runs with 64k failed",
         )
-    if not shared or allowed_transports.allows_shared_memory_with_error_handling(now.effective):
+    if not shared or allowed_transports.allows_shared_memory_with_error_handling(settings.effective):
         return
     measured = "measured with UCX 1.21: 1.5 GB/s (tcp/lo) with peer error handling, 10 to 12 GB/s with the two settings"
     remedy = "set UCX_POSIX_ERROR_HANDLING=y and UCX_SYSV_ERROR_HANDLING=y"
-    if now.error_handling == "peer":
+    if settings.error_handling == "peer":
         yield Conflict(
             "error-handling-drops-shared-memory",
             ("MERGE_BENCH_ERROR_HANDLING", *_ERROR_HANDLING),
             f"With --error-handling peer, UCX uses shared memory only if it has error handling, too: {remedy}.",
             f"ucx_info -c -f, UCX_POSIX_ERROR_HANDLING; {measured}",
         )
-    if now.protocol == "ucx":
+    if settings.protocol == "ucx":
         yield Conflict(
             "dask-comm-without-shared-memory",
             ("MERGE_BENCH_PROTOCOL", *_ERROR_HANDLING),
@@ -460,8 +467,8 @@ def _parse_ucx_size_bytes(text: str) -> int:
     return int(match[1]) << 10 * " kmgt".index(match[2] or " ") if match else 0
 
 
-def _check_transports(now: EffectiveSettings) -> Iterator[Conflict]:
-    allowed = allowed_transports.find_allowed_transports(now.tls)
+def _check_transports(settings: EffectiveSettings) -> Iterator[Conflict]:
+    allowed = allowed_transports.find_allowed_transports(settings.ucx_tls)
     if allowed & allowed_transports.CUDA and "cuda_copy" not in allowed:
         yield Conflict(
             "cuda-without-cuda-copy",
@@ -470,9 +477,13 @@ def _check_transports(now: EffectiveSettings) -> Iterator[Conflict]:
             " in UCX_TLS, which includes all three.",
             f"{_FAQ}, 'How to run UCX with GPU support?'",
         )
-    installed = now.catalogue.installed
+    installed = settings.catalogue.installed
     available = installed.transports if installed else {}
-    if installed and available and (missing := allowed_transports.find_unavailable_transports(now.tls, available)):
+    if (
+        installed
+        and available
+        and (missing := allowed_transports.find_unavailable_transports(settings.ucx_tls, available))
+    ):
         remaining = ", ".join(sorted(allowed.intersection(available))) or "none"
         yield Conflict(
             "transport-unavailable",
@@ -483,25 +494,25 @@ def _check_transports(now: EffectiveSettings) -> Iterator[Conflict]:
         )
 
 
-def _check_overridden_aliases(now: EffectiveSettings) -> Iterator[Conflict]:
-    settings = now.catalogue.installed.settings if now.catalogue.installed else {}
-    for name in sorted(now.given):
-        target = settings[name].alias_of if name in settings else None
-        values = {now.effective.get(name), now.effective.get(target or "")}
+def _check_overridden_aliases(settings: EffectiveSettings) -> Iterator[Conflict]:
+    installed = settings.catalogue.installed.settings if settings.catalogue.installed else {}
+    for name in sorted(settings.given):
+        target = installed[name].alias_of if name in installed else None
+        values = {settings.effective.get(name), settings.effective.get(target or "")}
         if target and None not in values and len(values) > 1:
-            who = "which UCXX sets" if target not in now.given else "which is also set"
+            who = "which UCXX sets" if target not in settings.given else "which is also set"
             yield Conflict(
                 "alias-loses",
                 (name, target),
-                f"{name} and {target} are two names of one setting; UCX uses {target}={now.effective[target]}, {who}:"
-                f" set only {target}.",
+                f"{name} and {target} are two names of one setting; UCX uses"
+                f" {target}={settings.effective[target]}, {who}: set only {target}.",
                 "ucx_info -c -f -a, 'alias of'; verified by setting both",
             )
 
 
-def _check_network_devices(now: EffectiveSettings) -> Iterator[Conflict]:
-    given = "UCX_NET_DEVICES" in now.given  # else the launcher chooses devices that exist
-    value = now.effective.get("UCX_NET_DEVICES", "all") if given else "all"
+def _check_network_devices(settings: EffectiveSettings) -> Iterator[Conflict]:
+    given = "UCX_NET_DEVICES" in settings.given  # else the launcher chooses devices that exist
+    value = settings.effective.get("UCX_NET_DEVICES", "all") if given else "all"
     network, rdma = (_list_host_devices(kind) for kind in ("net", "infiniband"))
     named = [] if value.startswith("^") else [word for word in value.split(",") if word and word != "all"]
     if missing := find_missing_devices(value):
@@ -519,8 +530,8 @@ def _check_network_devices(now: EffectiveSettings) -> Iterator[Conflict]:
             f" ({', '.join(sorted(rdma))}).",
             f"{_FAQ}, 'Which network devices does UCX use?'",
         )
-    rails = now.effective.get("UCX_MAX_RNDV_RAILS", "1")
-    several = "UCX_MAX_RNDV_RAILS" in now.given and rails.isdecimal() and int(rails) > 1
+    rails = settings.effective.get("UCX_MAX_RNDV_RAILS", "1")
+    several = "UCX_MAX_RNDV_RAILS" in settings.given and rails.isdecimal() and int(rails) > 1
     if several and not given and not rdma:
         yield Conflict(
             "rails-without-adapter",
@@ -532,6 +543,7 @@ def _check_network_devices(now: EffectiveSettings) -> Iterator[Conflict]:
 
 
 def _list_host_devices(kind: str) -> set[str]:
+    """The names of this host's devices of a kind: ``net`` or ``infiniband``."""
     folder = SYSFS / kind
     return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
 
@@ -544,12 +556,13 @@ def find_missing_devices(net_devices: str) -> list[str]:
 
 
 def missing_device_message(missing: Iterable[str]) -> str:
+    """The message about devices that this host does not have."""
     return f"no such device here: {', '.join(missing)}; not used"
 
 
-def _check_delayed_submission(now: EffectiveSettings) -> Iterator[Conflict]:
-    mode = now.effective.get("UCXPY_PROGRESS_MODE", "thread")
-    delayed = now.effective.get("UCXPY_ENABLE_DELAYED_SUBMISSION", "0")
+def _check_delayed_submission(settings: EffectiveSettings) -> Iterator[Conflict]:
+    mode = settings.effective.get("UCXPY_PROGRESS_MODE", "thread")
+    delayed = settings.effective.get("UCXPY_ENABLE_DELAYED_SUBMISSION", "0")
     if not mode.startswith("thread") and delayed != "0":
         yield Conflict(
             "delayed-submission-without-thread",

@@ -45,7 +45,7 @@ def open_regular_file(path: str | os.PathLike[str]) -> IO[bytes]:
 
 
 def read_regular_file(path: str | os.PathLike[str], limit: int = TEXT_BYTES) -> bytes:
-    """The contents of a regular file of at most `limit` bytes.
+    """Read a regular file of at most `limit` bytes.
 
     Raises UsageError, which names the path, if it is another kind of file, or larger; OSError if it cannot be read.
     """
@@ -58,7 +58,7 @@ def read_regular_file(path: str | os.PathLike[str], limit: int = TEXT_BYTES) -> 
 
 
 def open_without_links(path: str, flags: int) -> int:
-    """Open a file for writing, as the `opener` of `open`; returns its descriptor.
+    """Open a file, but no link, for writing, as the `opener` of `open`; returns its descriptor.
 
     Raises OSError as `os.open` does, and also if the path is a link or not a regular file.
     """
@@ -84,7 +84,7 @@ def loaded_library_path(name: str, maps: Path = MAPS) -> Path | None:
 
 
 def open_loaded_library(name: str) -> ctypes.CDLL:
-    """A library that this process has loaded, as an object whose functions can be called.
+    """Open a library that this process has loaded, to call its functions.
 
     Raises RunFailed if the process has not loaded it.
     """
@@ -97,7 +97,7 @@ def open_loaded_library(name: str) -> ctypes.CDLL:
 
 
 def check_output_file(option: str, path: Path) -> None:
-    """Check that `path` can be written, without changing it.
+    """Check that an output file can be written, without changing it.
 
     Raises UsageError if it cannot; the message names `option`.
     """
@@ -119,7 +119,7 @@ def check_output_file(option: str, path: Path) -> None:
 
 @contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[IO[bytes]]:
-    """A new file to write, which takes the place of `path` at the end; after an exception, `path` stays as it was.
+    """Open a new file, which replaces the one at `path` at the end; after an exception, `path` stays as it was.
 
     Nobody's link is followed: a link of that name is replaced, and what it points to stays as it was. A device and a
     pipe that were named directly are written to. Who could not read the old file cannot read the new one.
@@ -144,6 +144,7 @@ def replace_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _keep_permissions_of(path: Path, descriptor: int) -> None:
+    """Take from an open file the permissions that the file at `path` does not have."""
     with contextlib.suppress(OSError):
         before = path.lstat().st_mode
         if stat.S_ISREG(before):

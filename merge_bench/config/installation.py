@@ -41,7 +41,7 @@ def block_imports(*modules: str) -> None:
 
 
 def python_path_variables(environ: "Mapping[str, str]") -> "dict[str, str]":
-    """The variables with which a new Python process finds this package, whatever its working folder.
+    """The environment variables with which a new Python process finds this package, whatever its working folder.
 
     Empty if the package is installed, else ``PYTHONPATH`` with its folder before those of `environ`.
     """
@@ -52,7 +52,7 @@ def python_path_variables(environ: "Mapping[str, str]") -> "dict[str, str]":
 
 
 def setup_command(stack: "str | None" = None, *, replace: bool = False) -> str:
-    """The command that installs the packages that a run needs.
+    """The shell command that installs the packages that a run needs.
 
     `stack`: the set of packages, ``cpu``, ``cu12`` or ``cu13``; None: any. `replace`: replace the environment.
     """
@@ -92,7 +92,7 @@ def python_refusal(command_words: "list[str]", version: "tuple[int, ...]" = sys.
 
 
 def _python_remedy(command_words: "list[str]") -> str:
-    """The remedy in words: the same command with the checkout's Python, or the command that sets up an environment."""
+    """What to type instead: the same command with the checkout's Python, or the one that sets up an environment."""
     root = checkout_folder()
     if root is None:
         return f"install merge_bench into its own environment: {setup_command()}"

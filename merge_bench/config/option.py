@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a command.
+    """The declaration of one option of a command.
 
     `parse`: converts text to a value; `default`: the value, or None if it is decided later (`help` says how);
     `placeholder`: the value's name in the help; `flag`: the option takes no value on the command line; `in_config`: a
@@ -55,12 +55,12 @@ class Option:
 
     @property
     def name(self) -> str:
-        """The name on the command line, without leading dashes: ``rmm-pool-size``."""
+        """The option's name on the command line, without leading dashes: ``rmm-pool-size``."""
         return self.key.replace("_", "-")
 
     @property
     def variable(self) -> str:
-        """The name in a config and in the environment: ``MERGE_BENCH_RMM_POOL_SIZE``."""
+        """The option's name in a config and in the environment: ``MERGE_BENCH_RMM_POOL_SIZE``."""
         return PREFIX + self.key.upper()
 
     @property
@@ -70,7 +70,7 @@ class Option:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The names in a config and in the environment: that of the key, then those of the aliases."""
+        """The option's names in a config and in the environment: that of the key, then those of the aliases."""
         return tuple(PREFIX + key.upper() for key in self.keys)
 
     def with_values(self, allowed: Sequence[str], help: str) -> Option:
@@ -83,18 +83,21 @@ class Option:
 
 
 def value_option(parse: Parser, default: object, placeholder: str = "TEXT", **more: Any) -> Any:
-    """A dataclass field for an option that takes a value; `more`: other attributes of `Option`, `help` if computed."""
+    """Declare a dataclass field for an option that takes a value.
+
+    `more`: other attributes of `Option`, `help` if computed.
+    """
     return field(default=default, metadata={"option": Option(parse, default, placeholder=placeholder, **more)})
 
 
 def choice_option(allowed: str, default: str, *, swept: bool = False) -> Any:
-    """A dataclass field for an option that takes one of the words `allowed`, which are written as ``on|off``."""
+    """Declare a dataclass field for an option that takes one of the words `allowed`, written as ``on|off``."""
     declared = Option(parsers.parse_word, default, swept=swept).with_values(allowed.split("|"), "")
     return field(default=default, metadata={"option": declared})
 
 
 def flag_option(*, in_config: bool = True) -> Any:
-    """A dataclass field for an option without a value, which is given or not."""
+    """Declare a dataclass field for an option without a value, which is True if it is given."""
     return value_option(parsers.parse_switch, False, "", flag=True, in_config=in_config)
 
 
@@ -114,7 +117,7 @@ class Options:
     @classmethod
     @functools.cache
     def table(cls) -> tuple[Option, ...]:
-        """The options that the fields declare, in the order of the fields."""
+        """The declarations of this class's options, in the order of its fields."""
         options: list[Option] = []
         for declared in fields(cls):
             if option := declared.metadata.get("option"):
@@ -126,14 +129,14 @@ class Options:
     @classmethod
     def from_command_line(cls, values: Mapping[str, object]) -> Self:
         """Make options from parsed values of the command line, by key; None or no entry stands for the default."""
-        return cls().given(**values)
+        return cls().with_given_values(**values)
 
-    def given(self, **values: object) -> Self:
+    def with_given_values(self, **values: object) -> Self:
         """A copy of these options with new `values`, as from the command line; None leaves an option unchanged."""
         values = {key: value for key, value in values.items() if value is not None}
-        return self.updated(values, dict.fromkeys(values, COMMAND_LINE))
+        return self.with_sourced_values(values, dict.fromkeys(values, COMMAND_LINE))
 
-    def updated(self, values: Mapping[str, object], sources: Mapping[str, str]) -> Self:
+    def with_sourced_values(self, values: Mapping[str, object], sources: Mapping[str, str]) -> Self:
         """A copy of these options with new `values` from `sources`; a tuple gives a swept option several values."""
         swept = {each.key for each in self.table() if each.swept}
         lists = {key: value for key, value in values.items() if key in swept and isinstance(value, tuple)}
@@ -142,19 +145,19 @@ class Options:
         more = {key: value for key, value in lists.items() if len(value) > 1}
         return replace(self, **single, sources={**self.sources, **sources}, several={**kept, **more})
 
-    def source(self, key: str) -> str:
+    def value_source(self, key: str) -> str:
         """The source of an option's value, such as ``command line`` or ``default``."""
         return self.sources.get(key, DEFAULT)
 
-    def shown(self, key: str) -> str:
+    def name_with_source(self, key: str) -> str:
         """The option's name for a sentence, with its source unless that is the command line."""
         name = f"--{key.replace('_', '-')}"
-        return name if self.source(key) == COMMAND_LINE else f"{name} ({self.source(key)})"
+        return name if self.value_source(key) == COMMAND_LINE else f"{name} ({self.value_source(key)})"
 
 
 @functools.cache
 def _help_texts(owner: type) -> dict[str, str]:
-    """By name of a field, the help in the docstring of the class that declares it."""
+    """By name of an option, its help in the docstring of the class that declares it."""
     return {name: " ".join(text.split()) for name, text in _HELP.findall(inspect.cleandoc(owner.__doc__ or ""))}
 
 
@@ -167,7 +170,7 @@ OptionsT = TypeVar("OptionsT", bound=Options)
 
 
 def parse_option_text(parse: Callable[[str], _T], text: str, where: str) -> _T:
-    """Parse `text`; raises UsageError, which begins with `where`, if `parse` refuses it."""
+    """Parse the text of an option's value with `parse`; a UsageError about a wrong text begins with `where`."""
     try:
         return parse(text)
     except ValueError as error:
@@ -207,7 +210,7 @@ def format_command_line(python_values: Mapping[str, object], table: Sequence[Opt
 
 
 def format_option_value(value: object) -> str:
-    """Write a Python value as on the command line: ``[1e6, 2]`` → ``1000000,2``."""
+    """Write a Python value as the command line has it: ``[1e6, 2]`` → ``1000000,2``."""
     if isinstance(value, list | tuple):
         return parsers.NamesParser.join(map(format_option_value, value))
     if isinstance(value, float) and value.is_integer():
@@ -216,6 +219,7 @@ def format_option_value(value: object) -> str:
 
 
 def _value_from_python(option: Option, key: str, value: object) -> object:
+    """Parse an option's value from Python; None if the option is not given."""
     if option.flag:
         return True if value else None
     return None if value is None else parse_option_text(option.parse, format_option_value(value), key)

@@ -268,8 +268,8 @@ class RunOptions(
         small = self.workload == "synthetic" and self.chunk <= SMALL_CHUNK_ROWS
         return SMALL_ITERATIONS if small else LARGE_ITERATIONS
 
-    def for_workers(self) -> dict[str, Any]:
-        """The values of the fields that `WorkerOptions` declares, by key."""
+    def worker_values(self) -> dict[str, Any]:
+        """The values of the options that workers get, by key."""
         return {field.name: getattr(self, field.name) for field in fields(WorkerOptions)}
 
 
@@ -281,6 +281,7 @@ _ALWAYS = ("allow_unknown", "trust_config", "json")
 
 
 def _select_options(*keys: str) -> tuple[Option, ...]:
+    """The declarations of the options with these keys, in this order."""
     return tuple(option for option in OPTIONS if option.key in keys)
 
 
@@ -301,9 +302,9 @@ TUNE_OPTIONS = _select_options(
 
 
 def reset_merge_options(options: RunOptions, kept: Sequence[Option]) -> RunOptions:
-    """A copy of `options` for commands that do not merge: all options but those in `kept` get their default."""
+    """A copy of `options` for a command that does not merge: all options but those in `kept` get their default."""
     fixed = {option.key: option.default for option in OPTIONS if option not in kept}
-    return options.updated({**fixed, "workload": "synthetic", "chunk": 1, "iterations": 1}, {})
+    return options.with_sourced_values({**fixed, "workload": "synthetic", "chunk": 1, "iterations": 1}, {})
 
 
 def config_option_problem(variable: ConfigVariable, table: Sequence[Option] = OPTIONS) -> tuple[str, str] | None:
@@ -333,9 +334,9 @@ def resolve_options(
 
     Refuses an untrusted config that brings code.
 
-    `config`: that of the run, in which unknown ``MERGE_BENCH_…`` names are errors; `environ`: the environment, in which they are ignored, and an empty value counts as unset; `table`: the
-    options, completed by `campaign`. Raises UsageError, which names the option, or file and line of the config, if an
-    option is wrong.
+    `config`: that of the run, in which unknown ``MERGE_BENCH_…`` names are errors; `environ`: the environment, in which
+    they are ignored, and an empty value counts as unset; `table`: the options, completed by `campaign`. Raises
+    UsageError, which names the option, or file and line of the config, if an option is wrong.
     """
     if config is not None and not command_line_options.trust_config:
         refuse_code_in_config(config)
@@ -352,13 +353,13 @@ def read_option_sources(
     environ: Mapping[str, str],
     table: Sequence[Option] = OPTIONS,
 ) -> RunOptions:
-    """The value of each option from the first source that sets it; checks neither combinations nor code in the config."""
+    """The value of each option from the first source that sets it, without checks of combinations or of code."""
     settings = {} if config is None else translate_config(config).options
     allowed = {variable for option in table if option.in_config for variable in option.variables}
     for variable in settings.values():
         problem = config_option_problem(variable, table)
         if config is not None and problem is not None and variable.name not in allowed:
-            raise UsageError(f"{config.where(variable.line)}: {variable.name}: {problem[1]}")
+            raise UsageError(f"{config.format_position(variable.line)}: {variable.name}: {problem[1]}")
     values: dict[str, object] = {}
     sources: dict[str, str] = {}
     for option in table:
@@ -368,7 +369,7 @@ def read_option_sources(
         in_environment = [name for name in option.variables if option.in_config and environ.get(name)]
         if config is not None and in_config:
             setting = in_config[0]
-            where = config.where(setting.line)
+            where = config.format_position(setting.line)
             _refuse_repeated_option([each.name for each in in_config], where)
             values[option.key] = parse_option_text(option.parse, setting.value, f"{where}: {setting.name}")
             sources[option.key] = f"config {where}"
@@ -377,29 +378,33 @@ def read_option_sources(
             _refuse_repeated_option(in_environment, "the environment")
             values[option.key] = parse_option_text(option.parse, environ[name], f"environment variable {name}")
             sources[option.key] = f"environment {name}"
-    return command_line_options.updated(values, sources)
+    return command_line_options.with_sourced_values(values, sources)
 
 
 def _refuse_repeated_option(names: Sequence[str], where: str) -> None:
+    """Raise UsageError if several names of one option are set."""
     if len(names) > 1:
         raise UsageError(f"{where}: {' and '.join(names)} are one option; set one of them")
 
 
 def _check_combinations(options: RunOptions) -> None:
-    """Refuse options that contradict each other."""
+    """Raise UsageError if options contradict each other."""
 
     def both(key: str, other: str) -> None:
         if getattr(options, key) is not None and getattr(options, other) is not None:
-            raise UsageError(f"{options.shown(key)} and {options.shown(other)} cannot be combined")
+            raise UsageError(
+                f"{options.name_with_source(key)} and {options.name_with_source(other)} cannot be combined"
+            )
 
     def needs(key: str, other: str) -> None:
         if getattr(options, key) is not None and getattr(options, other) is None:
-            raise UsageError(f"{options.shown(key)} also needs --{other.replace('_', '-')}")
+            raise UsageError(f"{options.name_with_source(key)} also needs --{other.replace('_', '-')}")
 
     on = options.on or ()
-    if any("://" in name for name in on) and not options.source("on").startswith("environment"):
+    if any("://" in name for name in on) and not options.value_source("on").startswith("environment"):
         raise UsageError(
-            f"{options.shown('on')} {','.join(on)} names no columns; the commands run, probe and tune take the address"
+            f"{options.name_with_source('on')} {','.join(on)} names no columns;"
+            " the commands run, probe and tune take the address"
             " of a service as --service"
         )
     if options.extend is not None and options.fresh:
@@ -416,9 +421,9 @@ def _check_combinations(options: RunOptions) -> None:
         raise UsageError(f"--left-on has {len(left_on)} columns, but --right-on has {len(right_on)}")
     tables = options.left is not None
     if tables and options.workload != "tables":
-        raise UsageError(f"{options.shown('left')} cannot be combined with --workload {options.workload}")
+        raise UsageError(f"{options.name_with_source('left')} cannot be combined with --workload {options.workload}")
     if options.workload == "tables" and not tables:
-        named = options.shown("workload").replace("--workload", "--workload tables", 1)
+        named = options.name_with_source("workload").replace("--workload", "--workload tables", 1)
         raise UsageError(f"{named} needs --left and --right")
     if tables and not options.on and not left_on:
-        raise UsageError(f"{options.shown('left')} needs --on, or --left-on and --right-on")
+        raise UsageError(f"{options.name_with_source('left')} needs --on, or --left-on and --right-on")

@@ -51,6 +51,8 @@ def several_values_parser(parser: Parser) -> Parser:
 
 
 def _positive_number_parser(parser: Callable[[str], _Number]) -> Callable[[str], _Number]:
+    """Make a parser that also refuses numbers that are not above 0."""
+
     def parse(text: str) -> _Number:
         value = parser(text)
         if not 0 < value < math.inf:
@@ -133,6 +135,7 @@ class NamesParser:
 
     @staticmethod
     def join(values: Iterable[str]) -> str:
+        """Write names as this parser reads them."""
         return ",".join(map(quote_name, values))
 
 
@@ -150,6 +153,7 @@ def quote_name(name: str) -> str:
 
 
 def _refuse_repeated_values(text: str, values: Iterable[_T]) -> tuple[_T, ...]:
+    """The values as a tuple; raises ValueError if one occurs twice."""
     parsed = tuple(values)
     if len(set(parsed)) != len(parsed):
         raise ValueError(f"{text!r} contains a value twice")

@@ -88,9 +88,11 @@ class ConfigFile:
 
     @property
     def environment(self) -> dict[str, str]:
+        """The values of the config's variables, by name."""
         return {variable.name: variable.value for variable in self.variables}
 
-    def where(self, line: int) -> str:
+    def format_position(self, line: int) -> str:
+        """The position of a line, as messages have it: ``FILE:LINE``."""
         return f"{self.path}:{line}"
 
 
@@ -102,7 +104,7 @@ def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
     data = _read_config_bytes(path)
     scope = _VariableScope(environment)
     statements, errors = parse_config_text(_decode_config_text(path, data))
-    errors = errors or scope.execute_all(statements)
+    errors = errors or scope.execute_statements(statements)
     if errors:
         lines = [f"{path}:{error.line}: {error}" for error in errors]
         if len(errors) == MAX_ERRORS:
@@ -113,7 +115,7 @@ def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
         path=path,
         sha256=hashlib.sha256(data).hexdigest(),
         variables=tuple(scope.variables.values()),
-        warnings=tuple(f"{path}:{line}: {message}" for line, message in scope.warnings()),
+        warnings=tuple(f"{path}:{line}: {message}" for line, message in scope.repetition_warnings()),
         used=frozenset(
             name
             for statement in statements
@@ -125,6 +127,7 @@ def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
 
 
 def _read_config_bytes(path: Path) -> bytes:
+    """Read the bytes of a config; raises UsageError if it is too large or cannot be read."""
     try:
         return read_regular_file(path, MAX_FILE_BYTES)
     except IsADirectoryError:
@@ -157,6 +160,7 @@ def _decode_config_text(path: Path, data: bytes) -> str:
 
 
 def _line_number_at(data: bytes, offset: int) -> int:
+    """The number, from 1, of the line with the byte at `offset`."""
     return data.count(b"\n", 0, offset) + 1
 
 
@@ -169,10 +173,12 @@ class _VariableScope:
         self.lines: dict[str, list[int]] = {}
         self.total_bytes = 0
 
-    def lookup(self, name: str) -> str | None:
+    def find_value(self, name: str) -> str | None:
+        """The value of a variable that an earlier line or the environment sets; None if none does."""
         return self.variables[name].value if name in self.variables else self.environment.get(name)
 
-    def assign(self, variable: ConfigVariable) -> None:
+    def set_variable(self, variable: ConfigVariable) -> None:
+        """Set a variable; raises ShellSyntaxError if the values become too large."""
         earlier = self.variables.pop(variable.name, None)  # keeps the order of the last assignments
         self.total_bytes += len(variable.value) - (len(earlier.value) if earlier else 0)
         if self.total_bytes > MAX_TOTAL_BYTES:
@@ -182,12 +188,12 @@ class _VariableScope:
         self.variables[variable.name] = variable
         self.lines.setdefault(variable.name, []).append(variable.line)
 
-    def execute_all(self, statements: Iterable[ConfigStatement]) -> tuple[ShellSyntaxError, ...]:
+    def execute_statements(self, statements: Iterable[ConfigStatement]) -> tuple[ShellSyntaxError, ...]:
         """Set the variables of `statements`; returns the errors, at most `MAX_ERRORS`."""
         errors: list[ShellSyntaxError] = []
         for statement in statements:
             try:
-                self.execute(statement)
+                self.execute_statement(statement)
             except ShellSyntaxError as error:
                 errors.append(error)
                 if len(errors) == MAX_ERRORS:
@@ -196,7 +202,7 @@ class _VariableScope:
                     self.variables.setdefault(assignment.name, ConfigVariable(assignment.name, "", assignment.line))
         return tuple(errors)
 
-    def execute(self, statement: ConfigStatement) -> None:
+    def execute_statement(self, statement: ConfigStatement) -> None:
         """Set the variables of one line, in the order in which bash expands and assigns words."""
         exported: list[ConfigVariable] = []
         for assignment in statement.assignments:
@@ -208,14 +214,15 @@ class _VariableScope:
                 if statement.exported:
                     exported.append(variable)
                 else:
-                    self.assign(variable)
+                    self.set_variable(variable)
         for variable in exported:
-            self.assign(variable)
+            self.set_variable(variable)
         for assignment in statement.assignments:
-            if assignment.parts is None and self.lookup(assignment.name) is None:
+            if assignment.parts is None and self.find_value(assignment.name) is None:
                 raise ShellSyntaxError(assignment.line, f"{assignment.name} is exported, but no earlier line sets it")
 
-    def warnings(self) -> list[tuple[int, str]]:
+    def repetition_warnings(self) -> list[tuple[int, str]]:
+        """A line number and a sentence for each variable that is set several times."""
         return [
             (lines[-1], f"{name} is set {len(lines)} times, first on line {lines[0]}; the value on this line is used")
             for name, lines in self.lines.items()
@@ -245,9 +252,10 @@ def _expand_parts(parts: tuple[Part, ...], scope: _VariableScope, line: int) -> 
 
 
 def _expand_reference(part: VariableReference, scope: _VariableScope) -> str:
+    """The text that replaces a reference to a variable."""
     if part.name in _BASH_OWN:
         raise ShellSyntaxError(part.line, f"{part.name} is a variable of the shell itself; a config cannot use it")
-    value = scope.lookup(part.name)
+    value = scope.find_value(part.name)
     if value is not None and (value or not part.when_empty):
         return value
     if part.default is not None:
@@ -261,7 +269,7 @@ def _expand_reference(part: VariableReference, scope: _VariableScope) -> str:
 
 
 class ShellSyntaxError(ValueError):
-    """A line is outside the grammar.
+    """A line of a config is outside the grammar.
 
     `line`: its number, from 1. `message`: one sentence.
     """
@@ -296,7 +304,7 @@ Part = LiteralText | VariableReference
 
 @dataclass(frozen=True)
 class Assignment:
-    """One ``NAME=word``; `parts`: those of the word, None for a bare name after ``export``."""
+    """One ``NAME=word`` of a config; `parts`: those of the word, None for a bare name after ``export``."""
 
     name: str
     parts: tuple[Part, ...] | None
@@ -305,7 +313,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class ConfigStatement:
-    """The assignments of one line.
+    """The assignments of one line of a config.
 
     `exported`: the line begins with ``export``; bash then expands all its words before it assigns any.
     """
@@ -320,11 +328,14 @@ def parse_config_text(text: str) -> tuple[tuple[ConfigStatement, ...], tuple[She
     Parsing ends after `MAX_ERRORS` errors.
     """
     parser = _ConfigParser(text)
-    return tuple(parser.statements()), tuple(parser.errors)
+    return tuple(parser.parse_statements()), tuple(parser.errors)
 
 
 def _describe_syntax_error(rest_of_line: str, first: bool, start_of_line: str) -> str:
-    """A sentence that says why `rest_of_line` begins with no assignment; `first`: whether one could be the line's first."""
+    """A sentence that says why `rest_of_line` begins with no assignment.
+
+    `first`: whether one could be the line's first.
+    """
     shown = re.split(r"[ \t]", rest_of_line, maxsplit=1)[0][:40]
     name = NAME.match(rest_of_line)
     after = rest_of_line[name.end() :] if name else ""
@@ -351,7 +362,7 @@ def _describe_syntax_error(rest_of_line: str, first: bool, start_of_line: str) -
 
 
 class _ConfigParser:
-    """A recursive-descent parser. ``\\`` at the end of a line joins it with the next one.
+    """A recursive-descent parser of configs. ``\\`` at the end of a line joins it with the next one.
 
     `exported`: the line begins with ``export``, after which bash expands braces. `depth`: how deep ``${`` is nested.
     `errors`: at most one for each line; parsing continues on the next line.
@@ -365,205 +376,219 @@ class _ConfigParser:
         self.depth = 0
         self.errors: list[ShellSyntaxError] = []
 
-    def error(self, message: str) -> ShellSyntaxError:
+    def syntax_error(self, message: str) -> ShellSyntaxError:
+        """An error about the current line."""
         return ShellSyntaxError(self.line, message)
 
-    def peek(self) -> str:
+    def peek_character(self) -> str:
         """The next character without consuming it, '' at the end of the text; skips joints of continued lines."""
         while self.text.startswith("\\\n", self.at):
             self.at += 2
             self.line += 1
         return self.text[self.at : self.at + 1]
 
-    def run(self, pattern: re.Pattern[str]) -> str:
+    def take_match(self, pattern: re.Pattern[str]) -> str:
         """Consume and return the text at this position that matches `pattern`; '' if none does."""
         match = pattern.match(self.text, self.at)
         text = match[0] if match else ""
         self.at += len(text)
         return text
 
-    def take(self) -> str:
+    def take_character(self) -> str:
         """Consume and return the next character, even if it is part of a joint of lines."""
         character = self.text[self.at : self.at + 1]
         self.at += 1
         self.line += character == "\n"
         return character
 
-    def statements(self) -> Iterator[ConfigStatement]:
-        while character := self.peek():
+    def parse_statements(self) -> Iterator[ConfigStatement]:
+        """Parse the text to statements, line after line; `errors` gets those of wrong lines."""
+        while character := self.peek_character():
             if character in _BLANK + "\n":
-                self.take()
-            elif not self.run(_COMMENT):
+                self.take_character()
+            elif not self.take_match(_COMMENT):
                 try:
-                    statement = self.statement()
+                    statement = self.parse_statement()
                 except ShellSyntaxError as error:
                     self.errors.append(error)
                     if len(self.errors) == MAX_ERRORS:
                         return
                     self.depth = 0
-                    self.line += self.run(_REST_OF_LINE).count("\n")
+                    self.line += self.take_match(_REST_OF_LINE).count("\n")
                 else:
                     yield statement
 
-    def statement(self) -> ConfigStatement:
-        self.exported = bool(self.run(_EXPORT))
+    def parse_statement(self) -> ConfigStatement:
+        """Parse the assignments of one line."""
+        self.exported = bool(self.take_match(_EXPORT))
         assignments: list[Assignment] = []
-        while (character := self.peek()) not in ("", "\n"):
+        while (character := self.peek_character()) not in ("", "\n"):
             if character in _BLANK:
-                self.take()
-            elif not self.run(_COMMENT):
-                assignments.append(self.assignment(first=not assignments))
+                self.take_character()
+            elif not self.take_match(_COMMENT):
+                assignments.append(self.parse_assignment(first=not assignments))
         if not assignments:
-            raise self.error("export needs a name; write export NAME=VALUE")
+            raise self.syntax_error("export needs a name; write export NAME=VALUE")
         return ConfigStatement(tuple(assignments), self.exported)
 
-    def assignment(self, *, first: bool) -> Assignment:
+    def parse_assignment(self, *, first: bool) -> Assignment:
+        """Parse one assignment, or a bare name after ``export``."""
         line, start = self.line, self.at
-        name = self.run(NAME)
-        following = self.peek()
+        name = self.take_match(NAME)
+        following = self.peek_character()
         if name and following == "=":
-            self.take()
-            if self.peek() == "(":
-                raise self.error(f"{name} is an array; a config contains plain values only")
-            return Assignment(name, tuple(self.word()), line)
+            self.take_character()
+            if self.peek_character() == "(":
+                raise self.syntax_error(f"{name} is an array; a config contains plain values only")
+            return Assignment(name, tuple(self.parse_word()), line)
         if name and self.exported and following in ("", "\n", *_BLANK):
             return Assignment(name, None, line)
         before = self.text[:start].rpartition("\n")[2]
-        raise self.error(_describe_syntax_error(self.text[start:].partition("\n")[0], first, before.rstrip(_BLANK)))
+        raise self.syntax_error(
+            _describe_syntax_error(self.text[start:].partition("\n")[0], first, before.rstrip(_BLANK))
+        )
 
-    def word(self) -> list[Part]:
+    def parse_word(self) -> list[Part]:
         """Parse one unquoted word; inside ``${NAME:-…}``, the default up to and with the ``}``."""
         inner = self.depth > 0
         parts: list[Part] = []
         tilde_here = True
         while True:
-            character = self.peek()
+            character = self.peek_character()
             if inner and character == "}":
-                self.take()
+                self.take_character()
                 return parts
             if inner and character in ("", "\n"):
-                raise self.error("'${' is not closed by '}' on its line")
+                raise self.syntax_error("'${' is not closed by '}' on its line")
             if character in ("", "\n") or (character in _BLANK and not inner):
                 return parts
             if character == "~":
-                parts.append(self.tilde(inner) if tilde_here else LiteralText(self.take()))
+                parts.append(self.parse_tilde(inner) if tilde_here else LiteralText(self.take_character()))
             elif character == "$":
-                parts.append(self.dollar(quoted=False))
+                parts.append(self.parse_dollar(quoted=False))
             elif character == "'":
-                parts.append(self.single_quoted())
+                parts.append(self.parse_single_quoted())
             elif character == '"':
-                self.take()
-                parts.extend(self.quoted('"'))
+                self.take_character()
+                parts.extend(self.parse_double_quoted('"'))
             elif character == "\\":
-                parts.append(self.escaped())
+                parts.append(self.parse_escaped_character())
             else:
                 if character == "=" and self.text[self.at + 1 : self.at + 2] == "~":
-                    raise self.error("shells read '~' after '=' differently; quote it or write ${HOME}")
-                parts.append(self.plain())
+                    raise self.syntax_error("shells read '~' after '=' differently; quote it or write ${HOME}")
+                parts.append(self.parse_plain_text())
             tilde_here = character == ":"
 
-    def plain(self) -> LiteralText:
-        character = self.peek()
+    def parse_plain_text(self) -> LiteralText:
+        """Parse text without special characters."""
+        character = self.peek_character()
         if character in _META:
-            raise self.error(f"{_META[character]}; quote it if it belongs to the value")
+            raise self.syntax_error(f"{_META[character]}; quote it if it belongs to the value")
         if character == "{" and (self.exported or self.depth):
-            raise self.error("'{' may start a brace expansion; quote it")
-        return LiteralText(self.run(_PLAIN_RUN) or self.take())
+            raise self.syntax_error("'{' may start a brace expansion; quote it")
+        return LiteralText(self.take_match(_PLAIN_RUN) or self.take_character())
 
-    def tilde(self, inner: bool) -> Part:
-        self.take()
-        following = self.peek()
+    def parse_tilde(self, inner: bool) -> Part:
+        """Parse ``~`` at the start of a path to a reference to ``HOME``."""
+        self.take_character()
+        following = self.peek_character()
         if following == "" or following in "\n/:" + ("}" if inner else _BLANK):
             return VariableReference("HOME", self.line)
         if following in "\\\"'$":
             return LiteralText("~")
-        raise self.error("'~' works only alone or as '~/'; write ${HOME}, or quote a literal '~'")
+        raise self.syntax_error("'~' works only alone or as '~/'; write ${HOME}, or quote a literal '~'")
 
-    def escaped(self) -> LiteralText:
-        self.take()
+    def parse_escaped_character(self) -> LiteralText:
+        """Parse a backslash and the character after it to that character."""
+        self.take_character()
         if self.at == len(self.text):
-            raise self.error("nothing follows the backslash at the end of the file")
-        return LiteralText(self.take())
+            raise self.syntax_error("nothing follows the backslash at the end of the file")
+        return LiteralText(self.take_character())
 
-    def single_quoted(self) -> LiteralText:
-        quoted = self.run(_SINGLE_QUOTED)
+    def parse_single_quoted(self) -> LiteralText:
+        """Parse a text in single quotes."""
+        quoted = self.take_match(_SINGLE_QUOTED)
         if not quoted:
-            raise self.error("a single quote is not closed on its line")
+            raise self.syntax_error("a single quote is not closed on its line")
         return LiteralText(quoted[1:-1])
 
-    def quoted(self, end: str) -> list[Part]:
+    def parse_double_quoted(self, end: str) -> list[Part]:
         """Parse the rest of a double-quoted text up to its `end`: a quote, or the ``}`` of a default."""
         parts: list[Part] = []
-        while (character := self.peek()) != end:
+        while (character := self.peek_character()) != end:
             if character in ("", "\n"):
                 what = "a double quote is not closed" if end == '"' else "'${' is not closed by '}'"
-                raise self.error(f"{what} on its line")
+                raise self.syntax_error(f"{what} on its line")
             if end == "}" and self.text.startswith(("<(", ">("), self.at):
-                raise self.error("'<' is a redirection or a process substitution, even in quotes inside '${'")
+                raise self.syntax_error("'<' is a redirection or a process substitution, even in quotes inside '${'")
             if end == "}" and character in "\"'":
-                raise self.error(
+                raise self.syntax_error(
                     "a quoted default in '${NAME:-default}' cannot contain quotes; remove the inner quotes"
                 )
-            parts.append(self.quoted_part(f'$`\\"{end}'))
-        self.take()
+            parts.append(self.parse_quoted_part(f'$`\\"{end}'))
+        self.take_character()
         return parts
 
-    def quoted_part(self, escapable: str) -> Part:
+    def parse_quoted_part(self, escapable: str) -> Part:
         """Parse literal text or one expansion inside double quotes."""
-        character = self.peek()
+        character = self.peek_character()
         if character == "$":
-            return self.dollar(quoted=True)
+            return self.parse_dollar(quoted=True)
         if character == "`":
-            raise self.error("a command substitution (backtick) is not allowed; a config is never executed")
+            raise self.syntax_error("a command substitution (backtick) is not allowed; a config is never executed")
         if character == "\\":
-            self.take()
+            self.take_character()
             following = self.text[self.at : self.at + 1]
-            return LiteralText(self.take()) if following and following in escapable else LiteralText("\\")
-        return LiteralText(self.run(_QUOTED_RUN) or self.take())
+            return LiteralText(self.take_character()) if following and following in escapable else LiteralText("\\")
+        return LiteralText(self.take_match(_QUOTED_RUN) or self.take_character())
 
-    def dollar(self, *, quoted: bool) -> Part:
-        self.take()
+    def parse_dollar(self, *, quoted: bool) -> Part:
+        """Parse ``$NAME`` or ``${…}``, or a ``$`` that begins no reference."""
+        self.take_character()
         character = self.text[self.at : self.at + 1]
         if character == "{":
-            self.take()
-            return self.braced(quoted)
+            self.take_character()
+            return self.parse_braced_reference(quoted)
         if NAME.match(self.text, self.at):
-            return VariableReference(self.name(), self.line)
+            return VariableReference(self.parse_name(), self.line)
         if character == "(":
-            raise self.error("a command substitution or arithmetic is not allowed; a config is never executed")
+            raise self.syntax_error("a command substitution or arithmetic is not allowed; a config is never executed")
         if character == "[":
-            raise self.error("arithmetic is not allowed; write the number")
+            raise self.syntax_error("arithmetic is not allowed; write the number")
         if character and character in "0123456789@*#?-$!":
-            raise self.error(
+            raise self.syntax_error(
                 f"'${character}' is a special parameter of the shell; a config can use named variables only"
             )
         if character and character in "'\"" and not quoted:
-            raise self.error(f"${character}…{character} quoting is not supported; use plain quotes")
-        self.refuse_continued()
+            raise self.syntax_error(f"${character}…{character} quoting is not supported; use plain quotes")
+        self.refuse_continued_line()
         return LiteralText("$")
 
-    def refuse_continued(self) -> None:
+    def refuse_continued_line(self) -> None:
+        """Raise ShellSyntaxError if the line is continued inside a reference."""
         if self.text.startswith("\\\n", self.at):
-            raise self.error("a line break inside an expansion is not allowed; write it on one line")
+            raise self.syntax_error("a line break inside an expansion is not allowed; write it on one line")
 
-    def name(self) -> str:
-        name = self.run(NAME)
+    def parse_name(self) -> str:
+        """Parse the name of a variable."""
+        name = self.take_match(NAME)
         if not name:
-            raise self.error("'${' must be followed by a name and '}'")
-        self.refuse_continued()
+            raise self.syntax_error("'${' must be followed by a name and '}'")
+        self.refuse_continued_line()
         return name
 
-    def braced(self, quoted: bool) -> VariableReference:
+    def parse_braced_reference(self, quoted: bool) -> VariableReference:
+        """Parse the rest of ``${NAME}`` or ``${NAME:-default}``."""
         line = self.line
         if self.depth >= _MAX_DEPTH:
-            raise self.error(f"'${{' is nested more than {_MAX_DEPTH} levels deep")
-        name = self.name()
-        operator = self.run(_OPERATOR)
+            raise self.syntax_error(f"'${{' is nested more than {_MAX_DEPTH} levels deep")
+        name = self.parse_name()
+        operator = self.take_match(_OPERATOR)
         if not operator:
-            raise self.error(f"'${{{name}…}}' is not supported; only ${{{name}}} and ${{{name}:-default}} are")
+            raise self.syntax_error(f"'${{{name}…}}' is not supported; only ${{{name}}} and ${{{name}:-default}} are")
         if operator == "}":
             return VariableReference(name, line)
         self.depth += 1
-        default = self.quoted("}") if quoted else self.word()
+        default = self.parse_double_quoted("}") if quoted else self.parse_word()
         self.depth -= 1
         return VariableReference(name, line, tuple(default), when_empty=operator == ":-")

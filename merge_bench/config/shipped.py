@@ -81,5 +81,6 @@ def find_config(name: str, folder: Path = FOLDER) -> Path:
 
 
 def _read_shipped_file(path: Path) -> ShippedFile:
+    """Read the description of a shipped config or tuning space from its first line."""
     first = path.read_text(encoding="utf-8").partition("\n")[0]
     return ShippedFile(path.name, path, first.lstrip("# ").removeprefix(f"{path.name}: "))

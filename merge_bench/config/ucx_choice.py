@@ -47,7 +47,7 @@ class LoadedUcx:
     cuda: bool = True
 
     @property
-    def of_wheel(self) -> bool:
+    def is_from_wheel(self) -> bool:
         """Whether this UCX belongs to the package `libucx`."""
         folder = libucx_wheel_folder()
         return folder is not None and self.library.resolve().is_relative_to(folder.resolve())
@@ -55,13 +55,16 @@ class LoadedUcx:
 
 @dataclass(frozen=True)
 class UcxChoice:
-    """The UCX to load. `origin`: ``wheel`` or ``system``. `notice`: the reason, if the user did not make the choice."""
+    """The UCX that processes are to load.
+
+    `origin`: ``wheel`` or ``system``. `notice`: the reason, if the user did not make the choice.
+    """
 
     origin: str
     notice: str | None = None
     warning: Caution | None = None
 
-    def apply(self, environ: MutableMapping[str, str]) -> None:
+    def set_variables(self, environ: MutableMapping[str, str]) -> None:
         """Set the variables in `environ` with which a process loads this UCX."""
         environ[VARIABLE] = self.origin
         environ.pop(PREFER, None)
@@ -89,7 +92,7 @@ def choose_ucx(
         raise UsageError("--ucx wheel: the package libucx is not installed in this environment")
     if requested == SYSTEM:
         loaded = host.probe(SYSTEM, environ)
-        if loaded is None or loaded.of_wheel:
+        if loaded is None or loaded.is_from_wheel:
             raise UsageError(f"--ucx system: there is no system libucp.so that UCXX can use; {REMEDY}")
         if device_memory:
             refuse_ucx_without_cuda(loaded)
@@ -100,7 +103,7 @@ def choose_ucx(
     if not devices:
         return UcxChoice(default)
     loaded = host.probe(SYSTEM if requested == AUTO else WHEEL, environ)
-    if loaded is None or not loaded.infiniband or (requested == AUTO and loaded.of_wheel):
+    if loaded is None or not loaded.infiniband or (requested == AUTO and loaded.is_from_wheel):
         return UcxChoice(default, None, _infiniband_warning(devices, default))
     if requested == WHEEL:
         return UcxChoice(WHEEL)
@@ -126,7 +129,7 @@ def use_ucx(
     `choose_ucx`.
     """
     choice = choose_ucx(requested, environ, device_memory=device_memory)
-    choice.apply(environ)
+    choice.set_variables(environ)
     if choice.notice:
         print_message(choice.notice)
     return choice
@@ -134,7 +137,7 @@ def use_ucx(
 
 @contextmanager
 def undo_ucx_choice(environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
-    """Undo at the end of the block what `use_ucx` set in `environ`, for callers whose process goes on."""
+    """Remove at the end of the block the variables that choose a UCX, for callers whose process goes on."""
     before = {name: environ.get(name) for name in (VARIABLE, PREFER)}
     try:
         yield
@@ -147,12 +150,13 @@ def undo_ucx_choice(environ: MutableMapping[str, str] = os.environ) -> Iterator[
 def probe_ucx(origin: str, environ: Mapping[str, str]) -> LoadedUcx | None:
     """Find the UCX that a process loads when it imports UCXX as a worker does; None if the import fails."""
     environment = {**environ, **python_path_variables(environ)}
-    UcxChoice(origin).apply(environment)
+    UcxChoice(origin).set_variables(environment)
     return _probe_ucx_of_environment(tuple(sorted(environment.items())))
 
 
 @functools.cache
 def _probe_ucx_of_environment(environment: tuple[tuple[str, str], ...]) -> LoadedUcx | None:
+    """Find the UCX that a process with this environment loads; None if it loads none."""
     program = [sys.executable, "-P", "-m", "merge_bench.config.ucx_choice"]
     try:
         done = subprocess.run(
@@ -166,7 +170,7 @@ def _probe_ucx_of_environment(environment: tuple[tuple[str, str], ...]) -> Loade
 
 @dataclass(frozen=True)
 class UcxHost:
-    """What the choice of a UCX depends on: by default this host.
+    """The facts about a host that the choice of its UCX depends on; by default those of this host.
 
     `infiniband`: the folder with an entry for each InfiniBand adapter; `wheel`: the folder of the package `libucx`,
     None if it is not installed; `probe`: finds the UCX that a process loads, as `probe_ucx`.
@@ -178,6 +182,7 @@ class UcxHost:
 
 
 def _requested_origin(requested: str | None, environ: Mapping[str, str]) -> str:
+    """The origin of the UCX that is asked for: ``auto``, ``wheel`` or ``system``."""
     requested = requested or environ.get(VARIABLE) or AUTO
     if requested not in (AUTO, WHEEL, SYSTEM):
         raise UsageError(f"environment variable {VARIABLE} must be auto, wheel or system, not {requested!r}")
@@ -185,6 +190,7 @@ def _requested_origin(requested: str | None, environ: Mapping[str, str]) -> str:
 
 
 def _infiniband_warning(devices: list[str], origin: str) -> Caution | None:
+    """A warning that the chosen UCX cannot use these InfiniBand devices; None without devices."""
     if not devices:
         return None
     return Caution(
@@ -196,6 +202,7 @@ def _infiniband_warning(devices: list[str], origin: str) -> Caution | None:
 
 
 def _infiniband_or_cuda_warning(devices: list[str], system: LoadedUcx) -> Caution:
+    """A warning that no UCX here can use both these InfiniBand devices and GPU memory."""
     return Caution(
         CODE,
         f"all data between hosts goes over TCP: this machine has InfiniBand ({', '.join(devices)}), but the system's"
@@ -227,6 +234,7 @@ def _find_module_files(libucp: Path, name: str) -> list[Path]:
 
 
 def _module_loading_problem(module: Path) -> str | None:
+    """Why a module of UCX cannot be loaded here; None if it can."""
     try:
         ctypes.CDLL(str(module))
     except OSError as error:

@@ -193,6 +193,7 @@ def parse_settings(text: str) -> dict[str, UcxSetting]:
 
 
 def _make_setting(name: str, default: str, deprecated: bool, notes: Sequence[str]) -> UcxSetting:
+    """Make a setting of what ``ucx_info`` prints about it."""
     keyed = {match[1]: match[2] for line in notes if (match := _KEYED_NOTE.match(line))}
     doc = " ".join(line for line in notes if line and not _KEYED_NOTE.match(line))
     inherits = tuple(re.findall(r"[^,\s]+", keyed.get("inherits", "")))
@@ -200,6 +201,7 @@ def _make_setting(name: str, default: str, deprecated: bool, notes: Sequence[str
 
 
 def _parse_transports(text: str) -> dict[str, tuple[str, ...]]:
+    """Parse the output of ``ucx_info -d`` to the devices of each transport."""
     devices: dict[str, tuple[str, ...]] = {}
     transport = ""
     for kind, name in re.findall(r"^#[ \t]+(Transport|Device): +(\S+)", text, re.MULTILINE):
@@ -213,7 +215,7 @@ def _parse_transports(text: str) -> dict[str, tuple[str, ...]]:
 def find_invalid_values(
     installed: InstalledUcx, values: Mapping[str, str], syntaxes: Mapping[str, str]
 ) -> dict[str, str]:
-    """The names of those `values` that UCX refuses, each with a phrase that tells the accepted values.
+    """The names of the settings whose values UCX refuses, each with a phrase that tells the accepted values.
 
     `syntaxes`: the syntax of each name, as UCX printed it. All values are tried in one process; only if that reports an
     error or crashes (some releases do, on a bad value of an alias), each is tried on its own.
@@ -245,6 +247,7 @@ def _problem_by_syntax(value: str, syntax: str) -> str | None:
 
 
 def _problem_by_ucx(info: UcxInfoProgram, values: Mapping[str, str], syntaxes: Mapping[str, str]) -> str | None:
+    """A phrase about the values that ``ucx_info`` refuses; None if it accepts all."""
     status, text = _run_ucx_info(info, ("-c",), values)
     refused = re.search(r"Invalid value for [^:]*: '.*?'\. Expected: (.*)", text, re.DOTALL)
     if refused:
@@ -311,17 +314,18 @@ class SettingCatalogue:
     installed: InstalledUcx | None
 
     @functools.cached_property
-    def heirs(self) -> dict[str, list[str]]:
-        """By inherited name, the settings of the installed UCX that the name sets."""
-        return _heirs_by_name(self.installed.settings.values() if self.installed else ())
+    def inheriting_names(self) -> dict[str, list[str]]:
+        """By inherited name, the names of the installed UCX's settings that it sets."""
+        return _inheriting_names_by_parent(self.installed.settings.values() if self.installed else ())
 
     @functools.cached_property
-    def _shipped_heirs(self) -> dict[str, list[str]]:
-        return _heirs_by_name(read_released_setting_names()[1].values())
+    def _released_inheriting_names(self) -> dict[str, list[str]]:
+        """By inherited name, the names of released settings that it sets."""
+        return _inheriting_names_by_parent(read_released_setting_names()[1].values())
 
     @property
-    def minor(self) -> tuple[int, ...]:
-        """The major and minor number of `version`."""
+    def minor_version(self) -> tuple[int, ...]:
+        """The major and minor number of the UCX release."""
         return _minor_version(self.version)
 
     @property
@@ -329,10 +333,16 @@ class SettingCatalogue:
         """The release of the installed UCX, or else the newest examined release."""
         return self.installed.version if self.installed else read_released_setting_names()[0][-1]
 
-    def names(self) -> set[str]:
-        """Every name that some release reads."""
+    def all_setting_names(self) -> set[str]:
+        """The name of every setting that some UCX release reads."""
         installed = self.installed.settings if self.installed else ()
-        return {*installed, *self.heirs, *read_released_setting_names()[1], *self._shipped_heirs, *_OUTSIDE_TABLES}
+        return {
+            *installed,
+            *self.inheriting_names,
+            *read_released_setting_names()[1],
+            *self._released_inheriting_names,
+            *_OUTSIDE_TABLES,
+        }
 
     def find_meaning(self, name: str) -> SettingMeaning:
         """Find what the setting `name` means to the installed UCX."""
@@ -341,8 +351,8 @@ class SettingCatalogue:
         if self.installed is not None:
             if name in self.installed.settings:
                 return _meaning_in_installed_ucx(self.installed.settings[name])
-            if name in self.heirs:
-                heirs = [self.installed.settings[heir] for heir in self.heirs[name]]
+            if name in self.inheriting_names:
+                heirs = [self.installed.settings[heir] for heir in self.inheriting_names[name]]
                 current = [heir for heir in heirs if not heir.deprecated]
                 if not current:
                     return _meaning_in_installed_ucx(heirs[0])
@@ -352,10 +362,14 @@ class SettingCatalogue:
         return self._meaning_elsewhere(name)
 
     def _meaning_elsewhere(self, name: str) -> SettingMeaning:
+        """What a name means that the installed UCX does not have, by the public releases."""
         versions, shipped = read_released_setting_names()
-        names = [name] if name in shipped else self._shipped_heirs.get(name, [])
+        names = [name] if name in shipped else self._released_inheriting_names.get(name, [])
         if not names:
-            hint = suggest_similar_names(name, self.names(), cutoff=0.8) or "; no UCX setting has a similar name"
+            hint = (
+                suggest_similar_names(name, self.all_setting_names(), cutoff=0.8)
+                or "; no UCX setting has a similar name"
+            )
             return SettingMeaning(
                 "unknown", f"no UCX release from {versions[0]} to {versions[-1]} has this setting{hint}"
             )
@@ -370,7 +384,7 @@ class SettingCatalogue:
             module = _MODULES.get(now[0].module, f"the module {now[0].module}")
             return SettingMeaning("module-absent", f"{sets}belongs to {module}, which is not loaded on this machine")
         first = min(entries, key=lambda entry: _minor_version(entry.since))
-        if _minor_version(first.since) > self.minor:
+        if _minor_version(first.since) > self.minor_version:
             return SettingMeaning("no-effect", f"needs UCX {first.since} or newer; this UCX is {self.version}")
         last = max(entries, key=lambda entry: _minor_version(entry.until))
         return SettingMeaning(
@@ -378,11 +392,13 @@ class SettingCatalogue:
         )
 
     def _exists_now(self, entry: ReleasedSettingName, newest: str) -> bool:
-        removed = entry.until != newest and self.minor > _minor_version(entry.until)
-        return _minor_version(entry.since) <= self.minor and not removed
+        """Whether the release of this UCX has the setting."""
+        removed = entry.until != newest and self.minor_version > _minor_version(entry.until)
+        return _minor_version(entry.since) <= self.minor_version and not removed
 
 
 def _meaning_in_installed_ucx(setting: UcxSetting) -> SettingMeaning:
+    """What a setting of the installed UCX means."""
     if setting.deprecated:
         doc = setting.doc.removeprefix("The configuration parameter ")
         return SettingMeaning("deprecated", doc or "UCX ignores this setting")
@@ -392,15 +408,17 @@ def _meaning_in_installed_ucx(setting: UcxSetting) -> SettingMeaning:
 
 
 def _minor_version(version: str) -> tuple[int, ...]:
+    """The major and minor number of a release."""
     return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
 def _describe_set_names(names: Sequence[str]) -> str:
+    """A phrase that names the settings that are set."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"sets {', '.join(names[:3])}{more}"
 
 
-def _heirs_by_name(settings: Iterable[UcxSetting | ReleasedSettingName]) -> dict[str, list[str]]:
+def _inheriting_names_by_parent(settings: Iterable[UcxSetting | ReleasedSettingName]) -> dict[str, list[str]]:
     """By inherited name, the names of the settings that it sets."""
     heirs: dict[str, list[str]] = {}
     for setting in settings:

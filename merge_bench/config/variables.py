@@ -26,7 +26,7 @@ PREFIX = "MERGE_BENCH_"
 
 @dataclass(frozen=True)
 class TranslatedSetting:
-    """An old setting in present terms: the present `name` and `value`, and the origin of the old name (`reason`)."""
+    """An old setting as it is written now: its new `name` and `value`, and the origin of the old name (`reason`)."""
 
     name: str
     value: str
@@ -148,7 +148,7 @@ def translate_config(config: ConfigFile) -> TranslatedConfig:
         try:
             translation = translate_old_setting(variable)
         except ValueError as error:
-            raise UsageError(f"{config.where(variable.line)}: {variable.name}: {error}") from None
+            raise UsageError(f"{config.format_position(variable.line)}: {variable.name}: {error}") from None
         if translation is not None and translation.name in present:
             shadowed[variable.name] = translation.name
             continue
@@ -163,7 +163,7 @@ REMEDY = "add --trust-config if you trust this file"
 
 @dataclass(frozen=True)
 class VariableJudgement:
-    """The kind of a variable: ``setting``, ``code`` or ``helper``. `effect`: what code does, as a phrase."""
+    """The kind of a config's variable: ``setting``, ``code`` or ``helper``. `effect`: what code does, as a phrase."""
 
     kind: str
     effect: str = ""
@@ -369,7 +369,7 @@ def refuse_code_in_config(config: ConfigFile) -> None:
         variable, what = code[0]
         count = len(code) - 1
         more = f" ({plural(count, 'more variable')} can also load or run code)" if count else ""
-        raise UsageError(f"{config.where(variable.line)}: {variable.name} {what}{more}; {REMEDY}")
+        raise UsageError(f"{config.format_position(variable.line)}: {variable.name} {what}{more}; {REMEDY}")
 
 
 def process_environment_variables(config: ConfigFile, *, trusted: bool) -> dict[str, str]:

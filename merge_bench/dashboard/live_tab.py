@@ -286,7 +286,7 @@ class LiveView:
                 self._points, self._now, generation = Points(), None, follower.generation
             self._points.add(records)
             changed = changed or bool(records)
-            if not follower.behind or time.monotonic() > until:
+            if not follower.has_more or time.monotonic() > until:
                 break
         running = entry.status == RUNNING
         if (changed or running != self._running) and follower.campaign is not None:

@@ -9,7 +9,7 @@ import msgspec
 
 
 class Interface(msgspec.Struct, frozen=True, kw_only=True):
-    """A network interface. Its speed is None if the kernel does not know it, as for loopback."""
+    """The state of a network interface. Its speed is None if the kernel does not know it, as for loopback."""
 
     up: bool | None = None
     megabits_per_second: int | None = None
@@ -48,6 +48,8 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that computes on a GPU, and the device memory that it uses."""
+
     pid: int
     memory_bytes: int | None = None
 
@@ -59,7 +61,7 @@ class BusyGpu(Gpu, frozen=True, kw_only=True):
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine, as far as a process may use it.
+    """The hardware and kernel of a host, as far as a process may use them.
 
     `cores`: how many cores the process may use; `affinity`: their numbers (``0-3,8``); `cores_online`: how many cores
     the host has. `cpu_quota`: CPU time limit in cores, None without a limit. `cache_bytes`: the largest cache;
@@ -133,7 +135,7 @@ class RdmaPort(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NetworkFacts(msgspec.Struct, kw_only=True):
-    """A host's network.
+    """The network interface and the RDMA ports of a host.
 
     `interface`: the one that UCX uses; `rdma`: the RDMA ports that lead to the network of that interface, with UCX's
     names; `ports`: all RDMA ports that are up; `addressed`: the interfaces that have an address.
@@ -150,8 +152,8 @@ class HostFacts(NetworkFacts, kw_only=True):
 
     `cores`: in the order of `pinning.order_cores_by_node`; `node_cores`: the cores of each NUMA node; `node_distances`:
     from each NUMA node to all, in the order of `node_cores`. `gpu_names`: names for `CUDA_VISIBLE_DEVICES`;
-    `gpu_nodes`: the NUMA node of each GPU, None if unknown; `gpu_bridges`: the PCI bridges above each GPU; `gpu_instances`: of each part
-    of a GPU (MIG) the GPU and its instance, None for a whole GPU.
+    `gpu_nodes`: the NUMA node of each GPU, None if unknown; `gpu_bridges`: the PCI bridges above each GPU;
+    `gpu_instances`: of each part of a GPU (MIG) the GPU and its instance, None for a whole GPU.
     """
 
     cores: list[int] = []
@@ -166,6 +168,8 @@ class HostFacts(NetworkFacts, kw_only=True):
 
 
 class InstalledProject(msgspec.Struct, frozen=True, kw_only=True):
+    """The merge_bench that a host has: its version, and the checksum of its source files."""
+
     version: str = ""
     sources: str = ""
 

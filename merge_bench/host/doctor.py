@@ -1,6 +1,7 @@
 """Checks for conditions of a host that would spoil a run: memory, kernel, processor, disks, adapters, GPUs, software.
 
-Each check takes a `Machine` to look at, and returns a `Finding`. Hosts of a cluster are also compared with each other.
+Each check takes a `CheckedHost` to look at, and returns a `Finding`. Hosts of a cluster are also compared with each
+other.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _VITAL = ("dask", "distributed", "merge-bench", "UCX", "ucxx")
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """The result of one check. `found`: the fact; `spoils`: its effect on a run; `remedy`: what to do."""
+    """The result of one check of a host. `found`: the fact; `spoils`: its effect on a run; `remedy`: what to do."""
 
     check: str
     state: str
@@ -69,7 +70,10 @@ class Finding(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class WorkerUcx:
-    """The UCX that workers load. `origin`: ``wheel`` or ``system``; `transports`: those available on this host."""
+    """The UCX that workers on a host load.
+
+    `origin`: ``wheel`` or ``system``; `transports`: those available on this host.
+    """
 
     version: str
     origin: str
@@ -91,7 +95,7 @@ class OutputFolder:
 
 @dataclass(frozen=True)
 class CheckedHost:
-    """One host, as checks see it.
+    """The facts about one host that the checks judge.
 
     `root`: where its file systems are mounted. `cores`: those that a process may use. `load`: what
     other processes use of them. `limits`: soft limits of a process by name, None for unlimited. `shared_memory`:
@@ -122,10 +126,12 @@ ok, warn, bad = (functools.partial(Finding, "", state) for state in STATES)
 
 
 def warn_if(is_problem: bool, fact: str, spoils: str, remedy: str) -> Finding:
+    """A finding: a warning if `is_problem`, else ok."""
     return warn(fact, spoils, remedy) if is_problem else ok(fact)
 
 
 def worst_finding_state(findings: Iterable[Finding]) -> str:
+    """The most harmful state of the findings: ``ok``, ``warn`` or ``bad``."""
     return max((finding.state for finding in findings), key=STATES.index, default=OK)
 
 
@@ -300,9 +306,9 @@ def check_congestion_control(machine: CheckedHost) -> Finding:
 def check_other_load(machine: CheckedHost) -> Finding:
     fact = str(machine.load)
     remedy = "end these processes, use another machine, or run with --wait-for-quiet 5m"
-    if machine.load.share >= OVERRUN:
+    if machine.load.busy_share >= OVERRUN:
         return bad(fact, "every measured time includes waiting for a core", remedy)
-    return warn_if(not machine.load.quiet, fact, "measured times are longer and vary more", remedy)
+    return warn_if(not machine.load.is_quiet, fact, "measured times are longer and vary more", remedy)
 
 
 def check_cpu_quota(machine: CheckedHost) -> Finding:
@@ -397,7 +403,7 @@ def check_gpu_driver(machine: CheckedHost) -> Finding:
 
 
 def check_ucx_ports(machine: CheckedHost) -> Finding:
-    """What UCX opens between hosts; a firewall cannot be seen from here."""
+    """Which ports UCX opens between hosts; a firewall cannot be seen from here."""
     ports = f"{UCX_PORTS} between hosts without RDMA"
     has_tcp = machine.ucx is not None and "tcp" in machine.ucx.transports
     return ok(f"{ports}: who can connect can write to workers' memory, so allow only the hosts" if has_tcp else "none")
@@ -462,7 +468,7 @@ CHECKS: dict[str, Check] = {
 
 @dataclass(frozen=True)
 class HostExamination:
-    """One host: its name, the findings, and the versions of its software."""
+    """The result of all checks of one host: its name, the findings, and the versions of its software."""
 
     host: str
     findings: tuple[Finding, ...]
@@ -470,7 +476,7 @@ class HostExamination:
 
 
 def collect_host_facts() -> CheckedHost:
-    """This host, as a worker started here would see it."""
+    """Collect the facts about this host that the checks judge, as a worker started here would find them."""
     loaded, error = _find_worker_ucx()
     return CheckedHost(
         root=Path("/"),
@@ -493,6 +499,7 @@ def collect_host_facts() -> CheckedHost:
 
 
 def examine_host(machine: CheckedHost, host_name: str) -> HostExamination:
+    """Run every check on a host, and return its findings and the versions of its software."""
     findings = tuple(
         msgspec.structs.replace(check(machine), check=name, host=host_name) for name, check in CHECKS.items()
     )
@@ -504,12 +511,12 @@ def examine_host(machine: CheckedHost, host_name: str) -> HostExamination:
 
 
 def examine_this_host() -> HostExamination:
-    """The findings of every check on this host; workers of a running cluster call this, too."""
+    """Check this host, and return the findings and software versions; workers of a running cluster call this, too."""
     return examine_host(collect_host_facts(), socket.gethostname())
 
 
 def compare_host_software(examinations: Iterable[HostExamination]) -> list[Finding]:
-    """Findings about software that differs between the hosts of one cluster; [] for one host."""
+    """Findings about software versions that differ between the hosts of one cluster; [] for one host."""
     examined = list(examinations)
     if len(examined) < 2:
         return []
@@ -532,6 +539,7 @@ def compare_host_software(examinations: Iterable[HostExamination]) -> list[Findi
 
 
 def _find_worker_ucx() -> tuple[WorkerUcx | None, str]:
+    """The UCX that a worker here would load, or None and the reason why none can be loaded."""
     try:
         import ucxx  # noqa: F401  (loads the UCX that a worker would load, and refuses one that does not fit)
     except Exception as error:
@@ -544,6 +552,7 @@ def _find_worker_ucx() -> tuple[WorkerUcx | None, str]:
 
 
 def _soft_process_limit(resource_number: int) -> int | None:
+    """The soft limit of this process for a resource, as ``RLIMIT_NOFILE``; None for unlimited."""
     soft = resource.getrlimit(resource_number)[0]
     return None if soft == resource.RLIM_INFINITY else soft
 
@@ -572,6 +581,7 @@ def free_disk_bytes(folder: Path) -> int | None:
 
 
 def _disk_size_and_free_bytes(mount_point: Path) -> tuple[int, int] | None:
+    """Size and free bytes of the file system at `mount_point`; None if it does not exist."""
     try:
         usage = os.statvfs(mount_point)
     except OSError:

@@ -17,7 +17,7 @@ def user_cache_folder() -> Path:
 
 
 def make_user_cache_folder() -> Path:
-    """`cache_folder`, made if it is missing: for its user only, as it has names of tables, hosts and paths.
+    """Make this package's folder in the user's cache if it is missing, readable for the user only, and return its path.
 
     Raises OSError, RuntimeError if it cannot be made, or the user has no home.
     """
@@ -27,7 +27,7 @@ def make_user_cache_folder() -> Path:
 
 
 def read_text(path: Path) -> str | None:
-    """The stripped text of a file; None if it cannot be read."""
+    """The text of a file without blanks at its ends; None if it cannot be read."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -49,13 +49,13 @@ def list_file_names(folder: Path) -> list[str]:
 
 
 def read_named_values(path: Path) -> dict[str, str]:
-    """The values of a file of ``name: value`` lines; of a name that occurs twice, the last value."""
+    """The values of a file of ``name: value`` lines, by name; of a name that occurs twice, the last value."""
     pairs = (line.partition(":") for line in (read_text(path) or "").splitlines())
     return {name.strip(): value.strip() for name, colon, value in pairs if colon}
 
 
 def read_named_byte_counts(path: Path) -> dict[str, int]:
-    """The values of ``name: NUMBER kB`` lines, in bytes; numbers without a unit as they are."""
+    """The bytes in a file of ``name: NUMBER kB`` lines, by name; numbers without a unit as they are."""
     sizes = {}
     for name, value in read_named_values(path).items():
         number, _, unit = value.partition(" ")

@@ -75,14 +75,15 @@ def visible_gpu_names() -> tuple[str, ...]:
     if visible is None or count == 0:
         return tuple(map(str, range(count)))
 
-    def names_one(entry: str) -> bool:
+    def names_gpu(entry: str) -> bool:
         return entry.startswith(_UUIDS) or (entry.isdecimal() and int(entry) < count)
 
     # CUDA stops at the first entry that names no device.
-    return tuple(itertools.takewhile(names_one, map(str.strip, visible.split(","))))
+    return tuple(itertools.takewhile(names_gpu, map(str.strip, visible.split(","))))
 
 
 def count_visible_gpus() -> int:
+    """How many GPUs a process started here would see."""
     return len(visible_gpu_names())
 
 
@@ -186,7 +187,7 @@ def read_nvlink_byte_counters() -> dict[str, tuple[int, int]]:
 
 
 def read_own_gpu_counters() -> GpuReading | None:
-    """A reading of the first GPU that this process sees: the one on which a worker computes.
+    """Read energy, clocks and state of the first GPU that this process sees, on which a worker computes.
 
     None without one, and for a part of a GPU (MIG), whose energy and clocks are not its own.
     """
@@ -197,7 +198,7 @@ def read_own_gpu_counters() -> GpuReading | None:
 
 
 def _read_gpu_counters(nvml: Any, handle: Any, index: int) -> GpuReading:
-    """Each question is asked in a function of its own, since drivers and versions of the library lack some of them."""
+    """Read energy, clocks and state of the GPU of a handle; None for what its driver or the library lacks."""
     millijoules = _ask_driver(lambda: int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)))
     at, throttled = time.monotonic(), _read_throttled_nanoseconds(nvml, handle)
     uuid = _ask_driver(lambda: _decode_text(nvml.nvmlDeviceGetUUID(handle)))
@@ -222,9 +223,10 @@ def _read_gpu_counters(nvml: Any, handle: Any, index: int) -> GpuReading:
 
 
 def _read_throttled_nanoseconds(nvml: Any, handle: Any) -> dict[str, int]:
-    """By cause; as fields where the function is missing, which NVIDIA removes in CUDA 14.
+    """Nanoseconds for which a GPU was throttled since the driver was loaded, by cause.
 
-    The fields of other causes are not used: their numbers differ between drivers.
+    They are read as fields where the function is missing, which NVIDIA removes in CUDA 14. The fields of other causes
+    are not used: their numbers differ between drivers.
     """
     status = {
         POWER_CAP: _ask_driver(lambda: nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_POWER)),
@@ -243,6 +245,7 @@ def _read_throttled_nanoseconds(nvml: Any, handle: Any) -> dict[str, int]:
 
 
 def _read_clock_reasons(nvml: Any, handle: Any) -> list[str] | None:
+    """Names of the reasons why a GPU's clocks are not higher; None if unknown."""
     mask = _ask_driver(lambda: int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)))
     if mask is None:  # drivers before 535
         mask = _ask_driver(lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)))
@@ -254,12 +257,13 @@ def _count_gpus(nvml: Any) -> int:
 
 
 def _open_gpu_handles(nvml: Any) -> Iterator[Any]:
-    """The handle of each GPU, in the order of `describe_gpus`; None where the driver gives none."""
+    """The library's handle of each GPU, in the order of `describe_gpus`; None where the driver gives none."""
     for index in range(_count_gpus(nvml)):
         yield _ask_driver(nvml.nvmlDeviceGetHandleByIndex, index)
 
 
 def _describe_gpu(nvml: Any, handle: Any, index: int) -> BusyGpu:
+    """The constant facts about the GPU of a handle, and the other processes that compute on it."""
     memory = _ask_driver(nvml.nvmlDeviceGetMemoryInfo, handle)
     capability = _ask_driver(nvml.nvmlDeviceGetCudaComputeCapability, handle)
     pci = _ask_driver(nvml.nvmlDeviceGetPciInfo, handle)
@@ -291,6 +295,7 @@ def _memory_bytes_per_second(nvml: Any, handle: Any) -> int | None:
 
 
 def _count_active_nvlinks(nvml: Any, handle: Any) -> dict[str, int]:
+    """How many NVLinks of a GPU are up, by the bus id at their other end."""
     ends: Counter[str] = Counter()
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
         state = _ask_driver(nvml.nvmlDeviceGetNvLinkState, handle, link)
@@ -303,7 +308,7 @@ def _count_active_nvlinks(nvml: Any, handle: Any) -> dict[str, int]:
 
 
 class _MissingNvml:
-    """In place of the library: each of its functions tells nothing."""
+    """Replaces NVIDIA's library where it is missing: each function returns None."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
@@ -311,6 +316,7 @@ class _MissingNvml:
 
 @contextmanager
 def _open_nvml() -> Iterator[Any]:
+    """NVIDIA's library, initialized for the block; a replacement whose functions return None where it is missing."""
     try:
         import pynvml
 
@@ -325,7 +331,7 @@ def _open_nvml() -> Iterator[Any]:
 
 
 def _ask_driver(query: Callable[..., Any], *arguments: Any) -> Any:
-    """The answer to a question; None if there is none, or it is about something unknown."""
+    """The result of a function of NVIDIA's library; None if the call fails, or an argument is None."""
     try:
         return None if any(argument is None for argument in arguments) else query(*arguments)
     except Exception:  # NVMLError has a subclass for every status, and old drivers lack some functions

@@ -61,7 +61,7 @@ MOST_WATTS = 700
 
 
 def installed_versions() -> dict[str, str]:
-    """Versions of Python and of the stack's installed packages."""
+    """Versions of Python and of the installed packages that a run uses, by name."""
     releases = {"python": platform.python_version()}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -70,7 +70,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def recorded_environment_variables(extra_names: Collection[str] = ()) -> dict[str, str]:
-    """The variables that affect a run, and those named in `extra_names`; other variables are not recorded."""
+    """The environment variables that affect a run, and those named in `extra_names`; others are not recorded."""
     return {
         name: value
         for name, value in sorted(os.environ.items())
@@ -79,7 +79,10 @@ def recorded_environment_variables(extra_names: Collection[str] = ()) -> dict[st
 
 
 def describe_process(extra_names: Collection[str] = (), *, ucx: Ucx | None = None) -> ProcessFacts:
-    """This process and its machine, with `extra_names` of variables; `ucx`: the UCX that it loaded, if not UCXX's."""
+    """Describe this process and its host for the records.
+
+    `extra_names`: of more environment variables to record; `ucx`: the UCX that the process loaded, if not UCXX's.
+    """
     return ProcessFacts(
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -91,6 +94,7 @@ def describe_process(extra_names: Collection[str] = (), *, ucx: Ucx | None = Non
 
 
 def describe_hardware() -> Hardware:
+    """The processors, memory, kernel settings, interfaces and GPUs that this process may use."""
     processor, caches = files.read_named_values(Path("/proc/cpuinfo")), cache_bytes_by_level()
     return Hardware(
         cpu_model=processor.get("model name") or platform.processor() or platform.machine(),
@@ -124,6 +128,7 @@ def format_cpu_id(cpu_fields: Mapping[str, str]) -> str | None:
 
 
 def total_memory_bytes() -> int:
+    """Bytes of this machine's memory."""
     return int(psutil.virtual_memory().total)
 
 
@@ -182,19 +187,20 @@ def shared_memory_problem(folder: Path, worker_count: int) -> str:
 
 
 class PeakMemoryMeter:
-    """Peak resident memory of the process in bytes, without the memory that verification used.
+    """Measures the peak resident memory of this process in bytes; pauses while results are verified.
 
-    The kernel keeps the peak (`VmHWM`); writing to `clear_refs` resets it. If that is not allowed, `peak` counts from
-    the start of the process. `at_start`: resident memory when the meter was made.
+    The kernel keeps the peak (`VmHWM`); writing to `clear_refs` resets it. If that is not allowed, `peak_bytes` counts
+    from the start of the process. `start_bytes`: resident memory when the meter was made.
     """
 
     def __init__(self) -> None:
-        self.at_start = _process_status_bytes("VmRSS")
+        self.start_bytes = _process_status_bytes("VmRSS")
         self._peak = 0
         self._paused = False
         self.restart()
 
     def restart(self) -> None:
+        """Measure from now on."""
         try:
             Path("/proc/self/clear_refs").write_text("5")
         except OSError:
@@ -203,15 +209,17 @@ class PeakMemoryMeter:
 
     def pause(self) -> None:
         """Keep the peak so far and ignore what follows, until `restart`."""
-        self._peak = self.peak
+        self._peak = self.peak_bytes
         self._paused = True
 
     @property
-    def peak(self) -> int:
+    def peak_bytes(self) -> int:
+        """Peak resident memory in bytes, without what was paused."""
         return self._peak if self._paused else max(self._peak, _process_status_bytes("VmHWM"))
 
 
 def _process_status_bytes(field: str) -> int:
+    """Bytes of a field of this process's status, such as ``VmRSS``; 0 if it is missing."""
     return files.read_named_byte_counts(Path("/proc/self/status")).get(field, 0)
 
 
@@ -309,7 +317,7 @@ def perftest_core_problem(workers: Iterable[tuple[str, Hardware]]) -> str | None
 
 
 def restore_launcher_cores() -> None:
-    """Return to the launcher's cores: a plugin of dask-cuda binds a worker to all cores near its GPU."""
+    """Bind this process to its launcher's cores again, if a plugin of dask-cuda bound it to all cores near its GPU."""
     now = os.sched_getaffinity(0)
     if now <= CORES_AT_START:
         return
@@ -320,7 +328,10 @@ def restore_launcher_cores() -> None:
 
 
 def read_device_byte_counters(root: Path = Path("/")) -> ByteCounts:
-    """The byte counters of all network devices of this host; `root`: where its file systems are mounted."""
+    """Bytes sent and received by every network device and NVLink of this host, by device.
+
+    `root`: where its file systems are mounted.
+    """
     return {
         **read_interface_byte_counters(root),
         **read_infiniband_byte_counters(root),
@@ -329,7 +340,7 @@ def read_device_byte_counters(root: Path = Path("/")) -> ByteCounts:
 
 
 def read_interface_byte_counters(root: Path = Path("/")) -> ByteCounts:
-    """Counters of the network interfaces in this process's network namespace."""
+    """Bytes sent and received by each interface in this process's network namespace."""
     counts: ByteCounts = {}
     for line in (files.read_text(root / "proc/self/net/dev") or "").splitlines():
         name, colon, numbers = line.rpartition(":")
@@ -340,7 +351,7 @@ def read_interface_byte_counters(root: Path = Path("/")) -> ByteCounts:
 
 
 def read_infiniband_byte_counters(root: Path = Path("/")) -> ByteCounts:
-    """Counters of the ports of InfiniBand and RoCE adapters, with UCX's names (``mlx5_0:1``)."""
+    """Bytes sent and received by each port of InfiniBand and RoCE adapters, with UCX's names (``mlx5_0:1``)."""
     counts: ByteCounts = {}
     for folder in sorted((root / "sys/class/infiniband").glob("*/ports/*/counters")):
         sent, received = files.read_number(folder / "port_xmit_data"), files.read_number(folder / "port_rcv_data")
@@ -350,7 +361,7 @@ def read_infiniband_byte_counters(root: Path = Path("/")) -> ByteCounts:
 
 
 def byte_counter_difference(before: Mapping[str, tuple[int, int]], after: Mapping[str, tuple[int, int]]) -> ByteCounts:
-    """Bytes that each device counted between two readings: 0 if it was reset; without devices that came or went."""
+    """Bytes sent and received by each device between two readings: 0 after a reset; only devices in both readings."""
     return {
         device: (max(sent - before[device][0], 0), max(received - before[device][1], 0))
         for device, (sent, received) in after.items()
@@ -360,7 +371,7 @@ def byte_counter_difference(before: Mapping[str, tuple[int, int]], after: Mappin
 
 @dataclass(frozen=True)
 class ProcessorEnergyCounter:
-    """The counter of a processor package, which goes from 0 to `range_microjoules`, and begins again."""
+    """The energy counter of a processor package, which goes from 0 to `range_microjoules`, and begins again."""
 
     microjoules: int | None
     range_microjoules: int | None
@@ -368,7 +379,10 @@ class ProcessorEnergyCounter:
 
 @dataclass(frozen=True)
 class PowerReading:
-    """The counters of a host's packages by name, and a worker's GPU; `at`: seconds on the host's monotonic clock."""
+    """Energy counters of a host's processor packages, by name, and of a worker's GPU, at one moment.
+
+    `at`: seconds on the host's monotonic clock.
+    """
 
     at: float
     packages: Mapping[str, ProcessorEnergyCounter]
@@ -376,13 +390,16 @@ class PowerReading:
 
 
 def read_energy_counters(*, with_gpu: bool, root: Path = Path("/")) -> PowerReading:
-    """Read the counters; `with_gpu`: also those of this process's GPU; `root`: where the file systems are mounted."""
+    """Read the energy counters of this host's processors and, `with_gpu`, of this process's GPU.
+
+    `root`: where the file systems are mounted.
+    """
     own = gpu.read_own_gpu_counters() if with_gpu else None
     return PowerReading(time.monotonic(), read_processor_energy_counters(root), own)
 
 
 def read_processor_energy_counters(root: Path = Path("/")) -> dict[str, ProcessorEnergyCounter]:
-    """The counters of all packages; without the zones inside a package, and without that of the whole machine."""
+    """The energy counters of all processor packages, by name, without zones inside a package or of the machine."""
     zones = sorted((root / "sys/class/powercap").glob("intel-rapl:*"))
     names = {zone: files.read_text(zone / "name") or "" for zone in zones}
     return {
@@ -395,7 +412,7 @@ def read_processor_energy_counters(root: Path = Path("/")) -> dict[str, Processo
 
 
 def processor_joules(before: PowerReading, after: PowerReading) -> tuple[float | None, str | None]:
-    """The joules that all packages of a host used between two readings, or None and the reason why they are unknown."""
+    """The joules that a host's processors used between two readings, or None and the reason why they are unknown."""
     if not before.packages or before.packages.keys() != after.packages.keys():
         return None, "this machine shows no energy counters of its processors (RAPL)"
     total = 0

@@ -34,7 +34,7 @@ _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 
 
 class HostNetwork(Protocol):
-    """What functions of this module say of a host; the module itself, of this one."""
+    """A host's network: its methods answer for that host what the functions of this module answer for this one."""
 
     def ip_addresses(self) -> dict[str, str]: ...
 
@@ -48,7 +48,7 @@ class HostNetwork(Protocol):
 
 
 def ip_addresses() -> dict[str, str]:
-    """The IPv4 address of each interface, or its IPv6 address if it has no other."""
+    """By name of each interface, its IPv4 address, or its IPv6 address if it has no other."""
     by_interface: dict[str, str] = {}
     for name, entries in psutil.net_if_addrs().items():
         by_family = {entry.family: entry.address for entry in reversed(entries)}
@@ -59,7 +59,7 @@ def ip_addresses() -> dict[str, str]:
 
 
 def ipv4_ranges() -> dict[str, list[ipaddress.IPv4Network]]:
-    """For each interface the networks that its IPv4 addresses are in."""
+    """By name of each interface, the IPv4 networks that its addresses are in."""
     return {
         name: [
             ipaddress.IPv4Network(f"{entry.address}/{entry.netmask}", strict=False)
@@ -126,7 +126,7 @@ def resolve_address(peer_host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Add
 
 
 def ucx_net_devices(interface: str, sys: Path = SYS) -> str:
-    """``UCX_NET_DEVICES`` for an interface: the RDMA ports of its network, and itself, which alone turns RDMA off."""
+    """The value of ``UCX_NET_DEVICES`` for an interface: the RDMA ports of its network, and its own name."""
     return ",".join([*rdma_ports(interface, sys), interface])
 
 
@@ -136,7 +136,7 @@ def rdma_ports(interface: str, sys: Path = SYS) -> list[str]:
 
 
 def describe_network(interface: str, sys: Path = SYS, *, addressed: Iterable[str] | None = None) -> NetworkFacts:
-    """The network of this host.
+    """Describe the interface that UCX uses on this host, and its RDMA ports.
 
     `interface`: the one that UCX uses. `addressed`: those with an address, by default those that have one now.
     """
@@ -152,7 +152,10 @@ def _without_scope(address: str) -> str:
 
 @dataclass(frozen=True)
 class MachinePlace:
-    """Where a GPU or a worker is. `node`: its NUMA node; `bridges`: the PCI bridges above it, the root port first."""
+    """The place of a GPU or worker in its machine.
+
+    `node`: its NUMA node; `bridges`: the PCI bridges above it, the root port first.
+    """
 
     node: int | None = None
     bridges: Sequence[str] = ()
@@ -165,7 +168,8 @@ class NumaDistances:
     order: Sequence[int] = ()
     rows: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
-    def between(self, node: int, other: int) -> int:
+    def distance_between(self, node: int, other: int) -> int:
+        """The distance between two NUMA nodes, in the units of ACPI's table."""
         row = self.rows.get(node, ())
         if other in self.order and len(row) == len(self.order):
             return row[list(self.order).index(other)]
@@ -242,7 +246,7 @@ def nearest_rdma_ports(
 
 
 def rdma_port_distance(place: MachinePlace, port: RdmaPort, numa_distances: NumaDistances) -> tuple[int, int]:
-    """How far a port is: an index of `DISTANCES`, and the distance of the NUMA nodes; a nearer one is smaller."""
+    """How far an RDMA port is from a place: an index of `DISTANCES`, then the distance of their NUMA nodes."""
     pairs = zip(place.bridges, port.bridges, strict=False)
     shared = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
     if shared:
@@ -251,7 +255,7 @@ def rdma_port_distance(place: MachinePlace, port: RdmaPort, numa_distances: Numa
         return (ONE_SWITCH if beyond <= 1 else SWITCHES, 0)
     if place.node is None or port.node is None:
         return UNKNOWN, 0
-    far = numa_distances.between(place.node, port.node)
+    far = numa_distances.distance_between(place.node, port.node)
     return (ONE_NODE if place.node == port.node else OTHER_NODE, far)
 
 
@@ -268,7 +272,7 @@ def pci_device_folder(bus_id: str, sys: Path = SYS) -> Path:
 
 
 def place_of_device(device_folder: Path) -> MachinePlace:
-    """Where a device is, by its folder."""
+    """The place in this machine of the device with this folder below ``/sys``."""
     return MachinePlace(read_numa_node(device_folder), tuple(pci_bridges(device_folder)))
 
 
@@ -279,12 +283,16 @@ def read_numa_node(device_folder: Path) -> int | None:
 
 
 def _rdma_ports_of_folder(interface_folder: Path) -> list[str]:
-    """The RDMA ports of an interface's folder. UCX counts ports from 1, the kernel's ``dev_port`` from 0."""
+    """The RDMA ports, with UCX's names, of an interface's folder below ``/sys``.
+
+    UCX counts ports from 1, the kernel's ``dev_port`` from 0.
+    """
     port = (files.read_number(interface_folder / "dev_port") or 0) + 1
     return [f"{device}:{port}" for device in files.list_file_names(interface_folder / "device/infiniband")]
 
 
 def _describe_rdma_port(port_name: str, interfaces: list[str], sys: Path) -> RdmaPort:
+    """Describe the RDMA port of this name (``mlx5_0:1``), which belongs to these network interfaces."""
     device, _, number = port_name.partition(":")
     folder = sys / "class/infiniband" / device
     port = folder / "ports" / number
@@ -302,7 +310,7 @@ def _describe_rdma_port(port_name: str, interfaces: list[str], sys: Path) -> Rdm
 
 
 def _is_on_same_network(port: RdmaPort, own_port: RdmaPort, addressed_interfaces: set[str], sys: Path) -> bool:
-    """Whether a port leads to the network of `own_port`, which has the same link layer."""
+    """Whether an RDMA port leads to the network of `own_port`, which has the same link layer."""
     if port.layer == ROCE:
         slower = port.gigabits is not None and own_port.gigabits is not None and port.gigabits < own_port.gigabits
         return not slower and any(
@@ -312,13 +320,13 @@ def _is_on_same_network(port: RdmaPort, own_port: RdmaPort, addressed_interfaces
 
 
 def _interface_and_those_above(interface: str, sys: Path) -> set[str]:
-    """An interface, with the bonds and VLANs above it."""
+    """The name of an interface, and those of the bonds and VLANs above it."""
     above = [each.name.removeprefix("upper_") for each in (sys / "class/net" / interface).glob("upper_*")]
     return {interface}.union(*(_interface_and_those_above(each, sys) for each in above))
 
 
 def _natural_sort_key(port_name: str) -> list[tuple[int, str]]:
-    """A key that orders ``mlx5_2:1`` before ``mlx5_10:1``."""
+    """A sort key of port names that orders ``mlx5_2:1`` before ``mlx5_10:1``."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", port_name)]
 
 
@@ -328,7 +336,7 @@ def numa_node_cores(node: int, sys: Path = SYS) -> frozenset[int]:
 
 
 def numa_nodes(sys: Path = SYS) -> list[int]:
-    """This machine's NUMA nodes; [] if unknown."""
+    """The numbers of this machine's NUMA nodes; [] if unknown."""
     names = files.list_file_names(sys / "devices/system/node")
     return sorted(int(name[4:]) for name in names if name.startswith("node") and name[4:].isdigit())
 
@@ -360,7 +368,7 @@ def is_loopback_address(address: str) -> bool:
 
 
 def allowed_page_origins(address: str, port: int) -> list[str]:
-    """``host:port`` of the pages of a server that listens at `address`; pages from elsewhere cannot connect to it.
+    """The origins, as ``host:port``, of pages that may connect to a server that listens at `address`.
 
     Its hosts are only addresses at which it listens: another program may have the port at the others.
     """
@@ -376,11 +384,12 @@ def allowed_page_origins(address: str, port: int) -> list[str]:
 
 
 def format_host_for_url(address: str) -> str:
+    """An address as URLs have it: an IPv6 address in brackets."""
     return f"[{address}]" if ":" in address else address
 
 
 def find_free_port(address: str, wanted_port: int) -> int:
-    """`wanted_port`, or a free port if that is 0; raises UsageError if nothing can be served on it at this address."""
+    """A port to serve on: `wanted_port`, or a free one if that is 0; raises UsageError if it cannot be served on."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:

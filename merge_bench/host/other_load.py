@@ -21,6 +21,8 @@ _LEAST = 0.05  # of a core: a process that uses less is not named
 
 @dataclass(frozen=True)
 class BusyProcess:
+    """Another process, and how many cores it kept busy on average."""
+
     pid: int
     name: str
     cores: float
@@ -28,24 +30,26 @@ class BusyProcess:
 
 @dataclass(frozen=True)
 class OtherLoad:
-    """How many cores other processes kept `busy`, of the `cores` that this process may use; the busiest `processes`."""
+    """How many cores other processes kept busy, of the `cores` that this process may use, and the busiest of them."""
 
     busy: float = 0.0
     cores: int = 1
     processes: tuple[BusyProcess, ...] = ()
 
     @property
-    def share(self) -> float:
+    def busy_share(self) -> float:
+        """The share of the cores that other processes kept busy, from 0 to 1."""
         return self.busy / max(self.cores, 1)
 
     @property
-    def quiet(self) -> bool:
-        return self.share < BUSY
+    def is_quiet(self) -> bool:
+        """Whether other processes use so little that times hardly vary."""
+        return self.busy_share < BUSY
 
     def __str__(self) -> str:
-        """``1.9 of 2 cores busy (pid 71 yes, pid 93 mypy)``."""
+        """The load in words: ``1.9 of 2 cores busy (pid 71 yes, pid 93 mypy)``."""
         named = ", ".join(f"pid {each.pid} {each.name}" for each in self.processes[:_SHOWN])
-        unseen = "processes that ended at once, or are not visible from here" if not self.quiet else ""
+        unseen = "processes that ended at once, or are not visible from here" if not self.is_quiet else ""
         return f"{self.busy:.1f} of {self.cores} cores busy" + (f" ({named or unseen})" if named or unseen else "")
 
 
@@ -54,7 +58,7 @@ FinishMeasurement: TypeAlias = Callable[[], OtherLoad]
 
 @dataclass(frozen=True)
 class CpuSeconds:
-    """Seconds of processor time until now.
+    """Seconds of processor time that some cores and processes have used until now.
 
     `busy`: that some cores have worked since the start of the machine. `own`: that this process and its descendants
     have used. `by_process`: that each visible process has used, by its id and name.
@@ -81,7 +85,7 @@ def begin_load_measurement(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> FinishMeasurement:
-    """Begin to measure what other processes than this one use of the cores that this one may use.
+    """Begin to measure how many of this process's cores other processes use; returns the function that ends it.
 
     The function that is returned waits until so many seconds have passed, and gives the result. What this process and
     the processes that it starts meanwhile use does not count. A process of another container counts, because the
@@ -91,7 +95,7 @@ def begin_load_measurement(
     earlier = frozenset(each.pid for each in psutil.Process().children(recursive=True))
     began, before = clock(), read(cores, earlier)
 
-    def finish() -> OtherLoad:
+    def finish_measurement() -> OtherLoad:
         sleep(max(0.0, began + seconds - clock()))
         elapsed = max(clock() - began, 1e-3)
         after = read(cores, earlier)
@@ -106,11 +110,11 @@ def begin_load_measurement(
             busy, len(cores), tuple(replace(each, name=_displayed_process_name(each)) for each in busiest[:_SHOWN])
         )
 
-    return finish
+    return finish_measurement
 
 
 def _displayed_process_name(process: BusyProcess) -> str:
-    """``another merge_bench`` for a process of one, else the name that the kernel has."""
+    """The name of a process to show: ``another merge_bench`` for a process of one, else the kernel's name for it."""
     with contextlib.suppress(psutil.Error, OSError):
         words = [os.path.basename(word) for word in psutil.Process(process.pid).cmdline()]
         if any(word.split(".")[0] in ("merge_bench", "merge-bench") for word in words):
@@ -119,7 +123,7 @@ def _displayed_process_name(process: BusyProcess) -> str:
 
 
 def measure_other_load(seconds: float = MEASURING_SECONDS) -> OtherLoad:
-    """Measure for so many seconds what `begin_measuring` measures."""
+    """Measure for so many seconds how many of this process's cores other processes use."""
     return begin_load_measurement(seconds)()
 
 

@@ -19,7 +19,7 @@ from merge_bench.host.network import DISTANCES, SYS, MachinePlace, NumaDistances
 
 @dataclass(frozen=True)
 class WorkerPin:
-    """One worker's part of its host: its cores (empty: any), its GPU, and the RDMA ports nearest to it.
+    """The part of its host that one worker gets: its cores (empty: any), its GPU, and the RDMA ports nearest to it.
 
     `gpu`: its name for `CUDA_VISIBLE_DEVICES`. `own_memory`: False if that GPU uses the host's memory.
     """
@@ -31,7 +31,7 @@ class WorkerPin:
 
 
 def pin_workers(host: HostFacts, workers: int, *, gpus: bool, workers_per_gpu: int = 1) -> list[WorkerPin]:
-    """The part of a host that each of `workers` workers gets.
+    """Give each of `workers` workers its cores, GPU and RDMA ports of a host.
 
     Workers on GPUs get a share of the cores of their GPU's NUMA node. Workers without GPUs share all cores. If every
     NUMA node has enough cores for a worker, nodes get workers in proportion to their cores, and no worker spans two
@@ -62,7 +62,7 @@ def pin_workers(host: HostFacts, workers: int, *, gpus: bool, workers_per_gpu: i
 
 
 def gpu_place(host: HostFacts, gpu_number: int) -> MachinePlace:
-    """Where the visible GPU with this index is."""
+    """The place in its host of the visible GPU with this index is."""
     nodes, bridges = dict(enumerate(host.gpu_nodes)), dict(enumerate(host.gpu_bridges))
     return MachinePlace(nodes.get(gpu_number), tuple(bridges.get(gpu_number, ())))
 
@@ -95,7 +95,7 @@ def split_cores(cores: Sequence[int], shares: int) -> list[tuple[int, ...]]:
 def _split_cores_by_node(
     cores: Sequence[int], node_cores: Mapping[str, Sequence[int]], workers: int
 ) -> list[tuple[int | None, tuple[int, ...]]]:
-    """The NUMA node of each worker, if any, and its cores."""
+    """Divide cores between workers, so that none spans two NUMA nodes: each worker's node, if any, and its cores."""
     nodes = {int(node): [core for core in cores if core in here] for node, here in node_cores.items()}
     nodes = {node: here for node, here in sorted(nodes.items()) if here}
     size = len(cores) // workers
@@ -124,10 +124,10 @@ def order_cores_by_node(cores: Iterable[int], sys: Path = SYS) -> list[int]:
 def describe_host(
     interface: str, sys: Path = SYS, *, cores: Iterable[int] | None = None, addressed: Iterable[str] | None = None
 ) -> HostFacts:
-    """The facts about this host that `pin_workers` needs, and all its RDMA ports. `interface`: what UCX uses.
+    """Describe this host's cores, GPUs, NUMA nodes and RDMA ports, as `pin_workers` needs them.
 
-    `cores`: those that workers may use, by default this process's. `addressed`: the interfaces with an address, by
-    default those that have one now.
+    `interface`: the one that UCX uses. `cores`: those that workers may use, by default this process's. `addressed`: the
+    interfaces with an address, by default those that have one now.
     """
     names = gpu.visible_gpu_names()
     places = find_gpu_places(names, sys)
@@ -146,11 +146,12 @@ def describe_host(
 
 
 def _cores_by_node(sys: Path) -> dict[str, list[int]]:
+    """The cores of each of this host's NUMA nodes, by its number as text."""
     return {str(node): sorted(numa_node_cores(node, sys)) for node in numa_nodes(sys)}
 
 
 def find_gpu_places(gpu_names: Sequence[str], sys: Path = SYS) -> list[MachinePlace]:
-    """Where the GPUs of these names are, and of parts of GPUs (MIG) the GPUs that they belong to."""
+    """The places of this host's GPUs of these names, and of parts of GPUs (MIG) the GPUs that they belong to."""
     buses = {each.index: each.pci_bus_id for each in gpu.describe_gpus()}
     places = []
     for name in gpu_names:
@@ -166,7 +167,7 @@ def nearest_node_with_cores(
     if node is None or cores.get(str(node)):
         return node
     others = [int(other) for other, some in cores.items() if some] if distances.rows.get(node) else []
-    return min(others, key=lambda other: distances.between(node, other), default=node)
+    return min(others, key=lambda other: distances.distance_between(node, other), default=node)
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,7 +197,10 @@ def describe_binding(
     cores: Iterable[int] | None = None,
     addressed: Iterable[str] | None = None,
 ) -> Binding:
-    """The binding of this process, by its environment and its cores; `cores`, `addressed`: as of `describe_host`."""
+    """Describe the cores, GPU and RDMA ports that this process uses, and what does not belong together.
+
+    `cores`, `addressed`: as of `describe_host`.
+    """
     ports = network.active_rdma_ports(sys)
     used = allowed_rdma_ports(environ.get("UCX_NET_DEVICES", "all"), ports)
     mine = os.sched_getaffinity(0) if cores is None else set(cores)
@@ -246,12 +250,12 @@ def allowed_rdma_ports(net_devices: str, ports: Sequence[RdmaPort]) -> list[str]
     """
     entries = net_devices.removeprefix("^").split(",")
 
-    def named(port: RdmaPort) -> bool:
+    def is_named(port: RdmaPort) -> bool:
         names = (port.name, port.name.partition(":")[0])
         return any(fnmatch.fnmatchcase(name, entry) for name in names for entry in entries) or entries == ["all"]
 
     return [
-        port.name for port in ports if network.ucx_can_use_port(port) and named(port) != net_devices.startswith("^")
+        port.name for port in ports if network.ucx_can_use_port(port) and is_named(port) != net_devices.startswith("^")
     ]
 
 

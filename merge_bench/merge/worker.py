@@ -529,8 +529,8 @@ def finish() -> WorkerMemory:
     merger, copied = state.merger, state.copied
     return WorkerMemory(
         rank=state.rank,
-        peak_bytes=state.meter.peak,
-        peak_above_imports_bytes=max(state.meter.peak - state.meter.at_start, 0),
+        peak_bytes=state.meter.peak_bytes,
+        peak_above_imports_bytes=max(state.meter.peak_bytes - state.meter.start_bytes, 0),
         device_peak_bytes=merger.engine.peak_device_bytes() if merger else None,
         input_bytes=state.input_bytes,
         copied_bytes=copied.bytes if copied else None,

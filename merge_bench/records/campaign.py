@@ -90,7 +90,7 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The options that readers use; `probe`: the network measurement, None for merges."""
+    """The options of a recorded plan that readers use; `probe`: the network measurement, None for merges."""
 
     rows_per_chunk: s.Count | None = None
     workers: s.Count | None = None
@@ -162,13 +162,13 @@ _Structure = TypeVar("_Structure", bound=msgspec.Struct)
 
 
 def find_unreadable_options(options: Mapping[str, Any]) -> dict[str, str]:
-    """The options whose values `RecordedPlan.of` cannot read: names such as ``workload left rows``, values as JSON."""
+    """The recorded options of an unexpected type: names such as ``workload left rows``, values as JSON."""
     _, odd = _read_structure(RecordedPlan, options)
     return {name: msgspec.json.encode(value).decode() for name, value in odd.items()}
 
 
 def _read_structure(kind: type[_Structure], options: Mapping[str, Any]) -> tuple[_Structure, dict[str, Any]]:
-    """A structure of the options with the right types, and the other options by name."""
+    """Read recorded options: a structure of those with the right types, and the other options by name."""
     with contextlib.suppress(msgspec.ValidationError):
         return msgspec.convert(options, kind), {}
     values: dict[str, Any] = {}
@@ -200,7 +200,7 @@ IMPORTED = "imported"
 
 
 def is_read_on_another_machine(job_mark: object) -> bool:
-    """Whether `job_mark`, a value of `JOB`, is of a job whose output its client may read on another machine."""
+    """Whether `job_mark`, a value of the variable `JOB`, is of a job whose client may be on another machine."""
     return job_mark is not None and not str(job_mark).endswith(OWN_JOB)
 
 
@@ -225,23 +225,23 @@ class Launch:
 
     @property
     def timed(self) -> tuple[s.IterationLine, ...]:
-        """The iterations that count: those after the warm-up."""
+        """The launch's timed iterations: those after the warm-up."""
         return tuple(iteration for iteration in self.iterations if not iteration.warmup)
 
     @property
     def complete(self) -> bool:
-        """Whether it ended without a failure."""
+        """Whether the launch ended without a failure."""
         return self.end is not None and self.end.status == 0 and not self.failures
 
     @property
     def failed(self) -> bool:
-        """Whether it failed for a reason of its own. An interrupted launch says nothing about its config."""
+        """Whether the launch failed for a reason of its own. An interrupted launch says nothing about its config."""
         own = any(failure.code != INTERRUPTED for failure in self.failures)
         return not self.complete and (own or not self.interrupted)
 
     @property
     def interrupted(self) -> bool:
-        """Whether a signal or the end of its driver cut it short, which says nothing about its config.
+        """Whether a signal or the end of its driver cut the launch short, which says nothing about its config.
 
         A launch that had already failed counts as failed, even if its driver ended before it wrote the end line.
         """
@@ -256,12 +256,12 @@ class Launch:
 
     @property
     def block(self) -> int | None:
-        """Its block; None if no line names it."""
+        """The index of the launch's block; None if no line names it."""
         return next((line.block for line in self._identifying_lines if line.block is not None), None)
 
     @property
     def key(self) -> tuple[str, int] | None:
-        """The config and the index of the plan that it ran; None if no line names them."""
+        """The config and the index of the plan that the launch ran; None if no line names them."""
         keys = ((x.config, x.plan) for x in self._identifying_lines if x.config is not None and x.plan is not None)
         return next(keys, None)
 
@@ -271,7 +271,7 @@ WAYS = ("engine", "exchange", "shuffle")
 
 
 def label_runs(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """A label of each of `runs` that tells it from the others; a run: the name of a config, and the options of a plan.
+    """Make a label for each run that tells it from the others; a run: a config's name, and the options of its plan.
 
     The label names the config and, where runs of the config differ in `WAYS` (in the shuffle: those of one exchange),
     these options: ``tcp with polars``. With only one config it names the options alone: ``pandas over dask``.
@@ -290,7 +290,7 @@ def label_runs(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
 
 
 def label_planned_runs(campaign_line: s.CampaignLine) -> dict[tuple[str, int], str]:
-    """The label (`label_runs`) of each planned run, by its config and the index of its plan."""
+    """A label of each planned run that tells it from the others, by its config and the index of its plan."""
     names = label_runs([(run.config, campaign_line.plans[run.plan]) for run in campaign_line.runs])
     return {(run.config, run.plan): name for run, name in zip(campaign_line.runs, names, strict=True)}
 
@@ -316,7 +316,7 @@ class Run:
 
     @property
     def planned_launches(self) -> int:
-        """The number of launches in the plan."""
+        """The number of launches that the run's plan asks for."""
         return 1 if self.plan.launches is None else self.plan.launches
 
     @property
@@ -326,13 +326,13 @@ class Run:
 
     @property
     def imported(self) -> bool:
-        """Whether it was imported from the output of another program."""
+        """Whether the run was imported from the output of another program."""
         return self.verify == IMPORTED
 
 
 @dataclass(frozen=True)
 class Campaign:
-    """All records of a results folder.
+    """All records of a campaign.
 
     `records`: the file that was read; `head`: its first line, with `plans`; `launches`: by index; `truncated`: a
     half-written last line was left out; `skipped`: the number of lines of each kind that this version does not know;
@@ -383,7 +383,7 @@ class Campaign:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The planned runs in their order, each with its `standing` launches; a run may have none yet."""
+        """The campaign's planned runs in their order, each with its `standing` launches; a run may have none yet."""
         by_key: dict[tuple[str, int], list[Launch]] = {(run.config, run.plan): [] for run in self.head.runs}
         only = next(iter(by_key)) if len(by_key) == 1 else None
         for launch in self.standing:
@@ -398,12 +398,12 @@ class Campaign:
 
     @property
     def labels(self) -> list[str]:
-        """The label of each of its `runs`, in their order."""
+        """A label for each of the campaign's runs that tells it from the others, in their order."""
         return label_runs([(run.config.name, run.options) for run in self.runs])
 
     @property
     def standing(self) -> tuple[Launch, ...]:
-        """The launches, without those that were interrupted and repeated later."""
+        """The campaign's launches, without those that were interrupted and repeated later."""
         last = {(launch.key, launch.block): launch.index for launch in self.launches}
         return tuple(
             launch
@@ -433,7 +433,7 @@ class LaunchRange:
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One size of one series, as ``probe --json`` prints it.
+    """One message size of one series of a network measurement, as ``probe --json`` prints it.
 
     `config`: the name of the config, or of a published series; `test`, `method`, `placement`, `memory`: as in
     `ProbeLine`. `seconds`: as the test defines them (latency tests: one way; else the mean time of an operation);
@@ -491,12 +491,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def from_file(self) -> bool:
-        """Whether it comes from a user's file: neither measured nor published."""
+        """Whether the row comes from a user's file: neither measured nor published."""
         return self.source is not None and self.source.startswith(FROM_FILE)
 
 
 def make_probe_rows(campaign: Campaign) -> list[Row]:
-    """The rows of a campaign, by series in the order in which they were first measured, then by size."""
+    """The rows of a campaign's network measurements: by series, as they were first measured, then by size."""
     groups: dict[tuple[Any, ...], list[ProbeLine]] = {}
     for launch in campaign.standing:
         config = launch.line.config if launch.line is not None else ""
@@ -511,10 +511,12 @@ def make_probe_rows(campaign: Campaign) -> list[Row]:
 
 
 def _probe_size_and_count(line: ProbeLine) -> tuple[int, int]:
+    """The message size of a measurement, and its number of messages, 0 if that is unknown."""
     return line.size, line.count or 0
 
 
 def _make_probe_row(config: str, lines: Sequence[ProbeLine]) -> Row:
+    """Make one row of the lines of all launches that measured the same."""
     last = lines[-1]
     seconds, seconds_range = _median_and_range_of_field(lines, "seconds")
     bandwidth, bandwidth_range = _median_and_range_of_field(lines, "bandwidth_bytes_per_second")
@@ -551,6 +553,7 @@ def _make_probe_row(config: str, lines: Sequence[ProbeLine]) -> Row:
 def _median_and_range_of_field(
     lines: Sequence[ProbeLine], name: str
 ) -> tuple[float | None, tuple[float, float] | None]:
+    """The median of a field over launches, and its smallest and largest value."""
     return median_and_range([getattr(line, name) for line in lines])
 
 
@@ -568,5 +571,6 @@ def median_and_range(values: Sequence[float | None]) -> tuple[float | None, tupl
 
 
 def _extreme_of_field(lines: Sequence[ProbeLine], name: str, pick: Callable[[Sequence[float]], float]) -> float | None:
+    """The smallest or largest value of a field over launches; None if none is known."""
     measured = [value for line in lines if (value := getattr(line, name)) is not None]
     return pick(measured) if measured else None

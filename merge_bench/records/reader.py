@@ -34,7 +34,7 @@ KINDS = frozenset(str(kind.__struct_config__.tag) for kind in get_args(s.Record)
 
 
 class LineHead(msgspec.Struct, frozen=True, gc=False):
-    """The part of a line that tells a reader whether it can read the rest."""
+    """The part of a recorded line that tells a reader whether it can read the rest."""
 
     schema: int
     kind: str
@@ -46,7 +46,7 @@ _TOO_DEEP = "it is nested too deeply"
 
 
 def decode_record(line: bytes | str) -> s.Record:
-    """The record of one line; fields that this version does not know are ignored.
+    """Decode the record of one line; fields that this version does not know are ignored.
 
     The description of a machine, a UCX or a repository counts as missing if it has another form, as in older lines.
 
@@ -74,7 +74,7 @@ def _remove_fields(line: Any, *names: str) -> Any:
 
 
 def decode_line_head(line: bytes | str) -> LineHead:
-    """Only ``schema`` and ``kind`` of a line.
+    """Decode only ``schema`` and ``kind`` of a line.
 
     Raises ValueError if `line` is not a JSON object with both.
     """
@@ -103,17 +103,17 @@ def read_campaign(result: str | os.PathLike[str], *, longest_line: int = LONGEST
                         f"line {assembly.number + 1} of {records} is longer than {longest_line >> 20} MiB, the limit"
                     )
                 try:
-                    assembly.add(line)
+                    assembly.add_line(line)
                 except UsageError as error:
                     if isinstance(error, NewerSchemaError) or not assembly.started or line.endswith(b"\n"):
                         raise
-                    return assembly.build(truncated=True)
+                    return assembly.build_campaign(truncated=True)
     except FileNotFoundError:
         what = f"the folder {path} contains no {RECORDS}" if folder else f"there is no file {path}"
         raise UsageError(f"{what}; give the path of a campaign folder or of its {RECORDS}") from None
     except OSError as error:
         raise UsageError(f"cannot read {records}: {error.strerror}") from error
-    return assembly.build()
+    return assembly.build_campaign()
 
 
 def read_campaign_line(folder: Path) -> s.CampaignLine | None:
@@ -158,8 +158,8 @@ class CampaignAssembly:
         """Whether the campaign's first line was added."""
         return self._head is not None
 
-    def add(self, line: bytes) -> s.Record | None:
-        """Add the next line; None if its kind is unknown to this version.
+    def add_line(self, line: bytes) -> s.Record | None:
+        """Add the campaign's next line, and return its record; None if its kind is unknown to this version.
 
         Raises UsageError if it is damaged, or has a newer schema, or the first line is not a campaign's. Then nothing
         was added.
@@ -236,7 +236,7 @@ class CampaignAssembly:
             lines[-1] = msgspec.structs.replace(lines[-1], pairs=[])
         lines.append(record)
 
-    def build(self, *, truncated: bool = False) -> Campaign:
+    def build_campaign(self, *, truncated: bool = False) -> Campaign:
         """The campaign as far as it was added.
 
         Raises UsageError if there is no first line.
@@ -261,7 +261,7 @@ class NewerSchemaError(UsageError):
 
 
 def _decode_record_or_kind(line: bytes) -> s.Record | str:
-    """The record of `line`, or the name of its kind if this version does not know it."""
+    """Decode the record of `line`, or return the name of its kind if this version does not know it."""
     record: s.Record | str
     try:
         record = decode_record(line)
@@ -319,15 +319,15 @@ class CampaignFollower:
         return self._unreadable or self._stopped
 
     @property
-    def behind(self) -> bool:
-        """Whether there is more to read now."""
+    def has_more(self) -> bool:
+        """Whether the file has more to read now."""
         return self._more and self.problem is None
 
     @property
     def campaign(self) -> Campaign | None:
         """The campaign as far as it was read; None before its first line."""
         if self._built is None and self._assembly.started:
-            self._built = self._assembly.build()
+            self._built = self._assembly.build_campaign()
         return self._built
 
     def read(self) -> list[s.Record]:
@@ -379,7 +379,7 @@ class CampaignFollower:
                 self._stopped = f"only the first {part} were read, up to line {self._assembly.number:,}"
                 break
             try:
-                record = self._assembly.add(line)
+                record = self._assembly.add_line(line)
             except UsageError as error:
                 self._stopped = str(error)
                 break

@@ -38,7 +38,7 @@ _DAY = 86400.0
 
 @dataclass(frozen=True)
 class ResultEntry:
-    """A result in a list.
+    """A result in a list of results.
 
     `modified`: seconds since the epoch. `head`: its first line as far as lists need it, None if it cannot be read.
     `ended`: the exit status in its last line, None if that is no end. `interrupted`: whether a signal ended it, as
@@ -74,7 +74,7 @@ class ResultEntry:
 
     @property
     def kind(self) -> str:
-        """``merge``, ``tune``, ``import`` or ``probe NAME``."""
+        """The kind of result: ``merge``, ``tune``, ``import`` or ``probe NAME``."""
         if self.head is None:
             return ""
         if self.head.imported_from is not None:
@@ -86,12 +86,12 @@ class ResultEntry:
 
     @property
     def configs(self) -> tuple[str, ...]:
-        """The names of its configs."""
+        """The names of the result's configs."""
         return tuple(config.name for config in self.head.configs) if self.head else ()
 
     @property
     def started(self) -> float | None:
-        """When it began, seconds since the epoch."""
+        """When the result's campaign began, in seconds since the epoch."""
         return self.head.time if self.head else None
 
 
@@ -109,7 +109,7 @@ class ResultChange(NamedTuple):
 
 
 class ResultsFolder:
-    """The results in `path`. Safe to use from several threads.
+    """The results in the folder `path`. Safe to use from several threads.
 
     `other_folders`: folders whose readable results `entries` has as well; `hold_seconds`: for so long `entries` is not
     listed again; `problem`: why a folder could not be read when it was listed last.
@@ -132,14 +132,14 @@ class ResultsFolder:
         self._lock = threading.Lock()
 
     def entries(self) -> tuple[ResultEntry, ...]:
-        """Every result, the newest first."""
+        """List every result, the newest first."""
         with self._lock:
             if self._last is None or time.monotonic() - self._last[1] >= self._hold_seconds:
                 self._last = self._list_entries(), time.monotonic()
             return self._last[0]
 
     def refresh(self, names: Sequence[str]) -> tuple[ResultEntry, ...]:
-        """The last list, with only the results of these `names` read anew; their order: the oldest first."""
+        """Read only the results of these `names` anew, the oldest first, and return the whole list."""
         with self._lock:
             entries, when = self._last or (self._list_entries(), time.monotonic())
             looked = self._update_entries(names)
@@ -150,7 +150,7 @@ class ResultsFolder:
     def newest(
         self, wanted: Callable[[CampaignLine], bool], *, names: Callable[[str], bool] = lambda name: True
     ) -> Iterator[tuple[Path, CampaignLine]]:
-        """The folder and the first line of each result with a `wanted` one, the newest name first.
+        """Find the results with a `wanted` first line, the newest name first: the folder and that line of each.
 
         `names`: only those of these names, which begin with the time. A folder that cannot be read has no results.
         """
@@ -164,7 +164,7 @@ class ResultsFolder:
                 yield self.path / name, head
 
     def changes(self, states: Mapping[str, str], names: Sequence[str] | None = None) -> Iterator[ResultChange]:
-        """The results that are not in these `states` any more, by name; `names`: only of these.
+        """Find the results that are not in these `states` any more, by name; `names`: only of these.
 
         Raises OSError if the folder cannot be read.
         """
@@ -198,6 +198,7 @@ class ResultsFolder:
         return states
 
     def _named_folders(self, names: Sequence[str]) -> dict[str, str]:
+        """The folders of these names that exist, each with the state that it has if it has ended well."""
         states: dict[str, str] = {}
         for name in names:
             with contextlib.suppress(OSError):
@@ -205,6 +206,7 @@ class ResultsFolder:
         return states
 
     def _list_entries(self) -> tuple[ResultEntry, ...]:
+        """Read every result that has changed, and return all, the newest first."""
         self.problem = None
         entries: list[ResultEntry] = []
         try:
@@ -219,6 +221,7 @@ class ResultsFolder:
         return tuple(sorted(entries, key=_entry_sort_key, reverse=True))
 
     def _update_entries(self, names: Sequence[str] | None = None) -> dict[str, ResultEntry]:
+        """Read the results that have changed, and return all by the names of their folders."""
         for change in self.changes(self._states, names):
             if change.state is None:
                 self._states.pop(change.name, None)
@@ -239,11 +242,15 @@ def is_result_folder(folder: Path) -> bool:
 
 
 def _final_folder_state(folder: os.stat_result) -> str:
+    """The state of a result that has ended well, as text that changes with its folder."""
     return f"ended {folder.st_ino} {folder.st_mtime_ns}"
 
 
 def _entry_sort_key(entry: ResultEntry) -> tuple[bool, float, str]:
-    """By start; what cannot be read sorts lowest. For a start in the far future the file's time counts."""
+    """A sort key of results by their start; what cannot be read sorts lowest.
+
+    For a start in the far future the file's time counts.
+    """
     started = entry.started if entry.started is not None and entry.started < entry.modified + _DAY else entry.modified
     return entry.head is not None, started, entry.id
 
@@ -284,6 +291,7 @@ def _decode_shared_plans(recorded: bytes) -> tuple[RecordedPlan, ...]:
 
 
 def _decode_record_or_none(line: bytes) -> Record | None:
+    """Decode the record of a line; None if it is damaged or unknown."""
     try:
         return decode_record(line)
     except ValueError:
@@ -291,7 +299,7 @@ def _decode_record_or_none(line: bytes) -> Record | None:
 
 
 def _find_locked_inodes() -> frozenset[int]:
-    """Inodes of locked files: the writer of a campaign holds a lock until it ends.
+    """The inodes of locked files on this machine: the writer of a campaign holds a lock until it ends.
 
     They are read from the kernel's list: to test a lock by taking it would stop a run that needs it.
     """

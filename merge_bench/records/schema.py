@@ -49,7 +49,7 @@ class RunKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Git(msgspec.Struct, frozen=True, kw_only=True):
-    """State of the checkout: its commit, whether it had local changes, and on which host."""
+    """The state of the git checkout: its commit, whether it had local changes, and on which host."""
 
     commit: str | None = None
     dirty: bool | None = None
@@ -239,7 +239,7 @@ class PairTraffic(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class IterationLine(Line, tag="iteration", frozen=True, kw_only=True):
-    """One whole merge between two barriers."""
+    """The figures of one whole merge between two barriers."""
 
     launch: Count
     index: Count

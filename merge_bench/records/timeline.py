@@ -25,7 +25,7 @@ MOST_EVENTS = 20_000
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """``barrier``, ``filter``, ``partition``, ``exchange``, ``join`` or ``link``, from its begin to its end."""
+    """A worker's ``barrier``, ``filter``, ``partition``, ``exchange``, ``join`` or ``link``, from begin to end."""
 
     name: str
     begin: float
@@ -58,7 +58,7 @@ class WorkerTimeline(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def events(self) -> int:
-        """Spans and batches."""
+        """The number of spans and batches."""
         return len(self.spans) + len(self.batches)
 
 
@@ -111,7 +111,7 @@ def timeline_file_name(launch: int) -> str:
 
 
 def encode_timeline(timeline: Timeline) -> bytes:
-    """The bytes of a timeline's file."""
+    """Encode a timeline as the contents of its file."""
     return msgspec.json.Encoder().encode_lines([timeline.head, *timeline.iterations, *timeline.rounds])
 
 

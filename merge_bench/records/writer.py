@@ -31,7 +31,7 @@ _DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 
 
 def encode_record(record: Record) -> bytes:
-    """One line for `record`, without the newline.
+    """Encode a record as one line of JSON, without the newline.
 
     Raises ValueError if a field has a wrong type, a value out of range, or NaN where null is not allowed.
     """
@@ -44,7 +44,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def make_safe_folder_name(config_name: str) -> str:
-    """`config_name` as a part of a folder's name: no ``.cfg``, no separators, no leading dot or dash.
+    """Make the name of a config fit for a part of a folder's name: no ``.cfg``, no separators, no leading dot or dash.
 
     ``my tuned/best.cfg`` → ``my-tuned-best``
     """
@@ -150,7 +150,7 @@ class CampaignWriter:
                     _truncate_file(self._descriptor, before)
                 raise
 
-    def write_beside(self, name: str, contents: bytes) -> None:
+    def write_file_beside_records(self, name: str, contents: bytes) -> None:
         """Write a file into the campaign's folder, wholly or not at all, and wait until it is on the disk.
 
         Raises NotRecorded if the disk is full or gone; the message names the folder.
@@ -182,18 +182,21 @@ class CampaignWriter:
 
 
 def _write_whole_line(descriptor: int, line: bytes) -> None:
+    """Write all bytes of a line, however often the system must be asked."""
     view = memoryview(line)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def _truncate_file(descriptor: int, size: int | None) -> None:
+    """Cut an open file to `size` bytes, unless that is None or the disk is gone."""
     if size is not None:
         with contextlib.suppress(OSError):  # The disk is gone: the reader copes with a half-written last line.
             os.ftruncate(descriptor, size)
 
 
 def _remove_half_written_line(descriptor: int) -> None:
+    """Remove the end of an open file that is no whole line."""
     size = end = os.fstat(descriptor).st_size
     whole = 0
     while end > 0 and not whole:
@@ -205,6 +208,7 @@ def _remove_half_written_line(descriptor: int) -> None:
 
 
 def _reserve_disk_space(folder: Path) -> None:
+    """Make a file in the folder whose space later lines can use when the disk is full."""
     descriptor = os.open(folder / _RESERVE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, _RESERVE_BYTES)

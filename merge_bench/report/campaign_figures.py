@@ -149,7 +149,7 @@ def _figures_of(campaign: Campaign) -> Figures:
 def _read_to_end(follower: CampaignFollower) -> Campaign | None:
     """Read a campaign to the end of its records; None if the first line is incomplete."""
     follower.read()
-    while follower.behind:
+    while follower.has_more:
         follower.read()
     return follower.campaign
 

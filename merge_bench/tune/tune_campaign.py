@@ -262,7 +262,7 @@ class ClusterEvaluator:
     def _read_campaign(self) -> Campaign:
         """The campaign as its records are now; only what is new in them is read."""
         self._records.read()
-        while self._records.behind:
+        while self._records.has_more:
             self._records.read()
         campaign = self._records.campaign
         if self._records.problem or campaign is None:

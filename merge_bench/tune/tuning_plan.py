@@ -232,7 +232,7 @@ def make_task(baseline: str | None, options: TuneOptions, run: RunOptions) -> Ta
 def load_plans(name: str | Path | None, run: RunOptions) -> list[PlannedRun]:
     """The planned runs of a config, one for each size of ``--chunk``: few iterations, no measurement of the link."""
     tables = run.left is not None or run.workload not in ("auto", "synthetic")
-    sized_run = run if tables or "chunk" in run.sources else run.given(chunk=SIZES)
+    sized_run = run if tables or "chunk" in run.sources else run.with_given_values(chunk=SIZES)
     ready: list[PlannedRun] = []
     for variant in plan_runs(None if name is None else str(name), sized_run):
         plan = replace(variant.plan, launches=1, link_rounds=0, check_link=False, timeline="off")

@@ -213,7 +213,7 @@ def test_probes_of_a_running_cluster_make_one_launch_unless_more_are_asked_for()
     _, jobs = probes.plan_campaign(probe, [None], running)
     assert len(jobs) == 1
     with pytest.raises(UsageError, match="omit --launches"):
-        probes.plan_campaign(probe, [None], running.given(launches=2))
+        probes.plan_campaign(probe, [None], running.with_given_values(launches=2))
     _, jobs = probes.plan_campaign(probe, [None], given(workers=2))
     assert [job.block for job in jobs] == [0, 1, 2]
 

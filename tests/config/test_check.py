@@ -255,7 +255,7 @@ def test_each_shipped_config_passes(
 ) -> None:
     installed: InstalledUcx = request.getfixturevalue(which)
     result = check_config(read_config(path, {}), {}, ucx=which)
-    if path.stem == "base-ucx" and SettingCatalogue(installed).minor < (1, 19):
+    if path.stem == "base-ucx" and SettingCatalogue(installed).minor_version < (1, 19):
         # It holds the defaults of the releases that UCXX takes; an older UCX does not know some of them.
         assert not result.ok
         return

@@ -47,15 +47,15 @@ def test_each_place_outranks_the_next(tmp_path: Path) -> None:
         "MERGE_BENCH_WARMUP": "",
     }
     found = resolve_options(on_the_command_line("--chunk", "1_000"), file, environ)
-    assert (found.chunk, found.source("chunk")) == (1000, "command line")
-    assert (found.workers, found.source("workers")) == (3, f"config {tmp_path}/a.cfg:2")
-    assert (found.seed, found.source("seed")) == (5, "environment MERGE_BENCH_SEED")
-    assert (found.warmup, found.source("warmup")) == (1, "default")
+    assert (found.chunk, found.value_source("chunk")) == (1000, "command line")
+    assert (found.workers, found.value_source("workers")) == (3, f"config {tmp_path}/a.cfg:2")
+    assert (found.seed, found.value_source("seed")) == (5, "environment MERGE_BENCH_SEED")
+    assert (found.warmup, found.value_source("warmup")) == (1, "default")
 
 
 def test_every_option_has_a_value_and_a_source() -> None:
     found = resolve_options(RunOptions(), None, {})
-    assert {found.source(option.key) for option in OPTIONS} == {"default"}
+    assert {found.value_source(option.key) for option in OPTIONS} == {"default"}
     assert all(getattr(found, option.key) == option.default for option in OPTIONS if option.key != "workload")
 
 

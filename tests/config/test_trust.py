@@ -18,7 +18,7 @@ from merge_bench.config.variables import judge_variable, process_environment_var
 from merge_bench.errors import UsageError
 from tests.config.test_check import CONFIGS
 
-TRUSTED = RunOptions().given(trust_config=True)
+TRUSTED = RunOptions().with_given_values(trust_config=True)
 
 
 def kind(line: str) -> str:
@@ -258,7 +258,7 @@ def test_no_generated_config_brings_code(software: str, count: int, tmp_path: Pa
             continue
         with pytest.raises(UsageError) as caught:
             resolve_options(RunOptions(), config, {"MERGE_BENCH_TRUST_CONFIG": "1"})
-        assert str(caught.value).startswith(f"{config.where(variable.line)}: {name} ")
+        assert str(caught.value).startswith(f"{config.format_position(variable.line)}: {name} ")
         assert "\n" not in str(caught.value)
         assert name not in process_environment_variables(config, trusted=False)
         resolve_options(TRUSTED, config, {})

@@ -169,7 +169,7 @@ def test_a_process_that_starts_afterwards_loads_what_was_chosen(
         assert (surroundings[VARIABLE], PREFER in surroundings) == (asked, asked == "system")
         loaded = probe_ucx(choice.origin, surroundings)
         assert loaded is not None
-        assert loaded.of_wheel is of_wheel
+        assert loaded.is_from_wheel is of_wheel
 
 
 def test_a_choice_is_undone_for_callers_whose_process_goes_on(wheel: Path) -> None:

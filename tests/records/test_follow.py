@@ -20,7 +20,7 @@ def folder(tmp_path: Path) -> Path:
 
 def read_all(follower: CampaignFollower) -> list[s.Record]:
     records = follower.read()
-    while follower.behind:
+    while follower.has_more:
         records += follower.read()
     return records
 
@@ -79,7 +79,7 @@ def test_reading_stops_at_the_limit_with_a_sentence(folder: Path) -> None:
     assert follower.problem is not None
     assert "only the first" in follower.problem
     assert 3000 < follower.offset < follower.size
-    assert not follower.behind
+    assert not follower.has_more
     assert follower.campaign is not None
     assert follower.read() == []
 

@@ -56,7 +56,7 @@ def plan_campaign(probe: Probe, configs: Sequence[str | None], options: RunOptio
     if len({each.settings.results for each, _, _ in ready}) > 1:
         raise UsageError("the configs set different folders for results; choose one folder with --results")
     running = not first.launcher.owns_processes
-    blocks = options.launches if options.source("launches") == COMMAND_LINE else 1 if running else REPETITIONS
+    blocks = options.launches if options.value_source("launches") == COMMAND_LINE else 1 if running else REPETITIONS
     refuse_more_launches(first.settings.launcher, blocks * len(ready))
     plans: list[dict[str, Any]] = []
     plans += (plan for _, _, plan in ready if plan not in plans)
