@@ -54,7 +54,7 @@ def python_path_variables(environ: "Mapping[str, str]") -> "dict[str, str]":
 def setup_command(stack: "str | None" = None, *, replace: bool = False) -> str:
     """The shell command that installs the packages that a run needs.
 
-    `stack`: the set of packages, ``cpu``, ``cu12`` or ``cu13``; None: any. `replace`: replace the environment.
+    `stack`: the set of packages, ``cpu``, ``cu12`` or ``cu13``; None: any. `replace`: delete the present one first.
     """
     root = checkout_folder()
     if root is None:

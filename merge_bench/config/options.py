@@ -390,13 +390,13 @@ def _refuse_repeated_option(names: Sequence[str], where: str) -> None:
 def _check_combinations(options: RunOptions) -> None:
     """Raise UsageError if options contradict each other."""
 
-    def both(key: str, other: str) -> None:
+    def refuse_both(key: str, other: str) -> None:
         if getattr(options, key) is not None and getattr(options, other) is not None:
             raise UsageError(
                 f"{options.name_with_source(key)} and {options.name_with_source(other)} cannot be combined"
             )
 
-    def needs(key: str, other: str) -> None:
+    def require_other(key: str, other: str) -> None:
         if getattr(options, key) is not None and getattr(options, other) is None:
             raise UsageError(f"{options.name_with_source(key)} also needs --{other.replace('_', '-')}")
 
@@ -409,13 +409,13 @@ def _check_combinations(options: RunOptions) -> None:
         )
     if options.extend is not None and options.fresh:
         raise UsageError("--extend adds to a stored result, and --fresh starts a new one; use one of them")
-    both("config", "configs")
-    both("scheduler_address", "scheduler_file")
-    both("on", "left_on")
-    both("on", "right_on")
+    refuse_both("config", "configs")
+    refuse_both("scheduler_address", "scheduler_file")
+    refuse_both("on", "left_on")
+    refuse_both("on", "right_on")
     for left, right in (("left", "right"), ("left_on", "right_on")):
-        needs(left, right)
-        needs(right, left)
+        require_other(left, right)
+        require_other(right, left)
     left_on, right_on = options.left_on or (), options.right_on or ()
     if len(left_on) != len(right_on):
         raise UsageError(f"--left-on has {len(left_on)} columns, but --right-on has {len(right_on)}")

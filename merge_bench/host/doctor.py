@@ -177,6 +177,7 @@ def _format_shared_memory_limit(limit_bytes: int) -> str:
 
 
 def check_locked_memory(machine: CheckedHost) -> Finding:
+    """Whether a worker may lock enough memory for RDMA."""
     limit = machine.limits.get("memlock")
     if limit is None:
         return ok("unlimited")
@@ -192,6 +193,7 @@ def check_locked_memory(machine: CheckedHost) -> Finding:
 
 
 def check_available_memory(machine: CheckedHost) -> Finding:
+    """Whether processes can still allocate enough memory."""
     fact = f"{format_bytes(machine.available_bytes)} of {format_bytes(machine.total_bytes)}"
     if machine.available_bytes >= ENOUGH_MEMORY:
         return ok(fact)
@@ -200,6 +202,7 @@ def check_available_memory(machine: CheckedHost) -> Finding:
 
 
 def check_transparent_huge_pages(machine: CheckedHost) -> Finding:
+    """Whether the kernel may use huge pages for a process's memory."""
     path = machine.root / "sys/kernel/mm/transparent_hugepage/enabled"
     chosen = files.read_selected_word(path) or "not supported by this kernel"
     remedy = "run echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
@@ -207,6 +210,7 @@ def check_transparent_huge_pages(machine: CheckedHost) -> Finding:
 
 
 def check_reserved_huge_pages(machine: CheckedHost) -> Finding:
+    """Whether much memory is reserved for huge pages, which a run cannot use."""
     numbers = files.read_named_byte_counts(machine.root / "proc/meminfo")
     reserved = numbers.get("HugePages_Free", 0) * numbers.get("Hugepagesize", 0)
     fact = format_bytes(reserved) if reserved else "none"
@@ -215,6 +219,7 @@ def check_reserved_huge_pages(machine: CheckedHost) -> Finding:
 
 
 def check_swap(machine: CheckedHost) -> Finding:
+    """Whether pages of memory are swapped to disk."""
     numbers = files.read_named_byte_counts(machine.root / "proc/meminfo")
     used = numbers.get("SwapTotal", 0) - numbers.get("SwapFree", 0)
     fact = f"{format_bytes(used)} in use" if used else "not in use"
@@ -235,6 +240,7 @@ def check_ptrace_scope(machine: CheckedHost) -> Finding:
 
 
 def check_cross_memory_attach(machine: CheckedHost) -> Finding:
+    """Whether UCX can read the memory of another worker on this host (cma)."""
     if machine.ucx is None or not machine.ucx.transports:
         return warn("unknown: ucx_info cannot be run")
     remedy = "see the check ptrace scope; for a container, allow process_vm_readv in its seccomp profile"
@@ -242,6 +248,7 @@ def check_cross_memory_attach(machine: CheckedHost) -> Finding:
 
 
 def check_open_files(machine: CheckedHost) -> Finding:
+    """How many files and connections a process may have open."""
     limit = machine.limits.get("nofile")
     if limit is None:
         return ok("unlimited")
@@ -266,6 +273,7 @@ def check_disk_space(machine: CheckedHost) -> Finding:
 
 
 def check_cpu_governor(machine: CheckedHost) -> Finding:
+    """Whether the cores run at full speed from the start."""
     cpus = machine.root / "sys/devices/system/cpu"
     governors = (files.read_text(each / "cpufreq/scaling_governor") for each in sorted(cpus.glob("cpu[0-9]*")))
     chosen = Counter(filter(None, governors))
@@ -277,6 +285,7 @@ def check_cpu_governor(machine: CheckedHost) -> Finding:
 
 
 def check_clock_source(machine: CheckedHost) -> Finding:
+    """Whether the kernel's clock can be read quickly."""
     folder = machine.root / "sys/devices/system/clocksource/clocksource0"
     source = files.read_text(folder / "current_clocksource") or "unknown"
     remedy = "boot with clocksource=tsc if the hardware allows it"
@@ -284,6 +293,7 @@ def check_clock_source(machine: CheckedHost) -> Finding:
 
 
 def check_numa_balancing(machine: CheckedHost) -> Finding:
+    """Whether the kernel moves memory between NUMA nodes."""
     nodes = len(network.numa_nodes(machine.root / "sys"))
     if nodes <= 1:
         return ok("one NUMA node")
@@ -304,6 +314,7 @@ def check_congestion_control(machine: CheckedHost) -> Finding:
 
 
 def check_other_load(machine: CheckedHost) -> Finding:
+    """How busy other processes keep the cores."""
     fact = str(machine.load)
     remedy = "end these processes, use another machine, or run with --wait-for-quiet 5m"
     if machine.load.busy_share >= OVERRUN:
@@ -312,6 +323,7 @@ def check_other_load(machine: CheckedHost) -> Finding:
 
 
 def check_cpu_quota(machine: CheckedHost) -> Finding:
+    """Whether a container's quota allows less than its cores."""
     cores = this_machine.cpu_quota_cores(machine.root)
     if cores is None:
         return ok("none")
@@ -321,6 +333,7 @@ def check_cpu_quota(machine: CheckedHost) -> Finding:
 
 
 def check_loaded_ucx(machine: CheckedHost) -> Finding:
+    """Whether the UCX that workers load is new enough, and can send GPU memory."""
     if machine.ucx is None:
         return bad(machine.ucx_error or "none", "workers cannot exchange data", setup_command())
     if _version_numbers(machine.ucx.version) < LEAST_UCX:
@@ -332,6 +345,7 @@ def check_loaded_ucx(machine: CheckedHost) -> Finding:
 
 
 def check_infiniband(machine: CheckedHost) -> Finding:
+    """Whether UCX can use the RDMA adapters, and a port is active."""
     if not files.list_file_names(machine.root / "sys/class/infiniband"):
         return ok("no adapter")
     states = network.rdma_port_states(machine.root / "sys")
@@ -361,6 +375,7 @@ def check_gpu_peer_memory(machine: CheckedHost) -> Finding:
 
 
 def check_gpu_adapters(machine: CheckedHost) -> Finding:
+    """How near each GPU is to an RDMA adapter."""
     sys = machine.root / "sys"
     ports = [port for port in network.active_rdma_ports(sys) if network.ucx_can_use_port(port)]
     if not machine.gpus or not ports:
@@ -379,6 +394,7 @@ def check_gpu_adapters(machine: CheckedHost) -> Finding:
 
 
 def check_other_gpu_users(machine: CheckedHost) -> Finding:
+    """Which other processes use the GPUs."""
     if not machine.gpus:
         return ok("no GPU")
     users = [(gpu, process) for gpu in machine.gpus for process in gpu.processes]
@@ -391,6 +407,7 @@ def check_other_gpu_users(machine: CheckedHost) -> Finding:
 
 
 def check_gpu_driver(machine: CheckedHost) -> Finding:
+    """Whether the GPU driver is new enough for the installed CUDA packages."""
     versions = {gpu.driver_version for gpu in machine.gpus if gpu.driver_version}
     if not versions:
         return ok("unknown" if machine.gpus else "no GPU")
@@ -410,6 +427,7 @@ def check_ucx_ports(machine: CheckedHost) -> Finding:
 
 
 def check_python_packages(machine: CheckedHost) -> Finding:
+    """Whether the installed packages are complete and fit together."""
     have = {package: version for package, version in machine.packages.items() if version}
     remedy = f"set the environment up again: {setup_command(replace=True)}"
     missing = [package for package in ("dask", "distributed") if package not in have]
@@ -434,6 +452,7 @@ def check_python_packages(machine: CheckedHost) -> Finding:
 
 
 def _version_numbers(version: str) -> tuple[int, ...]:
+    """The first three numbers of a version, to compare it with others."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 

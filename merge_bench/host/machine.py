@@ -247,6 +247,7 @@ def _cgroup_folders() -> list[Path]:
 
 
 def usable_core_count() -> int:
+    """How many cores this process may use."""
     return len(os.sched_getaffinity(0))
 
 

@@ -429,6 +429,7 @@ class LaunchRange:
 
     @classmethod
     def of(cls, middle: float | None, ends: tuple[float, float] | None) -> Self | None:
+        """Make a range of a median and its smallest and largest value, by default the median; None without one."""
         return None if middle is None else cls(middle, *(ends or (middle, middle)))
 
 

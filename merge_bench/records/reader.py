@@ -70,6 +70,7 @@ def _remove_old_descriptions(line: Any) -> Any:
 
 
 def _remove_fields(line: Any, *names: str) -> Any:
+    """A JSON object without these fields."""
     return {name: line[name] for name in line if name not in names} if isinstance(line, dict) else line
 
 
@@ -168,7 +169,7 @@ class CampaignAssembly:
         try:
             record = _decode_record_or_kind(line)
             if self._head is None:
-                self._start_with(record)
+                self._start_campaign(record)
             elif isinstance(record, str):
                 self._skipped[record] += 1
             else:
@@ -183,7 +184,7 @@ class CampaignAssembly:
         self.number = number
         return None if isinstance(record, str) else record
 
-    def _start_with(self, record: s.Record | str) -> None:
+    def _start_campaign(self, record: s.Record | str) -> None:
         if not isinstance(record, s.CampaignLine):
             raise ValueError("it does not begin with a campaign line")
         for run in record.runs:
@@ -221,6 +222,7 @@ class CampaignAssembly:
             raise ValueError(f"config {config!r} with plan {plan} is not in the campaign's first line")
 
     def _keep_record(self, record: s.Record) -> None:
+        """Add a record to its launch, or to the campaign."""
         resumed = self._fields.pop("end", None) is not None  # a line after an end belongs to one that was resumed
         if resumed or not (isinstance(record, s.EndLine) and record.status):  # and so does one after an interruption
             before = self._fields.get("failures", [])
@@ -253,6 +255,7 @@ class CampaignAssembly:
 
 
 def _lists_to_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields with their lists replaced by tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
@@ -305,6 +308,7 @@ class CampaignFollower:
         self._start_anew()
 
     def _start_anew(self) -> None:
+        """Forget what was read, so that the file is read from its beginning."""
         self.generation += 1
         self._stopped: str | None = None
         self.offset = self.size = 0
@@ -347,6 +351,7 @@ class CampaignFollower:
             return []
 
     def _read_block(self, descriptor: int) -> list[s.Record]:
+        """Read the next block of the open file, and return the records of its whole lines."""
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             self._unreadable = f"{self.records} is not a regular file"
@@ -372,6 +377,7 @@ class CampaignFollower:
         return []
 
     def _add_lines(self, lines: bytes) -> list[s.Record]:
+        """Add whole lines to the campaign, and return their records."""
         records: list[s.Record] = []
         for line in lines.split(b"\n")[:-1]:
             if self._kept > self._limit:

@@ -79,16 +79,16 @@ class TimelineHead(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
     skew_seconds: float | None = None
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+class _TimelinePart(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     index: int
     workers: list[WorkerTimeline]
 
 
-class TimelineIteration(_Part, frozen=True, kw_only=True, tag="iteration"):
+class TimelineIteration(_TimelinePart, frozen=True, kw_only=True, tag="iteration"):
     """A timed iteration, from the entry into its opening barrier to the exit from its closing one, by rank."""
 
 
-class TimelineRound(_Part, frozen=True, kw_only=True, tag="link"):
+class TimelineRound(_TimelinePart, frozen=True, kw_only=True, tag="link"):
     """A round of the link measurement, by rank."""
 
 
