@@ -90,7 +90,7 @@ def test_a_look_that_has_lasted_long_enough_takes_no_more_time() -> None:
 
 @pytest.mark.parametrize(("busy", "quiet"), [(BUSY * 4 - 0.01, True), (BUSY * 4, False)])
 def test_a_quarter_of_the_cores_is_busy(busy: float, quiet: bool) -> None:
-    assert OtherLoad(busy, 4).quiet is quiet
+    assert OtherLoad(busy, 4).is_quiet is quiet
 
 
 def test_the_text_names_cores_and_processes_and_says_if_none_can_be_seen() -> None:
