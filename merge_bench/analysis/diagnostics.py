@@ -14,11 +14,11 @@ from statistics import median
 import msgspec
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.aggregate import NOT_BY_US, State, WorkerFigures, pair_figures
+from merge_bench.analysis.aggregate import NOT_BY_US, VerificationState, WorkerFigures, worker_pair_figures
 from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.energy import throttling_warnings
-from merge_bench.analysis.statistics import outliers
-from merge_bench.analysis.transports import staged_memory_warnings, traffic_contradictions
+from merge_bench.analysis.statistics import outlier_flags
+from merge_bench.analysis.transports import staged_memory_warnings, traffic_contradiction_warnings
 from merge_bench.errors import Caution, RunFailed, WrongResult
 from merge_bench.host import machine
 from merge_bench.host.other_load import BUSY as BUSY_SHARE
@@ -45,7 +45,7 @@ SLOW_LINK = 2.0
 
 
 @dataclass(frozen=True)
-class WorkerTimes:
+class WorkerPhaseSeconds:
     """One worker's seconds in each phase, for `find_straggler`.
 
     ``overlap``: seconds in which partition and exchange overlap; ``join_overlap``: join and exchange.
@@ -58,13 +58,13 @@ class WorkerTimes:
     join_overlap: float = 0.0
 
     @property
-    def exchange_end(self) -> float:
+    def exchange_end_seconds(self) -> float:
         """Seconds from the opening barrier to the end of the exchange."""
         return self.partition + self.exchange - self.overlap
 
 
 @dataclass(frozen=True)
-class Overload:
+class RankOverload:
     """A rank with ``factor`` times the other ranks' mean of ``what``: rows ``received``, or rows of the ``result``."""
 
     rank: int
@@ -106,7 +106,7 @@ class SlowLink:
         return self.others / self.rate if self.rate > 0 else float("inf")
 
 
-def overloaded_ranks(workers: Sequence[WorkerFigures]) -> tuple[Overload, ...]:
+def overloaded_ranks(workers: Sequence[WorkerFigures]) -> tuple[RankOverload, ...]:
     """The ranks that receive, or produce, far more rows than the others, the worst first."""
     return find_overloads(
         {w.rank: w.received_rows for w in workers if w.received_rows is not None},
@@ -117,7 +117,7 @@ def overloaded_ranks(workers: Sequence[WorkerFigures]) -> tuple[Overload, ...]:
 def straggling_rank(workers: Sequence[WorkerFigures]) -> Straggler | None:
     """The rank that holds the others up most; None if there is none, or if it only has more rows to partition."""
     times = {
-        w.rank: WorkerTimes(w.partition, w.exchange, w.join, w.overlap or 0.0, w.join_overlap or 0.0)
+        w.rank: WorkerPhaseSeconds(w.partition, w.exchange, w.join, w.overlap or 0.0, w.join_overlap or 0.0)
         for w in workers
         if w.partition is not None and w.exchange is not None and w.join is not None
     }
@@ -128,7 +128,7 @@ def straggling_rank(workers: Sequence[WorkerFigures]) -> Straggler | None:
     return straggler
 
 
-def short_of_cores(launches: Sequence[Launch]) -> machine.Shortage | None:
+def first_core_shortage(launches: Sequence[Launch]) -> machine.Shortage | None:
     """The first host found with fewer cores than workers, which therefore take turns; None if every host has enough."""
     lines = (launch.line for launch in launches if launch.line is not None)
     shortages = (machine.core_shortage((each.host, each.hardware) for each in line.workers) for line in lines)
@@ -137,29 +137,29 @@ def short_of_cores(launches: Sequence[Launch]) -> machine.Shortage | None:
 
 def rank_with_slow_link(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> SlowLink | None:
     """The rank whose link is slow, as `find_slow_link` finds it; None if there is none."""
-    pairs = pair_figures(launches).items()
+    pairs = worker_pair_figures(launches).items()
     rates = {pair: each.bytes / each.seconds for pair, each in pairs if each.seconds and each.bytes}
     return find_slow_link(rates, {worker.rank: worker.host for worker in workers})
 
 
-def find_overloads(received: Mapping[int, float], result: Mapping[int, float]) -> tuple[Overload, ...]:
+def find_overloads(received: Mapping[int, float], result: Mapping[int, float]) -> tuple[RankOverload, ...]:
     """The ranks with clearly more rows than the others, the worst first; each with the count that exceeds most.
 
     Skewed keys show in the rows that a rank receives, and more in the rows of the result that it has to make.
     """
-    worst: dict[int, Overload] = {}
+    worst: dict[int, RankOverload] = {}
     for what, rows in (("received", received), ("result", result)):
         total = sum(rows.values())
         for rank, own in rows.items():
             others = (total - own) / (len(rows) - 1) if len(rows) > 1 else 0.0
             if others > 0 and own > OVERLOAD * others and own - others > NOISE * others**0.5:
-                suspect = Overload(rank, what, own, own / others)
+                suspect = RankOverload(rank, what, own, own / others)
                 if rank not in worst or suspect.factor > worst[rank].factor:
                     worst[rank] = suspect
     return tuple(sorted(worst.values(), key=lambda overload: (-overload.factor, overload.rank)))
 
 
-def find_straggler(times: Mapping[int, WorkerTimes]) -> Straggler | None:
+def find_straggler(times: Mapping[int, WorkerPhaseSeconds]) -> Straggler | None:
     """The rank that holds the others up most, and in which phase; ``None`` if they are even.
 
     A rank that is late with its partition makes the others wait in *their* exchange, where each of them then looks
@@ -167,14 +167,16 @@ def find_straggler(times: Mapping[int, WorkerTimes]) -> Straggler | None:
     """
     if len(times) < 2:
         return None
-    usual = medians_of_others({rank: own.exchange_end + own.join - own.join_overlap for rank, own in times.items()})
-    exchanged = medians_of_others({rank: own.exchange_end for rank, own in times.items()})
+    usual = medians_of_other_ranks(
+        {rank: own.exchange_end_seconds + own.join - own.join_overlap for rank, own in times.items()}
+    )
+    exchanged = medians_of_other_ranks({rank: own.exchange_end_seconds for rank, own in times.items()})
     stragglers: list[Straggler] = []
     for phase in ("partition", "exchange", "join"):
         own_seconds: dict[int, float] = {rank: getattr(own, phase) for rank, own in times.items()}
-        for rank, middle in medians_of_others(own_seconds).items():
+        for rank, middle in medians_of_other_ranks(own_seconds).items():
             seconds = own_seconds[rank]
-            late = times[rank].exchange_end - exchanged[rank]
+            late = times[rank].exchange_end_seconds - exchanged[rank]
             excess = seconds - middle if phase != "exchange" else min(seconds - middle, late)
             if excess > OF_WALL * usual[rank] and middle + excess > SLOWER * middle:
                 stragglers.append(Straggler(rank, phase, seconds, middle, excess))
@@ -199,16 +201,16 @@ def find_slow_link(rates: Mapping[tuple[int, int], float], hosts: Mapping[int, s
     return max(links, key=lambda link: link.factor) if links else None
 
 
-def medians_of_others(values: Mapping[int, float]) -> dict[int, float]:
+def medians_of_other_ranks(values: Mapping[int, float]) -> dict[int, float]:
     """For every rank the median over the other ranks, from one sorting of them all."""
     ordered = sorted(values.items(), key=lambda item: item[1])
     numbers = [value for _, value in ordered]
     low, high = (len(numbers) - 2) // 2, (len(numbers) - 1) // 2  # the middle of one value fewer
 
-    def without(place: int) -> float:
+    def median_without(place: int) -> float:
         return (numbers[low + (place <= low)] + numbers[high + (place <= high)]) / 2
 
-    return {rank: without(place) for place, (rank, _) in enumerate(ordered)}
+    return {rank: median_without(place) for place, (rank, _) in enumerate(ordered)}
 
 
 BUSY_HOST = "busy-host"
@@ -222,16 +224,18 @@ UNVERIFIED = "unverified"
 MOST_OVERLOADED = 3  # named; with many ranks a skew overloads many
 
 
-def warnings(
-    campaign: Campaign, run: Run, counted: Sequence[Launch], workers: Sequence[WorkerFigures], state: State
+def warnings_of_run(
+    campaign: Campaign, run: Run, counted: Sequence[Launch], workers: Sequence[WorkerFigures], state: VerificationState
 ) -> list[Caution]:
     """The recorded warnings about a run, then those that follow from its numbers, each once."""
     recorded = [*campaign.warnings, *(warning for launch in run.launches for warning in launch.warnings)]
     if any(busy_launch_indexes(run.launches)):  # launch 0 has a warning of its own; one for all other launches
         recorded += busy_launch_warnings(campaign.launches)
-    verification = [_UNVERIFIED[state]] if state in _UNVERIFIED and (counted or state is not State.MISSING) else []
+    verification = (
+        [_UNVERIFIED[state]] if state in _UNVERIFIED and (counted or state is not VerificationState.MISSING) else []
+    )
     judged = [] if run.plan.runtime_filter else counted  # the filter's messages are not recorded
-    traffic = [caution for launch in judged for caution in traffic_contradictions(launch)]
+    traffic = [caution for launch in judged for caution in traffic_contradiction_warnings(launch)]
     several = len(campaign.runs) > 1
     keys = [(each.config.name, each.plan_index) for each in campaign.runs]
     name = campaign.labels[keys.index((run.config.name, run.plan_index))] if several else ""
@@ -239,8 +243,8 @@ def warnings(
     staged = [caution for line in lines for caution in staged_memory_warnings(line.pairs, line.protocols)]
     from_figures = itertools.chain(
         _failure_warnings(run),
-        limit_exceeded_warning(counted),
-        _link_warnings(counted, workers, name),
+        link_limit_exceeded_warnings(counted),
+        _slow_link_warnings(counted, workers, name),
         throttling_warnings(counted),
         _rank_warnings(run, counted, workers, name),
         _outlier_warnings(counted, several=several),
@@ -261,7 +265,7 @@ def warnings(
     return cautions
 
 
-def run_failure(campaign: Campaign, run: Run) -> Failure | None:
+def failure_of_run(campaign: Campaign, run: Run) -> Failure | None:
     """Why `run` is not complete, None if it is; a wrong result is named before any other failure."""
     failures = [failure for launch in run.launches for failure in launch.failures]
     missing = run.planned_launches - sum(launch.complete for launch in run.launches)
@@ -269,7 +273,7 @@ def run_failure(campaign: Campaign, run: Run) -> Failure | None:
         failures.extend(campaign.unattributed_failures)
     if failures:
         worst = next((failure for failure in failures if failure.code == WrongResult.code), failures[0])
-        return _with_progress(Failure.of(worst), campaign, worst.launch)
+        return _add_progress_to_interruption(Failure.from_line(worst), campaign, worst.launch)
     for check in (check for launch in run.launches for check in launch.verifications if not check.ok):
         return Failure(WrongResult.code, check.message or "the merge result is wrong")
     for launch in run.launches:
@@ -280,12 +284,12 @@ def run_failure(campaign: Campaign, run: Run) -> Failure | None:
     every = [*campaign.failures, *(failure for launch in campaign.standing for failure in launch.failures)]
     stopped = next((failure for failure in every if failure.code == INTERRUPTED), None)
     if stopped is not None and campaign.end is not None:  # else it runs, or is resumed
-        return _with_progress(Failure(stopped.code, stopped.message), campaign, stopped.launch)
+        return _add_progress_to_interruption(Failure(stopped.code, stopped.message), campaign, stopped.launch)
     how_far = f"the records stop after {run.planned_launches - missing} of {run.planned_launches} launches"
     return Failure("unfinished", f"{how_far}: the run was killed or is still running")
 
 
-def _with_progress(failure: Failure, campaign: Campaign, index: int | None) -> Failure:
+def _add_progress_to_interruption(failure: Failure, campaign: Campaign, index: int | None) -> Failure:
     """Add to an interruption what its launch had measured and what is missing; other failures stay as they are."""
     runs = campaign.runs
     if failure.code == INTERRUPTED and not campaign.launches:
@@ -305,11 +309,11 @@ def _with_progress(failure: Failure, campaign: Campaign, index: int | None) -> F
         of = "" if planned is None else f" of {planned:,}"
         how_far = f" after {timed:,}{of} iterations"
     else:
-        how_far = f": all {timed:,} iterations are there" + _missing_after_iterations(run, launch)
+        how_far = f": all {timed:,} iterations are there" + _missing_measurements_text(run, launch)
     return msgspec.structs.replace(failure, message=f"{failure.message}{where}{how_far}")
 
 
-def _missing_after_iterations(run: Run, launch: Launch) -> str:
+def _missing_measurements_text(run: Run, launch: Launch) -> str:
     """A text that lists what a launch should measure after its iterations and did not; empty if nothing is missing."""
     plan, sends = run.plan, recorded_plane(run.plan.exchange).link_limit and run.plan.workers != 1
     proven = run.verify == "off" or any(check.after is not None for check in launch.verifications)
@@ -322,18 +326,18 @@ def _missing_after_iterations(run: Run, launch: Launch) -> str:
 
 
 _UNVERIFIED = {
-    State.OFF: Caution(
+    VerificationState.OFF: Caution(
         UNVERIFIED,
         "the numbers are unverified because the merge result was not checked",
         "run again without --verify off",
     ),
-    State.IMPORTED: Caution(UNVERIFIED, f"the numbers are unverified because {NOT_BY_US}"),
-    State.MISSING: Caution(
+    VerificationState.IMPORTED: Caution(UNVERIFIED, f"the numbers are unverified because {NOT_BY_US}"),
+    VerificationState.MISSING: Caution(
         "not-verified",
         "the numbers are unverified, because a requested check was not run",
         "run again and let the run finish",
     ),
-    State.WRONG: Caution("wrong-result", "the merge result was wrong; do not use the numbers"),
+    VerificationState.WRONG: Caution("wrong-result", "the merge result was wrong; do not use the numbers"),
 }
 
 
@@ -355,7 +359,7 @@ def _failure_warnings(run: Run) -> Iterator[Caution]:
     )
 
 
-def _link_warnings(launches: Sequence[Launch], workers: Sequence[WorkerFigures], config: str) -> Iterator[Caution]:
+def _slow_link_warnings(launches: Sequence[Launch], workers: Sequence[WorkerFigures], config: str) -> Iterator[Caution]:
     """A warning about the rank with a slow link; `config`: the name that the warning adds, empty for none."""
     hosts = {worker.rank: worker.host for worker in workers}
     slow = rank_with_slow_link(launches, workers)
@@ -368,7 +372,7 @@ def _link_warnings(launches: Sequence[Launch], workers: Sequence[WorkerFigures],
         )
 
 
-def limit_exceeded_warning(launches: Sequence[Launch]) -> Iterator[Caution]:
+def link_limit_exceeded_warnings(launches: Sequence[Launch]) -> Iterator[Caution]:
     """A warning if the exchange was faster than what was measured as the link limit."""
     fraction = aggregate.run_median(launches, aggregate.link_fraction)
     if fraction is not None and fraction > EXCEEDED:
@@ -392,7 +396,7 @@ def _rank_warnings(
             f"{overload.factor:.2f} × the mean of the other ranks",
             "check the keys for skew: all rows with the same key go to the same rank",
         )
-    crowd = short_of_cores(launches)
+    crowd = first_core_shortage(launches)
     if crowd is not None:
         yield Caution(
             "oversubscribed",
@@ -434,7 +438,7 @@ def _outlier_warnings(launches: Sequence[Launch], *, several: bool) -> Iterator[
     flagged = [
         (f"{launch.index} ({launch.key[0]})" if several and launch.key else str(launch.index), iteration.index)
         for launch in launches
-        for iteration, far in zip(launch.timed, outliers([i.wall_seconds for i in launch.timed]), strict=True)
+        for iteration, far in zip(launch.timed, outlier_flags([i.wall_seconds for i in launch.timed]), strict=True)
         if far
     ]
     if flagged:
@@ -445,7 +449,7 @@ def _outlier_warnings(launches: Sequence[Launch], *, several: bool) -> Iterator[
         )
 
 
-def busy_warnings(campaign: Campaign) -> list[WarningLine]:
+def busy_host_warnings(campaign: Campaign) -> list[WarningLine]:
     """The recorded warnings that other processes kept a campaign's host busy, and one about its later launches."""
     recorded = [*campaign.warnings, *(line for launch in campaign.launches for line in launch.warnings)]
     return [*(line for line in recorded if line.code == BUSY_HOST), *busy_launch_warnings(campaign.launches)]
@@ -453,8 +457,8 @@ def busy_warnings(campaign: Campaign) -> list[WarningLine]:
 
 def busy_launch_warnings(launches: Sequence[Launch]) -> list[WarningLine]:
     """At most one warning, which names the launches after launch 0 that began on a busy host."""
-    loads = _loads_by_launch(launches)
-    busy = {index: load for index, load in busy_loads(launches).items() if index}
+    loads = _other_loads_by_launch(launches)
+    busy = {index: load for index, load in busy_host_loads(launches).items() if index}
     if not busy:
         return []
     worst = max(busy.values(), key=lambda load: load.busy)
@@ -471,14 +475,16 @@ def busy_launch_warnings(launches: Sequence[Launch]) -> list[WarningLine]:
 
 def busy_launch_indexes(launches: Sequence[Launch]) -> list[int]:
     """The indexes of the launches that began on a busy host."""
-    return list(busy_loads(launches))
+    return list(busy_host_loads(launches))
 
 
-def busy_loads(launches: Sequence[Launch]) -> dict[int, HostLoad]:
+def busy_host_loads(launches: Sequence[Launch]) -> dict[int, HostLoad]:
     """The load of other processes as each launch began that did so on a busy host, by the launch's index."""
-    return {index: load for index, load in _loads_by_launch(launches).items() if load.busy >= BUSY_SHARE * load.cores}
+    return {
+        index: load for index, load in _other_loads_by_launch(launches).items() if load.busy >= BUSY_SHARE * load.cores
+    }
 
 
-def _loads_by_launch(launches: Sequence[Launch]) -> dict[int, HostLoad]:
+def _other_loads_by_launch(launches: Sequence[Launch]) -> dict[int, HostLoad]:
     """The load of other processes as each launch began, by the launch's index."""
     return {launch.index: launch.line.other_load for launch in launches if launch.line and launch.line.other_load}

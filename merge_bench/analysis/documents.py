@@ -28,7 +28,7 @@ class Failure(msgspec.Struct, frozen=True):
     rank: int | None = None
 
     @classmethod
-    def of(cls, line: FailureLine) -> Self:
+    def from_line(cls, line: FailureLine) -> Self:
         """The failure that a line of the records holds."""
         return cls(line.code, line.message, line.host, line.rank)
 
@@ -222,7 +222,7 @@ class Protocols(msgspec.Struct, frozen=True, kw_only=True):
     ranges: list[SizeRange]
 
 
-class Counted(msgspec.Struct, kw_only=True):
+class DeviceBytes(msgspec.Struct, kw_only=True):
     """Bytes that a device counted."""
 
     sent: int = 0
@@ -235,7 +235,7 @@ class Traffic(msgspec.Struct, kw_only=True):
     host: str
     during: str
     sent: int = 0
-    devices: dict[str, Counted] = {}
+    devices: dict[str, DeviceBytes] = {}
 
 
 class WorkerPeak(msgspec.Struct, frozen=True, kw_only=True):
@@ -386,7 +386,7 @@ class SweepDocument(msgspec.Struct, frozen=True, kw_only=True):
 Document: TypeAlias = RunDocument | SweepDocument
 
 
-def runs_of(document: Document) -> Sequence[RunDocument]:
+def run_documents(document: Document) -> Sequence[RunDocument]:
     """The documents of the runs in `document`: of every run of a sweep, or of the single one."""
     return document.runs if isinstance(document, SweepDocument) else (document,)
 

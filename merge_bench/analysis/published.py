@@ -198,12 +198,12 @@ def _make_probe_row(data: Dataset, series: str, lines: Sequence[Mapping[str, str
     same, first = data.series[series], lines[0]
     notes = dict.fromkeys(line["note"] for line in lines if line["note"])
 
-    def value(column: str, statistic: str) -> float | None:
+    def first_number(column: str, statistic: str) -> float | None:
         texts = (line[column] for line in lines if line["statistic"] == statistic)
         return next((float(text) for text in texts if text), None)
 
-    seconds, seconds_range = median_and_range([value("seconds", "mean")])
-    bandwidth, bandwidth_range = median_and_range([value("bytes_per_second", "mean")])
+    seconds, seconds_range = median_and_range([first_number("seconds", "mean")])
+    bandwidth, bandwidth_range = median_and_range([first_number("bytes_per_second", "mean")])
     return Row(
         probe=data.probe or "",
         test=same.test,
@@ -215,10 +215,10 @@ def _make_probe_row(data: Dataset, series: str, lines: Sequence[Mapping[str, str
         count=int(first["count"]) if first["count"] else None,
         seconds_median=seconds,
         seconds_range=seconds_range,
-        seconds_ranks=(value("seconds", "min"), value("seconds", "max")),
+        seconds_ranks=(first_number("seconds", "min"), first_number("seconds", "max")),
         bandwidth_median=bandwidth,
         bandwidth_range=bandwidth_range,
-        bandwidth_ranks=(value("bytes_per_second", "min"), value("bytes_per_second", "max")),
+        bandwidth_ranks=(first_number("bytes_per_second", "min"), first_number("bytes_per_second", "max")),
         requested=dict(sorted(same.requested.items())),
         selected=same.selected,
         source=data.cite,

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from merge_bench.analysis.aggregate import sent_bytes_by_rank
-from merge_bench.analysis.documents import Counted, Lane, Protocols, Traffic
+from merge_bench.analysis.documents import DeviceBytes, Lane, Protocols, Traffic
 from merge_bench.config import allowed_transports
 from merge_bench.errors import Caution
 from merge_bench.records.campaign import Launch
@@ -38,7 +38,7 @@ _STAGED = ("frag host", "copy-in", "copy-out")
 _SHOWN = 4
 
 
-def requested_settings(lines: Iterable[LanesLine]) -> dict[str, str]:
+def requested_transport_settings(lines: Iterable[LanesLine]) -> dict[str, str]:
     """UCX's settings about transports, as rank 0 held them; where launches differ, all their values."""
     by_name: dict[str, dict[str, None]] = {}
     for line in lines:
@@ -47,7 +47,7 @@ def requested_settings(lines: Iterable[LanesLine]) -> dict[str, str]:
     return {name: " or ".join(values) for name, values in by_name.items()}
 
 
-def lanes(lines: Iterable[LanesLine]) -> list[Lane]:
+def selected_lanes(lines: Iterable[LanesLine]) -> list[Lane]:
     """The transports selected for each pair of workers; where launches differ, those of all launches."""
     by_pair: dict[tuple[int, int], Lane] = {}
     for line in lines:
@@ -59,7 +59,7 @@ def lanes(lines: Iterable[LanesLine]) -> list[Lane]:
     return [by_pair[key] for key in sorted(by_pair)]
 
 
-def protocols(lines: Iterable[LanesLine]) -> list[Protocols]:
+def selected_protocols(lines: Iterable[LanesLine]) -> list[Protocols]:
     """How messages travel by memory and size, for pairs of workers that are alike; where launches differ, a pair is in
     several entries."""
     pairs_of: dict[tuple[SizeRange, ...], set[tuple[int, int]]] = {}
@@ -71,7 +71,7 @@ def protocols(lines: Iterable[LanesLine]) -> list[Protocols]:
     return [Protocols(pairs=sorted(pairs), ranges=list(ranges)) for ranges, pairs in pairs_of.items() if pairs]
 
 
-def traffic(launches: Sequence[Launch]) -> list[Traffic]:
+def counted_traffic(launches: Sequence[Launch]) -> list[Traffic]:
     """By host and period, the bytes that the host's ranks sent in all `launches`, and that its devices counted."""
     by_host: dict[tuple[str, str], Traffic] = {}
     for launch in launches:
@@ -86,14 +86,14 @@ def traffic(launches: Sequence[Launch]) -> list[Traffic]:
                 counted_on = by_host.setdefault((host.host, line.during), Traffic(host=host.host, during=line.during))
                 counted_on.sent += sum(size for rank, size in exchanged.items() if hosts.get(rank) == host.host)
                 for device in host.devices:
-                    counted = counted_on.devices.setdefault(device.device, Counted())
+                    counted = counted_on.devices.setdefault(device.device, DeviceBytes())
                     counted.sent += device.sent_bytes
                     counted.received += device.received_bytes
     return [by_host[key] for key in sorted(by_host)]
 
 
 @dataclass
-class _Expected:
+class _ExpectedTraffic:
     """Bytes that a host's ranks sent: in `total`, and those that `must` or `may` have crossed its network `devices`."""
 
     total: int = 0
@@ -104,7 +104,7 @@ class _Expected:
     devices: set[str] = field(default_factory=set)
 
 
-def traffic_contradictions(launch: Launch) -> Iterator[Caution]:
+def traffic_contradiction_warnings(launch: Launch) -> Iterator[Caution]:
     """A warning for each host whose counters contradict the selected transports in the timed iterations of `launch`.
 
     None where lanes or counters were not recorded.
@@ -117,9 +117,9 @@ def traffic_contradictions(launch: Launch) -> Iterator[Caution]:
     for iteration in launch.timed:
         for pair in iteration.pairs:
             sent[pair.from_rank, pair.to_rank] += pair.bytes
-    expected = _expected_bytes(launch.lanes, sent, hosts)
+    expected = _expected_traffic_by_host(launch.lanes, sent, hosts)
     for host in counted.hosts:
-        if contradiction := _contradiction(host, expected.get(host.host, _Expected())):
+        if contradiction := _contradiction_text(host, expected.get(host.host, _ExpectedTraffic())):
             message = f"on {host.host} UCX selected {contradiction} sent"
             yield Caution(NOT_CARRIED, message, "run again while no other program uses the device")
 
@@ -134,16 +134,18 @@ def carriers_of_pair(pair: LanePair, line: LanesLine) -> set[tuple[str, str]]:
     }
 
 
-def _expected_bytes(line: LanesLine, sent: Counter[tuple[int, int]], hosts: Mapping[int, str]) -> dict[str, _Expected]:
+def _expected_traffic_by_host(
+    line: LanesLine, sent: Counter[tuple[int, int]], hosts: Mapping[int, str]
+) -> dict[str, _ExpectedTraffic]:
     """By host, the bytes of `sent` (from rank, to rank) that must, or may, have crossed its network devices."""
-    by_host: dict[str, _Expected] = {}
+    by_host: dict[str, _ExpectedTraffic] = {}
     for pair in line.pairs:
         size, of_host = sent[pair.from_rank, pair.to_rank], hosts.get(pair.from_rank)
         if of_host is None:
             continue
         all_carriers = carriers_of_pair(pair, line)
         network = {(transport, device) for transport, device in all_carriers if transport not in _NO_NETWORK}
-        host = by_host.setdefault(of_host, _Expected())
+        host = by_host.setdefault(of_host, _ExpectedTraffic())
         host.total += size
         if not network:
             host.elsewhere |= {f"{transport}/{device}" for transport, device in all_carriers}
@@ -157,7 +159,7 @@ def _expected_bytes(line: LanesLine, sent: Counter[tuple[int, int]], hosts: Mapp
     return by_host
 
 
-def _contradiction(host: HostTraffic, expected: _Expected) -> str:
+def _contradiction_text(host: HostTraffic, expected: _ExpectedTraffic) -> str:
     """What was selected for the bytes of a host's ranks, and what a device counted instead; empty if they agree."""
     if expected.total < LEAST_BYTES:
         return ""
@@ -165,18 +167,18 @@ def _contradiction(host: HostTraffic, expected: _Expected) -> str:
     if expected.must and expected.devices <= set(seen):
         crossed = sum(seen[device] for device in expected.devices)
         if crossed < SHARE * expected.must:
-            selected = f"{_name_list(expected.transports)} to carry {format_bytes(expected.must)}"
-            return f"{selected}, but {_name_list(expected.devices)} counted {format_bytes(crossed)}"
+            selected = f"{_joined_names(expected.transports)} to carry {format_bytes(expected.must)}"
+            return f"{selected}, but {_joined_names(expected.devices)} counted {format_bytes(crossed)}"
     rest = expected.total - expected.may
     # Not the sum of all devices: a bond and its members count the same bytes.
     busiest = max(seen, key=lambda device: seen[device], default=None)
     if busiest is not None and rest and seen[busiest] > (1 + HEADERS) * expected.may + SHARE * rest:
-        selected = f"{_name_list(expected.elsewhere)} for {format_bytes(rest)}"
+        selected = f"{_joined_names(expected.elsewhere)} for {format_bytes(rest)}"
         return f"{selected}, but {busiest} counted {format_bytes(seen[busiest])}"
     return ""
 
 
-def _name_list(names: set[str]) -> str:
+def _joined_names(names: set[str]) -> str:
     return ", ".join(sorted(names)) or "nothing"
 
 

@@ -65,38 +65,38 @@ class Session:
 
         `merges`: whether workers load the libraries of the plan's merge; `exchange`: the data plane to load if not.
         """
-        self.progress.phase("launching")
+        self.progress.show_phase("launching")
         here = launchers()[self.settings.launcher].starts_here
         look = other_load.begin_measuring() if here else None
         access = self.launcher.start(self.plan, self.settings, self.writer.logs, f"launch-{self.launch:03d}-")
         for host, load in self.launcher.busy_hosts.items():
             caution = Caution(BUSY_HOST, f"{host}: {BUSY.format(load)}", "run again while this host is quiet")
             warn(caution)
-            self.warn(caution)
+            self.record_warning(caution)
         up_by = time.monotonic() + self.settings.start_timeout
         self._client = scheduler_client.connect(access, self.launcher, self.settings, up_by)
         self._workers = WorkerCalls(self._client, self.launcher, self.plan.timeout)
-        self.progress.phase("waiting for workers")
+        self.progress.show_phase("waiting for workers")
         self._gather_workers(up_by)
-        self.progress.phase("loading libraries")
+        self.progress.show_phase("loading libraries")
         if merges and self.plan.data_plane.by_workers:
             exchange = self.plan.exchange
         self._describe_workers(self.plan.engine if merges else None, exchange)
         check_ucx(self.descriptions)
-        for caution in host_cautions(self.launcher, self.plan, self.settings):
-            self.warn(caution)
+        for caution in host_warnings(self.launcher, self.plan, self.settings):
+            self.record_warning(caution)
         if not self.launcher.owns_processes:
             check_environment(self.descriptions, self.settings.environment)
         check_memory(self.plan, self.descriptions)
         if self.plan.device_memory:
-            set_up_devices(self.workers, self.descriptions, self.settings.rmm_pool_bytes)
+            set_up_gpu_memory_pools(self.workers, self.descriptions, self.settings.rmm_pool_bytes)
         self._client.subscribe_topic(self.topic, self._handle_event)
         if look is not None:
             other = look()
             processes = [f"pid {process.pid} {process.name}" for process in other.processes]
             self._other_load = HostLoad(busy=other.busy, cores=other.cores, processes=processes)
 
-    def cause(self, problem: Exception) -> MergeBenchError | None:
+    def find_cause(self, problem: Exception) -> MergeBenchError | None:
         """The error that names the process whose end caused a `problem` that Dask raised; None if no process ended."""
         try:
             if self._workers is not None:
@@ -109,7 +109,7 @@ class Session:
 
     def end(self, *, well: bool) -> None:
         """Close the client and end the processes; after a failure the processes first, so nothing waits for them."""
-        self.progress.phase("stopping the cluster")
+        self.progress.show_phase("stopping the cluster")
         if self._workers is not None:
             self._workers.watch.stop()
             if not well and not self.launcher.owns_processes:
@@ -122,11 +122,11 @@ class Session:
 
     # -- between start and end
 
-    def on_event(self, name: str, handler: Callable[[Mapping[str, Any]], None]) -> None:
+    def register_event_handler(self, name: str, handler: Callable[[Mapping[str, Any]], None]) -> None:
         """Call `handler`, in a thread of the client, with every event of this name; its error ends the wait."""
         self._handlers[name] = handler
 
-    def connect(self, addresses: Sequence[bytes]) -> float:
+    def connect_workers(self, addresses: Sequence[bytes]) -> float:
         """Connect every worker with every other, and record the settings of each worker's UCX in its description.
 
         `addresses`: each rank's UCX address. Returns the longest round trip of a barrier, in seconds.
@@ -138,7 +138,7 @@ class Session:
         ]
         return float(max(connection.round_trip_seconds for connection in connected))
 
-    def warn(self, caution: Caution) -> None:
+    def record_warning(self, caution: Caution) -> None:
         self.writer.write(WarningLine.of(caution, self.launch))
 
     def record_launch(self, *, data_bytes: int = 0, rows: int = 0) -> None:
@@ -224,7 +224,7 @@ class Session:
                     self.workers.notice()
 
 
-def host_cautions(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[Caution]:
+def host_warnings(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[Caution]:
     """Warnings about hosts on which UCX measures slower; none if neither data plane nor Dask uses UCX."""
     if not plan.data_plane.ucx and plan.protocol != "ucx":
         return []
@@ -238,7 +238,7 @@ def check_memory(plan: Plan, workers: Sequence[Worker]) -> None:
         check_fits(plan, min(here) + len(here) * PROCESS_BYTES, len(here), host)
 
 
-def set_up_devices(workers: WorkerCalls, descriptions: Sequence[Worker], pool_bytes: int | None) -> None:
+def set_up_gpu_memory_pools(workers: WorkerCalls, descriptions: Sequence[Worker], pool_bytes: int | None) -> None:
     """Make a pool of GPU memory on every worker, of `pool_bytes` or by free memory; sharers of a GPU get equal ones."""
     workers.on_all(worker.open_device)  # each context takes some of the memory that the next step looks at
     memories = workers.on_all(gpu_memory.inspect)

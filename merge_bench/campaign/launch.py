@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session
 
 
-class Started(Protocol):
+class StartedProcesses(Protocol):
     """The processes that a launch starts: a Dask cluster, or the ranks of an mpirun."""
 
-    def cause(self, problem: Exception) -> MergeBenchError | None:
+    def find_cause(self, problem: Exception) -> MergeBenchError | None:
         """The error that names the process whose end caused a library's error `problem`; None if no process ended."""
 
     def end(self, *, well: bool) -> None:
@@ -32,7 +32,7 @@ class Started(Protocol):
 
 
 @dataclass
-class Outcome:
+class LaunchOutcome:
     """How a launch ended: its exit status."""
 
     status: int = RunFailed.exit_status  # until all is known to have gone well
@@ -57,22 +57,24 @@ def make_launch(
 
     session = Session(job, writer, progress, launch)
     session.launcher.checks_host_load = launch == 0
-    with record_outcome(job, writer, launch, session) as outcome:
+    with record_launch_outcome(job, writer, launch, session) as outcome:
         session.start(merges=merges, exchange=exchange)
         use(session)
     return outcome.status
 
 
 @contextlib.contextmanager
-def record_outcome(job: Job, writer: CampaignWriter, launch: int, started: Started) -> Iterator[Outcome]:
+def record_launch_outcome(
+    job: Job, writer: CampaignWriter, launch: int, started: StartedProcesses
+) -> Iterator[LaunchOutcome]:
     """End what was `started` after the block, as `stop_on_exit` does, and record the failure and the end of the launch.
 
     An error of this program ends the block and is not raised again: the outcome then has the error's exit status.
     """
-    began, outcome = time.monotonic(), Outcome()
+    began, outcome = time.monotonic(), LaunchOutcome()
     with signals.ignored():
         try:
-            with stop_on_exit(started, writer, lambda error: _write_failure(job, writer, launch, error)):
+            with end_processes_on_exit(started, writer, lambda error: _record_failure(job, writer, launch, error)):
                 yield outcome
             outcome.status = 0
         except MergeBenchError as error:
@@ -84,8 +86,8 @@ def record_outcome(job: Job, writer: CampaignWriter, launch: int, started: Start
 
 
 @contextlib.contextmanager
-def stop_on_exit(
-    started: Started, writer: CampaignWriter, failed: Callable[[MergeBenchError], None] = lambda error: None
+def end_processes_on_exit(
+    started: StartedProcesses, writer: CampaignWriter, failed: Callable[[MergeBenchError], None] = lambda error: None
 ) -> Iterator[None]:
     """End what was `started` after the block, whatever happens in it.
 
@@ -103,7 +105,7 @@ def stop_on_exit(
             failed(error)
             raise
         except Exception as problem:
-            explained = _explained_error(problem, started, writer)
+            explained = _explain_library_error(problem, started, writer)
             failed(explained)
             raise explained from problem
         except KeyboardInterrupt:  # in a program that handles Ctrl-C itself
@@ -113,17 +115,17 @@ def stop_on_exit(
             started.end(well=well)
 
 
-def _explained_error(problem: Exception, started: Started, writer: CampaignWriter) -> MergeBenchError:
+def _explain_library_error(problem: Exception, started: StartedProcesses, writer: CampaignWriter) -> MergeBenchError:
     with contextlib.suppress(OSError), replacing(writer.logs / "error.log") as stream:
         stream.write("".join(traceback.format_exception(problem)).encode("utf-8", "backslashreplace"))
     return (
         signals.interruption()
-        or started.cause(problem)
+        or started.find_cause(problem)
         or LaunchFailed(f"{type(problem).__name__}: {problem} (logs/error.log has the details)", code="internal-error")
     )
 
 
-def _write_failure(job: Job, writer: CampaignWriter, launch: int, error: MergeBenchError) -> None:
+def _record_failure(job: Job, writer: CampaignWriter, launch: int, error: MergeBenchError) -> None:
     failure = FailureLine(
         launch=launch,
         config=job.config,

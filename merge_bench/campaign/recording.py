@@ -57,7 +57,7 @@ KEPT = "memory-kept"
 
 def record_connections(session: Session) -> None:
     """Record lanes and differing settings before the merge; raises GateNotMet without a required transport."""
-    compare_environment(session)
+    record_setting_differences(session)
     record_lanes(session)
     if session.lanes is not None:
         check_required_transports(session.plan.require_transport, session.lanes.pairs)
@@ -76,7 +76,7 @@ def check_required_transports(required: Sequence[str], pairs: Sequence[LanePair]
         raise GateNotMet(f"{unmet}: the connection from {pair} uses {uses}{others}")
 
 
-def compare_environment(session: Session) -> list[Caution]:
+def record_setting_differences(session: Session) -> list[Caution]:
     """Record and return a warning for each setting of config or launcher that a worker's process does not have."""
     installed, descriptions = find_installed(), session.descriptions  # the UCX that a worker here loads
     version = installed.version if installed else None
@@ -85,7 +85,7 @@ def compare_environment(session: Session) -> list[Caution]:
     differing = setting_differences(_requested_settings(session), environments, contexts, installed)
     cautions = [Caution(ENVIRONMENT_DIFFERS, difference.message, REMEDY) for difference in differing]
     for caution in cautions:
-        session.warn(caution)
+        session.record_warning(caution)
     return cautions
 
 
@@ -130,14 +130,14 @@ def record_traffic(session: Session, during: str) -> Iterator[None]:
     yield
     after = session.workers.on_all(machine.read_counters)
     hosts = []
-    for host, rank in _first_ranks(session.members).items():
+    for host, rank in _first_rank_by_host(session.members).items():
         devices = machine.counter_difference(before[rank], after[rank]).items()
         counted = [DeviceTraffic(device=name, sent_bytes=out, received_bytes=into) for name, (out, into) in devices]
         hosts.append(HostTraffic(host=host, devices=counted))
     session.writer.write(TrafficLine(launch=session.launch, during=during, hosts=hosts))
 
 
-def _first_ranks(members: Sequence[Member]) -> dict[str, int]:
+def _first_rank_by_host(members: Sequence[Member]) -> dict[str, int]:
     """The rank of the first worker of each host, which reads the host's counters."""
     ranks: dict[str, int] = {}
     for member in members:
@@ -180,17 +180,17 @@ def setting_differences(
     environment of its process has, and the settings that its UCX context holds (empty without a context).
     """
 
-    def own_name(name: str) -> str:
+    def name_in_ucx(name: str) -> str:
         setting = installed.settings.get(name) if installed else None
         return (setting.alias_of if setting else None) or name
 
     printed = functools.cache(lambda settings: effective_settings(installed, dict(settings)) if installed else {})
     ranks_by_difference: dict[tuple[str, str, str | None, str], list[int]] = {}
     for rank, (wanted, environment, context) in enumerate(zip(wanted_settings, environments, contexts, strict=True)):
-        own = {name: value for name, value in wanted.items() if own_name(name) in context}
+        own = {name: value for name, value in wanted.items() if name_in_ucx(name) in context}
         expected = printed(frozenset(own.items())) if own else {}
         for name, value in wanted.items():
-            has, as_name = environment.get(name), own_name(name)
+            has, as_name = environment.get(name), name_in_ucx(name)
             if name in own and as_name in expected and context[as_name] != expected[as_name]:
                 has = context[as_name]
             elif has != value:
@@ -214,7 +214,7 @@ class ExpectedResult:
 
 
 @dataclass(frozen=True)
-class Tables:
+class InputTables:
     """Both input frames over all workers: the rows and bytes of the two together, the fields of the left and the right
     frame, and the expected result of their merge (None: results are not verified).
     """
@@ -225,20 +225,20 @@ class Tables:
     expected: ExpectedResult | None
 
 
-def make_tables(session: Session) -> Tables:
+def make_input_tables(session: Session) -> InputTables:
     """Have every worker generate or read its chunks of both input frames."""
-    session.progress.phase("creating the tables")
+    session.progress.show_phase("creating the tables")
     prepared = session.workers.on_all(worker.prepare, session.plan, ranked=True, after=(session.topic,))
-    for caution in _kept_memory(prepared):
+    for caution in _kept_memory_warnings(prepared):
         warn(caution)
-        session.warn(caution)
+        session.record_warning(caution)
     if session.plan.write_result is not None:
         session.workers.on_all(worker.make_result_folder)  # finds one that cannot be used before the merge
     other = next((p.rank for p in prepared if p.fields != prepared[0].fields), None)
     if other is not None:
         different = f"rank {prepared[0].rank} and rank {other} read tables with different columns"
         raise RunFailed(f"{different}; give every host the same files")
-    return Tables(
+    return InputTables(
         rows=sum(p.rows for p in prepared),
         data_bytes=sum(p.input_bytes for p in prepared),
         fields=prepared[0].fields,
@@ -246,7 +246,7 @@ def make_tables(session: Session) -> Tables:
     )
 
 
-def _kept_memory(prepared: Sequence[worker.Prepared]) -> list[Caution]:
+def _kept_memory_warnings(prepared: Sequence[worker.Prepared]) -> list[Caution]:
     """A warning if workers of a running cluster keep memory of an aborted run."""
     keepers = [each for each in prepared if each.kept_bytes]
     if not keepers:
@@ -270,10 +270,10 @@ def _expected_result(plan: Plan, prepared_tables: Sequence[worker.Prepared]) -> 
     return ExpectedResult(rows, total % MODULUS, "every row, row count and checksum")
 
 
-class MergeRecord:
+class MergeRecorder:
     """Records the iterations and verdicts of one launch, and shows iterations; `verdicts`: those written so far."""
 
-    def __init__(self, session: Session, tables: Tables) -> None:
+    def __init__(self, session: Session, tables: InputTables) -> None:
         self._session, self._tables = session, tables
         self.verdicts = 0
 
@@ -283,7 +283,7 @@ class MergeRecord:
         session.writer.write(line)
         if not line.warmup:
             rate = self._tables.data_bytes / line.wall_seconds
-            session.progress.iteration(line.index, session.plan.iterations, line.wall_seconds, rate)
+            session.progress.show_iteration(line.index, session.plan.iterations, line.wall_seconds, rate)
 
     def write_verdict(self, after: int | None, checks: Sequence[Check], folder: str | None = None) -> None:
         """Write whether the result is right, by the workers' `checks`; raises `WrongResult` if it is wrong.
@@ -342,7 +342,7 @@ class IterationAssembler:
         self.skew: float | None = None
         self.complete = 0
 
-    def add(self, event: Mapping[str, Any]) -> IterationLine | None:
+    def add_event(self, event: Mapping[str, Any]) -> IterationLine | None:
         """Take one worker's event; returns the record of the iteration if this was its last event, else None."""
         message = msgspec.convert(event, IterationEvent)
         key = message.warmup, message.index
@@ -381,7 +381,7 @@ def decide_timeline(plan: Plan, costs: Sequence[worker.NoteCost], launch: int = 
     return replace(line, notes=dearest.notes, note_seconds=dearest.note_seconds, share=dearest.share)
 
 
-def most_note_share(plan: Plan, decision: TimelineLine) -> float | None:
+def largest_timeline_share(plan: Plan, decision: TimelineLine) -> float | None:
     """The largest share of an iteration that notes may take from now on; None: workers make no notes."""
     if not decision.recorded:
         return None
@@ -434,11 +434,14 @@ def record_power(session: Session) -> Iterator[None]:
     before = session.workers.on_all(machine.read_power, with_gpu=with_gpu)
     yield
     after = session.workers.on_all(machine.read_power, with_gpu=with_gpu)
-    gpus, hosts = gpus_between(members, before, after) if with_gpu else None, hosts_between(members, before, after)
+    gpus, hosts = (
+        gpu_power_between_readings(members, before, after) if with_gpu else None,
+        host_power_between_readings(members, before, after),
+    )
     session.writer.write(PowerLine(launch=session.launch, gpus=gpus, hosts=hosts))
 
 
-def gpus_between(
+def gpu_power_between_readings(
     members: Sequence[Member], before: Sequence[PowerReading], after: Sequence[PowerReading]
 ) -> list[GpuPower]:
     """What each GPU did between the readings, by rank, of its first worker; left out if only one reading has it."""
@@ -467,12 +470,12 @@ def gpus_between(
     return list(gpus.values())
 
 
-def hosts_between(
+def host_power_between_readings(
     members: Sequence[Member], before: Sequence[PowerReading], after: Sequence[PowerReading]
 ) -> list[HostPower]:
     """What the processors of each host did between the readings of its first worker; `before`, `after`: by rank."""
     hosts = []
-    for host, rank in _first_ranks(members).items():
+    for host, rank in _first_rank_by_host(members).items():
         seconds, packages = after[rank].at - before[rank].at, len(before[rank].packages)
         joules, unknown = machine.package_joules(before[rank], after[rank])
         hosts.append(HostPower(host=host, packages=packages, seconds=seconds, joules=joules, unknown=unknown))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.analysis.timelines import read_aligned
+from merge_bench.analysis.timelines import read_aligned_timelines
 from merge_bench.campaign.recording import ENVIRONMENT_DIFFERS
 from merge_bench.view.export import exporters
 from tests.helpers.timelines import check_trace
@@ -99,7 +99,7 @@ def test_partition_and_join_run_while_frames_are_on_a_slow_link(
     assert len(overlaps) == 2 * HOST_COUNT
     assert all(seconds > 0 for seconds in overlaps.values()), overlaps
     # These hosts share the machine's clock: what the alignment finds between them is its error.
-    (timeline,) = read_aligned(outcome.campaign)
+    (timeline,) = read_aligned_timelines(outcome.campaign)
     assert len(set(timeline.hosts)) == HOST_COUNT
     assert timeline.error is not None
     assert max(map(abs, timeline.offsets.values())) <= timeline.error

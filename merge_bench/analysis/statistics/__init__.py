@@ -117,7 +117,7 @@ def harmonic_mean(values: Sequence[float]) -> float:
     return smallest * (len(values) / math.fsum(smallest / value for value in values))
 
 
-def outliers(values: Sequence[float]) -> tuple[bool, ...]:
+def outlier_flags(values: Sequence[float]) -> tuple[bool, ...]:
     """Which values lie more than `FAR_OUT` interquartile ranges outside the quartiles.
 
     Tukey, "Exploratory Data Analysis" (1977): 1.5 is "outside", 3 is "far out". They are flagged for a look,
@@ -158,7 +158,7 @@ class Effect:
         return median(self.averages)
 
     @cached_property
-    def p(self) -> float:
+    def p_value(self) -> float:
         """The two-sided p value, exact up to `EXACT` values."""
         not_above = bisect.bisect_right(self.averages, 0.0)
         not_below = len(self.averages) - bisect.bisect_left(self.averages, 0.0)
@@ -170,7 +170,7 @@ class Effect:
         return (self.averages[k - 1], self.averages[-k]) if k else None
 
     @property
-    def least(self) -> int:
+    def smaller_sample_launches(self) -> int:
         """The number of launches in the smaller of the two samples, on which the verdict rests."""
         return min(self.launches)
 
