@@ -171,10 +171,10 @@ class _ThreadSession(cluster_session.Session):
     def _cluster_record(self) -> Cluster:
         return Cluster(launcher=self.launcher.name, protocol=self.plan.protocol, scheduler="inproc://")
 
-    def find_cause(self, problem: Exception) -> MergeBenchError | None:
+    def find_cause(self, error: Exception) -> MergeBenchError | None:
         """Returns None: there are no processes whose end could be the cause of a problem."""
 
-    def end(self, *, well: bool) -> None:
+    def end(self, *, succeeded: bool) -> None:
         """Stop everything that waits on the workers."""
         if self._workers is not None:
             self._workers.abort("the run is ending")

@@ -1,4 +1,4 @@
-"""From records to figures: of an iteration, of a launch, of a run, of a worker; and whether the result was verified.
+"""Computes the figures of iterations, launches, runs and workers from records, and whether results were verified.
 
 A launch is one sample: its value is the median over its timed iterations. A run's value is the median over its
 launches. Everything here is recomputed from the records alone. A number that was not measured, or that divides by
@@ -37,7 +37,7 @@ Number = TypeVar("Number", int, float)
 
 
 class VerificationState(Enum):
-    """The outcome of all checks of a run."""
+    """Whether the result of a run's merges was verified."""
 
     VERIFIED = "verified"
     OFF = "off"
@@ -47,7 +47,7 @@ class VerificationState(Enum):
 
     @property
     def figure_mark(self) -> str | None:
-        """The mark beside every number of such a run."""
+        """The word printed beside every figure of a run in this state; None if its result was verified."""
         return {VerificationState.VERIFIED: None, VerificationState.WRONG: "WRONG RESULT"}.get(self, UNVERIFIED)
 
 
@@ -62,7 +62,7 @@ class FrameBandwidths:
 
 @dataclass(frozen=True)
 class WorkerFigures:
-    """One worker over a whole run; seconds, bytes, rows and bytes per second.
+    """The figures of one worker over a whole run: seconds, bytes, rows and bytes per second.
 
     `overlap`: seconds in which partition and exchange overlap; `join_overlap`: join and exchange.
     """
@@ -90,7 +90,7 @@ class WorkerPairFigures:
 
 
 def complete_launches(run: Run) -> tuple[Launch, ...]:
-    """The complete launches of a run, from which its figures are made; if there are none, those that measured anything.
+    """The complete launches of a run, which its figures are made of; if there are none, those with any timed iteration.
 
     A launch that broke off is no whole sample: its iterations stay in the records, and it counts as failed.
     """
@@ -104,29 +104,29 @@ def median_or_none(values: Iterable[float | None]) -> float | None:
     return median(measured) if measured else None
 
 
-def iteration_values(launches: Sequence[Launch], value: IterationFigure) -> list[float]:
-    """`value` of every timed iteration for which it was measured."""
-    measured = (value(launch, iteration) for launch in launches for iteration in launch.timed)
+def iteration_values(launches: Sequence[Launch], figure: IterationFigure) -> list[float]:
+    """The values of `figure` in all timed iterations in which it was measured."""
+    measured = (figure(launch, iteration) for launch in launches for iteration in launch.timed)
     return [number for number in measured if number is not None]
 
 
-def launch_median(launch: Launch, value: IterationFigure) -> float | None:
-    """The median of `value` over the timed iterations of one launch."""
-    return median_or_none(value(launch, iteration) for iteration in launch.timed)
+def launch_median(launch: Launch, figure: IterationFigure) -> float | None:
+    """The median of `figure` over the timed iterations of one launch."""
+    return median_or_none(figure(launch, iteration) for iteration in launch.timed)
 
 
-def launch_medians(launches: Sequence[Launch], value: IterationFigure) -> list[float]:
-    """The median of `value` for each launch that has it: the samples for statistics over launches."""
-    return [sample for launch in launches if (sample := launch_median(launch, value)) is not None]
+def launch_medians(launches: Sequence[Launch], figure: IterationFigure) -> list[float]:
+    """The median of `figure` in each launch that has one: the samples for statistics over launches."""
+    return [sample for launch in launches if (sample := launch_median(launch, figure)) is not None]
 
 
-def run_median(launches: Sequence[Launch], value: IterationFigure) -> float | None:
-    """The median over launches of the launches' medians of `value`."""
-    return median_or_none(launch_medians(launches, value))
+def run_median(launches: Sequence[Launch], figure: IterationFigure) -> float | None:
+    """The median over launches of the launches' medians of `figure`."""
+    return median_or_none(launch_medians(launches, figure))
 
 
-def verification_state(run: Run, counted: Sequence[Launch]) -> VerificationState:
-    """The state of `run`, whose numbers come from the launches `counted`.
+def verification_state(run: Run, counted_launches: Sequence[Launch]) -> VerificationState:
+    """Whether the result of `run` was verified in `counted_launches`, which its figures come from.
 
     Wrong, if any check of any launch failed; verified, if every check that the plan asks for was made in every
     launch that counts.
@@ -137,8 +137,8 @@ def verification_state(run: Run, counted: Sequence[Launch]) -> VerificationState
         return VerificationState.OFF
     if run.imported:
         return VerificationState.IMPORTED
-    if counted and all(
-        _iterations_to_check(run, launch) <= {c.after for c in launch.verifications} for launch in counted
+    if counted_launches and all(
+        _iterations_to_check(run, launch) <= {c.after for c in launch.verifications} for launch in counted_launches
     ):
         return VerificationState.VERIFIED
     return VerificationState.MISSING
@@ -160,14 +160,14 @@ def wall_seconds(launch: Launch, iteration: IterationLine) -> float:
 
 
 def throughput(launch: Launch, iteration: IterationLine) -> float | None:
-    """Bytes per second of one iteration; if imported, as its text says, because its wall-clock time is rounded more."""
+    """Bytes of both input frames ÷ wall-clock seconds of one iteration; if imported, the rate in its text."""
     if iteration.imported is not None:
         return iteration.imported.throughput_bytes_per_second
     return data_rate(launch.line.data_bytes, iteration.wall_seconds) if launch.line is not None else None
 
 
 def data_rate(data_bytes: int, wall_seconds: float) -> float | None:
-    """Data processed ÷ wall: number of chunks × data per chunk ÷ wall, as the 2022 program counts."""
+    """Bytes per second: bytes of all chunks of both input frames ÷ wall-clock seconds; None if the time is 0."""
     return data_bytes / wall_seconds if wall_seconds > 0 else None
 
 
@@ -190,7 +190,7 @@ def frames_sent(workers: Iterable[WorkerIteration]) -> tuple[bool, bool]:
 
 
 def worker_bandwidth(worker: WorkerIteration, frames: tuple[bool, bool] = (True, True)) -> FrameBandwidths:
-    """The bandwidth of one worker in one iteration; `frames`: which ones were sent, as `frames_sent` gives them.
+    """The bandwidth of one worker in one iteration; `frames`: whether the left and the right frame were sent.
 
     Of a frame: bytes sent to other workers ÷ seconds in which its transfers were in flight; None for a worker that sent
     nothing, as a 0 would pull the harmonic mean to 0. The mean is over the frames that were sent, None if one has none.
@@ -208,14 +208,14 @@ def worker_bandwidth(worker: WorkerIteration, frames: tuple[bool, bool] = (True,
 
 
 def _worker_bandwidths(iteration: IterationLine) -> list[float]:
-    """The mean bandwidth over frames of every worker that has one in this iteration."""
+    """The bandwidths of the workers in one iteration, each the mean over frames; workers without one are left out."""
     frames = frames_sent(iteration.workers)
     means = (worker_bandwidth(worker, frames).mean for worker in iteration.workers)
     return [mean for mean in means if mean is not None]
 
 
 def iteration_bandwidth(iteration: IterationLine) -> float | None:
-    """Harmonic mean over the workers that have a bandwidth; of an imported iteration the value in its text."""
+    """Bytes per second of one iteration: harmonic mean over the workers; if imported, the bandwidth in its text."""
     if iteration.imported is not None:
         return iteration.imported.bandwidth_bytes_per_second
     bandwidths = _worker_bandwidths(iteration)
@@ -238,7 +238,7 @@ def fastest_bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
 
 
 def in_flight_bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
-    """Σ bytes of both frames ÷ Σ union of both frames' in-flight intervals, sums over the workers."""
+    """Bytes per second while transfers are in flight: Σ bytes ÷ Σ seconds in flight, over the workers."""
     sent, seconds = 0, 0.0
     for worker in iteration.workers:
         if worker.sent_bytes is None or worker.flight_seconds is None:
@@ -249,13 +249,13 @@ def in_flight_bandwidth(launch: Launch, iteration: IterationLine) -> float | Non
 
 
 def link_fraction(launch: Launch, iteration: IterationLine) -> float | None:
-    """Share of its launch's link limit that the exchange of one iteration reached; None for one worker."""
+    """Bandwidth of one iteration's exchange ÷ the link limit of its launch; None for one worker."""
     rate, limit = in_flight_bandwidth(launch, iteration), link_limit([launch])
     return None if rate is None or limit is None or limit <= 0 else rate / limit
 
 
 def wall_to_link_time_ratio(launch: Launch, iteration: IterationLine) -> float | None:
-    """Wall ÷ the time that the link needs: the most bytes that any worker sends or receives ÷ its launch's limit."""
+    """Wall-clock seconds ÷ seconds that the link needs for the most bytes that any worker sends or receives."""
     limit = link_limit([launch])
     received: Counter[int] = Counter()
     for pair in iteration.pairs:
@@ -266,14 +266,14 @@ def wall_to_link_time_ratio(launch: Launch, iteration: IterationLine) -> float |
 
 
 def computing_share(launch: Launch, iteration: IterationLine) -> float | None:
-    """The largest share of the wall in which any worker partitions or joins; in the rest it exchanges or waits."""
+    """The largest share of the wall-clock time in which any worker partitions or joins."""
     phases = [worker.phases_seconds for worker in iteration.workers]
     busy = [(each.partition or 0.0) + (each.join or 0.0) for each in phases if each is not None]
     return max(busy) / iteration.wall_seconds if busy and iteration.wall_seconds > 0 else None
 
 
 def busy_cores_share(launch: Launch, iteration: IterationLine) -> float | None:
-    """Σ CPU seconds of a host's workers ÷ (cores that any of them may run on × wall), of the host with the most.
+    """Share of a host's cores that its workers keep busy: CPU seconds ÷ (cores × wall-clock time), of the busiest host.
 
     Where a container's quota is less than these cores, it is what counts. CPU seconds hold what moving bytes costs too.
     ``None`` where they or the cores are not known; of no meaning where UCX polls while it waits, as with phases apart.
@@ -297,7 +297,7 @@ def busy_cores_share(launch: Launch, iteration: IterationLine) -> float | None:
 
 
 def worker_copy_rate(memory: WorkerMemory) -> float | None:
-    """Bytes that a worker read and wrote per second in its fastest round of copying; ``None``: not measured."""
+    """Bytes per second that a worker read and wrote in its fastest round of copying memory; ``None``: not measured."""
     fastest_seconds = min(memory.copy_seconds, default=0.0)
     return memory.copied_bytes / fastest_seconds if memory.copied_bytes and fastest_seconds > 0 else None
 
@@ -305,7 +305,9 @@ def worker_copy_rate(memory: WorkerMemory) -> float | None:
 def copy_rate_fractions(
     iteration: IterationLine, memory: Sequence[WorkerMemory], row_bytes: float
 ) -> tuple[float | None, float | None]:
-    """The share of the copy rate that partition and join reached, if they moved each byte once.
+    """The shares of the memory's copy rate that the partition and the join of one iteration reached.
+
+    Each is taken to move every byte once.
 
     Σ least bytes ÷ copy rate, of the worker for which that takes longest, ÷ the longest time of the phase. A partition
     reads its input, and writes what of it is received: rows with null keys are not. A join reads the rows that it
@@ -336,7 +338,7 @@ def copy_rate_fractions(
 
 
 def link_limit_of_rounds(sent_bytes: Sequence[int], rounds: Sequence[Sequence[float]]) -> float | None:
-    """Bytes per second that a worker can send over the link: the median of the five greatest Σ bytes ÷ Σ seconds.
+    """The link limit of a worker in bytes per second: the median of the five fastest rounds of the measurement.
 
     `sent_bytes`: what each worker sends to others in a round; `rounds`: for every round, the seconds each worker's
     transfers were in flight. The fastest rounds count, because what disturbs only slows, and a limit is not exceeded by
@@ -349,19 +351,19 @@ def link_limit_of_rounds(sent_bytes: Sequence[int], rounds: Sequence[Sequence[fl
 
 
 def link_limit(launches: Sequence[Launch]) -> float | None:
-    """The measured link limit in bytes per second of a worker, median over launches."""
+    """The measured link limit of a worker in bytes per second, median over launches."""
     return median_or_none(launch.link.limit_bytes_per_second for launch in launches if launch.link is not None)
 
 
 def copy_rate(launches: Sequence[Launch]) -> float | None:
-    """Bytes per second at which a worker copies memory while all do, on average; median over launches."""
+    """Bytes per second at which a worker copies memory while all workers do: mean of a launch, median over launches."""
     by_launch = [list(map(worker_copy_rate, launch.memory.workers)) for launch in launches if launch.memory is not None]
     measured = [[rate for rate in rates if rate is not None] for rates in by_launch]
     return median_or_none(harmonic_mean(rates) for rates in measured if rates)
 
 
 def copy_rate_fraction(phase: Literal["partition", "join"]) -> IterationFigure:
-    """A function that gives the share of its launch's copy rate that one phase of an iteration reached."""
+    """A function that gives the share of the memory's copy rate that `phase` reached in an iteration."""
 
     def fraction(launch: Launch, iteration: IterationLine) -> float | None:
         if launch.memory is None or launch.line is None or not launch.line.rows:
@@ -374,7 +376,7 @@ def copy_rate_fraction(phase: Literal["partition", "join"]) -> IterationFigure:
 
 
 def perftest_link_limit(launches: Sequence[Launch]) -> float | None:
-    """The link limit that `ucx_perftest` measured, in bytes per second of a worker, median over launches.
+    """The link limit of a worker that `ucx_perftest` measured, in bytes per second, median over launches.
 
     Measurements with more polling processes than cores are left out.
     """
@@ -387,7 +389,7 @@ def perftest_link_limit(launches: Sequence[Launch]) -> float | None:
 
 
 def why_link_limit_not_checked(run: Run, launches: Sequence[Launch]) -> str | None:
-    """Why `ucx_perftest` gave no rate to compare the link limit with; None if it gave one."""
+    """Why the link limit was not checked against ``ucx_perftest``, as a phrase; None if it was."""
     if perftest_link_limit(launches) is not None:
         return None
     if not run.plan.check_link:
@@ -421,8 +423,8 @@ def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:
     def figures_of_rank(rank: int) -> WorkerFigures:
         host, peaks = hosts[rank], memory.get(rank, [])
 
-        def median_over_launches(value: Callable[[WorkerIteration], float | None]) -> float | None:
-            return median_or_none(median_or_none(map(value, own)) for own in measured.get(rank, {}).values())
+        def median_over_launches(figure: Callable[[WorkerIteration], float | None]) -> float | None:
+            return median_or_none(median_or_none(map(figure, own)) for own in measured.get(rank, {}).values())
 
         def median_bandwidth(name: str) -> float | None:
             return median_over_launches(lambda worker: getattr(worker_bandwidth(worker, frames), name))
@@ -463,7 +465,7 @@ def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:
 
 
 def sent_bytes_by_rank(launches: Sequence[Launch]) -> Counter[int]:
-    """The bytes that each rank sent to others in the timed iterations; 0 as where a table has too few row groups."""
+    """The bytes that each rank sent to others in all timed iterations; 0: it had no rows to send."""
     sent: Counter[int] = Counter()
     for launch in launches:
         for iteration in launch.timed:
@@ -474,7 +476,7 @@ def sent_bytes_by_rank(launches: Sequence[Launch]) -> Counter[int]:
 
 
 def worker_pair_figures(launches: Sequence[Launch]) -> dict[tuple[int, int], WorkerPairFigures]:
-    """Traffic by (from rank, to rank): the median over launches of each launch's median."""
+    """The traffic of each pair of workers by (from rank, to rank): median over launches of each launch's median."""
     by_pair: dict[tuple[int, int], dict[int, list[PairTraffic]]] = {}
     for launch in launches:
         for iteration in launch.timed:

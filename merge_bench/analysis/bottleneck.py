@@ -47,7 +47,7 @@ NEAR_LIMIT = 0.8
 def find_bottleneck(
     run: Run, launches: Sequence[Launch], workers: Sequence[WorkerFigures], link: Link | None, memory: MemoryRate | None
 ) -> Bottleneck | None:
-    """What limits the merge of `run`, whose figures come from `launches`; None if no phases were measured."""
+    """Find what limits the merge of `run`, whose figures come from `launches`; None if no phases were measured."""
     wall = aggregate.run_median(launches, aggregate.wall_seconds)
     seconds = {name: aggregate.run_median(launches, aggregate.phase_seconds(name)) for name in PHASES}
     shares: dict[Phase, float] = {name: each / wall for name, each in seconds.items() if each is not None and wall}
@@ -79,7 +79,7 @@ def find_bottleneck(
 
 
 def _few_row_groups_text(plan: RecordedPlan) -> str:
-    """How many workers read the rows of tables with fewer row groups than workers; empty if there are enough."""
+    """A text with how many workers read tables that have fewer row groups than workers; empty if there are none."""
     work = plan.workload
     by_count: dict[tuple[str, str], list[str]] = {}
     for table in (work.left, work.right) if work is not None else ():
@@ -132,14 +132,17 @@ def _bottlenecks_of_ranks(
         )
 
 
-def limit_of_overlapping_phases(ratio: float | None, computing: float | None, cores_used: float | None) -> str | None:
+def limit_of_overlapping_phases(
+    wall_to_link_ratio: float | None, computing_share: float | None, cores_share: float | None
+) -> str | None:
     """What limits a merge whose phases overlap: ``link``, ``cores``, or None where neither does by itself.
 
-    `ratio`, `computing`, `cores_used`: `aggregate.wall_over_wire`, `computing_share` and `cores_share`.
+    `wall_to_link_ratio`, `computing_share`, `cores_share`: medians of `aggregate.wall_to_link_time_ratio`,
+    `computing_share` and `busy_cores_share`.
     """
-    if ratio is not None and ratio <= NEAR_WIRE:
+    if wall_to_link_ratio is not None and wall_to_link_ratio <= NEAR_WIRE:
         return "link"
-    busy = any(share is not None and share >= 1 / NEAR_WIRE for share in (computing, cores_used))
+    busy = any(share is not None and share >= 1 / NEAR_WIRE for share in (computing_share, cores_share))
     return "cores" if busy else None
 
 
@@ -169,7 +172,7 @@ def _bottleneck_of_overlapping_phases(
 def _bottleneck_of_separate_phases(
     launches: Sequence[Launch], shares: Mapping[Phase, float], link: Link | None, memory: MemoryRate | None
 ) -> Bottleneck:
-    """What limits a merge with phases apart: its longest phase, or the link or memory if the phase nears that limit."""
+    """What limits a merge whose phases do not overlap: its longest phase, or the link or memory that limits it."""
     name = max(shares, key=lambda each: shares[each])
     what: Limit = name
     because = takes = f"the longest phase, {shares[name]:.0%} of the wall-clock time"
@@ -219,7 +222,7 @@ _SIMILAR_SIZE = 2.0
 
 @dataclass(frozen=True)
 class ExchangeComparison:
-    """The bandwidth of a merge's exchange beside that of `probe all-to-all`, and where the exchange's time goes.
+    """The bandwidth of a merge's exchange, that of `probe all-to-all`, and the seconds of each part of the exchange.
 
     `size`, `parcels`: mean bytes of a message of all-to-all, and whether the messages are parcels of the same sizes.
     `all_to_all`, `exchange`: bytes per second that a worker sends to others, mean over workers: alone, and in the merge
@@ -251,7 +254,7 @@ class ExchangeComparison:
 
 
 def compare_exchange_with_probes(run: Run, probes: Iterable[Campaign]) -> ExchangeComparison | None:
-    """Compare the exchange of `run` with the all-to-all measurements in `probes` that belong to it; None without."""
+    """Compare the exchange of `run` with the matching all-to-all measurements in `probes`; None if there are none."""
     launches = aggregate.complete_launches(run)
     timed = [each for launch in launches for each in launch.timed if _is_fully_measured(each)]
     if not recorded_plane(run.plan.exchange).endpoints or not timed:
@@ -276,7 +279,7 @@ def compare_exchange_with_probes(run: Run, probes: Iterable[Campaign]) -> Exchan
 
 
 def _add_phase_parts(share: ExchangeComparison, timed: Sequence[IterationLine]) -> ExchangeComparison:
-    """Add the seconds of the exchange phase's parts, taken from the iteration whose exchange is the median."""
+    """Add the seconds of the exchange phase's parts, from the iteration with the median exchange, to `share`."""
     slowest = [(max(each.workers, key=lambda own: _phase_seconds(own, "exchange")), each) for each in timed]
     by_time = sorted(slowest, key=lambda pair: _phase_seconds(pair[0], "exchange"))
     worker, iteration = by_time[(len(slowest) - 1) // 2]

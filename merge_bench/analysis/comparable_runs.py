@@ -59,7 +59,7 @@ MUST_AGREE_APART = ((OPTION, "engine"), (OPTION, "exchange"))
 
 @dataclass(frozen=True)
 class RunDifference:
-    """One thing in which two runs differ; ``None``: that run does not have it."""
+    """A property in which two runs differ, with the value of each; ``None``: that run does not have it."""
 
     kind: str
     name: str
@@ -68,7 +68,10 @@ class RunDifference:
 
 
 def run_properties(campaign: Campaign, run: Run) -> Properties:
-    """Everything about `run` that may explain a difference; values that vary within it are joined by `` / ``."""
+    """The properties of `run` that may explain a difference from another run, by kind and name.
+
+    Values that vary within the run are joined by `` / ``.
+    """
     lines = [launch.line for launch in run.launches if launch.line is not None]
     workers = [worker for line in lines for worker in line.workers]
     properties: dict[str, dict[str, str]] = {
@@ -91,7 +94,7 @@ def run_properties(campaign: Campaign, run: Run) -> Properties:
 
 
 def merge_problem(run: Run) -> dict[str, str]:
-    """The values that say what is merged, by how many workers; the seed of synthetic tables does not matter.
+    """The values, as text, that say what is merged and by how many workers; without the seed of synthetic tables.
 
     A value of an unexpected type is equal only to the same value.
     """
@@ -99,7 +102,7 @@ def merge_problem(run: Run) -> dict[str, str]:
 
 
 def merge_problem_values(run: Run) -> dict[str, object]:
-    """The values of `problem`, with numbers as numbers."""
+    """The values that say what is merged and by how many workers, with numbers as numbers."""
     plan = run.plan
     values: dict[str, object] = {name: getattr(plan, name) for name in SIZE}
     if plan.workload is not None:
@@ -126,7 +129,7 @@ def _defines_merge_problem(name: str) -> bool:
 
 
 def property_differences(baseline: Properties, candidate: Properties) -> tuple[RunDifference, ...]:
-    """The differences of two runs, in kinds known of both; the same name and values in two kinds count once."""
+    """The properties in which two runs differ, of the kinds that both have; each name and pair of values once."""
     different: dict[tuple[str, str | None, str | None], RunDifference] = {}
     for kind in (kind for kind in baseline if kind in candidate):
         before, after = baseline[kind], candidate[kind]
@@ -147,7 +150,7 @@ def have_same_problem(run: Run, other: Run) -> bool:
 
 
 def joined_values(mappings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """By name, the values of all mappings as text; where they differ, they are joined by `` / ``."""
+    """The values of all mappings by name, as text; different values are joined by `` / ``."""
     values: dict[str, dict[str, None]] = {}
     for mapping in mappings:
         for name, value in mapping.items():
@@ -174,7 +177,7 @@ def _program_properties(campaign: Campaign) -> dict[str, str]:
 
 
 def _table_identity(name: str, table: Any) -> dict[str, object]:
-    """What identifies a table of files: rows and columns, path, fingerprint; not which worker reads what."""
+    """The values that identify a table of files: rows and columns, path, fingerprint."""
     columns = ", ".join(column.name for column in table.columns)
     return {
         name: f"{value_text(table.rows)} rows of {columns}",
@@ -184,7 +187,7 @@ def _table_identity(name: str, table: Any) -> dict[str, object]:
 
 
 def distinguishing_values(values: Mapping[str, _V], other: Mapping[str, object]) -> dict[str, _V]:
-    """Those `values` of a problem that tell it from the `other` problem.
+    """The `values` of a merge problem that can distinguish it from the `other` one.
 
     Tables are told by what they contain, and by their paths only if one of the two results did not record that.
     """
@@ -217,7 +220,7 @@ class NotComparable(NothingToCompare):
 
 @dataclass(frozen=True, eq=False)
 class ComparedRun:
-    """A run with its campaign; `label`: its config, preceded by the result's letter if there are several results."""
+    """A run to compare, with its campaign and properties; `label`: its config, after the result's letter if any."""
 
     campaign: Campaign
     run: Run
@@ -231,7 +234,7 @@ class ComparedRun:
 
     @cached_property
     def failed_launches(self) -> int:
-        """How many launches of the run failed."""
+        """The number of failed launches of the run."""
         return sum(launch.failed for launch in self.run.launches)
 
     @cached_property
@@ -269,7 +272,7 @@ class RunPair:
 
     @cached_property
     def forbidding_differences(self) -> tuple[RunDifference, ...]:
-        """The known differences that make a ratio of the two runs meaningless."""
+        """The differences of the two runs that make a ratio of their figures meaningless."""
         rules = MUST_AGREE if self.in_one_campaign else (*MUST_AGREE, *MUST_AGREE_APART)
         return tuple(
             each
@@ -288,7 +291,7 @@ class RunPairSelection:
 
 
 def select_run_pairs(campaigns: Sequence[Campaign], *, anyway: bool) -> RunPairSelection:
-    """Find a baseline for every other run.
+    """Pair every run of the campaigns with its baseline; returns the pairs and notes about the runs left out.
 
     One campaign: the runs of its first config, each for the runs of the same problem. Several: the first campaign's
     run of the same problem and config, or of its first config if it has no such config.
@@ -333,7 +336,7 @@ def select_run_pairs(campaigns: Sequence[Campaign], *, anyway: bool) -> RunPairS
 
 
 def planned_run_pairs(campaign: Campaign) -> list[RunPair]:
-    """The pairs within one campaign, whether it has launches yet or not; none if no two runs can be compared."""
+    """The pairs of runs that a campaign plans to compare, with or without launches; none if no two are comparable."""
     try:
         return _run_pairs_within_campaign(_compared_runs_by_campaign([campaign])[0], [])
     except NothingToCompare:
@@ -350,15 +353,15 @@ def _check_campaigns(campaigns: Sequence[Campaign]) -> None:
         raise NothingToCompare(f"{campaigns[0].folder} contains only one run; name a second result to compare it with")
 
 
-def result_letter(index: int, count: int) -> str | None:
+def result_letter(result_index: int, result_count: int) -> str | None:
     """The letter of a result in labels: A, B, …; ``None`` if there is only one."""
-    if count == 1:
+    if result_count == 1:
         return None
-    return chr(ord("A") + index) if count <= 26 else str(index + 1)
+    return chr(ord("A") + result_index) if result_count <= 26 else str(result_index + 1)
 
 
 def run_labels(campaigns: Sequence[Campaign]) -> list[list[str]]:
-    """A label for each run, by campaign: the campaign's letter, and a name that tells the run from all others."""
+    """The label of each run, by campaign: the campaign's letter, and a name that no other run has."""
     every = [run for campaign in campaigns for run in campaign.runs]
     names = iter(labels([(run.config.name, run.options) for run in every]))
     letters = [result_letter(index, len(campaigns)) for index in range(len(campaigns))]
@@ -383,7 +386,7 @@ def _compared_runs_by_campaign(campaigns: Sequence[Campaign]) -> list[list[Compa
 
 
 def _distinguishing_options_text(run: Run, twins: Sequence[Run]) -> str:
-    """A text with the options in which a run differs from `twins`, the runs of the same name and problem."""
+    """The options in which a run differs from `twins`, the runs of the same name and problem, as text."""
     names = [
         name
         for name, value in run.options.items()
@@ -393,7 +396,7 @@ def _distinguishing_options_text(run: Run, twins: Sequence[Run]) -> str:
 
 
 def _run_pairs_within_campaign(sources: Sequence[ComparedRun], notes: list[str]) -> list[RunPair]:
-    """The pairs of one campaign's runs; why a run has no pair is added to `notes`."""
+    """Pair the runs of one campaign with their baselines; adds to `notes` why a run has none."""
     first_config = sources[0].run.config.name
     pairs: list[RunPair] = []
     left = list(sources)
@@ -414,7 +417,7 @@ def _run_pairs_within_campaign(sources: Sequence[ComparedRun], notes: list[str])
 def _run_pairs_between_campaigns(
     first: Sequence[ComparedRun], others: Sequence[Sequence[ComparedRun]], notes: list[str]
 ) -> list[RunPair]:
-    """The runs of other campaigns, each with its baseline in the first; why a run has none is added to `notes`."""
+    """Pair the runs of other campaigns with baselines of the first; adds to `notes` why a run has none."""
     pairs: list[RunPair] = []
     unmatched: list[ComparedRun] = []
     for candidate in (source for sources in others for source in sources):
@@ -433,7 +436,7 @@ def _run_pairs_between_campaigns(
 
 
 def _closest_baseline(baselines: Sequence[ComparedRun], candidate: ComparedRun) -> ComparedRun:
-    """The baseline with the same config and, of several, the same engine and exchange; else the first."""
+    """The baseline with the same config as the candidate and, of several, with the same engine and exchange."""
     run = candidate.run
 
     def shared_choices(source: ComparedRun) -> tuple[bool, int]:
@@ -444,7 +447,7 @@ def _closest_baseline(baselines: Sequence[ComparedRun], candidate: ComparedRun) 
 
 
 def _can_be_compared(pair: RunPair, notes: list[str]) -> bool:
-    """Whether there is something to compare; if not, the reason is added to `notes`."""
+    """Whether both runs of a pair have launches to compare; if not, adds the reason to `notes`."""
     if pair.baseline.has_wrong_result:
         raise WrongResult(f"the merge result of {pair.baseline.label} was wrong, so nothing can be compared with it")
     if not pair.baseline.has_complete_launch:

@@ -59,7 +59,7 @@ class Metric:
     value: aggregate.IterationFigure
 
     def launch_value(self, launch: Launch) -> float | None:
-        """The launch's value of this metric; None: not measured."""
+        """The value of this metric in one launch; None: not measured."""
         return aggregate.launch_median(launch, self.value)
 
 
@@ -76,7 +76,7 @@ METRIC = "throughput"
 
 @dataclass(frozen=True)
 class LaunchSample:
-    """The value of one launch."""
+    """The value of one metric in one launch."""
 
     launch: int
     block: int
@@ -85,10 +85,11 @@ class LaunchSample:
 
 @dataclass(frozen=True)
 class ComparisonSide:
-    """The values of one metric that stand for the baseline or the candidate; `missing`: complete launches without one.
+    """The launches' values of one metric for one side of a comparison, the baseline or the candidate.
 
-    `floor`: the noise floor, where it is known without an A/A comparison; `level_of`: how many results of a level
-    these are, None: one run; `nights`: how many results showed the noise between nights, None: unknown.
+    `missing`: the number of complete launches without a value; `floor`: the noise floor, where it is known without an
+    A/A comparison; `level_of`: how many results of a level these are, None: one run; `nights`: how many results showed
+    the noise between nights, None: unknown.
     """
 
     samples: tuple[LaunchSample, ...]
@@ -99,7 +100,7 @@ class ComparisonSide:
 
     @property
     def values(self) -> list[float]:
-        """The value of each launch."""
+        """The value of the metric in each launch."""
         return [sample.value for sample in self.samples]
 
 
@@ -117,11 +118,11 @@ def side_of_run(run: Run, metric: Metric) -> ComparisonSide:
 def effect_of_launches(
     baseline: ComparisonSide, candidate: ComparisonSide, metric: Metric, *, one_campaign: bool
 ) -> tuple[Effect | None, tuple[int, ...]]:
-    """The effect, larger than 0 where the candidate is better, and the block (unpaired: the launch) of each of its
-    points; ``None`` and nothing where a side has nothing.
+    """The effect of a candidate against its baseline, and the block (unpaired: the launch) of each point of the effect.
 
-    Paired, if both come from one campaign and most of their launches share a block; several launches of one config in a
-    block are one value, their median.
+    The effect is larger than 0 where the candidate is better, and ``None`` where a side has no values. Paired, if both
+    come from one campaign and most of their launches share a block; several launches of one config in a block are one
+    value, their median.
     """
     if not baseline.samples or not candidate.samples:
         return None, ()
@@ -137,7 +138,7 @@ def effect_of_launches(
 
 
 def _logarithms_by_block(samples: Sequence[LaunchSample]) -> Mapping[int, float]:
-    """By block, the median of the logarithms of its launches' values."""
+    """The median of the logarithms of the launches' values, by block."""
     logarithms: dict[int, list[float]] = {}
     for sample in samples:
         logarithms.setdefault(sample.block, []).append(math.log(sample.value))
@@ -146,7 +147,7 @@ def _logarithms_by_block(samples: Sequence[LaunchSample]) -> Mapping[int, float]
 
 @dataclass(frozen=True, eq=False)
 class ComparisonRow:
-    """A baseline and a candidate in one metric.
+    """The comparison of a candidate with its baseline in one metric.
 
     `effect`: None if there are no numbers; `labels`: the block (unpaired: the launch) of each of its points. Once it is
     judged: `judgement`, the statistical result; `floor`, the noise floor that A/A comparisons show, for an A/A
@@ -193,7 +194,7 @@ def least_blocks(campaign: Campaign) -> int:
 def judge_metric(
     pairs: Sequence[RunPair], metric: Metric, *, threshold: float, earlier: ComparisonSide | None = None
 ) -> tuple[list[ComparisonRow], list[str]]:
-    """The judged rows of all pairs in one metric, in their order, and why some have none.
+    """Judge every pair in one metric; returns the rows in the order of the pairs, and why some pairs have none.
 
     All candidates are one family, whichever problem they were measured on. A/A comparisons do not belong to it: they
     give the noise floor of their baseline's other candidates. Where there is nothing but A/A, it is judged like any.
@@ -236,7 +237,7 @@ def _judge_rows(
 
 
 def _highest_noise_floor(row: ComparisonRow, calibrations: Sequence[ComparisonRow]) -> float | None:
-    """The highest noise floor that A/A comparisons of this row's baseline show; else the baseline's own."""
+    """The highest noise floor that A/A comparisons of this row's baseline show; without any, the baseline's own."""
     alike = [each.effect for each in calibrations if each.pair.baseline is row.pair.baseline]
     return max((noise_floor(effect) for effect in alike if effect is not None), default=row.baseline.floor)
 
@@ -248,7 +249,7 @@ def compare_campaigns(
     anyway: bool = False,
     level: Mapping[str, ComparisonSide] | None = None,
 ) -> documents.CompareDocument:
-    """Compare every run with its baseline, in every metric.
+    """Compare every run of the campaigns with its baseline in every metric; returns the document of `compare`.
 
     `campaigns`: one, whose first config is the baseline; or several, of which the first holds it. `threshold`: the
     least ratio that matters, minus 1: 0.02 for 2 %. `anyway`: compare what is not comparable too. `level`: by metric,
@@ -300,15 +301,15 @@ def compare_campaigns(
     )
 
 
-def empty_compare_document(why: str, threshold: float) -> documents.CompareDocument:
-    """A document without comparisons, whose only note says why."""
+def empty_compare_document(reason: str, threshold: float) -> documents.CompareDocument:
+    """The document of `compare` without comparisons, whose only note gives the `reason`."""
     return documents.CompareDocument(
         results=[],
         threshold=threshold,
         alpha=ALPHA,
         comparisons=[],
         differences=[],
-        notes=[f"nothing was compared: {why}"],
+        notes=[f"nothing was compared: {reason}"],
         verified=True,
     )
 
@@ -321,7 +322,7 @@ def _varying_problem_names(pairs: Sequence[RunPair]) -> list[str]:
 
 
 def _verdict_caveats(row: ComparisonRow, verdict: Verdict, busy: Mapping[Path, str]) -> list[str]:
-    """Sentences about what else than the configs may explain a verdict; `busy`: names of results from busy hosts."""
+    """Sentences about other causes of a verdict than the configs; `busy`: names of results from busy hosts."""
     pair = row.pair
     folders = dict.fromkeys(source.campaign.folder for source in (pair.baseline, pair.candidate))
     names = [busy[folder] for folder in folders if folder in busy]
@@ -382,7 +383,7 @@ def _ratio_interval(judgement: Judgement | None) -> documents.Interval | None:
 
 
 def _make_side_value(source: ComparedRun, side: ComparisonSide) -> documents.Value:
-    """The median and its interval for one side, over all complete launches, as every report of the run gives them."""
+    """The median of one side over its complete launches, with its confidence interval."""
     interval = median_interval(side.values)
     return documents.Value(
         median=median(side.values) if side.values else None,

@@ -21,7 +21,7 @@ _TYPES: Mapping[str, type] = {"str": str, "int": int, "float": float, "bool": bo
 
 
 def _parse_columns(text: str) -> dict[str, type]:
-    """The type of each column, from words such as ``launch:int``."""
+    """The type of each column by name, from words such as ``launch:int``."""
     return {name: _TYPES[kind] for name, kind in (word.split(":") for word in text.split())}
 
 
@@ -114,7 +114,7 @@ def worker_pair_rows(campaign: Campaign) -> Rows:
 
 
 def launch_rows(campaign: Campaign) -> Rows:
-    """A row for every launch: what statistics are made of."""
+    """A row for every launch: medians over its timed iterations."""
     for run, launch in _runs_with_launches(campaign):
         phases = {name: aggregate.launch_median(launch, aggregate.phase_seconds(name)) for name in aggregate.PHASES}
         peaks = [worker.peak_bytes or 0 for worker in launch.memory.workers] if launch.memory else []
@@ -136,7 +136,7 @@ def launch_rows(campaign: Campaign) -> Rows:
 
 
 def probe_rows(campaign: Campaign) -> Rows:
-    """A row for every line of a network measurement, with the numbers that its tool gave."""
+    """A row for every result of a network measurement."""
     names = ("probe", "test", "method", "placement", "memory", "size", "count", "iterations", "seconds")
     for launch in campaign.standing:
         for line in launch.probes:
@@ -158,7 +158,7 @@ def probe_rows(campaign: Campaign) -> Rows:
 
 
 def flat_table(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], list[dict[str, Any]]]:
-    """The columns with their types, and a row for every timed iteration, or for every row of a network measurement.
+    """One table of campaigns: its columns with types, and a row for each timed iteration or network measurement.
 
     Raises UsageError if nothing was measured, or there are merges beside network measurements, whose columns differ.
     """
@@ -175,7 +175,7 @@ def flat_table(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], list[
 
 
 def _iteration_rows_with_totals(campaign: Campaign) -> Rows:
-    """The rows of `iterations`, with the further columns that a flat table has."""
+    """A row for every timed iteration, with all columns of the flat table."""
     rows = iteration_rows(campaign)
     for run in campaign.runs:
         plan, verification = run.plan, verification_state(run, aggregate.complete_launches(run)).value
@@ -207,7 +207,7 @@ def _runs_with_launches(campaign: Campaign) -> Iterator[tuple[Run, Launch]]:
 
 
 def _launch_cells(campaign: Campaign, run: Run, launch: Launch) -> dict[str, Any]:
-    """The columns that identify a launch; `complete`: reports use complete launches only."""
+    """The cells that identify a launch, by column; `complete`: reports use complete launches only."""
     return {
         "campaign": campaign.head.campaign_id,
         "config": run.config.name,

@@ -22,7 +22,7 @@ GPU_THROTTLED = "gpu-throttled"
 
 
 def merge_energy(launches: Sequence[Launch]) -> Energy | None:
-    """The energy of a merge; None if no launch recorded any reading, as in older records."""
+    """The energy of one merge, median over launches; None if no launch recorded readings of energy counters."""
     read = [launch for launch in launches if launch.power is not None]
     if not read:
         return None
@@ -51,7 +51,7 @@ def merge_energy(launches: Sequence[Launch]) -> Energy | None:
 
 
 def throttling_warnings(launches: Sequence[Launch]) -> Iterator[Caution]:
-    """A warning for each GPU that was throttled; for how long where that is counted, else at which moments."""
+    """A warning for each GPU that was throttled during the timed iterations, and for each cause."""
     several = len({worker.host for launch in launches if launch.line for worker in launch.line.workers}) > 1
     for gpu in _gpu_energy_rows([launch for launch in launches if launch.power is not None]):
         name = f"GPU {gpu.index}" + (f" of {gpu.host}" if several else "")
@@ -74,14 +74,14 @@ def _throttling_remedy(cause: str) -> str:
 
 
 def gpu_joules_per_merge(launch: Launch) -> float | None:
-    """Joules of a merge on all GPUs of the workers; None if one of them is unknown."""
+    """Joules of one merge on all GPUs of the workers; None if those of any GPU are unknown."""
     if launch.power is None or not launch.power.gpus or _ranks_without_gpu(launch):
         return None
     return _sum_if_all_known(_joules_per_merge(launch, gpu, GPU_SECONDS) for gpu in launch.power.gpus)
 
 
 def cpu_joules_per_merge(launch: Launch) -> float | None:
-    """Joules of a merge on the processors of all hosts; None if those of one host are unknown."""
+    """Joules of one merge on the processors of all hosts; None if those of any host are unknown."""
     if launch.power is None or not launch.power.hosts:
         return None
     return _sum_if_all_known(_joules_per_merge(launch, host, CPU_SECONDS) for host in launch.power.hosts)
@@ -96,14 +96,15 @@ def _sum_if_all_known(values: Iterable[float | None]) -> float | None:
     return total
 
 
-def _joules_per_merge(launch: Launch, used: GpuPower | HostPower, least_seconds: float) -> float | None:
-    if used.joules is None or _why_energy_not_counted(launch, used.seconds, least_seconds) is not None:
+def _joules_per_merge(launch: Launch, power: GpuPower | HostPower, least_seconds: float) -> float | None:
+    """Joules of one merge on a GPU or on the processors of a host; None if unknown."""
+    if power.joules is None or _why_energy_not_counted(launch, power.seconds, least_seconds) is not None:
         return None
-    return used.joules / len(launch.timed)
+    return power.joules / len(launch.timed)
 
 
 def _why_energy_not_counted(launch: Launch, seconds: float, least_seconds: float) -> str | None:
-    """Why the energy between two readings, so many seconds apart, is not that of the merges; None if it is."""
+    """Why the energy between two readings `seconds` apart is not the energy of the merges; None if it is."""
     merging = sum(iteration.wall_seconds for iteration in launch.timed)
     if not launch.timed or merging < least_seconds:
         return f"the timed iterations took {merging:.2g} s, less than the {least_seconds:g} s that the counters need"
@@ -120,7 +121,7 @@ def _ranks_without_gpu(launch: Launch) -> list[int]:
 
 
 def _unknown_energy_reasons(launch: Launch) -> Iterator[str]:
-    """What energy of a launch is not known, and why."""
+    """Sentences about which energy of a launch is unknown, and why."""
     if launch.power is None:
         return
     if launch.power.gpus is not None:
@@ -140,7 +141,7 @@ def _unknown_energy_reasons(launch: Launch) -> Iterator[str]:
 
 
 def _gpu_energy_rows(launches: Sequence[Launch]) -> list[GpuEnergy]:
-    """A row for each GPU over all launches, in the order of hosts and GPUs."""
+    """The energy, power, clocks and throttling of each GPU over all launches, by host and index."""
     readings_of: dict[tuple[str, int], list[tuple[Launch, GpuPower]]] = {}
     for launch in launches:
         for gpu in (launch.power.gpus if launch.power else None) or ():
@@ -173,14 +174,14 @@ def _gpu_energy_row(readings: Sequence[tuple[Launch, GpuPower]]) -> GpuEnergy:
 
 
 def _throttled_share(gpus: Sequence[GpuPower], cause: str) -> float:
-    """The share of the time in which a GPU was throttled, over the launches that counted it."""
+    """The share of the time in which a GPU was throttled by `cause`, over the launches that counted it."""
     counted = [gpu for gpu in gpus if cause in gpu.throttled_seconds]
     seconds = sum(gpu.seconds for gpu in counted)
     return min(sum(gpu.throttled_seconds[cause] for gpu in counted) / seconds, 1.0) if seconds else 0.0
 
 
 def _host_energy_rows(launches: Sequence[Launch]) -> list[HostEnergy]:
-    """A row for each host whose processors have counters, over all launches."""
+    """The energy and power of the processors of each host that has counters, over all launches."""
     readings_of: dict[str, list[tuple[Launch, HostPower]]] = {}
     for launch in launches:
         for host in launch.power.hosts if launch.power else ():
@@ -197,10 +198,10 @@ def _host_energy_rows(launches: Sequence[Launch]) -> list[HostEnergy]:
     ]
 
 
-def _mean_watts(launch: Launch, used: GpuPower | HostPower, least_seconds: float) -> float | None:
-    """Mean power between two readings; None where the energy of a merge is unknown too."""
-    joules = used.joules if _joules_per_merge(launch, used, least_seconds) is not None else None
-    return None if joules is None else joules / used.seconds
+def _mean_watts(launch: Launch, power: GpuPower | HostPower, least_seconds: float) -> float | None:
+    """Mean power in watts between two readings; None if the energy of a merge is unknown."""
+    joules = power.joules if _joules_per_merge(launch, power, least_seconds) is not None else None
+    return None if joules is None else joules / power.seconds
 
 
 def _least_or_none(values: Iterable[Number | None]) -> Number | None:

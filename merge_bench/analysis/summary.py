@@ -17,7 +17,7 @@ from merge_bench.records.schema import Phases
 
 
 def summarize_campaign(campaign: Campaign) -> documents.Document:
-    """The ``run --json`` document of `campaign`: of its one run, or of every run of a sweep."""
+    """Make the ``run --json`` document of `campaign`: of its one run, or of every run of a sweep."""
     runs = campaign.runs
     if len(runs) == 1:
         return summarize_run(campaign, runs[0], campaign.head.campaign_id)
@@ -28,7 +28,7 @@ def summarize_campaign(campaign: Campaign) -> documents.Document:
 
 
 def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDocument:
-    """The document of one run of `campaign`."""
+    """Make the ``run --json`` document of one run of `campaign`; `run_id`: its identifier in the document."""
     launches = aggregate.complete_launches(run)
     state = verification_state(run, launches)
     workers = aggregate.worker_figures(launches)
@@ -96,9 +96,9 @@ def _summarize_verification(run: Run, launches: Sequence[Launch], state: Verific
     )
 
 
-def _figure_spread(launches: Sequence[Launch], value: aggregate.IterationFigure) -> documents.Spread:
-    """Median and interval of `value` over launches; quartiles, minimum and maximum over all their iterations."""
-    samples, iterations = aggregate.launch_medians(launches, value), aggregate.iteration_values(launches, value)
+def _figure_spread(launches: Sequence[Launch], figure: aggregate.IterationFigure) -> documents.Spread:
+    """Median and interval of `figure` over launches; quartiles, minimum and maximum over all iterations."""
+    samples, iterations = aggregate.launch_medians(launches, figure), aggregate.iteration_values(launches, figure)
     interval = median_interval(samples)
     lower, _, upper = quartiles(iterations) if iterations else (None, None, None)
     return documents.Spread(
@@ -129,7 +129,7 @@ def _link_figures(run: Run, launches: Sequence[Launch], lanes: Sequence[document
 
 
 def _memory_rate(run: Run, launches: Sequence[Launch]) -> documents.MemoryRate | None:
-    """The rate of copying memory and the shares of it that partition and join reach; None where workers share cores.
+    """The copy rate of memory and the shares of it that partition and join reach; None where workers share cores.
 
     With a runtime filter, a broadcast, a semi or an anti join no share is known: a worker moves less than it has.
     """
@@ -146,7 +146,7 @@ def _memory_rate(run: Run, launches: Sequence[Launch]) -> documents.MemoryRate |
 
 
 def _result_row_count(launches: Sequence[Launch]) -> int | None:
-    """Number of rows of the merged table: as the workers counted them last, else as the verification did."""
+    """The number of rows of the merged table, as the workers or else the verification counted them; None: unknown."""
     for launch in reversed(launches):
         for iteration in reversed(launch.timed):
             rows = [worker.result_rows for worker in iteration.workers]

@@ -1,4 +1,4 @@
-"""Timelines of launches on one clock, and the iteration that is drawn. No figure is made of a timeline.
+"""Aligns timelines of launches to one clock, and chooses the iteration to draw. No figure is made of a timeline.
 
 Every host has its own clock. All workers leave the opening barrier of an iteration at nearly the same time: that is
 what hosts are aligned by. How far that may be wrong follows from what came before what.
@@ -25,7 +25,7 @@ from merge_bench.records.timeline import (
 
 @dataclass(frozen=True)
 class AlignedTimeline:
-    """A launch's timeline with what turns its hosts' clocks into that of rank 0.
+    """A launch's timeline, and the offset of each host's clock from that of rank 0's host.
 
     `hosts`: of each worker, by rank; `offsets`: seconds to add to the times of each host. `error`: how far times of
     another host may be off at most, seconds; 0 on one host.
@@ -38,7 +38,7 @@ class AlignedTimeline:
     error: float
 
     def seconds_on_common_clock(self, rank: int, seconds: float) -> float:
-        """Turn seconds on the clock of a rank's host into seconds on the clock of rank 0's host."""
+        """Convert seconds on the clock of a rank's host to seconds on the clock of rank 0's host."""
         return seconds + self.offsets[self.hosts[rank]]
 
 
@@ -55,7 +55,7 @@ def read_aligned_timelines(campaign: Campaign) -> Iterator[AlignedTimeline]:
 
 
 def align_timeline(launch: Launch, timeline: Timeline) -> AlignedTimeline:
-    """Align the hosts by the exits from the opening barriers: the median over iterations, if it is possible."""
+    """Align the clocks of a timeline's hosts, by the times at which workers left the opening barriers."""
     hosts = [clock.host for clock in sorted(timeline.head.clocks, key=lambda clock: clock.rank)]
     offsets, error = dict.fromkeys(hosts, 0.0), 0.0
     for host in offsets:
@@ -72,7 +72,7 @@ def align_timeline(launch: Launch, timeline: Timeline) -> AlignedTimeline:
 
 
 def _clock_offset_limits(timeline: Timeline, hosts: Sequence[str], host: str) -> tuple[float, float]:
-    """The least and the largest seconds by which the clock of `host` can differ from that of rank 0's host.
+    """The least and the most seconds by which the clock of `host` can differ from that of rank 0's host.
 
     Nobody leaves a barrier before everybody has entered it, and no message arrives before it is sent, however busy the
     hosts are.
@@ -105,7 +105,7 @@ def _last_barrier_exit_seconds(iteration: TimelineIteration, hosts: Sequence[str
 
 
 def matched_message_batches(iteration: TimelineIteration) -> Iterator[tuple[int, Batch, int, Batch]]:
-    """Each batch of messages: rank of the sender, the batch as sent, rank of the receiver, the batch as received."""
+    """Each batch of messages as (sender's rank, batch as sent, receiver's rank, batch as received)."""
     arrived = {
         (batch.piece, batch.peer, worker.rank): batch
         for worker in iteration.workers

@@ -1,4 +1,4 @@
-"""The driver: from options to launches in order, one launch's life, recording, resuming, imported results.
+"""The driver: plans launches from options, makes and records them in order, resumes and imports campaigns.
 
 Here is what a campaign has to know about the program that calls it, and the progress that it reports to that program;
 and the options of `run` with the values that are members of a registry, whose folders `config` must not import.
@@ -46,7 +46,7 @@ UNTOUCHED = Caller()
 
 
 class Progress:
-    """Receives the progress of a campaign and shows nothing; `merge_bench.view.progress` has subclasses that show it.
+    """Receives the progress of a campaign; shows nothing, as its subclasses do.
 
     `rest`: the seconds that the launches after this one will take; None: unknown.
     """
@@ -57,14 +57,14 @@ class Progress:
         """Show the current phase: launching, generating, connecting, warm-up, iterations, link limit."""
 
     def show_iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
-        """Show that timed iteration `index` (from 0) of `total` has ended; `throughput` in bytes per second."""
+        """Show that timed iteration `index`, from 0, of `total` has ended; `throughput` in bytes per second."""
 
     def close(self) -> None:
         """Clear the display; a second call does nothing."""
 
 
 class LabelledProgress(Progress):
-    """Shows the same as `progress`, with the launch's label before each phase; `rest` as in `Progress`."""
+    """Shows progress with another `Progress`, and the launch's label before each phase."""
 
     def __init__(self, progress: Progress, label: str, rest: float | None = None) -> None:
         self._progress, self._label = progress, label
@@ -87,7 +87,7 @@ def options_of_run() -> tuple[Option, ...]:
 
 
 def add_registry_values(option: Option) -> Option:
-    """`option` with allowed values and help, if members of a registry decide them; else unchanged."""
+    """Add the allowed values and help of its registry to an option; options without registry stay unchanged."""
     if option.key == "engine":
         return option.with_values(engines.choices(), engines.help_text())
     if option.key == "exchange":

@@ -47,7 +47,7 @@ LaunchOne = Callable[[Job, CampaignWriter, int], int]
 
 @dataclass(frozen=True)
 class Software:
-    """What runs: git's state of the checkout, the checksum of this package's files, versions of installed packages."""
+    """The software that runs: git's state of the checkout, checksum of this package's files, versions of packages."""
 
     git: Git | None
     sources: str
@@ -55,7 +55,7 @@ class Software:
 
     @classmethod
     def of_this_process(cls) -> Self:
-        """That of this process."""
+        """The software that this process runs."""
         return cls(git_state(), host_agent.fingerprint(host_agent.ROOT / "merge_bench"), machine.versions())
 
 
@@ -156,7 +156,7 @@ def write_interruption(writer: CampaignWriter, error: signals.Interrupted) -> No
 def complete_campaign_line(
     head: CampaignLine, jobs: Sequence[Job], caller: Caller = UNTOUCHED, software: Software | None = None
 ) -> CampaignLine:
-    """The record that begins a new campaign's file, still without the campaign's name.
+    """Add the command, git's state and the surroundings to the first record of a campaign, still without its name.
 
     `software`: what runs; None: what is installed.
     """
@@ -191,7 +191,7 @@ def git_state() -> Git | None:
 
 
 def dry_run_text(sweep: Sweep) -> str:
-    """The text of --dry-run: the commands of each run; for several launches also their time and their order."""
+    """The text that --dry-run prints: the commands of each run; for several launches also their time and order."""
     lines, jobs, run_labels = [], sweep.jobs(), sweep.run_labels()
     for (config, index), prepared in sweep.prepared.items():
         plan = prepared.plan
@@ -247,11 +247,12 @@ def run_sweep(
 
 
 def make_time_estimator(sweep: Sweep) -> LaunchTimeEstimator:
+    """Make the estimator of the seconds that each launch of the sweep takes."""
     return LaunchTimeEstimator(sweep.results_folder, sweep.plans, launch_seconds_by_rule)
 
 
 def few_blocks_sentence(sweep: Sweep) -> str | None:
-    """A sentence with the number of blocks that can show a difference, if the sweep has fewer; else None."""
+    """A sentence that the sweep has fewer blocks than can show a difference; None if it has enough."""
     plans, blocks = tuple(map(RecordedPlan.of, sweep.plans)), sweep.first_run.plan.launches
     least = least_blocks(Campaign(Path(), sweep.campaign_line(), plans, (), truncated=False, skipped={}))
     if blocks >= least:
@@ -276,7 +277,7 @@ def _merge_size_text(plan: Plan) -> str:
 
 
 def launch_merge(job: Job, writer: CampaignWriter, progress: Progress, launch: int) -> int:
-    """Make one launch with its merges and other measurements; returns the exit status."""
+    """Make one launch, with its merges and other measurements; returns the exit status."""
     from merge_bench.campaign.measure_launch import measure_launch
 
     return make_launch(job, writer, progress, launch, measure_launch)

@@ -29,7 +29,7 @@ from merge_bench.records.writer import CampaignWriter
 
 
 class Session:
-    """The Dask cluster of one launch. `start` brings it up, its workers then run what they are sent, `end` stops it.
+    """The Dask cluster of one launch: starts its processes, calls functions on its workers, and ends the processes.
 
     `descriptions`: of each worker and its machine, by rank. `topic`: the Dask topic to which workers send events.
     `lanes`: the record of the UCX lanes between workers that was written last.
@@ -50,12 +50,13 @@ class Session:
 
     @property
     def workers(self) -> WorkerCalls:
-        """Sends calls to the workers; only after the cluster was started."""
+        """The object that calls functions on the workers; available once the cluster has started."""
         assert self._workers is not None, "the cluster was not started"
         return self._workers
 
     @property
     def members(self) -> list[Member]:
+        """The workers of the launch, by rank."""
         return self.workers.members
 
     # -- starting and ending the cluster
@@ -96,34 +97,34 @@ class Session:
             processes = [f"pid {process.pid} {process.name}" for process in other.processes]
             self._other_load = HostLoad(busy=other.busy, cores=other.cores, processes=processes)
 
-    def find_cause(self, problem: Exception) -> MergeBenchError | None:
-        """The error that names the process whose end caused a `problem` that Dask raised; None if no process ended."""
+    def find_cause(self, error: Exception) -> MergeBenchError | None:
+        """The error that names the process whose end caused an `error` that Dask raised; None if no process ended."""
         try:
             if self._workers is not None:
                 # An OSError, as Dask's CommClosedError is, means that the connection to the scheduler closed.
-                self._workers.watch.settle(lost_scheduler=isinstance(problem, OSError))
+                self._workers.watch.settle(lost_scheduler=isinstance(error, OSError))
             scheduler_client.raise_for_exited(self.launcher)
         except LaunchFailed as reason:
             return reason
         return None
 
-    def end(self, *, well: bool) -> None:
-        """Close the client and end the processes; after a failure the processes first, so nothing waits for them."""
+    def end(self, *, succeeded: bool) -> None:
+        """Close the client and end the processes; if the launch did not succeed, end the processes first."""
         self.progress.show_phase("stopping the cluster")
         if self._workers is not None:
             self._workers.watch.stop()
-            if not well and not self.launcher.owns_processes:
+            if not succeeded and not self.launcher.owns_processes:
                 self._workers.abort("the run is ending")
-        if well and self._client is not None:
+        if succeeded and self._client is not None:
             scheduler_client.close_client(self._client)
         self.launcher.stop()
-        if not well and self._client is not None:
+        if not succeeded and self._client is not None:
             scheduler_client.close_client(self._client)
 
     # -- between start and end
 
     def register_event_handler(self, name: str, handler: Callable[[Mapping[str, Any]], None]) -> None:
-        """Call `handler`, in a thread of the client, with every event of this name; its error ends the wait."""
+        """Have `handler` called, in a thread of the client, with every event of this name; its error ends the wait."""
         self._handlers[name] = handler
 
     def connect_workers(self, addresses: Sequence[bytes]) -> float:
@@ -139,6 +140,7 @@ class Session:
         return float(max(connection.round_trip_seconds for connection in connected))
 
     def record_warning(self, caution: Caution) -> None:
+        """Write a warning about this launch to the records."""
         self.writer.write(WarningLine.of(caution, self.launch))
 
     def record_launch(self, *, data_bytes: int = 0, rows: int = 0) -> None:
@@ -169,7 +171,7 @@ class Session:
 
     # -- the steps of a start
 
-    def _gather_workers(self, up_by: float) -> None:
+    def _gather_workers(self, deadline: float) -> None:
         """Wait for the workers, give them ranks, and install the plugin that merges on them."""
         calls = self.workers
         calls.watch.start([])
@@ -178,7 +180,7 @@ class Session:
             self.launcher,
             self.settings,
             self.plan.workers,
-            up_by,
+            deadline,
         )
         # Workers that we start are numbered host by host; those of a running cluster are grouped by host.
         owned = self.launcher.owns_processes
@@ -239,7 +241,7 @@ def check_memory(plan: Plan, workers: Sequence[Worker]) -> None:
 
 
 def set_up_gpu_memory_pools(workers: WorkerCalls, descriptions: Sequence[Worker], pool_bytes: int | None) -> None:
-    """Make a pool of GPU memory on every worker, of `pool_bytes` or by free memory; sharers of a GPU get equal ones."""
+    """Make a pool of GPU memory on every worker, of `pool_bytes`; None: an equal part of its GPU's memory."""
     workers.on_all(worker.open_device)  # each context takes some of the memory that the next step looks at
     memories = workers.on_all(gpu_memory.inspect)
     places = [(each.host, str(each.environment.get("CUDA_VISIBLE_DEVICES")).partition(",")[0]) for each in descriptions]

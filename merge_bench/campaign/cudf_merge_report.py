@@ -81,7 +81,7 @@ _SLACK = 1e-9
 
 @dataclass(frozen=True)
 class PrintedNumber:
-    """A number from the report, converted to SI units.
+    """A number printed in the report, converted to SI units.
 
     `low`, `high`: the range of exact values that are printed so; `resolution`: one unit of the last printed digit;
     `line`: the number of its line.
@@ -94,46 +94,46 @@ class PrintedNumber:
     line: int
 
     def overlaps(self, low: float, high: float) -> bool:
-        """Whether the exact value can lie between `low` and `high`."""
+        """Whether the exact value of the printed number can lie between `low` and `high`."""
         return self.low * (1 - _SLACK) <= high and low <= self.high * (1 + _SLACK)
 
 
-def parse_size(text: str, line: int) -> PrintedNumber:
+def parse_size(text: str, line_number: int) -> PrintedNumber:
     """Parse a size, such as ``488.28 MiB``, to bytes; raises ValueError if `text` is no size."""
-    return _parse_printed_number(text, line, _SIZES, "size")
+    return _parse_printed_number(text, line_number, _SIZES, "size")
 
 
-def parse_rate(text: str, line: int) -> PrintedNumber:
+def parse_rate(text: str, line_number: int) -> PrintedNumber:
     """Parse a rate, such as ``1.06 GiB/s``, to bytes per second; raises ValueError if `text` is no rate."""
     if not text.endswith("/s"):
         raise ValueError(f"{text!r} is not a rate")
-    return _parse_printed_number(text.removesuffix("/s"), line, _SIZES, "rate")
+    return _parse_printed_number(text.removesuffix("/s"), line_number, _SIZES, "rate")
 
 
-def parse_time(text: str, line: int) -> PrintedNumber:
+def parse_time(text: str, line_number: int) -> PrintedNumber:
     """Parse a time, ``49.16 ms`` or ``20m 34s`` (cut off, not rounded), to seconds; raises ValueError if it is none."""
     long = _LONG_TIME.fullmatch(text)
     if long is None:
-        return _parse_printed_number(text, line, _TIMES, "time")
+        return _parse_printed_number(text, line_number, _TIMES, "time")
     last = {"s": 1, **_LONG}[long[4]]
     if last >= _LONG[long[2]]:
         raise ValueError(f"{text!r} is not a time")
     value = float(int(long[1]) * _LONG[long[2]] + int(long[3]) * last)
-    return PrintedNumber(value, value, value + last, float(last), line)
+    return PrintedNumber(value, value, value + last, float(last), line_number)
 
 
-def _parse_printed_number(text: str, line: int, units: Mapping[str, Decimal], kind: str) -> PrintedNumber:
+def _parse_printed_number(text: str, line_number: int, units: Mapping[str, Decimal], kind: str) -> PrintedNumber:
     match = _NUMBER.fullmatch(text)
     factor = units.get(match[3]) if match else None
     if match is None or factor is None:
         raise ValueError(f"{text!r} is not a {kind}")
     value, digit = Decimal(match[1]) * factor, Decimal(10) ** -len(match[2] or "") * factor
     low, high = max(value - digit / 2, Decimal(0)), value + digit / 2
-    return PrintedNumber(float(value), float(low), float(high), float(digit), line)
+    return PrintedNumber(float(value), float(low), float(high), float(digit), line_number)
 
 
 class ReportContradiction(Exception):
-    """Two numbers of a report contradict each other; `line`: the number of a line that has one of them."""
+    """Raised where two numbers of a report contradict each other; `line`: the number of the line of one of them."""
 
     def __init__(self, line: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -141,7 +141,7 @@ class ReportContradiction(Exception):
 
 
 def _input_bytes(workers: int, rows_per_chunk: int) -> int:
-    """Bytes of both input frames, summed over all workers."""
+    """The bytes of both input frames over all workers."""
     return workers * rows_per_chunk * ROW_BYTES
 
 
@@ -211,12 +211,13 @@ class ReportIteration:
 
 @dataclass(frozen=True)
 class Report:
-    """The contents of a report of cudf-merge. `wall`, `bandwidth`, `throughput`: the figures of the whole run.
+    """The contents of a report of cudf-merge.
 
-    `data_bytes`: the exact bytes of an iteration. `workers_printed`: the number of workers in the text, less than
-    `workers` where a server lists only its own devices. `fraction`: share of keys that match. `longest`: the most
-    iterations that the printed total allows. `left_out`: the numbers of the lines that are not part of the report;
-    `first_left_out`: the text of the first of them. `traceback`: the last Python error in the text.
+    `wall`, `bandwidth`, `throughput`: the figures of the whole run. `data_bytes`: the exact bytes of an iteration.
+    `workers_printed`: the number of workers in the text, less than `workers` where a server lists only its own devices.
+    `fraction`: share of keys that match. `longest`: the most iterations that the printed total allows. `left_out`: the
+    numbers of the lines that are not part of the report; `first_left_out`: the text of the first of them. `traceback`:
+    the last Python error in the text.
     """
 
     command: str | None
@@ -236,7 +237,7 @@ class Report:
 
 
 def read_report(path: Path, content: bytes) -> Report:
-    """Read the report in `content`, the bytes of the file `path`.
+    """Read and check the report in `content`, the bytes of the file `path`.
 
     Raises UsageError if there is no report, more than one, a part of one, or one that contradicts itself; the message
     is one sentence and names the line.
@@ -304,7 +305,7 @@ class _ReportReader:
         return True
 
     def _reader_of_line(self, line: str, cells: list[str]) -> Callable[[int, str, list[str]], None] | None:
-        """The method that reads a line of this form, damaged or not; None if the line is not part of the report."""
+        """The method that reads this line, damaged or not; None if the line is not part of the report."""
         fact, row = _FACT.match(line), _ROW.match(line)
         if fact and ("|" in fact[2] or _NAMES.get(fact[1], fact[1]) not in self.values):
             return self._read_named_value
@@ -515,12 +516,12 @@ def _make_campaign_line(
 
 
 def _replace_undecodable_bytes(name: str) -> str:
-    """`name` without bytes that are no UTF-8, which a file name may have and records may not."""
+    """Replace the bytes of a file name that are no UTF-8, which records cannot hold."""
     return name.encode("utf-8", "replace").decode("utf-8")
 
 
 def _report_warnings(report: Report) -> Iterator[Caution]:
-    """The warnings about an imported report; those that only this report has come first, as a terminal shows two."""
+    """The warnings about an imported report, those about this report before those about every report."""
     printed, counted = report.workers_printed, len(report.iterations)
     if report.workers != printed:
         what = f"the imported output lists {printed} workers, but has the data of {report.workers}"

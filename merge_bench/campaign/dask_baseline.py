@@ -54,7 +54,7 @@ def measure_dask_baseline(session: Session) -> None:
 
 
 class _DaskMerge:
-    """Merges both input frames with Dask; every worker has one partition of each frame in its memory."""
+    """Merges both input frames with Dask; every worker holds one partition of each frame in its memory."""
 
     def __init__(self, session: Session, tables: InputTables) -> None:
         self._session, self._tables = session, tables
@@ -73,7 +73,7 @@ class _DaskMerge:
         wait_until_result_released(self._session, self._merge_and_record(index, after_last, last=last))
 
     def _merge_and_record(self, index: int, after_last: Callable[[], None] | None, *, last: bool) -> list[Any]:
-        """Merge, record time and verdict, and return the Dask keys of the result, which nothing refers to any more."""
+        """Merge, and record time and verdict; returns the Dask keys of the result, which nothing refers to any more."""
         session, plan, warmup = self._session, self._session.plan, after_last is None
         start = time.perf_counter()
         result = self._submit_merge_on_worker() if plan.device_memory else self._submit_merge()
@@ -93,7 +93,7 @@ class _DaskMerge:
         return [part.key for part in result]
 
     def _check_result_partitions(self, step: Callable[..., Check], arguments: Iterable[tuple[Any, ...]]) -> list[Check]:
-        """Call `step` on workers for each of `arguments`, each with a partition first; returns the checks."""
+        """Call the check or write `step` on workers for each of `arguments`; returns the checks of the partitions."""
         submit, fields = self._session.workers.client.submit, self._tables.fields
         checks = [submit(step, *given, fields, pure=False, workers=self._addresses) for given in arguments]
         return self._session.workers.results(checks, members=())
@@ -112,7 +112,7 @@ class _DaskMerge:
         return dask_steps.futures_of(client, result)
 
     def _submit_merge_on_worker(self) -> list[Future]:
-        """Have the first worker submit the merge, as cuDF frames need a GPU; the time includes this round trip."""
+        """Have the first worker submit the merge, because cuDF frames need a GPU; returns the result's partitions."""
         workers, name = self._session.workers, f"{self._session.topic}-result"
         try:
             parts = ([part.key for part in each] for each in self._parts)
@@ -131,12 +131,12 @@ async def _await_ignoring_errors(answer: Awaitable[object]) -> None:
         await answer
 
 
-def wait_until_result_released(session: Session, keys: Sequence[Any]) -> None:
+def wait_until_result_released(session: Session, result_keys: Sequence[Any]) -> None:
     """Wait until the scheduler has released a result, which it would otherwise return for the next, equal merge."""
     workers, timeout = session.workers, session.plan.timeout
     deadline = time.monotonic() + timeout
     gc.collect()
-    while workers.call(workers.client._run_on_scheduler(dask_scheduler_functions.count_held_results, keys)):
+    while workers.call(workers.client._run_on_scheduler(dask_scheduler_functions.count_held_results, result_keys)):
         if time.monotonic() > deadline:
             raise RunFailed(f"Dask did not release the result of a merge within {timeout:g} s")
         time.sleep(0.01)

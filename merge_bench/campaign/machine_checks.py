@@ -49,7 +49,7 @@ assert total(frame.join(frame, on="key")["key"].to_numpy()) == 36
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine that starts a run, as far as plans depend on it: by default this one.
+    """What plans depend on of the machine that starts a run; by default, of this machine.
 
     `environ`: its environment; `gpus`, `cores`: the numbers that processes may use; `memory`: available bytes; `looks`:
     whether tables of benchmarks are generated and running clusters are asked. If not, synthetic tables and two workers
@@ -64,7 +64,7 @@ class Machine:
 
 
 def check_engine(engine: Description, environment: Mapping[str, str], gpus: int, *, here: bool) -> None:
-    """Refuse a GPU engine without GPU or package, and settings that number GPUs in another order than nvidia-smi.
+    """Refuse a GPU engine without GPU or package, or with settings that change the order of GPU numbers.
 
     `here`: whether workers run on this machine; elsewhere they check GPU and package themselves once they are up.
     """
@@ -83,7 +83,7 @@ def check_engine(engine: Description, environment: Mapping[str, str], gpus: int,
 
 
 def check_gpu_count(workers: int, gpus: int, per_gpu: int) -> None:
-    """Refuse more workers than this machine's GPUs take, `per_gpu` each; without GPUs there is no limit."""
+    """Refuse more than `per_gpu` workers on each of this machine's GPUs; without GPUs, there is no limit."""
     if gpus and workers > gpus * per_gpu:
         needs = f"--workers {workers} with --workers-per-gpu {per_gpu} needs {-(-workers // per_gpu)} GPUs"
         share = f"use --workers-per-gpu {-(-workers // gpus)} to share GPUs"
@@ -91,7 +91,7 @@ def check_gpu_count(workers: int, gpus: int, per_gpu: int) -> None:
 
 
 def check_gpu_parts(workers: int, per_gpu: int) -> None:
-    """Refuse workers on different parts (MIG) of this machine's GPUs, `per_gpu` on each."""
+    """Refuse workers on different MIG parts of this machine's GPUs; `per_gpu`: workers on each part."""
     names = gpu.visible_gpus()
     used = dict.fromkeys(gpu_name(names, number // per_gpu) for number in range(workers))
     refuse_parts({name: gpu.instance(name) for name in used}, "workers on this host")
@@ -148,7 +148,7 @@ def _can_connect_processes(transports: frozenset[str]) -> bool:
 def check_tables_fit(
     spec: TableSpec, workers: int, available: int, how: How = How.INNER, sent: Side | None = None
 ) -> tuple[Caution, ...]:
-    """Read the keys of real tables: refuse a merge that cannot fit, and warn of rows whose key is null.
+    """Refuse a merge of tables that does not fit into memory; returns warnings about rows with null keys.
 
     `available`: bytes of memory; `sent`: the table that is sent whole to every worker. Raises UsageError if the tables
     and the result need more memory than is available.
@@ -169,14 +169,14 @@ def check_tables_fit(
 
 @functools.lru_cache(maxsize=1)
 def _count_result_rows(spec: TableSpec, how: How) -> Counts:
-    """Count the rows of the result with DuckDB, once for all runs of a sweep that merge the same tables."""
+    """Count the rows of the merge result with DuckDB, once for all runs that merge the same tables."""
     from merge_bench.merge.verification import duckdb_reference
 
     return duckdb_reference.count_rows(spec, how)
 
 
 def null_key_warnings(spec: TableSpec, keyless: Mapping[Side, int]) -> tuple[Caution, ...]:
-    """A warning if rows have a null or NaN among their keys, which match nothing here but each other in pandas."""
+    """A warning with the number of rows that have a null key; none if there are no such rows."""
     counted = [
         f"{format_count(keyless[side])} of {format_count(spec.side(side).rows)} rows of the {side.value} table"
         for side in Side
@@ -192,7 +192,7 @@ def null_key_warnings(spec: TableSpec, keyless: Mapping[Side, int]) -> tuple[Cau
 
 
 def check_library_variables(config: Mapping[str, str], surroundings: Mapping[str, str]) -> None:
-    """Refuse variables with which a library ends a worker's process, such as ``NUMBA_CPU_FEATURES``.
+    """Refuse variables that make a library end the worker's process, such as ``NUMBA_CPU_FEATURES``.
 
     `config`: the variables that processes get; `surroundings`: this process's environment. Python's own variables there
     have not ended this process either, and Polars sets that of its allocator itself when it is imported. Only if one of
@@ -213,6 +213,7 @@ def check_library_variables(config: Mapping[str, str], surroundings: Mapping[str
 
 @functools.cache
 def _worker_start_error(environment: tuple[tuple[str, str], ...]) -> str:
+    """How a process that uses the libraries with these variables ended, with its error; empty if it succeeded."""
     argv, nothing = [sys.executable, "-P", "-c", _LIBRARY_USE], subprocess.DEVNULL
     try:
         done = subprocess.run(argv, env=dict(environment), stdin=nothing, capture_output=True, timeout=LIBRARY_SECONDS)

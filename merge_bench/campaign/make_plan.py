@@ -62,7 +62,7 @@ SLOW_PIPELINE = Caution(
 
 
 def options_of_each_run(options: RunOptions, environ: Mapping[str, str]) -> list[RunOptions]:
-    """The options of each run, one for each combination of swept values; raises UsageError if they clash."""
+    """Make the options of each run, one for each combination of swept values; raises UsageError if they clash."""
     if options.rows is not None and options.workload not in sized_names():
         sized = " or ".join(sized_names())
         raise UsageError(f"--rows needs --workload {sized}; the size of synthetic tables is set with --chunk")
@@ -168,7 +168,7 @@ def _refuse_transport_check_of_one_worker(options: RunOptions, workers: int) -> 
 
 
 def choose_dask_protocol(options: RunOptions, *, others_connect: bool) -> str:
-    """The protocol of Dask's messages: tls, unless another one or --insecure is given.
+    """Choose the protocol of Dask's messages: tls, unless another one or --insecure is given.
 
     `others_connect`: whether other machines can reach the ports. If not, `auto` means tcp for a data plane that sends
     the rows in Dask's messages, which would measure the encryption. Raises UsageError if other machines could connect
@@ -186,7 +186,7 @@ def choose_dask_protocol(options: RunOptions, *, others_connect: bool) -> str:
 
 
 def choose_engine(options: RunOptions, *, gpus: bool) -> Description:
-    """The engine that the options name, for ``auto`` by whether there are GPUs.
+    """Choose the engine that the options name; for ``auto``, by whether there are GPUs.
 
     Raises UsageError if the engine does not work with the other options.
     """
@@ -206,7 +206,7 @@ def choose_engine(options: RunOptions, *, gpus: bool) -> Description:
 
 
 def option_needing_shuffle(options: RunOptions) -> str | None:
-    """The option among those given that needs the distribution `shuffle`, as on the command line; None if none does.
+    """The option that needs the distribution `shuffle`, as on the command line; None if none does.
 
     A broadcast has hardly anything to overlap: no row can be joined before all of the small table has arrived. A
     runtime filter saves the partition and exchange of rows, and a broadcast has neither for the large table.
@@ -328,7 +328,7 @@ def sends_gpu_memory(options: RunOptions, hosts: Sequence[HostSpec], machine: Ma
 
 
 def _most_gpus_of_a_host(hosts: Sequence[HostSpec], machine: Machine) -> int:
-    """The GPUs of the host with the most, as far as the hosts file says; else those of this machine."""
+    """The number of GPUs of the host with the most, by the hosts file; if it names none, that of this machine."""
     return max((host.gpus or 0 for host in hosts), default=0) or machine.gpus
 
 

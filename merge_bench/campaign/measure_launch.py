@@ -57,7 +57,7 @@ just started them, disturbs the first rounds."""
 
 
 def measure_launch(session: Session) -> None:
-    """Merge as the plan says, and record every measurement of the launch."""
+    """Run the merges of one launch as its plan says, and record every measurement."""
     plan = session.plan
     if not plan.data_plane.by_workers:
         from merge_bench.campaign.dask_baseline import measure_dask_baseline
@@ -87,7 +87,7 @@ def measure_launch(session: Session) -> None:
 
 
 class DataPlaneMerge:
-    """The merge over the data plane: connected, warmed up, timed, verified."""
+    """Runs the merges of one launch over the data plane: connects the workers, warms up, times and verifies."""
 
     def __init__(self, session: Session, tables: recording.InputTables) -> None:
         self._session, self._tables = session, tables
@@ -99,7 +99,7 @@ class DataPlaneMerge:
         session.register_event_handler("verification", self._collect_check)
 
     def connect_workers(self) -> None:
-        """Set up engine and UCX on every worker, and connect every worker with every other."""
+        """Set up engine and data plane on every worker, and connect every worker with every other."""
         session = self._session
         session.progress.show_phase("connecting")
         arguments = [(self._tables.rows, threads) for threads in threads_per_worker(session.descriptions)]
@@ -109,7 +109,7 @@ class DataPlaneMerge:
 
     @property
     def barrier_skew_seconds(self) -> float | None:
-        """The most seconds by which workers can leave a barrier one after the other."""
+        """The most seconds by which one worker can leave a barrier after another; None: not connected yet."""
         return self._assembler.skew
 
     def run_merges(self) -> None:
@@ -133,7 +133,7 @@ class DataPlaneMerge:
             self._record.write_verdict(plan.iterations - 1, checks, plan.write_result)
 
     def _run_iterations(self, count: int, *, warmup: bool) -> None:
-        """Merge `count` times, then decide by the cost of its notes whether the timeline goes on."""
+        """Merge `count` times, then decide by the measured cost of the timeline whether to go on recording it."""
         plan = self._session.plan
         share, every = recording.largest_timeline_share(plan, self.timeline), plan.verify == "every"
         costs = self._session.workers.on_all(worker.iterate, 0, count, warmup=warmup, verify=every, timeline=share)
@@ -174,7 +174,7 @@ class DataPlaneMerge:
 
 
 def threads_per_worker(workers: Sequence[Worker]) -> list[int]:
-    """The number of threads for each worker: its share of its host's cores, at most the cores it may run on."""
+    """The number of threads of each worker: its share of its host's cores, at most the cores it may run on."""
     here = Counter(each.host for each in workers)
     own = [(each.host, parse_cores(each.hardware.affinity or "")) for each in workers]
     cores: dict[str, frozenset[int]] = {}
@@ -201,26 +201,26 @@ def _measure_link_limit(session: Session) -> LinkLine | None:
     return line
 
 
-def link_rounds_to_measure(least: int, seconds: float) -> int:
-    """The number of link rounds, at least `least`, if one takes `seconds` (0: no worker has anything to send)."""
-    enough = math.ceil(LINK_SECONDS / seconds) if seconds > 0 else 0
-    return max(least, min(enough, MOST_LINK_ROUNDS))
+def link_rounds_to_measure(least_rounds: int, round_seconds: float) -> int:
+    """The number of rounds of the link measurement; `round_seconds`: of one round, 0: no worker sends anything."""
+    enough = math.ceil(LINK_SECONDS / round_seconds) if round_seconds > 0 else 0
+    return max(least_rounds, min(enough, MOST_LINK_ROUNDS))
 
 
-def survey_transports(planned: PlannedRun, name: str, progress: Progress, caller: Caller) -> TransportsDocument:
+def survey_transports(planned: PlannedRun, config_name: str, progress: Progress, caller: Caller) -> TransportsDocument:
     """Start and connect a cluster as `run` does, ask its workers for their transports, and stop it.
 
-    `name`: of the config. Raises UsageError if there would be only one worker; LaunchFailed if the cluster does not
-    start or its workers do not connect.
+    `config_name`: of the config. Raises UsageError if there would be only one worker; LaunchFailed if the cluster does
+    not start or its workers do not connect.
     """
     if planned.plan.workers < 2:
         raise UsageError("`transports` checks pairs of workers; use --workers 2 or more")
     with (
         tempfile.TemporaryDirectory(prefix="merge-bench-transports-") as scratch,
-        CampaignWriter.create(Path(scratch), name) as writer,
+        CampaignWriter.create(Path(scratch), config_name) as writer,
         caller.surround(writer.logs / "driver.log"),
     ):
-        session = Session(Job(planned, name), writer, progress)
+        session = Session(Job(planned, config_name), writer, progress)
         with end_processes_on_exit(session, writer):
             session.start()
             return _ask_workers_for_transports(session)
@@ -263,7 +263,7 @@ TURNS = "with UCX's rendezvous over TCP, workers that send to each other take tu
 
 
 def check_link_limit(session: Session, link: LinkLine) -> None:
-    """Measure the link limit again with ``ucx_perftest``.
+    """Measure the link limit again with ``ucx_perftest``, and record the results.
 
     Every worker sends messages of the merge's own size to the next rank while it receives from the previous one: with
     two workers, these are two opposite tests at once. Each worker's result is recorded; a difference of more than a
@@ -347,7 +347,7 @@ def _link_difference_causes_of_session(
 
 
 def link_difference_remedy(causes: Sequence[str]) -> str | None:
-    """A remedy for a difference with these `causes`; None if the two measurements differ by design."""
+    """The remedy for a difference between ``ucx_perftest`` and link limit; None if they differ by design."""
     if TURNS in causes:
         return "add UCX_RNDV_SCHEME=get_zcopy to the config, or use ethernet.cfg: over TCP, UCX then uses no rendezvous"
     return None if causes else "run again on a quiet machine, with --link-rounds 20"
@@ -362,7 +362,7 @@ def link_difference_causes(
     cache: int | None,
     protocols: set[str],
 ) -> list[str]:
-    """The causes for which ``ucx_perftest`` and the link measurement can differ in a launch, a phrase each.
+    """The possible causes of a difference between ``ucx_perftest`` and the link limit, a phrase each.
 
     `lanes`: those of ``ucx_perftest``; `selected`: those of the data plane, None if unknown; `size`: bytes of a
     message; `cache`: bytes of the processor's cache, None where messages do not stay in it (GPUs, several hosts);
@@ -390,7 +390,7 @@ Nanoseconds = Mapping[str, float]
 
 
 def choose_parcel_writes(session: Session, code: str | None = None) -> None:
-    """Choose how each worker writes parcels: as the option says, or the fastest way on its host; records the choice.
+    """Choose and record how each worker writes parcels: as the option says, or the fastest way on its host.
 
     `code`: the checksum of the code that was measured; None: of the installed code.
     """
@@ -410,7 +410,7 @@ def choose_parcel_writes(session: Session, code: str | None = None) -> None:
 
 
 def _fastest_parcel_writes(session: Session, code: str) -> list[Stores | None]:
-    """The fastest way to write parcels on each worker's host, measured unless the cache has it; None: no choice."""
+    """The fastest way to write parcels for each worker, measured unless it is in the cache; None: no choice."""
     keys = [_write_times_key(each, session.descriptions, session.plan, code) for each in session.descriptions]
     try:
         file = cache_folder() / "stores.json"
@@ -429,7 +429,7 @@ def _fastest_parcel_writes(session: Session, code: str) -> list[Stores | None]:
 
 
 def read_cached_write_times(file: Path) -> dict[str, dict[str, float]]:
-    """The times of each way to write parcels that earlier launches measured, by key; empty if unreadable."""
+    """The cached nanoseconds of each way to write parcels, by key of the worker; empty if the file is unreadable."""
     try:
         times = msgspec.json.decode(read_regular(file), type=dict[str, dict[str, float]])
     except (OSError, UsageError, msgspec.MsgspecError):
@@ -437,10 +437,13 @@ def read_cached_write_times(file: Path) -> dict[str, dict[str, float]]:
     return {key: each for key, each in times.items() if each.keys() == partition.WAYS.keys()}
 
 
-def cache_write_times(file: Path, times: Mapping[str, Nanoseconds], most: int = MOST_KEPT) -> None:
-    """Add `times` to the cache and keep the `most` newest. If it cannot be written, the next launch measures again."""
+def cache_write_times(file: Path, times: Mapping[str, Nanoseconds], most_kept: int = MOST_KEPT) -> None:
+    """Add the times of ways to write parcels to the cache, and keep the `most_kept` newest.
+
+    If the cache cannot be written, the next launch measures again.
+    """
     both = {**read_cached_write_times(file), **{key: dict(each) for key, each in times.items()}}
-    kept = dict(list(both.items())[-most:])
+    kept = dict(list(both.items())[-most_kept:])
     with contextlib.suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with replacing(file) as stream:
@@ -448,7 +451,7 @@ def cache_write_times(file: Path, times: Mapping[str, Nanoseconds], most: int = 
 
 
 def _median_write_times(keys: Sequence[str], times: Sequence[Nanoseconds]) -> dict[str, dict[str, float]]:
-    """The median times of each key's workers, by way; workers without rows or with an engine of one way have none."""
+    """The median nanoseconds of each way to write parcels, by key; keys without measured workers are left out."""
     by_key: dict[str, list[Nanoseconds]] = {}
     for key, measured in zip(keys, times, strict=True):
         by_key.setdefault(key, []).extend([measured] if measured else [])
@@ -457,7 +460,7 @@ def _median_write_times(keys: Sequence[str], times: Sequence[Nanoseconds]) -> di
 
 
 def _write_times_key(worker: Worker, workers: Sequence[Worker], plan: Plan, code: str) -> str:
-    """The cache key of a worker's times: all that decides which way is faster, as JSON; rows as their power of two."""
+    """The cache key of a worker's times to write parcels: all that decides which way is faster, as JSON."""
     here, hardware, tables = [each.host for each in workers].count(worker.host), worker.hardware, plan.workload
     if isinstance(tables, SyntheticSpec):
         rows, shape = 2 * tables.rows, [str(tables.payload_columns), f"{tables.zipf:g}"]

@@ -49,7 +49,7 @@ ReplaceOptions: TypeAlias = Callable[[RunOptions], RunOptions]
 def make_campaign_line(
     configs: Sequence[Config], plans: Sequence[dict[str, Any]], runs: Sequence[RunKey], seed: int
 ) -> CampaignLine:
-    """The first record of a campaign, as far as its launches decide it."""
+    """Make the part of a campaign's first record that its launches decide: configs, plans, runs and seed."""
     return CampaignLine(
         campaign_id="",
         argv=[],
@@ -63,7 +63,7 @@ def make_campaign_line(
 
 @dataclass(frozen=True)
 class Job:
-    """One launch to make.
+    """One planned launch of a campaign.
 
     `config`: the name of its config in the campaign; `plan`: the index of its plan; `block`: the number of its block,
     in which every run is launched once; `label`: the name that distinguishes its run from the others.
@@ -77,7 +77,7 @@ class Job:
 
 
 def order_runs_in_blocks(runs: Sequence[_T], *, blocks: int, seed: int) -> list[tuple[int, _T]]:
-    """Every run once in each block, with the block's number from 0, in a random order that only `seed` decides."""
+    """Order the runs at random in blocks, every run once in each; returns (number of the block from 0, run)."""
     launches = []
     for block in range(blocks):
         order = list(runs)
@@ -87,7 +87,7 @@ def order_runs_in_blocks(runs: Sequence[_T], *, blocks: int, seed: int) -> list[
 
 
 def make_config_record(planned: PlannedRun) -> Config:
-    """The record of a run's config: its name, path and variables. A run without a config has the name ``default``."""
+    """Make the record of a run's config: name, path and variables; without a config, the name is ``default``."""
     config, variables = planned.config, dict(planned.settings.environment)
     if config is None:
         return Config(name="default", variables=variables)
@@ -95,7 +95,7 @@ def make_config_record(planned: PlannedRun) -> Config:
 
 
 def add_config(configs: list[Config], config: Config) -> None:
-    """Append a config to those of a campaign; raises UsageError if one has its name (another folder's, or itself)."""
+    """Append a config to those of a campaign; raises UsageError if one has the same name."""
     for other in configs:
         if other.name == config.name:
             where = f"{other.path} and {config.path}" if other.path != config.path else f"{config.path}, twice"
@@ -106,7 +106,7 @@ def add_config(configs: list[Config], config: Config) -> None:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The runs of a campaign: configs and plans as in the records, and the planned run of each (config, plan index)."""
+    """The runs of a campaign: records of its configs and plans, and the planned run of each (config, plan index)."""
 
     configs: list[Config] = field(default_factory=list)
     plans: list[dict[str, Any]] = field(default_factory=list)
@@ -134,7 +134,7 @@ class Sweep:
 
     @property
     def first_run(self) -> PlannedRun:
-        """The first run, which is of the baseline config."""
+        """The first planned run, which has the baseline config."""
         return next(iter(self.prepared.values()))
 
     @property
@@ -147,7 +147,7 @@ class Sweep:
         return self.first_run.settings.results
 
     def run_labels(self) -> dict[tuple[str, int], str]:
-        """The name of each run that distinguishes it from the others."""
+        """The name that distinguishes each run from the others, by (config, plan index)."""
         runs = [(config, self.plans[plan]) for config, plan in self.prepared]
         return dict(zip(self.prepared, labels(runs), strict=True))
 
@@ -169,15 +169,19 @@ class Sweep:
 
 
 def plan_runs(
-    name: str | None, command_line: RunOptions, replace_options: ReplaceOptions | None = None, *, several: bool = True
+    config_name: str | None,
+    command_line: RunOptions,
+    replace_options: ReplaceOptions | None = None,
+    *,
+    several: bool = True,
 ) -> list[PlannedRun]:
-    """Read the config `name`, settle the options and plan each run.
+    """Read a config, settle the options, and plan each run.
 
-    `command_line`: its options; `replace_options`: changes the options of a command that does not merge; `several`:
-    whether options may have several values. Raises UsageError if the config or an option is wrong, or this machine
-    cannot make a run.
+    `config_name`: None: no config. `command_line`: its options; `replace_options`: changes the options of a command
+    that does not merge; `several`: whether options may have several values. Raises UsageError if the config or an
+    option is wrong, or this machine cannot make a run.
     """
-    config = None if name is None else read_config(find_config(name), os.environ)
+    config = None if config_name is None else read_config(find_config(config_name), os.environ)
     options = resolve(command_line, config, os.environ, options_of_run())
     if replace_options is not None:
         options = replace_options(options)
@@ -261,7 +265,7 @@ def check_config_for_run(
 
 
 def _refuse_equal_plans(planned: Sequence[PlannedRun]) -> None:
-    """Refuse a sweep in which two values of an option mean the same, such as `auto` and the engine it chooses."""
+    """Refuse runs with equal plans, from values that mean the same, such as `auto` and the engine it chooses."""
     for run, other in itertools.combinations(planned, 2):
         if run.plan == other.plan:
             values = {key: (getattr(run.options, key), getattr(other.options, key)) for key in make_plan.SWEPT}
@@ -271,6 +275,7 @@ def _refuse_equal_plans(planned: Sequence[PlannedRun]) -> None:
 
 
 def _table_warnings(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...]:
+    """Warnings about null keys in the tables of a run; refuses tables that do not fit into memory."""
     plan = planned.plan
     if not isinstance(plan.workload, TableSpec):
         return ()
@@ -278,9 +283,9 @@ def _table_warnings(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...
 
 
 def _choose_ucx(ucx: str | None, launcher: LauncherKind, *, device_memory: bool) -> list[Caution]:
-    """Choose the UCX that this command loads, by whether workers send GPU memory (`device_memory`); gives warnings.
+    """Choose the UCX that this command loads; returns warnings about it.
 
-    `ucx`: the value of ``--ucx``.
+    `ucx`: the value of ``--ucx``; `device_memory`: whether workers send GPU memory.
     """
     if launcher.owns_processes:
         warning = use_ucx(ucx, device_memory=device_memory).warning
@@ -291,7 +296,7 @@ def _choose_ucx(ucx: str | None, launcher: LauncherKind, *, device_memory: bool)
 
 
 def _check_ucx_settings(config: ConfigFile | None, options: RunOptions, chosen: Chosen) -> list[Caution]:
-    """Check the settings of config and environment with the installed UCX; refuses errors and returns warnings."""
+    """Check the settings of config and environment with the installed UCX; returns warnings, refuses errors."""
     if config is None:
         outside = any(name.startswith(("UCX_", "UCXPY_")) for name in os.environ)
         if not (outside and chosen.launcher.owns_processes):
@@ -340,7 +345,7 @@ _CHECKS = ("require_transport", "verify", "link_rounds", "check_link", "write_re
 
 
 def launch_seconds_by_rule(job: Job) -> float | None:
-    """Seconds that a launch takes by the rule of thumb; None for GPUs, Dask's merge and tables of files."""
+    """Seconds that the launch of a job takes by the rule of thumb; None for GPUs, Dask's merge and tables of files."""
     plan = job.prepared.plan
     if plan.rows_per_chunk is None or not plan.data_plane.by_workers or describe(plan.engine).device_memory:
         return None
@@ -349,7 +354,7 @@ def launch_seconds_by_rule(job: Job) -> float | None:
 
 
 def rule_of_thumb_seconds(rows: float, iterations: int) -> float:
-    """Seconds that a launch takes by the rule of thumb; `rows`: of each input frame for each core."""
+    """Seconds that a launch takes by the rule of thumb; `rows`: of each input frame, for each core."""
     return START_SECONDS + rows * (ROW_SECONDS * iterations + ROW_ONCE_SECONDS)
 
 
@@ -384,7 +389,7 @@ def earlier_launch_seconds(results: Path, plan: Mapping[str, Any], config: str) 
 
 
 def _scaled_launch_seconds(launch: Launch, total: float, iterations: object) -> float:
-    """Seconds that a launch, which took `total`, would have taken with this number of timed iterations."""
+    """Seconds that a launch of `total` seconds would have taken with this number of timed iterations."""
     walls = [each.wall_seconds for each in launch.timed]
     if not walls or not isinstance(iterations, int):
         return total
@@ -405,7 +410,7 @@ def _timing_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class LaunchTimeEstimator:
-    """Estimates the seconds of each launch before and while a campaign runs.
+    """Estimates the seconds that the launches of a campaign take, before and while it runs.
 
     `results`: the folder with earlier results. `plans`: the campaign's plans as its records have them. `rule_seconds`:
     returns the seconds of a launch by a rule of thumb, None where the rule does not apply. `rule`: the rule in words.
@@ -420,7 +425,7 @@ class LaunchTimeEstimator:
     _ratios: list[float] = field(default_factory=list)
 
     def launch_seconds(self, job: Job) -> float | None:
-        """The estimated seconds of this launch; None if nothing is known about it."""
+        """The estimated seconds that the launch of a job takes; None if nothing is known about it."""
         key = job.config, job.plan
         if key in self._measured:
             return statistics.median(self._measured[key])
@@ -441,7 +446,7 @@ class LaunchTimeEstimator:
         return self._estimates[key]
 
     def add_measured_launch(self, job: Job, seconds: float) -> None:
-        """Take into account that a launch of `job` took this many seconds."""
+        """Add the measured seconds of a finished launch, which correct the estimates of further launches."""
         before = self._first_estimate(job)[0]
         if before:
             self._ratios.append(seconds / before)
@@ -453,7 +458,7 @@ class LaunchTimeEstimator:
         return math.fsum(each or 0.0 for each in seconds) if None not in seconds else None
 
     def describe_estimate(self, jobs: Sequence[Job]) -> str:
-        """A sentence with the estimate: ``12 launches take about 2 minutes (as earlier launches …)``."""
+        """The estimate for all `jobs` as a sentence: ``12 launches take about 2 minutes (as earlier launches …)``."""
         count = f"{plural(len(jobs), 'launch')} {'take' if len(jobs) > 1 else 'takes'}"
         total = self.total_seconds(jobs)
         if total is None:
@@ -463,7 +468,7 @@ class LaunchTimeEstimator:
         return f"{count} about {format_duration(total)} ({self.describe_estimate_source(jobs)})"
 
     def describe_estimate_source(self, jobs: Sequence[Job]) -> str:
-        """What the estimate for `jobs` is based on, as part of a sentence."""
+        """What the estimate for `jobs` is based on, as a phrase."""
         sources = {self._first_estimate(job)[1] for job in jobs}
         if 0 not in sources:
             return "as earlier launches of the same problem here"

@@ -34,7 +34,7 @@ CONTINUE_AFTER = (0, RunFailed.exit_status)
 
 
 class ResumedCampaign(NamedTuple):
-    """A campaign to continue: the jobs that are left, the index of the next launch, and the status so far."""
+    """A campaign to continue: its writer, the jobs left, the index of the next launch, the exit status so far."""
 
     writer: CampaignWriter
     left: list[Job]
@@ -43,7 +43,7 @@ class ResumedCampaign(NamedTuple):
 
 
 def describe_surroundings(jobs: Sequence[Job], sources: str, versions: Mapping[str, str]) -> dict[str, Any]:
-    """The surroundings that decide beside configs and plans how `jobs` run, as plain data.
+    """Describe the host, software, environment and clusters that `jobs` run with, as plain data for the records.
 
     `sources`: the checksum of this package's files; `versions`: of the installed packages.
     """
@@ -71,7 +71,7 @@ def _describe_cluster(job: Job) -> dict[str, Any]:
 
 
 def reopen_unfinished_campaign(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> ResumedCampaign | None:
-    """Open the newest campaign in `results` of the same command that lacks some of `jobs` or its end, if there is one.
+    """Open the newest unfinished campaign of the same command in `results`; None if there is none.
 
     A campaign with a wrong result, or a gate that was not met, is finished.
     """
@@ -84,7 +84,7 @@ def reopen_unfinished_campaign(results: Path, line: CampaignLine, jobs: Sequence
 
 
 def reopen_campaign_to_extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> ResumedCampaign:
-    """Open the campaign in the folder `result` to make those of `jobs` that it does not have.
+    """Open the campaign in the folder `result` to add the launches of `jobs` that it does not have.
 
     Its first record may differ from `line` as in `reopen_newest_campaign`, and in the number of launches. A block's
     order depends only on the seed and the block's number, so the added blocks are those that would have come next.
@@ -120,7 +120,7 @@ def reopen_campaign_to_extend(result: Path, line: CampaignLine, jobs: Sequence[J
 
 
 def _jobs_left(campaign: Campaign, jobs: Sequence[Job]) -> list[Job]:
-    """Those of `jobs` that the campaign has not launched, or only in launches that were interrupted."""
+    """The jobs of which the campaign has no launch, or only interrupted ones."""
     launched = {(launch.key, launch.block) for launch in campaign.launches if not launch.interrupted}
     return [job for job in jobs if ((job.config, job.plan), job.block) not in launched]
 
@@ -140,7 +140,7 @@ def _prepare_resumed(writer: CampaignWriter, campaign: Campaign, jobs: Sequence[
 def reopen_newest_campaign(
     results: Path, line: CampaignLine, unfinished: Callable[[Campaign], bool]
 ) -> tuple[CampaignWriter, Campaign] | None:
-    """Open the newest campaign in `results` of the same command that is `unfinished`; None if there is none.
+    """Open the newest campaign of the same command in `results` for which `unfinished` is true; None if there is none.
 
     Two campaigns are of the same command if their first records differ only in name, time, arguments and paths of
     configs. Campaigns that another process is writing, and those that ended with a wrong result or a gate not met, are
@@ -168,13 +168,13 @@ def reopen_newest_campaign(
 
 
 def differing_fields(head: CampaignLine, other_head: CampaignLine) -> list[str]:
-    """The fields in which the first records of two campaigns differ, of those that decide what is measured."""
+    """The names of the fields that decide what is measured and differ in the first records of two campaigns."""
     recorded, other = map(_compared_fields, (head, other_head))
     return [name for name in recorded if recorded[name] != other[name]]
 
 
 def _compared_fields(head: CampaignLine, *, launches: bool = True) -> dict[str, Any]:
-    """The fields of a campaign's first record that decide what and, with `launches`, how often is measured."""
+    """The fields of a campaign's first record that decide what is measured and, with `launches`, how often."""
     line: dict[str, Any] = msgspec.json.decode(
         msgspec.json.encode(msgspec.structs.replace(head, campaign_id="", argv=[], options=None, time=0.0))
     )
@@ -187,7 +187,7 @@ def _compared_fields(head: CampaignLine, *, launches: bool = True) -> dict[str, 
 
 
 def _differing_paths(recorded: Any, other: Any, at: str = "") -> Iterator[str]:
-    """The paths at which two pieces of plain data differ, such as ``versions ucxx``, with short values."""
+    """The paths at which two pieces of plain data differ, such as ``versions ucxx``, with the values if short."""
     if isinstance(recorded, dict) and isinstance(other, dict):
         for name in sorted({*recorded, *other}):
             path = f"{at} {name}".removeprefix(" surroundings").strip()

@@ -202,6 +202,6 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
 
 def test_the_oldest_go_when_the_cache_is_full(cache: Path) -> None:
     for key in "abc":
-        cache_write_times(cache, {key: FAST_LINES}, most=2)
+        cache_write_times(cache, {key: FAST_LINES}, most_kept=2)
     assert list(read_cached_write_times(cache)) == ["b", "c"]
     assert [file.name for file in cache.parent.iterdir()] == [cache.name]

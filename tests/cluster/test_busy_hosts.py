@@ -88,8 +88,8 @@ def test_hosts_are_looked_at_before_the_first_launch_alone(tmp_path: Path, monke
         def start(self, **_: object) -> None:
             self.looked.append(self.launcher.checks_host_load)
 
-        def end(self, *, well: bool) -> None:
-            assert well
+        def end(self, *, succeeded: bool) -> None:
+            assert succeeded
 
     monkeypatch.setattr(cluster_session, "Session", Session)
     (job, *_) = sweep(configs="a", blocks=1).jobs()

@@ -77,12 +77,12 @@ class Nothing:
     ) -> None:
         self._cause, self._end = cause, end
 
-    def find_cause(self, problem: Exception) -> MergeBenchError | None:
+    def find_cause(self, error: Exception) -> MergeBenchError | None:
         if self._cause is None:
-            raise problem  # a mistake of the test
+            raise error  # a mistake of the test
         return self._cause()
 
-    def end(self, *, well: bool) -> None:
+    def end(self, *, succeeded: bool) -> None:
         self._end()
 
 

@@ -56,10 +56,10 @@ class Clock(Probe):
 
         return outcome.status
 
-    def find_cause(self, problem):
+    def find_cause(self, error):
         return None
 
-    def end(self, *, well):
+    def end(self, *, succeeded):
         pass
 
 

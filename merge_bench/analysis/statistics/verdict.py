@@ -1,4 +1,4 @@
-"""Verdicts: whether candidates are faster than a baseline, slower, equivalent, or how many launches would show it.
+"""Verdicts on candidates: faster, slower, equivalent or inconclusive, and how many launches would decide.
 
 Several candidates are one family, in which the chance of any false FASTER or SLOWER stays below α (0.05), and so does
 that of any false EQUIVALENT. Holm's steps ("A simple sequentially rejective multiple test procedure", 1979) decide on
@@ -55,7 +55,7 @@ class InconclusiveReason(Enum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """The result of one comparison.
+    """The verdict on one candidate, with its reason, interval and p value.
 
     `reason`: of INCONCLUSIVE. `interval`: of the log-ratio, of level 1 - `alpha`; None where launches are too few.
     `p_holm`: `Effect.p` after Holm's correction, at most 0.05 where his steps find a difference. `within`, `beyond`:
@@ -132,7 +132,7 @@ def judge_effects(
     alpha: float = ALPHA,
     family: int | None = None,
 ) -> tuple[Judgement, ...]:
-    """The verdict of each effect of one family.
+    """Judge the effects of one family of comparisons; returns the judgement of each.
 
     With the threshold t and the interval of the ratio: EQUIVALENT, if it lies within 1 ÷ (1 + t) … 1 + t. FASTER, if
     its lower end is above 1 and the estimate at least 1 + max(t, noise floor). SLOWER: the mirror, which is what FASTER
@@ -207,9 +207,9 @@ def least_launches(*, alpha: float = 0.05, paired: bool = True) -> int:
     return n
 
 
-def can_reach_significance(baseline: int, candidate: int, *, alpha: float = 0.05) -> bool:
+def can_reach_significance(baseline_launches: int, candidate_launches: int, *, alpha: float = 0.05) -> bool:
     """Whether any difference of so many launches that were not interleaved could be significant at level α."""
-    return 2.0 / math.comb(baseline + candidate, baseline) <= alpha
+    return 2.0 / math.comb(baseline_launches + candidate_launches, baseline_launches) <= alpha
 
 
 def launches_needed(

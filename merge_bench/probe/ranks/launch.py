@@ -58,10 +58,10 @@ class RankSession:
         with signals.deferred():
             self._scratch = supervisor.make_scratch_folder()
 
-    def find_cause(self, problem: Exception) -> None:
+    def find_cause(self, error: Exception) -> None:
         """None: the end of a rank is always a `LaunchFailed`, which needs no other cause."""
 
-    def end(self, *, well: bool) -> None:
+    def end(self, *, succeeded: bool) -> None:
         """End all ranks, and remove the scratch folder."""
         self.progress.show_phase("stopping the ranks")
         for ranks in self._ranks:
