@@ -70,7 +70,7 @@ def record_outcome(job: Job, writer: CampaignWriter, launch: int, started: Start
     An error of this program ends the block and is not raised again: the outcome then has the error's exit status.
     """
     began, outcome = time.monotonic(), Outcome()
-    with signals.ignored():
+    with signals.ignore_signals():
         try:
             with stop_on_exit(started, writer, lambda error: _write_failure(job, writer, launch, error)):
                 yield outcome
@@ -94,9 +94,9 @@ def stop_on_exit(
     came, that is the error: some libraries catch the exception `Interrupted` and raise another.
     """
     well = False
-    with signals.ignored():
+    with signals.ignore_signals():
         try:
-            with signals.interruptible():
+            with signals.allow_interruption():
                 yield
             well = True
         except MergeBenchError as error:
@@ -117,7 +117,7 @@ def _explained_error(problem: Exception, started: Started, writer: CampaignWrite
     with contextlib.suppress(OSError), replacing(writer.logs / "error.log") as stream:
         stream.write("".join(traceback.format_exception(problem)).encode("utf-8", "backslashreplace"))
     return (
-        signals.interruption()
+        signals.pending_interruption()
         or started.cause(problem)
         or LaunchFailed(f"{type(problem).__name__}: {problem} (logs/error.log has the details)", code="internal-error")
     )

@@ -65,7 +65,7 @@ def measure(session: Session) -> None:
         measure_baseline(session)
         return
     if plan.check_link:
-        session.workers.on_all(worker_programs.prepare_worker)  # finds a missing tool before the merge
+        session.workers.run_on_all(worker_programs.find_perftest_origin)  # finds a missing tool before the merge
     tables = recording.make_tables(session)
     merge = Merge(session, tables)
     merge.connect()
@@ -79,11 +79,11 @@ def measure(session: Session) -> None:
     recording.record_timeline(session, merge.timeline, merge.skew)
     if plan.link_rounds and not plan.device_memory:
         session.progress.phase("measuring the copy rate of memory")
-        session.workers.on_all(worker.measure_copy)
-    ends = session.workers.on_all(worker.finish)
+        session.workers.run_on_all(worker.measure_copy)
+    ends = session.workers.run_on_all(worker.finish)
     recording.record_lanes(session)  # also of lanes that UCX opened during the merge
     session.writer.write(MemoryLine(launch=session.launch, workers=ends))
-    session.workers.on_all(worker.close)
+    session.workers.run_on_all(worker.close)
 
 
 class Merge:
@@ -103,7 +103,7 @@ class Merge:
         session = self._session
         session.progress.phase("connecting")
         arguments = [(self._tables.rows, threads) for threads in thread_shares(session.descriptions)]
-        addresses = session.workers.results(session.workers.submit(worker.open_data_plane, arguments))
+        addresses = session.workers.wait_for_results(session.workers.submit(worker.open_data_plane, arguments))
         self._assembler.skew = session.connect(addresses)
         choose_stores(session)
 
@@ -129,14 +129,14 @@ class Merge:
             self._verify(plan.iterations - 1)
         if plan.write_result is not None:
             session.progress.phase("writing the merged table")
-            checks = session.workers.on_all(worker.write_result, self._tables.fields)
+            checks = session.workers.run_on_all(worker.write_result, self._tables.fields)
             self._record.write_verdict(plan.iterations - 1, checks, plan.write_result)
 
     def _iterate(self, count: int, *, warmup: bool) -> None:
         """Merge `count` times, then decide by the cost of its notes whether the timeline goes on."""
         plan = self._session.plan
         share, every = recording.most_note_share(plan, self.timeline), plan.verify == "every"
-        costs = self._session.workers.on_all(worker.iterate, 0, count, warmup=warmup, verify=every, timeline=share)
+        costs = self._session.workers.run_on_all(worker.iterate, 0, count, warmup=warmup, verify=every, timeline=share)
         if share:
             notes = [cost for cost in costs if cost is not None]
             self.timeline = recording.decide_timeline(plan, notes, self._session.launch)
@@ -163,14 +163,14 @@ class Merge:
         def arrived() -> bool:
             return self._assembler.complete >= count and self._record.verdicts >= checks
 
-        self._session.workers.until(lambda: arrived() or time.monotonic() > deadline)
+        self._session.workers.wait_until(lambda: arrived() or time.monotonic() > deadline)
         if not arrived():
             late = f"the merge ended, but its measurements did not arrive within {plan.timeout:g} s"
             raise RunFailed(f"{late}: the connection to the scheduler was interrupted")
 
     def _verify(self, after: int | None) -> None:
         self._session.progress.phase("verifying")
-        self._record.write_verdict(after, self._session.workers.on_all(worker.verify))
+        self._record.write_verdict(after, self._session.workers.run_on_all(worker.verify))
 
 
 def thread_shares(workers: Sequence[Worker]) -> list[int]:
@@ -189,10 +189,10 @@ def _measure_link(session: Session) -> LinkLine | None:
     if plan.workers == 1 or not plan.link_rounds or not plan.data_plane.link_limit:
         return None
     session.progress.phase("measuring the link limit")
-    (first, *_) = zip(*session.workers.on_all(worker.measure_link, 1), strict=True)
+    (first, *_) = zip(*session.workers.run_on_all(worker.measure_link, 1), strict=True)
     count = rounds_to_measure(plan.link_rounds, max(each.seconds.union for each in first))
     with recording.record_traffic(session, "link"):
-        measured = session.workers.on_all(worker.measure_link, count)
+        measured = session.workers.run_on_all(worker.measure_link, count)
     sent = [rounds[0].sent_bytes.left + rounds[0].sent_bytes.right for rounds in measured]
     seconds = [[each.seconds.union for each in of_round] for of_round in zip(*measured, strict=True)]
     limit = limit_of_rounds(sent, seconds)
@@ -229,14 +229,14 @@ def survey_transports(planned: PlannedRun, name: str, progress: Progress, caller
 def _ask_workers(session: Session) -> TransportsDocument:
     plan, workers = session.plan, session.workers
     session.progress.phase("connecting")
-    session.connect(workers.on_all(worker.open_ucx, plan, ranked=True, after=(session.topic,)))
+    session.connect(workers.run_on_all(worker.open_ucx, plan, ranked=True, after=(session.topic,)))
     if plan.device_memory:
-        workers.on_all(worker.swap_device_memory, DEVICE_MESSAGE_BYTES)
+        workers.run_on_all(worker.swap_device_memory, DEVICE_MESSAGE_BYTES)
     warnings = [*host_cautions(session.launcher, plan, session.settings), *recording.compare_environment(session)]
     recording.record_lanes(session)
-    answers = workers.on_all(worker.available_transports)
-    bindings = workers.on_all(describe_binding)
-    workers.on_all(worker.close)
+    answers = workers.run_on_all(worker.available_transports)
+    bindings = workers.run_on_all(describe_binding)
+    workers.run_on_all(worker.close)
     lanes = session.lanes
     assert lanes is not None
     available, bound = {}, []
@@ -279,16 +279,18 @@ def check_link(session: Session, link: LinkLine) -> None:
     size = _message_bytes(session, link)
     memory = "cuda" if session.plan.device_memory else "host"
     count = max(8, int(limit * LINK_CHECK_SECONDS / size))
-    text = ucx_perftest.batch_file(test, [size], memory=memory, count=count, error_handling=session.plan.error_handling)
-    limits = [2 * session.plan.timeout + 20 * LINK_CHECK_SECONDS]
-    servers = session.workers.on_all(worker_programs.start_server, text)
-    outputs = session.workers.on_some(
-        {rank: (worker_programs.run_client, servers[after[rank]], text, limits) for rank in ranks}
+    text = ucx_perftest.batch_file_text(
+        test, [size], memory=memory, count=count, error_handling=session.plan.error_handling
     )
-    session.workers.on_some({rank: (worker_programs.wait_for_server, servers[rank]) for rank in ranks})
+    limits = [2 * session.plan.timeout + 20 * LINK_CHECK_SECONDS]
+    servers = session.workers.run_on_all(worker_programs.start_perftest_server, text)
+    outputs = session.workers.run_on_some(
+        {rank: (worker_programs.run_perftest_client, servers[after[rank]], text, limits) for rank in ranks}
+    )
+    session.workers.run_on_some({rank: (worker_programs.wait_for_perftest_server, servers[rank]) for rank in ranks})
     rates, lanes, protocols = [], set(), set()
     for rank, output in enumerate(outputs):
-        log = ucx_perftest.parse_log(output.log, test)
+        log = ucx_perftest.parse_ucx_log(output.log, test)
         (figures,) = ucx_perftest.median_figures(output.text, [size])
         rates.append(figures.bandwidth)
         lanes.add(log.lanes)
@@ -399,7 +401,7 @@ def choose_stores(session: Session, code: str | None = None) -> None:
     ways = [each.way if each else partition.PLAIN for each in chosen]
     caches = [described.hardware.l2_bytes for described in session.descriptions]
     streams, least = partition.most_streams(ways), min((size or 0 for size in caches), default=0) or None
-    calls.results(calls.submit(worker.use_stores, [(way, streams, least) for way in ways]))
+    calls.wait_for_results(calls.submit(worker.use_stores, [(way, streams, least) for way in ways]))
     described_and_chosen = zip(session.descriptions, chosen, strict=True)
     session.descriptions = [replace(described, stores=stores) for described, stores in described_and_chosen]
 
@@ -413,7 +415,7 @@ def _fastest_stores(session: Session, code: str) -> list[Stores | None]:
         file = None
     times, because = read_cached_times(file) if file else {}, "known"
     if not times.keys() >= set(keys):
-        times, because = _median_times(keys, session.workers.on_all(worker.measure_stores)), "measured"
+        times, because = _median_times(keys, session.workers.run_on_all(worker.measure_stores)), "measured"
         clear = {key: by_way for key, by_way in times.items() if max(by_way.values()) > CLEAR * min(by_way.values())}
         if file is not None:
             cache_times(file, clear)

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from merge_bench.campaign.cluster_session import Session
-from merge_bench.cluster.worker_calls import Member
+from merge_bench.cluster.worker_calls import LaunchedWorker
 from merge_bench.config import allowed_transports
 from merge_bench.config.ucx_info import Installed, effective_settings, find_installed
 from merge_bench.errors import Caution, GateNotMet, RunFailed, WrongResult, warn
@@ -107,7 +107,7 @@ def record_lanes(session: Session) -> None:
     hosts = [member.host for member in session.members]
     protocols: list[list[SizeRange]] = []
     pairs = []
-    for rank, peers in enumerate(session.workers.on_all(worker.endpoints)):
+    for rank, peers in enumerate(session.workers.run_on_all(worker.endpoints)):
         for peer, (lanes, ranges) in sorted(peers.items()):
             if ranges and ranges not in protocols:
                 protocols.append(ranges)
@@ -126,9 +126,9 @@ def record_traffic(session: Session, during: str) -> Iterator[None]:
     if session.plan.workers == 1:
         yield
         return
-    before = session.workers.on_all(machine.read_counters)
+    before = session.workers.run_on_all(machine.read_counters)
     yield
-    after = session.workers.on_all(machine.read_counters)
+    after = session.workers.run_on_all(machine.read_counters)
     hosts = []
     for host, rank in _first_ranks(session.members).items():
         devices = machine.counter_difference(before[rank], after[rank]).items()
@@ -137,7 +137,7 @@ def record_traffic(session: Session, during: str) -> Iterator[None]:
     session.writer.write(TrafficLine(launch=session.launch, during=during, hosts=hosts))
 
 
-def _first_ranks(members: Sequence[Member]) -> dict[str, int]:
+def _first_ranks(members: Sequence[LaunchedWorker]) -> dict[str, int]:
     """The rank of the first worker of each host, which reads the host's counters."""
     ranks: dict[str, int] = {}
     for member in members:
@@ -228,12 +228,12 @@ class Tables:
 def make_tables(session: Session) -> Tables:
     """Have every worker generate or read its chunks of both input frames."""
     session.progress.phase("creating the tables")
-    prepared = session.workers.on_all(worker.prepare, session.plan, ranked=True, after=(session.topic,))
+    prepared = session.workers.run_on_all(worker.prepare, session.plan, ranked=True, after=(session.topic,))
     for caution in _kept_memory(prepared):
         warn(caution)
         session.warn(caution)
     if session.plan.write_result is not None:
-        session.workers.on_all(worker.make_result_folder)  # finds one that cannot be used before the merge
+        session.workers.run_on_all(worker.make_result_folder)  # finds one that cannot be used before the merge
     other = next((p.rank for p in prepared if p.fields != prepared[0].fields), None)
     if other is not None:
         different = f"rank {prepared[0].rank} and rank {other} read tables with different columns"
@@ -407,7 +407,7 @@ def record_timeline(session: Session, decision: TimelineLine, skew: float | None
 
 def gather_timeline(session: Session, skew: float | None) -> timelines.Timeline:
     """The timeline of the iterations that all workers noted and of the rounds of the link measurement."""
-    by_rank = session.workers.on_all(worker.timelines)
+    by_rank = session.workers.run_on_all(worker.timelines)
     kept = sorted(set.intersection(*(set(each.iterations) for each in by_rank)))
     rounds = zip(*(each.rounds for each in by_rank), strict=True)
     clocks = [
@@ -431,15 +431,15 @@ def record_power(session: Session) -> Iterator[None]:
     Counters are read before the first timed iteration and after the last one, so reading them takes no time of either.
     """
     with_gpu, members = session.plan.device_memory, session.members
-    before = session.workers.on_all(machine.read_power, with_gpu=with_gpu)
+    before = session.workers.run_on_all(machine.read_power, with_gpu=with_gpu)
     yield
-    after = session.workers.on_all(machine.read_power, with_gpu=with_gpu)
+    after = session.workers.run_on_all(machine.read_power, with_gpu=with_gpu)
     gpus, hosts = gpus_between(members, before, after) if with_gpu else None, hosts_between(members, before, after)
     session.writer.write(PowerLine(launch=session.launch, gpus=gpus, hosts=hosts))
 
 
 def gpus_between(
-    members: Sequence[Member], before: Sequence[PowerReading], after: Sequence[PowerReading]
+    members: Sequence[LaunchedWorker], before: Sequence[PowerReading], after: Sequence[PowerReading]
 ) -> list[GpuPower]:
     """What each GPU did between the readings, by rank, of its first worker; left out if only one reading has it."""
     gpus: dict[tuple[str, str], GpuPower] = {}
@@ -468,7 +468,7 @@ def gpus_between(
 
 
 def hosts_between(
-    members: Sequence[Member], before: Sequence[PowerReading], after: Sequence[PowerReading]
+    members: Sequence[LaunchedWorker], before: Sequence[PowerReading], after: Sequence[PowerReading]
 ) -> list[HostPower]:
     """What the processors of each host did between the readings of its first worker; `before`, `after`: by rank."""
     hosts = []
