@@ -230,7 +230,7 @@ def host_cautions(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> 
     """Warnings about hosts on which UCX measures slower; none if neither data plane nor Dask uses UCX."""
     if not plan.data_plane.ucx and plan.protocol != "ucx":
         return []
-    return launcher.cautions(settings)
+    return launcher.host_warnings(settings)
 
 
 def check_memory(plan: Plan, workers: Sequence[Worker]) -> None:

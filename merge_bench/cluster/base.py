@@ -134,7 +134,7 @@ class Launcher:
         """Return the host of each started process, by its role (``scheduler``, ``worker-0``…)."""
         return {}
 
-    def cautions(self, settings: ClusterSettings) -> list[Caution]:
+    def host_warnings(self, settings: ClusterSettings) -> list[Caution]:
         """Return warnings about conditions on the hosts that distort the measured figures."""
         return []
 

@@ -96,18 +96,18 @@ def dask_process_commands(
     processes inherit.
     """
 
-    def environment(rdma_ports: Sequence[str]) -> dict[str, str]:
+    def make_environment(rdma_ports: Sequence[str]) -> dict[str, str]:
         ucx = {**settings.ucx, "UCX_NET_DEVICES": ",".join([*rdma_ports, location.interface])}
         variables = process_environment(config_variables, inherited_variables, threads=threads_per_worker, ucx=ucx)
         # Without this variable Dask's scheduler leaves a folder in the temporary directory; it has no option for that.
         return {**variables, "DASK_TEMPORARY_DIRECTORY": location.scratch}
 
     workers = [
-        worker_command(plan, settings, location, number, environment(pin.devices), pin)
+        worker_command(plan, settings, location, number, make_environment(pin.devices), pin)
         for number, pin in pins_by_worker.items()
     ]
     return (
-        [scheduler_command(plan, settings, location, environment(location.rdma_ports)), *workers]
+        [scheduler_command(plan, settings, location, make_environment(location.rdma_ports)), *workers]
         if 0 in pins_by_worker
         else workers
     )

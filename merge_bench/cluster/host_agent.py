@@ -231,11 +231,11 @@ def _send_message(message: dict[str, Any]) -> None:
 def main() -> None:
     """Run the agent of this host until the driver is gone."""
 
-    def leave(number: int, frame: FrameType | None) -> None:
+    def exit_on_signal(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)
 
     for number in LEAVE:
-        signal.signal(number, leave)
+        signal.signal(number, exit_on_signal)
     agent = HostAgent()
     try:
         agent.answer_requests()

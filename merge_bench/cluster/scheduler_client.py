@@ -123,13 +123,13 @@ def _call_within(call: Callable[[], T], seconds: float, check_processes: Callabl
     """
     outcome: Future[T] = Future()
 
-    def work() -> None:
+    def run_call() -> None:
         try:
             outcome.set_result(call())
         except BaseException as error:
             outcome.set_exception(error)
 
-    threading.Thread(target=work, name="dask-client", daemon=True).start()
+    threading.Thread(target=run_call, name="dask-client", daemon=True).start()
     deadline = time.monotonic() + seconds
     while not outcome.done():
         check_processes()

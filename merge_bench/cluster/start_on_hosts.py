@@ -118,7 +118,7 @@ class RemoteLauncher(Launcher):
     def hosts_by_role(self) -> Mapping[str, str]:
         return self._placed
 
-    def cautions(self, settings: ClusterSettings) -> list[Caution]:
+    def host_warnings(self, settings: ClusterSettings) -> list[Caution]:
         """Return warnings about RDMA ports that UCX cannot use with the chosen interfaces, or that no worker uses."""
         variables = _worker_variables(settings)
         idle = host_check.idle_rdma_port_warnings(self._hosts, self._pins, variables)

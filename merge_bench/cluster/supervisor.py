@@ -209,7 +209,7 @@ def _make_prepare_function(death_signal: int | None, cores: Collection[int]) -> 
         return None
     parent = os.getpid()
 
-    def prepare() -> None:
+    def prepare_process() -> None:
         if death_signal is not None:
             die_with_parent(death_signal)
             if os.getppid() != parent:  # the parent ended before the call above
@@ -217,7 +217,7 @@ def _make_prepare_function(death_signal: int | None, cores: Collection[int]) -> 
         if cores:
             os.sched_setaffinity(0, cores)
 
-    return prepare
+    return prepare_process
 
 
 def _pids_of_sessions(leaders: Collection[int], *, trackers: bool) -> Iterator[int]:

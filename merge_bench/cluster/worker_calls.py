@@ -129,15 +129,15 @@ def find_first_loss(losses: Sequence[ProcessLoss]) -> tuple[ProcessLoss, bool]:
     """
     reported = _peers_reported_lost(losses)
 
-    def order(loss: ProcessLoss) -> int:
+    def order_of_loss(loss: ProcessLoss) -> int:
         if loss.certain:
             return 0
         if loss.member is not None and (loss.host, loss.member.pid) in reported:
             return 1
         return 3 if loss.status == -signal.SIGABRT or _LOST_PEER.search(loss.log_tail) else 2
 
-    first = min(losses, key=order)
-    return first, order(first) == 0 or (order(first) == 1 and first.status is not None)
+    first = min(losses, key=order_of_loss)
+    return first, order_of_loss(first) == 0 or (order_of_loss(first) == 1 and first.status is not None)
 
 
 def _peers_reported_lost(losses: Iterable[ProcessLoss]) -> set[tuple[str, int]]:
@@ -155,11 +155,11 @@ def _status_in_nanny_log(pid: int, log: str) -> int | None:
 def broadcast_step(client: Client, step: Callable[..., Any], *arguments: Any) -> None:
     """Run a step on the event loop of every worker, without waiting: a worker may never answer."""
 
-    async def send() -> None:
+    async def send_step() -> None:
         with contextlib.suppress(Exception):
             await client._run(step, *arguments, wait=False, on_error="ignore")
 
-    client.loop.add_callback(send)
+    client.loop.add_callback(send_step)
 
 
 class ProcessWatch:
@@ -432,14 +432,14 @@ class WorkerCalls:
     def wait_until(self, done: Callable[[], bool]) -> None:
         """Wait until `done` returns True, and watch the processes meanwhile; raises a reported problem."""
 
-        def ended() -> bool:
+        def wait_is_over() -> bool:
             return done() or self._problem is not None
 
-        while not ended():
+        while not wait_is_over():
             self._wake.wait(0.1)
             self._wake.clear()
             signals.raise_if_interrupted()
-            if not ended():
+            if not wait_is_over():
                 self.watch.raise_for_loss()
         if self._problem is not None:
             self.abort_workers("the run is ending")

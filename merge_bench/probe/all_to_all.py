@@ -242,7 +242,7 @@ class AllToAllProbeOverMpi(MpirunProbe):
             "iterations": pattern.iterations,
         }
 
-        def exchanges() -> Iterator[ExchangeRow]:
+        def read_exchanges() -> Iterator[ExchangeRow]:
             for row in session.run_ranks(work, ExchangeRow):
                 yield row
                 session.doing = "after an exchange"
@@ -251,7 +251,7 @@ class AllToAllProbeOverMpi(MpirunProbe):
             method = f"{session.describe_method()}, {'MPI_Alltoallv' if uneven else 'MPI_Alltoall'}"
             return session.make_line(method, exchange.selected, **figures)
 
-        record_exchanges(session, pattern, MPI, exchanges(), make_line)
+        record_exchanges(session, pattern, MPI, read_exchanges(), make_line)
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ class AllToAllProbe(Probe):
     def parts(self) -> tuple[Probe, ...]:
         return self.backends
 
-    def cautions(self) -> tuple[Caution, ...]:
+    def planning_warnings(self) -> tuple[Caution, ...]:
         return () if self.left_out_warning is None else (self.left_out_warning,)
 
 

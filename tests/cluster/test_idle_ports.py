@@ -158,7 +158,7 @@ def test_the_launcher_warns_of_the_ports_that_its_workers_do_not_get(
     node = Node(**{name: getattr(host, name) for name in Host.__struct_fields__})
     settings = ClusterSettings({}, Path("results"), hosts=(HostSpec("n1", slots=2), HostSpec("n2", slots=2)))
     with started({"n1": node, "n2": node}, plan(4), settings, tmp_path) as launcher:
-        (caution,) = launcher.cautions(settings)
+        (caution,) = launcher.host_warnings(settings)
     assert caution.code == IDLE
 
 

@@ -133,7 +133,7 @@ def test_shared_memory_that_ucx_prefers_to_the_interface_gives_a_warning(
     interface: str | None, config: dict[str, str], warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("UCX_TLS", raising=False)
-    found = LocalLauncher().cautions(ClusterSettings(config, Path("results"), interface=interface))
+    found = LocalLauncher().host_warnings(ClusterSettings(config, Path("results"), interface=interface))
     assert [each.code for each in found] == ["shared-memory-first"] * warned
 
 

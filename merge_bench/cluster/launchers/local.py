@@ -67,7 +67,7 @@ class LocalLauncher(Launcher):
     def hosts_by_role(self) -> Mapping[str, str]:
         return {role: host for role, (_, host, _) in self._started.items()}
 
-    def cautions(self, settings: ClusterSettings) -> list[Caution]:
+    def host_warnings(self, settings: ClusterSettings) -> list[Caution]:
         """Return a warning if an interface was named, but UCX may use shared memory, which it prefers."""
         from merge_bench.cluster.dask_commands import LOOPBACK
 

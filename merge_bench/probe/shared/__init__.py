@@ -101,7 +101,7 @@ class Probe:
     def parts(self) -> tuple[Probe, ...]:
         return (self,)
 
-    def cautions(self) -> tuple[Caution, ...]:
+    def planning_warnings(self) -> tuple[Caution, ...]:
         """Return the warnings that are printed before anything is started."""
         return ()
 

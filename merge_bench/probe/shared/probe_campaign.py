@@ -53,7 +53,7 @@ def plan_probe_campaign(
         variants = plan_runs(name, options, with_engine, several=probe.sweeps)
         add_config(lines, config_line(variants[0]))
         for sized, part in itertools.product(variants, probe.parts):
-            planned = part.prepare(replace(sized, warnings=(*sized.warnings, *probe.cautions())))
+            planned = part.prepare(replace(sized, warnings=(*sized.warnings, *probe.planning_warnings())))
             ready.append((planned, lines[-1], _recorded_plan(probe, part, planned)))
     first, *_ = (planned_run for planned_run, _, _ in ready)
     if len({each.settings.results for each, _, _ in ready}) > 1:

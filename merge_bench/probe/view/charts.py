@@ -120,13 +120,13 @@ def _make_label_function(rows: Sequence[Row], *, apart: bool) -> Label:
     `apart`: ping-pongs have a panel for each placement, so that labels do not name it.
     """
 
-    def several(of: Callable[[Row], object]) -> bool:
+    def has_several(of: Callable[[Row], object]) -> bool:
         return len({of(row) for row in rows if of(row)}) > 1
 
-    tests, placements = several(lambda row: test_family_name(row.test)), several(lambda row: row.placement)
-    memories, together = several(lambda row: row.memory), (COLLECTIVE, ALL_TO_ALL)
+    tests, placements = has_several(lambda row: test_family_name(row.test)), has_several(lambda row: row.placement)
+    memories, together = has_several(lambda row: row.memory), (COLLECTIVE, ALL_TO_ALL)
     pairs = {(row.placement, row.ranks) for row in rows if row.ranks and row_test_kind(row) not in together}
-    groups = several(lambda row: len(row.ranks) if row_test_kind(row) == ALL_TO_ALL else 0)
+    groups = has_several(lambda row: len(row.ranks) if row_test_kind(row) == ALL_TO_ALL else 0)
     ranks = len(pairs) > len({placement for placement, _ in pairs})
 
     def label(row: Row) -> str:

@@ -473,16 +473,16 @@ def _table_group_of_published_row(groups: dict[tuple[object, ...], list[Row]], r
 
 
 def _make_series_table(rows: Sequence[Row], *, by_pair: bool) -> SeriesTable:
-    def several(of: Callable[[Row], object]) -> bool:
+    def has_several(of: Callable[[Row], object]) -> bool:
         return len({of(row) for row in rows}) > 1
 
-    tests, placements = several(lambda row: row.test), several(lambda row: row.placement)
+    tests, placements = has_several(lambda row: row.test), has_several(lambda row: row.placement)
     pairs = {(row.placement, row.ranks) for row in rows if row.ranks}
     ranks = len(pairs) > len({placement for placement, _ in pairs})
     title: list[Callable[[Row], str]] = []
     heading: list[Callable[[Row], str]] = []
     for varies, of in (
-        (several(lambda row: (row.config, row.source)), lambda row: row.config),
+        (has_several(lambda row: (row.config, row.source)), lambda row: row.config),
         (tests, lambda row: row.test),
         (placements, lambda row: placement_text(row.placement)),
         (ranks, _ranks_text),
@@ -491,15 +491,15 @@ def _make_series_table(rows: Sequence[Row], *, by_pair: bool) -> SeriesTable:
     if not ranks and len(pairs) > 1:
         title.remove(_ranks_text)  # the placements have a pair each
 
-    def joined(row: Row, parts: Sequence[Callable[[Row], str]]) -> str:
+    def joined_texts(row: Row, parts: Sequence[Callable[[Row], str]]) -> str:
         return ", ".join(filter(None, (of(row) for of in parts)))
 
     lines = []
     for mine in grouped(rows, lambda row: (row.series, row.source)).values():
         origin = "" if mine[0].source is None else " (file)" if mine[0].from_file else " (published)"
-        lines.append(TableSeries((joined(mine[0], heading) or mine[0].config) + origin, mine))
+        lines.append(TableSeries((joined_texts(mine[0], heading) or mine[0].config) + origin, mine))
     memory = ", cuda memory" if rows[0].memory == "cuda" else ""
-    return SeriesTable(row_test_kind(rows[0]), joined(rows[0], title) + memory, lines, by_pair)
+    return SeriesTable(row_test_kind(rows[0]), joined_texts(rows[0], title) + memory, lines, by_pair)
 
 
 def _ranks_text(row: Row) -> str:
