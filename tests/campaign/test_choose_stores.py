@@ -51,7 +51,7 @@ class Workers:
         ((self.streams, self.l2),) = {(streams, l2) for _, streams, l2 in each}
         return []
 
-    def results(self, submitted: list[Any]) -> list[Any]:
+    def wait_for_results(self, submitted: list[Any]) -> list[Any]:
         return submitted
 
 

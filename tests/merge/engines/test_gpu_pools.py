@@ -37,7 +37,7 @@ class Cluster:
     def submit(self, step: Callable[..., Any], each: Sequence[tuple[Any, ...]]) -> list[Any]:
         return [self.do(rank, step, *arguments) for rank, arguments in enumerate(each)]
 
-    def results(self, found: list[Any]) -> list[Any]:
+    def wait_for_results(self, found: list[Any]) -> list[Any]:
         return found
 
     def do(self, rank: int, step: Callable[..., Any], *arguments: Any) -> Any:
