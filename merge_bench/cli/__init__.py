@@ -14,7 +14,7 @@ import click
 
 from merge_bench.cli import probe, results, run, service, tune
 from merge_bench.cli.common import CONTEXT, ListedGroup
-from merge_bench.cluster.scheduler_client import broken_configuration
+from merge_bench.cluster.scheduler_client import unreadable_configuration_text
 from merge_bench.config.installation import __version__
 from merge_bench.errors import MergeBenchError, UsageError, error_of_system, say
 from merge_bench.view.streams import flush_output, take_standard_output
@@ -68,7 +68,7 @@ class _CommandGroup(ListedGroup):
         except OSError as error:
             _exit_with(error_of_system(error))
         except ValueError as error:
-            if (sentence := broken_configuration(error)) is None:
+            if (sentence := unreadable_configuration_text(error)) is None:
                 raise
             _exit_with(UsageError(sentence))
         ctx.exit(status or 0)

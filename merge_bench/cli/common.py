@@ -202,7 +202,7 @@ def _signals_and_log_redirected(log: Path) -> Iterator[None]:
     """Raise signals as errors, and write the output of libraries into `log`, until the block ends."""
     from merge_bench.cluster import scheduler_client, signals
 
-    with signals.raising(), scheduler_client.redirect_libraries(log):
+    with signals.raise_on_signals(), scheduler_client.redirect_library_output(log):
         yield
 
 
@@ -215,7 +215,9 @@ def this_command() -> Caller:
     from merge_bench.cluster import signals
     from merge_bench.host.other_load import begin_measuring
 
-    return Caller(tuple(sys.argv), given_options(), signals.raising, _signals_and_log_redirected, begin_measuring())
+    return Caller(
+        tuple(sys.argv), given_options(), signals.raise_on_signals, _signals_and_log_redirected, begin_measuring()
+    )
 
 
 def given_options() -> GivenOptions:

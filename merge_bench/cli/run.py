@@ -15,7 +15,7 @@ import click
 
 from merge_bench.cli import common
 from merge_bench.cli.service import comparison_of_gate, run_on_service, service_address
-from merge_bench.cluster.launchers import batch_systems, storage_titles
+from merge_bench.cluster.launchers import batch_systems, systems_with_storage_option
 from merge_bench.config.files import check_writable, replacing
 from merge_bench.config.options import CLUSTER_OPTIONS, RunOptions, without_merge
 from merge_bench.config.shipped import find_config, find_shipped, shipped_files
@@ -189,7 +189,7 @@ def copy_config(name: str, destination: str | None, force: bool) -> None:
     print(target)
 
 
-_WITH_STORAGE = ", ".join(storage_titles())
+_WITH_STORAGE = ", ".join(systems_with_storage_option())
 
 
 @click.command(cls=common.KeepsArguments, context_settings={**common.CONTEXT, "ignore_unknown_options": True})
@@ -235,8 +235,10 @@ def submit(
     config, options = (words[0], words[1:]) if words and not words[0].startswith("-") else (None, words)
     if config is None and not any(word.partition("=")[0] in ("--config", "--configs") for word in options):
         config = "optimized.cfg"
-    script = batch_script.render(launcher, batch_script.Job(nodes=nodes, time=time, **more), config, options, typed)
-    print(batch_script.submit(launcher, script) if now else script, end="\n" if now else "")
+    script = batch_script.batch_script_text(
+        launcher, batch_script.BatchJob(nodes=nodes, time=time, **more), config, options, typed
+    )
+    print(batch_script.submit_batch_script(launcher, script) if now else script, end="\n" if now else "")
 
 
 @click.command(cls=common.SectionedCommand, context_settings=common.CONTEXT)

@@ -148,7 +148,7 @@ def run_on_service(
     client = Client(url, results=results, wait=PATIENCE_SECONDS, insecure=options.insecure)
     (request, typed), printed = _request_and_configs(command), [""]
     try:
-        with signals.raising():
+        with signals.raise_on_signals():
             job = _follow_job(client, client.add(request).id, printed)
     except signals.Interrupted as interrupted:
         number = client.add(request).id  # the same job, by its key

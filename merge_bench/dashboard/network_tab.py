@@ -14,8 +14,8 @@ from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.errors import MergeBenchError
 from merge_bench.probe.shared import placement_text
-from merge_bench.probe.shared.stored_rows import label_rows, measure_of
-from merge_bench.probe.view.charts import panels_of_results, range_of_row
+from merge_bench.probe.shared.stored_rows import row_quantity, rows_with_campaigns
+from merge_bench.probe.view.charts import make_panels_of_results, row_value_range
 from merge_bench.records.campaign import Campaign, Row
 from merge_bench.records.results_folder import Entry
 from merge_bench.report.campaign_figures import CampaignCache, Loaded
@@ -45,7 +45,7 @@ def content_of(loaded: Sequence[Loaded], datasets: Sequence[str]) -> Content:
     campaigns = [one.campaign for one in loaded if one.campaign is not None]
     measured: list[tuple[Campaign, Row]] = []
     try:
-        measured += label_rows(campaigns)
+        measured += rows_with_campaigns(campaigns)
     except MergeBenchError as reason:
         problems.append(str(reason))
     others = [row for name in datasets for row in published.network_rows(name)]
@@ -55,11 +55,11 @@ def content_of(loaded: Sequence[Loaded], datasets: Sequence[str]) -> Content:
         measured = measured[:MOST_ROWS]
         others = others[: MOST_ROWS - len(measured)]
     rows = [*(row for _, row in measured), *others]
-    return Content(panels_of_results(measured, others), _row_table(rows), tuple(problems))
+    return Content(make_panels_of_results(measured, others), _row_table(rows), tuple(problems))
 
 
 def _row_table(rows: Sequence[Row]) -> pd.DataFrame:
-    values = [(measure_of(row), range_of_row(row)) for row in rows]  # as the charts show them
+    values = [(row_quantity(row), row_value_range(row)) for row in rows]  # as the charts show them
     columns: dict[str, list[Any]] = {
         "Config": [row.config for row in rows],
         "Test": [row.test for row in rows],

@@ -22,7 +22,7 @@ from tornado.httputil import HTTPServerRequest
 from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, RequestHandler, StaticFileHandler
 
-from merge_bench.cluster.supervisor import last_bytes
+from merge_bench.cluster.supervisor import read_last_bytes
 from merge_bench.config.installation import __version__
 from merge_bench.errors import UsageError
 from merge_bench.records.results_folder import YOURS, Entry, ResultsFolder, is_result
@@ -125,7 +125,7 @@ def show_job(service: Service, authorized: AuthorizedRequest) -> d.Job:
     """Show a job, with the end of its output."""
     row = _requested_job(service, authorized)
     result = service.runner.result_of(row) if row.state == "running" else row.result
-    log = last_bytes(service.runner.folder_of(row.id) / LOG, _LOG_BYTES)
+    log = read_last_bytes(service.runner.folder_of(row.id) / LOG, _LOG_BYTES)
     return msgspec.structs.replace(_job_document(service, row, authorized), log=log, result=result)
 
 

@@ -23,7 +23,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 import psutil
 
-from merge_bench.cluster.supervisor import Child
+from merge_bench.cluster.supervisor import ChildProcess
 from merge_bench.config.files import replacing
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
@@ -196,7 +196,7 @@ class Runner:
         self._result_names.clear()  # an earlier attempt may have left another campaign
         self.store.finish(job.id, status, result=self.result_of(job), message=message, interrupted=interrupted)
 
-    def _start_process(self, job: Row) -> Child:
+    def _start_process(self, job: Row) -> ChildProcess:
         """Start the process of a job in the job's folder."""
         folder = self.folder_of(job.id)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -210,9 +210,9 @@ class Runner:
         # SIGTERM, so that a job whose service is killed ends its own processes. The kernel sends it when this thread
         # ends.
         words = self.command(job.words, self.results)
-        return Child(words, environment=environment, log=folder / LOG, cwd=folder, death_signal=signal.SIGTERM)
+        return ChildProcess(words, environment=environment, log=folder / LOG, cwd=folder, death_signal=signal.SIGTERM)
 
-    def _wait_for_end(self, job: Row, child: Child) -> str | None:
+    def _wait_for_end(self, job: Row, child: ChildProcess) -> str | None:
         """Wait until the process of a job ends, and return None; or return why it has to be ended before."""
         deadline = time.monotonic() + self.job_seconds
         log = self.folder_of(job.id) / LOG

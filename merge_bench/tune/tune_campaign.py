@@ -244,7 +244,7 @@ class ClusterEvaluator:
 
     def _make_launch(self, job: Job) -> None:
         status = self.launch(job, self._next_index)
-        if (interrupted := signals.interruption()) is not None:
+        if (interrupted := signals.pending_interruption()) is not None:
             raise interrupted
         self._store_results(self._read_campaign())
         if (job.config, job.plan, job.block) not in self._samples_by_launch:
@@ -349,7 +349,7 @@ def run_tuning(task: Task, output: Path, progress: Progress, caller: Caller) -> 
     status, problem, untried = 0, "", False
     with (
         caller.signals(),
-        signals.ignored(),  # from here on, a signal is recorded
+        signals.ignore_signals(),  # from here on, a signal is recorded
         unfinished[0] if unfinished else CampaignWriter.create(results, f"tune-{task.baseline}") as writer,
     ):
         if unfinished:
@@ -361,7 +361,7 @@ def run_tuning(task: Task, output: Path, progress: Progress, caller: Caller) -> 
             timing.print_forecast(fitting)
         with caller.surround(writer.logs / "driver.log"):
             try:
-                with signals.interruptible():
+                with signals.allow_interruption():
                     warn_if_host_busy(
                         jobs[0].prepared.settings, writer, wait=task.run.wait_for_quiet, first=caller.look
                     )

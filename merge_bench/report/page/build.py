@@ -16,10 +16,10 @@ from merge_bench.analysis.compare import compare_campaigns
 from merge_bench.analysis.documents import CompareDocument
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.errors import MergeBenchError
-from merge_bench.probe.shared import ONE_WAY, PING_PONG, THROUGHPUT, Measure, placement_text
-from merge_bench.probe.shared.stored_rows import kind_of_test, label_rows, measure_of
-from merge_bench.probe.view.charts import panels_of_results
-from merge_bench.probe.view.show import write_rows
+from merge_bench.probe.shared import ONE_WAY, PING_PONG, THROUGHPUT, RowQuantity, placement_text
+from merge_bench.probe.shared.stored_rows import row_quantity, row_test_kind, rows_with_campaigns
+from merge_bench.probe.view.charts import make_panels_of_results
+from merge_bench.probe.view.show import write_row_tables
 from merge_bench.records.campaign import Campaign, Row
 from merge_bench.records.schema import Worker
 from merge_bench.report import run_sections as sections
@@ -67,9 +67,9 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     page.source = titles.source_of(merges, campaigns)
     sources = source_runs(merges)
     letters = _letters(campaigns)
-    rows = label_rows(probes, letters[len(merges) :] if len(campaigns) > 1 else ()) if probes else []
+    rows = rows_with_campaigns(probes, letters[len(merges) :] if len(campaigns) > 1 else ()) if probes else []
     state, alarm = _verification_sentence(sources, probes, bool(rows))
-    panels = panels_of_results(rows, references.rows, campaigns) if rows else ()
+    panels = make_panels_of_results(rows, references.rows, campaigns) if rows else ()
     both = [*(row for _, row in rows), *references.rows]
     _write_conclusion(page, campaigns, merges, sources, both, panels)
     for campaign in merges:
@@ -202,11 +202,13 @@ def _write_conclusion(
         sections.write_warnings_by_kind(page, list(dict.fromkeys(probed)))
 
 
-def _best_values(rows: Sequence[Row]) -> Iterator[tuple[Measure, float, Row]]:
+def _best_values(rows: Sequence[Row]) -> Iterator[tuple[RowQuantity, float, Row]]:
     """The best median of each network test, config and placement in each of its measures, with its row."""
     for series in grouped(rows, lambda row: (row.test, row.config, row.placement, row.source)).values():
-        for measure in (ONE_WAY, THROUGHPUT) if kind_of_test(series[0]) == PING_PONG else (measure_of(series[0]),):
-            values = [(ranges.median, row.size, row) for row in series if (ranges := measure.value_in(row)) is not None]
+        for measure in (ONE_WAY, THROUGHPUT) if row_test_kind(series[0]) == PING_PONG else (row_quantity(series[0]),):
+            values = [
+                (ranges.median, row.size, row) for row in series if (ranges := measure.value_range(row)) is not None
+            ]
             if values:
                 value, _, row = (min if measure.less_is_better else max)(values, key=lambda each: each[:2])
                 yield measure, value, row
@@ -282,7 +284,7 @@ def _write_network(page: Page, rows: Sequence[Row], panels: Sequence[Chart], *, 
         return
     configs = list(dict.fromkeys(row.config for row in rows if row.source is None))
     _write_charts(page, panels)
-    write_rows(page, rows, baseline=configs[0] if len(configs) > 1 else None)
+    write_row_tables(page, rows, baseline=configs[0] if len(configs) > 1 else None)
 
 
 def _write_charts(page: Page, panels: Sequence[Chart]) -> None:

@@ -18,8 +18,8 @@ from merge_bench.analysis.documents import RunDocument
 from merge_bench.analysis.published import MergeResult
 from merge_bench.analysis.summary import summarize_run
 from merge_bench.errors import UsageError
-from merge_bench.probe.shared.stored_rows import rows_in_order
-from merge_bench.probe.view.charts import panels_of
+from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
+from merge_bench.probe.view.charts import make_panels
 from merge_bench.records.campaign import Campaign
 from merge_bench.tune.result import steps_of
 from merge_bench.tune.view import phase_charts
@@ -300,7 +300,7 @@ def charts_of_kind(campaign: Campaign, kind: str) -> Sequence[Chart]:
         "timeline": lambda: each_run(lambda source: merge.timeline(campaign, source.run)),
         "pairs": lambda: each_run(lambda source: merge.pairs(source.run, source.document.lanes)),
         "tuning": lambda: phase_charts(steps_of(campaign), partial(size_of, campaign)),
-        "network": lambda: panels_of(rows_in_order(campaign)),
+        "network": lambda: make_panels(sorted_campaign_rows(campaign)),
     }
     if kind not in kinds:
         raise UsageError(f"there is no plot {kind!r}; choose from {', '.join(kinds)}")

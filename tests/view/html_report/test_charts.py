@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from merge_bench.analysis.documents import run_documents
 from merge_bench.analysis.summary import summarize_campaign
-from merge_bench.probe.view.charts import panels_of
+from merge_bench.probe.view.charts import make_panels
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Run
 from merge_bench.records.reader import read_campaign
@@ -112,7 +112,7 @@ def test_charts_of_several_problems_name_theirs(tmp_path: Path) -> None:
 
 def test_a_page_and_a_print_have_the_same_ticks_of_values() -> None:
     """Bokeh's own would be decades alone: one or two for most measurements."""
-    (chart,) = panels_of([rate(size=1, megabytes=0.04), rate(size=2, megabytes=7.0)])
+    (chart,) = make_panels([rate(size=1, megabytes=0.04), rate(size=2, megabytes=7.0)])
     page, axes = interactive.figure_of(chart), static.figure_of(chart).axes[0]
     assert page.yaxis[0].ticker.ticks == pytest.approx(list(axes.yaxis.get_majorticklocs()))
     assert len(page.yaxis[0].ticker.ticks) >= 7
@@ -320,7 +320,7 @@ CHARTS: list[Chart] = [
     map_of({(0, 1): 1.0, (1, 2): None, (2, 3): 1.0}),
     FOREST,
     chart_by_step([step("kept", 1.2, 1.1, 1.3), step("failed"), step("dropped", 0.9)]),
-    *panels_of(
+    *make_panels(
         [
             latency(EVIL, 1),
             latency(EVIL, 2, as_requested=False),
