@@ -24,17 +24,17 @@ from merge_bench.view.plot import (
     Axis,
     Band,
     Chart,
-    Group,
     Line,
     Mark,
+    MarkGroup,
     Points,
     Whiskers,
-    columns,
     size_ticks,
     tick_label,
+    transpose_rows,
 )
-from merge_bench.view.text import binary, visible
-from merge_bench.view.titles import source_of
+from merge_bench.view.text import visible, with_binary_prefix
+from merge_bench.view.titles import source_lines
 
 MANY = 60
 """Points of a series; more get a band instead of whiskers, and small markers or none."""
@@ -81,7 +81,7 @@ def panels_of_results(
     panels = []
     for chart, rows in _panels_with_rows([*(row for _, row in labelled), *others]):
         shown = {id(campaign): campaign for row in rows if (campaign := campaigns.get(id(row))) is not None}
-        panels.append(replace(chart, source=source_of(list(shown.values()), among)))
+        panels.append(replace(chart, source=source_lines(list(shown.values()), among)))
     return tuple(panels)
 
 
@@ -180,7 +180,7 @@ def _make_panel(rows: Sequence[Row], lines: Sequence[_Series], measure: Measure,
     sizes = [x for line in lines for x in line.x]
     ticks = size_ticks(min(sizes), max(sizes), log=log, most=12)
     groups = [
-        Group(line.index, tuple(_marks_of_series(line, x, x_unit, measure.unit, extremes)), line.label)
+        MarkGroup(line.index, tuple(_marks_of_series(line, x, x_unit, measure.unit, extremes)), line.label)
         for line, x in zip(lines, _shifted_x(lines, log=log), strict=True)
     ]
     return Chart(
@@ -220,7 +220,7 @@ def _points_note(lines: Sequence[_Series], extremes: str) -> str:
 
 def _marks_of_series(line: _Series, x: Sequence[float], x_unit: str, unit: str, extremes: str) -> Iterator[Mark]:
     """The marks of the series `line`, drawn at `x`."""
-    y, low, high = columns([(value.median, value.low, value.high) for value in line.values], 3)
+    y, low, high = transpose_rows([(value.median, value.low, value.high) for value in line.values], 3)
     yield Line(x, y, dashed=bool(line.rows[0].source))
     if line.spreads:
         band = Band(x, low, high)
@@ -238,7 +238,7 @@ def _marks_of_series(line: _Series, x: Sequence[float], x_unit: str, unit: str, 
 
 def _exact_text(count: float, unit: str) -> str:
     text = f"{count:,.0f} {unit}".strip()
-    return f"{text} ({binary(count, unit)})" if count >= 1024 else text
+    return f"{text} ({with_binary_prefix(count, unit)})" if count >= 1024 else text
 
 
 def _details_of_row(row: Row) -> dict[str, str]:
