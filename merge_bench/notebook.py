@@ -21,7 +21,7 @@ def show(results: str | os.PathLike[str] = "results", *, queue: Any = None) -> A
     from merge_bench.dashboard.app import Dashboard
 
     view = Dashboard(results, queue=queue or _own_queue(Path(results).resolve()))
-    view.live.show(view.live.refresh())
+    view.live.show_update(view.live.read_update())
     return view
 
 

@@ -17,7 +17,7 @@ from merge_bench.cli.common import CONTEXT, ListedGroup
 from merge_bench.cluster.scheduler_client import unreadable_configuration_text
 from merge_bench.config.installation import __version__
 from merge_bench.errors import MergeBenchError, UsageError, error_of_system, say
-from merge_bench.view.streams import flush_output, take_standard_output
+from merge_bench.view.streams import flush_standard_output, redirect_native_output
 
 _READER_GONE = 141
 """Exit status if the reader of standard output has gone, as a shell has it for a program that SIGPIPE ended."""
@@ -55,15 +55,15 @@ class _CommandGroup(ListedGroup):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> NoReturn:
-        take_standard_output()
+        redirect_native_output()
         try:
             status = super().invoke(ctx)
-            if not flush_output():
+            if not flush_standard_output():
                 ctx.exit(_READER_GONE)
         except MergeBenchError as error:
             _exit_with(error)
         except BrokenPipeError:
-            flush_output()
+            flush_standard_output()
             ctx.exit(_READER_GONE)
         except OSError as error:
             _exit_with(error_of_system(error))
@@ -85,7 +85,7 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point: a user's mistake ends with a sentence and an exit status, never with a traceback."""
-    take_standard_output()
+    redirect_native_output()
     try:
         sys.exit(cli.main(standalone_mode=False))
     except click.Abort:

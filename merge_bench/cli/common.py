@@ -247,10 +247,10 @@ def say_failures(failures: Sequence[FailureLine], *, printed: Collection[str] = 
 
     `printed`: messages on standard output; they are not printed again if both streams go to the same place.
     """
-    from merge_bench.view.streams import say_log
+    from merge_bench.view.streams import print_log_tail
 
     messages_seen = printed if stdout_is_stderr() else ()
     for failure in failures:
         if not any(failure.message in text for text in messages_seen):
             say(failure.message)
-        say_log(failure.log_tail)
+        print_log_tail(failure.log_tail)

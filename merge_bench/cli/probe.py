@@ -94,8 +94,8 @@ def measure(
     from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
     from merge_bench.probe.view import LIST, parse_output_options, print_references
     from merge_bench.records.reader import read_campaign
-    from merge_bench.view.progress import progress_for
-    from merge_bench.view.streams import say_warnings
+    from merge_bench.view.progress import make_progress
+    from merge_bench.view.streams import print_warnings
 
     as_json = options.json
     if LIST in references:
@@ -108,11 +108,11 @@ def measure(
         campaign, _, status = run_on_service(url, f"probe {kind.name}", options, details=details)
     else:
         head, jobs = campaigns.plan_probe_campaign(prepared_probe, config_names or [None], options)
-        say_warnings(warning for job in jobs for warning in job.prepared.warnings)
+        print_warnings(warning for job in jobs for warning in job.prepared.warnings)
         if options.dry_run:
             print(campaigns.describe_dry_run(prepared_probe, head, jobs))
             return 0
-        with contextlib.closing(progress_for(sys.stderr, quiet=as_json)) as progress:
+        with contextlib.closing(make_progress(sys.stderr, quiet=as_json)) as progress:
             folder, status = campaigns.run_probe_campaign(
                 prepared_probe,
                 head,

@@ -20,7 +20,7 @@ from merge_bench.view import export as exports
 
 if TYPE_CHECKING:
     from merge_bench.records.campaign import Campaign
-    from merge_bench.report.page.build import References
+    from merge_bench.report.page.build import PublishedReferences
     from merge_bench.view.plot import Chart
 
 RESULTS = click.argument("results", nargs=-1, type=common.PATH, required=True, metavar="RESULT...")
@@ -76,7 +76,7 @@ def compare(
     if as_json:
         print_document(document)
     elif markdown:
-        from merge_bench.view.comparison import markdown as render
+        from merge_bench.view.comparison import comparison_as_markdown as render
 
         print(render(document, metric=metric))
     else:
@@ -84,7 +84,7 @@ def compare(
         from merge_bench.view.comparison import print_comparison
 
         gates = gate_summary(document, metric=metric, fail_on=options.fail_on)
-        print_comparison(document, metric=metric, step=report_step(*campaigns).here(), gates=gates)
+        print_comparison(document, metric=metric, step=report_step(*campaigns).as_typed(), gates=gates)
     if document.error is not None:
         say(document.error.message)
     return status
@@ -150,12 +150,12 @@ def _show_document(
     from msgspec.structs import replace
 
     from merge_bench.analysis.documents import Failure
-    from merge_bench.view.plot.draw import check_plots, draw, write_each
+    from merge_bench.view.plot.draw import check_plot_files, draw_file, write_each_file
     from merge_bench.view.streams import print_document
 
-    files = check_plots(list(dict.fromkeys(plots)))
+    files = check_plot_files(list(dict.fromkeys(plots)))
     document = make()
-    problems = write_each(dict.fromkeys(files, lambda file: draw(charts_of(document), file, campaigns)))
+    problems = write_each_file(dict.fromkeys(files, lambda file: draw_file(charts_of(document), file, campaigns)))
     if problems:
         document = replace(document, error=Failure(RunFailed.code, "; ".join(problems)))
     (show or print_document)(document)
@@ -215,14 +215,14 @@ def import_(file: str, results: str, as_json: bool) -> None:
     from merge_bench.analysis.summary import summarize_campaign
     from merge_bench.campaign.cudf_merge_report import import_report
     from merge_bench.records.reader import read_campaign
-    from merge_bench.report.run import print_report
+    from merge_bench.report.run import print_campaign_report
     from merge_bench.view.streams import print_document
 
     campaign = read_campaign(import_report(Path(file), Path(results), sys.argv))
     if as_json:
         print_document(summarize_campaign(campaign))
     else:
-        print_report(campaign, details=False)
+        print_campaign_report(campaign, details=False)
 
 
 @click.command(context_settings=common.CONTEXT)
@@ -236,7 +236,7 @@ def export(results: tuple[str, ...], format: str, output: str | None) -> None:
     """
     from merge_bench.config.files import check_writable, replacing
     from merge_bench.records.reader import read_campaign
-    from merge_bench.view.streams import write_output
+    from merge_bench.view.streams import write_standard_output
 
     exporter = exports.exporters()[format]
     if output is None and exporter.binary:
@@ -245,7 +245,7 @@ def export(results: tuple[str, ...], format: str, output: str | None) -> None:
         check_writable("--output", Path(output))
     contents = exporter.encode([read_campaign(result) for result in dict.fromkeys(results)])
     if output is None:
-        write_output(contents)
+        write_standard_output(contents)
         return
     with replacing(Path(output)) as stream:
         stream.write(contents)
@@ -273,7 +273,14 @@ def report(
     A RESULT is a campaign folder or its records.jsonl.
     """
     from merge_bench.records.reader import read_campaign
-    from merge_bench.report.page import REPORT, Outputs, check_campaigns, check_outputs, ucx_defaults, write_report
+    from merge_bench.report.page import (
+        REPORT,
+        ReportFiles,
+        check_report_files,
+        read_ucx_defaults,
+        refuse_repeated_campaigns,
+        write_report,
+    )
 
     if "list" in references:
         _print_references()
@@ -281,22 +288,22 @@ def report(
     if not results:
         raise UsageError("no RESULT given; give the path of a campaign folder or of its records.jsonl")
     campaigns = [read_campaign(result) for result in results]
-    check_campaigns(campaigns)
+    refuse_repeated_campaigns(campaigns)
     page = Path(output) if output else campaigns[0].folder / REPORT
-    outputs = Outputs(page, Path(markdown) if markdown else None, Path(figures) if figures else None)
-    check_outputs(outputs, campaigns)
+    outputs = ReportFiles(page, Path(markdown) if markdown else None, Path(figures) if figures else None)
+    check_report_files(outputs, campaigns)
     published = _read_references(references)
     if sys.stderr.isatty():  # a person waits some seconds for it
         say(f"writing {page} …")
-    from merge_bench.report.page.build import build
+    from merge_bench.report.page.build import build_report
 
-    return write_report(build(campaigns, published, ucx_defaults(campaigns)), outputs)
+    return write_report(build_report(campaigns, published, read_ucx_defaults(campaigns)), outputs)
 
 
-def _read_references(names: Sequence[str]) -> References:
+def _read_references(names: Sequence[str]) -> PublishedReferences:
     """The published results of these names, to show beside measured ones; raises UsageError for a campaign."""
     from merge_bench.analysis import published
-    from merge_bench.report.page.build import References
+    from merge_bench.report.page.build import PublishedReferences
 
     kinds = {name: published.dataset(name).kind for name in names}
     for name, kind in kinds.items():
@@ -307,7 +314,7 @@ def _read_references(names: Sequence[str]) -> References:
     def of_kind(wanted: str, read: Any) -> tuple[Any, ...]:
         return tuple(row for name, kind in kinds.items() if kind == wanted for row in read(name))
 
-    return References(
+    return PublishedReferences(
         of_kind(published.MERGE, published.merge_results),
         of_kind(published.SETTINGS, published.settings_effects),
         of_kind(published.NETWORK, published.network_rows),
@@ -332,11 +339,11 @@ def list_results(ctx: click.Context, /, result: str | None, results: str) -> int
 
     With a RESULT, show that one, as `show` does.
     """
-    from merge_bench.report.campaign_figures import print_results
+    from merge_bench.report.campaign_figures import print_results_list
 
     if result is not None:
         return int(ctx.invoke(show, result=result, details=False, as_json=False))
-    print_results(Path(results))
+    print_results_list(Path(results))
     return 0
 
 
@@ -368,14 +375,14 @@ def _show_merges(campaign: Campaign, *, as_json: bool, details: bool) -> Sequenc
     """Print the runs of a campaign; returns the messages of errors that standard output has."""
     from merge_bench.analysis.documents import run_documents
     from merge_bench.analysis.summary import summarize_campaign
-    from merge_bench.report.run import print_report
+    from merge_bench.report.run import print_campaign_report
     from merge_bench.view.streams import print_document
 
     document = summarize_campaign(campaign)
     if as_json:
         print_document(document)
         return ()
-    print_report(campaign, document, details=details)
+    print_campaign_report(campaign, document, details=details)
     return [one.error.message for one in run_documents(document) if one.error]
 
 

@@ -40,7 +40,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     from merge_bench.campaign.planned_launches import load_sweep
     from merge_bench.records.reader import read_campaign
     from merge_bench.regressions.gates import Gate
-    from merge_bench.view.streams import print_document, say_warnings
+    from merge_bench.view.streams import print_document, print_warnings
 
     _refuse_second_config(named, options)
     if url := service_address(options):
@@ -49,7 +49,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
         details = options.details
     else:
         sweep = load_sweep(options.given(config=named[0]) if named else options)
-        say_warnings(warning for prepared in sweep.prepared.values() for warning in prepared.warnings)
+        print_warnings(warning for prepared in sweep.prepared.values() for warning in prepared.warnings)
         if options.dry_run:
             Gate.from_options(
                 sweep.options, compared=len(sweep.distinct_labels), runs=len(sweep.prepared)
@@ -70,12 +70,12 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     else:
         from merge_bench.analysis.compare import METRIC
         from merge_bench.regressions.gates import gate_summary
-        from merge_bench.report.run import print_report
-        from merge_bench.view.comparison import print_comparison, printed_below
+        from merge_bench.report.run import print_campaign_report
+        from merge_bench.view.comparison import print_comparison, text_printed_below
 
         gates = gate_summary(verdict, metric=METRIC, fail_on=options.fail_on) if verdict is not None else ""
-        below = printed_below(verdict, gates) if verdict is not None else ""
-        print_report(campaign, document, details=details, above=warnings_already_printed(), below=below)
+        below = text_printed_below(verdict, gates) if verdict is not None else ""
+        print_campaign_report(campaign, document, details=details, above=warnings_already_printed(), below=below)
         if verdict is not None and verdict.comparisons:
             print_comparison(verdict, metric=METRIC, details=details, gates=gates)
         elif gates:
@@ -120,14 +120,14 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
     from merge_bench.campaign.planned_launches import check_config_for_run
     from merge_bench.config.reader import read_config
     from merge_bench.config.ucx_choice import Choice, choose_ucx, ucx_choice_undone
-    from merge_bench.report.setup import print_check
+    from merge_bench.report.setup import print_config_check
 
     settings = read_config(find_config(config), os.environ)
     choice = Choice(ucx) if ucx in ("wheel", "system") else choose_ucx(ucx, os.environ)
     with ucx_choice_undone():
         choice.apply(os.environ)
         result = check_config_for_run(settings, choice.origin, trusted=trust_config, other_hosts=other_hosts)
-    print_check(result, json_output=as_json)
+    print_config_check(result, json_output=as_json)
     return 0 if result.ok else 2
 
 
@@ -252,26 +252,26 @@ def transports(show_available: bool, options: RunOptions) -> None:
     from merge_bench.campaign.machine_checks import check_packages_installed
     from merge_bench.campaign.measure_launch import survey_transports
     from merge_bench.campaign.planned_launches import plan_runs
-    from merge_bench.report.setup import print_survey
-    from merge_bench.view.progress import progress_for
-    from merge_bench.view.streams import print_document, say_log, say_warnings
+    from merge_bench.report.setup import print_transports
+    from merge_bench.view.progress import make_progress
+    from merge_bench.view.streams import print_document, print_log_tail, print_warnings
 
     strip_merge_options = functools.partial(without_merge, kept=CLUSTER_OPTIONS)
     (prepared,) = plan_runs(options.config, options, strip_merge_options, several=False)
     if prepared.launcher.starts_here:
         check_packages_installed(prepared.plan)
-    say_warnings(prepared.warnings)
+    print_warnings(prepared.warnings)
     name = prepared.config.name if prepared.config is not None else "default"
     try:
-        with contextlib.closing(progress_for(sys.stderr, quiet=options.json)) as progress:
+        with contextlib.closing(make_progress(sys.stderr, quiet=options.json)) as progress:
             document = survey_transports(prepared, name, progress, common.this_command())
     except LaunchFailed as failure:
-        say_log(failure.log_tail)
+        print_log_tail(failure.log_tail)
         raise
     if options.json:
         print_document(document)
     else:
-        print_survey(document, show_available=show_available)
+        print_transports(document, show_available=show_available)
 
 
 @click.command(context_settings=common.CONTEXT)
@@ -306,7 +306,7 @@ def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler
     if as_json:
         print_document(DoctorDocument(worst=worst_state(findings), findings=findings, bindings=bindings))
     else:
-        from merge_bench.report.setup import print_findings
+        from merge_bench.report.setup import print_doctor_findings
 
-        print_findings(findings, bindings=bindings)
+        print_doctor_findings(findings, bindings=bindings)
     return GateNotMet.exit_status if strict and worst_state(findings) == BAD else 0

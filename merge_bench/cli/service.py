@@ -24,7 +24,7 @@ from merge_bench.config.option import as_text
 from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions, read_sources
 from merge_bench.errors import Caution, GateNotMet, RunFailed, UsageError, WrongResult, say, stdout_is_stderr, warn
 from merge_bench.units import format_duration
-from merge_bench.view.text import cut, short, visible
+from merge_bench.view.text import shorten_middle, truncate, visible
 
 if TYPE_CHECKING:
     from merge_bench.analysis.documents import CompareDocument, Failure
@@ -98,9 +98,12 @@ def _print_jobs(
         lasted = format_duration((job.ended or time.time()) - (job.started or job.created))
         command = visible(job.command.removeprefix("merge-bench "))
         by = f"schedule {job.schedule}" if job.schedule else job.who
-        print(f"{job.id:5}  {job.shown_state:12}  {lasted:>11}  {short(visible(by), 16):16}  {short(command, room)}")
+        print(
+            f"{job.id:5}  {job.shown_state:12}  {lasted:>11}  {shorten_middle(visible(by), 16):16}"
+            f"  {shorten_middle(command, room)}"
+        )
         if job.message and job.message != job.state:
-            print(" " * 6, short(visible(job.message), 73))
+            print(" " * 6, shorten_middle(visible(job.message), 73))
         if job is answer:
             print(f"{command}\n{_visible_lines(job.log or '')}", end="")
 
@@ -177,7 +180,7 @@ def run_on_service(
     campaign = dataclasses.replace(campaign, head=head)
     recorded = f"probe {campaign.probe}" if campaign.probe else "tune" if is_tuning_campaign(campaign) else "run"
     if recorded != command or not campaign.head.configs:
-        raise RunFailed(f"job {job.id} of {url} has records of `{visible(cut(recorded))}`, not of `{command}`")
+        raise RunFailed(f"job {job.id} of {url} has records of `{visible(truncate(recorded))}`, not of `{command}`")
     if stdout_is_stderr() and not options.json and not details:
         click.get_current_context().with_resource(_only_the_end(campaign.records))
     return campaign, error, status

@@ -36,26 +36,26 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
     The search uses the first size of --chunk (by default 1e6 and 25e6); the confirmation uses all sizes.
     """
     from merge_bench.analysis.documents import Failure
-    from merge_bench.report.next_step import after_tuning
+    from merge_bench.report.next_step import next_step_after_tuning
     from merge_bench.tune import tune_campaign as campaigns
     from merge_bench.tune.result import result_of
     from merge_bench.tune.space import read_space
     from merge_bench.tune.tuning_plan import make_task, time_to_decide_all
     from merge_bench.tune.view import draw_figures, print_tuning
     from merge_bench.view.next_command import service_machine_note, step_as_typed
-    from merge_bench.view.plot.draw import check_plots
-    from merge_bench.view.progress import progress_for
-    from merge_bench.view.streams import print_document, say_warnings
+    from merge_bench.view.plot.draw import check_plot_files
+    from merge_bench.view.progress import make_progress
+    from merge_bench.view.streams import print_document, print_warnings
     from merge_bench.view.text import visible
-    from merge_bench.view.titles import size_of
+    from merge_bench.view.titles import plan_size_text
 
     output = Path(options.output or f"tuned-{_host_name()}.cfg")
-    drawings = check_plots(plots, [("--output", output)])
+    drawings = check_plot_files(plots, [("--output", output)])
     pruned: Sequence[PrunedValue] = ()
     if url := service_address(run):
         campaign, ended, status = run_on_service(url, "tune", run, details=run.details)
         problem = ended.message if ended else ""
-        sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
+        sizes = [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
         if status == 0:
             text = read_regular(find_config(baseline)).decode("utf-8", "replace") if baseline else ""
             try:
@@ -65,11 +65,11 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
     else:
         task = make_task(baseline, options, run)
         sizes, pruned = task.sizes, task.pruned
-        say_warnings(warning for each in task.prepared for warning in each.warnings)
+        print_warnings(warning for each in task.prepared for warning in each.warnings)
         if run.dry_run:
             _print_tuning_space(task)
             return 0
-        with contextlib.closing(progress_for(sys.stderr, quiet=run.json)) as progress:
+        with contextlib.closing(make_progress(sys.stderr, quiet=run.json)) as progress:
             campaign, status, problem = campaigns.run_tuning(task, output, progress, common.this_command())
     result = result_of(campaign)
     written = output if status == 0 and result.winner is not None else None
@@ -85,7 +85,7 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
         print(*map(visible, remarks), sep="\n")
     else:
         enough_seconds = time_to_decide_all(campaign, Path(options.space or SPACE))
-        step = step_as_typed(after_tuning(campaign, result, written=written, enough_seconds=enough_seconds))
+        step = step_as_typed(next_step_after_tuning(campaign, result, written=written, enough_seconds=enough_seconds))
         print_tuning(
             result, sizes=sizes, metric=options.metric, pruned=pruned, details=run.details, step=step, remarks=remarks
         )
@@ -95,19 +95,19 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
 def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence[str]:
     """Print a stored tuning; returns the messages of errors that standard output has, which are none."""
     from merge_bench.analysis.documents import Failure
-    from merge_bench.report.next_step import after_recorded_tuning
+    from merge_bench.report.next_step import next_step_after_recorded_tuning
     from merge_bench.tune.result import recorded_result_of
     from merge_bench.tune.view import print_tuning
     from merge_bench.view.streams import print_document
-    from merge_bench.view.titles import size_of
+    from merge_bench.view.titles import plan_size_text
 
     result, tuning = recorded_result_of(campaign), campaign.plans[0].tune
     if as_json:
         failed = next(iter(common.failures_of([campaign])), None)
         print_document(result.document(campaign.records, None, (), Failure.from_line(failed) if failed else None))
         return ()
-    sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
-    metric, step = (tuning and tuning.metric) or "throughput", after_recorded_tuning(campaign).here()
+    sizes = [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
+    metric, step = (tuning and tuning.metric) or "throughput", next_step_after_recorded_tuning(campaign).as_typed()
     remarks = [f"Records: {campaign.records}"]
     print_tuning(result, sizes=sizes, metric=metric, details=details, step=step, remarks=remarks)
     return ()

@@ -28,7 +28,7 @@ from merge_bench.records.writer import RECORDS
 from merge_bench.service.documents import Job, JobRequest, Jobs, Refusal
 from merge_bench.service.job_rules import RESULT_NAME, commands
 from merge_bench.service.store import hash_token, make_proof, token_identifier
-from merge_bench.view.text import cut, visible
+from merge_bench.view.text import truncate, visible
 
 PATIENCE_SECONDS = 120.0
 """Seconds for which a client that follows a job repeats a request while the service is away or has too much to do."""
@@ -191,7 +191,7 @@ class Client:
                     if status < 300:
                         return read(answer)
                     why = _decode_as(Refusal)(answer).error.message + f"; check {' or '.join(TOKENS)}" * (status == 401)
-                    problem = (UsageError if status < 500 else RunFailed)(f"{self.url}: {visible(cut(why))}")
+                    problem = (UsageError if status < 500 else RunFailed)(f"{self.url}: {visible(truncate(why))}")
             except (ValueError, RecursionError):
                 status = 0 if answer.length else status  # the connection ended early
                 problem = RunFailed(f"{self.url} is no merge_bench service, or one of another version")
@@ -202,7 +202,7 @@ class Client:
                     why = f"{reason.verify_message}; SSL_CERT_FILE can name the certificate of its authority"
                     raise UsageError(f"the certificate of {self.url} is not trusted: {why}") from None
                 why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-                problem = RunFailed(f"the request to {self.url} failed: {visible(cut(why))}")
+                problem = RunFailed(f"the request to {self.url} failed: {visible(truncate(why))}")
             if status not in _RETRY_STATUSES or time.monotonic() >= deadline:
                 raise problem
             if first_try:

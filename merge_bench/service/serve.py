@@ -4,7 +4,7 @@ The `dashboard` command is a service for one person: its page needs no login, an
 
 Who logs in with a token gets the pages of a session; other requests go to the API. The gate stands before Bokeh's
 handlers, so none of them can forget to check host, origin and token. A `PageMaker` makes what a page shows, with the
-`Queue` of its session.
+`JobQueue` of its session.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tune_campaign import tuned_config_text
 from merge_bench.tune.view import Estimate, draw_figures, forest_chart, forest_of_result, print_tuning
 from merge_bench.view.plot import Boxes, Whiskers
-from merge_bench.view.plot.draw import check_plots, draw
+from merge_bench.view.plot.draw import check_plot_files, draw_file
 from tests.helpers.charts import rows_of
 from tests.tune.clusters import SPEED, TRUTH, Cluster, begin, evaluator_of, search
 from tests.tune.factorials import space_of
@@ -183,16 +183,16 @@ def test_a_failed_setting_is_drawn_too(tmp_path: Path) -> None:
     with_failure = forest_chart({"$a$": [failed]}, title="Speed-up", axis="ratio", kinds=("failed",), noise=None)
     assert list(with_failure.y.beside.values()) == ["not measured"]
     for name in ("a.png", "a.svg", "a.html"):
-        draw([with_failure], tmp_path / name)
+        draw_file([with_failure], tmp_path / name)
         assert (tmp_path / name).stat().st_size > 1000
 
 
 def test_plots_are_looked_at_before(tmp_path: Path) -> None:
     output = [("--output", tmp_path / "tuned.cfg")]
-    assert check_plots([str(tmp_path / "a.png")], output) == (tmp_path / "a.png",)
+    assert check_plot_files([str(tmp_path / "a.png")], output) == (tmp_path / "a.png",)
     with pytest.raises(UsageError, match=r"must end in .png, .svg or .html"):
-        check_plots(["a.pdf"], output)
+        check_plot_files(["a.pdf"], output)
     with pytest.raises(UsageError, match="there is no folder"):
-        check_plots([str(tmp_path / "none" / "a.png")], output)
+        check_plot_files([str(tmp_path / "none" / "a.png")], output)
     with pytest.raises(UsageError, match="two options write to"):
-        check_plots([str(tmp_path / "a.png")] * 2, output)
+        check_plot_files([str(tmp_path / "a.png")] * 2, output)

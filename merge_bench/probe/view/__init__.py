@@ -22,7 +22,7 @@ from merge_bench.config.files import replacing
 from merge_bench.errors import Caution, UsageError
 from merge_bench.probe.view.charts import make_panels
 from merge_bench.records.campaign import Campaign, Row
-from merge_bench.view.plot.draw import check_plots, draw, write_each
+from merge_bench.view.plot.draw import check_plot_files, draw_file, write_each_file
 from merge_bench.view.streams import print_document
 
 COLUMNS = tuple(
@@ -79,7 +79,7 @@ def parse_output_options(csv_file: str | None, plots: Sequence[str], references:
     Raises UsageError if a file cannot be written, cannot be drawn, or is named twice, or a published result is unknown.
     """
     table = Path(csv_file) if csv_file else None
-    drawings = check_plots(plots, [("--csv", table)] if table is not None else [])
+    drawings = check_plot_files(plots, [("--csv", table)] if table is not None else [])
     try:
         rows = tuple(row for name in dict.fromkeys(references) for row in published.network_rows(name))
     except UsageError as error:
@@ -104,8 +104,8 @@ def write_output_files(output: OutputFiles, rows: Sequence[Row], campaigns: Sequ
     files: dict[Path, Callable[[Path], object]] = {}
     if output.csv_file is not None:
         files[output.csv_file] = partial(write_rows_csv, rows)
-    files |= dict.fromkeys(output.plots, lambda file: draw(make_panels(rows), file, campaigns))
-    return [f"{problem}; the records contain all measurements" for problem in write_each(files)]
+    files |= dict.fromkeys(output.plots, lambda file: draw_file(make_panels(rows), file, campaigns))
+    return [f"{problem}; the records contain all measurements" for problem in write_each_file(files)]
 
 
 def write_rows_csv(rows: Sequence[Row], path: Path) -> None:

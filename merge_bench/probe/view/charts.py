@@ -24,17 +24,17 @@ from merge_bench.view.plot import (
     Axis,
     Band,
     Chart,
-    Group,
     Line,
     Mark,
+    MarkGroup,
     Points,
     Whiskers,
-    columns,
     size_ticks,
     tick_label,
+    transpose_rows,
 )
-from merge_bench.view.text import binary, visible
-from merge_bench.view.titles import source_of
+from merge_bench.view.text import visible, with_binary_prefix
+from merge_bench.view.titles import source_lines
 
 MANY = 60
 """Points of a series; more get a band instead of whiskers, and small markers or none."""
@@ -81,7 +81,7 @@ def make_panels_of_results(
     panels = []
     for chart, rows in _panels_with_rows([*(row for _, row in labelled), *others]):
         shown = {id(campaign): campaign for row in rows if (campaign := campaigns.get(id(row))) is not None}
-        panels.append(replace(chart, source=source_of(list(shown.values()), among)))
+        panels.append(replace(chart, source=source_lines(list(shown.values()), among)))
     return tuple(panels)
 
 
@@ -185,7 +185,7 @@ def _make_panel(
     sizes = [x for series in all_series for x in series.x]
     ticks = size_ticks(min(sizes), max(sizes), log=log, most=12)
     groups = [
-        Group(series.index, tuple(_marks_of_series(series, x, x_unit, quantity.unit, extremes)), series.label)
+        MarkGroup(series.index, tuple(_marks_of_series(series, x, x_unit, quantity.unit, extremes)), series.label)
         for series, x in zip(all_series, _shifted_x_values(all_series, log=log), strict=True)
     ]
     return Chart(
@@ -225,7 +225,7 @@ def _points_note_text(all_series: Sequence[_Series], extremes: str) -> str:
 
 def _marks_of_series(series: _Series, x: Sequence[float], x_unit: str, unit: str, extremes: str) -> Iterator[Mark]:
     """Yield the marks of a series, drawn at `x`."""
-    y, low, high = columns([(value.median, value.low, value.high) for value in series.values], 3)
+    y, low, high = transpose_rows([(value.median, value.low, value.high) for value in series.values], 3)
     yield Line(x, y, dashed=bool(series.rows[0].source))
     if series.spreads:
         band = Band(x, low, high)
@@ -243,7 +243,7 @@ def _marks_of_series(series: _Series, x: Sequence[float], x_unit: str, unit: str
 
 def _exact_count_text(count: float, unit: str) -> str:
     text = f"{count:,.0f} {unit}".strip()
-    return f"{text} ({binary(count, unit)})" if count >= 1024 else text
+    return f"{text} ({with_binary_prefix(count, unit)})" if count >= 1024 else text
 
 
 def _details_of_row(row: Row) -> dict[str, str]:

@@ -28,10 +28,10 @@ from merge_bench.probe.shared import (
 from merge_bench.probe.shared.stored_rows import row_quantity, row_test_kind
 from merge_bench.records.campaign import Range, Row
 from merge_bench.units import plural
-from merge_bench.view.content import Column, Page, grouped
+from merge_bench.view.content import Column, Page, group_by_key
 from merge_bench.view.next_command import service_machine_note
-from merge_bench.view.terminal import page_on
-from merge_bench.view.text import NULL, binary, number, ratio, thin
+from merge_bench.view.terminal import open_page
+from merge_bench.view.text import NULL, evenly_spread_indexes, format_number, format_ratio, with_binary_prefix
 
 _SHOWN = 40
 _PAIR_SIZES = 4
@@ -83,14 +83,14 @@ def print_row_tables(
     `baseline`: the config that others are compared with; a speed-up is a ratio of medians, above 1 if it is better;
     `remarks`, `records`: sentences for the end, and where the records are.
     """
-    with page_on(file, width) as page:
+    with open_page(file, width) as page:
         write_row_tables(page, rows, baseline=baseline)
-        page.warnings(warnings)
-        page.paragraphs("Remarks", remarks)
+        page.add_warnings(warnings)
+        page.add_paragraphs("Remarks", remarks)
         if records:
-            page.heading("Records")
+            page.add_heading("Records")
         for record in records:
-            page.unbroken(str(record))
+            page.add_unwrapped(str(record))
 
 
 def print_mpi_summary(
@@ -107,29 +107,29 @@ def print_mpi_summary(
 
     `ucx`: rows of `probe p2p` on this host, for the column beside MPI's; other parameters as of `print_row_tables`.
     """
-    with page_on(file, width) as page:
-        tables = grouped(rows, lambda row: (row.config, row.placement, row.ranks))
+    with open_page(file, width) as page:
+        tables = group_by_key(rows, lambda row: (row.config, row.placement, row.ranks))
         for (config, placement, ranks), mine in tables.items():
             of = f", ranks {ranks[0]} and {ranks[1]}" if len(ranks) == 2 and len(tables) > 1 else ""
             beside = [row for row in ucx if row.placement == placement]
             _write_mpi_and_ucx_table(page, f"{config}, {placement_text(placement)}{of}", mine, beside)
         if rows:
             method = rows[0].method.partition(", one message")[0]
-            page.line(f"{method}; medians over {plural(rows[0].launches, 'launch')}", "dim")
+            page.add_paragraph(f"{method}; medians over {plural(rows[0].launches, 'launch')}", "dim")
             ours = next((each for each in ucx if each.placement in {row.placement for row in rows}), None)
-            page.line(f"UCX: probe p2p, {ours.method}, config {ours.config}" if ours else WITHOUT, "dim")
-            page.line("All sizes, ranges and lanes: --details, or `show --details` of the records.", "dim")
-        page.warnings(warnings)
+            page.add_paragraph(f"UCX: probe p2p, {ours.method}, config {ours.config}" if ours else WITHOUT, "dim")
+            page.add_paragraph("All sizes, ranges and lanes: --details, or `show --details` of the records.", "dim")
+        page.add_warnings(warnings)
         for remark in remarks:
-            page.line(remark)
+            page.add_paragraph(remark)
         for path in records:
-            page.unbroken(f"Records: {path}{service_machine_note()}")
+            page.add_unwrapped(f"Records: {path}{service_machine_note()}")
 
 
 def write_row_tables(page: Page, rows: Sequence[Row], *, baseline: str | None = None) -> None:
     """Write the conclusions of `probe p2p`, and the tables of `rows` with footnotes, compared to a baseline config."""
     for sentence in _p2p_conclusions(rows):
-        page.line(sentence)
+        page.add_paragraph(sentence)
     tables = make_series_tables(rows)
     together = [series for table in tables if table.kind == COLLECTIVE for series in table.series]
     for table in tables:
@@ -154,7 +154,7 @@ def _p2p_conclusions(rows: Sequence[Row]) -> list[str]:
     Empty for more than 6 series; then the tables of pairs say it.
     """
     measured = [row for row in rows if row.probe == "p2p" and row.source is None]
-    series = grouped(
+    series = group_by_key(
         measured, lambda row: (row.config, test_family_name(row.test), row.placement, row.memory, row.ranks)
     )
     tests, pairs = ({key[at] for key in series} for at in (1, 4))
@@ -168,7 +168,7 @@ def _p2p_conclusions(rows: Sequence[Row]) -> list[str]:
             valued = [row for row in mine if row_quantity(row) is quantity and quantity.value_range(row) is not None]
             if valued:
                 row = pick(valued, key=lambda row: row.size)
-                parts.append(f"{_median_text(quantity, row)} {quantity.unit}{name} at {binary(row.size)}")
+                parts.append(f"{_median_text(quantity, row)} {quantity.unit}{name} at {with_binary_prefix(row.size)}")
         lanes = dict.fromkeys(lane for row in mine for lane in row.selected)
         parts += [f"over {' and '.join(lanes)}"] if lanes else []
         sentences.append(f"{', '.join(of)}: {', '.join(parts)}.")
@@ -178,7 +178,7 @@ def _p2p_conclusions(rows: Sequence[Row]) -> list[str]:
 def _write_comparison_tables(page: Page, table: SeriesTable, baseline: str | None) -> None:
     ping_pong = table.kind == PING_PONG
     quantities = (ONE_WAY, THROUGHPUT) if ping_pong else (row_quantity(table.series[0].rows[0]),)
-    page.heading(
+    page.add_heading(
         f"{table.title or 'Ping-pong'}: {' and '.join(_quantity_heading(quantity) for quantity in quantities)}"
     )
     sizes = sorted({row.size for series in table.series for row in series.rows})
@@ -187,7 +187,7 @@ def _write_comparison_tables(page: Page, table: SeriesTable, baseline: str | Non
         if group:
             _write_size_table(page, table, quantities, group, unit, baseline)
     if any(series.config == baseline for series in table.series) and _series_compared_with_baseline(table, baseline):
-        page.line(f"Speed-up: ratio of medians; above 1 is better than {baseline}.", "dim")
+        page.add_paragraph(f"Speed-up: ratio of medians; above 1 is better than {baseline}.", "dim")
 
 
 def _quantity_heading(quantity: RowQuantity) -> str:
@@ -208,7 +208,7 @@ def _write_size_table(
     baseline: str | None,
 ) -> None:
     # On a terminal some of many sizes, evenly, with the first and the last.
-    shown_sizes = sizes if page.plain else [sizes[at] for at in thin(len(sizes), _SHOWN)]
+    shown_sizes = sizes if page.plain else [sizes[at] for at in evenly_spread_indexes(len(sizes), _SHOWN)]
     base = next((series for series in table.series if series.config == baseline and not series.published), None)
     first = [Column("Size\n(KiB)" if unit > 1 else "Size\n(B)", [_size_text(size, unit) for size in shown_sizes])]
     # A test that was not measured at these sizes has no columns.
@@ -222,9 +222,11 @@ def _write_size_table(
         blocks.append([*_series_columns(series, rows, quantities, speed_up), _footnote_mark_column(rows)])
     if base in lines:  # beside the others wherever a terminal has no room for all
         first += blocks.pop(lines.index(base))
-    page.wide_table(first, *blocks)
+    page.add_wide_table(first, *blocks)
     if len(shown_sizes) < len(sizes):
-        page.line(f"Shown: {len(shown_sizes)} of {len(sizes)} sizes; use --csv, --json or a pipe to get all.", "dim")
+        page.add_paragraph(
+            f"Shown: {len(shown_sizes)} of {len(sizes)} sizes; use --csv, --json or a pipe to get all.", "dim"
+        )
 
 
 def _size_text(size: int, unit: int) -> str:
@@ -257,7 +259,7 @@ def _median_column(heading: str, quantity: RowQuantity, rows: Sequence[Row | Non
 
 def _median_text(quantity: RowQuantity, row: Row | None) -> str:
     value = quantity.value_range(row)
-    return number(None if value is None else value.median)
+    return format_number(None if value is None else value.median)
 
 
 def _footnote_mark_column(rows: Sequence[Row | None]) -> Column:
@@ -265,11 +267,11 @@ def _footnote_mark_column(rows: Sequence[Row | None]) -> Column:
 
 
 def _min_max_text(value: Range | None) -> str:
-    return NULL if value is None else f"{number(value.low)}–{number(value.high)}"
+    return NULL if value is None else f"{format_number(value.low)}–{format_number(value.high)}"
 
 
 def _speed_up_number(value: float | None) -> str:
-    return number(value) if value is None or value >= 0.1 else f"{value:.2g}"
+    return format_number(value) if value is None or value >= 0.1 else f"{value:.2g}"
 
 
 def _speed_up_text(
@@ -284,17 +286,20 @@ def _speed_up_text(
 def _write_rank_pair_table(page: Page, table: SeriesTable) -> None:
     """Write the table of many pairs of ranks: a row for each pair, a column for each of a few message sizes."""
     quantity = row_quantity(table.series[0].rows[0])
-    page.heading(f"{table.title}: {_quantity_heading(quantity)}")
+    page.add_heading(f"{table.title}: {_quantity_heading(quantity)}")
     sizes = sorted({row.size for series in table.series for row in series.rows})
-    shown_sizes = [sizes[at] for at in thin(len(sizes), _PAIR_SIZES)]
+    shown_sizes = [sizes[at] for at in evenly_spread_indexes(len(sizes), _PAIR_SIZES)]
     rows_by_size = [(size, [series.by_size.get(size) for series in table.series]) for size in shown_sizes]
-    page.table(
+    page.add_table(
         Column("Pair", [series.label for series in table.series], text=True),
         Column("Placement", [placement_text(series.rows[0].placement) for series in table.series], text=True),
-        *(_median_column(f"{binary(size)}\n({quantity.unit})", quantity, at_size) for size, at_size in rows_by_size),
+        *(
+            _median_column(f"{with_binary_prefix(size)}\n({quantity.unit})", quantity, at_size)
+            for size, at_size in rows_by_size
+        ),
         Column("", [max((_footnote_mark(row) for row in series.rows), key=len) for series in table.series], text=True),
     )
-    page.line("Medians at a few sizes; use --csv or --json to get all sizes with their ranges.", "dim")
+    page.add_paragraph("Medians at a few sizes; use --csv or --json to get all sizes with their ranges.", "dim")
 
 
 def _reference_series(
@@ -312,7 +317,7 @@ def _write_reduce_scatter_table(page: Page, table: SeriesTable, base: TableSerie
     """Write the table of one series of reduce-scatter, with speed-ups over the series `base`."""
     (series,) = table.series
     rows = series.rows
-    page.heading(f"{rows[0].probe}, {table.title}: {_COLLECTIVE}")
+    page.add_heading(f"{rows[0].probe}, {table.title}: {_COLLECTIVE}")
     sizes = [
         Column("Count", ["" if row.count is None else f"{row.count:,}" for row in rows]),
         Column("Size of whole\nvector (B)", [f"{row.size:,}" for row in rows]),
@@ -333,19 +338,19 @@ def _write_reduce_scatter_table(page: Page, table: SeriesTable, base: TableSerie
         Column("Wrong\nelements", [NULL if row.wrong is None else f"{row.wrong:,}" for row in rows]),
         _footnote_mark_column(rows),
     ]
-    page.wide_table(sizes, times, rates)
-    page.line("min and max are over ranks and launches.", "dim")
+    page.add_wide_table(sizes, times, rates)
+    page.add_paragraph("min and max are over ranks and launches.", "dim")
 
 
 def _value_in_unit_text(value: float | None, quantity: RowQuantity) -> str:
-    return number(None if value is None else value / quantity.scale)
+    return format_number(None if value is None else value / quantity.scale)
 
 
 def _write_all_to_all_table(page: Page, table: SeriesTable, baseline: str | None) -> None:
     """Write a table of all-to-all: for each size, backend and config the time, rate, share of the link, and a ratio."""
     rows = [row for series in table.series for row in series.rows]
     uneven = rows[0].count is not None
-    page.heading(f"All-to-all, {table.title}: {UNEVEN if uneven else EQUAL}")
+    page.add_heading(f"All-to-all, {table.title}: {UNEVEN if uneven else EQUAL}")
     points = sorted({(row.size, row.count or 0) for row in rows})
     sizes = [Column("Rows of\na chunk", [f"{count:,}" for _, count in points])] if uneven else []
     sizes.append(Column("Mean size\n(B)" if uneven else "Size\n(B)", [f"{size:,}" for size, _ in points]))
@@ -365,19 +370,21 @@ def _write_all_to_all_table(page: Page, table: SeriesTable, baseline: str | None
         if any(share is not None for share in shares):
             columns.append(Column("of link", [NULL if share is None else f"{share:.1%}" for share in shares]))
         if base is not None:
-            ratios = [_speed_up_text(WORKER_RATE, *pair, ratio) for pair in zip(at_points(base), measured, strict=True)]
+            ratios = [
+                _speed_up_text(WORKER_RATE, *pair, format_ratio) for pair in zip(at_points(base), measured, strict=True)
+            ]
             columns.append(Column(f"÷ {base.label}\n(GB/s)", ratios))
         blocks.append([*columns, _footnote_mark_column(measured)])
-    page.wide_table(sizes, *blocks)
+    page.add_wide_table(sizes, *blocks)
 
 
 def _write_all_to_all_legend(page: Page, rows: Sequence[Row]) -> None:
     """Write what the columns of all-to-all mean, once below all tables."""
-    page.line(CONVENTION, "dim")
+    page.add_paragraph(CONVENTION, "dim")
     for origin in dict.fromkeys(row.link_limit_from for row in rows if row.link_limit_from):
-        page.line(f"Of link: what the busiest rank reached of {_LIMITS.get(origin, origin)}.", "dim")
+        page.add_paragraph(f"Of link: what the busiest rank reached of {_LIMITS.get(origin, origin)}.", "dim")
     if any(row.link_limit is None and len(row.ranks) == 2 for row in rows):
-        page.line(NO_LIMIT, "dim")
+        page.add_paragraph(NO_LIMIT, "dim")
 
 
 def _write_mpi_and_ucx_table(page: Page, title: str, rows: Sequence[Row], ucx: Sequence[Row]) -> None:
@@ -385,21 +392,21 @@ def _write_mpi_and_ucx_table(page: Page, title: str, rows: Sequence[Row], ucx: S
     latencies = [row for row in rows if row_test_kind(row) != RATE_TEST]
     tests = list(dict.fromkeys(row.test.removesuffix(_DELAY) for row in latencies))
     sizes = sorted({row.size for row in rows})
-    sizes = [sizes[at] for at in thin(len(sizes), _SUMMARY_SIZES)]
+    sizes = [sizes[at] for at in evenly_spread_indexes(len(sizes), _SUMMARY_SIZES)]
     times = {(row.test.removesuffix(_DELAY), row.size): row for row in latencies}
     rates = {row.size: row for row in rows if row.bandwidth_median is not None and row.test in ("std", "osu_bw")}
     ours = {row.size: row for row in ucx}
-    page.heading(f"{title}: time of a message in one direction")
-    columns = [Column("Size", [binary(size) for size in sizes])]
+    page.add_heading(f"{title}: time of a message in one direction")
+    columns = [Column("Size", [with_binary_prefix(size) for size in sizes])]
     for test in tests:
         at_sizes = [times.get((test, size)) for size in sizes]
         columns.append(_median_column(f"{_MPI.get(test, test)}\n(µs)", ONE_WAY, at_sizes))
     if ours and tests:
         columns.append(_median_column("UCX\n(µs)", ONE_WAY, [ours.get(size) for size in sizes]))
-        ratios = [_speed_up_text(ONE_WAY, times.get((tests[0], size)), ours.get(size), ratio) for size in sizes]
+        ratios = [_speed_up_text(ONE_WAY, times.get((tests[0], size)), ours.get(size), format_ratio) for size in sizes]
         columns.append(Column(f"{_MPI.get(tests[0], tests[0])}\n÷ UCX", ratios))
     rated = _MPI["osu_bw" if "osu_latency" in tests else "std"]
-    page.table(*columns, _median_column(f"{rated}\n(MB/s)", RATE, [rates.get(size) for size in sizes]))
+    page.add_table(*columns, _median_column(f"{rated}\n(MB/s)", RATE, [rates.get(size) for size in sizes]))
 
 
 class TableSeries:
@@ -495,7 +502,7 @@ def _make_series_table(rows: Sequence[Row], *, by_pair: bool) -> SeriesTable:
         return ", ".join(filter(None, (of(row) for of in parts)))
 
     lines = []
-    for mine in grouped(rows, lambda row: (row.series, row.source)).values():
+    for mine in group_by_key(rows, lambda row: (row.series, row.source)).values():
         origin = "" if mine[0].source is None else " (file)" if mine[0].from_file else " (published)"
         lines.append(TableSeries((joined_texts(mine[0], heading) or mine[0].config) + origin, mine))
     memory = ", cuda memory" if rows[0].memory == "cuda" else ""
@@ -517,12 +524,12 @@ def _footnote_mark(row: Row | None) -> str:
 
 def _write_footnotes(page: Page, table: SeriesTable) -> None:
     """Write below `table` how each of its series was measured; series with the same sentences together."""
-    for sentences, lines in grouped(table.series, lambda line: tuple(_footnote_sentences(line.rows))).items():
+    for sentences, lines in group_by_key(table.series, lambda line: tuple(_footnote_sentences(line.rows))).items():
         (first, _), *rest = sentences
         labels = "; ".join(series.label for series in lines) if len(lines) <= 8 else f"all {len(lines)}"
-        page.line(f"{labels}: {first}", "dim")
+        page.add_paragraph(f"{labels}: {first}", "dim")
         for text, style in rest:
-            page.line(text, style, indent=2)
+            page.add_paragraph(text, style, indent=2)
 
 
 def _footnote_sentences(rows: Sequence[Row]) -> list[tuple[str, str]]:
@@ -578,7 +585,7 @@ def _doubt_sentences(rows: Sequence[Row], requested: str | None, lanes: Sequence
 def _marked_sizes_text(marked: Sequence[Row], rows: Sequence[Row]) -> str:
     if len(marked) == len(rows):
         return "every size"
-    return binary(marked[0].size) if len(marked) == 1 else f"{len(marked)} of {len(rows)} sizes"
+    return with_binary_prefix(marked[0].size) if len(marked) == 1 else f"{len(marked)} of {len(rows)} sizes"
 
 
 def _protocols_text(rows: Sequence[Row]) -> str:
@@ -586,5 +593,7 @@ def _protocols_text(rows: Sequence[Row]) -> str:
     if all(row.protocol is None for row in rows):
         return ""
     runs = [list(run) for _, run in groupby(rows, lambda row: row.protocol)]
-    spans = (" to ".join(dict.fromkeys((binary(run[0].size), binary(run[-1].size)))) for run in runs)
+    spans = (
+        " to ".join(dict.fromkeys((with_binary_prefix(run[0].size), with_binary_prefix(run[-1].size)))) for run in runs
+    )
     return "; ".join(f"{span} {run[0].protocol or 'not known'}" for span, run in zip(spans, runs, strict=True))

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from merge_bench.forecast.document import PredictDocument
 from merge_bench.forecast.view import panels_of
 from merge_bench.units import GIB
-from merge_bench.view.plot import Band, Chart, Group, Line, Points, Whiskers, static
+from merge_bench.view.plot import Band, Chart, Line, MarkGroup, Points, Whiskers, static
 from tests.helpers.runs import ROOT
 
 Kind = TypeVar("Kind")
@@ -26,12 +26,12 @@ def document() -> PredictDocument:
     return msgspec.json.decode(RECORDED.read_bytes(), type=PredictDocument)
 
 
-def group(chart: Chart, label: str) -> Group:
+def group(chart: Chart, label: str) -> MarkGroup:
     (found,) = [each for each in chart.groups if each.label == label]
     return found
 
 
-def mark(found: Group, kind: type[Kind]) -> Kind:
+def mark(found: MarkGroup, kind: type[Kind]) -> Kind:
     (only,) = [each for each in found.marks if isinstance(each, kind)]
     return only
 
@@ -112,7 +112,7 @@ def test_the_title_says_what_is_forecast(document: PredictDocument) -> None:
 
 
 def test_a_printed_legend_shows_what_is_drawn(document: PredictDocument) -> None:
-    (legend,) = static.figure_of(panels_of(document)[0]).legends
+    (legend,) = static.make_figure(panels_of(document)[0]).legends
     first = {text.get_text(): part for text, part in zip(legend.get_texts(), legend.legend_handles, strict=True)}
     assert isinstance(first["ideal scaling from 1 worker"], Line2D)
     assert isinstance(first["measured"], PathCollection)

@@ -17,15 +17,15 @@ from merge_bench.records.campaign import Row
 from merge_bench.records.reader import read_campaign
 from merge_bench.view import plot
 from merge_bench.view.plot import Band, Chart, Line, Points, Whiskers
-from merge_bench.view.plot.draw import check_plots, draw
+from merge_bench.view.plot.draw import check_plot_files, draw_file
 from tests.helpers.runs import ROOT
 from tests.probe.samples import EVIL, collective, latency, ping_pong, published, rate
 
 
 def drawing(rows: list[Row], folder: Path, extension: str) -> bytes:
     path = folder / f"drawing.{extension}"
-    check_plots([str(path)])
-    draw(make_panels(rows), path)
+    check_plot_files([str(path)])
+    draw_file(make_panels(rows), path)
     return path.read_bytes()
 
 
@@ -184,17 +184,17 @@ def test_ticks_of_sizes_are_powers_of_two_and_few() -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(5.1, 5.9), (0.25, 1600), (1, 10), (3e-5, 3e-5)])
 def test_ticks_of_values_enclose_them(low: float, high: float) -> None:
-    ticks = plot.value_ticks(low, high)
+    ticks = plot.logarithmic_ticks(low, high)
     assert ticks[0] <= low
     assert high <= ticks[-1]
 
 
 def test_values_of_less_than_a_decade_have_several_ticks() -> None:
-    assert plot.value_ticks(1.8, 9.0) == [1, 2, 3, 4, 5, 6, 8, 10]
+    assert plot.logarithmic_ticks(1.8, 9.0) == [1, 2, 3, 4, 5, 6, 8, 10]
 
 
 def test_looks_differ_in_colour_and_marker_and_repeat_late() -> None:
-    looks = [plot.look(index) for index in range(56)]
+    looks = [plot.look_of_series(index) for index in range(56)]
     assert len({(one.colour, one.marker) for one in looks}) == 56
     assert all(a.colour != b.colour and a.marker != b.marker for a, b in itertools.pairwise(looks))
 
@@ -259,7 +259,7 @@ def test_hovering_tells_size_value_range_lanes_protocol_and_method() -> None:
     from merge_bench.view.plot import interactive
 
     (panel,) = make_panels([latency(size=2048, micros=2.0), latency(size=4096, micros=3.0)])
-    plot = interactive.figure_of(panel)
+    plot = interactive.make_figure(panel)
     ((item,),) = [legend.items for legend in plot.legend]
     data = item.renderers[-1].data_source.data
     assert data["size"][0] == "2,048 B (2 KiB)"
@@ -273,8 +273,8 @@ def test_hovering_tells_size_value_range_lanes_protocol_and_method() -> None:
 def test_a_click_hides_a_series_in_every_panel() -> None:
     from merge_bench.view.plot import interactive
 
-    figures = [interactive.figure_of(panel) for panel in make_panels([latency(), rate()])]
-    interactive.hide_together(figures)
+    figures = [interactive.make_figure(panel) for panel in make_panels([latency(), rate()])]
+    interactive.link_hidden_series(figures)
     first, second = (plot.legend[0].items[0].renderers for plot in figures)
     (callbacks,) = first[0].js_property_callbacks.values()
     assert {callback.args["other"] for callback in callbacks} == set(second)
@@ -302,4 +302,4 @@ def test_many_points_get_a_band_and_few_get_bars() -> None:
 @pytest.mark.parametrize("name", ["a.pdf", "a", "a.html.gz"])
 def test_a_name_that_says_no_form_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=r"must end in \.png, \.svg or \.html"):
-        check_plots([name])
+        check_plot_files([name])

@@ -17,7 +17,7 @@ from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.report.next_step import after_tuning
+from merge_bench.report.next_step import next_step_after_tuning
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
 from merge_bench.tune.result import PrunedValue, Result, decision_of, result_of
 from merge_bench.tune.search_steps import confirm_or_repair
@@ -103,7 +103,9 @@ def conclusion(result: Result) -> list[str]:
 
 def next_of(campaign: Campaign, written: Path | None = None, enough: float | None = None) -> str:
     """What is to be typed next, which the program takes."""
-    words = shlex.split(after_tuning(campaign, result_of(campaign), written=written, enough_seconds=enough).command)
+    words = shlex.split(
+        next_step_after_tuning(campaign, result_of(campaign), written=written, enough_seconds=enough).command
+    )
     assert words[:3] == ["python", "-m", "merge_bench"]
     command = cli.commands[words[3]] if words[3] in cli.commands else cli.commands["run"]
     command.make_context("merge-bench", words[4:] if words[3] in cli.commands else words[3:])
@@ -167,7 +169,9 @@ def test_that_everything_was_decided_is_said_without_more_unless_only_some_were_
     campaign, some = searched(tmp_path / "all", "c"), searched(tmp_path / "some", "c", words="--only c=y")
     assert conclusion(result_of(campaign)) == ["c=y is not faster than default", ""]
     assert next_of(campaign) == f"report {campaign.folder}"
-    assert after_tuning(some, result_of(some), written=None, enough_seconds=None).note.endswith("because of --only.")
+    assert next_step_after_tuning(some, result_of(some), written=None, enough_seconds=None).note.endswith(
+        "because of --only."
+    )
 
 
 def test_what_a_recorded_tuning_left_open_is_said() -> None:
@@ -308,7 +312,7 @@ def test_after_an_inconclusive_confirmation_search_and_confirmation_are_made_lon
     """The search of the candidate alone ended undecided after the same few blocks, with time left."""
     campaign = confirmed(tmp_path, "b", changed(*NOISY), "--json")
     assert next_of(campaign) == "tune --only b=y --most-blocks 16 --confirm 14"
-    step = after_tuning(campaign, result_of(campaign), written=None, enough_seconds=None)
+    step = next_step_after_tuning(campaign, result_of(campaign), written=None, enough_seconds=None)
     assert step.does == "tests b=y alone, with more blocks"
 
 
@@ -324,7 +328,7 @@ def test_what_was_not_confirmed_is_tested_alone(tmp_path: Path) -> None:
     numbers = r".*b=y: \S+ × default \(.*\) in \d blocks?, not confirmed on new launches\."
     assert [bool(re.fullmatch(numbers, each)) for each in lines if "b=y:" in each] == [True]
     assert next_of(campaign) == "tune --budget 2m --only b=y"
-    assert after_tuning(campaign, result, written=None, enough_seconds=None).does == "tests b=y alone"
+    assert next_step_after_tuning(campaign, result, written=None, enough_seconds=None).does == "tests b=y alone"
 
 
 @pytest.mark.parametrize(
@@ -406,13 +410,16 @@ def test_where_something_is_open_after_a_winner_the_budget_that_suffices_is_name
     assert result.undecided
 
     def note(enough: float | None, written: Path | None = Path("tuned.cfg")) -> str:
-        return after_tuning(campaign, result, written=written, enough_seconds=enough).note
+        return next_step_after_tuning(campaign, result, written=written, enough_seconds=enough).note
 
     assert "--budget 17m " in note(1000.0)
     assert {note(None), note(100.0), note(1000.0, None)} == {""}  # without a winner the command itself has it
     all_blocks = searched(tmp_path / "all", "bc", speed=changed(*NOISY), words="--budget 2m", budget=[None, 120.0])
     assert result_of(all_blocks).undecided
-    assert after_tuning(all_blocks, result_of(all_blocks), written=Path("tuned.cfg"), enough_seconds=1000.0).note == ""
+    assert (
+        next_step_after_tuning(all_blocks, result_of(all_blocks), written=Path("tuned.cfg"), enough_seconds=1000.0).note
+        == ""
+    )
 
 
 def test_after_a_budget_that_ended_the_search_a_larger_one_is_named(tmp_path: Path) -> None:
