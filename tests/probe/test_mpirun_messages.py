@@ -101,7 +101,7 @@ def test_an_mpirun_that_leaves_the_reason_to_ssh() -> None:
         "[vm:1] plm:ssh: Warning: setpgid(7,7) failed in parent with errno=Permission denied(13)\n"
         "Host key for node2 has changed and you have requested strict checking.\nHost key verification failed.\n"
     )
-    assert str(error_of_output(text, 255, 30.0)) == "mpirun cannot reach node2: Host key verification failed."
+    assert str(mpirun_error(text, 255, 30.0)) == "mpirun cannot reach node2: Host key verification failed."
 
 
 def test_mpich() -> None:

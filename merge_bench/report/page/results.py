@@ -27,7 +27,7 @@ from merge_bench.units import GIB
 from merge_bench.view.content import Column, Page, columns_from_rows, group_by_key
 from merge_bench.view.plot import Bar, Chart, merge
 from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, LabelledRun, Metric
-from merge_bench.view.text import NULL, format_gib, format_ms, with_binary_prefix
+from merge_bench.view.text import NULL, format_gib, format_ms, format_number, with_binary_prefix
 from merge_bench.view.titles import (
     add_source_lines,
     is_tuning_campaign,
@@ -259,9 +259,9 @@ def write_exchange_share(page: Page, sources: Sequence[SourceRun], probes: Seque
     for source, share in shares:
         messages = f"{'the same parcels' if share.parcels else 'equal messages'} ({with_binary_prefix(share.size)})"
         exchange = (
-            number(share.all_to_all / 1e9),
+            format_number(share.all_to_all / 1e9),
             messages,
-            number(share.exchange / 1e9),
+            format_number(share.exchange / 1e9),
             f"{share.bandwidth_share:.0%}",
         )
         rates.append((source.label, str(source.run.plan.workers), *exchange))
