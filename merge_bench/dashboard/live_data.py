@@ -19,8 +19,8 @@ from merge_bench.records.schema import LaunchLine
 from merge_bench.report.next_step import after_recorded_tuning
 from merge_bench.report.run import write_conclusion
 from merge_bench.report.run_sections import why_no_bandwidth
-from merge_bench.tune.result import Stage, recorded_result_of, stage_of
-from merge_bench.tune.view import write_outcome
+from merge_bench.tune.result import TuningStage, ended_tuning_result_of, tuning_stage_of
+from merge_bench.tune.view import write_tuning_outcome
 from merge_bench.units import format_duration, plural
 from merge_bench.view.content import Block, Column, Heading, Line, NamedValues, NextCommand, Page, Table, by_pair
 from merge_bench.view.plot import Chart, merge
@@ -45,7 +45,7 @@ class Progress:
     share: float | None = None
     left: str = ""
     doing: str = ""
-    stage: Stage | None = None
+    stage: TuningStage | None = None
     failed: int = 0
 
 
@@ -61,7 +61,7 @@ def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
         failed=sum(finished(launch) and launch.failed for launch in campaign.launches),
     )
     if any(run.plan.tune is not None for run in runs):
-        stage = stage_of(campaign) if goes_on else None
+        stage = tuning_stage_of(campaign) if goes_on else None
         return replace(count, share=stage.share, left=stage.left, stage=stage) if stage is not None else count
     planned = sum(run.planned_launches for run in runs)
     merges = [run for run in runs if run.plan.probe is None]  # network measurements record rows, not iterations
@@ -406,7 +406,7 @@ def conclusion_of(campaign: Campaign, documents: Sequence[RunDocument]) -> str:
         step, tuning = after_recorded_tuning(campaign).here(), campaign.plans[0].tune
         sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
         metric = (tuning and tuning.metric) or "throughput"
-        write_outcome(page, recorded_result_of(campaign), sizes, metric, step.note)
+        write_tuning_outcome(page, ended_tuning_result_of(campaign), sizes, metric, step.note)
         page.next_step(step.command, step.does)
     elif documents:
         warnings = {caution for one in documents for caution in one.warnings}

@@ -25,8 +25,17 @@ from merge_bench.records.writer import safe_name
 from merge_bench.report.campaign_figures import CampaignCache, Figures, Loaded
 from merge_bench.report.next_step import after_recorded_tuning
 from merge_bench.tune.evaluator import CONFIRM
-from merge_bench.tune.result import LEFT_OUT, PHASE_NAMES, Result, decision_of, result_of, stage_of, step_name, steps_of
-from merge_bench.tune.view import chart_by_step, open_questions, phase_charts
+from merge_bench.tune.result import (
+    LEFT_OUT,
+    PHASE_NAMES,
+    TuningResult,
+    decided_steps,
+    decision_text,
+    step_name,
+    tuning_result_of,
+    tuning_stage_of,
+)
+from merge_bench.tune.view import phase_charts, speed_up_chart, undecided_sentences
 from merge_bench.units import plural
 from merge_bench.view.content import Column, by_row
 from merge_bench.view.next_command import NextStep
@@ -98,11 +107,11 @@ def content_of(loaded: Loaded | None) -> Content:
     running = loaded.entry.status == RUNNING and campaign.end is None
     problems += failure_sentences(campaign, running=running)
     progress = progress_of(campaign, running=running)
-    decided = steps_of(campaign)
-    steps = (*decided, *(stage_of(campaign).compared if campaign.end is None else ()))[:MOST_STEPS]
+    decided = decided_steps(campaign)
+    steps = (*decided, *(tuning_stage_of(campaign).compared if campaign.end is None else ()))[:MOST_STEPS]
     if len(decided) > MOST_STEPS:
         problems += (f"Only the first {MOST_STEPS:,} of {len(decided):,} steps are shown.",)
-    result = result_of(campaign)
+    result = tuning_result_of(campaign)
     winner = result.winner
     text = _config_text(campaign, result, winner) if winner is not None else None
     if winner is not None and text is None:
@@ -117,7 +126,7 @@ def content_of(loaded: Loaded | None) -> Content:
         progress=progress if running else None,
         steps=steps,
         charts=tuple(with_source(phase_charts(steps, partial(size_of, campaign)), [campaign])),
-        race=replace(chart_by_step(decided), source=source_of([campaign])),
+        race=replace(speed_up_chart(decided), source=source_of([campaign])),
         frame=_step_table(campaign, steps) if steps else None,
         config=text,
         file_name=f"{safe_name(winner.config.name)}.cfg" if winner else "tuned.cfg",
@@ -126,12 +135,12 @@ def content_of(loaded: Loaded | None) -> Content:
     )
 
 
-def _config_text(campaign: Campaign, result: Result, winner: ConfigLine) -> str | None:
+def _config_text(campaign: Campaign, result: TuningResult, winner: ConfigLine) -> str | None:
     """The text of a file with the confirmed config; None if reading it would give another config."""
     lines = [
         f"# Tuned by merge_bench tune, from {visible(result.baseline)}; campaign {visible(campaign.head.campaign_id)};"
         " measure again on other hosts.",
-        *(f"# {visible(_speedup_text(line))} at {size_of(campaign, line.plan)}." for line in result.confirmation),
+        *(f"# {visible(_speedup_text(line))} at {size_of(campaign, line.plan)}." for line in result.confirmation_steps),
     ]
     steps, names = result.contributions, list(winner.config.variables)
     lines += [visible(f"# {name}: {_speedup_text(steps[name])}") for name in winner.settings if name in steps]
@@ -147,7 +156,7 @@ def _step_table(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataFrame:
         "Step": list(range(1, len(steps) + 1)),
         "Phase": [PHASE_NAMES.get(step.phase, step.phase) for step in steps],
         "Setting": [step_name(step) for step in steps],
-        "Decision": [decision_of(step) for step in steps],
+        "Decision": [decision_text(step) for step in steps],
         "Speed-up": [step.ratio for step in steps],
         "Interval": [ends(step.low, step.high) for step in steps],
         "Blocks": [step.launches for step in steps],
@@ -158,11 +167,13 @@ def _step_table(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataFrame:
     return ui.frame_of(columns, numbers=("Speed-up",), whole=("Step", "Blocks"))
 
 
-def _outcome_sentences(campaign: Campaign, result: Result, steps: int, *, running: bool) -> list[str]:
+def _outcome_sentences(campaign: Campaign, result: TuningResult, steps: int, *, running: bool) -> list[str]:
     """The verdict of a tuning, a sentence, then sentences about it."""
     sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
     if result.winner is not None:
-        speedups = "; ".join(f"{_speedup_text(line)} at {size_of(campaign, line.plan)}" for line in result.confirmation)
+        speedups = "; ".join(
+            f"{_speedup_text(line)} at {size_of(campaign, line.plan)}" for line in result.confirmation_steps
+        )
         sentences = [
             f"Found: {' '.join(result.winner.settings) or result.winner.config.name}",
             f"Confirmed against {result.baseline}: {speedups}.",
@@ -172,12 +183,12 @@ def _outcome_sentences(campaign: Campaign, result: Result, steps: int, *, runnin
         sentences = [f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."]
     else:
         sentences = [result.outcome]
-        several = len({line.config for line in result.confirmation}) > 1
+        several = len({line.config for line in result.confirmation_steps}) > 1
         sentences += [
             f"{f'{line.config}: ' * several}{_speedup_text(line)} at {sizes[line.plan]}: {line.reason}."
-            for line in result.confirmation
+            for line in result.confirmation_steps
         ]
-    return [*sentences, *open_questions(result, sizes)]
+    return [*sentences, *undecided_sentences(result, sizes)]
 
 
 def _speedup_text(line: TuneLine | None) -> str:
@@ -198,7 +209,7 @@ def describe_unfinished(campaign: Campaign) -> Unfinished:
     candidates = [name for name in tuning.values if name not in left_out]
     absent = [name for name in candidates if name not in {config for config, *_ in rows}]
     named = ", ".join(absent[:_MOST_NAMED]) + f" and {len(absent) - _MOST_NAMED} more" * (len(absent) > _MOST_NAMED)
-    sentences = [f"{capitalized(stage_of(campaign).doing)}: this step is not finished."]
+    sentences = [f"{capitalized(tuning_stage_of(campaign).doing)}: this step is not finished."]
     if absent:
         sentences.append(f"Not measured: {len(absent)} of {plural(len(candidates), 'candidate')}: {short(named, 600)}.")
     if not any(line.phase == CONFIRM for line in campaign.tuning):

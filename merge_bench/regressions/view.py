@@ -51,7 +51,7 @@ def print_history(
             if waits := reference_sentence(document, series):
                 page.line(waits, indent=2)
             if details:
-                _print_details(page, document, series)
+                _print_results(page, document, series)
         if few:
             more = ":" if details else " (--details lists them)"
             page.line(f"{len(few)} more series with fewer than {LEAST} results, too few to find a shift{more}", "dim")
@@ -61,7 +61,7 @@ def print_history(
 
 
 def series_sentence(document: HistoryDocument, series: HistorySeries) -> str:
-    """A series in words: ``throughput of default: …, 2 workers over 61 results: level 2.31 GiB/s since 12 Nov``."""
+    """Describe a series: ``throughput of default: …, 2 workers over 61 results: level 2.31 GiB/s since 12 Nov``."""
     unit, form = UNITS[document.unit]
     varies = f", noise {100 * series.noise:.1f} %" if len(series.results) - series.since > 2 else ""
     parts = [
@@ -76,12 +76,12 @@ def series_sentence(document: HistoryDocument, series: HistorySeries) -> str:
 
 
 def series_label(document: HistoryDocument, series: HistorySeries) -> str:
-    """The title that tells a series from the others of the document."""
+    """The title of a series, with what distinguishes it from the others of the document."""
     return series_title(series.series, [each.series for each in document.series])
 
 
 def series_title(series: Series, others: Iterable[Series]) -> str:
-    """The config and the size, and the other values that tell a series from `others`."""
+    """The config and size of a series, and the other values that distinguish it from `others`."""
     differing = [name for name, value in series.items() if any(other.get(name) != value for other in others)]
     names = dict.fromkeys((*SIZE, *differing))
     parts = [short(option_text(name, series[name])) for name in names if name in series and name != "config"]
@@ -89,7 +89,7 @@ def series_title(series: Series, others: Iterable[Series]) -> str:
 
 
 def finding_sentence(series: HistorySeries, finding: SeriesFinding) -> str:
-    """A finding in words: ``drifts: -3.2 % since 8 Nov, little by little``."""
+    """Describe a drift or a change of noise: ``drifts: -3.2 % since 8 Nov, little by little``."""
     began, change = day_of_result(series, finding.since), 100 * finding.change
     if finding.kind == DRIFTS:
         return f"drifts: {change:+.1f} % since {began}, little by little"
@@ -109,7 +109,7 @@ def reference_sentence(document: HistoryDocument, series: HistorySeries) -> str:
     return f"--against history compares with {level}, until somebody accepts the loss: history --accept REASON"
 
 
-def shift_text(series: HistorySeries, shifts: Sequence[LevelShift], shift: LevelShift) -> str:
+def shift_summary(series: HistorySeries, shifts: Sequence[LevelShift], shift: LevelShift) -> str:
     """A shift's change and its days: ``-4.9 % on 8 Nov, for 7 results, until 14 Nov``."""
     if shift.ramp is not None:
         parts = [each for each in shifts if each.ramp == shift.ramp]
@@ -125,7 +125,7 @@ def shift_text(series: HistorySeries, shifts: Sequence[LevelShift], shift: Level
 
 def _print_shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
     style = "green" if shift.better else "red"
-    page.unbroken(f"  {shift_text(series, series.shifts, shift)} at {shorter_path(shift.path)}", style)
+    page.unbroken(f"  {shift_summary(series, series.shifts, shift)} at {shorter_path(shift.path)}", style)
     if shift.accepted is not None:
         page.line(f"accepted by {visible(shift.accepted.by)}: {visible(shift.accepted.reason)}", indent=4)
     reasons = [short(visible(text), 2 * _LETTERS) for text in shift.differs]
@@ -136,7 +136,7 @@ def _print_shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
     page.line("; ".join(shown), indent=4)
 
 
-def _print_details(page: Page, document: HistoryDocument, series: HistorySeries) -> None:
+def _print_results(page: Page, document: HistoryDocument, series: HistorySeries) -> None:
     unit, form = UNITS[document.unit]
     names = [os.path.basename(result.path) for result in series.results]
     days = short_times(result.started for result in series.results)
@@ -155,9 +155,9 @@ def _print_details(page: Page, document: HistoryDocument, series: HistorySeries)
         page.table(*by_row(("Differs", "", "Before", "From here", "Result"), differences, range(5)))
 
 
-def day_of_result(series: HistorySeries, at: int) -> str:
-    """The day on which the result number `at` began, as ``12 Nov``."""
-    return short_times(result.started for result in series.results)[at]
+def day_of_result(series: HistorySeries, index: int) -> str:
+    """The day on which the result number `index` began, as ``12 Nov``."""
+    return short_times(result.started for result in series.results)[index]
 
 
 def shorter_path(path: str) -> str:
@@ -165,8 +165,8 @@ def shorter_path(path: str) -> str:
     return visible(min(path, os.path.relpath(path), key=len))
 
 
-def charts_of(document: HistoryDocument) -> list[Chart]:
-    """A chart for each of the first series with enough results to find a shift; if none has, for the first series."""
+def history_charts(document: HistoryDocument) -> list[Chart]:
+    """Make a chart for each of the first series with enough results to find a shift, or else for the first series."""
     judged = [series for series in document.series if series.judged]
     return [_series_chart(document, series) for series in (judged or document.series)[:_MOST_CHARTS]]
 

@@ -33,7 +33,7 @@ from merge_bench.report.page.results import (
 )
 from merge_bench.report.run import headline, write_conclusion, write_overview, write_run, write_verdicts
 from merge_bench.tune import view as tuning
-from merge_bench.tune.result import recorded_result_of
+from merge_bench.tune.result import ended_tuning_result_of
 from merge_bench.units import plural
 from merge_bench.view import comparison, titles
 from merge_bench.view.content import Column, Page, Report, by_row, grouped
@@ -75,7 +75,7 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     for campaign in merges:
         if titles.is_tuning_campaign(campaign):
             page.source = titles.source_of([campaign], campaigns)
-            tuning.write_tuning(page, campaign)
+            tuning.write_tuning_section(page, campaign)
     page.source = titles.source_of(merges, campaigns)
     if sources:
         page.section("Results")
@@ -86,7 +86,7 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
         _write_comparisons(page, merges, sources)
     if references.settings:
         page.source = ""  # of others, as its title and its lines say
-        tuning.write_published(page, references.settings)
+        tuning.write_published_effects(page, references.settings)
     if probes:
         _write_network(page, both, panels, measured=bool(rows))
         write_exchange_share(page, sources, probes)
@@ -101,7 +101,9 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     report = Report(title, _when_and_where(campaigns), state, alarm, shown)
     if alarm:
         return report
-    results = [(at, recorded_result_of(each)) for at, each in enumerate(campaigns) if titles.is_tuning_campaign(each)]
+    results = [
+        (at, ended_tuning_result_of(each)) for at, each in enumerate(campaigns) if titles.is_tuning_campaign(each)
+    ]
     if rows and not sources and (best := _network_headline([row for _, row in rows if not row.wrong])):
         return replace(report, state=best, verified=state)
     if not results:

@@ -21,7 +21,7 @@ from merge_bench.errors import UsageError
 from merge_bench.probe.shared.stored_rows import rows_in_order
 from merge_bench.probe.view.charts import panels_of
 from merge_bench.records.campaign import Campaign
-from merge_bench.tune.result import steps_of
+from merge_bench.tune.result import decided_steps
 from merge_bench.tune.view import phase_charts
 from merge_bench.units import GIB
 from merge_bench.view.content import Column, Page, by_row, grouped
@@ -290,7 +290,7 @@ def charts_of_kind(campaign: Campaign, kind: str) -> Sequence[Chart]:
         "phases": lambda: each_run(lambda source: merge.phases(source.run)),
         "timeline": lambda: each_run(lambda source: merge.timeline(campaign, source.run)),
         "pairs": lambda: each_run(lambda source: merge.pairs(source.run, source.document.lanes)),
-        "tuning": lambda: phase_charts(steps_of(campaign), partial(size_of, campaign)),
+        "tuning": lambda: phase_charts(decided_steps(campaign), partial(size_of, campaign)),
         "network": lambda: panels_of(rows_in_order(campaign)),
     }
     if kind not in kinds:
