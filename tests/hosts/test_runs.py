@@ -140,6 +140,7 @@ def test_everything_binds_to_the_interface_and_no_secret_is_on_a_command_line(ho
     assert not [folder for folder in folders if folder.exists()]
 
 
+@pytest.mark.soak  # what the launcher makes of a job is in tests/cluster; hosts start as with ssh
 @pytest.mark.cluster
 def test_a_made_up_pbs_job_whose_whole_cluster_is_on_one_other_host(
     hosts: Hosts, results: Path, tmp_path: Path
