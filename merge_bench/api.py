@@ -194,11 +194,11 @@ def launch(
     there is a gate, and the exit status.
     """
     from merge_bench.campaign import campaign as running
-    from merge_bench.regressions.gates import Gate
+    from merge_bench.regressions.gates import RegressionGate
     from merge_bench.view.progress import make_progress
 
     options = sweep.options
-    gate = Gate.from_options(options, compared=len(sweep.distinct_labels), runs=len(sweep.prepared))
+    gate = RegressionGate.from_options(options, compared=len(sweep.distinct_labels), runs=len(sweep.prepared))
     if gate is not None and (doubt := gate.power_warning(sweep.first_run.plan.launches)) is not None:
         say(f"warning: {doubt}", "measure both with --launches 8")
     with contextlib.closing(make_progress(sys.stderr, quiet=quiet)) as progress:
@@ -206,7 +206,7 @@ def launch(
     result = load(folder)
     verdict: CompareDocument | None = None
     if gate is not None and status == 0:
-        verdict, status = gate.evaluate(result.campaign)
+        verdict, status = gate.judge_campaign(result.campaign)
     return result, verdict, status
 
 
@@ -240,7 +240,7 @@ def history(
     names of columns are identifiers: in ``unit`` is that of value and level, in ``shift`` the change of the level,
     -0.05 for 5 % less, and in ``differs`` what else changed with that result. Raises UsageError if there is no result.
     """
-    from merge_bench.regressions.document import history as history_of
+    from merge_bench.regressions.document import load_history as history_of
     from merge_bench.view.titles import utc_time
 
     document = history_of(folders or ("results",), metric=metric, threshold=threshold, **only)

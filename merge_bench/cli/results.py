@@ -55,7 +55,7 @@ def compare(
     from merge_bench.analysis.comparable_runs import NotComparable
     from merge_bench.analysis.compare import compare_campaigns as compare_results
     from merge_bench.records.reader import read_campaign
-    from merge_bench.regressions.gates import compare_for_gates, gate_summary, with_gate_error
+    from merge_bench.regressions.gates import apply_gates, compare_for_gates, gate_summary
     from merge_bench.view.streams import print_document
 
     if markdown and as_json:
@@ -70,7 +70,7 @@ def compare(
     pairs = {each.pair for each in document.comparisons}
     if measured < pairs and (options.fail_on or not measured):
         raise UsageError(f"--metric {metric} cannot be compared: {'; '.join(document.notes)}")
-    document, status = with_gate_error(
+    document, status = apply_gates(
         document, metric=metric, fail_on=options.fail_on, allow_no_baseline=options.allow_no_baseline
     )
     if as_json:
@@ -90,7 +90,7 @@ def compare(
     return status
 
 
-@click.command(context_settings=common.CONTEXT)
+@click.command("history", context_settings=common.CONTEXT)
 @click.argument("folders", nargs=-1, type=common.PATH, metavar="[FOLDER...]")
 @common.results_option("Folder of the results, if no FOLDER is given.")
 @common.choice_option("--metric", METRICS, "Metric whose level is looked at.")
@@ -111,7 +111,7 @@ def compare(
 @common.text_option("--by", "NAME", "Who accepts. [default: the user's name]")
 @common.plot_option("each series with its levels")
 @common.json_option()
-def history(
+def show_history(
     folders: Sequence[str],
     results: str,
     details: bool,
@@ -127,8 +127,8 @@ def history(
     results that came after it, so that one bad night is none.
     """
     from merge_bench.regressions.document import accept_level
-    from merge_bench.regressions.document import history as history_of
-    from merge_bench.regressions.view import charts_of, print_history
+    from merge_bench.regressions.document import load_history as history_of
+    from merge_bench.regressions.view import history_charts, print_history
 
     make = functools.partial(history_of, folders or (results,), **selection)
     show = None if as_json else functools.partial(print_history, details=details)
@@ -136,17 +136,17 @@ def history(
         accept_level(make(), by=by, reason=accept)
     elif by is not None:
         raise UsageError("--by needs --accept REASON")
-    return _show_document(make, show, charts_of, plots)
+    return _show_document(make, show, history_charts, plots)
 
 
 def _show_document(
-    make: Callable[[], Any],
-    show: Callable[[Any], None] | None,
-    charts_of: Callable[[Any], Sequence[Chart]],
+    make_document: Callable[[], Any],
+    print_as_text: Callable[[Any], None] | None,
+    make_charts: Callable[[Any], Sequence[Chart]],
     plots: Sequence[str],
     campaigns: Sequence[Campaign] = (),
 ) -> int:
-    """Make a document, draw its charts, and print it with `show`, or else as JSON; returns the exit status."""
+    """Make a document, draw its charts, and print it (as JSON without `print_as_text`); returns the exit status."""
     from msgspec.structs import replace
 
     from merge_bench.analysis.documents import Failure
@@ -154,11 +154,11 @@ def _show_document(
     from merge_bench.view.streams import print_document
 
     files = check_plot_files(list(dict.fromkeys(plots)))
-    document = make()
-    problems = write_each_file(dict.fromkeys(files, lambda file: draw_file(charts_of(document), file, campaigns)))
+    document = make_document()
+    problems = write_each_file(dict.fromkeys(files, lambda file: draw_file(make_charts(document), file, campaigns)))
     if problems:
         document = replace(document, error=Failure(RunFailed.code, "; ".join(problems)))
-    (show or print_document)(document)
+    (print_as_text or print_document)(document)
     for problem in problems:
         say(problem)
     return RunFailed.exit_status if problems else 0
@@ -195,12 +195,12 @@ def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **for
     are, and what is unknown.
     """
     from merge_bench.forecast.document import predict as predict_from
-    from merge_bench.forecast.view import panels_of, print_forecast
+    from merge_bench.forecast.view import forecast_charts, print_forecast
     from merge_bench.records.reader import read_campaign
 
     campaigns = [read_campaign(result) for result in results]
     show = None if as_json else print_forecast
-    return _show_document(lambda: predict_from(campaigns, **forecast), show, panels_of, plots, campaigns)
+    return _show_document(lambda: predict_from(campaigns, **forecast), show, forecast_charts, plots, campaigns)
 
 
 @click.command("import", context_settings=common.CONTEXT)
@@ -301,7 +301,7 @@ def report(
 
 
 def _read_references(names: Sequence[str]) -> PublishedReferences:
-    """The published results of these names, to show beside measured ones; raises UsageError for a campaign."""
+    """Read the published results with these names; raises UsageError for the name of a campaign."""
     from merge_bench.analysis import published
     from merge_bench.report.page.build import PublishedReferences
 
@@ -342,32 +342,32 @@ def list_results(ctx: click.Context, /, result: str | None, results: str) -> int
     from merge_bench.report.campaign_figures import print_results_list
 
     if result is not None:
-        return int(ctx.invoke(show, result=result, details=False, as_json=False))
+        return int(ctx.invoke(show_result, result=result, details=False, as_json=False))
     print_results_list(Path(results))
     return 0
 
 
-@click.command(context_settings=common.CONTEXT)
+@click.command("show", context_settings=common.CONTEXT)
 @click.argument("result", type=common.PATH, metavar="RESULT")
 @common.flag_option("--details", "Print every table before the conclusion.")
 @common.json_option("Print the JSON document of the command that made it.")
-def show(result: str, details: bool, as_json: bool) -> int:
+def show_result(result: str, details: bool, as_json: bool) -> int:
     """Show a stored RESULT as the command that made it did: `run`, `tune`, a `probe` or `import`.
 
     A RESULT is a campaign folder or its records.jsonl. Nothing is measured or written.
     """
-    from merge_bench.cli.probe import show_campaign
+    from merge_bench.cli.probe import show_probe_campaign
     from merge_bench.cli.tune import show_tuning
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.titles import is_tuning_campaign
 
     campaign = read_campaign(result)
     if campaign.probe:
-        return show_campaign(campaign, as_json=as_json, details=details)
+        return show_probe_campaign(campaign, as_json=as_json, details=details)
     printed = (show_tuning if is_tuning_campaign(campaign) else _show_merges)(
         campaign, as_json=as_json, details=details
     )
-    common.say_failures(common.failures_of([campaign]), printed=printed)
+    common.print_failures(common.unrepeated_failures([campaign]), printed_texts=printed)
     return 0
 
 
@@ -386,7 +386,7 @@ def _show_merges(campaign: Campaign, *, as_json: bool, details: bool) -> Sequenc
     return [one.error.message for one in run_documents(document) if one.error]
 
 
-@click.command(context_settings=common.CONTEXT)
+@click.command("dashboard", context_settings=common.CONTEXT)
 @common.results_option("Folder of the campaigns to show.")
 @common.port_option(5006)
 @common.address_option("Address to listen on; by default only this machine can connect.")
@@ -396,14 +396,14 @@ def _show_merges(campaign: Campaign, *, as_json: bool, details: bool) -> Sequenc
     "Ask for a login with the token in RESULTS/.service/token before a run is started from the page. With --address,"
     " runs can be started only with this option.",
 )
-def dashboard(results: str, port: int, address: str, no_open: bool, allow_run: bool) -> int:
+def serve_dashboard(results: str, port: int, address: str, no_open: bool, allow_run: bool) -> int:
     """Show results in a browser, follow running campaigns live, and start runs."""
     require("panel", "dashboard", "the dashboard")
     with contextlib.suppress(FileNotFoundError):  # the first run makes it
         os.scandir(results).close()
     from merge_bench.dashboard.app import make_pages
-    from merge_bench.service.serve import Person, Settings, serve
+    from merge_bench.service.serve import DashboardUser, ServiceSettings, serve_until_signal
 
-    person = Person(allow_run=allow_run, open_browser=not no_open)
-    settings = Settings(Path(results), port, address, person=person)
-    return serve(settings, make_pages)
+    person = DashboardUser(allow_run=allow_run, open_browser=not no_open)
+    settings = ServiceSettings(Path(results), port, address, person=person)
+    return serve_until_signal(settings, make_pages)

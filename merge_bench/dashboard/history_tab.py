@@ -13,15 +13,15 @@ import panel as pn
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.records.results_folder import YOURS, Entry
-from merge_bench.regressions.document import BY_NAME, HistoryDocument, history_document
+from merge_bench.regressions.document import BY_NAME, HistoryDocument, make_history_document
 from merge_bench.regressions.index import HistoryIndex
 from merge_bench.regressions.view import (
-    charts_of,
     finding_sentence,
+    history_charts,
     reference_sentence,
     series_sentence,
     series_title,
-    shift_text,
+    shift_summary,
 )
 from merge_bench.view.text import as_html, capitalize, keep_options_unbroken
 
@@ -44,10 +44,10 @@ class HistoryContent:
 def read_history_content(results: Path, chosen: str, metric: str) -> HistoryContent:
     """Read the history of the series named `chosen` in `results`; if there is none, of that with the newest result."""
     index = HistoryIndex([results] if results.exists() else [])
-    all_series = index.series()
+    all_series = index.list_series()
     options = {series_title(each, all_series): str(each) for each in all_series}
     series = next((each for each in all_series if str(each) == chosen), all_series[0] if all_series else {})
-    document = history_document(index, [series], metric)
+    document = make_history_document(index, [series], metric)
     if document.series:
         return HistoryContent(options, document)
     return HistoryContent(options, problem=f"No result of this series has a value of {metric}." if all_series else "")
@@ -99,7 +99,7 @@ class HistoryView:
             before, after = (Path(series.results[at].path).name for at in (shift.result - 1, shift.result))
             differs = shift.differs or ["nothing in the records differs from the result before"]
             items = "".join(f"<li>{as_html(each)}</li>" for each in differs)
-            head = f"<b>{as_html(shift_text(series, series.shifts, shift))}</b> at {as_html(after)}"
+            head = f"<b>{as_html(shift_summary(series, series.shifts, shift))}</b> at {as_html(after)}"
             text = f'<p class="{"" if shift.better else "bad"}">{head}</p><ul>{items}</ul>'
             button = pn.widgets.Button(label="Compare with the result before", width=230)
             button.on_click(lambda _, names=(before, after): self._compare(names))
@@ -108,4 +108,4 @@ class HistoryView:
         findings = [*(finding_sentence(series, each) for each in series.findings), reference_sentence(document, series)]
         notes = "".join(f"<p>{as_html(each)}</p>" for each in findings if each) + notes
         first = ui.html_text(f'<p class="verdict">{conclusion}</p>{notes}')
-        return [first, ui.make_card_row(*map(ui.make_chart_card, charts_of(document))), *heading, *shifts]
+        return [first, ui.make_card_row(*map(ui.make_chart_card, history_charts(document))), *heading, *shifts]

@@ -19,8 +19,8 @@ from merge_bench.records.schema import LaunchLine
 from merge_bench.report.next_step import next_step_after_recorded_tuning
 from merge_bench.report.run import write_conclusion
 from merge_bench.report.run_sections import why_no_bandwidth
-from merge_bench.tune.result import Stage, recorded_result_of, stage_of
-from merge_bench.tune.view import write_outcome
+from merge_bench.tune.result import TuningStage, ended_tuning_result_of, tuning_stage_of
+from merge_bench.tune.view import write_tuning_outcome
 from merge_bench.units import format_duration, plural
 from merge_bench.view.content import (
     Block,
@@ -55,7 +55,7 @@ class CampaignProgress:
     share: float | None = None
     left: str = ""
     doing: str = ""
-    stage: Stage | None = None
+    stage: TuningStage | None = None
     failed: int = 0
 
 
@@ -71,7 +71,7 @@ def campaign_progress(campaign: Campaign, *, running: bool = True) -> CampaignPr
         failed=sum(counts_as_made(launch) and launch.failed for launch in campaign.launches),
     )
     if any(run.plan.tune is not None for run in runs):
-        stage = stage_of(campaign) if goes_on else None
+        stage = tuning_stage_of(campaign) if goes_on else None
         return replace(count, share=stage.share, left=stage.left, stage=stage) if stage is not None else count
     planned = sum(run.planned_launches for run in runs)
     merges = [run for run in runs if run.plan.probe is None]  # network measurements record rows, not iterations
@@ -437,7 +437,7 @@ def conclusion_html(campaign: Campaign, documents: Sequence[RunDocument]) -> str
         step, tuning = next_step_after_recorded_tuning(campaign).as_typed(), campaign.plans[0].tune
         sizes = [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
         metric = (tuning and tuning.metric) or "throughput"
-        write_outcome(page, recorded_result_of(campaign), sizes, metric, step.note)
+        write_tuning_outcome(page, ended_tuning_result_of(campaign), sizes, metric, step.note)
         page.add_next_command(step.command, step.does)
     elif documents:
         warnings = {caution for one in documents for caution in one.warnings}

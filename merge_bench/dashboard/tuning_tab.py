@@ -31,8 +31,17 @@ from merge_bench.records.writer import safe_name
 from merge_bench.report.campaign_figures import CampaignCache, CampaignFigures, LoadedCampaign
 from merge_bench.report.next_step import next_step_after_recorded_tuning
 from merge_bench.tune.evaluator import CONFIRM
-from merge_bench.tune.result import LEFT_OUT, PHASE_NAMES, Result, decision_of, result_of, stage_of, step_name, steps_of
-from merge_bench.tune.view import chart_by_step, open_questions, phase_charts
+from merge_bench.tune.result import (
+    LEFT_OUT,
+    PHASE_NAMES,
+    TuningResult,
+    decided_steps,
+    decision_text,
+    step_name,
+    tuning_result_of,
+    tuning_stage_of,
+)
+from merge_bench.tune.view import phase_charts, speed_up_chart, undecided_sentences
 from merge_bench.units import plural
 from merge_bench.view.content import Column, columns_from_rows
 from merge_bench.view.next_command import NextStep
@@ -104,11 +113,11 @@ def make_tuning_content(loaded: LoadedCampaign | None) -> TuningContent:
     running = loaded.entry.status == RUNNING and campaign.end is None
     problems += failure_sentences(campaign, running=running)
     progress = campaign_progress(campaign, running=running)
-    decided = steps_of(campaign)
-    steps = (*decided, *(stage_of(campaign).compared if campaign.end is None else ()))[:MOST_STEPS]
+    decided = decided_steps(campaign)
+    steps = (*decided, *(tuning_stage_of(campaign).compared if campaign.end is None else ()))[:MOST_STEPS]
     if len(decided) > MOST_STEPS:
         problems += (f"Only the first {MOST_STEPS:,} of {len(decided):,} steps are shown.",)
-    result = result_of(campaign)
+    result = tuning_result_of(campaign)
     winner = result.winner
     text = _config_text(campaign, result, winner) if winner is not None else None
     if winner is not None and text is None:
@@ -123,7 +132,7 @@ def make_tuning_content(loaded: LoadedCampaign | None) -> TuningContent:
         progress=progress if running else None,
         steps=steps,
         charts=tuple(add_source_lines(phase_charts(steps, partial(plan_size_text, campaign)), [campaign])),
-        race=replace(chart_by_step(decided), source=source_lines([campaign])),
+        race=replace(speed_up_chart(decided), source=source_lines([campaign])),
         frame=_steps_data_frame(campaign, steps) if steps else None,
         config=text,
         file_name=f"{safe_name(winner.config.name)}.cfg" if winner else "tuned.cfg",
@@ -132,7 +141,7 @@ def make_tuning_content(loaded: LoadedCampaign | None) -> TuningContent:
     )
 
 
-def _config_text(campaign: Campaign, result: Result, winner: ConfigLine) -> str | None:
+def _config_text(campaign: Campaign, result: TuningResult, winner: ConfigLine) -> str | None:
     """The text of a config file with the settings of `winner`; None if reading it would give another config."""
     lines = [
         f"# Tuned by merge_bench tune, from {visible(result.baseline)}; campaign {visible(campaign.head.campaign_id)};"
@@ -156,7 +165,7 @@ def _steps_data_frame(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataF
         "Step": list(range(1, len(steps) + 1)),
         "Phase": [PHASE_NAMES.get(step.phase, step.phase) for step in steps],
         "Setting": [step_name(step) for step in steps],
-        "Decision": [decision_of(step) for step in steps],
+        "Decision": [decision_text(step) for step in steps],
         "Speed-up": [step.ratio for step in steps],
         "Interval": [format_interval(step.low, step.high) for step in steps],
         "Blocks": [step.launches for step in steps],
@@ -167,7 +176,7 @@ def _steps_data_frame(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataF
     return ui.make_data_frame(columns, numbers=("Speed-up",), whole=("Step", "Blocks"))
 
 
-def _outcome_sentences(campaign: Campaign, result: Result, steps: int, *, running: bool) -> list[str]:
+def _outcome_sentences(campaign: Campaign, result: TuningResult, steps: int, *, running: bool) -> list[str]:
     """Sentences on the outcome of a tuning, the verdict first."""
     sizes = [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
     if result.winner is not None:
@@ -183,12 +192,12 @@ def _outcome_sentences(campaign: Campaign, result: Result, steps: int, *, runnin
         sentences = [f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."]
     else:
         sentences = [result.outcome]
-        several = len({line.config for line in result.confirmation}) > 1
+        several = len({line.config for line in result.confirmation_steps}) > 1
         sentences += [
             f"{f'{line.config}: ' * several}{_speedup_text(line)} at {sizes[line.plan]}: {line.reason}."
-            for line in result.confirmation
+            for line in result.confirmation_steps
         ]
-    return [*sentences, *open_questions(result, sizes)]
+    return [*sentences, *undecided_sentences(result, sizes)]
 
 
 def _speedup_text(line: TuneLine | None) -> str:
@@ -209,7 +218,7 @@ def describe_unfinished_tuning(campaign: Campaign) -> UnfinishedTuning:
     candidates = [name for name in tuning.values if name not in left_out]
     absent = [name for name in candidates if name not in {config for config, *_ in rows}]
     named = ", ".join(absent[:_MOST_NAMED]) + f" and {len(absent) - _MOST_NAMED} more" * (len(absent) > _MOST_NAMED)
-    sentences = [f"{capitalize(stage_of(campaign).doing)}: this step is not finished."]
+    sentences = [f"{capitalize(tuning_stage_of(campaign).doing)}: this step is not finished."]
     if absent:
         sentences.append(
             f"Not measured: {len(absent)} of {plural(len(candidates), 'candidate')}: {shorten_middle(named, 600)}."

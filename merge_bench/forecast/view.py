@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import TextIO
 
 from merge_bench.analysis.aggregate import PHASES
-from merge_bench.forecast.document import Checked, Forecast, PredictDocument, Quantity
+from merge_bench.forecast.document import Forecast, ForecastQuantity, ModelCheck, PredictDocument
 from merge_bench.forecast.model import ModelParameter
 from merge_bench.units import GIB, plural
 from merge_bench.view.content import Column, Page, group_by_key
@@ -31,7 +31,7 @@ from merge_bench.view.plot import (
 from merge_bench.view.terminal import open_page
 from merge_bench.view.text import NULL, format_gib, format_ms, format_number, format_row_count
 
-_Rows = Sequence[tuple[Forecast, Quantity]]
+_Rows = Sequence[tuple[Forecast, ForecastQuantity]]
 """Forecasts, each with the quantity that a panel shows, in the panel's unit."""
 
 
@@ -48,7 +48,7 @@ def print_forecast(document: PredictDocument, *, file: TextIO | None = None, wid
         page.add_heading("Parameters")
         page.add_table(*_parameter_columns(document.parameters))
         page.add_heading("Model compared with the measurements it was fitted to")
-        page.add_table(*_checked_columns(document.checked))
+        page.add_table(*_model_check_columns(document.checked))
         page.add_paragraphs("Assumptions and unknowns", document.notes)
 
 
@@ -64,9 +64,12 @@ def _print_summary(page: Page, document: PredictDocument) -> None:
         ("Engine", document.engine),
         ("Config", document.config),
         *what_if,
-        ("Wall-clock (ms)", _with_interval(forecast.wall_seconds, format_ms)),
-        ("Throughput (GiB/s)", _with_interval(forecast.throughput_bytes_per_second, format_gib)),
-        ("Bandwidth of a worker (GiB/s)", _with_interval(forecast.bandwidth_bytes_per_second, format_gib)),
+        ("Wall-clock (ms)", _quantity_with_interval_text(forecast.wall_seconds, format_ms)),
+        ("Throughput (GiB/s)", _quantity_with_interval_text(forecast.throughput_bytes_per_second, format_gib)),
+        (
+            "Bandwidth of a worker (GiB/s)",
+            _quantity_with_interval_text(forecast.bandwidth_bytes_per_second, format_gib),
+        ),
         ("Data processed (GiB)", format_gib(forecast.data_bytes)),
         ("Data sent between workers (GiB)", format_gib(forecast.crossing_bytes)),
         ("Data sent between hosts (GiB)", format_gib(forecast.between_hosts_bytes)),
@@ -75,14 +78,14 @@ def _print_summary(page: Page, document: PredictDocument) -> None:
     )
 
 
-def _with_interval(quantity: Quantity | None, unit: Callable[[float | None], str]) -> str:
+def _quantity_with_interval_text(quantity: ForecastQuantity | None, unit: Callable[[float | None], str]) -> str:
     if quantity is None:
         return NULL
     low, high = quantity.interval
     return f"{unit(quantity.value)} ({unit(low)} to {unit(high)})"
 
 
-def _value_text(quantity: Quantity | None, unit: Callable[[float | None], str]) -> str:
+def _quantity_text(quantity: ForecastQuantity | None, unit: Callable[[float | None], str]) -> str:
     return NULL if quantity is None else unit(quantity.value)
 
 
@@ -97,13 +100,13 @@ def _scaling_columns(scaling: Sequence[Forecast]) -> list[Column]:
     return [
         column("Workers", lambda row: str(row.workers)),
         column("Hosts", lambda row: str(row.hosts)),
-        column("Wall-clock\n(ms)", lambda row: _with_interval(row.wall_seconds, format_ms)),
+        column("Wall-clock\n(ms)", lambda row: _quantity_with_interval_text(row.wall_seconds, format_ms)),
         *([column("Measured\n(ms)", lambda row: format_ms(row.measured_wall_seconds))] if measured else []),
         column("Partition\n(ms)", phase("partition")),
         column("Exchange\n(ms)", phase("exchange")),
         column("Join\n(ms)", phase("join")),
-        column("Throughput\n(GiB/s)", lambda row: _value_text(row.throughput_bytes_per_second, format_gib)),
-        column("Bandwidth\n(GiB/s)", lambda row: _value_text(row.bandwidth_bytes_per_second, format_gib)),
+        column("Throughput\n(GiB/s)", lambda row: _quantity_text(row.throughput_bytes_per_second, format_gib)),
+        column("Bandwidth\n(GiB/s)", lambda row: _quantity_text(row.bandwidth_bytes_per_second, format_gib)),
         column("Limited by", lambda row: row.limit or NULL, text=True),
     ]
 
@@ -111,7 +114,7 @@ def _scaling_columns(scaling: Sequence[Forecast]) -> list[Column]:
 def _parameter_columns(parameters: Sequence[ModelParameter]) -> list[Column]:
     return [
         Column("Parameter", [each.name.replace("_", " ") for each in parameters], text=True),
-        Column("Value", [_value_in_unit(each.value, each.unit) for each in parameters]),
+        Column("Value", [_parameter_value_text(each.value, each.unit) for each in parameters]),
         Column("95 % interval", [_interval_text(each) for each in parameters]),
         Column("Unit", [_UNITS[each.unit][0] for each in parameters], text=True),
         Column("Source", [each.source for each in parameters], text=True),
@@ -127,7 +130,7 @@ _UNITS: Mapping[str, tuple[str, float]] = {
 }
 
 
-def _value_in_unit(value: float | None, unit: str) -> str:
+def _parameter_value_text(value: float | None, unit: str) -> str:
     return "unlimited" if value is None else format_number(value * _UNITS[unit][1])
 
 
@@ -136,10 +139,10 @@ def _interval_text(parameter: ModelParameter) -> str:
     if parameter.interval is None:
         return NULL
     low, high = parameter.interval
-    return f"{_value_in_unit(low, parameter.unit)} to {_value_in_unit(high, parameter.unit)}"
+    return f"{_parameter_value_text(low, parameter.unit)} to {_parameter_value_text(high, parameter.unit)}"
 
 
-def _checked_columns(checked: Sequence[Checked]) -> list[Column]:
+def _model_check_columns(checked: Sequence[ModelCheck]) -> list[Column]:
     return [
         Column("Result", [each.result for each in checked], text=True),
         Column("Workers", [str(each.workers) for each in checked]),
@@ -151,26 +154,30 @@ def _checked_columns(checked: Sequence[Checked]) -> list[Column]:
     ]
 
 
-def panels_of(document: PredictDocument) -> list[Chart]:
-    """The panels of a forecast document that are not empty; forecasts that are partly unknown are left out."""
+def forecast_charts(document: PredictDocument) -> list[Chart]:
+    """Make the charts of a forecast over the number of workers; forecasts that are partly unknown are left out."""
     rows = [row for row in document.scaling if row.unknown is None]
-    within = [row.workers for row in takewhile(lambda row: _measured_as_large(document, row), rows)]
+    within = [row.workers for row in takewhile(lambda row: _has_run_as_large(document, row), rows)]
     walls = {row.workers: row.measured_wall_seconds for row in rows if row.measured_wall_seconds}
     rates = {row.workers: (row.data_bytes or 0.0) / walls[row.workers] / GIB for row in rows if row.workers in walls}
-    throughput = _quantity_panel(
+    throughput = _quantity_chart(
         document,
         "throughput",
         "GiB/s",
-        [(row, _rescale(rate, 1 / GIB)) for row in rows if (rate := row.throughput_bytes_per_second) is not None],
+        [
+            (row, _scale_quantity(rate, 1 / GIB))
+            for row in rows
+            if (rate := row.throughput_bytes_per_second) is not None
+        ],
         within,
         rates,
         {},
     )
-    wall_clock = _quantity_panel(
+    wall_clock = _quantity_chart(
         document,
         "wall-clock and its phases",
         "ms",
-        [(row, _rescale(row.wall_seconds, 1e3)) for row in rows if row.wall_seconds is not None],
+        [(row, _scale_quantity(row.wall_seconds, 1e3)) for row in rows if row.wall_seconds is not None],
         within,
         {workers: seconds * 1e3 for workers, seconds in walls.items()},
         {
@@ -181,20 +188,20 @@ def panels_of(document: PredictDocument) -> list[Chart]:
     return [chart for chart in (throughput, wall_clock) if not chart.empty]
 
 
-def _measured_as_large(document: PredictDocument, row: Forecast) -> bool:
-    """Whether a measured run is at least as large as a forecast in each way, and no what-if changes the machine."""
+def _has_run_as_large(document: PredictDocument, row: Forecast) -> bool:
+    """Whether a run has at least the workers, hosts and rows of a forecast, and no what-if changes the machine."""
     return not document.what_if and any(
         run.workers >= row.workers and run.hosts >= row.hosts and run.rows_per_chunk >= 0.999 * document.rows_per_chunk
         for run in document.checked
     )
 
 
-def _rescale(value: Quantity, factor: float) -> Quantity:
+def _scale_quantity(value: ForecastQuantity, factor: float) -> ForecastQuantity:
     low, high = value.interval
-    return Quantity(value=value.value * factor, interval=(low * factor, high * factor))
+    return ForecastQuantity(value=value.value * factor, interval=(low * factor, high * factor))
 
 
-def _quantity_panel(
+def _quantity_chart(
     document: PredictDocument,
     what: str,
     unit: str,
@@ -209,7 +216,7 @@ def _quantity_panel(
     """
     counts = [row.workers for row in document.scaling if row.unknown is None]
     extrapolated = len(counts) > len(within)
-    groups = [*_ideal_scaling(rows, measured, grows=not phases), *_forecast_groups(rows, set(within), unit)]
+    groups = [*_ideal_scaling_groups(rows, measured, grows=not phases), *_forecast_groups(rows, set(within), unit)]
     groups += [_point_group("measured", 1, measured, counts, unit, line=False)] if measured else []
     for index, (name, values) in enumerate(phases.items(), 2):
         groups += [_point_group(name, index, values, within, unit, line=True)] if values else []
@@ -221,11 +228,11 @@ def _quantity_panel(
         tuple(groups),
         400,
         f"Forecast {what}: {document.config}, {document.rows_per_chunk:,.0f} rows per chunk",
-        _panel_note(document, extrapolated=extrapolated, bordered=bool(within)),
+        _chart_note(document, extrapolated=extrapolated, bordered=bool(within)),
     )
 
 
-def _ideal_scaling(rows: _Rows, measured: Mapping[int, float], *, grows: bool) -> Iterator[MarkGroup]:
+def _ideal_scaling_groups(rows: _Rows, measured: Mapping[int, float], *, grows: bool) -> Iterator[MarkGroup]:
     """A line for perfect scaling, from what was measured on the smallest cluster, or else its forecast.
 
     `grows`: whether the ideal quantity is proportional to the workers, or the same for any number.
@@ -277,7 +284,7 @@ def _point_group(
     return MarkGroup(index, (Line(x, y, dashed=True), points) if line else (points,), label)
 
 
-def _panel_note(document: PredictDocument, *, extrapolated: bool, bordered: bool) -> str:
+def _chart_note(document: PredictDocument, *, extrapolated: bool, bordered: bool) -> str:
     text = "Dashed lines: forecasts; bars and hatched area: 95 % interval by resampling."
     if not extrapolated:
         return text

@@ -51,7 +51,7 @@ def print_history(
             if waits := reference_sentence(document, series):
                 page.add_paragraph(waits, indent=2)
             if details:
-                _print_details(page, document, series)
+                _print_results(page, document, series)
         if few:
             more = ":" if details else " (--details lists them)"
             page.add_paragraph(
@@ -63,7 +63,7 @@ def print_history(
 
 
 def series_sentence(document: HistoryDocument, series: HistorySeries) -> str:
-    """A series in words: ``throughput of default: …, 2 workers over 61 results: level 2.31 GiB/s since 12 Nov``."""
+    """Describe a series: ``throughput of default: …, 2 workers over 61 results: level 2.31 GiB/s since 12 Nov``."""
     unit, form = UNITS[document.unit]
     varies = f", noise {100 * series.noise:.1f} %" if len(series.results) - series.since > 2 else ""
     parts = [
@@ -78,12 +78,12 @@ def series_sentence(document: HistoryDocument, series: HistorySeries) -> str:
 
 
 def series_label(document: HistoryDocument, series: HistorySeries) -> str:
-    """The title that tells a series from the others of the document."""
+    """The title of a series, with what distinguishes it from the others of the document."""
     return series_title(series.series, [each.series for each in document.series])
 
 
 def series_title(series: Series, others: Iterable[Series]) -> str:
-    """The config and the size, and the other values that tell a series from `others`."""
+    """The config and size of a series, and the other values that distinguish it from `others`."""
     differing = [name for name, value in series.items() if any(other.get(name) != value for other in others)]
     names = dict.fromkeys((*SIZE, *differing))
     parts = [shorten_middle(option_text(name, series[name])) for name in names if name in series and name != "config"]
@@ -91,7 +91,7 @@ def series_title(series: Series, others: Iterable[Series]) -> str:
 
 
 def finding_sentence(series: HistorySeries, finding: SeriesFinding) -> str:
-    """A finding in words: ``drifts: -3.2 % since 8 Nov, little by little``."""
+    """Describe a drift or a change of noise: ``drifts: -3.2 % since 8 Nov, little by little``."""
     began, change = day_of_result(series, finding.since), 100 * finding.change
     if finding.kind == DRIFTS:
         return f"drifts: {change:+.1f} % since {began}, little by little"
@@ -111,7 +111,7 @@ def reference_sentence(document: HistoryDocument, series: HistorySeries) -> str:
     return f"--against history compares with {level}, until somebody accepts the loss: history --accept REASON"
 
 
-def shift_text(series: HistorySeries, shifts: Sequence[LevelShift], shift: LevelShift) -> str:
+def shift_summary(series: HistorySeries, shifts: Sequence[LevelShift], shift: LevelShift) -> str:
     """A shift's change and its days: ``-4.9 % on 8 Nov, for 7 results, until 14 Nov``."""
     if shift.ramp is not None:
         parts = [each for each in shifts if each.ramp == shift.ramp]
@@ -127,7 +127,7 @@ def shift_text(series: HistorySeries, shifts: Sequence[LevelShift], shift: Level
 
 def _print_shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
     style = "green" if shift.better else "red"
-    page.add_unwrapped(f"  {shift_text(series, series.shifts, shift)} at {shorter_path(shift.path)}", style)
+    page.add_unwrapped(f"  {shift_summary(series, series.shifts, shift)} at {shorter_path(shift.path)}", style)
     if shift.accepted is not None:
         page.add_paragraph(f"accepted by {visible(shift.accepted.by)}: {visible(shift.accepted.reason)}", indent=4)
     reasons = [shorten_middle(visible(text), 2 * _LETTERS) for text in shift.differs]
@@ -138,7 +138,7 @@ def _print_shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
     page.add_paragraph("; ".join(shown), indent=4)
 
 
-def _print_details(page: Page, document: HistoryDocument, series: HistorySeries) -> None:
+def _print_results(page: Page, document: HistoryDocument, series: HistorySeries) -> None:
     unit, form = UNITS[document.unit]
     names = [os.path.basename(result.path) for result in series.results]
     days = short_time_texts(result.started for result in series.results)
@@ -160,9 +160,9 @@ def _print_details(page: Page, document: HistoryDocument, series: HistorySeries)
         page.add_table(*columns_from_rows(("Differs", "", "Before", "From here", "Result"), differences, range(5)))
 
 
-def day_of_result(series: HistorySeries, at: int) -> str:
-    """The day on which the result number `at` began, as ``12 Nov``."""
-    return short_time_texts(result.started for result in series.results)[at]
+def day_of_result(series: HistorySeries, index: int) -> str:
+    """The day on which the result number `index` began, as ``12 Nov``."""
+    return short_time_texts(result.started for result in series.results)[index]
 
 
 def shorter_path(path: str) -> str:
@@ -170,8 +170,8 @@ def shorter_path(path: str) -> str:
     return visible(min(path, os.path.relpath(path), key=len))
 
 
-def charts_of(document: HistoryDocument) -> list[Chart]:
-    """A chart for each of the first series with enough results to find a shift; if none has, for the first series."""
+def history_charts(document: HistoryDocument) -> list[Chart]:
+    """Make a chart for each of the first series with enough results to find a shift, or else for the first series."""
     judged = [series for series in document.series if series.judged]
     return [_series_chart(document, series) for series in (judged or document.series)[:_MOST_CHARTS]]
 

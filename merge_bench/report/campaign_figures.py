@@ -15,7 +15,7 @@ from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.reader import LIMIT_BYTES, Follower
 from merge_bench.records.results_folder import DONE, Entry, ResultsFolder
-from merge_bench.tune.result import result_of
+from merge_bench.tune.result import tuning_result_of
 from merge_bench.units import GIB
 from merge_bench.view.terminal import open_page
 from merge_bench.view.text import format_number, visible
@@ -152,7 +152,7 @@ def _figures_of(campaign: Campaign) -> CampaignFigures:
     ]
     measured = sum(bool(launch.timed) for launch in campaign.launches)
     ended = is_tuning_campaign(campaign) and campaign.end is not None and campaign.end.status == 0
-    result = result_of(campaign) if ended else None
+    result = tuning_result_of(campaign) if ended else None
     outcome = result.outcome if result is not None else ""
     if not rates:
         return CampaignFigures(verified=verified, launches=measured, outcome=outcome)

@@ -11,7 +11,7 @@ from merge_bench.analysis.diagnostics import BUSY_HOST, busy_launch_indexes, fir
 from merge_bench.analysis.documents import Comparison, Failure, RunDocument
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS
 from merge_bench.errors import GateNotMet, MergeBenchError, NothingCompared, NotRecorded, UsageError, WrongResult
-from merge_bench.forecast.gather import gather
+from merge_bench.forecast.gather import gather_measurements
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import recorded_plane
 from merge_bench.merge.workload.tables import FEW_ROW_GROUPS
@@ -20,8 +20,8 @@ from merge_bench.records.schema import GivenOptions
 from merge_bench.records.writer import safe_name
 from merge_bench.regressions.gates import HISTORY
 from merge_bench.report.run_sections import hosts_of_run
-from merge_bench.tune.result import Result, result_of
-from merge_bench.tune.tuning_plan import round_up_duration, time_to_decide_all
+from merge_bench.tune.result import TuningResult, tuning_result_of
+from merge_bench.tune.tuning_plan import rounded_up_duration_text, time_to_decide_all
 from merge_bench.units import plural
 from merge_bench.view.next_command import NextStep, can_wait_for_quiet, launchers_of_campaign
 from merge_bench.view.titles import is_tuning_campaign, recorded_workers
@@ -90,7 +90,7 @@ def _next_step_after_compute_limit(
     if len(hosts_of_run(document)) == 1:
         return report_step(campaign, more=_WHAT_HELPS)
     try:
-        gather([campaign], None)
+        gather_measurements([campaign], None)
     except MergeBenchError:
         return report_step(campaign, more=_WHAT_HELPS)
     workers, hosts = len(document.bandwidth_bytes_per_second.per_worker), len(hosts_of_run(document))
@@ -122,7 +122,7 @@ def next_step_after_sweep(
 
 
 def next_step_after_tuning(
-    campaign: Campaign, result: Result, *, written: Path | None, enough_seconds: float | None
+    campaign: Campaign, result: TuningResult, *, written: Path | None, enough_seconds: float | None
 ) -> NextStep:
     """The next command after a tuning; a tuning with other limits does not resume this one.
 
@@ -137,7 +137,7 @@ def next_step_after_tuning(
         return report_step(campaign)
     launches, seconds = (*tuning.budget, None, None)[:2]
     limited = result.stopped is not None or bool(result.left_out_values)
-    unjudged = [line.config for line in result.open_in_confirmation]
+    unjudged = [line.config for line in result.unconfirmed_gains]
     inconclusive = bool(unjudged)
     warned = any(line.code == BUSY_HOST for line in campaign.warnings)  # noise may be why there is no result
     busy = warned or len(busy_launch_indexes(campaign.launches)) >= _BUSY_SHARE * len(campaign.launches)
@@ -145,7 +145,7 @@ def next_step_after_tuning(
     changed, does = {}, "searches anew, with time for what was not tried or not decided"
     open_one = result.unconfirmed or next(iter(unjudged), None)
     alone = next((line.settings for line in campaign.added if line.config.name == open_one), [])
-    if alone and not result.doubtful and "only" not in old_options:
+    if alone and not result.baseline_differs_from_itself and "only" not in old_options:
         limits = {"most_blocks": tuning.blocks, "confirm": tuning.confirm} if inconclusive else {}
         more = {name: str(2 * blocks) for name, blocks in limits.items() if blocks is not None}
         does = f"tests {open_one} alone{', with more blocks' if more else ''}{_QUIETLY if busy else ''}"
@@ -153,7 +153,7 @@ def next_step_after_tuning(
         alternative = f"; or all candidates, without --only and with --budget {budget}" if budget else ""
         return _tune_step(old_options, does + alternative, only=",".join(alone), **more)
     unsure = result.undecided or result.no_gain_seen or inconclusive or not result.screened
-    quiet = result.doubtful or (busy and bool(unsure))
+    quiet = result.baseline_differs_from_itself or (busy and bool(unsure))
     if quiet and waits:
         changed["wait_for_quiet"], does = "5m", "searches anew"
     elif (result.undecided or inconclusive) and not limited:
@@ -163,8 +163,8 @@ def next_step_after_tuning(
     if launches is not None and (limited or changed):
         changed["max_launches"] = f"{2 * launches:.0f}"
     if seconds is not None and (limited or changed):
-        changed["budget"] = round_up_duration(
-            2 * seconds if quiet and waits and not result.untried else max(2 * seconds, enough_seconds or 0.0)
+        changed["budget"] = rounded_up_duration_text(
+            2 * seconds if quiet and waits and not result.tried_nothing else max(2 * seconds, enough_seconds or 0.0)
         )
     if changed:
         return _tune_step(old_options, does + (_QUIETLY if quiet else ""), **changed)
@@ -172,7 +172,9 @@ def next_step_after_tuning(
     return replace(report_step(campaign), note=note)
 
 
-def _next_step_after_winner(campaign: Campaign, result: Result, written: Path, old_options: GivenOptions) -> NextStep:
+def _next_step_after_winner(
+    campaign: Campaign, result: TuningResult, written: Path, old_options: GivenOptions
+) -> NextStep:
     """The command that merges with the config that a tuning found, or compares it at sizes not measured yet."""
     same = _add_chunk_option(_pick_options(old_options, _TUNE_KEYS - {"fresh"}), campaign)
     missing = [campaign.plans[plan].rows_per_chunk for plan in result.sizes_left_out]
@@ -184,20 +186,20 @@ def _next_step_after_winner(campaign: Campaign, result: Result, written: Path, o
     return NextStep((), "compares both where the budget had no time to", options)
 
 
-def _budget_to_decide(campaign: Campaign, result: Result, enough_seconds: float | None) -> str:
+def _budget_to_decide(campaign: Campaign, result: TuningResult, enough_seconds: float | None) -> str:
     """The ``--budget`` with which a tuning would decide what is open; empty if none is needed or known."""
     tuning = campaign.plans[0].tune
     seconds = (*tuning.budget, None, None)[1] if tuning is not None else None
     open_still = ((result.undecided or result.no_gain_seen) and result.stopped) or result.left_out or result.unconfirmed
     if tuning is None or enough_seconds is None or seconds is None or enough_seconds <= seconds or not open_still:
         return ""
-    return round_up_duration(enough_seconds)
+    return rounded_up_duration_text(enough_seconds)
 
 
 def next_step_after_recorded_tuning(campaign: Campaign) -> NextStep:
     """The next command after a tuning, from its records alone; if it was interrupted, the command that resumes it."""
-    old_options, result = _recorded_options(campaign), result_of(campaign)
-    if campaign.end is None or (campaign.end.status and not result.untried):
+    old_options, result = _recorded_options(campaign), tuning_result_of(campaign)
+    if campaign.end is None or (campaign.end.status and not result.tried_nothing):
         return _tune_step(old_options, "continues it, and keeps what was measured")
     workers = recorded_workers(campaign.launches)
     default = f"tuned-{safe_name(workers[0].host.partition('.')[0])}.cfg" if workers else None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.service.api import Limits
+from merge_bench.service.api import ServiceLimits
 from merge_bench.view.streams import EscapingTerminal, unescaped_stream
 from tests.campaign.importing.texts import text
 from tests.helpers.mutations import CAMPAIGNS
@@ -53,7 +53,7 @@ EVERY = {"doctor": ["doctor"], **STORED, **MEASURES}
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Variables that lead to a service with a job."""
-    with running(tmp_path_factory.mktemp("service"), Limits()) as found:
+    with running(tmp_path_factory.mktemp("service"), ServiceLimits()) as found:
         assert found.ask("POST", "/api/jobs", {"command": "run", "options": {"chunk": "1e4"}})[0] == 201
         yield {"MERGE_BENCH_SERVICE": f"http://127.0.0.1:{found.port}", "MERGE_BENCH_TOKEN": found.tokens["ci"]}
 

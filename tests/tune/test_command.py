@@ -166,10 +166,10 @@ def test_the_best_so_far_is_what_the_steps_have_left(tmp_path: Path) -> None:
                         launches=3,
                     )
                 )
-        return tune_campaign.best_so_far(read_campaign(folder), [value("a"), value("b")])
+        return tune_campaign.candidates_worth_confirming(read_campaign(folder), [value("a"), value("b")])
 
     def best(*steps: tuple[str, str, str, str, str]) -> str:
-        return ", ".join(candidate.name("") for candidate in found(*steps)) or "nothing"
+        return ", ".join(candidate.config_name("") for candidate in found(*steps)) or "nothing"
 
     singles = [("screen", "a=y", "optimized", "a=y", "kept"), ("screen", "b=y", "optimized", "b=y", "kept")]
     assert best() == "nothing"

@@ -39,7 +39,7 @@ from merge_bench.report.run import (
     write_verdicts,
 )
 from merge_bench.tune import view as tuning
-from merge_bench.tune.result import recorded_result_of
+from merge_bench.tune.result import ended_tuning_result_of
 from merge_bench.units import plural
 from merge_bench.view import comparison, titles
 from merge_bench.view.content import Column, Page, Report, columns_from_rows, group_by_key
@@ -85,7 +85,7 @@ def build_report(
     for campaign in merges:
         if titles.is_tuning_campaign(campaign):
             page.source = titles.source_lines([campaign], campaigns)
-            tuning.write_tuning(page, campaign)
+            tuning.write_tuning_section(page, campaign)
     page.source = titles.source_lines(merges, campaigns)
     if sources:
         page.start_section("Results")
@@ -96,7 +96,7 @@ def build_report(
         _write_comparisons(page, merges, sources)
     if references.settings:
         page.source = ""  # of others, as its title and its lines say
-        tuning.write_published(page, references.settings)
+        tuning.write_published_effects(page, references.settings)
     if probes:
         _write_network(page, both, panels, measured=bool(rows))
         write_exchange_share(page, sources, probes)
@@ -111,7 +111,9 @@ def build_report(
     report = Report(title, _when_and_where_sentence(campaigns), state, alarm, shown)
     if alarm:
         return report
-    results = [(at, recorded_result_of(each)) for at, each in enumerate(campaigns) if titles.is_tuning_campaign(each)]
+    results = [
+        (at, ended_tuning_result_of(each)) for at, each in enumerate(campaigns) if titles.is_tuning_campaign(each)
+    ]
     if rows and not sources and (best := _network_headline([row for _, row in rows if not row.wrong])):
         return replace(report, state=best, verified=state)
     if not results:

@@ -21,7 +21,7 @@ from merge_bench.errors import UsageError
 from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
 from merge_bench.probe.view.charts import make_panels
 from merge_bench.records.campaign import Campaign
-from merge_bench.tune.result import steps_of
+from merge_bench.tune.result import decided_steps
 from merge_bench.tune.view import phase_charts
 from merge_bench.units import GIB
 from merge_bench.view.content import Column, Page, columns_from_rows, group_by_key
@@ -316,7 +316,7 @@ def charts_of_kind(campaign: Campaign, kind: str) -> Sequence[Chart]:
         "phases": lambda: each_run(lambda source: merge.phases_chart(source.run)),
         "timeline": lambda: each_run(lambda source: merge.timeline_chart(campaign, source.run)),
         "pairs": lambda: each_run(lambda source: merge.pair_rates_chart(source.run, source.document.lanes)),
-        "tuning": lambda: phase_charts(steps_of(campaign), partial(plan_size_text, campaign)),
+        "tuning": lambda: phase_charts(decided_steps(campaign), partial(plan_size_text, campaign)),
         "network": lambda: make_panels(sorted_campaign_rows(campaign)),
     }
     if kind not in kinds:

@@ -23,7 +23,7 @@ from merge_bench.dashboard.live_data import make_live_state
 from merge_bench.records.reader import read_campaign
 from merge_bench.report.next_step import next_step_after_recorded_tuning
 from merge_bench.report.run import print_campaign_report
-from merge_bench.tune.result import recorded_result_of
+from merge_bench.tune.result import ended_tuning_result_of
 from merge_bench.view.text import as_html, format_gib
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.view.dashboard.boards import board, drawn_in, held, list_again, texts, update, visible_cards, visible_parts
@@ -360,7 +360,7 @@ def test_an_ended_campaign_begins_with_what_the_terminal_printed(kind: str, tmp_
 def test_an_ended_tuning_begins_with_its_outcome_and_the_next_step(tmp_path: Path) -> None:
     shown = conclusion_shown(live_of("tune", tmp_path))
     campaign = read_campaign(tmp_path / "tune")
-    assert recorded_result_of(campaign).outcome in shown
+    assert ended_tuning_result_of(campaign).outcome in shown
     assert f"Next: {next_step_after_recorded_tuning(campaign).as_typed().command}" in " ".join(shown.split())
 
 

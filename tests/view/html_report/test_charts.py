@@ -18,7 +18,7 @@ from merge_bench.probe.view.charts import make_panels
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Run
 from merge_bench.records.reader import read_campaign
-from merge_bench.tune.view import Estimate, chart_by_step, forest_chart, interval_levels_text
+from merge_bench.tune.view import StepEstimate, interval_levels_text, speed_up_chart, speed_up_forest_chart
 from merge_bench.view.plot import (
     Axis,
     Bar,
@@ -298,8 +298,11 @@ def step(decision: str, ratio: float | None = None, low: float | None = None, hi
     )
 
 
-FOREST = forest_chart(
-    {EVIL: [Estimate(EVIL, "kept", step("kept", 1.2, 1.1, 1.3)), Estimate("b", "failed", step("failed"))], "no": []},
+FOREST = speed_up_forest_chart(
+    {
+        EVIL: [StepEstimate(EVIL, "kept", step("kept", 1.2, 1.1, 1.3)), StepEstimate("b", "failed", step("failed"))],
+        "no": [],
+    },
     title=f"Forest {EVIL}",
     axis="ratio",
     kinds=("kept", "dropped", "failed"),
@@ -321,7 +324,7 @@ CHARTS: list[Chart] = [
     map_of({(0, 1): 1.0, (1, 0): 1.0, (2, 3): 1.0}, EVIL),
     map_of({(0, 1): 1.0, (1, 2): None, (2, 3): 1.0}),
     FOREST,
-    chart_by_step([step("kept", 1.2, 1.1, 1.3), step("failed"), step("dropped", 0.9)]),
+    speed_up_chart([step("kept", 1.2, 1.1, 1.3), step("failed"), step("dropped", 0.9)]),
     *make_panels(
         [
             latency(EVIL, 1),

@@ -16,7 +16,7 @@ from merge_bench.report.next_step import next_step_after_tuning
 from merge_bench.report.page import html
 from merge_bench.report.page.build import PublishedReferences, build_report
 from merge_bench.report.run import print_campaign_report
-from merge_bench.tune.result import result_of
+from merge_bench.tune.result import tuning_result_of
 from merge_bench.view.content import Drawing, Heading, NamedValues, NextCommand, Paragraph, Report, Table
 from tests.helpers.synthetic_campaigns import interleaved
 from tests.tune.test_time_to_decide import recorded
@@ -155,7 +155,7 @@ def test_the_outcome_of_a_tuning_is_louder_than_that_its_results_are_verified() 
 def test_the_conclusion_of_a_tuning_ends_with_the_command_that_the_terminal_names(tmp_path: Path) -> None:
     campaign = read_campaign(recorded(tmp_path))  # something is undecided
     step = next_step_after_tuning(
-        campaign, result_of(campaign), written=None, enough_seconds=None
+        campaign, tuning_result_of(campaign), written=None, enough_seconds=None
     )  # it has no budget of time
     last = build_report([campaign], PublishedReferences(), None).sections[0].blocks[-1]
     assert last == NextCommand(step.command, step.does)

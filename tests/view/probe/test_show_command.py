@@ -21,8 +21,8 @@ Show = Callable[..., int]
 
 def show(*results: Path, **options: Any) -> int:
     given = {"results": tuple(map(str, results)), "csv_file": None, "plots": (), "references": (), "as_json": False}
-    assert probe.show.callback is not None
-    return int(probe.show.callback(**given | options))
+    assert probe.show_probes.callback is not None
+    return int(probe.show_probes.callback(**given | options))
 
 
 NETWORK = {name: data for name, data in datasets().items() if data.kind == "network"}
