@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from merge_bench.analysis import aggregate, dataframes
-from merge_bench.analysis.aggregate import state_of
+from merge_bench.analysis.aggregate import verification_state
 from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult, print_message
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.reader import read_campaign
@@ -80,15 +80,15 @@ class Result:
 
     @cached_property
     def _summary(self) -> documents.Document:
-        from merge_bench.analysis.summary import summarize
+        from merge_bench.analysis.summary import summarize_campaign
 
-        return summarize(self.campaign)
+        return summarize_campaign(self.campaign)
 
     @property
     def _runs(self) -> Sequence[documents.RunDocument]:
-        from merge_bench.analysis.documents import runs_of
+        from merge_bench.analysis.documents import run_documents
 
-        return runs_of(self._summary)
+        return run_documents(self._summary)
 
     @property
     def verified(self) -> bool:
@@ -97,23 +97,23 @@ class Result:
 
     def iterations(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every timed iteration: wall-clock (s), throughput and bandwidth (B/s)."""
-        return _data_frame(dataframes.iterations(self.campaign), frame)
+        return _data_frame(dataframes.iteration_rows(self.campaign), frame)
 
     def workers(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every worker in every timed iteration: phases (s), bytes, bandwidth (B/s)."""
-        return _data_frame(dataframes.workers(self.campaign), frame)
+        return _data_frame(dataframes.worker_rows(self.campaign), frame)
 
     def pairs(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every ordered pair of workers in every launch: bytes, rate (B/s), transports."""
-        return _data_frame(dataframes.pairs(self.campaign), frame)
+        return _data_frame(dataframes.worker_pair_rows(self.campaign), frame)
 
     def launches(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every launch, the unit of all statistics."""
-        return _data_frame(dataframes.launches(self.campaign), frame)
+        return _data_frame(dataframes.launch_rows(self.campaign), frame)
 
     def probes(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every measured value of a network measurement: a test at a message size."""
-        return _data_frame(dataframes.probes(self.campaign), frame)
+        return _data_frame(dataframes.probe_rows(self.campaign), frame)
 
     def plot(self, kind: Kind, which: int = 0, *, backend: Backend = "bokeh") -> Any:
         """A plot of the campaign, as a figure of Bokeh or of Matplotlib.
@@ -139,9 +139,9 @@ class Result:
 
         Raises UsageError if the page cannot be written there.
         """
-        from merge_bench.report.page import write_page
+        from merge_bench.report.page import write_html_page
 
-        return write_page([self.campaign], Path(path) if path is not None else None)
+        return write_html_page([self.campaign], Path(path) if path is not None else None)
 
 
 def load(result: str | PathLike[str]) -> Result:
@@ -162,21 +162,21 @@ def run(*, check: bool = True, **options: object) -> Result:
     or GateNotMet if a launch failed, the merge was wrong, or a gate was not met. What was measured is kept in any case,
     and `load` reads it.
     """
-    from merge_bench.campaign import run_options
+    from merge_bench.campaign import options_of_run
     from merge_bench.campaign.planned_launches import load_sweep
     from merge_bench.config import ucx_choice
     from merge_bench.config.option import options_from_python
     from merge_bench.config.options import RunOptions
-    from merge_bench.view.streams import say_warnings
+    from merge_bench.view.streams import print_warnings
 
     if refused := [key for key in _COMMAND_LINE_ONLY if key in options]:
         raise UsageError(
             f"{refused[0]!r} is an option of the command line only; the function merge_bench.run does not have it"
         )
-    given = options_from_python(RunOptions, options, run_options())
+    given = options_from_python(RunOptions, options, options_of_run())
     with ucx_choice.undo_ucx_choice():
         sweep = load_sweep(given)
-        say_warnings(warning for one in sweep.prepared.values() for warning in one.warnings)
+        print_warnings(warning for one in sweep.prepared.values() for warning in one.warnings)
         result, verdict, status = launch_sweep(sweep, _caller_with(options), say_time=False)
     if check and status:
         error = (verdict.error if verdict else None) or next((one.error for one in result._runs if one.error), None)
@@ -194,19 +194,19 @@ def launch_sweep(
     there is a gate, and the exit status.
     """
     from merge_bench.campaign import campaign as running
-    from merge_bench.regressions.gates import Gate
-    from merge_bench.view.progress import progress_for
+    from merge_bench.regressions.gates import RegressionGate
+    from merge_bench.view.progress import make_progress
 
     options = sweep.options
-    gate = Gate.from_options(options, compared=len(sweep.labels), runs=len(sweep.prepared))
-    if gate is not None and (doubt := gate.power_warning(sweep.first.plan.launches)) is not None:
+    gate = RegressionGate.from_options(options, compared=len(sweep.distinct_labels), runs=len(sweep.prepared))
+    if gate is not None and (doubt := gate.power_warning(sweep.first_run.plan.launches)) is not None:
         print_message(f"warning: {doubt}", "measure both with --launches 8")
-    with contextlib.closing(progress_for(sys.stderr, quiet=quiet)) as progress:
-        folder, status = running.run(sweep, progress, caller=caller, say_time=say_time)
+    with contextlib.closing(make_progress(sys.stderr, quiet=quiet)) as progress:
+        folder, status = running.run_sweep(sweep, progress, caller=caller, say_time=say_time)
     result = load(folder)
     verdict: CompareDocument | None = None
     if gate is not None and status == 0:
-        verdict, status = gate.evaluate(result.campaign)
+        verdict, status = gate.judge_campaign(result.campaign)
     return result, verdict, status
 
 
@@ -220,7 +220,7 @@ def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, any
     Raises UsageError if there is nothing to compare, or it is not comparable, and WrongResult if the merge was wrong in
     a baseline.
     """
-    from merge_bench.analysis.compare import compare as compare_campaigns
+    from merge_bench.analysis.compare import compare_campaigns as compare_campaigns
 
     if not results:
         raise UsageError("name at least one result to compare")
@@ -240,7 +240,7 @@ def history(
     names of columns are identifiers: in ``unit`` is that of value and level, in ``shift`` the change of the level,
     -0.05 for 5 % less, and in ``differs`` what else changed with that result. Raises UsageError if there is no result.
     """
-    from merge_bench.regressions.document import history as history_of
+    from merge_bench.regressions.document import load_history as history_of
     from merge_bench.view.titles import utc_time
 
     document = history_of(folders or ("results",), metric=metric, threshold=threshold, **only)
@@ -295,7 +295,10 @@ def _describe_run(name: str, run: Run) -> str:
     parts = [f"{plan.workers} workers"] if plan.workers is not None else []
     parts += [f"{format_count(plan.rows_per_chunk)} rows per chunk"] if plan.rows_per_chunk is not None else []
     parts += [plan.question] if plan.question else []
-    parts += [state_of(run, launches).mark or "verified", "nothing measured" if rate is None else format_rate(rate)]
+    parts += [
+        verification_state(run, launches).figure_mark or "verified",
+        "nothing measured" if rate is None else format_rate(rate),
+    ]
     return f"{name}: {', '.join(parts)}"
 
 
@@ -317,7 +320,7 @@ def _chart_function(backend: Backend) -> Callable[[Chart], Any]:
         raise UsageError(f"backend={backend!r} is neither 'bokeh' nor 'matplotlib'")
     from merge_bench.view.plot import interactive, static
 
-    return interactive.figure_of if backend == "bokeh" else static.figure_of
+    return interactive.make_figure if backend == "bokeh" else static.make_figure
 
 
 def _as_plain_data(document: Struct) -> Document:

@@ -264,7 +264,7 @@ def _result_of_chunk_row(how: How, fraction: float, payload_columns: int, *, ske
 def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> None:
     """Refuse a plan that cannot fit in the `available` bytes that `workers_here` workers share on the host `where`.
 
-    Of tables only the processes count here; `count_tables` counts the rows.
+    Of tables only the processes count here; `check_tables_fit` counts the rows.
 
     Raises `UsageError`, with the largest chunk that would fit, or if none would, with the largest number of workers.
     """

@@ -11,9 +11,9 @@ from typing import Self
 import msgspec
 
 from merge_bench.analysis.comparable_runs import NothingToCompare
-from merge_bench.analysis.compare import METRIC, compare, nothing_compared
+from merge_bench.analysis.compare import METRIC, compare_campaigns, empty_compare_document
 from merge_bench.analysis.documents import CompareDocument, Comparison, Failure
-from merge_bench.analysis.statistics.verdict import ALPHA, can_differ, least_launches
+from merge_bench.analysis.statistics.verdict import ALPHA, can_reach_significance, least_launches
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import GateNotMet, NothingCompared, UsageError, WrongResult, require_library
 from merge_bench.records.campaign import Campaign
@@ -32,8 +32,8 @@ GATES = {
 
 
 @dataclass(frozen=True)
-class Gate:
-    """What a campaign is compared with, and which verdicts fail.
+class RegressionGate:
+    """The result or level that a campaign is compared with, and the verdicts that fail the command.
 
     `against`: an earlier result, or the folder of results whose level counts; None: the campaign's first config.
     `allow_no_baseline`: whether a campaign passes when there is nothing to compare with.
@@ -46,7 +46,7 @@ class Gate:
 
     @classmethod
     def from_options(cls, options: RunOptions, *, compared: int, runs: int) -> Self | None:
-        """The gate that the options of `run` ask for, None without any; reads the earlier result.
+        """Make the gate that the options of `run` ask for, None without any; reads the earlier result.
 
         `compared`: how many configs, engines or exchanges there are; `runs`: with how many sizes in all.
 
@@ -64,7 +64,7 @@ class Gate:
             if runs > 1:
                 raise UsageError(f"--against {HISTORY} takes one config and one size; run each by itself")
             return cls(Path(options.results), fail_on, options.threshold, allowed)
-        earlier = read_campaign(_result_path(str(against))) if against else None
+        earlier = read_campaign(_earlier_result_path(str(against))) if against else None
         return cls(earlier, fail_on, options.threshold, allowed)
 
     def power_warning(self, launches: int) -> str | None:
@@ -72,7 +72,7 @@ class Gate:
         if not isinstance(self.against, Campaign):
             return None
         counted = max((sum(launch.complete for launch in run.launches) for run in self.against.runs), default=0)
-        if not counted or can_differ(counted, launches, alpha=ALPHA):
+        if not counted or can_reach_significance(counted, launches, alpha=ALPHA):
             return None
         least = least_launches(alpha=ALPHA, paired=False)
         warning = (
@@ -86,8 +86,8 @@ class Gate:
             return f"{warning}, and {names} ends with status {GateNotMet.exit_status}"
         return f"{warning}, and {names} cannot fail; with {names},inconclusive it ends with status 5"
 
-    def evaluate(self, campaign: Campaign) -> tuple[CompareDocument, int]:
-        """Compare a campaign; returns the document with its ``error``, and the exit status, as `with_gate_error` does.
+    def judge_campaign(self, campaign: Campaign) -> tuple[CompareDocument, int]:
+        """Compare a campaign; returns the document with its ``error``, and the exit status, as `apply_gates` does.
 
         Raises NothingToCompare if the two cannot be compared and no verdict was to fail; what was measured is kept.
         """
@@ -100,14 +100,16 @@ class Gate:
                 return compare_with_level(campaign, against, threshold)
             if isinstance(against, Campaign):
                 return compare_with_result(campaign, against, threshold)
-            return compare([campaign], threshold=threshold)
+            return compare_campaigns([campaign], threshold=threshold)
 
         document = compare_for_gates(() if needed else self.fail_on, make_comparison, threshold=threshold)
         allowed = self.allow_no_baseline
-        return with_gate_error(document, metric=METRIC, fail_on=self.fail_on, needed=needed, allow_no_baseline=allowed)
+        return apply_gates(
+            document, metric=METRIC, fail_on=self.fail_on, comparison_required=needed, allow_no_baseline=allowed
+        )
 
 
-def _result_path(against: str) -> str:
+def _earlier_result_path(against: str) -> str:
     """The path of the result that ``--against`` names: a campaign, or the only one in a folder of results.
 
     Raises UsageError if the folder has several; the message names the newest.
@@ -127,7 +129,7 @@ def _result_path(against: str) -> str:
 def compare_for_gates(
     fail_on: Sequence[str], make_comparison: Callable[[], CompareDocument], *, threshold: float
 ) -> CompareDocument:
-    """The document of `make_comparison`; if nothing can be compared, one without comparisons, whose note says why.
+    """Make a comparison; if nothing can be compared, return a document without comparisons, whose note says why.
 
     Raises NothingToCompare if nothing can be compared and there are no gates.
     """
@@ -136,21 +138,21 @@ def compare_for_gates(
     except NothingToCompare as why:
         if not fail_on:
             raise
-        return nothing_compared(str(why), threshold)
+        return empty_compare_document(str(why), threshold)
 
 
-def with_gate_error(
+def apply_gates(
     document: CompareDocument,
     *,
     metric: str,
     fail_on: Sequence[str],
-    needed: bool = False,
+    comparison_required: bool = False,
     allow_no_baseline: bool = False,
 ) -> tuple[CompareDocument, int]:
-    """The document with its ``error``, and the exit status: 4 for a wrong result, 5 for a gate not met.
+    """Set the ``error`` of a comparison; returns it and the exit status: 4 for a wrong result, 5 for a gate not met.
 
     A document without a comparison in `metric` meets no gate, unless `allow_no_baseline`; nor does it if the comparison
-    is `needed` without `fail_on`. A/A comparisons pass every gate: they are there to show the noise.
+    is `comparison_required` without `fail_on`. A/A comparisons pass every gate: they are there to show the noise.
     """
     comparisons = [each for each in document.comparisons if each.metric == metric]
     chosen = [each for each in comparisons if not each.aa]
@@ -162,7 +164,7 @@ def with_gate_error(
     elif failing:
         verdicts, *caveats = _verdicts_with_caveats(failing)
         kind, message = GateNotMet, "; ".join([f"--fail-on {','.join(fail_on)}: {verdicts}", *caveats])
-    elif not comparisons and (needed or fail_on) and not allow_no_baseline:
+    elif not comparisons and (comparison_required or fail_on) and not allow_no_baseline:
         kind, message = NothingCompared, "; ".join([*document.notes, "--allow-no-baseline lets this pass"])
     else:
         return document, 0

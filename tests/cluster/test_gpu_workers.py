@@ -14,10 +14,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from merge_bench.campaign.machine_checks import check_engine, check_gpus
+from merge_bench.campaign.machine_checks import check_engine, check_gpu_count
 from merge_bench.cluster import dask_commands
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.cluster.dask_commands import Place
+from merge_bench.cluster.dask_commands import ProcessLocation
 from merge_bench.cluster.launchers.local import LocalLauncher
 from merge_bench.errors import UsageError
 from merge_bench.host import machine, pinning
@@ -31,7 +31,7 @@ from tests.helpers import leftovers
 from tests.helpers.fake_nvml import WATTS, identity, library, not_supported
 from tests.helpers.runs import LIMIT, ROOT, Finished, Running, environment, run, start
 
-PLACE = Place("here", "/scratch", "lo", "127.0.0.1")
+PLACE = ProcessLocation("here", "/scratch", "lo", "127.0.0.1")
 PRETENCE = os.pathsep.join([str(ROOT / "tests" / "helpers" / "fake_gpu_site"), str(ROOT)])
 # dask-cuda goes on where it finds no GPU to make a context on, and Dask does not watch GPUs.
 WITHOUT_DRIVER = {"DASK_CUDA_TEST_SINGLE_GPU": "1", "DASK_DISTRIBUTED__DIAGNOSTICS__NVML": "False"}
@@ -119,9 +119,9 @@ def test_more_workers_than_gpus_are_refused_with_what_would_help() -> None:
         match="--workers 5 with --workers-per-gpu 1 needs 5 GPUs, but only 2 can be used;"
         " use --workers-per-gpu 3 to share GPUs",
     ):
-        check_gpus(5, 2, 1)
-    check_gpus(4, 2, 2)
-    check_gpus(4, 0, 1)
+        check_gpu_count(5, 2, 1)
+    check_gpu_count(4, 2, 2)
+    check_gpu_count(4, 0, 1)
 
 
 def test_only_workers_on_this_machine_need_its_gpu() -> None:

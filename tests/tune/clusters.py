@@ -10,23 +10,23 @@ from typing import Any, cast
 import msgspec
 
 from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import Job, head_line
-from merge_bench.campaign.resume import end_killed_launches
+from merge_bench.campaign.planned_launches import Job, make_campaign_line
+from merge_bench.campaign.resume import write_ends_of_killed_launches
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.evaluator import AGAIN, Candidate, Options
+from merge_bench.tune.evaluator import AGAIN, Candidate, SearchOptions
 from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.tune_campaign import Budget, ClusterEvaluator
+from merge_bench.tune.tune_campaign import ClusterEvaluator, TuningBudget
 from tests.helpers.synthetic_campaigns import Script, plan, write_launch, write_start
 from tests.tune.factorials import Truth
 from tests.tune.replay_evaluator import Recorded
 
 TRUTH = Truth({"a": 1.5, "b": 1.2, "c": 1.0}, spread=0.01, outliers=0.0)
 SPEED = TRUTH.recorded(5)
-OPTIONS = Options(confirm=7)
+OPTIONS = SearchOptions(confirm=7)
 PLANS = [plan(), plan(rows_per_chunk=25_000_000)]
 
 
@@ -58,16 +58,16 @@ def begin(folder: Path, *words: str, **asked: Any) -> CampaignWriter:
     writer = CampaignWriter.create(folder, "tune")
     keys = [s.RunKey(config="default", plan=number) for number in range(2)]
     plans = [{**each, "tune": asked} for each in PLANS] if asked else PLANS
-    head = head_line([s.Config(name="default")], plans, keys, 7)
+    head = make_campaign_line([s.Config(name="default")], plans, keys, 7)
     argv = ["/opt/merge_bench/__main__.py", "tune", *words]
     writer.write(msgspec.structs.replace(head, campaign_id=writer.campaign_id, argv=argv, version="0"))
     return writer
 
 
 def reopened(folder: Path) -> CampaignWriter:
-    """As `reopen_newest` does."""
+    """As `reopen_newest_campaign` does."""
     writer = CampaignWriter.resume(folder)
-    end_killed_launches(writer, read_campaign(folder))
+    write_ends_of_killed_launches(writer, read_campaign(folder))
     return writer
 
 
@@ -128,7 +128,7 @@ def evaluator_of(writer: CampaignWriter, launch: Any, **changes: Any) -> Cluster
         "launch": launch,
         "metric": "throughput",
         "seed": 7,
-        "budget": Budget(),
+        "budget": TuningBudget(),
     }
     return ClusterEvaluator(**{**given, **changes})
 

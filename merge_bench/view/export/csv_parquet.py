@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def _encode_csv(campaigns: Sequence[Campaign]) -> bytes:
-    """Results as CSV of RFC 4180 in UTF-8, with line ends ``\\n``; an unknown value is an empty cell."""
+    """Encode results as CSV of RFC 4180 in UTF-8, with line ends ``\\n``; an unknown value is an empty cell."""
     import csv
     import io
 
-    from merge_bench.analysis.dataframes import flat_rows
+    from merge_bench.analysis.dataframes import flat_table
 
-    columns, rows = flat_rows(campaigns)
+    columns, rows = flat_table(campaigns)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -40,9 +40,9 @@ def _encode_parquet(campaigns: Sequence[Campaign]) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
-    from merge_bench.analysis.dataframes import flat_rows
+    from merge_bench.analysis.dataframes import flat_table
 
-    columns, rows = flat_rows(campaigns)
+    columns, rows = flat_table(campaigns)
     types = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
     table = pa.Table.from_pylist(rows, pa.schema([(name, types[kind]) for name, kind in columns.items()]))
     sink = pa.BufferOutputStream()

@@ -23,16 +23,16 @@ PHASES, SENT, RECEIVED = KINDS = "", " sends", " receives"
 """Kinds of tracks of a worker, each as what follows the rank in the track's name."""
 
 
-def _encode(campaigns: Sequence[Campaign]) -> bytes:
+def _encode_trace(campaigns: Sequence[Campaign]) -> bytes:
     import json
 
-    from merge_bench.analysis.timelines import read_aligned
-    from merge_bench.view.titles import source_of
+    from merge_bench.analysis.timelines import read_aligned_timelines
+    from merge_bench.view.titles import source_lines
 
     if len(campaigns) > 1:
         raise UsageError("a trace shows one RESULT, because hosts and launches of several would share its tracks")
     campaign = campaigns[0]
-    launches = list(read_aligned(campaign))
+    launches = list(read_aligned_timelines(campaign))
     if not launches:
         raise UsageError(
             f"{campaign.folder} contains no timeline; measure with --timeline on, and keep the files timeline-*.jsonl"
@@ -40,14 +40,14 @@ def _encode(campaigns: Sequence[Campaign]) -> bytes:
         )
     largest = f"{1e6 * max(aligned.error for aligned in launches):.1f} us"
     alignment = f"hosts are aligned at the barriers, for drawing only; error at most {largest}"
-    about = {"result": source_of([campaign]), "alignment": alignment}
-    events = Trace(campaign, launches).events()
+    about = {"result": source_lines([campaign]), "alignment": alignment}
+    events = TraceMaker(campaign, launches).make_events()
     document = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-class Trace:
-    """Makes the trace events of a campaign; `events` has microseconds, other times are nanoseconds from the first."""
+class TraceMaker:
+    """Makes the trace events of a campaign, with times in nanoseconds from the first event."""
 
     def __init__(self, campaign: Campaign, launches: Sequence[AlignedTimeline]) -> None:
         self._campaign, self._launches = campaign, launches
@@ -56,7 +56,7 @@ class Trace:
         self._unix = [aligned.timeline.head.clocks[0].unix_seconds for aligned in launches]
         self._bases = [
             min(
-                aligned.time(worker.rank, begin)
+                aligned.seconds_on_common_clock(worker.rank, begin)
                 for line in (*aligned.timeline.iterations, *aligned.timeline.rounds)
                 for worker in line.workers
                 for begin in (*(span.begin for span in worker.spans), *(batch.begin for batch in worker.batches))
@@ -66,8 +66,8 @@ class Trace:
         self._first = self._bases[0] + self._unix[0]
         self._slices: list[Event] = []
 
-    def events(self) -> list[Event]:
-        """All events: names of processes and tracks, then the others by time, a slice before the slices inside it."""
+    def make_events(self) -> list[Event]:
+        """Return all events, in microseconds: names of processes and tracks, then the others by time."""
         messages: list[tuple[Event, Event]] = []
         for number, aligned in enumerate(self._launches):
             for iteration in aligned.timeline.iterations:
@@ -84,7 +84,7 @@ class Trace:
 
     def _add_iteration(self, number: int, iteration: TimelineIteration) -> Iterator[tuple[Event, Event]]:
         """Add the slices of an iteration; returns the slices of each batch of messages as sent and as received."""
-        from merge_bench.analysis.timelines import matched_batches
+        from merge_bench.analysis.timelines import matched_message_batches
 
         batches: dict[int, Event] = {}
         for worker in iteration.workers:
@@ -93,7 +93,9 @@ class Trace:
                 kind, arrow = (RECEIVED, "from") if batch.received else (SENT, "to")
                 name, args = f"{batch.side} {batch.piece} {arrow} rank {batch.peer}", {"bytes": batch.bytes}
                 batches[id(batch)] = self._add_slice(number, worker.rank, kind, batch.begin, batch.end, name, args)
-        return ((batches[id(sent)], batches[id(received)]) for _, sent, _, received in matched_batches(iteration))
+        return (
+            (batches[id(sent)], batches[id(received)]) for _, sent, _, received in matched_message_batches(iteration)
+        )
 
     def _add_phases(self, number: int, worker: WorkerTimeline, name: str) -> None:
         spans = worker.spans
@@ -108,7 +110,10 @@ class Trace:
         self, number: int, rank: int, kind: str, begin: float, end: float, name: str, args: dict[str, Any]
     ) -> Event:
         aligned = self._launches[number]
-        at, until = (self._nanoseconds(number, aligned.time(rank, seconds)) for seconds in (begin, end))
+        at, until = (
+            self._nanoseconds_from_first(number, aligned.seconds_on_common_clock(rank, seconds))
+            for seconds in (begin, end)
+        )
         event = {
             "ph": "X",
             "name": name,
@@ -122,13 +127,13 @@ class Trace:
         self._slices.append(event)
         return event
 
-    def _nanoseconds(self, number: int, seconds: float) -> int:
-        """Nanoseconds from the first event to a time on the clock of rank 0's host in one launch."""
+    def _nanoseconds_from_first(self, number: int, seconds: float) -> int:
+        """Nanoseconds from the first event to `seconds` on the clock of rank 0's host in launch `number`."""
         base = self._bases[number]
         return round((base + self._unix[number] - self._first) * 1e9) + round((seconds - base) * 1e9)
 
     def _warning_events(self) -> Iterator[Event]:
-        """An instant event for each warning, at its recorded time, or at the nearest end of the trace."""
+        """Make an instant event for each warning, at its recorded time, or at the nearest end of the trace."""
         last = max((event["ts"] + event["dur"] for event in self._slices), default=0)
         own = [warning for aligned in self._launches for warning in aligned.launch.warnings]
         for warning in [*self._campaign.warnings, *own]:
@@ -150,7 +155,7 @@ class Trace:
             rank, kind = event.pop("track")
             key = event["pid"], rank, KINDS.index(kind)
             end = event["ts"] + event["dur"]
-            tracks[id(event)] = *key, _lane_number(lanes.setdefault(key, []), event["ts"], end, inside=kind == PHASES)
+            tracks[id(event)] = *key, _add_to_lane(lanes.setdefault(key, []), event["ts"], end, inside=kind == PHASES)
         numbers = {track: number for number, track in enumerate(sorted(set(tracks.values())), 1)}
         for event in self._slices:
             event["tid"] = numbers[tracks[id(event)]]
@@ -162,7 +167,7 @@ class Trace:
 
 
 def _flow_events(messages: Sequence[tuple[Event, Event]]) -> Iterator[Event]:
-    """Flow events from each batch as sent to the same batch as received.
+    """Make flow events from each batch as sent to the same batch as received.
 
     A flow ends in the last nanosecond of the slice received, which has to be open then.
     """
@@ -173,8 +178,8 @@ def _flow_events(messages: Sequence[tuple[Event, Event]]) -> Iterator[Event]:
         yield {"ph": "f", "bp": "e", "ts": at, "pid": received["pid"], **same, "tid": received["tid"]}
 
 
-def _lane_number(lanes: list[list[int]], begin: int, end: int, *, inside: bool) -> int:
-    """The first lane where a slice overlaps no other, or if `inside` lies inside the open ones; it is added there.
+def _add_to_lane(lanes: list[list[int]], begin: int, end: int, *, inside: bool) -> int:
+    """Add a slice to the first lane where it overlaps no other, or if `inside` lies in them; returns the lane's index.
 
     Slices are given in the order of their begins. A lane is the ends of its open slices, the outermost first.
     """
@@ -192,5 +197,5 @@ EXPORTER = Exporter(
     "trace",
     help="the timelines as Chrome trace events, for Perfetto: phases, messages, link measurement, warnings",
     place=4,
-    encode=_encode,
+    encode=_encode_trace,
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.campaign.cluster_session import set_up_devices
+from merge_bench.campaign.cluster_session import set_up_gpu_memory_pools
 from merge_bench.errors import UsageError
 from merge_bench.merge import worker
 from merge_bench.merge.engines import gpu_memory
@@ -31,13 +31,13 @@ class Cluster:
             for rank, gpu in enumerate(gpus)
         ]
 
-    def on_all(self, step: Callable[..., Any]) -> list[Any]:
+    def run_on_all(self, step: Callable[..., Any]) -> list[Any]:
         return [self.do(rank, step) for rank in range(len(self.gpus))]
 
     def submit(self, step: Callable[..., Any], each: Sequence[tuple[Any, ...]]) -> list[Any]:
         return [self.do(rank, step, *arguments) for rank, arguments in enumerate(each)]
 
-    def results(self, found: list[Any]) -> list[Any]:
+    def wait_for_results(self, found: list[Any]) -> list[Any]:
         return found
 
     def do(self, rank: int, step: Callable[..., Any], *arguments: Any) -> Any:
@@ -55,7 +55,7 @@ class Cluster:
 
 
 def pools(cluster: Cluster) -> list[int]:
-    set_up_devices(cluster, cluster.facts, cluster.asked)
+    set_up_gpu_memory_pools(cluster, cluster.facts, cluster.asked)
     return [cluster.pools[rank] for rank in range(len(cluster.gpus))]
 
 
