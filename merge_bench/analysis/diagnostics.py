@@ -22,8 +22,8 @@ from merge_bench.analysis.transports import staged_memory_warnings, traffic_cont
 from merge_bench.errors import Caution, RunFailed, WrongResult
 from merge_bench.host import machine
 from merge_bench.host.other_load import BUSY as BUSY_SHARE
-from merge_bench.merge.engines import descriptions
-from merge_bench.merge.exchange import recorded_plane
+from merge_bench.merge.engines import engine_descriptions
+from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, Run
 from merge_bench.records.schema import HostLoad, WarningLine
 from merge_bench.units import format_rate, format_seconds, plural, plural_noun
@@ -311,7 +311,7 @@ def _with_progress(failure: Failure, campaign: Campaign, index: int | None) -> F
 
 def _missing_after_iterations(run: Run, launch: Launch) -> str:
     """A text that lists what a launch should measure after its iterations and did not; empty if nothing is missing."""
-    plan, sends = run.plan, recorded_plane(run.plan.exchange).link_limit and run.plan.workers != 1
+    plan, sends = run.plan, find_recorded_plane(run.plan.exchange).link_limit and run.plan.workers != 1
     proven = run.verify == "off" or any(check.after is not None for check in launch.verifications)
     absent = [
         *([] if proven else ["the check of the result"]),
@@ -416,7 +416,7 @@ def _rank_warnings(
 
 def _straggler_remedy(run: Run, launches: Sequence[Launch], rank: int, *, several_hosts: bool) -> str:
     """What to check about a straggling rank, given the GPUs, NUMA nodes and number of hosts."""
-    on_gpu = any(engine.device_memory for engine in descriptions() if engine.name == run.plan.engine)
+    on_gpu = any(engine.device_memory for engine in engine_descriptions() if engine.name == run.plan.engine)
     workers = (each for launch in launches if launch.line is not None for each in launch.line.workers)
     nodes = next((each.hardware.numa_nodes or 1 for each in workers if each.rank == rank), 1)
     where = ("GPU" if on_gpu else "core") + " or network port" * several_hosts

@@ -32,7 +32,7 @@ def measure_baseline(session: Session) -> None:
     session.workers.call(client._run_on_scheduler(dask_scheduler_functions.import_in_background))
     with client.as_current(), dask.config.set(dask_steps.NO_DISK):
         merge = _DaskMerge(session, tables)
-        session.workers.on_all(dask_steps.baseline_loaded)
+        session.workers.on_all(dask_steps.free_original_chunks)
         session.record_launch(data_bytes=tables.data_bytes, rows=tables.rows)
         compare_environment(session)
         for index in range(plan.warmup):
@@ -43,8 +43,8 @@ def measure_baseline(session: Session) -> None:
         power.enter_context(record_power(session))
         for index in range(plan.iterations):
             merge.merge_once(index, power.close, last=index == plan.iterations - 1)
-    session.writer.write(MemoryLine(launch=session.launch, workers=session.workers.on_all(worker.finish)))
-    session.workers.on_all(worker.close)
+    session.writer.write(MemoryLine(launch=session.launch, workers=session.workers.on_all(worker.report_memory)))
+    session.workers.on_all(worker.close_launch)
 
 
 class _DaskMerge:
@@ -55,9 +55,9 @@ class _DaskMerge:
         self._record = MergeRecord(session, tables)
         # A running cluster may have more workers; where there are none, Dask places its tasks as it likes.
         self._addresses = None if session.launcher.owns_processes else [member.address for member in session.members]
-        self._parts = [self._make_frames(dask_steps.baseline_frame, side) for side in ("left", "right")]
-        kept = dask_steps.keeps_without_key(tables.fields, session.plan)
-        self._without_key = self._make_frames(dask_steps.baseline_without_key) if kept else []
+        self._parts = [self._make_frames(dask_steps.make_baseline_frame, side) for side in ("left", "right")]
+        kept = dask_steps.may_have_rows_without_key(tables.fields, session.plan)
+        self._without_key = self._make_frames(dask_steps.make_baseline_rows_without_key) if kept else []
 
     def merge_once(self, index: int, after_last: Callable[[], None] | None = None, *, last: bool) -> None:
         """Make one timed and recorded merge; returns when Dask has released the result.
@@ -78,11 +78,11 @@ class _DaskMerge:
         if last and after_last is not None:
             after_last()
         if plan.verify == "every" or (last and plan.verify != "off"):
-            checks = self._results_by_part(dask_steps.baseline_check, zip(result))
+            checks = self._results_by_part(dask_steps.check_result_partition, zip(result))
             self._record.write_verdict(None if warmup else index, checks)
         if plan.write_result is not None and last and not warmup:
             numbered = ((part, number) for number, part in enumerate(result))
-            checks = self._results_by_part(dask_steps.baseline_write, numbered)
+            checks = self._results_by_part(dask_steps.write_result_partition, numbered)
             self._record.write_verdict(index, checks, plan.write_result)
         return [part.key for part in result]
 
@@ -101,7 +101,7 @@ class _DaskMerge:
     def _submit_merge(self) -> list[Future]:
         plan, client = self._session.plan, self._session.workers.client
         empty = dask_steps.empty_pandas_frames(self._tables.fields, plan)
-        merge = dask_steps.dask_join(self._parts, empty, plan, self._without_key)
+        merge = dask_steps.plan_dask_join(self._parts, empty, plan, self._without_key)
         result = client.persist(merge, workers=self._addresses)
         return dask_steps.futures_of(client, result)
 
@@ -110,7 +110,7 @@ class _DaskMerge:
         workers, name = self._session.workers, f"{self._session.topic}-result"
         try:
             parts = ([part.key for part in each] for each in self._parts)
-            workers.on_one(0, dask_steps.baseline_start, *parts, self._addresses, name)
+            workers.on_one(0, dask_steps.start_baseline_merge, *parts, self._addresses, name)
             # Its name makes the scheduler tell this client of the result; a future made of a key alone stays pending.
             result: list[Future] = workers.call(workers.client.get_dataset(name, asynchronous=True))
         finally:

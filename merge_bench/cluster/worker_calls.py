@@ -273,7 +273,7 @@ class Watch:
                 Exception
             ):  # the connection is gone; `check` reports that, or sooner a lost process
                 self.ask()
-                broadcast(self._client, worker.heartbeat)
+                broadcast(self._client, worker.note_heartbeat)
 
     def ask(self) -> None:
         """Ask the scheduler once what each worker does, for `check`; raises if the connection to it is gone."""
@@ -439,4 +439,4 @@ class WorkerCalls:
         raise LaunchFailed(f"{shown} failed: {message}", host=host, rank=rank) from error
 
     def abort(self, reason: str) -> None:
-        broadcast(self.client, worker.abort, reason)
+        broadcast(self.client, worker.abort_waits, reason)

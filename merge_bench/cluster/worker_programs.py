@@ -75,7 +75,7 @@ class Tool:
 
 def prepare_worker() -> str:
     """Release what an earlier run left here; gives the origin of the UCX of ``ucx_perftest``, or raises UsageError."""
-    worker.release(worker.current_plugin())
+    worker.release_launch(worker.current_plugin())
     try:
         return ucx_perftest.find_perftest()[2]
     except UsageError as error:
@@ -156,7 +156,7 @@ def _wait_for_output(pid: int, limits: Sequence[float] = ()) -> Output:
     done, since = 0, time.monotonic()
     try:
         while tool.process.poll() is None:
-            abort.check()
+            abort.raise_if_set()
             if limits:
                 count = max(0, tool.text().count("\n") - 1)
                 done, since = count, since if count == done else time.monotonic()
@@ -205,10 +205,10 @@ def _failure_of(side: str, output: Output) -> RunFailed:
     abort = worker.current_plugin().abort
     after_peer = output.status > 0 or output.status == -signal.SIGPIPE
     deadline = time.monotonic() + (PATIENCE_SECONDS if after_peer else 0.0)
-    abort.check()
+    abort.raise_if_set()
     while time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
-        abort.check()
+        abort.raise_if_set()
     complaint = ucx_perftest.last_error(output.log + output.text)
     return RunFailed(f"the ucx_perftest {side} {how_ended(output.status)}" + (f": {complaint}" if complaint else ""))
 
@@ -216,6 +216,6 @@ def _failure_of(side: str, output: Output) -> RunFailed:
 def _take_program(pid: int) -> Tool:
     tool = worker.current_plugin().children.pop(_child_name(pid), None)
     if not isinstance(tool, Tool):
-        worker.current_plugin().abort.check()
+        worker.current_plugin().abort.raise_if_set()
         raise RunFailed("the ucx_perftest server ended before its client connected")
     return tool

@@ -160,7 +160,7 @@ class AllToAllOverUcx(Probe):
         if machine.core_shortage((each.host, each.hardware) for each in session.descriptions):
             session.warn(CROWDED)
         first = session.descriptions[0]
-        endpoints = [endpoint for peers in workers.on_all(worker.endpoints) for endpoint in peers.values()]
+        endpoints = [endpoint for peers in workers.on_all(worker.describe_endpoints) for endpoint in peers.values()]
         lanes = list(dict.fromkeys(lane for lanes, _ in endpoints for lane in lanes))
 
         def make_line(exchange: ExchangeRow, uneven: bool, **figures: Any) -> ProbeLine:
@@ -177,7 +177,7 @@ class AllToAllOverUcx(Probe):
             )
 
         record_exchanges(session, self.pattern, UCX, self._exchanges(session), make_line)
-        workers.on_all(worker.close)
+        workers.on_all(worker.close_launch)
 
     def _exchanges(self, session: Session) -> Iterator[ExchangeRow]:
         """Make every exchange of the pattern between the workers."""

@@ -69,7 +69,7 @@ class Rma(Probe):
         for pair, placement in self.placements.pairs(session.job.prepared, hosts):
             session.progress.phase(f"puts, {placement}, from rank {pair[0]} to rank {pair[1]}")
             self._measure_pair(session, pair, placement)
-        workers.on_all(worker.close)
+        workers.on_all(worker.close_launch)
 
     def _measure_pair(self, session: Session, ranks: tuple[int, int], placement: str) -> None:
         """Measure and record the puts of one pair of ranks; wrong bytes are recorded, too, and then end the launch."""
@@ -85,7 +85,7 @@ class Rma(Probe):
             {source: (puts.put_all_sizes, target, window, sizes), target: (puts.serve_puts, source, sizes)}
         )
         workers.on_one(target, puts.free_memory, puts.TARGET)
-        lanes = workers.on_one(source, worker.endpoints)[target][0]
+        lanes = workers.on_one(source, worker.describe_endpoints)[target][0]
         hosts, version = [session.members[rank].host for rank in ranks], fact.ucx.version
         if version is None:
             missing = f"rank {source} on {hosts[0]} did not report its UCX version, which the record needs"

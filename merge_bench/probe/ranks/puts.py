@@ -23,7 +23,7 @@ import numpy.typing as npt
 from merge_bench.config.files import loaded_library
 from merge_bench.errors import RunFailed
 from merge_bench.merge.exchange.base import ORPHANED_SECONDS
-from merge_bench.merge.jit import address_of, call, compiled
+from merge_bench.merge.jit import call_c_function, compile_loop, function_address
 from merge_bench.merge.worker import current_plugin
 
 if TYPE_CHECKING:
@@ -150,42 +150,42 @@ def compiled_loops() -> Loops:
     """The loops for this process's libucp; numba compiles each at its first call, and stores it for later processes."""
     library = loaded_library("libucp")
     put, flush, progress, check, release = (
-        address_of(library, f"ucp_{name}")
+        function_address(library, f"ucp_{name}")
         for name in ("put_nbx", "ep_flush_nbx", "worker_progress", "request_check_status", "request_free")
     )
     together, apart = (partial(_put_all, each, put, flush, progress, check, release) for each in (False, True))
     return Loops(together, apart, partial(_drive_progress, progress))
 
 
-@compiled
+@compile_loop
 def _flush_puts(  # type: ignore[no-untyped-def]
     flush, progress, check, release, worker, endpoint, params, stop
 ):  # pragma: no cover
-    request = call(np.uint64, flush, (endpoint, params))
+    request = call_c_function(np.uint64, flush, (endpoint, params))
     if request == np.uint64(0):
         return 0
     if request >= np.uint64(_FIRST_ERROR):
         return -1
-    while call(np.int8, check, (request,)) == _IN_PROGRESS:
-        call(np.uint32, progress, (worker,))
+    while call_c_function(np.int8, check, (request,)) == _IN_PROGRESS:
+        call_c_function(np.uint32, progress, (worker,))
         if stop[0] != 0:
-            call(None, release, (request,))
+            call_c_function(None, release, (request,))
             return STOPPED
-    status = int(call(np.int8, check, (request,)))
-    call(None, release, (request,))
+    status = int(call_c_function(np.int8, check, (request,)))
+    call_c_function(None, release, (request,))
     return status
 
 
-@compiled
+@compile_loop
 def _put_all(  # type: ignore[no-untyped-def]
     apart, put, flush, progress, check, release, worker, endpoint, local, size, remote, key, count, params, stop
 ):  # pragma: no cover
     for number in range(count):
-        request = call(np.uint64, put, (endpoint, local, size, remote, key, params))
+        request = call_c_function(np.uint64, put, (endpoint, local, size, remote, key, params))
         if request >= np.uint64(_FIRST_ERROR):
             return -1
         if request != np.uint64(0):
-            call(None, release, (request,))  # completes by itself; the flush waits for it
+            call_c_function(None, release, (request,))  # completes by itself; the flush waits for it
         if stop[0] != 0:
             return STOPPED
         if apart or number == count - 1:
@@ -195,10 +195,10 @@ def _put_all(  # type: ignore[no-untyped-def]
     return 0
 
 
-@compiled
+@compile_loop
 def _drive_progress(progress, worker, rounds, stop):  # type: ignore[no-untyped-def]  # pragma: no cover
     for _ in range(rounds):
-        call(np.uint32, progress, (worker,))
+        call_c_function(np.uint32, progress, (worker,))
         if stop[0] != 0:
             return STOPPED
     return 0
@@ -233,7 +233,7 @@ def _ucx_exchange() -> UcxExchange:
 def hold_target_memory(length: int, puts_from: int) -> Window:
     """Register memory that rank `puts_from` writes to, and return where it is; `free_memory` frees it."""
     plugin = current_plugin()
-    context, _, _ = _ucx_exchange().handles(puts_from)
+    context, _, _ = _ucx_exchange().ucx_handles(puts_from)
     memory = Memory(context, length)
     plugin.children[TARGET] = HeldMemory(memory, _ucx_exchange())
     memory.bytes[:] = 0
@@ -246,7 +246,7 @@ def serve_puts(source: int, sizes: Sequence[tuple[int, int]]) -> list[int]:
     held = plugin.children[TARGET]
     assert isinstance(held, HeldMemory)
     loops = compiled_loops()
-    _, worker, _ = _ucx_exchange().handles(source)
+    _, worker, _ = _ucx_exchange().ucx_handles(source)
     wrong = []
     with _stop_flag() as stop:
 
@@ -255,7 +255,7 @@ def serve_puts(source: int, sizes: Sequence[tuple[int, int]]) -> list[int]:
 
         for number, (size, _) in enumerate(sizes):
             for test in (TOGETHER, APART):
-                _ucx_exchange().await_token(source, progress)
+                _ucx_exchange().receive_token(source, progress)
                 wrong.append(int(np.count_nonzero(held.memory.bytes[:size] != _test_byte(number, test))))
                 _ucx_exchange().transfer({source: np.ones(1, np.uint8)}, {})  # it may put again
     return wrong
@@ -267,7 +267,7 @@ def put_all_sizes(target: int, window: Window, sizes: Sequence[tuple[int, int]])
     A tenth as many puts are made before as a warm-up. The time goes from the first put to the end of the last flush.
     """
     plugin = current_plugin()
-    context, worker, endpoint = _ucx_exchange().handles(target)
+    context, worker, endpoint = _ucx_exchange().ucx_handles(target)
     loops, parameters = compiled_loops(), put_parameters()
     # If this is stopped, puts are in flight: their memory stays until the endpoints are closed (`free_memory`).
     plugin.children[SOURCE] = held = HeldMemory(Memory(context, window.length), _ucx_exchange())
@@ -324,7 +324,7 @@ def _test_byte(number: int, test: str) -> int:
 def _check_status(status: int, during: str) -> None:
     """Raise RunFailed if a compiled loop was stopped, or UCX failed; `during`: what was being done."""
     if status == STOPPED:
-        current_plugin().abort.check()
+        current_plugin().abort.raise_if_set()
         raise RunFailed(f"the process that controls the run did not answer while {during}")
     if status != 0:
         raise RunFailed(f"UCX failed with status {status} while {during}")
