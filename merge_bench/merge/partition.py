@@ -147,6 +147,7 @@ class CacheLineWriter:
         self._rows = aligned_bytes(self.most_columns * buckets * COLLECTED)
 
     def write(self, pieces: Pieces, positions: Counts, out: Array) -> None:
+        """Write columns to `out`, as `PlainWriter.write` does."""
         from merge_bench.merge import partition_loops
 
         at, gaps = _first_positions_and_gaps(positions)

@@ -43,6 +43,7 @@ class Distribution:
 
     @property
     def name(self) -> str:
+        """The name of the distribution: ``broadcast`` or ``shuffle``."""
         return SHUFFLE if self.sent is None else BROADCAST
 
     def to_json(self) -> dict[str, Any]:

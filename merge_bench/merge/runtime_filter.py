@@ -179,6 +179,7 @@ class RuntimeFilter:
 def _map_on_pool(
     pool: ThreadPoolExecutor | None, function: Callable[..., Any], *arguments: Iterable[Any]
 ) -> Iterator[Any]:
+    """Apply a function to arguments on the threads of a pool; None: on this thread."""
     return map(function, *arguments) if pool is None else pool.map(function, *arguments)
 
 
@@ -191,6 +192,7 @@ def _share_within(limits: Iterable[Limits], ranges: Iterable[Limits]) -> float:
 
 
 def _integer_dtype(field: Field) -> np.dtype[Any]:
+    """The NumPy integer type of a field's values."""
     signed = pa.types.is_signed_integer(field.type) or pa.types.is_temporal(field.type)
     return np.dtype(f"{'i' if signed else 'u'}{field.width}")
 

@@ -108,6 +108,7 @@ class KeptTimelines:
         self._trim()
 
     def _trim(self) -> None:
+        """Drop every second iteration while there are more events than `most`."""
         while self.iterations and _event_count([*self.iterations.values(), *self.rounds]) > self.most:
             self.stride *= 2
             self.iterations = {each: kept for each, kept in self.iterations.items() if each % self.stride == 0}

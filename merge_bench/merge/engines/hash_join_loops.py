@@ -177,6 +177,7 @@ def follow_links(
 def _follow_once(
     keys: Any, candidates: Any, entries: Any, count: Any, links: Any, copies: Any, lefts: Any, rights: Any
 ) -> tuple[Any, Any]:
+    """Follow one link of each candidate; returns the numbers of pairs found and of candidates that go on."""
     pairs = kept = np.uint64(0)
     for c in range(count):
         i, entry = np.uint64(candidates[c]), np.uint64(entries[c] - 1)
@@ -212,6 +213,7 @@ def keep_equal(left: Column, right: Column, lefts: Any, rights: Any) -> int:
 
 @compile_loop
 def _keep_equal_fixed(left: Any, right: Any, lefts: Any, rights: Any) -> int:
+    """Move the pairs with equal values of a fixed width to the front; returns their number."""
     kept = np.uint64(0)
     for i in range(lefts.size):
         ours, theirs = np.uint64(lefts[i]), np.uint64(rights[i])
@@ -222,6 +224,7 @@ def _keep_equal_fixed(left: Any, right: Any, lefts: Any, rights: Any) -> int:
 
 @compile_loop
 def _keep_equal_wide(left: Any, right: Any, lefts: Any, rights: Any) -> int:
+    """Move the pairs with equal 16-byte values to the front; returns their number."""
     kept = np.uint64(0)
     for i in range(lefts.size):
         ours, theirs = np.uint64(lefts[i]), np.uint64(rights[i])
@@ -232,6 +235,7 @@ def _keep_equal_wide(left: Any, right: Any, lefts: Any, rights: Any) -> int:
 
 @compile_loop
 def _keep_equal_bytes(left: Any, left_offsets: Any, right: Any, right_offsets: Any, lefts: Any, rights: Any) -> int:
+    """Move the pairs with equal byte strings to the front; returns their number."""
     kept = np.uint64(0)
     for i in range(lefts.size):
         ours, theirs = np.uint64(lefts[i]), np.uint64(rights[i])

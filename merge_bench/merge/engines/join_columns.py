@@ -97,6 +97,7 @@ def _table_of_fields(columns: Iterable[pa.ChunkedArray], fields: Sequence[Field]
 
 
 def _reinterpret(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
+    """Convert a column to a type with the same bytes."""
     held_type = column.type
     if held_type == arrow_type:
         return column

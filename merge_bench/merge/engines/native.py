@@ -93,6 +93,7 @@ class BucketJoin:
             yield from self._rows_without_match(Side.RIGHT, right, right_marks, 0, out)
 
     def _mark_matched_left(self, left: Sequence[Frame], right: Sequence[Frame], marks: Bytes) -> None:
+        """Mark the left rows that have a match."""
         rows = sum(chunk.rows for chunk in right)
         if not rows:
             return
@@ -113,6 +114,7 @@ class BucketJoin:
             first += chunk.rows
 
     def _cleared_marks(self, side: Side, chunks: Sequence[Frame]) -> Bytes:
+        """A mark of 0 for each row of the chunks of a side."""
         marks = self._scratch_bytes(f"marks of {side.value}", sum(chunk.rows for chunk in chunks))
         marks[:] = 0
         return marks
@@ -340,6 +342,7 @@ class NativeEngine(PolarsEngine):
     def _join_on_thread(
         self, thread: int, groups: Sequence[tuple[int, int]], left: RowReader, right: RowReader
     ) -> Iterable[Any]:
+        """Join groups of buckets or blocks on one thread; returns the pieces of the result."""
         join, out = self._joins[thread]
         for first, last in groups:
             chunks = left.rows_as_frames(first, last), right.rows_as_frames(first, last)

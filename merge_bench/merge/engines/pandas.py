@@ -57,6 +57,7 @@ def _payload_names(table: pa.Table, keys: Sequence[str]) -> list[str]:
 
 
 def _column_values(column: pd.Series[Any]) -> Any:
+    """The values of a pandas column, as Arrow takes them."""
     return column.array if isinstance(column.dtype, pd.ArrowDtype) else column.to_numpy()
 
 

@@ -275,6 +275,7 @@ class RapidsmpfExchange(Exchange):
         return own
 
     def _check_rank(self) -> None:
+        """Raise `RunFailed` if rapidsmpf gives this worker another rank."""
         if self._numbered != (self.rank, self.workers):
             rank, workers = self._numbered
             raise RunFailed(f"rapidsmpf numbers rank {self.rank} of {self.workers} as {rank} of {workers}")

@@ -269,6 +269,7 @@ class SideFiles:
         )
 
     def _value_sql(self, group: FileGroup, column: TableColumn) -> str:
+        """SQL for the values of a column in the files of a group."""
         place, partition = group.find_column(column.source), self._partitions.get(column.source)
         name, stored = (f"t.c{place[0]}", place[1]) if place else ("", None)
         if place is None and partition is not None:

@@ -145,6 +145,7 @@ def _refuse_table_format(folder: str) -> None:
 
 
 def _hive_partitions(relative: str) -> tuple[tuple[str, str | None], ...]:
+    """The names and values of the Hive partitions in a path relative to the table; None is null."""
     values: dict[str, str | None] = {}
     for part in relative.split(os.sep)[:-1]:
         name, equals, value = part.partition("=")

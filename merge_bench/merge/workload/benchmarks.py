@@ -121,6 +121,7 @@ def _missing_tables(paths: Mapping[str, Path]) -> list[str]:
 
 
 def _make_tables(make: Make, names: Sequence[str], temporary: Path, target: Path) -> None:
+    """Make tables in a temporary folder, and move them to the target."""
     temporary.mkdir()
     try:
         make(temporary, names)

@@ -174,6 +174,7 @@ class _Search:
     def _take_names(
         self, folder: str, names: Iterable[str], pattern: tuple[str, ...], above: frozenset[tuple[int, int]]
     ) -> None:
+        """Search the names of a folder for files that the pattern matches."""
         if not pattern:
             self.refuse_formats([folder])  # before its other files are looked at
         head, rest = (pattern[0], pattern[1:]) if pattern else ("*", ())
@@ -190,6 +191,7 @@ class _Search:
                 self.take(path, pattern if deep else rest, above)
 
     def _take_file(self, path: str, status: os.stat_result) -> None:
+        """Add a file to the table, or to the files left out."""
         if not stat.S_ISREG(status.st_mode):
             why = "is a pipe, a socket or a device, not a file"
             raise UsageError(f"{path} {why}; remove it, or name the table's files")
@@ -466,6 +468,7 @@ def _summarize_column(name: str, kind: pa.DataType, parts: Sequence[_FileFooter]
 
 
 def _check_integers_fit(name: str, kind: pa.DataType, part: _FileFooter, statistics: pq.Statistics | None) -> None:
+    """Raise `UsageError` if a file's integers do not fit the floating type of the column."""
     if statistics is None or not statistics.has_min_max:
         return  # the values are checked when they are read
     extreme = max(int(statistics.min), int(statistics.max), key=abs)
@@ -501,6 +504,7 @@ def _fingerprint(parts: Sequence[_FileFooter]) -> str:
 
 
 def _cautions(path: str, parts: Sequence[_FileFooter], types: dict[str, pa.DataType]) -> Iterable[Caution]:
+    """Warnings about a table, from the footers of its files."""
     differing, int96 = [], []
     for name, kind in types.items():
         holding = [part for part in parts if name in part.types]
@@ -519,6 +523,7 @@ def _cautions(path: str, parts: Sequence[_FileFooter], types: dict[str, pa.DataT
 
 
 def _larger_maximum(so_far: int | None, statistics: pq.Statistics | None, rows: int) -> int | None:
+    """The larger of a maximum so far and that of a row group's statistics; None if that is unknown."""
     if so_far is None or statistics is None:
         return None
     if not statistics.has_min_max:

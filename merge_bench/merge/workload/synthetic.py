@@ -57,6 +57,7 @@ def _permute(x: Any, rows: Any, root: Any, key: Any) -> Any:
 
 @inline_expression
 def _right_key(j: Any, rows: Any, root: Any, matches: Any, key: Any, law: Any) -> Any:
+    """The key of right row `j`."""
     place = _permute(j, rows, root, key + np.uint64(1))
     if place >= matches:
         return rows + place
@@ -69,6 +70,7 @@ def _right_key(j: Any, rows: Any, root: Any, matches: Any, key: Any, law: Any) -
 
 @compile_loop
 def make_left_keys(first: int, out: Any, rows: int, root: int, seed: int) -> None:
+    """Write the keys of left rows from number `first` on to `out`."""
     n, r, key = np.uint64(rows), np.uint64(root), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(out.size):
         out[k] = _permute(np.uint64(first + k), n, r, key)
@@ -76,6 +78,7 @@ def make_left_keys(first: int, out: Any, rows: int, root: int, seed: int) -> Non
 
 @compile_loop
 def permute(numbers: Any, rows: int, root: int, seed: int) -> None:
+    """Permute the numbers 0…rows-1 in place, pseudo-randomly."""
     n, r, key = np.uint64(rows), np.uint64(root), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(numbers.size):
         numbers[k] = _permute(np.uint64(numbers[k]), n, r, key)
@@ -155,6 +158,7 @@ def check_right(keys: Any, right: Any, rows: int, root: int, matches: int, seed:
 def make_right_keys(
     first: int, out: Any, rows: int, root: int, matches: int, seed: int, law: Any, expected: Any
 ) -> None:
+    """Write the keys of right rows from `first` on to `out`; add their count and checksum to `expected`."""
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(out.size):
         j = np.uint64(first + k)
@@ -167,6 +171,7 @@ def make_right_keys(
 
 @compile_loop
 def make_payload(first: int, out: Any, number: int) -> None:
+    """Write the values of payload column `number` of rows from `first` on to `out`."""
     for k in range(out.size):
         row = np.uint64(first + k)
         out[k] = row if number == 0 else mix64(row ^ (np.uint64(number) << np.uint64(48)))
@@ -174,6 +179,7 @@ def make_payload(first: int, out: Any, number: int) -> None:
 
 @compile_loop
 def check_payload(numbers: Any, payload: Any, number: int) -> Any:
+    """Count the rows whose value of payload column `number` is wrong."""
     bad = 0
     for k in range(numbers.size):
         if np.uint64(payload[k]) != mix64(np.uint64(numbers[k]) ^ (np.uint64(number) << np.uint64(48))):
@@ -185,6 +191,7 @@ def check_payload(numbers: Any, payload: Any, number: int) -> Any:
 def check_rows(
     keys: Any, left: Any, right: Any, rows: int, root: int, matches: int, seed: int, law: Any, out: Any
 ) -> None:
+    """Check rows that join a left and a right row; adds their number, checksum and wrong ones to `out`."""
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(keys.size):
         i, j, value = np.uint64(left[k]), np.uint64(right[k]), np.uint64(keys[k])
@@ -239,6 +246,7 @@ def partner_bits(spec: SyntheticSpec, how: JoinKind) -> npt.NDArray[np.uint64]:
 
 
 def _needs_partners(how: JoinKind) -> bool:
+    """Whether the result of this kind of join depends on which left keys have a right row."""
     return how.keeps_unmatched_left or not how.has_right_columns
 
 

@@ -408,6 +408,7 @@ def _canonical_values(column: TableColumn, table: pa.Table, file: str) -> pa.Chu
 
 
 def _load_side(side: TableSide, rank: int) -> Frame:
+    """Read one worker's rows of one table."""
     by_file: dict[str, list[int]] = {}
     for file, index in side.chunks[rank]:
         by_file.setdefault(file, []).append(index)
@@ -431,6 +432,7 @@ def _load_side(side: TableSide, rank: int) -> Frame:
 def _plan_side(
     path: str, footers: parquet.TableFooters, names: Sequence[str], key_types: dict[str, pa.DataType], workers: int
 ) -> TableSide:
+    """Plan one table of a merge: its columns, and the row groups of each worker."""
     columns = []
     for column, name in zip(footers.columns, names, strict=True):
         kind = key_types.get(column.name, column.type)
@@ -459,6 +461,7 @@ def _key_cautions(left: parquet.FooterColumn, right: parquet.FooterColumn) -> It
 
 
 def _side_cautions(side: str, path: str, footers: parquet.TableFooters, workers: int) -> Iterator[Caution]:
+    """Warnings about one table of a merge."""
     yield from footers.cautions
     read, out = len(footers.files), sum(each.count for each in footers.left_out)
     if out:
