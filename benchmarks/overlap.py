@@ -55,9 +55,9 @@ def row(rate: float, name: str, launches: Sequence[Launch]) -> list[str]:
         aggregate.launch_medians(launches, value)
         for value in (
             aggregate.wall_seconds,
-            aggregate.wall_over_wire,
+            aggregate.wall_to_link_time_ratio,
             aggregate.computing_share,
-            aggregate.cores_share,
+            aggregate.busy_cores_share,
         )
     )
     wires = [wall / ratio for wall, ratio in zip(walls, ratios, strict=True)]
@@ -88,8 +88,11 @@ def overlap(rates: list[float], chunk: int, blocks: int, iterations: int, engine
         for rate in rates:
             found = measure(bench, rate, chunk=chunk, blocks=blocks, iterations=iterations, engine=engine)
             rows += [row(rate, name, found[name]) for name in ("off", "on")]
-            limits = (aggregate.wall_over_wire, aggregate.computing_share, aggregate.cores_share)
-            if bottleneck.overlapping_limit(*(aggregate.run_median(found["on"], value) for value in limits)) is None:
+            limits = (aggregate.wall_to_link_time_ratio, aggregate.computing_share, aggregate.busy_cores_share)
+            if (
+                bottleneck.limit_of_overlapping_phases(*(aggregate.run_median(found["on"], value) for value in limits))
+                is None
+            ):
                 missed.append(rate)
     click.echo(command.aligned(HEADINGS, rows, text=()))
     click.echo("computing: share of the wall-clock in which the slowest worker partitions or joins.")

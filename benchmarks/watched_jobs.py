@@ -26,7 +26,7 @@ import click
 from benchmarks import command
 from merge_bench.analysis.compare import METRICS, side_of_run
 from merge_bench.analysis.statistics import median, paired_effect
-from merge_bench.analysis.statistics.verdict import judge
+from merge_bench.analysis.statistics.verdict import judge_effects
 from merge_bench.records.reader import read_campaign
 from tests.service.services import RealService
 
@@ -161,7 +161,7 @@ def watched_jobs(pairs: int, within: bool, view: str, seed: int) -> None:
             service.close()
     for number, ratio in enumerate(ratios):
         click.echo(f"pair {number}: watched to not watched {math.exp(ratio):.4f}", err=True)
-    (judged,) = judge([paired_effect(ratios)], threshold=0.02)
+    (judged,) = judge_effects([paired_effect(ratios)], threshold=0.02)
     low, high = judged.interval or (math.nan, math.nan)
     click.echo(
         f"watched ({view}) to not watched: {math.exp(judged.effect.estimate):.4f} ({math.exp(low):.4f} to"

@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from merge_bench.analysis import aggregate, dataframes
-from merge_bench.analysis.aggregate import state_of
+from merge_bench.analysis.aggregate import verification_state
 from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult, say
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.reader import read_campaign
@@ -80,15 +80,15 @@ class Result:
 
     @cached_property
     def _summary(self) -> documents.Document:
-        from merge_bench.analysis.summary import summarize
+        from merge_bench.analysis.summary import summarize_campaign
 
-        return summarize(self.campaign)
+        return summarize_campaign(self.campaign)
 
     @property
     def _runs(self) -> Sequence[documents.RunDocument]:
-        from merge_bench.analysis.documents import runs_of
+        from merge_bench.analysis.documents import run_documents
 
-        return runs_of(self._summary)
+        return run_documents(self._summary)
 
     @property
     def verified(self) -> bool:
@@ -97,23 +97,23 @@ class Result:
 
     def iterations(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every timed iteration: wall-clock (s), throughput and bandwidth (B/s)."""
-        return _data_frame(dataframes.iterations(self.campaign), frame)
+        return _data_frame(dataframes.iteration_rows(self.campaign), frame)
 
     def workers(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every worker in every timed iteration: phases (s), bytes, bandwidth (B/s)."""
-        return _data_frame(dataframes.workers(self.campaign), frame)
+        return _data_frame(dataframes.worker_rows(self.campaign), frame)
 
     def pairs(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every ordered pair of workers in every launch: bytes, rate (B/s), transports."""
-        return _data_frame(dataframes.pairs(self.campaign), frame)
+        return _data_frame(dataframes.worker_pair_rows(self.campaign), frame)
 
     def launches(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every launch, the unit of all statistics."""
-        return _data_frame(dataframes.launches(self.campaign), frame)
+        return _data_frame(dataframes.launch_rows(self.campaign), frame)
 
     def probes(self, frame: Frame = "pandas") -> Any:
         """A data frame with a row for every measured value of a network measurement: a test at a message size."""
-        return _data_frame(dataframes.probes(self.campaign), frame)
+        return _data_frame(dataframes.probe_rows(self.campaign), frame)
 
     def plot(self, kind: Kind, which: int = 0, *, backend: Backend = "bokeh") -> Any:
         """A plot of the campaign, as a figure of Bokeh or of Matplotlib.
@@ -162,7 +162,7 @@ def run(*, check: bool = True, **options: object) -> Result:
     or GateNotMet if a launch failed, the merge was wrong, or a gate was not met. What was measured is kept in any case,
     and `load` reads it.
     """
-    from merge_bench.campaign import run_options
+    from merge_bench.campaign import options_of_run
     from merge_bench.campaign.planned_launches import load_sweep
     from merge_bench.config import ucx_choice
     from merge_bench.config.option import from_python
@@ -173,7 +173,7 @@ def run(*, check: bool = True, **options: object) -> Result:
         raise UsageError(
             f"{refused[0]!r} is an option of the command line only; the function merge_bench.run does not have it"
         )
-    given = from_python(RunOptions, options, run_options())
+    given = from_python(RunOptions, options, options_of_run())
     with ucx_choice.ucx_choice_undone():
         sweep = load_sweep(given)
         say_warnings(warning for one in sweep.prepared.values() for warning in one.warnings)
@@ -198,11 +198,11 @@ def launch(
     from merge_bench.view.progress import progress_for
 
     options = sweep.options
-    gate = Gate.from_options(options, compared=len(sweep.labels), runs=len(sweep.prepared))
-    if gate is not None and (doubt := gate.power_warning(sweep.first.plan.launches)) is not None:
+    gate = Gate.from_options(options, compared=len(sweep.distinct_labels), runs=len(sweep.prepared))
+    if gate is not None and (doubt := gate.power_warning(sweep.first_run.plan.launches)) is not None:
         say(f"warning: {doubt}", "measure both with --launches 8")
     with contextlib.closing(progress_for(sys.stderr, quiet=quiet)) as progress:
-        folder, status = running.run(sweep, progress, caller=caller, say_time=say_time)
+        folder, status = running.run_sweep(sweep, progress, caller=caller, say_time=say_time)
     result = load(folder)
     verdict: CompareDocument | None = None
     if gate is not None and status == 0:
@@ -220,7 +220,7 @@ def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, any
     Raises UsageError if there is nothing to compare, or it is not comparable, and WrongResult if the merge was wrong in
     a baseline.
     """
-    from merge_bench.analysis.compare import compare as compare_campaigns
+    from merge_bench.analysis.compare import compare_campaigns as compare_campaigns
 
     if not results:
         raise UsageError("name at least one result to compare")
@@ -293,7 +293,10 @@ def _run_line(name: str, run: Run) -> str:
     parts = [f"{plan.workers} workers"] if plan.workers is not None else []
     parts += [f"{format_count(plan.rows_per_chunk)} rows per chunk"] if plan.rows_per_chunk is not None else []
     parts += [plan.question] if plan.question else []
-    parts += [state_of(run, launches).mark or "verified", "nothing measured" if rate is None else format_rate(rate)]
+    parts += [
+        verification_state(run, launches).figure_mark or "verified",
+        "nothing measured" if rate is None else format_rate(rate),
+    ]
     return f"{name}: {', '.join(parts)}"
 
 

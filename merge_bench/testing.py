@@ -56,7 +56,7 @@ def fake_cluster(failures: Failures | None = None, exchange: type[QueueExchange]
         mock.patch.object(worker, "exchange_class", exchange_class),
         mock.patch.object(worker, "get_worker", _current_process),
         mock.patch.object(memory, "LEAST_BYTES", 1),
-        mock.patch.object(campaign, "check_host"),
+        mock.patch.object(campaign, "warn_if_host_busy"),
     ):
         gc.freeze()  # by the first launch otherwise, which would also look through all of it at its end
         try:
@@ -171,10 +171,10 @@ class _ThreadSession(cluster_session.Session):
     def _cluster_record(self) -> Cluster:
         return Cluster(launcher=self.launcher.name, protocol=self.plan.protocol, scheduler="inproc://")
 
-    def cause(self, problem: Exception) -> MergeBenchError | None:
+    def find_cause(self, error: Exception) -> MergeBenchError | None:
         """Returns None: there are no processes whose end could be the cause of a problem."""
 
-    def end(self, *, well: bool) -> None:
+    def end(self, *, succeeded: bool) -> None:
         """Stop everything that waits on the workers."""
         if self._workers is not None:
             self._workers.abort("the run is ending")

@@ -112,7 +112,7 @@ def fast_link(bench: Bench) -> Values:
         "bottleneck": (ran.document["bottleneck"] or {}).get("what"),
         "link_limit_bytes_per_second": link["limit_bytes_per_second"],
         "wall_seconds": ran.document["wall_seconds"]["median"],
-        "cores_used": aggregate.run_median(ran.campaign.launches, aggregate.cores_share),
+        "cores_used": aggregate.run_median(ran.campaign.launches, aggregate.busy_cores_share),
         "computing": aggregate.run_median(ran.campaign.launches, aggregate.computing_share),
     }
     return {targets.FAST_LINK.name: wall_over_bytes(ran)}
@@ -120,7 +120,7 @@ def fast_link(bench: Bench) -> Values:
 
 def wall_over_bytes(ran: Ran) -> float:
     """The median wall ÷ (the bytes of the busiest link ÷ the link limit)."""
-    ratio = aggregate.run_median(ran.campaign.launches, aggregate.wall_over_wire)
+    ratio = aggregate.run_median(ran.campaign.launches, aggregate.wall_to_link_time_ratio)
     if ratio is None:
         raise RunFailed("the link limit was not measured")
     return ratio

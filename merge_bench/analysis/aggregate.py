@@ -1,4 +1,4 @@
-"""From records to figures: of an iteration, of a launch, of a run, of a worker; and whether the result was verified.
+"""Computes the figures of iterations, launches, runs and workers from records, and whether results were verified.
 
 A launch is one sample: its value is the median over its timed iterations. A run's value is the median over its
 launches. Everything here is recomputed from the records alone. A number that was not measured, or that divides by
@@ -30,14 +30,14 @@ FASTEST = 5
 UNVERIFIED = "UNVERIFIED"
 NOT_BY_US = "merge_bench did not verify this imported result"
 
-Value: TypeAlias = Callable[[Launch, IterationLine], float | None]
+IterationFigure: TypeAlias = Callable[[Launch, IterationLine], float | None]
 """A function that gives a number of one iteration of a launch, None where it was not measured."""
 
 Number = TypeVar("Number", int, float)
 
 
-class State(Enum):
-    """The outcome of all checks of a run."""
+class VerificationState(Enum):
+    """Whether the result of a run's merges was verified."""
 
     VERIFIED = "verified"
     OFF = "off"
@@ -46,13 +46,13 @@ class State(Enum):
     WRONG = "wrong"
 
     @property
-    def mark(self) -> str | None:
-        """The mark beside every number of such a run."""
-        return {State.VERIFIED: None, State.WRONG: "WRONG RESULT"}.get(self, UNVERIFIED)
+    def figure_mark(self) -> str | None:
+        """The word printed beside every figure of a run in this state; None if its result was verified."""
+        return {VerificationState.VERIFIED: None, VerificationState.WRONG: "WRONG RESULT"}.get(self, UNVERIFIED)
 
 
 @dataclass(frozen=True)
-class Bandwidth:
+class FrameBandwidths:
     """Bytes per second that one worker sent to others, per frame and over both."""
 
     left: float | None
@@ -62,7 +62,7 @@ class Bandwidth:
 
 @dataclass(frozen=True)
 class WorkerFigures:
-    """One worker over a whole run; seconds, bytes, rows and bytes per second.
+    """The figures of one worker over a whole run: seconds, bytes, rows and bytes per second.
 
     `overlap`: seconds in which partition and exchange overlap; `join_overlap`: join and exchange.
     """
@@ -82,7 +82,7 @@ class WorkerFigures:
 
 
 @dataclass(frozen=True)
-class PairFigures:
+class WorkerPairFigures:
     """Bytes that one worker sent to another in an iteration, and the seconds they were in flight."""
 
     bytes: float
@@ -90,7 +90,7 @@ class PairFigures:
 
 
 def complete_launches(run: Run) -> tuple[Launch, ...]:
-    """The complete launches of a run, from which its figures are made; if there are none, those that measured anything.
+    """The complete launches of a run, which its figures are made of; if there are none, those with any timed iteration.
 
     A launch that broke off is no whole sample: its iterations stay in the records, and it counts as failed.
     """
@@ -104,45 +104,47 @@ def median_or_none(values: Iterable[float | None]) -> float | None:
     return median(measured) if measured else None
 
 
-def iteration_values(launches: Sequence[Launch], value: Value) -> list[float]:
-    """`value` of every timed iteration for which it was measured."""
-    measured = (value(launch, iteration) for launch in launches for iteration in launch.timed)
+def iteration_values(launches: Sequence[Launch], figure: IterationFigure) -> list[float]:
+    """The values of `figure` in all timed iterations in which it was measured."""
+    measured = (figure(launch, iteration) for launch in launches for iteration in launch.timed)
     return [number for number in measured if number is not None]
 
 
-def launch_median(launch: Launch, value: Value) -> float | None:
-    """The median of `value` over the timed iterations of one launch."""
-    return median_or_none(value(launch, iteration) for iteration in launch.timed)
+def launch_median(launch: Launch, figure: IterationFigure) -> float | None:
+    """The median of `figure` over the timed iterations of one launch."""
+    return median_or_none(figure(launch, iteration) for iteration in launch.timed)
 
 
-def launch_medians(launches: Sequence[Launch], value: Value) -> list[float]:
-    """The median of `value` for each launch that has it: the samples for statistics over launches."""
-    return [sample for launch in launches if (sample := launch_median(launch, value)) is not None]
+def launch_medians(launches: Sequence[Launch], figure: IterationFigure) -> list[float]:
+    """The median of `figure` in each launch that has one: the samples for statistics over launches."""
+    return [sample for launch in launches if (sample := launch_median(launch, figure)) is not None]
 
 
-def run_median(launches: Sequence[Launch], value: Value) -> float | None:
-    """The median over launches of the launches' medians of `value`."""
-    return median_or_none(launch_medians(launches, value))
+def run_median(launches: Sequence[Launch], figure: IterationFigure) -> float | None:
+    """The median over launches of the launches' medians of `figure`."""
+    return median_or_none(launch_medians(launches, figure))
 
 
-def state_of(run: Run, counted: Sequence[Launch]) -> State:
-    """The state of `run`, whose numbers come from the launches `counted`.
+def verification_state(run: Run, counted_launches: Sequence[Launch]) -> VerificationState:
+    """Whether the result of `run` was verified in `counted_launches`, which its figures come from.
 
     Wrong, if any check of any launch failed; verified, if every check that the plan asks for was made in every
     launch that counts.
     """
     if any(not check.ok for launch in run.launches for check in launch.verifications):
-        return State.WRONG
+        return VerificationState.WRONG
     if run.verify == "off":
-        return State.OFF
+        return VerificationState.OFF
     if run.imported:
-        return State.IMPORTED
-    if counted and all(_due_checks(run, launch) <= {c.after for c in launch.verifications} for launch in counted):
-        return State.VERIFIED
-    return State.MISSING
+        return VerificationState.IMPORTED
+    if counted_launches and all(
+        _iterations_to_check(run, launch) <= {c.after for c in launch.verifications} for launch in counted_launches
+    ):
+        return VerificationState.VERIFIED
+    return VerificationState.MISSING
 
 
-def _due_checks(run: Run, launch: Launch) -> set[int | None]:
+def _iterations_to_check(run: Run, launch: Launch) -> set[int | None]:
     """The iterations after which the plan asks for a check in `launch`; ``None`` stands for the warm-up."""
     indices = {iteration.index for iteration in launch.timed}
     if run.verify == "every":
@@ -158,23 +160,25 @@ def wall_seconds(launch: Launch, iteration: IterationLine) -> float:
 
 
 def throughput(launch: Launch, iteration: IterationLine) -> float | None:
-    """Bytes per second of one iteration; if imported, as its text says, because its wall-clock time is rounded more."""
+    """Bytes of both input frames ÷ wall-clock seconds of one iteration; if imported, the rate in its text."""
     if iteration.imported is not None:
         return iteration.imported.throughput_bytes_per_second
     return data_rate(launch.line.data_bytes, iteration.wall_seconds) if launch.line is not None else None
 
 
 def data_rate(data_bytes: int, wall_seconds: float) -> float | None:
-    """Data processed ÷ wall: number of chunks × data per chunk ÷ wall, as the 2022 program counts."""
+    """Bytes per second: bytes of all chunks of both input frames ÷ wall-clock seconds; None if the time is 0."""
     return data_bytes / wall_seconds if wall_seconds > 0 else None
 
 
-def phase_seconds(name: str) -> Value:
+def phase_seconds(name: str) -> IterationFigure:
     """A function that gives the most seconds that any worker spent in phase `name` of an iteration."""
-    return lambda launch, iteration: greatest(getattr(each.phases_seconds, name, None) for each in iteration.workers)
+    return lambda launch, iteration: greatest_or_none(
+        getattr(each.phases_seconds, name, None) for each in iteration.workers
+    )
 
 
-def of_both_frames(counts: FrameCounts | None) -> int | None:
+def sum_of_both_frames(counts: FrameCounts | None) -> int | None:
     """Bytes or rows of both frames together; None if they were not measured."""
     return None if counts is None else counts.left + counts.right
 
@@ -185,31 +189,33 @@ def frames_sent(workers: Iterable[WorkerIteration]) -> tuple[bool, bool]:
     return any(each.left > 0 for each in sent), any(each.right > 0 for each in sent)
 
 
-def worker_bandwidth(worker: WorkerIteration, frames: tuple[bool, bool] = (True, True)) -> Bandwidth:
-    """The bandwidth of one worker in one iteration; `frames`: which ones were sent, as `frames_sent` gives them.
+def worker_bandwidth(worker: WorkerIteration, frames: tuple[bool, bool] = (True, True)) -> FrameBandwidths:
+    """The bandwidth of one worker in one iteration; `frames`: whether the left and the right frame were sent.
 
     Of a frame: bytes sent to other workers ÷ seconds in which its transfers were in flight; None for a worker that sent
     nothing, as a 0 would pull the harmonic mean to 0. The mean is over the frames that were sent, None if one has none.
     """
     sent, flight = worker.sent_bytes, worker.flight_seconds
     if sent is None or flight is None:
-        return Bandwidth(None, None, None)
+        return FrameBandwidths(None, None, None)
     left = sent.left / flight.left if sent.left > 0 and flight.left > 0 else None
     right = sent.right / flight.right if sent.right > 0 and flight.right > 0 else None
     rates = [rate for rate, was_sent in zip((left, right), frames, strict=True) if was_sent]
     measured = [rate for rate in rates if rate is not None]
-    return Bandwidth(left, right, sum(measured) / len(measured) if measured and len(measured) == len(rates) else None)
+    return FrameBandwidths(
+        left, right, sum(measured) / len(measured) if measured and len(measured) == len(rates) else None
+    )
 
 
 def _worker_bandwidths(iteration: IterationLine) -> list[float]:
-    """The mean bandwidth over frames of every worker that has one in this iteration."""
+    """The bandwidths of the workers in one iteration, each the mean over frames; workers without one are left out."""
     frames = frames_sent(iteration.workers)
     means = (worker_bandwidth(worker, frames).mean for worker in iteration.workers)
     return [mean for mean in means if mean is not None]
 
 
 def iteration_bandwidth(iteration: IterationLine) -> float | None:
-    """Harmonic mean over the workers that have a bandwidth; of an imported iteration the value in its text."""
+    """Bytes per second of one iteration: harmonic mean over the workers; if imported, the bandwidth in its text."""
     if iteration.imported is not None:
         return iteration.imported.bandwidth_bytes_per_second
     bandwidths = _worker_bandwidths(iteration)
@@ -231,8 +237,8 @@ def fastest_bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
     return max(_worker_bandwidths(iteration), default=None)
 
 
-def flight_rate(launch: Launch, iteration: IterationLine) -> float | None:
-    """Σ bytes of both frames ÷ Σ union of both frames' in-flight intervals, sums over the workers."""
+def in_flight_bandwidth(launch: Launch, iteration: IterationLine) -> float | None:
+    """Bytes per second while transfers are in flight: Σ bytes ÷ Σ seconds in flight, over the workers."""
     sent, seconds = 0, 0.0
     for worker in iteration.workers:
         if worker.sent_bytes is None or worker.flight_seconds is None:
@@ -243,31 +249,31 @@ def flight_rate(launch: Launch, iteration: IterationLine) -> float | None:
 
 
 def link_fraction(launch: Launch, iteration: IterationLine) -> float | None:
-    """Share of its launch's link limit that the exchange of one iteration reached; None for one worker."""
-    rate, limit = flight_rate(launch, iteration), link_limit([launch])
+    """Bandwidth of one iteration's exchange ÷ the link limit of its launch; None for one worker."""
+    rate, limit = in_flight_bandwidth(launch, iteration), link_limit([launch])
     return None if rate is None or limit is None or limit <= 0 else rate / limit
 
 
-def wall_over_wire(launch: Launch, iteration: IterationLine) -> float | None:
-    """Wall ÷ the time that the link needs: the most bytes that any worker sends or receives ÷ its launch's limit."""
+def wall_to_link_time_ratio(launch: Launch, iteration: IterationLine) -> float | None:
+    """Wall-clock seconds ÷ seconds that the link needs for the most bytes that any worker sends or receives."""
     limit = link_limit([launch])
     received: Counter[int] = Counter()
     for pair in iteration.pairs:
         received[pair.to_rank] += pair.bytes
-    sent = greatest(of_both_frames(worker.sent_bytes) for worker in iteration.workers) or 0
+    sent = greatest_or_none(sum_of_both_frames(worker.sent_bytes) for worker in iteration.workers) or 0
     most_bytes = max([sent, *received.values()])
     return iteration.wall_seconds * limit / most_bytes if limit is not None and most_bytes > 0 else None
 
 
 def computing_share(launch: Launch, iteration: IterationLine) -> float | None:
-    """The largest share of the wall in which any worker partitions or joins; in the rest it exchanges or waits."""
+    """The largest share of the wall-clock time in which any worker partitions or joins."""
     phases = [worker.phases_seconds for worker in iteration.workers]
     busy = [(each.partition or 0.0) + (each.join or 0.0) for each in phases if each is not None]
     return max(busy) / iteration.wall_seconds if busy and iteration.wall_seconds > 0 else None
 
 
-def cores_share(launch: Launch, iteration: IterationLine) -> float | None:
-    """Σ CPU seconds of a host's workers ÷ (cores that any of them may run on × wall), of the host with the most.
+def busy_cores_share(launch: Launch, iteration: IterationLine) -> float | None:
+    """Share of a host's cores that its workers keep busy: CPU seconds ÷ (cores × wall-clock time), of the busiest host.
 
     Where a container's quota is less than these cores, it is what counts. CPU seconds hold what moving bytes costs too.
     ``None`` where they or the cores are not known; of no meaning where UCX polls while it waits, as with phases apart.
@@ -291,15 +297,17 @@ def cores_share(launch: Launch, iteration: IterationLine) -> float | None:
 
 
 def worker_copy_rate(memory: WorkerMemory) -> float | None:
-    """Bytes that a worker read and wrote per second in its fastest round of copying; ``None``: not measured."""
+    """Bytes per second that a worker read and wrote in its fastest round of copying memory; ``None``: not measured."""
     fastest_seconds = min(memory.copy_seconds, default=0.0)
     return memory.copied_bytes / fastest_seconds if memory.copied_bytes and fastest_seconds > 0 else None
 
 
-def memory_fractions(
+def copy_rate_fractions(
     iteration: IterationLine, memory: Sequence[WorkerMemory], row_bytes: float
 ) -> tuple[float | None, float | None]:
-    """The share of the copy rate that partition and join reached, if they moved each byte once.
+    """The shares of the memory's copy rate that the partition and the join of one iteration reached.
+
+    Each is taken to move every byte once.
 
     Σ least bytes ÷ copy rate, of the worker for which that takes longest, ÷ the longest time of the phase. A partition
     reads its input, and writes what of it is received: rows with null keys are not. A join reads the rows that it
@@ -329,13 +337,13 @@ def memory_fractions(
     return partition, join
 
 
-def limit_of_rounds(sent_bytes: Sequence[int], rounds: Sequence[Sequence[float]]) -> float | None:
-    """Bytes per second that a worker can send over the link: the median of the five greatest Σ bytes ÷ Σ seconds.
+def link_limit_of_rounds(sent_bytes: Sequence[int], rounds: Sequence[Sequence[float]]) -> float | None:
+    """The link limit of a worker in bytes per second: the median of the five fastest rounds of the measurement.
 
     `sent_bytes`: what each worker sends to others in a round; `rounds`: for every round, the seconds each worker's
     transfers were in flight. The fastest rounds count, because what disturbs only slows, and a limit is not exceeded by
     what it limits. Both sums run over the workers, so this is the rate of a worker on average, comparable with
-    `flight_rate`. None if nothing was sent (one worker) or no round was made.
+    `in_flight_bandwidth`. None if nothing was sent (one worker) or no round was made.
     """
     total = sum(sent_bytes)
     rates = sorted(total / sum(seconds) for seconds in rounds if sum(seconds) > 0)[-FASTEST:]
@@ -343,56 +351,56 @@ def limit_of_rounds(sent_bytes: Sequence[int], rounds: Sequence[Sequence[float]]
 
 
 def link_limit(launches: Sequence[Launch]) -> float | None:
-    """The measured link limit in bytes per second of a worker, median over launches."""
+    """The measured link limit of a worker in bytes per second, median over launches."""
     return median_or_none(launch.link.limit_bytes_per_second for launch in launches if launch.link is not None)
 
 
 def copy_rate(launches: Sequence[Launch]) -> float | None:
-    """Bytes per second at which a worker copies memory while all do, on average; median over launches."""
+    """Bytes per second at which a worker copies memory while all workers do: mean of a launch, median over launches."""
     by_launch = [list(map(worker_copy_rate, launch.memory.workers)) for launch in launches if launch.memory is not None]
     measured = [[rate for rate in rates if rate is not None] for rates in by_launch]
     return median_or_none(harmonic_mean(rates) for rates in measured if rates)
 
 
-def copy_rate_fraction(phase: Literal["partition", "join"]) -> Value:
-    """A function that gives the share of its launch's copy rate that one phase of an iteration reached."""
+def copy_rate_fraction(phase: Literal["partition", "join"]) -> IterationFigure:
+    """A function that gives the share of the memory's copy rate that `phase` reached in an iteration."""
 
     def fraction(launch: Launch, iteration: IterationLine) -> float | None:
         if launch.memory is None or launch.line is None or not launch.line.rows:
             return None
         row_bytes = launch.line.data_bytes / launch.line.rows
-        partition, join = memory_fractions(iteration, launch.memory.workers, row_bytes)
+        partition, join = copy_rate_fractions(iteration, launch.memory.workers, row_bytes)
         return partition if phase == "partition" else join
 
     return fraction
 
 
 def perftest_link_limit(launches: Sequence[Launch]) -> float | None:
-    """The link limit that `ucx_perftest` measured, in bytes per second of a worker, median over launches.
+    """The link limit of a worker that `ucx_perftest` measured, in bytes per second, median over launches.
 
     Measurements with more polling processes than cores are left out.
     """
     checked = [
         [row.bandwidth_bytes_per_second for row in launch.probes if row.probe == "link"]
         for launch in launches
-        if not _crowding_reason(launch)
+        if not _too_few_cores_reason(launch)
     ]
     return median_or_none(harmonic_mean([rate for rate in rates if rate]) for rates in checked if rates)
 
 
-def why_link_not_checked(run: Run, launches: Sequence[Launch]) -> str | None:
-    """Why `ucx_perftest` gave no rate to compare the link limit with; None if it gave one."""
+def why_link_limit_not_checked(run: Run, launches: Sequence[Launch]) -> str | None:
+    """Why the link limit was not checked against ``ucx_perftest``, as a phrase; None if it was."""
     if perftest_link_limit(launches) is not None:
         return None
     if not run.plan.check_link:
         return "not checked against ucx_perftest; use --check-link"
-    crowded = next(filter(None, map(_crowding_reason, launches)), None)
+    crowded = next(filter(None, map(_too_few_cores_reason, launches)), None)
     if crowded:
         return f"cannot be checked against ucx_perftest: {crowded}"
     return "the check against ucx_perftest gave no result"
 
 
-def _crowding_reason(launch: Launch) -> str | None:
+def _too_few_cores_reason(launch: Launch) -> str | None:
     return machine.crowding((each.host, each.hardware) for each in launch.line.workers) if launch.line else None
 
 
@@ -412,46 +420,52 @@ def worker_figures(launches: Sequence[Launch]) -> tuple[WorkerFigures, ...]:
     parts = itertools.chain.from_iterable(each for of_rank in measured.values() for each in of_rank.values())
     frames = frames_sent(parts)
 
-    def figures(rank: int) -> WorkerFigures:
+    def figures_of_rank(rank: int) -> WorkerFigures:
         host, peaks = hosts[rank], memory.get(rank, [])
 
-        def nested(value: Callable[[WorkerIteration], float | None]) -> float | None:
-            return median_or_none(median_or_none(map(value, own)) for own in measured.get(rank, {}).values())
+        def median_over_launches(figure: Callable[[WorkerIteration], float | None]) -> float | None:
+            return median_or_none(median_or_none(map(figure, own)) for own in measured.get(rank, {}).values())
 
-        def rate(name: str) -> float | None:
-            return nested(lambda worker: getattr(worker_bandwidth(worker, frames), name))
+        def median_bandwidth(name: str) -> float | None:
+            return median_over_launches(lambda worker: getattr(worker_bandwidth(worker, frames), name))
 
-        def phase(name: Phase) -> float | None:
-            return nested(lambda worker: getattr(worker.phases_seconds, name, None))
+        def median_phase_seconds(name: Phase) -> float | None:
+            return median_over_launches(lambda worker: getattr(worker.phases_seconds, name, None))
 
         return WorkerFigures(
             rank=rank,
             host=host,
-            bandwidth=WorkerBandwidth(rank=rank, host=host, left=rate("left"), right=rate("right"), mean=rate("mean")),
+            bandwidth=WorkerBandwidth(
+                rank=rank,
+                host=host,
+                left=median_bandwidth("left"),
+                right=median_bandwidth("right"),
+                mean=median_bandwidth("mean"),
+            ),
             memory=WorkerPeak(
                 rank=rank,
                 host=host,
-                peak=greatest(each.peak_bytes for each in peaks),
-                above_imports=greatest(each.peak_above_imports_bytes for each in peaks),
-                device_peak=greatest(each.device_peak_bytes for each in peaks),
+                peak=greatest_or_none(each.peak_bytes for each in peaks),
+                above_imports=greatest_or_none(each.peak_above_imports_bytes for each in peaks),
+                device_peak=greatest_or_none(each.device_peak_bytes for each in peaks),
                 device_above_imports=None,  # not measured on a GPU; kept for programs that read it
-                input=greatest(each.input_bytes for each in peaks),
+                input=greatest_or_none(each.input_bytes for each in peaks),
             ),
-            seconds=nested(lambda worker: worker.seconds),
-            partition=phase("partition"),
-            exchange=phase("exchange"),
-            join=phase("join"),
-            overlap=nested(lambda worker: worker.overlap_seconds),
-            join_overlap=nested(lambda worker: worker.join_overlap_seconds),
-            received_rows=nested(lambda worker: of_both_frames(worker.received_rows)),
-            result_rows=nested(lambda worker: worker.result_rows),
+            seconds=median_over_launches(lambda worker: worker.seconds),
+            partition=median_phase_seconds("partition"),
+            exchange=median_phase_seconds("exchange"),
+            join=median_phase_seconds("join"),
+            overlap=median_over_launches(lambda worker: worker.overlap_seconds),
+            join_overlap=median_over_launches(lambda worker: worker.join_overlap_seconds),
+            received_rows=median_over_launches(lambda worker: sum_of_both_frames(worker.received_rows)),
+            result_rows=median_over_launches(lambda worker: worker.result_rows),
         )
 
-    return tuple(map(figures, sorted(hosts)))
+    return tuple(map(figures_of_rank, sorted(hosts)))
 
 
 def sent_bytes_by_rank(launches: Sequence[Launch]) -> Counter[int]:
-    """The bytes that each rank sent to others in the timed iterations; 0 as where a table has too few row groups."""
+    """The bytes that each rank sent to others in all timed iterations; 0: it had no rows to send."""
     sent: Counter[int] = Counter()
     for launch in launches:
         for iteration in launch.timed:
@@ -461,15 +475,15 @@ def sent_bytes_by_rank(launches: Sequence[Launch]) -> Counter[int]:
     return sent
 
 
-def pair_figures(launches: Sequence[Launch]) -> dict[tuple[int, int], PairFigures]:
-    """Traffic by (from rank, to rank): the median over launches of each launch's median."""
+def worker_pair_figures(launches: Sequence[Launch]) -> dict[tuple[int, int], WorkerPairFigures]:
+    """The traffic of each pair of workers by (from rank, to rank): median over launches of each launch's median."""
     by_pair: dict[tuple[int, int], dict[int, list[PairTraffic]]] = {}
     for launch in launches:
         for iteration in launch.timed:
             for pair in iteration.pairs:
                 by_pair.setdefault((pair.from_rank, pair.to_rank), {}).setdefault(launch.index, []).append(pair)
     return {
-        key: PairFigures(
+        key: WorkerPairFigures(
             median([median([pair.bytes for pair in pairs]) for pairs in by_pair[key].values()]),
             median_or_none(median_or_none(pair.seconds for pair in pairs) for pairs in by_pair[key].values()),
         )
@@ -477,6 +491,6 @@ def pair_figures(launches: Sequence[Launch]) -> dict[tuple[int, int], PairFigure
     }
 
 
-def greatest(values: Iterable[Number | None]) -> Number | None:
+def greatest_or_none(values: Iterable[Number | None]) -> Number | None:
     """The greatest of the values that are not None; None if there are none."""
     return max((value for value in values if value is not None), default=None)

@@ -5,15 +5,15 @@ The first that applies, in this order:
 1. ``cores``: the workers of a host share fewer cores than there are workers, so they take turns.
    ``busy-host``: other processes kept the cores busy as most launches began, or as one did in which one rank is slow.
 2. ``slow-link``, ``overload``, ``straggler``: one rank costs all others at least `GAIN` of the wall-clock time.
-3. With overlapping phases ``link`` or ``cores``, by `overlapping_limit`.
+3. With overlapping phases ``link`` or ``cores``, by `limit_of_overlapping_phases`.
 4. The longest phase: ``partition``, ``join`` or ``exchange``. With phases apart it is the ``link`` if the exchange
    reaches `NEAR_LIMIT` of the link limit, and ``memory`` if partition or join reaches as much of memory's copy rate.
 
 Where a table has fewer row groups than there are workers, the reason begins with that: it is why the others wait.
 
-Also how much of what the network can do a merge's exchange gets (`find_exchange_share`). The network is measured by
-`probe all-to-all` over the same data plane. A result of it belongs to a merge if config with its settings, hosts by
-rank and number of workers are the same, and its messages are the merge's parcels, or as large.
+Also which share of the network's bandwidth a merge's exchange reaches (`compare_exchange_with_probes`). The network is
+measured by `probe all-to-all` over the same data plane. A result of it belongs to a merge if config with its settings,
+hosts by rank and number of workers are the same, and its messages are the merge's parcels, or as large.
 """
 
 from __future__ import annotations
@@ -44,40 +44,42 @@ NEAR_LIMIT = 0.8
 """The link limits an exchange, and memory a partition or join, that reaches this share of its limit."""
 
 
-def find(
+def find_bottleneck(
     run: Run, launches: Sequence[Launch], workers: Sequence[WorkerFigures], link: Link | None, memory: MemoryRate | None
 ) -> Bottleneck | None:
-    """What limits the merge of `run`, whose figures come from `launches`; None if no phases were measured."""
+    """Find what limits the merge of `run`, whose figures come from `launches`; None if no phases were measured."""
     wall = aggregate.run_median(launches, aggregate.wall_seconds)
     seconds = {name: aggregate.run_median(launches, aggregate.phase_seconds(name)) for name in PHASES}
     shares: dict[Phase, float] = {name: each / wall for name, each in seconds.items() if each is not None and wall}
     if not shares or not wall:
         return None
-    crowd = diagnostics.short_of_cores(launches)
+    crowd = diagnostics.first_core_shortage(launches)
     if crowd is not None:
         return Bottleneck(what="cores", share=None, because=f"{crowd.processes} workers share {crowd.named_cores}")
-    limit = max(_costly_ranks(launches, workers, shares, wall), key=lambda limit: limit.share or 0.0, default=None)
+    limit = max(
+        _bottlenecks_of_ranks(launches, workers, shares, wall), key=lambda limit: limit.share or 0.0, default=None
+    )
     if limit is not None:
         cost = f"that costs {limit.share or 0.0:.0%} of the wall-clock time"
         limit = msgspec.structs.replace(limit, because=f"{limit.because}; {cost}")
     elif run.plan.pipeline:
-        limit = _overlapped_limit(launches, shares, link)
+        limit = _bottleneck_of_overlapping_phases(launches, shares, link)
     else:
-        limit = _longest_phase_limit(launches, shares, link, memory)
-    loads = diagnostics.busy_loads(launches)
+        limit = _bottleneck_of_separate_phases(launches, shares, link, memory)
+    loads = diagnostics.busy_host_loads(launches)
     busy = max(loads.values(), key=lambda load: load.busy, default=None)
     often = 2 * len(loads) > len(launches)
     if busy is not None and limit.what != "overload" and (often or limit.rank is not None):
         kept = diagnostics.BUSY.format(f"up to {busy.busy:.1f} of {busy.cores} cores busy")
         because = f"{kept}; besides, {limit.what}: {limit.because}"
         return msgspec.structs.replace(limit, what="busy-host", besides=limit.what, because=because)
-    few = _few_row_groups(run.plan)
+    few = _few_row_groups_text(run.plan)
     even = limit.what in ("join", "overload") and run.plan.distribution != "broadcast"  # a shuffle spreads the rows
     return msgspec.structs.replace(limit, because=f"{few}; {limit.because}") if few and not even else limit
 
 
-def _few_row_groups(plan: RecordedPlan) -> str:
-    """How many workers read the rows of tables with fewer row groups than workers; empty if there are enough."""
+def _few_row_groups_text(plan: RecordedPlan) -> str:
+    """A text with how many workers read tables that have fewer row groups than workers; empty if there are none."""
     work = plan.workload
     by_count: dict[tuple[str, str], list[str]] = {}
     for table in (work.left, work.right) if work is not None else ():
@@ -93,7 +95,7 @@ def _few_row_groups(plan: RecordedPlan) -> str:
     )
 
 
-def _costly_ranks(
+def _bottlenecks_of_ranks(
     launches: Sequence[Launch], workers: Sequence[WorkerFigures], shares: Mapping[Phase, float], wall: float
 ) -> Iterator[Bottleneck]:
     """A bottleneck for each rank that costs the other ranks at least `GAIN` of the wall-clock time."""
@@ -130,29 +132,34 @@ def _costly_ranks(
         )
 
 
-def overlapping_limit(ratio: float | None, computing: float | None, cores_used: float | None) -> str | None:
+def limit_of_overlapping_phases(
+    wall_to_link_ratio: float | None, computing_share: float | None, cores_share: float | None
+) -> str | None:
     """What limits a merge whose phases overlap: ``link``, ``cores``, or None where neither does by itself.
 
-    `ratio`, `computing`, `cores_used`: `aggregate.wall_over_wire`, `computing_share` and `cores_share`.
+    `wall_to_link_ratio`, `computing_share`, `cores_share`: medians of `aggregate.wall_to_link_time_ratio`,
+    `computing_share` and `busy_cores_share`.
     """
-    if ratio is not None and ratio <= NEAR_WIRE:
+    if wall_to_link_ratio is not None and wall_to_link_ratio <= NEAR_WIRE:
         return "link"
-    busy = any(share is not None and share >= 1 / NEAR_WIRE for share in (computing, cores_used))
+    busy = any(share is not None and share >= 1 / NEAR_WIRE for share in (computing_share, cores_share))
     return "cores" if busy else None
 
 
-def _overlapped_limit(launches: Sequence[Launch], shares: Mapping[Phase, float], link: Link | None) -> Bottleneck:
+def _bottleneck_of_overlapping_phases(
+    launches: Sequence[Launch], shares: Mapping[Phase, float], link: Link | None
+) -> Bottleneck:
     """What limits a merge whose phases overlap: the link, the cores, or else its longest phase."""
-    values = (aggregate.wall_over_wire, aggregate.computing_share, aggregate.cores_share)
+    values = (aggregate.wall_to_link_time_ratio, aggregate.computing_share, aggregate.busy_cores_share)
     ratio, *busy = (aggregate.run_median(launches, value) for value in values)
-    limit = overlapping_limit(ratio, *busy)
-    if limit == "link" and ratio is not None and not _is_above_limit(link):
+    limit = limit_of_overlapping_phases(ratio, *busy)
+    if limit == "link" and ratio is not None and not _exceeds_link_limit(link):
         because = f"the merge takes {ratio:.2f} × the time that its bytes need at the link limit"
         return Bottleneck(what="link", share=min(1.0, 1 / ratio), because=because)
     if limit == "cores":
         return Bottleneck(what="cores", share=None, because="the cores are busy nearly all the time")
     name = max(shares, key=lambda each: shares[each])
-    if _is_above_limit(link):
+    if _exceeds_link_limit(link):
         reason = "what was measured as the link limit is none"
     elif ratio is None:
         reason = "no link limit was measured"
@@ -162,10 +169,10 @@ def _overlapped_limit(launches: Sequence[Launch], shares: Mapping[Phase, float],
     return Bottleneck(what=name, share=min(1.0, shares[name]), because=because)
 
 
-def _longest_phase_limit(
+def _bottleneck_of_separate_phases(
     launches: Sequence[Launch], shares: Mapping[Phase, float], link: Link | None, memory: MemoryRate | None
 ) -> Bottleneck:
-    """What limits a merge with phases apart: its longest phase, or the link or memory if the phase nears that limit."""
+    """What limits a merge whose phases do not overlap: its longest phase, or the link or memory that limits it."""
     name = max(shares, key=lambda each: shares[each])
     what: Limit = name
     because = takes = f"the longest phase, {shares[name]:.0%} of the wall-clock time"
@@ -181,7 +188,7 @@ def _longest_phase_limit(
             because = f"{takes}, at {reached:.0%} of memory's copy rate, so memory's bandwidth is not the limit"
     elif link is None or link.fraction is None:
         because = f"{takes}; no link limit was measured"
-    elif _is_above_limit(link):
+    elif _exceeds_link_limit(link):
         because = f"{takes}, at > 100% of what was measured as the link limit"
     elif link.fraction >= NEAR_LIMIT:
         what, because = "link", f"the exchange is {takes}, at {link.fraction:.0%} of the link limit"
@@ -201,7 +208,7 @@ def _in_flight_share(launch: Launch, iteration: IterationLine) -> float | None:
     return worker.flight_seconds.union / seconds
 
 
-def _is_above_limit(link: Link | None) -> bool:
+def _exceeds_link_limit(link: Link | None) -> bool:
     """Whether the exchange was faster than the measured link limit, which is then no limit."""
     return link is not None and link.fraction is not None and link.fraction > diagnostics.EXCEEDED
 
@@ -214,8 +221,8 @@ _SIMILAR_SIZE = 2.0
 
 
 @dataclass(frozen=True)
-class ExchangeShare:
-    """The bandwidth of a merge's exchange beside that of `probe all-to-all`, and where the exchange's time goes.
+class ExchangeComparison:
+    """The bandwidth of a merge's exchange, that of `probe all-to-all`, and the seconds of each part of the exchange.
 
     `size`, `parcels`: mean bytes of a message of all-to-all, and whether the messages are parcels of the same sizes.
     `all_to_all`, `exchange`: bytes per second that a worker sends to others, mean over workers: alone, and in the merge
@@ -236,46 +243,48 @@ class ExchangeShare:
     other: float | None = None
 
     @property
-    def share(self) -> float:
+    def bandwidth_share(self) -> float:
         """The share of all-to-all's bandwidth that the merge reaches while transfers are in flight."""
         return self.exchange / self.all_to_all
 
     @property
-    def share_of_phase(self) -> float | None:
+    def phase_bandwidth_share(self) -> float | None:
         """The share of all-to-all's bandwidth that the merge reaches in the whole phase, if known."""
         return self.ideal / self.phase if self.phase and self.ideal is not None else None
 
 
-def find_exchange_share(run: Run, probes: Iterable[Campaign]) -> ExchangeShare | None:
-    """Compare the exchange of `run` with the all-to-all measurements in `probes` that belong to it; None without."""
+def compare_exchange_with_probes(run: Run, probes: Iterable[Campaign]) -> ExchangeComparison | None:
+    """Compare the exchange of `run` with the matching all-to-all measurements in `probes`; None if there are none."""
     launches = aggregate.complete_launches(run)
     timed = [each for launch in launches for each in launch.timed if _is_fully_measured(each)]
     if not find_recorded_plane(run.plan.exchange).endpoints or not timed:
         return None
     # a parcel is what one worker sends to one other of one frame
-    size = mean(_sent_bytes(each) / 2 / (len(each.workers) - 1) for each in timed)
+    size = mean(_mean_sent_bytes(each) / 2 / (len(each.workers) - 1) for each in timed)
     lines = [line for campaign in probes for line in _matching_probe_lines(campaign, run, launches[0])]
-    chosen_lines = _lines_nearest_in_size(lines, size, run.plan.rows_per_chunk)
+    chosen_lines = _probe_lines_nearest_in_size(lines, size, run.plan.rows_per_chunk)
     rates = [line.bandwidth_bytes_per_second for line in chosen_lines if line.bandwidth_bytes_per_second]
     if not rates:
         return None
     rate = median(rates)
-    share = ExchangeShare(
+    share = ExchangeComparison(
         size=chosen_lines[0].size,
         parcels=chosen_lines[0].count is not None,
         all_to_all=rate,
-        exchange=median(_sent_bytes(each) / max(_flight_seconds(worker) for worker in each.workers) for each in timed),
+        exchange=median(
+            _mean_sent_bytes(each) / max(_flight_seconds(worker) for worker in each.workers) for each in timed
+        ),
     )
-    return share if run.plan.pipeline else _with_phase_parts(share, timed)
+    return share if run.plan.pipeline else _add_phase_parts(share, timed)
 
 
-def _with_phase_parts(share: ExchangeShare, timed: Sequence[IterationLine]) -> ExchangeShare:
-    """Add the seconds of the exchange phase's parts, taken from the iteration whose exchange is the median."""
+def _add_phase_parts(share: ExchangeComparison, timed: Sequence[IterationLine]) -> ExchangeComparison:
+    """Add the seconds of the exchange phase's parts, from the iteration with the median exchange, to `share`."""
     slowest = [(max(each.workers, key=lambda own: _phase_seconds(own, "exchange")), each) for each in timed]
     by_time = sorted(slowest, key=lambda pair: _phase_seconds(pair[0], "exchange"))
     worker, iteration = by_time[(len(slowest) - 1) // 2]
     phase, flight = _phase_seconds(worker, "exchange"), _flight_seconds(worker)
-    ideal = _sent_bytes(iteration) / share.all_to_all
+    ideal = _mean_sent_bytes(iteration) / share.all_to_all
     late = max(_phase_seconds(each, "partition") for each in iteration.workers) - _phase_seconds(worker, "partition")
     waiting = min(late, max(phase - flight, 0.0))
     other = phase - flight - waiting
@@ -302,7 +311,7 @@ def _matching_probe_lines(campaign: Campaign, run: Run, launch: Launch) -> list[
     ]
 
 
-def _lines_nearest_in_size(lines: Sequence[ProbeLine], size: float, rows: int | None) -> list[ProbeLine]:
+def _probe_lines_nearest_in_size(lines: Sequence[ProbeLine], size: float, rows: int | None) -> list[ProbeLine]:
     """The lines whose messages have the sizes of the merge's parcels, or else equal messages of the nearest size."""
     same = [line for line in lines if line.count == rows is not None and abs(line.size / size - 1) < _SAME_SIZE]
     if same or not size:
@@ -321,7 +330,7 @@ def _is_fully_measured(iteration: IterationLine) -> bool:
     )
 
 
-def _sent_bytes(iteration: IterationLine) -> float:
+def _mean_sent_bytes(iteration: IterationLine) -> float:
     """Mean bytes of both frames that a worker sends to others in an iteration."""
     return mean(each.sent_bytes.left + each.sent_bytes.right for each in iteration.workers if each.sent_bytes)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from merge_bench.analysis.aggregate import State, complete_launches, state_of
+from merge_bench.analysis.aggregate import VerificationState, complete_launches, verification_state
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.records.campaign import INTERRUPTED, JOB, WAYS, Campaign, Run, Table, labels
@@ -58,8 +58,8 @@ MUST_AGREE_APART = ((OPTION, "engine"), (OPTION, "exchange"))
 
 
 @dataclass(frozen=True)
-class Difference:
-    """One thing in which two runs differ; ``None``: that run does not have it."""
+class RunDifference:
+    """A property in which two runs differ, with the value of each; ``None``: that run does not have it."""
 
     kind: str
     name: str
@@ -67,16 +67,21 @@ class Difference:
     candidate_value: str | None
 
 
-def properties_of(campaign: Campaign, run: Run) -> Properties:
-    """Everything about `run` that may explain a difference; values that vary within it are joined by `` / ``."""
+def run_properties(campaign: Campaign, run: Run) -> Properties:
+    """The properties of `run` that may explain a difference from another run, by kind and name.
+
+    Values that vary within the run are joined by `` / ``.
+    """
     lines = [launch.line for launch in run.launches if launch.line is not None]
     workers = [worker for line in lines for worker in line.workers]
     properties: dict[str, dict[str, str]] = {
         CONFIG: dict(run.config.variables),
         UCX_SETTING: joined_values(worker.ucx.config for worker in workers),
         UCX: joined_values({"version": worker.ucx.version, "origin": worker.ucx.origin} for worker in workers),
-        PROBLEM: problem(run),
-        OPTION: {name: as_text(value) for name, value in {**_BEFORE, **run.options}.items() if name not in _NO_OPTIONS},
+        PROBLEM: merge_problem(run),
+        OPTION: {
+            name: value_text(value) for name, value in {**_BEFORE, **run.options}.items() if name not in _NO_OPTIONS
+        },
         MACHINE: _machine_properties(workers),
         PACKAGE: joined_values(worker.versions for worker in workers),
         ENVIRONMENT: joined_values(worker.environment for worker in workers),
@@ -88,16 +93,16 @@ def properties_of(campaign: Campaign, run: Run) -> Properties:
     return {kind: values for kind, values in properties.items() if values or kind in (CONFIG, OPTION)}
 
 
-def problem(run: Run) -> dict[str, str]:
-    """The values that say what is merged, by how many workers; the seed of synthetic tables does not matter.
+def merge_problem(run: Run) -> dict[str, str]:
+    """The values, as text, that say what is merged and by how many workers; without the seed of synthetic tables.
 
     A value of an unexpected type is equal only to the same value.
     """
-    return {name: as_text(value) for name, value in problem_values(run).items()}
+    return {name: value_text(value) for name, value in merge_problem_values(run).items()}
 
 
-def problem_values(run: Run) -> dict[str, object]:
-    """The values of `problem`, with numbers as numbers."""
+def merge_problem_values(run: Run) -> dict[str, object]:
+    """The values that say what is merged and by how many workers, with numbers as numbers."""
     plan = run.plan
     values: dict[str, object] = {name: getattr(plan, name) for name in SIZE}
     if plan.workload is not None:
@@ -106,26 +111,26 @@ def problem_values(run: Run) -> dict[str, object]:
     if plan.how not in (None, "inner"):
         values |= {"how": plan.how}
     for name, text in run.unreadable_options.items():
-        if _belongs_to_problem(name):
+        if _defines_merge_problem(name):
             values["workload name" if name == "workload" else name] = f"unreadable: {text}"
     for name in [name for name, value in values.items() if isinstance(value, Table)]:
-        values |= _table_values(name, values[name])
+        values |= _table_identity(name, values[name])
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _belongs_to_problem(name: str) -> bool:
+def _defines_merge_problem(name: str) -> bool:
     """Whether an option, such as ``workload left rows``, decides what is merged."""
     match name.split():
         case ["workload", field]:
             return field not in _NO_PROBLEM
         case ["workload", _, field]:
-            return field in ("path", "rows", "columns", "fingerprint")  # as in `_table_values`
+            return field in ("path", "rows", "columns", "fingerprint")  # as in `_table_identity`
     return name in (*SIZE, "how", "workload")
 
 
-def differences(baseline: Properties, candidate: Properties) -> tuple[Difference, ...]:
-    """The differences of two runs, in kinds known of both; the same name and values in two kinds count once."""
-    different: dict[tuple[str, str | None, str | None], Difference] = {}
+def property_differences(baseline: Properties, candidate: Properties) -> tuple[RunDifference, ...]:
+    """The properties in which two runs differ, of the kinds that both have; each name and pair of values once."""
+    different: dict[tuple[str, str | None, str | None], RunDifference] = {}
     for kind in (kind for kind in baseline if kind in candidate):
         before, after = baseline[kind], candidate[kind]
         if kind == PROBLEM:
@@ -133,24 +138,24 @@ def differences(baseline: Properties, candidate: Properties) -> tuple[Difference
         for name in sorted({*before, *after}):
             old, new = before.get(name), after.get(name)
             if old != new:
-                different.setdefault((name, old, new), Difference(kind, name, old, new))
+                different.setdefault((name, old, new), RunDifference(kind, name, old, new))
     return tuple(different.values())
 
 
-def same_problem(run: Run, other: Run) -> bool:
+def have_same_problem(run: Run, other: Run) -> bool:
     """Whether two runs merge the same problem, as far as the records of both say."""
-    old, new = problem(run), problem(other)
+    old, new = merge_problem(run), merge_problem(other)
     old, new = distinguishing_values(old, new), distinguishing_values(new, old)
     return all(old[name] == new[name] for name in old.keys() & new.keys())
 
 
 def joined_values(mappings: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """By name, the values of all mappings as text; where they differ, they are joined by `` / ``."""
+    """The values of all mappings by name, as text; different values are joined by `` / ``."""
     values: dict[str, dict[str, None]] = {}
     for mapping in mappings:
         for name, value in mapping.items():
             if value is not None:
-                values.setdefault(name, {})[as_text(value)] = None
+                values.setdefault(name, {})[value_text(value)] = None
     return {name: " / ".join(sorted(each)) for name, each in values.items()}
 
 
@@ -171,18 +176,18 @@ def _program_properties(campaign: Campaign) -> dict[str, str]:
     return {"merge_bench": campaign.head.version} | ({"commit": commit + changed} if commit else {})
 
 
-def _table_values(name: str, table: Any) -> dict[str, object]:
-    """What identifies a table of files: rows and columns, path, fingerprint; not which worker reads what."""
+def _table_identity(name: str, table: Any) -> dict[str, object]:
+    """The values that identify a table of files: rows and columns, path, fingerprint."""
     columns = ", ".join(column.name for column in table.columns)
     return {
-        name: f"{as_text(table.rows)} rows of {columns}",
-        name + _PATH: as_text(table.path),
+        name: f"{value_text(table.rows)} rows of {columns}",
+        name + _PATH: value_text(table.path),
         name + _CONTENT: table.fingerprint,
     }
 
 
 def distinguishing_values(values: Mapping[str, _V], other: Mapping[str, object]) -> dict[str, _V]:
-    """Those `values` of a problem that tell it from the `other` problem.
+    """The `values` of a merge problem that can distinguish it from the `other` one.
 
     Tables are told by what they contain, and by their paths only if one of the two results did not record that.
     """
@@ -194,14 +199,14 @@ def distinguishing_values(values: Mapping[str, _V], other: Mapping[str, object])
     }
 
 
-def as_text(value: object) -> str:
+def value_text(value: object) -> str:
     """A value of a plan or of a machine as text."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(as_text, value)) or "none"
+        return ", ".join(map(value_text, value)) or "none"
     return str(value)
 
 
@@ -214,8 +219,8 @@ class NotComparable(NothingToCompare):
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
-    """A run with its campaign; `label`: its config, preceded by the result's letter if there are several results."""
+class ComparedRun:
+    """A run to compare, with its campaign and properties; `label`: its config, after the result's letter if any."""
 
     campaign: Campaign
     run: Run
@@ -223,67 +228,70 @@ class Source:
     properties: Properties
 
     @property
-    def measured(self) -> bool:
+    def has_complete_launch(self) -> bool:
         """Whether the run has a complete launch."""
         return any(launch.complete and launch.timed for launch in self.run.launches)
 
     @cached_property
-    def failed(self) -> int:
-        """How many launches of the run failed."""
+    def failed_launches(self) -> int:
+        """The number of failed launches of the run."""
         return sum(launch.failed for launch in self.run.launches)
 
     @cached_property
     def verified(self) -> bool:
         """Whether the merge's result was checked as the plan asks for, and right."""
-        return state_of(self.run, complete_launches(self.run)) is State.VERIFIED
+        return verification_state(self.run, complete_launches(self.run)) is VerificationState.VERIFIED
 
     @cached_property
-    def wrong(self) -> bool:
+    def has_wrong_result(self) -> bool:
         """Whether the merge's result was wrong in any launch."""
         codes = {failure.code for launch in self.run.launches for failure in launch.failures}
-        return state_of(self.run, complete_launches(self.run)) is State.WRONG or WrongResult.code in codes
+        return (
+            verification_state(self.run, complete_launches(self.run)) is VerificationState.WRONG
+            or WrongResult.code in codes
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class RunPair:
     """A candidate and the baseline that it is compared with."""
 
-    baseline: Source
-    candidate: Source
+    baseline: ComparedRun
+    candidate: ComparedRun
 
     @property
-    def one_campaign(self) -> bool:
+    def in_one_campaign(self) -> bool:
         """Whether both are runs of one campaign, so that their launches were interleaved."""
         return self.baseline.campaign is self.candidate.campaign
 
     @property
-    def same_config(self) -> bool:
+    def is_aa_comparison(self) -> bool:
         """Whether this is an A/A comparison: two runs of one campaign that differ only in the config's name."""
         old, new = self.baseline.run, self.candidate.run
-        return self.one_campaign and old.config.variables == new.config.variables and old.options == new.options
+        return self.in_one_campaign and old.config.variables == new.config.variables and old.options == new.options
 
     @cached_property
-    def incomparable(self) -> tuple[Difference, ...]:
-        """The known differences that make a ratio of the two runs meaningless."""
-        rules = MUST_AGREE if self.one_campaign else (*MUST_AGREE, *MUST_AGREE_APART)
+    def forbidding_differences(self) -> tuple[RunDifference, ...]:
+        """The differences of the two runs that make a ratio of their figures meaningless."""
+        rules = MUST_AGREE if self.in_one_campaign else (*MUST_AGREE, *MUST_AGREE_APART)
         return tuple(
             each
-            for each in differences(self.baseline.properties, self.candidate.properties)
+            for each in property_differences(self.baseline.properties, self.candidate.properties)
             if None not in (each.baseline_value, each.candidate_value)
             and any(each.kind == kind and name in (None, each.name) for kind, name in rules)
         )
 
 
 @dataclass(frozen=True)
-class Selection:
+class RunPairSelection:
     """The pairs of runs to compare, and sentences about what was left out and why."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[RunPair, ...]
     notes: tuple[str, ...]
 
 
-def select_pairs(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
-    """Find a baseline for every other run.
+def select_run_pairs(campaigns: Sequence[Campaign], *, anyway: bool) -> RunPairSelection:
+    """Pair every run of the campaigns with its baseline; returns the pairs and notes about the runs left out.
 
     One campaign: the runs of its first config, each for the runs of the same problem. Several: the first campaign's
     run of the same problem and config, or of its first config if it has no such config.
@@ -293,17 +301,25 @@ def select_pairs(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
     was wrong in a baseline.
     """
     _check_campaigns(campaigns)
-    sources = _sources_by_campaign(campaigns)
+    sources = _compared_runs_by_campaign(campaigns)
     notes: list[str] = []
-    pairs = _pairs_within(sources[0], notes) if len(sources) == 1 else _pairs_between(sources[0], sources[1:], notes)
+    pairs = (
+        _run_pairs_within_campaign(sources[0], notes)
+        if len(sources) == 1
+        else _run_pairs_between_campaigns(sources[0], sources[1:], notes)
+    )
     usable = [pair for pair in pairs if _can_be_compared(pair, notes)]
     if not usable:
         raise NothingToCompare("; ".join(dict.fromkeys(notes)))
-    apart = {pair: ", ".join(map(_difference_text, pair.incomparable)) for pair in usable if pair.incomparable}
+    apart = {
+        pair: ", ".join(map(_difference_text, pair.forbidding_differences))
+        for pair in usable
+        if pair.forbidding_differences
+    }
     differ = (f"{pair.baseline.label} and {pair.candidate.label} differ in {text}" for pair, text in apart.items())
     reasons = list(dict.fromkeys(differ))
     if reasons and not anyway:
-        names = {(each.kind, each.name) for pair in apart for each in pair.incomparable}
+        names = {(each.kind, each.name) for pair in apart for each in pair.forbidding_differences}
         reasons += [
             f"to compare {name}s, run one campaign with all of them, such as --{name} A,B"
             for kind, name in MUST_AGREE_APART
@@ -316,13 +332,13 @@ def select_pairs(campaigns: Sequence[Campaign], *, anyway: bool) -> Selection:
     for campaign in campaigns:
         if nameless := [each for each in campaign.unattributed_failures if each.code != INTERRUPTED]:
             notes.append(f"{campaign.folder}: {len(nameless)} failures belong to no known launch")
-    return Selection(tuple(usable), tuple(dict.fromkeys(notes)))
+    return RunPairSelection(tuple(usable), tuple(dict.fromkeys(notes)))
 
 
-def planned_pairs(campaign: Campaign) -> list[Pair]:
-    """The pairs within one campaign, whether it has launches yet or not; none if no two runs can be compared."""
+def planned_run_pairs(campaign: Campaign) -> list[RunPair]:
+    """The pairs of runs that a campaign plans to compare, with or without launches; none if no two are comparable."""
     try:
-        return _pairs_within(_sources_by_campaign([campaign])[0], [])
+        return _run_pairs_within_campaign(_compared_runs_by_campaign([campaign])[0], [])
     except NothingToCompare:
         return []
 
@@ -337,40 +353,40 @@ def _check_campaigns(campaigns: Sequence[Campaign]) -> None:
         raise NothingToCompare(f"{campaigns[0].folder} contains only one run; name a second result to compare it with")
 
 
-def letter_of(index: int, count: int) -> str | None:
+def result_letter(result_index: int, result_count: int) -> str | None:
     """The letter of a result in labels: A, B, …; ``None`` if there is only one."""
-    if count == 1:
+    if result_count == 1:
         return None
-    return chr(ord("A") + index) if count <= 26 else str(index + 1)
+    return chr(ord("A") + result_index) if result_count <= 26 else str(result_index + 1)
 
 
 def run_labels(campaigns: Sequence[Campaign]) -> list[list[str]]:
-    """A label for each run, by campaign: the campaign's letter, and a name that tells the run from all others."""
+    """The label of each run, by campaign: the campaign's letter, and a name that no other run has."""
     every = [run for campaign in campaigns for run in campaign.runs]
     names = iter(labels([(run.config.name, run.options) for run in every]))
-    letters = [letter_of(index, len(campaigns)) for index in range(len(campaigns))]
+    letters = [result_letter(index, len(campaigns)) for index in range(len(campaigns))]
     return [
         [f"{short}: {next(names)}" if short else next(names) for _ in campaign.runs]
         for short, campaign in zip(letters, campaigns, strict=True)
     ]
 
 
-def _sources_by_campaign(campaigns: Sequence[Campaign]) -> list[list[Source]]:
+def _compared_runs_by_campaign(campaigns: Sequence[Campaign]) -> list[list[ComparedRun]]:
     """The runs of each campaign, with their labels and properties."""
     by_campaign = []
     for campaign, names in zip(campaigns, run_labels(campaigns), strict=True):
         named_runs = list(zip(names, campaign.runs, strict=True))
         sources = []
         for name, run in named_runs:
-            twins = [each for other, each in named_runs if other == name and same_problem(run, each)]
-            label = name + _distinguishing_options(run, twins)
-            sources.append(Source(campaign, run, label, properties_of(campaign, run)))
+            twins = [each for other, each in named_runs if other == name and have_same_problem(run, each)]
+            label = name + _distinguishing_options_text(run, twins)
+            sources.append(ComparedRun(campaign, run, label, run_properties(campaign, run)))
         by_campaign.append(sources)
     return by_campaign
 
 
-def _distinguishing_options(run: Run, twins: Sequence[Run]) -> str:
-    """A text with the options in which a run differs from `twins`, the runs of the same name and problem."""
+def _distinguishing_options_text(run: Run, twins: Sequence[Run]) -> str:
+    """The options in which a run differs from `twins`, the runs of the same name and problem, as text."""
     names = [
         name
         for name, value in run.options.items()
@@ -379,16 +395,16 @@ def _distinguishing_options(run: Run, twins: Sequence[Run]) -> str:
     return f" ({', '.join(f'{name} {run.options[name]}' for name in names)})" if names else ""
 
 
-def _pairs_within(sources: Sequence[Source], notes: list[str]) -> list[Pair]:
-    """The pairs of one campaign's runs; why a run has no pair is added to `notes`."""
+def _run_pairs_within_campaign(sources: Sequence[ComparedRun], notes: list[str]) -> list[RunPair]:
+    """Pair the runs of one campaign with their baselines; adds to `notes` why a run has none."""
     first_config = sources[0].run.config.name
-    pairs: list[Pair] = []
+    pairs: list[RunPair] = []
     left = list(sources)
     while left:
-        alike = [source for source in left if same_problem(left[0].run, source.run)]
+        alike = [source for source in left if have_same_problem(left[0].run, source.run)]
         left = [source for source in left if source not in alike]
         baseline = next((source for source in alike if source.run.config.name == first_config), alike[0])
-        pairs += [Pair(baseline, source) for source in alike if source is not baseline]
+        pairs += [RunPair(baseline, source) for source in alike if source is not baseline]
         if len(alike) == 1:
             notes.append(f"{baseline.label} is not compared: no other run merges equal tables on as many workers")
     if not pairs:
@@ -398,18 +414,20 @@ def _pairs_within(sources: Sequence[Source], notes: list[str]) -> list[Pair]:
     return pairs
 
 
-def _pairs_between(first: Sequence[Source], others: Sequence[Sequence[Source]], notes: list[str]) -> list[Pair]:
-    """The runs of other campaigns, each with its baseline in the first; why a run has none is added to `notes`."""
-    pairs: list[Pair] = []
-    unmatched: list[Source] = []
+def _run_pairs_between_campaigns(
+    first: Sequence[ComparedRun], others: Sequence[Sequence[ComparedRun]], notes: list[str]
+) -> list[RunPair]:
+    """Pair the runs of other campaigns with baselines of the first; adds to `notes` why a run has none."""
+    pairs: list[RunPair] = []
+    unmatched: list[ComparedRun] = []
     for candidate in (source for sources in others for source in sources):
-        alike = [source for source in first if same_problem(source.run, candidate.run)]
+        alike = [source for source in first if have_same_problem(source.run, candidate.run)]
         if alike:
-            pairs.append(Pair(_closest_baseline(alike, candidate), candidate))
+            pairs.append(RunPair(_closest_baseline(alike, candidate), candidate))
         else:
             unmatched.append(candidate)
     if not pairs:  # refused with the reasons, unless --anyway is given
-        return [Pair(_closest_baseline(first, candidate), candidate) for candidate in unmatched]
+        return [RunPair(_closest_baseline(first, candidate), candidate) for candidate in unmatched]
     notes += [
         f"{source.label} is not compared: no run of the baseline merges equal tables on as many workers"
         for source in unmatched
@@ -417,22 +435,22 @@ def _pairs_between(first: Sequence[Source], others: Sequence[Sequence[Source]], 
     return pairs
 
 
-def _closest_baseline(baselines: Sequence[Source], candidate: Source) -> Source:
-    """The baseline with the same config and, of several, the same engine and exchange; else the first."""
+def _closest_baseline(baselines: Sequence[ComparedRun], candidate: ComparedRun) -> ComparedRun:
+    """The baseline with the same config as the candidate and, of several, with the same engine and exchange."""
     run = candidate.run
 
-    def shared(source: Source) -> tuple[bool, int]:
+    def shared_choices(source: ComparedRun) -> tuple[bool, int]:
         ways = sum(source.run.options.get(way) == run.options.get(way) for way in WAYS)
         return source.run.config.name == run.config.name, ways
 
-    return max(baselines, key=shared)
+    return max(baselines, key=shared_choices)
 
 
-def _can_be_compared(pair: Pair, notes: list[str]) -> bool:
-    """Whether there is something to compare; if not, the reason is added to `notes`."""
-    if pair.baseline.wrong:
+def _can_be_compared(pair: RunPair, notes: list[str]) -> bool:
+    """Whether both runs of a pair have launches to compare; if not, adds the reason to `notes`."""
+    if pair.baseline.has_wrong_result:
         raise WrongResult(f"the merge result of {pair.baseline.label} was wrong, so nothing can be compared with it")
-    if not pair.baseline.measured:
+    if not pair.baseline.has_complete_launch:
         notes.append(f"{pair.baseline.label} has no complete launch, so nothing can be compared with it")
     elif not pair.candidate.run.launches:
         notes.append(f"{pair.candidate.label} is not compared: it has no launches yet")
@@ -441,12 +459,12 @@ def _can_be_compared(pair: Pair, notes: list[str]) -> bool:
     return False
 
 
-def _difference_text(difference: Difference) -> str:
+def _difference_text(difference: RunDifference) -> str:
     name = f"{difference.kind} {difference.name}" if difference.kind == UCX else difference.name
     return f"{name.replace('_', ' ')} ({difference.baseline_value} and {difference.candidate_value})"
 
 
-def _missing_records_notes(source: Source, *, alone: bool) -> Iterator[str]:
+def _missing_records_notes(source: ComparedRun, *, alone: bool) -> Iterator[str]:
     """Sentences about missing launches, and missing properties unless `alone`: one campaign has one machine."""
     run = source.run
     launches = sum(launch.complete or launch.failed for launch in run.launches)

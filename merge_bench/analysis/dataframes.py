@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from merge_bench.analysis import aggregate, energy
-from merge_bench.analysis.aggregate import state_of
-from merge_bench.analysis.transports import lanes
+from merge_bench.analysis.aggregate import verification_state
+from merge_bench.analysis.transports import selected_lanes
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Launch, Run
 
@@ -20,12 +20,12 @@ Rows = Iterator[dict[str, Any]]
 _TYPES: Mapping[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 
 
-def _columns(text: str) -> dict[str, type]:
-    """The type of each column, from words such as ``launch:int``."""
+def _parse_columns(text: str) -> dict[str, type]:
+    """The type of each column by name, from words such as ``launch:int``."""
     return {name: _TYPES[kind] for name, kind in (word.split(":") for word in text.split())}
 
 
-COLUMNS = _columns("""
+COLUMNS = _parse_columns("""
     campaign:str config:str plan:int engine:str exchange:str how:str question:str distribution:str pipeline:bool
     rows_per_chunk:int workers:int launch:int block:int complete:bool verification:str iteration:int
     time_unix_seconds:float wall_seconds:float partition_seconds:float exchange_seconds:float join_seconds:float
@@ -34,7 +34,7 @@ COLUMNS = _columns("""
 """)
 """Columns of a flat table of merges. Phases: the longest time of any worker; bytes and rows: sums over all workers."""
 
-PROBE_COLUMNS = _columns("""
+PROBE_COLUMNS = _parse_columns("""
     campaign:str config:str launch:int probe:str test:str method:str placement:str memory:str ranks:str hosts:str
     size_bytes:int count_elements:int iterations:int seconds:float bandwidth_bytes_per_second:float
     messages_per_second:float selected:str protocol:str link_limit_bytes_per_second:float wrong_elements:int
@@ -52,7 +52,7 @@ _WITH_UNIT = {
 }
 
 
-def iterations(campaign: Campaign) -> Rows:
+def iteration_rows(campaign: Campaign) -> Rows:
     """A row for every timed iteration."""
     for run, launch in _runs_with_launches(campaign):
         for iteration in launch.timed:
@@ -65,7 +65,7 @@ def iterations(campaign: Campaign) -> Rows:
             }
 
 
-def workers(campaign: Campaign) -> Rows:
+def worker_rows(campaign: Campaign) -> Rows:
     """A row for every worker in every timed iteration."""
     for run, launch in _runs_with_launches(campaign):
         hosts = {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {}
@@ -94,11 +94,13 @@ def workers(campaign: Campaign) -> Rows:
                 }
 
 
-def pairs(campaign: Campaign) -> Rows:
+def worker_pair_rows(campaign: Campaign) -> Rows:
     """A row for every ordered pair of workers in every launch: medians over its timed iterations."""
     for run, launch in _runs_with_launches(campaign):
-        by_pair = {(lane.from_rank, lane.to_rank): lane for lane in lanes([launch.lanes] if launch.lanes else [])}
-        for (sender, receiver), figures in aggregate.pair_figures([launch]).items():
+        by_pair = {
+            (lane.from_rank, lane.to_rank): lane for lane in selected_lanes([launch.lanes] if launch.lanes else [])
+        }
+        for (sender, receiver), figures in aggregate.worker_pair_figures([launch]).items():
             lane = by_pair.get((sender, receiver))
             yield _launch_cells(campaign, run, launch) | {
                 "from_rank": sender,
@@ -111,8 +113,8 @@ def pairs(campaign: Campaign) -> Rows:
             }
 
 
-def launches(campaign: Campaign) -> Rows:
-    """A row for every launch: what statistics are made of."""
+def launch_rows(campaign: Campaign) -> Rows:
+    """A row for every launch: medians over its timed iterations."""
     for run, launch in _runs_with_launches(campaign):
         phases = {name: aggregate.launch_median(launch, aggregate.phase_seconds(name)) for name in aggregate.PHASES}
         peaks = [worker.peak_bytes or 0 for worker in launch.memory.workers] if launch.memory else []
@@ -126,15 +128,15 @@ def launches(campaign: Campaign) -> Rows:
             "link_limit": aggregate.link_limit([launch]),
             "link_fraction": aggregate.launch_median(launch, aggregate.link_fraction),
             "peak_memory_bytes": max(peaks, default=None),
-            "gpu_joules_per_merge": energy.gpu_joules(launch),
-            "cpu_joules_per_merge": energy.cpu_joules(launch),
+            "gpu_joules_per_merge": energy.gpu_joules_per_merge(launch),
+            "cpu_joules_per_merge": energy.cpu_joules_per_merge(launch),
             "startup_seconds": launch.line.startup_seconds if launch.line else None,
             "seconds": launch.end.seconds if launch.end else None,
         }
 
 
-def probes(campaign: Campaign) -> Rows:
-    """A row for every line of a network measurement, with the numbers that its tool gave."""
+def probe_rows(campaign: Campaign) -> Rows:
+    """A row for every result of a network measurement."""
     names = ("probe", "test", "method", "placement", "memory", "size", "count", "iterations", "seconds")
     for launch in campaign.standing:
         for line in launch.probes:
@@ -155,15 +157,15 @@ def probes(campaign: Campaign) -> Rows:
             }
 
 
-def flat_rows(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], list[dict[str, Any]]]:
-    """The columns with their types, and a row for every timed iteration, or for every row of a network measurement.
+def flat_table(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], list[dict[str, Any]]]:
+    """One table of campaigns: its columns with types, and a row for each timed iteration or network measurement.
 
     Raises UsageError if nothing was measured, or there are merges beside network measurements, whose columns differ.
     """
     kinds = {campaign.probe is not None for campaign in campaigns}
     if len(kinds) > 1:
         raise UsageError("merges and network measurements have different columns; export them into separate files")
-    columns, make = (PROBE_COLUMNS, probes) if True in kinds else (COLUMNS, _iterations_with_totals)
+    columns, make = (PROBE_COLUMNS, probe_rows) if True in kinds else (COLUMNS, _iteration_rows_with_totals)
     measured = (row for campaign in campaigns for row in make(campaign))
     named = ({_WITH_UNIT.get(name, name): value for name, value in row.items()} for row in measured)
     rows = [{name: row.get(name) for name in columns} for row in named]
@@ -172,11 +174,11 @@ def flat_rows(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], list[d
     return columns, rows
 
 
-def _iterations_with_totals(campaign: Campaign) -> Rows:
-    """The rows of `iterations`, with the further columns that a flat table has."""
-    rows = iterations(campaign)
+def _iteration_rows_with_totals(campaign: Campaign) -> Rows:
+    """A row for every timed iteration, with all columns of the flat table."""
+    rows = iteration_rows(campaign)
     for run in campaign.runs:
-        plan, verification = run.plan, state_of(run, aggregate.complete_launches(run)).value
+        plan, verification = run.plan, verification_state(run, aggregate.complete_launches(run)).value
         timed = [(launch, iteration) for launch in run.launches for iteration in launch.timed]
         for launch, iteration in timed:
             yield next(rows) | {
@@ -187,7 +189,7 @@ def _iterations_with_totals(campaign: Campaign) -> Rows:
                 "time_unix_seconds": iteration.time,
                 **{f"{name}_seconds": aggregate.phase_seconds(name)(launch, iteration) for name in aggregate.PHASES},
                 "sent_bytes": _sum_if_all_known(
-                    aggregate.of_both_frames(worker.sent_bytes) for worker in iteration.workers
+                    aggregate.sum_of_both_frames(worker.sent_bytes) for worker in iteration.workers
                 ),
                 "result_rows": _sum_if_all_known(worker.result_rows for worker in iteration.workers),
             }
@@ -205,7 +207,7 @@ def _runs_with_launches(campaign: Campaign) -> Iterator[tuple[Run, Launch]]:
 
 
 def _launch_cells(campaign: Campaign, run: Run, launch: Launch) -> dict[str, Any]:
-    """The columns that identify a launch; `complete`: reports use complete launches only."""
+    """The cells that identify a launch, by column; `complete`: reports use complete launches only."""
     return {
         "campaign": campaign.head.campaign_id,
         "config": run.config.name,

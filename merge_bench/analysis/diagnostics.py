@@ -14,11 +14,11 @@ from statistics import median
 import msgspec
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.aggregate import NOT_BY_US, State, WorkerFigures, pair_figures
+from merge_bench.analysis.aggregate import NOT_BY_US, VerificationState, WorkerFigures, worker_pair_figures
 from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.energy import throttling_warnings
-from merge_bench.analysis.statistics import outliers
-from merge_bench.analysis.transports import staged_memory_warnings, traffic_contradictions
+from merge_bench.analysis.statistics import outlier_flags
+from merge_bench.analysis.transports import staged_memory_warnings, traffic_contradiction_warnings
 from merge_bench.errors import Caution, RunFailed, WrongResult
 from merge_bench.host import machine
 from merge_bench.host.other_load import BUSY as BUSY_SHARE
@@ -45,8 +45,8 @@ SLOW_LINK = 2.0
 
 
 @dataclass(frozen=True)
-class WorkerTimes:
-    """One worker's seconds in each phase, for `find_straggler`.
+class WorkerPhaseSeconds:
+    """The seconds that one worker spends in each phase of a merge.
 
     ``overlap``: seconds in which partition and exchange overlap; ``join_overlap``: join and exchange.
     """
@@ -58,14 +58,14 @@ class WorkerTimes:
     join_overlap: float = 0.0
 
     @property
-    def exchange_end(self) -> float:
+    def exchange_end_seconds(self) -> float:
         """Seconds from the opening barrier to the end of the exchange."""
         return self.partition + self.exchange - self.overlap
 
 
 @dataclass(frozen=True)
-class Overload:
-    """A rank with ``factor`` times the other ranks' mean of ``what``: rows ``received``, or rows of the ``result``."""
+class RankOverload:
+    """A rank with ``factor`` times as many rows as the others' mean; ``what``: ``received`` or ``result`` rows."""
 
     rank: int
     what: str
@@ -75,7 +75,7 @@ class Overload:
 
 @dataclass(frozen=True)
 class Straggler:
-    """The rank that costs the most time: ``seconds`` in ``phase`` against the other ranks' median.
+    """The rank that delays the others most: it takes ``seconds`` for ``phase``, their median is ``others``.
 
     ``excess``: the seconds by which it holds the others up.
     """
@@ -94,7 +94,7 @@ class Straggler:
 
 @dataclass(frozen=True)
 class SlowLink:
-    """A rank whose pairs carry ``rate`` bytes per second each, while the other pairs carry ``others``."""
+    """A rank that exchanges data at ``rate`` bytes per second with each other rank; those reach ``others``."""
 
     rank: int
     rate: float
@@ -102,12 +102,12 @@ class SlowLink:
 
     @property
     def factor(self) -> float:
-        """How many times as fast the other pairs are."""
+        """How many times as fast the other ranks exchange data among each other."""
         return self.others / self.rate if self.rate > 0 else float("inf")
 
 
-def overloaded_ranks(workers: Sequence[WorkerFigures]) -> tuple[Overload, ...]:
-    """The ranks that receive, or produce, far more rows than the others, the worst first."""
+def overloaded_ranks(workers: Sequence[WorkerFigures]) -> tuple[RankOverload, ...]:
+    """The ranks that receive or produce far more rows than the others, the most overloaded first."""
     return find_overloads(
         {w.rank: w.received_rows for w in workers if w.received_rows is not None},
         {w.rank: w.result_rows for w in workers if w.result_rows is not None},
@@ -115,9 +115,9 @@ def overloaded_ranks(workers: Sequence[WorkerFigures]) -> tuple[Overload, ...]:
 
 
 def straggling_rank(workers: Sequence[WorkerFigures]) -> Straggler | None:
-    """The rank that holds the others up most; None if there is none, or if it only has more rows to partition."""
+    """The rank that delays the others most; None if there is none, or if it only has more rows to partition."""
     times = {
-        w.rank: WorkerTimes(w.partition, w.exchange, w.join, w.overlap or 0.0, w.join_overlap or 0.0)
+        w.rank: WorkerPhaseSeconds(w.partition, w.exchange, w.join, w.overlap or 0.0, w.join_overlap or 0.0)
         for w in workers
         if w.partition is not None and w.exchange is not None and w.join is not None
     }
@@ -128,53 +128,55 @@ def straggling_rank(workers: Sequence[WorkerFigures]) -> Straggler | None:
     return straggler
 
 
-def short_of_cores(launches: Sequence[Launch]) -> machine.Shortage | None:
-    """The first host found with fewer cores than workers, which therefore take turns; None if every host has enough."""
+def first_core_shortage(launches: Sequence[Launch]) -> machine.Shortage | None:
+    """The shortage of cores on the first host with fewer cores than workers; None if every host has enough."""
     lines = (launch.line for launch in launches if launch.line is not None)
     shortages = (machine.core_shortage((each.host, each.hardware) for each in line.workers) for line in lines)
     return next(filter(None, shortages), None)
 
 
 def rank_with_slow_link(launches: Sequence[Launch], workers: Sequence[WorkerFigures]) -> SlowLink | None:
-    """The rank whose link is slow, as `find_slow_link` finds it; None if there is none."""
-    pairs = pair_figures(launches).items()
+    """The rank with which all others exchange data far more slowly than among each other; None if there is none."""
+    pairs = worker_pair_figures(launches).items()
     rates = {pair: each.bytes / each.seconds for pair, each in pairs if each.seconds and each.bytes}
     return find_slow_link(rates, {worker.rank: worker.host for worker in workers})
 
 
-def find_overloads(received: Mapping[int, float], result: Mapping[int, float]) -> tuple[Overload, ...]:
-    """The ranks with clearly more rows than the others, the worst first; each with the count that exceeds most.
+def find_overloads(received_rows: Mapping[int, float], result_rows: Mapping[int, float]) -> tuple[RankOverload, ...]:
+    """The ranks with far more received or result rows than the others, the most overloaded first.
 
     Skewed keys show in the rows that a rank receives, and more in the rows of the result that it has to make.
     """
-    worst: dict[int, Overload] = {}
-    for what, rows in (("received", received), ("result", result)):
+    worst: dict[int, RankOverload] = {}
+    for what, rows in (("received", received_rows), ("result", result_rows)):
         total = sum(rows.values())
         for rank, own in rows.items():
             others = (total - own) / (len(rows) - 1) if len(rows) > 1 else 0.0
             if others > 0 and own > OVERLOAD * others and own - others > NOISE * others**0.5:
-                suspect = Overload(rank, what, own, own / others)
+                suspect = RankOverload(rank, what, own, own / others)
                 if rank not in worst or suspect.factor > worst[rank].factor:
                     worst[rank] = suspect
     return tuple(sorted(worst.values(), key=lambda overload: (-overload.factor, overload.rank)))
 
 
-def find_straggler(times: Mapping[int, WorkerTimes]) -> Straggler | None:
-    """The rank that holds the others up most, and in which phase; ``None`` if they are even.
+def find_straggler(phase_seconds_by_rank: Mapping[int, WorkerPhaseSeconds]) -> Straggler | None:
+    """The rank that delays the others most, and in which phase; ``None`` if all take about the same time.
 
     A rank that is late with its partition makes the others wait in *their* exchange, where each of them then looks
     slow. So time in the exchange counts only as far as the rank also ends its exchange later than the others do.
     """
-    if len(times) < 2:
+    if len(phase_seconds_by_rank) < 2:
         return None
-    usual = medians_of_others({rank: own.exchange_end + own.join - own.join_overlap for rank, own in times.items()})
-    exchanged = medians_of_others({rank: own.exchange_end for rank, own in times.items()})
+    usual = medians_of_other_ranks(
+        {rank: own.exchange_end_seconds + own.join - own.join_overlap for rank, own in phase_seconds_by_rank.items()}
+    )
+    exchanged = medians_of_other_ranks({rank: own.exchange_end_seconds for rank, own in phase_seconds_by_rank.items()})
     stragglers: list[Straggler] = []
     for phase in ("partition", "exchange", "join"):
-        own_seconds: dict[int, float] = {rank: getattr(own, phase) for rank, own in times.items()}
-        for rank, middle in medians_of_others(own_seconds).items():
+        own_seconds: dict[int, float] = {rank: getattr(own, phase) for rank, own in phase_seconds_by_rank.items()}
+        for rank, middle in medians_of_other_ranks(own_seconds).items():
             seconds = own_seconds[rank]
-            late = times[rank].exchange_end - exchanged[rank]
+            late = phase_seconds_by_rank[rank].exchange_end_seconds - exchanged[rank]
             excess = seconds - middle if phase != "exchange" else min(seconds - middle, late)
             if excess > OF_WALL * usual[rank] and middle + excess > SLOWER * middle:
                 stragglers.append(Straggler(rank, phase, seconds, middle, excess))
@@ -182,7 +184,7 @@ def find_straggler(times: Mapping[int, WorkerTimes]) -> Straggler | None:
 
 
 def find_slow_link(rates: Mapping[tuple[int, int], float], hosts: Mapping[int, str]) -> SlowLink | None:
-    """The rank with which all others exchange far more slowly than among each other.
+    """The rank with which all others exchange data far more slowly than among each other; ``None`` if there is none.
 
     All ranks wait for it, so the times of phases do not show it; single pairs do. `rates`: bytes per second by
     (from, to). `hosts`: of each rank; pairs within a host are compared with such pairs only, and pairs of two hosts
@@ -199,16 +201,16 @@ def find_slow_link(rates: Mapping[tuple[int, int], float], hosts: Mapping[int, s
     return max(links, key=lambda link: link.factor) if links else None
 
 
-def medians_of_others(values: Mapping[int, float]) -> dict[int, float]:
-    """For every rank the median over the other ranks, from one sorting of them all."""
+def medians_of_other_ranks(values: Mapping[int, float]) -> dict[int, float]:
+    """The median over the other ranks, for every rank."""
     ordered = sorted(values.items(), key=lambda item: item[1])
     numbers = [value for _, value in ordered]
     low, high = (len(numbers) - 2) // 2, (len(numbers) - 1) // 2  # the middle of one value fewer
 
-    def without(place: int) -> float:
+    def median_without(place: int) -> float:
         return (numbers[low + (place <= low)] + numbers[high + (place <= high)]) / 2
 
-    return {rank: without(place) for place, (rank, _) in enumerate(ordered)}
+    return {rank: median_without(place) for place, (rank, _) in enumerate(ordered)}
 
 
 BUSY_HOST = "busy-host"
@@ -222,28 +224,36 @@ UNVERIFIED = "unverified"
 MOST_OVERLOADED = 3  # named; with many ranks a skew overloads many
 
 
-def warnings(
-    campaign: Campaign, run: Run, counted: Sequence[Launch], workers: Sequence[WorkerFigures], state: State
+def warnings_of_run(
+    campaign: Campaign,
+    run: Run,
+    counted_launches: Sequence[Launch],
+    workers: Sequence[WorkerFigures],
+    state: VerificationState,
 ) -> list[Caution]:
-    """The recorded warnings about a run, then those that follow from its numbers, each once."""
+    """All warnings about a run: first those in its records, then those that follow from its figures, each once."""
     recorded = [*campaign.warnings, *(warning for launch in run.launches for warning in launch.warnings)]
     if any(busy_launch_indexes(run.launches)):  # launch 0 has a warning of its own; one for all other launches
         recorded += busy_launch_warnings(campaign.launches)
-    verification = [_UNVERIFIED[state]] if state in _UNVERIFIED and (counted or state is not State.MISSING) else []
-    judged = [] if run.plan.runtime_filter else counted  # the filter's messages are not recorded
-    traffic = [caution for launch in judged for caution in traffic_contradictions(launch)]
+    verification = (
+        [_UNVERIFIED[state]]
+        if state in _UNVERIFIED and (counted_launches or state is not VerificationState.MISSING)
+        else []
+    )
+    judged = [] if run.plan.runtime_filter else counted_launches  # the filter's messages are not recorded
+    traffic = [caution for launch in judged for caution in traffic_contradiction_warnings(launch)]
     several = len(campaign.runs) > 1
     keys = [(each.config.name, each.plan_index) for each in campaign.runs]
     name = campaign.labels[keys.index((run.config.name, run.plan_index))] if several else ""
-    lines = [launch.lanes for launch in counted if launch.lanes]
+    lines = [launch.lanes for launch in counted_launches if launch.lanes]
     staged = [caution for line in lines for caution in staged_memory_warnings(line.pairs, line.protocols)]
     from_figures = itertools.chain(
         _failure_warnings(run),
-        limit_exceeded_warning(counted),
-        _link_warnings(counted, workers, name),
-        throttling_warnings(counted),
-        _rank_warnings(run, counted, workers, name),
-        _outlier_warnings(counted, several=several),
+        link_limit_exceeded_warnings(counted_launches),
+        _slow_link_warnings(counted_launches, workers, name),
+        throttling_warnings(counted_launches),
+        _rank_warnings(run, counted_launches, workers, name),
+        _outlier_warnings(counted_launches, several=several),
     )
     every = (*(line.caution for line in recorded), *verification, *staged, *traffic, *from_figures)
     cautions = list(dict.fromkeys(every))
@@ -261,15 +271,15 @@ def warnings(
     return cautions
 
 
-def run_failure(campaign: Campaign, run: Run) -> Failure | None:
-    """Why `run` is not complete, None if it is; a wrong result is named before any other failure."""
+def failure_of_run(campaign: Campaign, run: Run) -> Failure | None:
+    """The failure that left `run` incomplete, None if it is complete; a wrong result comes before other failures."""
     failures = [failure for launch in run.launches for failure in launch.failures]
     missing = run.planned_launches - sum(launch.complete for launch in run.launches)
     if missing > 0:
         failures.extend(campaign.unattributed_failures)
     if failures:
         worst = next((failure for failure in failures if failure.code == WrongResult.code), failures[0])
-        return _with_progress(Failure.of(worst), campaign, worst.launch)
+        return _add_progress_to_interruption(Failure.from_line(worst), campaign, worst.launch)
     for check in (check for launch in run.launches for check in launch.verifications if not check.ok):
         return Failure(WrongResult.code, check.message or "the merge result is wrong")
     for launch in run.launches:
@@ -280,18 +290,18 @@ def run_failure(campaign: Campaign, run: Run) -> Failure | None:
     every = [*campaign.failures, *(failure for launch in campaign.standing for failure in launch.failures)]
     stopped = next((failure for failure in every if failure.code == INTERRUPTED), None)
     if stopped is not None and campaign.end is not None:  # else it runs, or is resumed
-        return _with_progress(Failure(stopped.code, stopped.message), campaign, stopped.launch)
+        return _add_progress_to_interruption(Failure(stopped.code, stopped.message), campaign, stopped.launch)
     how_far = f"the records stop after {run.planned_launches - missing} of {run.planned_launches} launches"
     return Failure("unfinished", f"{how_far}: the run was killed or is still running")
 
 
-def _with_progress(failure: Failure, campaign: Campaign, index: int | None) -> Failure:
+def _add_progress_to_interruption(failure: Failure, campaign: Campaign, launch_index: int | None) -> Failure:
     """Add to an interruption what its launch had measured and what is missing; other failures stay as they are."""
     runs = campaign.runs
     if failure.code == INTERRUPTED and not campaign.launches:
         before = " before the first launch, so nothing was measured"
         return msgspec.structs.replace(failure, message=failure.message + before)
-    place = next(((run, each) for run in runs for each in run.launches if each.index == index), None)
+    place = next(((run, each) for run in runs for each in run.launches if each.index == launch_index), None)
     if failure.code != INTERRUPTED or place is None or campaign.probe or campaign.tuning:
         return failure
     run, launch = place
@@ -305,12 +315,12 @@ def _with_progress(failure: Failure, campaign: Campaign, index: int | None) -> F
         of = "" if planned is None else f" of {planned:,}"
         how_far = f" after {timed:,}{of} iterations"
     else:
-        how_far = f": all {timed:,} iterations are there" + _missing_after_iterations(run, launch)
+        how_far = f": all {timed:,} iterations are there" + _missing_measurements_text(run, launch)
     return msgspec.structs.replace(failure, message=f"{failure.message}{where}{how_far}")
 
 
-def _missing_after_iterations(run: Run, launch: Launch) -> str:
-    """A text that lists what a launch should measure after its iterations and did not; empty if nothing is missing."""
+def _missing_measurements_text(run: Run, launch: Launch) -> str:
+    """The end of a sentence that lists what a launch did not measure after its iterations; empty if nothing."""
     plan, sends = run.plan, find_recorded_plane(run.plan.exchange).link_limit and run.plan.workers != 1
     proven = run.verify == "off" or any(check.after is not None for check in launch.verifications)
     absent = [
@@ -322,22 +332,23 @@ def _missing_after_iterations(run: Run, launch: Launch) -> str:
 
 
 _UNVERIFIED = {
-    State.OFF: Caution(
+    VerificationState.OFF: Caution(
         UNVERIFIED,
         "the numbers are unverified because the merge result was not checked",
         "run again without --verify off",
     ),
-    State.IMPORTED: Caution(UNVERIFIED, f"the numbers are unverified because {NOT_BY_US}"),
-    State.MISSING: Caution(
+    VerificationState.IMPORTED: Caution(UNVERIFIED, f"the numbers are unverified because {NOT_BY_US}"),
+    VerificationState.MISSING: Caution(
         "not-verified",
         "the numbers are unverified, because a requested check was not run",
         "run again and let the run finish",
     ),
-    State.WRONG: Caution("wrong-result", "the merge result was wrong; do not use the numbers"),
+    VerificationState.WRONG: Caution("wrong-result", "the merge result was wrong; do not use the numbers"),
 }
 
 
 def _failure_warnings(run: Run) -> Iterator[Caution]:
+    """A warning with the number of failed launches of a run; none if all succeeded."""
     failed = sum(launch.failed for launch in run.launches)
     if not failed:
         return
@@ -355,20 +366,22 @@ def _failure_warnings(run: Run) -> Iterator[Caution]:
     )
 
 
-def _link_warnings(launches: Sequence[Launch], workers: Sequence[WorkerFigures], config: str) -> Iterator[Caution]:
-    """A warning about the rank with a slow link; `config`: the name that the warning adds, empty for none."""
+def _slow_link_warnings(
+    launches: Sequence[Launch], workers: Sequence[WorkerFigures], config_name: str
+) -> Iterator[Caution]:
+    """A warning about the rank with a slow link; `config_name`: the name that the warning adds, empty for none."""
     hosts = {worker.rank: worker.host for worker in workers}
     slow = rank_with_slow_link(launches, workers)
     if slow is not None:
         yield Caution(
             "straggler",
-            f"{_rank_label(slow.rank, hosts.get(slow.rank, '?'), config)} exchanges data at only"
+            f"{_rank_label(slow.rank, hosts.get(slow.rank, '?'), config_name)} exchanges data at only"
             f" {format_rate(slow.rate)}; the other ranks reach {format_rate(slow.others)} (factor {slow.factor:.1f})",
             "check the link of this host: speed, error counters, and traffic of other programs",
         )
 
 
-def limit_exceeded_warning(launches: Sequence[Launch]) -> Iterator[Caution]:
+def link_limit_exceeded_warnings(launches: Sequence[Launch]) -> Iterator[Caution]:
     """A warning if the exchange was faster than what was measured as the link limit."""
     fraction = aggregate.run_median(launches, aggregate.link_fraction)
     if fraction is not None and fraction > EXCEEDED:
@@ -380,9 +393,9 @@ def limit_exceeded_warning(launches: Sequence[Launch]) -> Iterator[Caution]:
 
 
 def _rank_warnings(
-    run: Run, launches: Sequence[Launch], workers: Sequence[WorkerFigures], config: str
+    run: Run, launches: Sequence[Launch], workers: Sequence[WorkerFigures], config_name: str
 ) -> Iterator[Caution]:
-    """Warnings about ranks with too many rows, too few cores or a slow phase; `config`: the name that they add."""
+    """Warnings about ranks with too many rows, too few cores or a slow phase; `config_name`: the name that they add."""
     hosts = {worker.rank: worker.host for worker in workers}
     for overload in overloaded_ranks(workers)[:MOST_OVERLOADED]:
         has, rows = ("received", "rows") if overload.what == "received" else ("produces", "result rows")
@@ -392,7 +405,7 @@ def _rank_warnings(
             f"{overload.factor:.2f} × the mean of the other ranks",
             "check the keys for skew: all rows with the same key go to the same rank",
         )
-    crowd = short_of_cores(launches)
+    crowd = first_core_shortage(launches)
     if crowd is not None:
         yield Caution(
             "oversubscribed",
@@ -407,7 +420,7 @@ def _rank_warnings(
     if slow is not None:
         yield Caution(
             "straggler",
-            f"{_rank_label(slow.rank, hosts[slow.rank], config)} is slow in {slow.phase}: it takes"
+            f"{_rank_label(slow.rank, hosts[slow.rank], config_name)} is slow in {slow.phase}: it takes"
             f" {format_seconds(slow.seconds)}, the other ranks {format_seconds(slow.others)} (factor"
             f" {slow.factor:.2f})",
             _straggler_remedy(run, launches, slow.rank, several_hosts=len(set(hosts.values())) > 1),
@@ -415,7 +428,7 @@ def _rank_warnings(
 
 
 def _straggler_remedy(run: Run, launches: Sequence[Launch], rank: int, *, several_hosts: bool) -> str:
-    """What to check about a straggling rank, given the GPUs, NUMA nodes and number of hosts."""
+    """A sentence about what to check on the GPU, cores or network port of a straggling rank."""
     on_gpu = any(engine.device_memory for engine in engine_descriptions() if engine.name == run.plan.engine)
     workers = (each for launch in launches if launch.line is not None for each in launch.line.workers)
     nodes = next((each.hardware.numa_nodes or 1 for each in workers if each.rank == rank), 1)
@@ -424,17 +437,17 @@ def _straggler_remedy(run: Run, launches: Sequence[Launch], rank: int, *, severa
     return f"check whether the {where} of this rank is {how}"
 
 
-def _rank_label(rank: int, host: str, config: str) -> str:
-    """``rank 1 (node0)``, or ``rank 1 (node0) with tcp``."""
-    return f"rank {rank} ({host})" + (f" with {config}" if config else "")
+def _rank_label(rank: int, host: str, config_name: str) -> str:
+    """The name of a rank in a warning: ``rank 1 (node0)``, or ``rank 1 (node0) with tcp``."""
+    return f"rank {rank} ({host})" + (f" with {config_name}" if config_name else "")
 
 
 def _outlier_warnings(launches: Sequence[Launch], *, several: bool) -> Iterator[Caution]:
-    """A warning that names iterations whose time is far from their launch's others; `several`: name the config too."""
+    """A warning that names the iterations with outlying times; `several`: name their configs too."""
     flagged = [
         (f"{launch.index} ({launch.key[0]})" if several and launch.key else str(launch.index), iteration.index)
         for launch in launches
-        for iteration, far in zip(launch.timed, outliers([i.wall_seconds for i in launch.timed]), strict=True)
+        for iteration, far in zip(launch.timed, outlier_flags([i.wall_seconds for i in launch.timed]), strict=True)
         if far
     ]
     if flagged:
@@ -445,16 +458,16 @@ def _outlier_warnings(launches: Sequence[Launch], *, several: bool) -> Iterator[
         )
 
 
-def busy_warnings(campaign: Campaign) -> list[WarningLine]:
-    """The recorded warnings that other processes kept a campaign's host busy, and one about its later launches."""
+def busy_host_warnings(campaign: Campaign) -> list[WarningLine]:
+    """The warnings that other processes kept a host of the campaign busy."""
     recorded = [*campaign.warnings, *(line for launch in campaign.launches for line in launch.warnings)]
     return [*(line for line in recorded if line.code == BUSY_HOST), *busy_launch_warnings(campaign.launches)]
 
 
 def busy_launch_warnings(launches: Sequence[Launch]) -> list[WarningLine]:
-    """At most one warning, which names the launches after launch 0 that began on a busy host."""
-    loads = _loads_by_launch(launches)
-    busy = {index: load for index, load in busy_loads(launches).items() if index}
+    """One warning that names the launches after the first that began on a busy host; none if there are no such."""
+    loads = _other_loads_by_launch(launches)
+    busy = {index: load for index, load in busy_host_loads(launches).items() if index}
     if not busy:
         return []
     worst = max(busy.values(), key=lambda load: load.busy)
@@ -471,14 +484,16 @@ def busy_launch_warnings(launches: Sequence[Launch]) -> list[WarningLine]:
 
 def busy_launch_indexes(launches: Sequence[Launch]) -> list[int]:
     """The indexes of the launches that began on a busy host."""
-    return list(busy_loads(launches))
+    return list(busy_host_loads(launches))
 
 
-def busy_loads(launches: Sequence[Launch]) -> dict[int, HostLoad]:
-    """The load of other processes as each launch began that did so on a busy host, by the launch's index."""
-    return {index: load for index, load in _loads_by_launch(launches).items() if load.busy >= BUSY_SHARE * load.cores}
+def busy_host_loads(launches: Sequence[Launch]) -> dict[int, HostLoad]:
+    """The load of other processes at the start of each launch that began on a busy host, by the launch's index."""
+    return {
+        index: load for index, load in _other_loads_by_launch(launches).items() if load.busy >= BUSY_SHARE * load.cores
+    }
 
 
-def _loads_by_launch(launches: Sequence[Launch]) -> dict[int, HostLoad]:
-    """The load of other processes as each launch began, by the launch's index."""
+def _other_loads_by_launch(launches: Sequence[Launch]) -> dict[int, HostLoad]:
+    """The load of other processes at the start of each launch, by the launch's index."""
     return {launch.index: launch.line.other_load for launch in launches if launch.line and launch.line.other_load}

@@ -20,7 +20,7 @@ from merge_bench.records.schema import SCHEMA, Config, FailureLine, ImportedFrom
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why a result is incomplete: a code for programs, one sentence, and the host and rank if they are known."""
+    """Why a result is incomplete: a code for programs, a sentence, and the host and rank, if known."""
 
     code: str
     message: str
@@ -28,20 +28,20 @@ class Failure(msgspec.Struct, frozen=True):
     rank: int | None = None
 
     @classmethod
-    def of(cls, line: FailureLine) -> Self:
-        """The failure that a line of the records holds."""
+    def from_line(cls, line: FailureLine) -> Self:
+        """Make the failure from its record."""
         return cls(line.code, line.message, line.host, line.rank)
 
 
 class ComparedResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A campaign; `letter` stands for it in labels, null for the only one."""
+    """A compared campaign; `letter` stands for it in labels, null if there is only one."""
 
     letter: str | None
     path: str
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
-    """A confidence interval and its level: 0.95 for one candidate, more where Holm's steps ask for it."""
+    """A confidence interval of a ratio and its level: 0.95 for one candidate, up to 1 - 0.05 ÷ k for k."""
 
     low: float
     high: float
@@ -49,7 +49,7 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
-    """A metric of one side, over all its complete launches, in the unit of the comparison."""
+    """The median of a metric over the complete launches of a baseline or candidate, in the unit of the comparison."""
 
     median: float | None
     ci95: tuple[float, float] | None
@@ -58,7 +58,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The ratio of a block; unpaired, of a launch of the candidate to the baseline's median."""
+    """The ratio of candidate to baseline in one block; unpaired, of one candidate launch to the baseline's median."""
 
     block: int | None = None
     launch: int | None = None
@@ -66,12 +66,12 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def label(self) -> str:
-        """The point's name, as ``block 3`` or ``launch 3``."""
+        """The name of the block or launch, such as ``block 3`` or ``launch 3``."""
         return f"launch {self.launch}" if self.block is None else f"block {self.block}"
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """One candidate against its baseline in one metric; a `ratio` above 1: the candidate is better."""
+    """The comparison of a candidate with its baseline in one metric; a `ratio` above 1: the candidate is better."""
 
     pair: int
     baseline: str
@@ -103,7 +103,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing in which the two runs of a pair differ; null: that run does not have it."""
+    """A property in which the two compared runs differ, with the value of each; null: that run does not have it."""
 
     pair: int
     baseline: str
@@ -115,7 +115,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompareDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Every candidate in every metric.
+    """The document of `compare --json`: every candidate against its baseline in every metric.
 
     In version 1 the interval of a ratio was `ci95`, without its level.
     """
@@ -132,7 +132,7 @@ class CompareDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
-    """Median and its 95 % interval over launches, null below 6 launches; the others over all their iterations."""
+    """Median over launches with its 95 % interval, null below 6 launches; quartiles and extremes over iterations."""
 
     median: float | None
     ci95: tuple[float, float] | None
@@ -144,7 +144,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerBandwidth(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes per second that a worker sent to others, by frame and over both."""
+    """Bytes per second that a worker sent to others, of the left frame, of the right frame, and their mean."""
 
     rank: int
     host: str
@@ -168,7 +168,7 @@ class Bandwidth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """The link limit, and which share of it the merge used."""
+    """The measured link limit, and the share of it that the merge's exchange reached."""
 
     limit_bytes_per_second: float
     fraction: float | None
@@ -181,7 +181,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryRate(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast a worker copies memory while all do, and which share of that partition and join reached."""
+    """Bytes per second at which a worker copies memory, and the shares of it that partition and join reached."""
 
     copy_bytes_per_second: float
     partition_fraction: float | None
@@ -194,7 +194,7 @@ Limit: TypeAlias = Literal[
 
 
 class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
-    """What limits the merge, in one word and as a sentence; `docs/slow-merge.md` lists the words.
+    """What limits a merge, in one word and as a sentence; `docs/slow-merge.md` lists the words.
 
     `share`: of the wall-clock time, what the phase takes or what `rank` costs the others; null if unknown.
     """
@@ -207,7 +207,7 @@ class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lane(msgspec.Struct, frozen=True, kw_only=True):
-    """The transports that UCX selected from one worker to another, as ``tcp/eth0``."""
+    """The transports that UCX selected from one worker to another, such as ``tcp/eth0``."""
 
     from_rank: int = msgspec.field(name="from")
     to_rank: int = msgspec.field(name="to")
@@ -216,30 +216,30 @@ class Lane(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Protocols(msgspec.Struct, frozen=True, kw_only=True):
-    """How messages travel by memory and size between these pairs of ranks."""
+    """The protocols that UCX uses between `pairs` of ranks, by kind of memory and message size."""
 
     pairs: list[tuple[int, int]]
     ranges: list[SizeRange]
 
 
-class Counted(msgspec.Struct, kw_only=True):
-    """Bytes that a device counted."""
+class DeviceBytes(msgspec.Struct, kw_only=True):
+    """Bytes that a network device of a host sent and received, by its counters."""
 
     sent: int = 0
     received: int = 0
 
 
 class Traffic(msgspec.Struct, kw_only=True):
-    """Bytes that the ranks of a host sent to others, and that its devices counted meanwhile."""
+    """Bytes that the ranks of a host sent to others, and the bytes that its network devices counted meanwhile."""
 
     host: str
     during: str
     sent: int = 0
-    devices: dict[str, Counted] = {}
+    devices: dict[str, DeviceBytes] = {}
 
 
 class WorkerPeak(msgspec.Struct, frozen=True, kw_only=True):
-    """Peak memory of one worker, bytes."""
+    """Peak memory and input of one worker, in bytes."""
 
     rank: int
     host: str
@@ -251,7 +251,7 @@ class WorkerPeak(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """Peak memory of the workers, bytes."""
+    """The largest peak memory of any worker, and that of each, in bytes."""
 
     max: int | None
     per_worker: list[WorkerPeak]
@@ -282,7 +282,7 @@ class GpuEnergy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostEnergy(msgspec.Struct, frozen=True, kw_only=True):
-    """The processors of one host during the timed iterations."""
+    """Energy of a merge and mean power of one host's processors during the timed iterations."""
 
     host: str
     packages: int
@@ -294,7 +294,7 @@ EnergyParts: TypeAlias = Literal["GPUs and processors", "GPUs", "processors"]
 
 
 class Energy(msgspec.Struct, frozen=True, kw_only=True):
-    """The energy of one merge: joules between two readings ÷ timed iterations, median over launches.
+    """The energy of one merge in joules: that of the timed iterations ÷ their number, median over launches.
 
     `joules_per_merge`: of all parts that `counts` names; null if nothing could be read, or not the GPUs that the merge
     uses. `unknown`: what could not be read, and why, as sentences.
@@ -310,7 +310,7 @@ class Energy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured: the launches that count, their timed iterations and warm-ups, the bytes of an iteration."""
+    """How much was measured: launches that count, their timed iterations and warm-ups, bytes of an iteration."""
 
     launches: int = 0
     planned_launches: int = 0
@@ -321,7 +321,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the result is proven; of the first check that found it wrong, else of the last one, what it compared."""
+    """Whether the merge result is correct, and what the first failed check, or else the last check, compared."""
 
     state: Literal["verified", "off", "imported", "missing", "wrong"] = "missing"
     checks: int = 0
@@ -335,7 +335,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """One config with one plan.
+    """The document of `run --json`: the figures of one config with one plan.
 
     In version 1 the bottleneck was a word in `link`, and null unless the phases overlapped.
 
@@ -373,7 +373,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Every config with every plan, in the order in which they were asked for."""
+    """The document of `run --json` for several runs: every config with every plan, in the order of the options."""
 
     document_version: Literal[2] = 2
     schema: int = SCHEMA
@@ -386,13 +386,13 @@ class SweepDocument(msgspec.Struct, frozen=True, kw_only=True):
 Document: TypeAlias = RunDocument | SweepDocument
 
 
-def runs_of(document: Document) -> Sequence[RunDocument]:
-    """The documents of the runs in `document`: of every run of a sweep, or of the single one."""
+def run_documents(document: Document) -> Sequence[RunDocument]:
+    """The documents of all runs in `document`: of every run of a sweep, or of the single run."""
     return document.runs if isinstance(document, SweepDocument) else (document,)
 
 
 class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The config's file."""
+    """The file of a checked config, with its checksum."""
 
     name: str
     path: str
@@ -400,7 +400,7 @@ class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """How UCX reads a config, and what stops `run`.
+    """The document of `check --json`: how UCX reads a config, and the errors with which `run` would refuse it.
 
     `ucx`: the release that was asked, null if none is installed; `errors`: why `ok` is false, a sentence each.
     """
@@ -416,7 +416,7 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShippedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that comes with the package, and its first comment line."""
+    """A file that comes with the package; `about`: its first comment line."""
 
     name: str
     about: str
@@ -424,7 +424,7 @@ class ShippedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfigsDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The shipped configs, and the tuning space."""
+    """The document of `configs --json`: the configs and the tuning space that come with the package."""
 
     document_version: Literal[1] = 1
     configs: list[ShippedFile]
@@ -432,7 +432,7 @@ class ConfigsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What every check found on every host, and the worst state among them.
+    """The document of `doctor --json`: the finding of every check on every host, and the worst state of all.
 
     `bindings`: of each worker of a running cluster, or of one worker on each GPU of this host.
     """
@@ -444,13 +444,13 @@ class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pair(Lane, frozen=True, kw_only=True):
-    """What UCX selected from one worker to another, and how its messages travel by memory and size."""
+    """The transports and protocols that UCX selected from one worker to another."""
 
     protocols: list[SizeRange]
 
 
 class TransportsDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Requested settings, the transports that each host offers (with their devices), and what UCX selected.
+    """The document of `transports --json`: the transports requested, offered by each host, and selected by UCX.
 
     `bindings`: of each worker, by rank.
     """

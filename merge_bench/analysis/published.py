@@ -1,4 +1,4 @@
-"""Published results of others as data: `results/published/`, described in `docs/reference/published.md`.
+"""Reads published results of others: `results/published/`, described in `docs/reference/published.md`.
 
 Each dataset has a ``.toml`` with its content, its source and its doubts, and a ``.csv`` or a campaign's folder with its
 numbers: the published value and the same in SI units. What reads one raises UsageError if there is none of this name
@@ -44,7 +44,7 @@ def published_beside(results: Path) -> list[ResultsFolder]:
 
 
 class PublishedSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """What all rows of one series of a network dataset have in common."""
+    """The values that all rows of one series of a network dataset have in common."""
 
     test: str
     config: str
@@ -82,7 +82,7 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A cell of a published table: `metric` is ``bandwidth`` or ``throughput``, `published` what is printed.
+    """A published merge result: `metric` is ``bandwidth`` or ``throughput``, `published` the number as printed.
 
     `value`: bytes per second, corrected if `note` explains a correction; None where the printed number is not valid.
     """
@@ -122,7 +122,7 @@ class SettingEffect(msgspec.Struct, frozen=True, kw_only=True):
 
 @functools.cache
 def datasets(folder: Path = FOLDER) -> Mapping[str, Dataset]:
-    """Every dataset of a folder by its name.
+    """The published datasets in a folder, by name.
 
     Raises UsageError if the link to them is broken, as in a checkout without symbolic links.
     """
@@ -139,7 +139,7 @@ def datasets(folder: Path = FOLDER) -> Mapping[str, Dataset]:
 
 
 def dataset(name: str, kind: str | None = None) -> Dataset:
-    """The dataset of this name, if it is of `kind`."""
+    """The published dataset of this name; raises UsageError if there is none, or it is not of `kind`."""
     by_name = {each: data for each, data in datasets().items() if kind in (None, data.kind)}
     if name in by_name:
         return by_name[name]
@@ -151,7 +151,7 @@ def dataset(name: str, kind: str | None = None) -> Dataset:
 
 
 def network_rows(name: str) -> list[Row]:
-    """The valid rows of a network dataset, series by series, by size; numbers are those of one published run."""
+    """The valid rows of a published network dataset, by series and message size."""
     data = dataset(name, NETWORK)
     groups: dict[tuple[str, str], list[Mapping[str, str]]] = {}
     for line in _read_csv_lines(data):
@@ -161,7 +161,7 @@ def network_rows(name: str) -> list[Row]:
 
 
 def merge_results(name: str) -> list[MergeResult]:
-    """The cells of the published tables of a merge dataset."""
+    """The results in a published merge dataset, one for each cell of its tables."""
     data = dataset(name, MERGE)
     results = []
     for line in _read_csv_lines(data):
@@ -173,7 +173,7 @@ def merge_results(name: str) -> list[MergeResult]:
 
 
 def settings_effects(name: str) -> list[SettingEffect]:
-    """The effects of single settings, in the order of the report."""
+    """The effects of single settings in a published dataset, in the order of the report."""
     data = dataset(name, SETTINGS)
     effects = []
     for line in _read_csv_lines(data):
@@ -194,16 +194,16 @@ def _read_csv_lines(data: Dataset) -> Iterator[Mapping[str, str]]:
 
 
 def _make_probe_row(data: Dataset, series: str, lines: Sequence[Mapping[str, str]]) -> Row:
-    """The row of one message size: its mean, and the least and greatest over ranks where published."""
+    """The row of one message size: the mean, and the least and greatest values of ranks where published."""
     same, first = data.series[series], lines[0]
     notes = dict.fromkeys(line["note"] for line in lines if line["note"])
 
-    def value(column: str, statistic: str) -> float | None:
+    def first_number(column: str, statistic: str) -> float | None:
         texts = (line[column] for line in lines if line["statistic"] == statistic)
         return next((float(text) for text in texts if text), None)
 
-    seconds, seconds_range = median_and_range([value("seconds", "mean")])
-    bandwidth, bandwidth_range = median_and_range([value("bytes_per_second", "mean")])
+    seconds, seconds_range = median_and_range([first_number("seconds", "mean")])
+    bandwidth, bandwidth_range = median_and_range([first_number("bytes_per_second", "mean")])
     return Row(
         probe=data.probe or "",
         test=same.test,
@@ -215,10 +215,10 @@ def _make_probe_row(data: Dataset, series: str, lines: Sequence[Mapping[str, str
         count=int(first["count"]) if first["count"] else None,
         seconds_median=seconds,
         seconds_range=seconds_range,
-        seconds_ranks=(value("seconds", "min"), value("seconds", "max")),
+        seconds_ranks=(first_number("seconds", "min"), first_number("seconds", "max")),
         bandwidth_median=bandwidth,
         bandwidth_range=bandwidth_range,
-        bandwidth_ranks=(value("bytes_per_second", "min"), value("bytes_per_second", "max")),
+        bandwidth_ranks=(first_number("bytes_per_second", "min"), first_number("bytes_per_second", "max")),
         requested=dict(sorted(same.requested.items())),
         selected=same.selected,
         source=data.cite,
@@ -227,6 +227,6 @@ def _make_probe_row(data: Dataset, series: str, lines: Sequence[Mapping[str, str
 
 
 def _cell_values(line: Mapping[str, str]) -> dict[str, object]:
-    """The cells of a CSV line by column, None for empty ones, and under `published` what the publication prints."""
+    """The cells of a CSV line by column, None for empty ones; `published`: the number as it is printed."""
     printed = f"{line['published_value']} {line['published_unit']}".strip()
     return {name: value or None for name, value in {**line, "published": printed}.items()}

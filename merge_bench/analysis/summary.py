@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from merge_bench.analysis import aggregate, bottleneck, diagnostics, documents, transports
-from merge_bench.analysis.aggregate import State, state_of
-from merge_bench.analysis.diagnostics import short_of_cores
-from merge_bench.analysis.energy import energy_of
+from merge_bench.analysis.aggregate import VerificationState, verification_state
+from merge_bench.analysis.diagnostics import first_core_shortage
+from merge_bench.analysis.energy import merge_energy
 from merge_bench.analysis.statistics import median, median_interval, quartiles
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.records.schema import Phases
 
 
-def summarize(campaign: Campaign) -> documents.Document:
-    """The ``run --json`` document of `campaign`: of its one run, or of every run of a sweep."""
+def summarize_campaign(campaign: Campaign) -> documents.Document:
+    """Make the ``run --json`` document of `campaign`: of its one run, or of every run of a sweep."""
     runs = campaign.runs
     if len(runs) == 1:
         return summarize_run(campaign, runs[0], campaign.head.campaign_id)
@@ -28,13 +28,13 @@ def summarize(campaign: Campaign) -> documents.Document:
 
 
 def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDocument:
-    """The document of one run of `campaign`."""
+    """Make the ``run --json`` document of one run of `campaign`; `run_id`: its identifier in the document."""
     launches = aggregate.complete_launches(run)
-    state = state_of(run, launches)
+    state = verification_state(run, launches)
     workers = aggregate.worker_figures(launches)
     line = next((launch.line for launch in launches if launch.line is not None), None)
     lines = [launch.lanes for launch in launches or run.launches if launch.lanes is not None]
-    lanes = transports.lanes(lines)
+    lanes = transports.selected_lanes(lines)
     link, memory_rate = _link_figures(run, launches, lanes), _memory_rate(run, launches)
     hosts = dict.fromkeys(worker.host for launch in launches if launch.line for worker in launch.line.workers)
     phases = {name: aggregate.run_median(launches, aggregate.phase_seconds(name)) for name in aggregate.PHASES}
@@ -43,33 +43,33 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
         records=str(campaign.records),
         config=run.config,
         plan={"hosts": list(hosts), **run.options},
-        verified=state is State.VERIFIED,
-        result_rows=_result_rows(launches),
-        wall_seconds=_spread(launches, aggregate.wall_seconds),
-        throughput_bytes_per_second=_spread(launches, aggregate.throughput),
+        verified=state is VerificationState.VERIFIED,
+        result_rows=_result_row_count(launches),
+        wall_seconds=_figure_spread(launches, aggregate.wall_seconds),
+        throughput_bytes_per_second=_figure_spread(launches, aggregate.throughput),
         bandwidth_bytes_per_second=documents.Bandwidth(  # medians, which keep the order of the iterations' figures
             harmonic_mean=aggregate.run_median(launches, aggregate.bandwidth),
             min=aggregate.run_median(launches, aggregate.slowest_bandwidth),
             max=aggregate.run_median(launches, aggregate.fastest_bandwidth),
             per_worker=[worker.bandwidth for worker in workers],
-            spread=_spread(launches, aggregate.bandwidth),
+            spread=_figure_spread(launches, aggregate.bandwidth),
         ),
         phases_seconds=Phases(**phases),
-        bottleneck=bottleneck.find(run, launches, workers, link, memory_rate),
+        bottleneck=bottleneck.find_bottleneck(run, launches, workers, link, memory_rate),
         link=link,
         memory_rate=memory_rate,
         lanes=lanes,
-        requested_transports=transports.requested_settings(lines),
-        protocols=transports.protocols(lines),
-        traffic=transports.traffic(launches),
+        requested_transports=transports.requested_transport_settings(lines),
+        protocols=transports.selected_protocols(lines),
+        traffic=transports.counted_traffic(launches),
         peak_memory_bytes=documents.Memory(
-            max=aggregate.greatest(worker.memory.peak for worker in workers),
+            max=aggregate.greatest_or_none(worker.memory.peak for worker in workers),
             per_worker=[worker.memory for worker in workers],
         ),
-        energy=energy_of(launches),
+        energy=merge_energy(launches),
         imported=campaign.head.imported_from,
-        warnings=diagnostics.warnings(campaign, run, launches, workers, state),
-        error=diagnostics.run_failure(campaign, run),
+        warnings=diagnostics.warnings_of_run(campaign, run, launches, workers, state),
+        error=diagnostics.failure_of_run(campaign, run),
         measured=documents.Measured(
             launches=len(launches),
             planned_launches=run.planned_launches,
@@ -78,11 +78,11 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
             data_bytes=line.data_bytes if line else None,
             protocol=line.cluster.protocol if line else run.plan.protocol,
         ),
-        verification=_verification(run, launches, state),
+        verification=_summarize_verification(run, launches, state),
     )
 
 
-def _verification(run: Run, launches: Sequence[Launch], state: State) -> documents.Verification:
+def _summarize_verification(run: Run, launches: Sequence[Launch], state: VerificationState) -> documents.Verification:
     checks = [check for launch in run.launches for check in launch.verifications]
     counted = [check for launch in launches for check in launch.verifications]
     wrong = next((check for check in checks if not check.ok), None)
@@ -96,9 +96,9 @@ def _verification(run: Run, launches: Sequence[Launch], state: State) -> documen
     )
 
 
-def _spread(launches: Sequence[Launch], value: aggregate.Value) -> documents.Spread:
-    """Median and interval of `value` over launches; quartiles, minimum and maximum over all their iterations."""
-    samples, iterations = aggregate.launch_medians(launches, value), aggregate.iteration_values(launches, value)
+def _figure_spread(launches: Sequence[Launch], figure: aggregate.IterationFigure) -> documents.Spread:
+    """Median and interval of `figure` over launches; quartiles, minimum and maximum over all iterations."""
+    samples, iterations = aggregate.launch_medians(launches, figure), aggregate.iteration_values(launches, figure)
     interval = median_interval(samples)
     lower, _, upper = quartiles(iterations) if iterations else (None, None, None)
     return documents.Spread(
@@ -120,24 +120,24 @@ def _link_figures(run: Run, launches: Sequence[Launch], lanes: Sequence[document
         limit_bytes_per_second=limit,
         fraction=aggregate.run_median(launches, aggregate.link_fraction),
         check_bytes_per_second=aggregate.perftest_link_limit(launches),
-        not_checked=aggregate.why_link_not_checked(run, launches),
-        wall_ratio=aggregate.run_median(launches, aggregate.wall_over_wire),
+        not_checked=aggregate.why_link_limit_not_checked(run, launches),
+        wall_ratio=aggregate.run_median(launches, aggregate.wall_to_link_time_ratio),
         transports=sorted({transport for lane in lanes for transport in lane.transports}),
-        bytes_per_second=aggregate.run_median(launches, aggregate.flight_rate),
+        bytes_per_second=aggregate.run_median(launches, aggregate.in_flight_bandwidth),
         silent_ranks=sorted(rank for rank, sent in aggregate.sent_bytes_by_rank(launches).items() if not sent),
     )
 
 
 def _memory_rate(run: Run, launches: Sequence[Launch]) -> documents.MemoryRate | None:
-    """The rate of copying memory and the shares of it that partition and join reach; None where workers share cores.
+    """The copy rate of memory and the shares of it that partition and join reach; None where workers share cores.
 
     With a runtime filter, a broadcast, a semi or an anti join no share is known: a worker moves less than it has.
     """
     rate = aggregate.copy_rate(launches)
-    if rate is None or short_of_cores(launches) is not None:
+    if rate is None or first_core_shortage(launches) is not None:
         return None
     less = run.plan.runtime_filter or run.plan.how in ("semi", "anti") or run.plan.distribution == "broadcast"
-    whole = [] if less else launches  # less is moved than `aggregate.memory_fractions` assumes
+    whole = [] if less else launches  # less is moved than `aggregate.copy_rate_fractions` assumes
     return documents.MemoryRate(
         copy_bytes_per_second=rate,
         partition_fraction=aggregate.run_median(whole, aggregate.copy_rate_fraction("partition")),
@@ -145,8 +145,8 @@ def _memory_rate(run: Run, launches: Sequence[Launch]) -> documents.MemoryRate |
     )
 
 
-def _result_rows(launches: Sequence[Launch]) -> int | None:
-    """Number of rows of the merged table: as the workers counted them last, else as the verification did."""
+def _result_row_count(launches: Sequence[Launch]) -> int | None:
+    """The number of rows of the merged table, as the workers or else the verification counted them; None: unknown."""
     for launch in reversed(launches):
         for iteration in reversed(launch.timed):
             rows = [worker.result_rows for worker in iteration.workers]

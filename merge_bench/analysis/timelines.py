@@ -1,4 +1,4 @@
-"""Timelines of launches on one clock, and the iteration that is drawn. No figure is made of a timeline.
+"""Aligns timelines of launches to one clock, and chooses the iteration to draw. No figure is made of a timeline.
 
 Every host has its own clock. All workers leave the opening barrier of an iteration at nearly the same time: that is
 what hosts are aligned by. How far that may be wrong follows from what came before what.
@@ -25,7 +25,7 @@ from merge_bench.records.timeline import (
 
 @dataclass(frozen=True)
 class AlignedTimeline:
-    """A launch's timeline with what turns its hosts' clocks into that of rank 0.
+    """A launch's timeline, and the offset of each host's clock from that of rank 0's host.
 
     `hosts`: of each worker, by rank; `offsets`: seconds to add to the times of each host. `error`: how far times of
     another host may be off at most, seconds; 0 on one host.
@@ -37,12 +37,12 @@ class AlignedTimeline:
     offsets: dict[str, float]
     error: float
 
-    def time(self, rank: int, seconds: float) -> float:
-        """Turn seconds on the clock of a rank's host into seconds on the clock of rank 0's host."""
+    def seconds_on_common_clock(self, rank: int, seconds: float) -> float:
+        """Convert seconds on the clock of a rank's host to seconds on the clock of rank 0's host."""
         return seconds + self.offsets[self.hosts[rank]]
 
 
-def read_aligned(campaign: Campaign) -> Iterator[AlignedTimeline]:
+def read_aligned_timelines(campaign: Campaign) -> Iterator[AlignedTimeline]:
     """The timelines of a campaign's launches, in order, on one clock; launches without a timeline are left out.
 
     Raises UsageError if a file is damaged.
@@ -51,25 +51,28 @@ def read_aligned(campaign: Campaign) -> Iterator[AlignedTimeline]:
         if launch.timeline is not None and launch.timeline.recorded:
             timeline = read_timeline(campaign.folder / timeline_file_name(launch.index))
             if timeline is not None and timeline.iterations:
-                yield align(launch, timeline)
+                yield align_timeline(launch, timeline)
 
 
-def align(launch: Launch, timeline: Timeline) -> AlignedTimeline:
-    """Align the hosts by the exits from the opening barriers: the median over iterations, if it is possible."""
+def align_timeline(launch: Launch, timeline: Timeline) -> AlignedTimeline:
+    """Align the clocks of a timeline's hosts, by the times at which workers left the opening barriers."""
     hosts = [clock.host for clock in sorted(timeline.head.clocks, key=lambda clock: clock.rank)]
     offsets, error = dict.fromkeys(hosts, 0.0), 0.0
     for host in offsets:
         if host != hosts[0]:
-            exits = [_last_exit(each, hosts, hosts[0]) - _last_exit(each, hosts, host) for each in timeline.iterations]
+            exits = [
+                _last_barrier_exit_seconds(each, hosts, hosts[0]) - _last_barrier_exit_seconds(each, hosts, host)
+                for each in timeline.iterations
+            ]
             middle = median(exits)
-            low, high = _offset_limits(timeline, hosts, host)
+            low, high = _clock_offset_limits(timeline, hosts, host)
             offsets[host] = min(max(middle, low), high)
             error = max(error, abs(high - offsets[host]), abs(offsets[host] - low))  # clocks drift apart meanwhile
     return AlignedTimeline(launch, timeline, hosts, offsets, error)
 
 
-def _offset_limits(timeline: Timeline, hosts: Sequence[str], host: str) -> tuple[float, float]:
-    """The least and the largest seconds by which the clock of `host` can differ from that of rank 0's host.
+def _clock_offset_limits(timeline: Timeline, hosts: Sequence[str], host: str) -> tuple[float, float]:
+    """The least and the most seconds by which the clock of `host` can differ from that of rank 0's host.
 
     Nobody leaves a barrier before everybody has entered it, and no message arrives before it is sent, however busy the
     hosts are.
@@ -83,7 +86,7 @@ def _offset_limits(timeline: Timeline, hosts: Sequence[str], host: str) -> tuple
             own_spans = [span for its, span in at if its == host]
             low = max(low, max(span.begin for span in first_spans) - min(span.end for span in own_spans))
             high = min(high, min(span.end for span in first_spans) - max(span.begin for span in own_spans))
-        for sender, sent, receiver, received in matched_batches(iteration):
+        for sender, sent, receiver, received in matched_message_batches(iteration):
             if (hosts[sender], hosts[receiver]) == (hosts[0], host):
                 low = max(low, sent.begin - received.end)
             elif (hosts[sender], hosts[receiver]) == (host, hosts[0]):
@@ -91,18 +94,18 @@ def _offset_limits(timeline: Timeline, hosts: Sequence[str], host: str) -> tuple
     return low, high
 
 
-def opening_exit_seconds(worker: WorkerTimeline) -> float:
+def opening_barrier_exit_seconds(worker: WorkerTimeline) -> float:
     """The time at which a worker left its iteration's opening barrier, on its own host's clock."""
     return min(worker.spans, key=lambda span: span.begin).end
 
 
-def _last_exit(iteration: TimelineIteration, hosts: Sequence[str], host: str) -> float:
+def _last_barrier_exit_seconds(iteration: TimelineIteration, hosts: Sequence[str], host: str) -> float:
     """The time at which the last worker of a host left the opening barrier, on that host's clock."""
-    return max(opening_exit_seconds(worker) for worker in iteration.workers if hosts[worker.rank] == host)
+    return max(opening_barrier_exit_seconds(worker) for worker in iteration.workers if hosts[worker.rank] == host)
 
 
-def matched_batches(iteration: TimelineIteration) -> Iterator[tuple[int, Batch, int, Batch]]:
-    """Each batch of messages: rank of the sender, the batch as sent, rank of the receiver, the batch as received."""
+def matched_message_batches(iteration: TimelineIteration) -> Iterator[tuple[int, Batch, int, Batch]]:
+    """Each batch of messages as (sender's rank, batch as sent, receiver's rank, batch as received)."""
     arrived = {
         (batch.piece, batch.peer, worker.rank): batch
         for worker in iteration.workers
@@ -123,7 +126,7 @@ def iteration_to_draw(campaign: Campaign, run: Run) -> tuple[AlignedTimeline, Ti
     indices = {launch.index for launch in counted}
     candidates = [
         (abs(each.wall_seconds - wall), aligned, iteration)
-        for aligned in read_aligned(campaign)
+        for aligned in read_aligned_timelines(campaign)
         if aligned.launch.index in indices and wall is not None
         for iteration in aligned.timeline.iterations
         for each in aligned.launch.timed

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from merge_bench.analysis.aggregate import sent_bytes_by_rank
-from merge_bench.analysis.documents import Counted, Lane, Protocols, Traffic
+from merge_bench.analysis.documents import DeviceBytes, Lane, Protocols, Traffic
 from merge_bench.config import allowed_transports
 from merge_bench.errors import Caution
 from merge_bench.records.campaign import Launch
@@ -38,19 +38,19 @@ _STAGED = ("frag host", "copy-in", "copy-out")
 _SHOWN = 4
 
 
-def requested_settings(lines: Iterable[LanesLine]) -> dict[str, str]:
-    """UCX's settings about transports, as rank 0 held them; where launches differ, all their values."""
+def requested_transport_settings(lanes_lines: Iterable[LanesLine]) -> dict[str, str]:
+    """The values of UCX's settings about transports on rank 0, by name; different values of launches are joined."""
     by_name: dict[str, dict[str, None]] = {}
-    for line in lines:
+    for line in lanes_lines:
         for name, value in line.requested.items():
             by_name.setdefault(name, {})[value] = None
     return {name: " or ".join(values) for name, values in by_name.items()}
 
 
-def lanes(lines: Iterable[LanesLine]) -> list[Lane]:
-    """The transports selected for each pair of workers; where launches differ, those of all launches."""
+def selected_lanes(lanes_lines: Iterable[LanesLine]) -> list[Lane]:
+    """The transports that UCX selected for each pair of workers, in any launch."""
     by_pair: dict[tuple[int, int], Lane] = {}
-    for line in lines:
+    for line in lanes_lines:
         for pair in line.pairs:
             key = pair.from_rank, pair.to_rank
             new = Lane(from_rank=key[0], to_rank=key[1], placement=pair.placement, transports=[])
@@ -59,11 +59,13 @@ def lanes(lines: Iterable[LanesLine]) -> list[Lane]:
     return [by_pair[key] for key in sorted(by_pair)]
 
 
-def protocols(lines: Iterable[LanesLine]) -> list[Protocols]:
-    """How messages travel by memory and size, for pairs of workers that are alike; where launches differ, a pair is in
-    several entries."""
+def selected_protocols(lanes_lines: Iterable[LanesLine]) -> list[Protocols]:
+    """The protocols that UCX selected by memory and message size, each list with the pairs of workers that have it.
+
+    Where launches differ, a pair is in several entries.
+    """
     pairs_of: dict[tuple[SizeRange, ...], set[tuple[int, int]]] = {}
-    for line in lines:
+    for line in lanes_lines:
         tables = [pairs_of.setdefault(tuple(ranges), set()) for ranges in line.protocols]
         for pair in line.pairs:
             if pair.protocols is not None:
@@ -71,8 +73,8 @@ def protocols(lines: Iterable[LanesLine]) -> list[Protocols]:
     return [Protocols(pairs=sorted(pairs), ranges=list(ranges)) for ranges, pairs in pairs_of.items() if pairs]
 
 
-def traffic(launches: Sequence[Launch]) -> list[Traffic]:
-    """By host and period, the bytes that the host's ranks sent in all `launches`, and that its devices counted."""
+def counted_traffic(launches: Sequence[Launch]) -> list[Traffic]:
+    """The bytes that each host's ranks sent and its network devices counted, by host and period, over `launches`."""
     by_host: dict[tuple[str, str], Traffic] = {}
     for launch in launches:
         hosts = {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {}
@@ -86,15 +88,15 @@ def traffic(launches: Sequence[Launch]) -> list[Traffic]:
                 counted_on = by_host.setdefault((host.host, line.during), Traffic(host=host.host, during=line.during))
                 counted_on.sent += sum(size for rank, size in exchanged.items() if hosts.get(rank) == host.host)
                 for device in host.devices:
-                    counted = counted_on.devices.setdefault(device.device, Counted())
+                    counted = counted_on.devices.setdefault(device.device, DeviceBytes())
                     counted.sent += device.sent_bytes
                     counted.received += device.received_bytes
     return [by_host[key] for key in sorted(by_host)]
 
 
 @dataclass
-class _Expected:
-    """Bytes that a host's ranks sent: in `total`, and those that `must` or `may` have crossed its network `devices`."""
+class _ExpectedTraffic:
+    """Bytes that a host's ranks sent: in `total`, and those that `must` or `may` have used its network `devices`."""
 
     total: int = 0
     must: int = 0
@@ -104,7 +106,7 @@ class _Expected:
     devices: set[str] = field(default_factory=set)
 
 
-def traffic_contradictions(launch: Launch) -> Iterator[Caution]:
+def traffic_contradiction_warnings(launch: Launch) -> Iterator[Caution]:
     """A warning for each host whose counters contradict the selected transports in the timed iterations of `launch`.
 
     None where lanes or counters were not recorded.
@@ -117,16 +119,16 @@ def traffic_contradictions(launch: Launch) -> Iterator[Caution]:
     for iteration in launch.timed:
         for pair in iteration.pairs:
             sent[pair.from_rank, pair.to_rank] += pair.bytes
-    expected = _expected_bytes(launch.lanes, sent, hosts)
+    expected = _expected_traffic_by_host(launch.lanes, sent, hosts)
     for host in counted.hosts:
-        if contradiction := _contradiction(host, expected.get(host.host, _Expected())):
+        if contradiction := _contradiction_text(host, expected.get(host.host, _ExpectedTraffic())):
             message = f"on {host.host} UCX selected {contradiction} sent"
             yield Caution(NOT_CARRIED, message, "run again while no other program uses the device")
 
 
-def carriers_of_pair(pair: LanePair, line: LanesLine) -> set[tuple[str, str]]:
-    """The (transport, device) that may carry messages between two ranks, by their protocols, else by their lanes."""
-    ranges = line.protocols[pair.protocols] if pair.protocols is not None else []
+def carriers_of_pair(pair: LanePair, lanes_line: LanesLine) -> set[tuple[str, str]]:
+    """The transports, each with its device, that may carry the messages from one rank to another."""
+    ranges = lanes_line.protocols[pair.protocols] if pair.protocols is not None else []
     texts = [each.transports for each in ranges] if ranges and all(each.transports for each in ranges) else []
     matches = {match for text in texts or pair.transports for match in _TRANSPORT.findall(text)}
     return {
@@ -134,16 +136,21 @@ def carriers_of_pair(pair: LanePair, line: LanesLine) -> set[tuple[str, str]]:
     }
 
 
-def _expected_bytes(line: LanesLine, sent: Counter[tuple[int, int]], hosts: Mapping[int, str]) -> dict[str, _Expected]:
-    """By host, the bytes of `sent` (from rank, to rank) that must, or may, have crossed its network devices."""
-    by_host: dict[str, _Expected] = {}
-    for pair in line.pairs:
-        size, of_host = sent[pair.from_rank, pair.to_rank], hosts.get(pair.from_rank)
+def _expected_traffic_by_host(
+    lanes_line: LanesLine, sent_bytes: Counter[tuple[int, int]], hosts: Mapping[int, str]
+) -> dict[str, _ExpectedTraffic]:
+    """The bytes that must, or may, have crossed the network devices of each host, by host.
+
+    `sent_bytes`: by (from rank, to rank).
+    """
+    by_host: dict[str, _ExpectedTraffic] = {}
+    for pair in lanes_line.pairs:
+        size, of_host = sent_bytes[pair.from_rank, pair.to_rank], hosts.get(pair.from_rank)
         if of_host is None:
             continue
-        all_carriers = carriers_of_pair(pair, line)
+        all_carriers = carriers_of_pair(pair, lanes_line)
         network = {(transport, device) for transport, device in all_carriers if transport not in _NO_NETWORK}
-        host = by_host.setdefault(of_host, _Expected())
+        host = by_host.setdefault(of_host, _ExpectedTraffic())
         host.total += size
         if not network:
             host.elsewhere |= {f"{transport}/{device}" for transport, device in all_carriers}
@@ -157,31 +164,31 @@ def _expected_bytes(line: LanesLine, sent: Counter[tuple[int, int]], hosts: Mapp
     return by_host
 
 
-def _contradiction(host: HostTraffic, expected: _Expected) -> str:
-    """What was selected for the bytes of a host's ranks, and what a device counted instead; empty if they agree."""
+def _contradiction_text(host: HostTraffic, expected: _ExpectedTraffic) -> str:
+    """A text with what UCX selected on a host and what its devices counted instead; empty if they agree."""
     if expected.total < LEAST_BYTES:
         return ""
     seen = {each.device: each.sent_bytes for each in host.devices if not each.device.startswith("nvlink")}
     if expected.must and expected.devices <= set(seen):
         crossed = sum(seen[device] for device in expected.devices)
         if crossed < SHARE * expected.must:
-            selected = f"{_name_list(expected.transports)} to carry {format_bytes(expected.must)}"
-            return f"{selected}, but {_name_list(expected.devices)} counted {format_bytes(crossed)}"
+            selected = f"{_joined_names(expected.transports)} to carry {format_bytes(expected.must)}"
+            return f"{selected}, but {_joined_names(expected.devices)} counted {format_bytes(crossed)}"
     rest = expected.total - expected.may
     # Not the sum of all devices: a bond and its members count the same bytes.
     busiest = max(seen, key=lambda device: seen[device], default=None)
     if busiest is not None and rest and seen[busiest] > (1 + HEADERS) * expected.may + SHARE * rest:
-        selected = f"{_name_list(expected.elsewhere)} for {format_bytes(rest)}"
+        selected = f"{_joined_names(expected.elsewhere)} for {format_bytes(rest)}"
         return f"{selected}, but {busiest} counted {format_bytes(seen[busiest])}"
     return ""
 
 
-def _name_list(names: set[str]) -> str:
+def _joined_names(names: set[str]) -> str:
     return ", ".join(sorted(names)) or "nothing"
 
 
 def staged_memory_warnings(pairs: Sequence[LanePair], protocols: Sequence[Sequence[SizeRange]]) -> list[Caution]:
-    """One warning about all such pairs; [] if there is none, or UCX reports no protocols of device memory.
+    """One warning about the pairs of workers between which UCX copies GPU memory through the host; [] if none.
 
     Only the largest messages count: small ones are copied on purpose.
     """

@@ -1,4 +1,4 @@
-"""The driver: from options to launches in order, one launch's life, recording, resuming, imported results.
+"""The driver: plans launches from options, makes and records them in order, resumes and imports campaigns.
 
 Here is what a campaign has to know about the program that calls it, and the progress that it reports to that program;
 and the options of `run` with the values that are members of a registry, whose folders `config` must not import.
@@ -46,48 +46,48 @@ UNTOUCHED = Caller()
 
 
 class Progress:
-    """Receives the progress of a campaign and shows nothing; `merge_bench.view.progress` has subclasses that show it.
+    """Receives the progress of a campaign; shows nothing, as its subclasses do.
 
     `rest`: the seconds that the launches after this one will take; None: unknown.
     """
 
     rest: float | None = 0.0
 
-    def phase(self, text: str) -> None:
+    def show_phase(self, text: str) -> None:
         """Show the current phase: launching, generating, connecting, warm-up, iterations, link limit."""
 
-    def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
-        """Show that timed iteration `index` (from 0) of `total` has ended; `throughput` in bytes per second."""
+    def show_iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
+        """Show that timed iteration `index`, from 0, of `total` has ended; `throughput` in bytes per second."""
 
     def close(self) -> None:
         """Clear the display; a second call does nothing."""
 
 
-class Labelled(Progress):
-    """Shows the same as `progress`, with the launch's label before each phase; `rest` as in `Progress`."""
+class LabelledProgress(Progress):
+    """Shows progress with another `Progress`, and the launch's label before each phase."""
 
     def __init__(self, progress: Progress, label: str, rest: float | None = None) -> None:
         self._progress, self._label = progress, label
         progress.rest = rest
 
-    def phase(self, text: str) -> None:
-        self._progress.phase(f"{self._label}: {text}")
+    def show_phase(self, text: str) -> None:
+        self._progress.show_phase(f"{self._label}: {text}")
 
-    def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
-        self._progress.iteration(index, total, wall_seconds, throughput)
+    def show_iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
+        self._progress.show_iteration(index, total, wall_seconds, throughput)
 
     def close(self) -> None:
         self._progress.close()
 
 
 @functools.cache
-def run_options() -> tuple[Option, ...]:
+def options_of_run() -> tuple[Option, ...]:
     """Every option of `run`, with the allowed values and help of its registry."""
-    return tuple(map(complete, OPTIONS))
+    return tuple(map(add_registry_values, OPTIONS))
 
 
-def complete(option: Option) -> Option:
-    """`option` with allowed values and help, if members of a registry decide them; else unchanged."""
+def add_registry_values(option: Option) -> Option:
+    """Add the allowed values and help of its registry to an option; options without registry stay unchanged."""
     if option.key == "engine":
         return option.with_values(engines.engine_choices(), engines.engine_help())
     if option.key == "exchange":

@@ -16,10 +16,15 @@ import msgspec
 
 from merge_bench.analysis.compare import least_blocks
 from merge_bench.analysis.diagnostics import BUSY, BUSY_HOST, REMEDY
-from merge_bench.campaign import UNTOUCHED, Caller, Labelled, Progress
+from merge_bench.campaign import UNTOUCHED, Caller, LabelledProgress, Progress
 from merge_bench.campaign.launch import make_launch
-from merge_bench.campaign.planned_launches import ExpectedTime, Job, Sweep, launch_seconds_by_rule
-from merge_bench.campaign.resume import CONTINUE_AFTER, find_resumable, reopen_to_extend, run_environment
+from merge_bench.campaign.planned_launches import Job, LaunchTimeEstimator, Sweep, launch_seconds_by_rule
+from merge_bench.campaign.resume import (
+    CONTINUE_AFTER,
+    describe_surroundings,
+    reopen_campaign_to_extend,
+    reopen_unfinished_campaign,
+)
 from merge_bench.cluster import host_agent, signals
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.launchers import launchers, make_launcher
@@ -42,19 +47,19 @@ LaunchOne = Callable[[Job, CampaignWriter, int], int]
 
 @dataclass(frozen=True)
 class Software:
-    """What runs: git's state of the checkout, the checksum of this package's files, versions of installed packages."""
+    """The software that runs: git's state of the checkout, checksum of this package's files, versions of packages."""
 
     git: Git | None
     sources: str
     versions: Mapping[str, str]
 
     @classmethod
-    def installed(cls) -> Self:
-        """That of this process."""
+    def of_this_process(cls) -> Self:
+        """The software that this process runs."""
         return cls(git_state(), host_agent.fingerprint(host_agent.ROOT / "merge_bench"), machine.versions())
 
 
-def make_campaign(
+def run_launches(
     results: Path,
     name: str,
     head: CampaignLine,
@@ -65,7 +70,7 @@ def make_campaign(
     extend: Path | None = None,
     caller: Caller = UNTOUCHED,
     wait_for_quiet: float | None = None,
-    expected: ExpectedTime | None = None,
+    expected: LaunchTimeEstimator | None = None,
     software: Software | None = None,
 ) -> tuple[Path, int]:
     """Make every launch of `jobs` in their order; returns the campaign's folder and the exit status.
@@ -77,25 +82,25 @@ def make_campaign(
     `expected`: the estimated duration of the launches, printed before the first launch and corrected after it.
     `software`: what runs, as the records have it; None: what is installed.
     """
-    line = first_line(head, jobs, caller, software)
-    resumed = find_resumable(results, line, jobs) if resume and len(jobs) > 1 and extend is None else None
+    line = complete_campaign_line(head, jobs, caller, software)
+    resumed = reopen_unfinished_campaign(results, line, jobs) if resume and len(jobs) > 1 and extend is None else None
     with caller.signals(), signals.ignored():  # from here on, a signal is recorded
         if extend is not None:
-            resumed = reopen_to_extend(extend, line, jobs)
+            resumed = reopen_campaign_to_extend(extend, line, jobs)
         writer, left, first_index, status = resumed or (CampaignWriter.create(results, name), list(jobs), 0, 0)
         with writer:
             if resumed:
                 say(f"resuming {writer.folder}: {len(jobs) - len(left)} of {len(jobs)} launches finished")
             else:
-                write_first_lines(writer, line, jobs)
+                write_first_records(writer, line, jobs)
             with caller.surround(writer.logs / "driver.log"):
                 done = 0
                 try:
                     with signals.interruptible():
                         if left:
                             if expected is not None and (len(left) > 1 or expected.total_seconds(left) is not None):
-                                say(expected.describe(left))
-                            check_host(left[0].prepared.settings, writer, wait=wait_for_quiet, first=caller.look)
+                                say(expected.describe_estimate(left))
+                            warn_if_host_busy(left[0].prepared.settings, writer, wait=wait_for_quiet, first=caller.look)
                         done, status = _make_launches(left, writer, launch, first_index, status, expected)
                 except signals.Interrupted as before_the_first:
                     write_interruption(writer, before_the_first)
@@ -115,7 +120,7 @@ def _make_launches(
     launch: LaunchOne,
     first_index: int,
     status: int,
-    expected: ExpectedTime | None,
+    expected: LaunchTimeEstimator | None,
 ) -> tuple[int, int]:
     """Make the launches of `jobs`; returns how many were made to their end, and the worst exit status."""
     done = 0
@@ -133,7 +138,7 @@ def _make_launches(
             if launch_status not in CONTINUE_AFTER:
                 break
             if expected is not None and launch_status == 0:
-                expected.note_launch(job, time.monotonic() - began)
+                expected.add_measured_launch(job, time.monotonic() - began)
                 seconds_left = expected.total_seconds(rest) if (rest := jobs[done:]) else None
                 if done == 1 and seconds_left is not None:
                     say(f"about {format_duration(seconds_left)} left, as the first launch took")
@@ -148,20 +153,20 @@ def write_interruption(writer: CampaignWriter, error: signals.Interrupted) -> No
         writer.write(FailureLine(launch=None, code=error.code, message=str(error)))
 
 
-def first_line(
+def complete_campaign_line(
     head: CampaignLine, jobs: Sequence[Job], caller: Caller = UNTOUCHED, software: Software | None = None
 ) -> CampaignLine:
-    """The record that begins a new campaign's file, still without the campaign's name.
+    """Add the command, git's state and the surroundings to the first record of a campaign, still without its name.
 
     `software`: what runs; None: what is installed.
     """
-    software = software or Software.installed()
+    software = software or Software.of_this_process()
     command = {"argv": list(caller.argv), "options": caller.options, "git": software.git}
-    surroundings = run_environment(jobs, software.sources, software.versions)
+    surroundings = describe_surroundings(jobs, software.sources, software.versions)
     return msgspec.structs.replace(head, **command, surroundings=surroundings)
 
 
-def write_first_lines(writer: CampaignWriter, line: CampaignLine, jobs: Sequence[Job]) -> None:
+def write_first_records(writer: CampaignWriter, line: CampaignLine, jobs: Sequence[Job]) -> None:
     """Write the campaign's first record and the warnings that are known before the first launch."""
     writer.write(msgspec.structs.replace(line, campaign_id=writer.campaign_id))
     for caution in dict.fromkeys(warning for job in jobs for warning in job.prepared.warnings):
@@ -185,26 +190,28 @@ def git_state() -> Git | None:
     return Git(commit=commit, dirty=bool(dirty), host=socket.gethostname())
 
 
-def dry_run(sweep: Sweep) -> str:
-    """The text of --dry-run: the commands of each run; for several launches also their time and their order."""
+def dry_run_text(sweep: Sweep) -> str:
+    """The text that --dry-run prints: the commands of each run; for several launches also their time and order."""
     lines, jobs, run_labels = [], sweep.jobs(), sweep.run_labels()
     for (config, index), prepared in sweep.prepared.items():
         plan = prepared.plan
         if len(jobs) > 1:
-            size = f"{_size_text(plan)} per chunk" if plan.rows_per_chunk is not None else _size_text(plan)
+            size = f"{_merge_size_text(plan)} per chunk" if plan.rows_per_chunk is not None else _merge_size_text(plan)
             names = f"{config}/{index}" + (f" ({name})" if (name := run_labels[config, index]) != config else "")
             lines.append(f"## {names}: {plural(plan.workers, 'worker')}{size}, {plan.launches} launches")
         for command in make_launcher(prepared.settings).commands(plan, prepared.settings):
             lines += [f"# {command.role} on {command.host}", command.shell_line()]
     if len(jobs) > 1:
-        lines.append(f"## {expected_time(sweep).describe(jobs)}")
-        lines += [f"## {short}"] if (short := too_few_blocks(sweep)) else []
+        lines.append(f"## {make_time_estimator(sweep).describe_estimate(jobs)}")
+        lines += [f"## {short}"] if (short := few_blocks_sentence(sweep)) else []
         for block, members in itertools.groupby(jobs, lambda job: job.block):
             lines.append(f"## block {block}: " + " ".join(f"{job.config}/{job.plan}" for job in members))
     return "\n".join(lines) if lines else "# no process would be started: the cluster is already running"
 
 
-def run(sweep: Sweep, progress: Progress, *, caller: Caller = UNTOUCHED, say_time: bool = True) -> tuple[Path, int]:
+def run_sweep(
+    sweep: Sweep, progress: Progress, *, caller: Caller = UNTOUCHED, say_time: bool = True
+) -> tuple[Path, int]:
     """Make every launch of the sweep; returns the campaign's folder and the exit status.
 
     Every measurement is written to the disk at once. Every process that was started has ended when this returns. An
@@ -212,21 +219,23 @@ def run(sweep: Sweep, progress: Progress, *, caller: Caller = UNTOUCHED, say_tim
     several launches take.
     """
     options = sweep.options
-    jobs, expected = sweep.jobs(), expected_time(sweep)
-    if say_time and (short := too_few_blocks(sweep)):
+    jobs, expected = sweep.jobs(), make_time_estimator(sweep)
+    if say_time and (short := few_blocks_sentence(sweep)):
         warn(Caution("few-blocks", short))
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
         shown = progress
         if len(jobs) > 1:
-            shown = Labelled(progress, launch_label(job, jobs), expected.total_seconds(jobs[jobs.index(job) + 1 :]))
+            shown = LabelledProgress(
+                progress, launch_label(job, jobs), expected.total_seconds(jobs[jobs.index(job) + 1 :])
+            )
         return launch_merge(job, writer, shown, index)
 
     name = "-".join(config.name for config in sweep.configs)
-    return make_campaign(
-        sweep.results,
+    return run_launches(
+        sweep.results_folder,
         name,
-        sweep.head(),
+        sweep.campaign_line(),
         jobs,
         launch,
         resume=not options.fresh,
@@ -237,17 +246,18 @@ def run(sweep: Sweep, progress: Progress, *, caller: Caller = UNTOUCHED, say_tim
     )
 
 
-def expected_time(sweep: Sweep) -> ExpectedTime:
-    return ExpectedTime(sweep.results, sweep.plans, launch_seconds_by_rule)
+def make_time_estimator(sweep: Sweep) -> LaunchTimeEstimator:
+    """Make the estimator of the seconds that each launch of the sweep takes."""
+    return LaunchTimeEstimator(sweep.results_folder, sweep.plans, launch_seconds_by_rule)
 
 
-def too_few_blocks(sweep: Sweep) -> str | None:
-    """A sentence with the number of blocks that can show a difference, if the sweep has fewer; else None."""
-    plans, blocks = tuple(map(RecordedPlan.of, sweep.plans)), sweep.first.plan.launches
-    least = least_blocks(Campaign(Path(), sweep.head(), plans, (), truncated=False, skipped={}))
+def few_blocks_sentence(sweep: Sweep) -> str | None:
+    """A sentence that the sweep has fewer blocks than can show a difference; None if it has enough."""
+    plans, blocks = tuple(map(RecordedPlan.of, sweep.plans)), sweep.first_run.plan.launches
+    least = least_blocks(Campaign(Path(), sweep.campaign_line(), plans, (), truncated=False, skipped={}))
     if blocks >= least:
         return None
-    what = f"{len(sweep.labels)} configs" if len(sweep.configs) > 1 else ", ".join(sweep.labels)
+    what = f"{len(sweep.distinct_labels)} configs" if len(sweep.configs) > 1 else ", ".join(sweep.distinct_labels)
     return f"{plural(blocks, 'block')} cannot show a difference between {what}; use --launches {least} or more"
 
 
@@ -255,10 +265,10 @@ def launch_label(job: Job, jobs: Sequence[Job]) -> str:
     """The label of a launch in the display: ``1 of 12: default, 1,000,000 rows, 2 workers``."""
     plan = job.prepared.plan
     number, workers = f"{jobs.index(job) + 1} of {len(jobs)}", plural(plan.workers, "worker")
-    return f"{number}: {job.label}{_size_text(plan)}, {workers}"
+    return f"{number}: {job.label}{_merge_size_text(plan)}, {workers}"
 
 
-def _size_text(plan: Plan) -> str:
+def _merge_size_text(plan: Plan) -> str:
     """The size of the merge for a label: ``, 1,000,000 rows`` or ``, h2o q1``; empty for tables of files."""
     if plan.rows_per_chunk is not None:
         return f", {format_count(plan.rows_per_chunk)} rows"
@@ -267,13 +277,13 @@ def _size_text(plan: Plan) -> str:
 
 
 def launch_merge(job: Job, writer: CampaignWriter, progress: Progress, launch: int) -> int:
-    """Make one launch with its merges and other measurements; returns the exit status."""
-    from merge_bench.campaign.measure_launch import measure
+    """Make one launch, with its merges and other measurements; returns the exit status."""
+    from merge_bench.campaign.measure_launch import measure_launch
 
-    return make_launch(job, writer, progress, launch, measure)
+    return make_launch(job, writer, progress, launch, measure_launch)
 
 
-def check_host(
+def warn_if_host_busy(
     settings: ClusterSettings,
     writer: CampaignWriter,
     *,
@@ -292,7 +302,7 @@ def check_host(
         return
     load = (first or look)()
     if not load.quiet and wait is not None:
-        load = _wait_for_quiet(load, wait, look, clock)
+        load = _wait_for_quiet_host(load, wait, look, clock)
     if load.quiet:
         return
     caution = Caution(BUSY_HOST, BUSY.format(load), REMEDY)
@@ -300,7 +310,7 @@ def check_host(
     writer.write(WarningLine.of(caution))
 
 
-def _wait_for_quiet(load: OtherLoad, wait: float, look: Look, clock: Callable[[], float]) -> OtherLoad:
+def _wait_for_quiet_host(load: OtherLoad, wait: float, look: Look, clock: Callable[[], float]) -> OtherLoad:
     began, quiet = clock(), 0
     say(f"waiting for at most {format_duration(wait)} until this host is quiet: other processes keep {load}")
     while quiet < IN_A_ROW and clock() - began < wait:

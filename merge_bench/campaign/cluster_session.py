@@ -29,7 +29,7 @@ from merge_bench.records.writer import CampaignWriter
 
 
 class Session:
-    """The Dask cluster of one launch. `start` brings it up, its workers then run what they are sent, `end` stops it.
+    """The Dask cluster of one launch: starts its processes, calls functions on its workers, and ends the processes.
 
     `descriptions`: of each worker and its machine, by rank. `topic`: the Dask topic to which workers send events.
     `lanes`: the record of the UCX lanes between workers that was written last.
@@ -50,12 +50,13 @@ class Session:
 
     @property
     def workers(self) -> WorkerCalls:
-        """Sends calls to the workers; only after the cluster was started."""
+        """The object that calls functions on the workers; available once the cluster has started."""
         assert self._workers is not None, "the cluster was not started"
         return self._workers
 
     @property
     def members(self) -> list[Member]:
+        """The workers of the launch, by rank."""
         return self.workers.members
 
     # -- starting and ending the cluster
@@ -65,68 +66,68 @@ class Session:
 
         `merges`: whether workers load the libraries of the plan's merge; `exchange`: the data plane to load if not.
         """
-        self.progress.phase("launching")
+        self.progress.show_phase("launching")
         here = launchers()[self.settings.launcher].starts_here
         look = other_load.begin_measuring() if here else None
         access = self.launcher.start(self.plan, self.settings, self.writer.logs, f"launch-{self.launch:03d}-")
         for host, load in self.launcher.busy_hosts.items():
             caution = Caution(BUSY_HOST, f"{host}: {BUSY.format(load)}", "run again while this host is quiet")
             warn(caution)
-            self.warn(caution)
+            self.record_warning(caution)
         up_by = time.monotonic() + self.settings.start_timeout
         self._client = scheduler_client.connect(access, self.launcher, self.settings, up_by)
         self._workers = WorkerCalls(self._client, self.launcher, self.plan.timeout)
-        self.progress.phase("waiting for workers")
+        self.progress.show_phase("waiting for workers")
         self._gather_workers(up_by)
-        self.progress.phase("loading libraries")
+        self.progress.show_phase("loading libraries")
         if merges and self.plan.data_plane.exchanges_by_workers:
             exchange = self.plan.exchange
         self._describe_workers(self.plan.engine if merges else None, exchange)
         check_ucx(self.descriptions)
-        for caution in host_cautions(self.launcher, self.plan, self.settings):
-            self.warn(caution)
+        for caution in host_warnings(self.launcher, self.plan, self.settings):
+            self.record_warning(caution)
         if not self.launcher.owns_processes:
             check_environment(self.descriptions, self.settings.environment)
         check_memory(self.plan, self.descriptions)
         if self.plan.device_memory:
-            set_up_devices(self.workers, self.descriptions, self.settings.rmm_pool_bytes)
+            set_up_gpu_memory_pools(self.workers, self.descriptions, self.settings.rmm_pool_bytes)
         self._client.subscribe_topic(self.topic, self._handle_event)
         if look is not None:
             other = look()
             processes = [f"pid {process.pid} {process.name}" for process in other.processes]
             self._other_load = HostLoad(busy=other.busy, cores=other.cores, processes=processes)
 
-    def cause(self, problem: Exception) -> MergeBenchError | None:
-        """The error that names the process whose end caused a `problem` that Dask raised; None if no process ended."""
+    def find_cause(self, error: Exception) -> MergeBenchError | None:
+        """The error that names the process whose end caused an `error` that Dask raised; None if no process ended."""
         try:
             if self._workers is not None:
                 # An OSError, as Dask's CommClosedError is, means that the connection to the scheduler closed.
-                self._workers.watch.settle(lost_scheduler=isinstance(problem, OSError))
+                self._workers.watch.settle(lost_scheduler=isinstance(error, OSError))
             scheduler_client.raise_for_exited(self.launcher)
         except LaunchFailed as reason:
             return reason
         return None
 
-    def end(self, *, well: bool) -> None:
-        """Close the client and end the processes; after a failure the processes first, so nothing waits for them."""
-        self.progress.phase("stopping the cluster")
+    def end(self, *, succeeded: bool) -> None:
+        """Close the client and end the processes; if the launch did not succeed, end the processes first."""
+        self.progress.show_phase("stopping the cluster")
         if self._workers is not None:
             self._workers.watch.stop()
-            if not well and not self.launcher.owns_processes:
+            if not succeeded and not self.launcher.owns_processes:
                 self._workers.abort("the run is ending")
-        if well and self._client is not None:
+        if succeeded and self._client is not None:
             scheduler_client.close_client(self._client)
         self.launcher.stop()
-        if not well and self._client is not None:
+        if not succeeded and self._client is not None:
             scheduler_client.close_client(self._client)
 
     # -- between start and end
 
-    def on_event(self, name: str, handler: Callable[[Mapping[str, Any]], None]) -> None:
-        """Call `handler`, in a thread of the client, with every event of this name; its error ends the wait."""
+    def register_event_handler(self, name: str, handler: Callable[[Mapping[str, Any]], None]) -> None:
+        """Have `handler` called, in a thread of the client, with every event of this name; its error ends the wait."""
         self._handlers[name] = handler
 
-    def connect(self, addresses: Sequence[bytes]) -> float:
+    def connect_workers(self, addresses: Sequence[bytes]) -> float:
         """Connect every worker with every other, and record the settings of each worker's UCX in its description.
 
         `addresses`: each rank's UCX address. Returns the longest round trip of a barrier, in seconds.
@@ -138,7 +139,8 @@ class Session:
         ]
         return float(max(connection.round_trip_seconds for connection in connected))
 
-    def warn(self, caution: Caution) -> None:
+    def record_warning(self, caution: Caution) -> None:
+        """Write a warning about this launch to the records."""
         self.writer.write(WarningLine.of(caution, self.launch))
 
     def record_launch(self, *, data_bytes: int = 0, rows: int = 0) -> None:
@@ -169,7 +171,7 @@ class Session:
 
     # -- the steps of a start
 
-    def _gather_workers(self, up_by: float) -> None:
+    def _gather_workers(self, deadline: float) -> None:
         """Wait for the workers, give them ranks, and install the plugin that merges on them."""
         calls = self.workers
         calls.watch.start([])
@@ -178,7 +180,7 @@ class Session:
             self.launcher,
             self.settings,
             self.plan.workers,
-            up_by,
+            deadline,
         )
         # Workers that we start are numbered host by host; those of a running cluster are grouped by host.
         owned = self.launcher.owns_processes
@@ -224,7 +226,7 @@ class Session:
                     self.workers.notice()
 
 
-def host_cautions(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[Caution]:
+def host_warnings(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[Caution]:
     """Warnings about hosts on which UCX measures slower; none if neither data plane nor Dask uses UCX."""
     if not plan.data_plane.ucx and plan.protocol != "ucx":
         return []
@@ -238,8 +240,8 @@ def check_memory(plan: Plan, workers: Sequence[Worker]) -> None:
         check_memory_fits(plan, min(here) + len(here) * PROCESS_BYTES, len(here), host)
 
 
-def set_up_devices(workers: WorkerCalls, descriptions: Sequence[Worker], pool_bytes: int | None) -> None:
-    """Make a pool of GPU memory on every worker, of `pool_bytes` or by free memory; sharers of a GPU get equal ones."""
+def set_up_gpu_memory_pools(workers: WorkerCalls, descriptions: Sequence[Worker], pool_bytes: int | None) -> None:
+    """Make a pool of GPU memory on every worker, of `pool_bytes`; None: an equal part of its GPU's memory."""
     workers.on_all(worker.make_cuda_context)  # each context takes some of the memory that the next step looks at
     memories = workers.on_all(gpu_memory.inspect_gpu_memory)
     places = [(each.host, str(each.environment.get("CUDA_VISIBLE_DEVICES")).partition(",")[0]) for each in descriptions]

@@ -81,7 +81,7 @@ _SLACK = 1e-9
 
 @dataclass(frozen=True)
 class PrintedNumber:
-    """A number from the report, converted to SI units.
+    """A number printed in the report, converted to SI units.
 
     `low`, `high`: the range of exact values that are printed so; `resolution`: one unit of the last printed digit;
     `line`: the number of its line.
@@ -94,54 +94,54 @@ class PrintedNumber:
     line: int
 
     def overlaps(self, low: float, high: float) -> bool:
-        """Whether the exact value can lie between `low` and `high`."""
+        """Whether the exact value of the printed number can lie between `low` and `high`."""
         return self.low * (1 - _SLACK) <= high and low <= self.high * (1 + _SLACK)
 
 
-def read_bytes(text: str, line: int) -> PrintedNumber:
+def parse_size(text: str, line_number: int) -> PrintedNumber:
     """Parse a size, such as ``488.28 MiB``, to bytes; raises ValueError if `text` is no size."""
-    return _parse_printed(text, line, _SIZES, "size")
+    return _parse_printed_number(text, line_number, _SIZES, "size")
 
 
-def read_rate(text: str, line: int) -> PrintedNumber:
+def parse_rate(text: str, line_number: int) -> PrintedNumber:
     """Parse a rate, such as ``1.06 GiB/s``, to bytes per second; raises ValueError if `text` is no rate."""
     if not text.endswith("/s"):
         raise ValueError(f"{text!r} is not a rate")
-    return _parse_printed(text.removesuffix("/s"), line, _SIZES, "rate")
+    return _parse_printed_number(text.removesuffix("/s"), line_number, _SIZES, "rate")
 
 
-def read_time(text: str, line: int) -> PrintedNumber:
+def parse_time(text: str, line_number: int) -> PrintedNumber:
     """Parse a time, ``49.16 ms`` or ``20m 34s`` (cut off, not rounded), to seconds; raises ValueError if it is none."""
     long = _LONG_TIME.fullmatch(text)
     if long is None:
-        return _parse_printed(text, line, _TIMES, "time")
+        return _parse_printed_number(text, line_number, _TIMES, "time")
     last = {"s": 1, **_LONG}[long[4]]
     if last >= _LONG[long[2]]:
         raise ValueError(f"{text!r} is not a time")
     value = float(int(long[1]) * _LONG[long[2]] + int(long[3]) * last)
-    return PrintedNumber(value, value, value + last, float(last), line)
+    return PrintedNumber(value, value, value + last, float(last), line_number)
 
 
-def _parse_printed(text: str, line: int, units: Mapping[str, Decimal], kind: str) -> PrintedNumber:
+def _parse_printed_number(text: str, line_number: int, units: Mapping[str, Decimal], kind: str) -> PrintedNumber:
     match = _NUMBER.fullmatch(text)
     factor = units.get(match[3]) if match else None
     if match is None or factor is None:
         raise ValueError(f"{text!r} is not a {kind}")
     value, digit = Decimal(match[1]) * factor, Decimal(10) ** -len(match[2] or "") * factor
     low, high = max(value - digit / 2, Decimal(0)), value + digit / 2
-    return PrintedNumber(float(value), float(low), float(high), float(digit), line)
+    return PrintedNumber(float(value), float(low), float(high), float(digit), line_number)
 
 
-class Contradiction(Exception):
-    """Two numbers of a report contradict each other; `line`: the number of a line that has one of them."""
+class ReportContradiction(Exception):
+    """Raised where two numbers of a report contradict each other; `line`: the number of the line of one of them."""
 
     def __init__(self, line: int, sentence: str) -> None:
         super().__init__(sentence)
         self.line = line
 
 
-def _data_bytes(workers: int, rows_per_chunk: int) -> int:
-    """Bytes of both input frames, summed over all workers."""
+def _input_bytes(workers: int, rows_per_chunk: int) -> int:
+    """The bytes of both input frames over all workers."""
     return workers * rows_per_chunk * ROW_BYTES
 
 
@@ -151,7 +151,7 @@ def _count_workers(listed: int, rows_per_chunk: int, iteration_bytes: PrintedNum
     `lists_devices`: the report lists devices. On several hosts a server lists only its own, so there may be more
     workers, and the bytes per iteration tell how many. Raises Contradiction if these match no number of workers.
     """
-    expected, worker_bytes = _data_bytes(listed, rows_per_chunk), _data_bytes(1, rows_per_chunk)
+    expected, worker_bytes = _input_bytes(listed, rows_per_chunk), _input_bytes(1, rows_per_chunk)
     if iteration_bytes.overlaps(expected, expected):
         return listed
     workers = round(iteration_bytes.value / worker_bytes)
@@ -159,7 +159,7 @@ def _count_workers(listed: int, rows_per_chunk: int, iteration_bytes: PrintedNum
     if lists_devices and alone and workers > listed and iteration_bytes.overlaps(whole, whole):
         return workers
     rows = f"{listed} × {format_count(rows_per_chunk)} rows of {ROW_BYTES} bytes ({format_bytes(expected)})"
-    raise Contradiction(iteration_bytes.line, f"the data processed per iteration do not match {rows}")
+    raise ReportContradiction(iteration_bytes.line, f"the data processed per iteration do not match {rows}")
 
 
 def _check_iteration_count(iterations: int, total: PrintedNumber, iteration_bytes: int, command: str | None) -> None:
@@ -167,13 +167,15 @@ def _check_iteration_count(iterations: int, total: PrintedNumber, iteration_byte
     match = re.search(r"--iter[= ](\d{1,15})\b", command or "", re.ASCII)
     if match is not None and int(match[1]) != iterations:
         wanted = f"--iter requested {int(match[1])}"
-        raise Contradiction(total.line, f"the text has {iterations} iterations, but {wanted}; the text is truncated")
+        raise ReportContradiction(
+            total.line, f"the text has {iterations} iterations, but {wanted}; the text is truncated"
+        )
     if not total.overlaps(iterations * iteration_bytes, iterations * iteration_bytes):
         matches = f"the total matches about {total.value / iteration_bytes:.0f} iterations"
-        raise Contradiction(total.line, f"{matches}, but the text has {iterations}; it is truncated or damaged")
+        raise ReportContradiction(total.line, f"{matches}, but the text has {iterations}; it is truncated or damaged")
 
 
-def _check_figures(report: Report) -> None:
+def _check_report_figures(report: Report) -> None:
     """Raise Contradiction where a rate does not fit its bytes and seconds, or the run's figures its iterations."""
     for index, iteration in enumerate(report.iterations):
         _check_throughput(f"iteration {index}", report.data_bytes, iteration.wall, iteration.throughput)
@@ -181,13 +183,13 @@ def _check_figures(report: Report) -> None:
     least_seconds = math.fsum(iteration.wall.low for iteration in report.iterations)
     if least_seconds > report.wall.high * (1 + _SLACK):
         took, whole = format_seconds(least_seconds), format_seconds(report.wall.value)
-        raise Contradiction(report.wall.line, f"the iterations took {took}, longer than the run ({whole})")
+        raise ReportContradiction(report.wall.line, f"the iterations took {took}, longer than the run ({whole})")
     # Every iteration sends the same bytes, so the bandwidth of all is the harmonic mean of theirs.
     rates = [iteration.bandwidth for iteration in report.iterations]
     low, mean, high = (harmonic_mean([getattr(rate, name) for rate in rates]) for name in ("low", "value", "high"))
     if not report.bandwidth.overlaps(low, high):
         what = f"the bandwidth of the run ({format_rate(report.bandwidth.value)}) is not the harmonic mean"
-        raise Contradiction(report.bandwidth.line, f"{what} of its iterations ({format_rate(mean)})")
+        raise ReportContradiction(report.bandwidth.line, f"{what} of its iterations ({format_rate(mean)})")
 
 
 def _check_throughput(of_what: str, data: int, wall: PrintedNumber, throughput: PrintedNumber) -> None:
@@ -195,11 +197,11 @@ def _check_throughput(of_what: str, data: int, wall: PrintedNumber, throughput: 
     if not throughput.overlaps(data / wall.high, fastest):
         shown, expected = format_rate(throughput.value), format_rate(data / wall.value if wall.value else None)
         what = f"the throughput of {of_what} ({shown}) is not its data ÷ its wall-clock ({expected})"
-        raise Contradiction(throughput.line, what)
+        raise ReportContradiction(throughput.line, what)
 
 
 @dataclass(frozen=True)
-class Iteration:
+class ReportIteration:
     """The figures of one iteration, a row of the report's table."""
 
     wall: PrintedNumber
@@ -209,12 +211,13 @@ class Iteration:
 
 @dataclass(frozen=True)
 class Report:
-    """The contents of a report of cudf-merge. `wall`, `bandwidth`, `throughput`: the figures of the whole run.
+    """The contents of a report of cudf-merge.
 
-    `data_bytes`: the exact bytes of an iteration. `workers_printed`: the number of workers in the text, less than
-    `workers` where a server lists only its own devices. `fraction`: share of keys that match. `longest`: the most
-    iterations that the printed total allows. `left_out`: the numbers of the lines that are not part of the report;
-    `first_left_out`: the text of the first of them. `traceback`: the last Python error in the text.
+    `wall`, `bandwidth`, `throughput`: the figures of the whole run. `data_bytes`: the exact bytes of an iteration.
+    `workers_printed`: the number of workers in the text, less than `workers` where a server lists only its own devices.
+    `fraction`: share of keys that match. `longest`: the most iterations that the printed total allows. `left_out`: the
+    numbers of the lines that are not part of the report; `first_left_out`: the text of the first of them. `traceback`:
+    the last Python error in the text.
     """
 
     command: str | None
@@ -226,7 +229,7 @@ class Report:
     wall: PrintedNumber
     bandwidth: PrintedNumber
     throughput: PrintedNumber
-    iterations: tuple[Iteration, ...]
+    iterations: tuple[ReportIteration, ...]
     longest: int
     left_out: tuple[int, ...]
     first_left_out: str
@@ -234,7 +237,7 @@ class Report:
 
 
 def read_report(path: Path, content: bytes) -> Report:
-    """Read the report in `content`, the bytes of the file `path`.
+    """Read and check the report in `content`, the bytes of the file `path`.
 
     Raises UsageError if there is no report, more than one, a part of one, or one that contradicts itself; the message
     is one sentence and names the line.
@@ -259,7 +262,7 @@ class _ReportReader:
         self.command: str | None = None
         self.values: dict[str, tuple[int, str]] = {}
         self.header = 0
-        self.rows: list[Iteration] = []
+        self.rows: list[ReportIteration] = []
         self.left_out: list[int] = []
 
     def read(self) -> Report:
@@ -280,7 +283,9 @@ class _ReportReader:
             raise UsageError(f"{self.path} is empty, but should contain the output of cudf-merge")
         titles = [number for number, line in enumerate(self.bare, 1) if line == TITLE]
         if not titles:
-            raise UsageError(f"{self.path} is not output of cudf-merge: it has no line {TITLE!r}{self._error_note()}")
+            raise UsageError(
+                f"{self.path} is not output of cudf-merge: it has no line {TITLE!r}{self._python_error_text()}"
+            )
         if len(titles) > 1:
             self._refuse_line(titles[1], "a second report begins; put each report into its own file")
         return titles[0]
@@ -300,10 +305,10 @@ class _ReportReader:
         return True
 
     def _reader_of_line(self, line: str, cells: list[str]) -> Callable[[int, str, list[str]], None] | None:
-        """The method that reads a line of this form, damaged or not; None if the line is not part of the report."""
+        """The method that reads this line, damaged or not; None if the line is not part of the report."""
         fact, row = _FACT.match(line), _ROW.match(line)
         if fact and ("|" in fact[2] or _NAMES.get(fact[1], fact[1]) not in self.values):
-            return self._read_fact
+            return self._read_named_value
         if len(cells) > 1 and _NAMES.get(cells[0], cells[0]) == _HEADINGS[0]:
             return self._read_headings
         of_row = row and (row[2] or row[1] == str(len(self.rows)))
@@ -311,7 +316,7 @@ class _ReportReader:
             return self._read_row
         return None
 
-    def _read_fact(self, number: int, line: str, cells: list[str]) -> None:
+    def _read_named_value(self, number: int, line: str, cells: list[str]) -> None:
         if len(cells) != 2:
             self._refuse_line(number, f"{line!r} is not a line of the form 'name | value'")
         name = _NAMES.get(cells[0], cells[0])
@@ -330,34 +335,34 @@ class _ReportReader:
             self._refuse_line(number, f"{line!r} is not a row of iteration, wall-clock, bandwidth and throughput")
         if int(cells[0]) != len(self.rows):
             self._refuse_line(number, f"expected iteration {len(self.rows)}, found {cells[0]}")
-        wall = self._parse_value(number, cells[1], read_time)
-        rates = [self._parse_value(number, cell, read_rate) for cell in cells[2:]]
-        self.rows.append(Iteration(wall, *rates))
+        wall = self._parse_value(number, cells[1], parse_time)
+        rates = [self._parse_value(number, cell, parse_rate) for cell in cells[2:]]
+        self.rows.append(ReportIteration(wall, *rates))
 
     def _build_report(self) -> Report:
         named = "Device(s)" if "Device(s)" in self.values else "Number of devices"
         for name in (named, *_REQUIRED):
             if name not in self.values:
-                raise UsageError(self._incomplete_message(f"and has no line with {name!r}"))
+                raise UsageError(self._incomplete_report_message(f"and has no line with {name!r}"))
         if not self.header or not self.rows:
-            raise UsageError(self._incomplete_message("before the first iteration"))
-        rows = self._positive_count("Rows per chunk")
-        printed = self._positive_count(named) if named != "Device(s)" else self._workers_on_devices()
-        iteration_bytes = self._read_value("Data processed per iter", read_bytes)
-        total = self._read_value("Total data processed", read_bytes)
+            raise UsageError(self._incomplete_report_message("before the first iteration"))
+        rows = self._read_positive_count("Rows per chunk")
+        printed = self._read_positive_count(named) if named != "Device(s)" else self._count_workers_on_devices()
+        iteration_bytes = self._read_value("Data processed per iter", parse_size)
+        total = self._read_value("Total data processed", parse_size)
         try:
             workers = _count_workers(printed, rows, iteration_bytes, lists_devices=named == "Device(s)")
-            data = _data_bytes(workers, rows)
+            data = _input_bytes(workers, rows)
             report = Report(
                 command=self.command,
                 workers=workers,
                 workers_printed=printed,
                 rows_per_chunk=rows,
                 data_bytes=data,
-                fraction=self._matching_fraction(),
-                wall=self._read_value("Wall-clock", read_time),
-                bandwidth=self._read_value("Bandwidth", read_rate),
-                throughput=self._read_value("Throughput", read_rate),
+                fraction=self._read_matching_fraction(),
+                wall=self._read_value("Wall-clock", parse_time),
+                bandwidth=self._read_value("Bandwidth", parse_rate),
+                throughput=self._read_value("Throughput", parse_rate),
                 iterations=tuple(self.rows),
                 longest=math.floor(total.high / data * (1 + 1e-12)),
                 left_out=tuple(self.left_out),
@@ -365,25 +370,25 @@ class _ReportReader:
                 first_left_out=_shorten_line(self.lines[self.left_out[0] - 1]) if self.left_out else "",
             )
             _check_iteration_count(len(self.rows), total, data, self.command)
-            _check_figures(report)
-        except Contradiction as error:
+            _check_report_figures(report)
+        except ReportContradiction as error:
             self._refuse_line(error.line, str(error))
         return report
 
-    def _positive_count(self, name: str) -> int:
+    def _read_positive_count(self, name: str) -> int:
         number, text = self.values[name]
         if not _COUNT.fullmatch(text) or int(text) < 1:
             self._refuse_line(number, f"{name!r} is {text!r}, not a positive whole number")
         return int(text)
 
-    def _workers_on_devices(self) -> int:
+    def _count_workers_on_devices(self) -> int:
         number, text = self.values["Device(s)"]
         if not _DEVICES.fullmatch(text):
             self._refuse_line(number, f"'Device(s)' is {text!r}, not a list of devices such as [0, 1]")
-        chunks = self._positive_count("Chunks per device") if "Chunks per device" in self.values else 1
+        chunks = self._read_positive_count("Chunks per device") if "Chunks per device" in self.values else 1
         return (text.count(",") + 1) * chunks
 
-    def _matching_fraction(self) -> float | None:
+    def _read_matching_fraction(self) -> float | None:
         number, text = self.values.get("Row matching fraction", (0, ""))
         if not number:
             return None
@@ -407,12 +412,12 @@ class _ReportReader:
         errors = [line for line in after if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b", line)]
         return _shorten_line((errors or after or [_TRACEBACK])[0]) if starts else None
 
-    def _error_note(self) -> str:
+    def _python_error_text(self) -> str:
         error = self._last_python_error()
         return f"; the text contains a Python error: {error}" if error else ""
 
-    def _incomplete_message(self, what: str) -> str:
-        return f"{self.path} is incomplete: it ends at line {len(self.lines)}, {what}{self._error_note()}"
+    def _incomplete_report_message(self, what: str) -> str:
+        return f"{self.path} is incomplete: it ends at line {len(self.lines)}, {what}{self._python_error_text()}"
 
     def _refuse_line(self, number: int, sentence: str) -> NoReturn:
         raise UsageError(f"line {number} of {self.path}: {sentence}")
@@ -423,7 +428,7 @@ def _shorten_line(line: str) -> str:
     return visible(line[:200])
 
 
-def import_text(file: Path, results: Path, argv: Sequence[str] = ()) -> Path:
+def import_report(file: Path, results: Path, argv: Sequence[str] = ()) -> Path:
     """Import the report in `file` as a campaign in the folder `results`; returns the campaign's folder.
 
     The campaign's logs get a copy of `file`. Raises UsageError, before anything is written, if `file` has no complete
@@ -442,18 +447,22 @@ def import_text(file: Path, results: Path, argv: Sequence[str] = ()) -> Path:
                 stream.write(content)
         except OSError as error:
             raise RunFailed(f"cannot copy {file} to {writer.logs}: {error.strerror}") from error
-        for record in _make_records(report, file, hashlib.sha256(content).hexdigest(), writer.campaign_id, argv):
+        for record in _make_campaign_records(
+            report, file, hashlib.sha256(content).hexdigest(), writer.campaign_id, argv
+        ):
             writer.write(record)
         return writer.folder
 
 
-def _make_records(report: Report, file: Path, digest: str, campaign_id: str, argv: Sequence[str]) -> Iterator[s.Record]:
-    yield _campaign_line(report, file, digest, campaign_id, argv)
+def _make_campaign_records(
+    report: Report, file: Path, digest: str, campaign_id: str, argv: Sequence[str]
+) -> Iterator[s.Record]:
+    yield _make_campaign_line(report, file, digest, campaign_id, argv)
     for caution in _report_warnings(report):
         yield s.WarningLine.of(caution)
     yield s.LaunchLine(
         launch=0,
-        config=_recordable_text(file.stem),
+        config=_replace_undecodable_bytes(file.stem),
         plan=0,
         cluster=s.Cluster(launcher=IMPORTED, protocol=None),
         workers=[],
@@ -475,7 +484,9 @@ def _make_records(report: Report, file: Path, digest: str, campaign_id: str, arg
     yield s.EndLine(status=0)
 
 
-def _campaign_line(report: Report, file: Path, digest: str, campaign_id: str, argv: Sequence[str]) -> s.CampaignLine:
+def _make_campaign_line(
+    report: Report, file: Path, digest: str, campaign_id: str, argv: Sequence[str]
+) -> s.CampaignLine:
     headline = s.Headline(
         wall_seconds=report.wall.value,
         wall_resolution_seconds=report.wall.resolution,
@@ -484,17 +495,17 @@ def _campaign_line(report: Report, file: Path, digest: str, campaign_id: str, ar
     )
     source = s.ImportedFrom(
         program=PROGRAM,
-        file=_recordable_text(str(file)),
+        file=_replace_undecodable_bytes(str(file)),
         sha256=digest,
         command=report.command,
         fraction=report.fraction,
         headline=headline,
     )
     numbers = {"rows_per_chunk": report.rows_per_chunk, "workers": report.workers, "iterations": len(report.iterations)}
-    plan, name = {**numbers, "launches": 1, "engine": "cudf", "verify": IMPORTED}, _recordable_text(file.stem)
+    plan, name = {**numbers, "launches": 1, "engine": "cudf", "verify": IMPORTED}, _replace_undecodable_bytes(file.stem)
     return s.CampaignLine(
         campaign_id=campaign_id,
-        argv=[_recordable_text(word) for word in argv],
+        argv=[_replace_undecodable_bytes(word) for word in argv],
         version=__version__,
         git=git_state(),
         configs=[s.Config(name=name)],
@@ -504,13 +515,13 @@ def _campaign_line(report: Report, file: Path, digest: str, campaign_id: str, ar
     )
 
 
-def _recordable_text(name: str) -> str:
-    """`name` without bytes that are no UTF-8, which a file name may have and records may not."""
+def _replace_undecodable_bytes(name: str) -> str:
+    """Replace the bytes of a file name that are no UTF-8, which records cannot hold."""
     return name.encode("utf-8", "replace").decode("utf-8")
 
 
 def _report_warnings(report: Report) -> Iterator[Caution]:
-    """The warnings about an imported report; those that only this report has come first, as a terminal shows two."""
+    """The warnings about an imported report, those about this report before those about every report."""
     printed, counted = report.workers_printed, len(report.iterations)
     if report.workers != printed:
         what = f"the imported output lists {printed} workers, but has the data of {report.workers}"

@@ -16,7 +16,13 @@ import dask
 from distributed import Future
 
 from merge_bench.campaign.cluster_session import Session
-from merge_bench.campaign.recording import MergeRecord, Tables, compare_environment, make_tables, record_power
+from merge_bench.campaign.recording import (
+    InputTables,
+    MergeRecorder,
+    make_input_tables,
+    record_power,
+    record_setting_differences,
+)
 from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.errors import RunFailed
 from merge_bench.merge import worker
@@ -25,20 +31,20 @@ from merge_bench.merge.verification import Check
 from merge_bench.records.schema import IterationLine, MemoryLine
 
 
-def measure_baseline(session: Session) -> None:
+def measure_dask_baseline(session: Session) -> None:
     """Merge with `dask.dataframe` as the plan says, and record the times, verdicts and memory of the merges."""
     plan, client = session.plan, session.workers.client
-    tables = make_tables(session)
+    tables = make_input_tables(session)
     session.workers.call(client._run_on_scheduler(dask_scheduler_functions.import_in_background))
     with client.as_current(), dask.config.set(dask_steps.NO_DISK):
         merge = _DaskMerge(session, tables)
         session.workers.on_all(dask_steps.free_original_chunks)
         session.record_launch(data_bytes=tables.data_bytes, rows=tables.rows)
-        compare_environment(session)
+        record_setting_differences(session)
         for index in range(plan.warmup):
-            session.progress.phase("warming up")
+            session.progress.show_phase("warming up")
             merge.merge_once(index, last=index == plan.warmup - 1)
-        session.progress.phase("merging")
+        session.progress.show_phase("merging")
         power = contextlib.ExitStack()  # closed before the last result is verified
         power.enter_context(record_power(session))
         for index in range(plan.iterations):
@@ -48,29 +54,29 @@ def measure_baseline(session: Session) -> None:
 
 
 class _DaskMerge:
-    """Merges both input frames with Dask; every worker has one partition of each frame in its memory."""
+    """Merges both input frames with Dask; every worker holds one partition of each frame in its memory."""
 
-    def __init__(self, session: Session, tables: Tables) -> None:
+    def __init__(self, session: Session, tables: InputTables) -> None:
         self._session, self._tables = session, tables
-        self._record = MergeRecord(session, tables)
+        self._record = MergeRecorder(session, tables)
         # A running cluster may have more workers; where there are none, Dask places its tasks as it likes.
         self._addresses = None if session.launcher.owns_processes else [member.address for member in session.members]
-        self._parts = [self._make_frames(dask_steps.make_baseline_frame, side) for side in ("left", "right")]
+        self._parts = [self._make_partitions(dask_steps.make_baseline_frame, side) for side in ("left", "right")]
         kept = dask_steps.may_have_rows_without_key(tables.fields, session.plan)
-        self._without_key = self._make_frames(dask_steps.make_baseline_rows_without_key) if kept else []
+        self._without_key = self._make_partitions(dask_steps.make_baseline_rows_without_key) if kept else []
 
     def merge_once(self, index: int, after_last: Callable[[], None] | None = None, *, last: bool) -> None:
         """Make one timed and recorded merge; returns when Dask has released the result.
 
         `after_last`: called after the last merge, before its result is verified; None: this is a warm-up.
         """
-        wait_until_forgotten(self._session, self._merge_and_record(index, after_last, last=last))
+        wait_until_result_released(self._session, self._merge_and_record(index, after_last, last=last))
 
     def _merge_and_record(self, index: int, after_last: Callable[[], None] | None, *, last: bool) -> list[Any]:
-        """Merge, record time and verdict, and return the Dask keys of the result, which nothing refers to any more."""
+        """Merge, and record time and verdict; returns the Dask keys of the result, which nothing refers to any more."""
         session, plan, warmup = self._session, self._session.plan, after_last is None
         start = time.perf_counter()
-        result = self._submit_on_worker() if plan.device_memory else self._submit_merge()
+        result = self._submit_merge_on_worker() if plan.device_memory else self._submit_merge()
         session.workers.wait_for(result, members=())
         wall = time.perf_counter() - start
         line = IterationLine(launch=session.launch, index=index, warmup=warmup, wall_seconds=wall)
@@ -78,21 +84,21 @@ class _DaskMerge:
         if last and after_last is not None:
             after_last()
         if plan.verify == "every" or (last and plan.verify != "off"):
-            checks = self._results_by_part(dask_steps.check_result_partition, zip(result))
+            checks = self._check_result_partitions(dask_steps.check_result_partition, zip(result))
             self._record.write_verdict(None if warmup else index, checks)
         if plan.write_result is not None and last and not warmup:
             numbered = ((part, number) for number, part in enumerate(result))
-            checks = self._results_by_part(dask_steps.write_result_partition, numbered)
+            checks = self._check_result_partitions(dask_steps.write_result_partition, numbered)
             self._record.write_verdict(index, checks, plan.write_result)
         return [part.key for part in result]
 
-    def _results_by_part(self, step: Callable[..., Check], arguments: Iterable[tuple[Any, ...]]) -> list[Check]:
-        """Call `step` on workers for each of `arguments`, each with a partition first; returns the checks."""
+    def _check_result_partitions(self, step: Callable[..., Check], arguments: Iterable[tuple[Any, ...]]) -> list[Check]:
+        """Call the check or write `step` on workers for each of `arguments`; returns the checks of the partitions."""
         submit, fields = self._session.workers.client.submit, self._tables.fields
         checks = [submit(step, *given, fields, pure=False, workers=self._addresses) for given in arguments]
         return self._session.workers.results(checks, members=())
 
-    def _make_frames(self, step: Callable[..., Any], *arguments: str) -> list[Future]:
+    def _make_partitions(self, step: Callable[..., Any], *arguments: str) -> list[Future]:
         workers = self._session.workers
         futures = workers.submit(step, [arguments for _ in workers.members])
         workers.wait_for(futures)
@@ -105,8 +111,8 @@ class _DaskMerge:
         result = client.persist(merge, workers=self._addresses)
         return dask_steps.futures_of(client, result)
 
-    def _submit_on_worker(self) -> list[Future]:
-        """Have the first worker submit the merge, as cuDF frames need a GPU; the time includes this round trip."""
+    def _submit_merge_on_worker(self) -> list[Future]:
+        """Have the first worker submit the merge, because cuDF frames need a GPU; returns the result's partitions."""
         workers, name = self._session.workers, f"{self._session.topic}-result"
         try:
             parts = ([part.key for part in each] for each in self._parts)
@@ -115,22 +121,22 @@ class _DaskMerge:
             result: list[Future] = workers.call(workers.client.get_dataset(name, asynchronous=True))
         finally:
             forget = workers.client.unpublish_dataset(name, asynchronous=True)
-            workers.client.loop.add_callback(_await_quietly, forget)
+            workers.client.loop.add_callback(_await_ignoring_errors, forget)
         return result
 
 
-async def _await_quietly(answer: Awaitable[object]) -> None:
+async def _await_ignoring_errors(answer: Awaitable[object]) -> None:
     """Await `answer` and ignore its errors: after a failure, the scheduler itself may have ended."""
     with contextlib.suppress(Exception):
         await answer
 
 
-def wait_until_forgotten(session: Session, keys: Sequence[Any]) -> None:
+def wait_until_result_released(session: Session, result_keys: Sequence[Any]) -> None:
     """Wait until the scheduler has released a result, which it would otherwise return for the next, equal merge."""
     workers, timeout = session.workers, session.plan.timeout
     deadline = time.monotonic() + timeout
     gc.collect()
-    while workers.call(workers.client._run_on_scheduler(dask_scheduler_functions.count_held_results, keys)):
+    while workers.call(workers.client._run_on_scheduler(dask_scheduler_functions.count_held_results, result_keys)):
         if time.monotonic() > deadline:
             raise RunFailed(f"Dask did not release the result of a merge within {timeout:g} s")
         time.sleep(0.01)

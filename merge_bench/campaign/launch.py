@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session
 
 
-class Started(Protocol):
+class StartedProcesses(Protocol):
     """The processes that a launch starts: a Dask cluster, or the ranks of an mpirun."""
 
-    def cause(self, problem: Exception) -> MergeBenchError | None:
-        """The error that names the process whose end caused a library's error `problem`; None if no process ended."""
+    def find_cause(self, error: Exception) -> MergeBenchError | None:
+        """The error that names the process whose end caused a library's `error`; None if no process ended."""
 
-    def end(self, *, well: bool) -> None:
-        """End every process that was started; `well`: whether the launch succeeded."""
+    def end(self, *, succeeded: bool) -> None:
+        """End every process that was started; `succeeded`: whether the launch did."""
 
 
 @dataclass
-class Outcome:
-    """How a launch ended: its exit status."""
+class LaunchOutcome:
+    """The exit status of a launch."""
 
     status: int = RunFailed.exit_status  # until all is known to have gone well
 
@@ -43,12 +43,12 @@ def make_launch(
     writer: CampaignWriter,
     progress: Progress,
     launch: int,
-    use: Callable[[Session], None],
+    use_session: Callable[[Session], None],
     *,
     merges: bool = True,
     exchange: str | None = None,
 ) -> int:
-    """Start a cluster, call `use` with its session, and stop the cluster; returns the exit status.
+    """Start a cluster, call `use_session` with its session, and stop the cluster; returns the exit status.
 
     `merges`, `exchange`: the libraries that workers load, as for `Session.start`. A failure is recorded. Every process
     that was started has ended when this returns.
@@ -57,22 +57,24 @@ def make_launch(
 
     session = Session(job, writer, progress, launch)
     session.launcher.checks_host_load = launch == 0
-    with record_outcome(job, writer, launch, session) as outcome:
+    with record_launch_outcome(job, writer, launch, session) as outcome:
         session.start(merges=merges, exchange=exchange)
-        use(session)
+        use_session(session)
     return outcome.status
 
 
 @contextlib.contextmanager
-def record_outcome(job: Job, writer: CampaignWriter, launch: int, started: Started) -> Iterator[Outcome]:
-    """End what was `started` after the block, as `stop_on_exit` does, and record the failure and the end of the launch.
+def record_launch_outcome(
+    job: Job, writer: CampaignWriter, launch: int, processes: StartedProcesses
+) -> Iterator[LaunchOutcome]:
+    """End the processes of a launch after the block, and record its failure and its end.
 
     An error of this program ends the block and is not raised again: the outcome then has the error's exit status.
     """
-    began, outcome = time.monotonic(), Outcome()
+    began, outcome = time.monotonic(), LaunchOutcome()
     with signals.ignored():
         try:
-            with stop_on_exit(started, writer, lambda error: _write_failure(job, writer, launch, error)):
+            with end_processes_on_exit(processes, writer, lambda error: _record_failure(job, writer, launch, error)):
                 yield outcome
             outcome.status = 0
         except MergeBenchError as error:
@@ -84,46 +86,52 @@ def record_outcome(job: Job, writer: CampaignWriter, launch: int, started: Start
 
 
 @contextlib.contextmanager
-def stop_on_exit(
-    started: Started, writer: CampaignWriter, failed: Callable[[MergeBenchError], None] = lambda error: None
+def end_processes_on_exit(
+    processes: StartedProcesses,
+    writer: CampaignWriter,
+    record_failure: Callable[[MergeBenchError], None] = lambda error: None,
 ) -> Iterator[None]:
-    """End what was `started` after the block, whatever happens in it.
+    """End the processes of a launch after the block, whatever happens in it.
 
-    A signal interrupts the block, but not the end of processes. `failed` is called with the error before any process is
-    ended. A library's error is replaced by one of this program, and logs/error.log keeps the original. If a signal
-    came, that is the error: some libraries catch the exception `Interrupted` and raise another.
+    A signal interrupts the block, but not the end of processes. `record_failure` is called with the error before any
+    process is ended. A library's error is replaced by one of this program, and logs/error.log keeps the original. If a
+    signal came, that is the error: some libraries catch the exception `Interrupted` and raise another.
     """
-    well = False
+    succeeded = False
     with signals.ignored():
         try:
             with signals.interruptible():
                 yield
-            well = True
+            succeeded = True
         except MergeBenchError as error:
-            failed(error)
+            record_failure(error)
             raise
         except Exception as problem:
-            explained = _explained_error(problem, started, writer)
-            failed(explained)
+            explained = _explain_library_error(problem, processes, writer)
+            record_failure(explained)
             raise explained from problem
         except KeyboardInterrupt:  # in a program that handles Ctrl-C itself
-            failed(signals.Interrupted("interrupted by Ctrl-C"))
+            record_failure(signals.Interrupted("interrupted by Ctrl-C"))
             raise
         finally:
-            started.end(well=well)
+            processes.end(succeeded=succeeded)
 
 
-def _explained_error(problem: Exception, started: Started, writer: CampaignWriter) -> MergeBenchError:
+def _explain_library_error(
+    library_error: Exception, processes: StartedProcesses, writer: CampaignWriter
+) -> MergeBenchError:
+    """The error of this program for a library's error, whose traceback is written to ``logs/error.log``."""
+    name = type(library_error).__name__
     with contextlib.suppress(OSError), replacing(writer.logs / "error.log") as stream:
-        stream.write("".join(traceback.format_exception(problem)).encode("utf-8", "backslashreplace"))
+        stream.write("".join(traceback.format_exception(library_error)).encode("utf-8", "backslashreplace"))
     return (
         signals.interruption()
-        or started.cause(problem)
-        or LaunchFailed(f"{type(problem).__name__}: {problem} (logs/error.log has the details)", code="internal-error")
+        or processes.find_cause(library_error)
+        or LaunchFailed(f"{name}: {library_error} (logs/error.log has the details)", code="internal-error")
     )
 
 
-def _write_failure(job: Job, writer: CampaignWriter, launch: int, error: MergeBenchError) -> None:
+def _record_failure(job: Job, writer: CampaignWriter, launch: int, error: MergeBenchError) -> None:
     failure = FailureLine(
         launch=launch,
         config=job.config,

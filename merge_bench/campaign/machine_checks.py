@@ -49,7 +49,7 @@ assert total(frame.join(frame, on="key")["key"].to_numpy()) == 36
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine that starts a run, as far as plans depend on it: by default this one.
+    """What plans depend on of the machine that starts a run; by default, of this machine.
 
     `environ`: its environment; `gpus`, `cores`: the numbers that processes may use; `memory`: available bytes; `looks`:
     whether tables of benchmarks are generated and running clusters are asked. If not, synthetic tables and two workers
@@ -64,7 +64,7 @@ class Machine:
 
 
 def check_engine(engine: EngineDescription, environment: Mapping[str, str], gpus: int, *, here: bool) -> None:
-    """Refuse a GPU engine without GPU or package, and settings that number GPUs in another order than nvidia-smi.
+    """Refuse a GPU engine without GPU or package, or with settings that change the order of GPU numbers.
 
     `here`: whether workers run on this machine; elsewhere they check GPU and package themselves once they are up.
     """
@@ -82,22 +82,22 @@ def check_engine(engine: EngineDescription, environment: Mapping[str, str], gpus
             raise UsageError(f"{differ}; unset it, or set it to {order}")
 
 
-def check_gpus(workers: int, gpus: int, per_gpu: int) -> None:
-    """Refuse more workers than this machine's GPUs take, `per_gpu` each; without GPUs there is no limit."""
+def check_gpu_count(workers: int, gpus: int, per_gpu: int) -> None:
+    """Refuse more than `per_gpu` workers on each of this machine's GPUs; without GPUs, there is no limit."""
     if gpus and workers > gpus * per_gpu:
         needs = f"--workers {workers} with --workers-per-gpu {per_gpu} needs {-(-workers // per_gpu)} GPUs"
         share = f"use --workers-per-gpu {-(-workers // gpus)} to share GPUs"
         raise UsageError(f"{needs}, but only {gpus} can be used; {share}")
 
 
-def check_parts(workers: int, per_gpu: int) -> None:
-    """Refuse workers on different parts (MIG) of this machine's GPUs, `per_gpu` on each."""
+def check_gpu_parts(workers: int, per_gpu: int) -> None:
+    """Refuse workers on different MIG parts of this machine's GPUs; `per_gpu`: workers on each part."""
     names = gpu.visible_gpus()
     used = dict.fromkeys(gpu_name(names, number // per_gpu) for number in range(workers))
     refuse_parts({name: gpu.instance(name) for name in used}, "workers on this host")
 
 
-def check_installed(plan: Plan) -> None:
+def check_packages_installed(plan: Plan) -> None:
     """Refuse a plan whose data plane, or whose ``ucx_perftest`` for --check-link, is not installed here."""
     if plan.data_plane.missing_package is not None:
         needs = f"--exchange {plan.exchange} needs the package {plan.data_plane.missing_package}"
@@ -120,14 +120,14 @@ def check_transports(required: Sequence[str], environment: Mapping[str, str], wo
     usable = allowed
     if installed is not None and installed.transports:  # else the workers will report theirs
         usable &= usable_transports(installed, environment)
-    if "posix" in (usable if _connects_processes(usable) else allowed):  # UCX leaves it out where nothing is free
+    if "posix" in (usable if _can_connect_processes(usable) else allowed):  # UCX leaves it out where nothing is free
         problem = shared_memory_problem(Path(environment.get("UCX_POSIX_DIR") or "/dev/shm"), workers)
         if problem:
             raise UsageError(problem)
     if installed is None or not installed.transports:
         return
     ucx = f"UCX {installed.version} ({installed.info.origin})"
-    if not _connects_processes(usable):
+    if not _can_connect_processes(usable):
         lists = " with ".join(f"{name}={environment[name]}" for name in NAME_LISTS if name in environment)
         offered = (
             f"{name} on {', '.join(devices)}" if name == "tcp" else name
@@ -141,19 +141,19 @@ def check_transports(required: Sequence[str], environment: Mapping[str, str], wo
         raise GateNotMet(f"--require-transport {','.join(required)} cannot be met: {only}")
 
 
-def _connects_processes(transports: frozenset[str]) -> bool:
+def _can_connect_processes(transports: frozenset[str]) -> bool:
     return bool(transports - allowed_transports.WITHIN_A_PROCESS - allowed_transports.ONLY_BESIDE_ANOTHER)
 
 
-def count_tables(
+def check_tables_fit(
     spec: TableSpec, workers: int, available: int, how: JoinKind = JoinKind.INNER, sent: Side | None = None
 ) -> tuple[Caution, ...]:
-    """Read the keys of real tables: refuse a merge that cannot fit, and warn of rows whose key is null.
+    """Refuse a merge of tables that does not fit into memory; returns warnings about rows with null keys.
 
     `available`: bytes of memory; `sent`: the table that is sent whole to every worker. Raises UsageError if the tables
     and the result need more memory than is available.
     """
-    counts, sizes = _count_rows(spec, how), table_bytes_by_side(spec)
+    counts, sizes = _count_result_rows(spec, how), table_bytes_by_side(spec)
     tables, result = int(sum(sizes.values())), estimate_output_bytes(spec, counts.rows, how)
     # Of a broadcast: the chunks, what is partitioned of the table that stays, and the other one once on every worker.
     copies = TABLE_COPIES * tables if sent is None else tables + sizes[sent.other] + workers * sizes[sent]
@@ -164,19 +164,19 @@ def count_tables(
             remedy = f"use --distribution shuffle, which does not copy the {sent.value} table to all {workers} workers"
         needs = f"a merge with {format_count(counts.rows)} result rows needs about {format_bytes(needed)} of memory"
         raise UsageError(f"{needs}, but {socket.gethostname()} has {format_bytes(available)}; {remedy}")
-    return null_key_warning(spec, counts.keyless)
+    return null_key_warnings(spec, counts.keyless)
 
 
 @functools.lru_cache(maxsize=1)
-def _count_rows(spec: TableSpec, how: JoinKind) -> ResultCounts:
-    """Count the rows of the result with DuckDB, once for all runs of a sweep that merge the same tables."""
+def _count_result_rows(spec: TableSpec, how: JoinKind) -> ResultCounts:
+    """Count the rows of the merge result with DuckDB, once for all runs that merge the same tables."""
     from merge_bench.merge.verification import duckdb_reference
 
     return duckdb_reference.count_result_rows(spec, how)
 
 
-def null_key_warning(spec: TableSpec, keyless: Mapping[Side, int]) -> tuple[Caution, ...]:
-    """A warning if rows have a null or NaN among their keys, which match nothing here but each other in pandas."""
+def null_key_warnings(spec: TableSpec, keyless: Mapping[Side, int]) -> tuple[Caution, ...]:
+    """A warning with the number of rows that have a null key; none if there are no such rows."""
     counted = [
         f"{format_count(keyless[side])} of {format_count(spec.side(side).rows)} rows of the {side.value} table"
         for side in Side
@@ -191,8 +191,8 @@ def null_key_warning(spec: TableSpec, keyless: Mapping[Side, int]) -> tuple[Caut
     return (Caution("null-keys", f"{what}; pandas matches them with each other"),)
 
 
-def check_libraries(config: Mapping[str, str], surroundings: Mapping[str, str]) -> None:
-    """Refuse variables with which a library ends a worker's process, such as ``NUMBA_CPU_FEATURES``.
+def check_library_variables(config: Mapping[str, str], surroundings: Mapping[str, str]) -> None:
+    """Refuse variables that make a library end the worker's process, such as ``NUMBA_CPU_FEATURES``.
 
     `config`: the variables that processes get; `surroundings`: this process's environment. Python's own variables there
     have not ended this process either, and Polars sets that of its allocator itself when it is imported. Only if one of
@@ -206,13 +206,14 @@ def check_libraries(config: Mapping[str, str], surroundings: Mapping[str, str]) 
         if _LIBRARY_VARIABLES.fullmatch(name) and not (name in THREAD_COUNTS and value.isdecimal() and int(value) > 0)
     }
     environment = tuple((name, value) for name, value in {**surroundings, **config}.items() if name not in TOKENS)
-    if suspects and (problem := _worker_start_problem(environment)):
+    if suspects and (problem := _worker_start_error(environment)):
         names = ", ".join(f"{name}={value}" for name, value in suspects.items())
         raise UsageError(f"a worker would end at its start with {names}: {problem}; correct or leave out")
 
 
 @functools.cache
-def _worker_start_problem(environment: tuple[tuple[str, str], ...]) -> str:
+def _worker_start_error(environment: tuple[tuple[str, str], ...]) -> str:
+    """How a process that uses the libraries with these variables ended, with its error; empty if it succeeded."""
     argv, nothing = [sys.executable, "-P", "-c", _LIBRARY_USE], subprocess.DEVNULL
     try:
         done = subprocess.run(argv, env=dict(environment), stdin=nothing, capture_output=True, timeout=LIBRARY_SECONDS)

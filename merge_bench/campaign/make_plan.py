@@ -12,9 +12,9 @@ from pathlib import Path
 from merge_bench.campaign.machine_checks import (
     Machine,
     check_engine,
-    check_gpus,
-    check_libraries,
-    check_parts,
+    check_gpu_count,
+    check_gpu_parts,
+    check_library_variables,
     check_transports,
 )
 from merge_bench.cluster import scheduler_client
@@ -67,8 +67,8 @@ SLOW_PIPELINE = Caution(
 )
 
 
-def runs_of(options: RunOptions, environ: Mapping[str, str]) -> list[RunOptions]:
-    """The options of each run, one for each combination of swept values; raises UsageError if they clash."""
+def options_of_each_run(options: RunOptions, environ: Mapping[str, str]) -> list[RunOptions]:
+    """Make the options of each run, one for each combination of swept values; raises UsageError if they clash."""
     if options.rows is not None and options.workload not in sizable_workload_names():
         sized = " or ".join(sizable_workload_names())
         raise UsageError(f"--rows needs --workload {sized}; the size of synthetic tables is set with --chunk")
@@ -97,23 +97,23 @@ def runs_of(options: RunOptions, environ: Mapping[str, str]) -> list[RunOptions]
             run = replace(run, how=how)
         runs.append(run)
     for run in runs:
-        _refuse_impossible(run, environ)
+        _refuse_impossible_options(run, environ)
     return runs
 
 
-def _refuse_impossible(options: RunOptions, environ: Mapping[str, str]) -> None:
+def _refuse_impossible_options(options: RunOptions, environ: Mapping[str, str]) -> None:
     launcher = choose_kind(options, environ)
     if not launcher.owns_processes and options.interface and not options.source("interface").startswith("environment"):
         cannot = "--interface cannot be used with a running cluster"
         raise UsageError(f"{cannot}, whose interface is fixed; omit --interface")
-    refuse_more_launches(launcher.name, options.launches)
+    refuse_launches_of_running_cluster(launcher.name, options.launches)
     if launcher.owns_processes and not launcher.starts_here:
-        protocol_of(options, others_connect=True)
+        choose_dask_protocol(options, others_connect=True)
     if options.workload == "synthetic":
-        _refuse_synthetic_keys(options)
+        _refuse_keys_of_synthetic_tables(options)
     if options.engine != AUTO:
-        engine_of(options, gpus=False)
-    _refuse_for_data_plane(options)
+        choose_engine(options, gpus=False)
+    _refuse_unsupported_by_data_plane(options)
     how = JoinKind(options.how)
     if options.runtime_filter == "on" and how.keeps_unmatched_left and how.keeps_unmatched_right:
         keeps = f"--how {how.value} keeps those of both tables; use --runtime-filter off"
@@ -125,12 +125,12 @@ def _refuse_impossible(options: RunOptions, environ: Mapping[str, str]) -> None:
     for word, hint in allowed_transports.unknown_words(",".join(options.require_transport)).items():
         raise UsageError(f"--require-transport {word}: no release of UCX has such a transport{hint}")
     if options.workers is not None:
-        _refuse_no_pairs(options, options.workers)
+        _refuse_transport_check_of_one_worker(options, options.workers)
     if options.write_result is not None and options.verify == "off":
         raise UsageError("--write-result writes a table that was verified; omit --verify off")
 
 
-def _refuse_synthetic_keys(options: RunOptions) -> None:
+def _refuse_keys_of_synthetic_tables(options: RunOptions) -> None:
     if options.columns:
         raise UsageError("--columns cannot be used with synthetic tables; --payload-columns sets how many they have")
     keys = options.on or options.left_on
@@ -140,7 +140,7 @@ def _refuse_synthetic_keys(options: RunOptions) -> None:
         raise UsageError(f"{cannot}, whose key column is always {KEY!r}; omit {names[1]}")
 
 
-def _refuse_for_data_plane(options: RunOptions) -> None:
+def _refuse_unsupported_by_data_plane(options: RunOptions) -> None:
     plane = find_data_plane(options.exchange)
     if not plane.supports_join(options.how):
         others, joins = name_planes_with(lambda other: other.supports_join(options.how)), ", ".join(dict(plane.joins))
@@ -161,20 +161,20 @@ def _refuse_for_data_plane(options: RunOptions) -> None:
         raise UsageError(f"--require-transport needs --exchange {others}; {has} no UCX endpoints between workers")
 
 
-def refuse_more_launches(launcher: str, launches: int) -> None:
+def refuse_launches_of_running_cluster(launcher: str, launches: int) -> None:
     """Raise `UsageError` if more than one launch is wanted of a cluster that is already running."""
     if launches > 1 and not launchers()[launcher].owns_processes:
         raise UsageError("with a running cluster, use one config and one size, and omit --launches")
 
 
-def _refuse_no_pairs(options: RunOptions, workers: int) -> None:
+def _refuse_transport_check_of_one_worker(options: RunOptions, workers: int) -> None:
     if options.require_transport and workers < 2:
         what = "needs at least two workers, because it checks pairs of workers"
         raise UsageError(f"--require-transport {what}; use --workers 2 or more")
 
 
-def protocol_of(options: RunOptions, *, others_connect: bool) -> str:
-    """The protocol of Dask's messages: tls, unless another one or --insecure is given.
+def choose_dask_protocol(options: RunOptions, *, others_connect: bool) -> str:
+    """Choose the protocol of Dask's messages: tls, unless another one or --insecure is given.
 
     `others_connect`: whether other machines can reach the ports. If not, `auto` means tcp for a data plane that sends
     the rows in Dask's messages, which would measure the encryption. Raises UsageError if other machines could connect
@@ -191,8 +191,11 @@ def protocol_of(options: RunOptions, *, others_connect: bool) -> str:
     return options.protocol
 
 
-def engine_of(options: RunOptions, *, gpus: bool) -> EngineDescription:
-    """The engine that the options name, for ``auto`` by whether there are GPUs; raises UsageError as for `runs_of`."""
+def choose_engine(options: RunOptions, *, gpus: bool) -> EngineDescription:
+    """Choose the engine that the options name; for ``auto``, by whether there are GPUs.
+
+    Raises UsageError if the engine does not work with the other options.
+    """
     dask = not find_data_plane(options.exchange).exchanges_by_workers
     engine = (
         engines.auto_engine(gpus=gpus, dask=dask) if options.engine == AUTO else engines.describe_engine(options.engine)
@@ -211,7 +214,7 @@ def engine_of(options: RunOptions, *, gpus: bool) -> EngineDescription:
 
 
 def option_needing_shuffle(options: RunOptions) -> str | None:
-    """The option among those given that needs the distribution `shuffle`, as on the command line; None if none does.
+    """The option that needs the distribution `shuffle`, as on the command line; None if none does.
 
     A broadcast has hardly anything to overlap: no row can be joined before all of the small table has arrived. A
     runtime filter saves the partition and exchange of rows, and a broadcast has neither for the large table.
@@ -236,10 +239,11 @@ class PlannedRun:
 
 
 def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, chosen: Chosen) -> PlannedRun:
-    """Plan one run on `machine`; `options`: one element of what `runs_of` returns; `chosen`: its launcher and hosts.
+    """Plan one run on `machine`: returns its plan, the settings of its cluster, and warnings.
 
-    Raises UsageError if this machine, its hosts, or the tables do not allow the run; GateNotMet if no required
-    transport can be used on this machine.
+    `options`: of this run, from `options_of_each_run`; `chosen`: its launcher and hosts. Raises UsageError if this
+    machine, its hosts, or the tables do not allow the run; GateNotMet if no required transport can be used on this
+    machine.
     """
     launcher, hosts = chosen
     user = next((host.name for host in hosts if "@" in host.name), None)
@@ -250,18 +254,18 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, c
     existing = not launcher.owns_processes
     environment = {} if config is None else process_environment(config, trusted=options.trust_config)
     variables = {**machine.environ, **environment}
-    gpus_seen = _gpus_seen(hosts, machine)
-    engine, plane = engine_of(options, gpus=gpus_seen > 0), find_data_plane(options.exchange)
+    gpus_seen = _most_gpus_of_a_host(hosts, machine)
+    engine, plane = choose_engine(options, gpus=gpus_seen > 0), find_data_plane(options.exchange)
     check_engine(engine, variables, gpus_seen, here=launcher.starts_here)
     gpus, per_gpu = gpus_seen if engine.device_memory else 0, options.workers_per_gpu
     if gpus:  # an unknown host is assumed to be like this one; the launcher asks it later
         hosts = tuple(host if host.gpus is not None else replace(host, gpus=gpus, assumed=True) for host in hosts)
-    workers = options.workers or _default_workers(options, launcher, hosts, gpus, machine)
-    _refuse_no_pairs(options, workers)
-    others_connect = bool(hosts) or (launcher.starts_here and _reachable_from_others(options.interface))
+    workers = options.workers or _default_worker_count(options, launcher, hosts, gpus, machine)
+    _refuse_transport_check_of_one_worker(options, workers)
+    others_connect = bool(hosts) or (launcher.starts_here and _is_reachable_from_other_hosts(options.interface))
     protocol = "tcp"
     if not (existing and options.protocol == AUTO):
-        protocol = protocol_of(options, others_connect=others_connect)
+        protocol = choose_dask_protocol(options, others_connect=others_connect)
     if not existing:
         scheduler_client.check_allowed(protocol=protocol, dask_frames=not plane.exchanges_by_workers)
     most_on_host = max((len(each.workers) for each in place_workers(hosts, workers, per_gpu)), default=workers)
@@ -290,7 +294,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, c
         threads=max(1, machine.cores // most_on_host),
         require_transport=options.require_transport,
         timeline=options.timeline if plane.timeline else "off",
-        write_result=_new_result_folder(options),
+        write_result=_checked_result_folder(options),
         **options.for_workers(),
     )
     settings = ClusterSettings(
@@ -314,11 +318,11 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, c
     if settings.ssh_config:
         open_regular(settings.ssh_config).close()  # ssh itself says little about a file that it cannot read
     if launcher.starts_here:
-        check_gpus(workers, gpus, per_gpu)
+        check_gpu_count(workers, gpus, per_gpu)
         if gpus and (plane.endpoints or protocol == "ucx"):
-            check_parts(workers, per_gpu)
+            check_gpu_parts(workers, per_gpu)
         check_memory_fits(plan, machine.memory, workers, socket.gethostname())
-        check_libraries(environment, machine.environ)
+        check_library_variables(environment, machine.environ)
         if plane.endpoints:
             check_transports(plan.require_transport, variables, workers)
     planned = PlannedRun(options, config, plan, settings)
@@ -326,13 +330,13 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, c
 
 
 def sends_gpu_memory(options: RunOptions, hosts: Sequence[HostSpec], machine: Machine) -> bool:
-    """Whether workers of this run (an element of what `runs_of` returns) on `hosts` send GPU memory with UCX."""
+    """Whether the workers of the run with these options, on `hosts`, send GPU memory with UCX."""
     over_ucx = find_data_plane(options.exchange).endpoints or options.protocol == "ucx"
-    return over_ucx and engine_of(options, gpus=_gpus_seen(hosts, machine) > 0).device_memory
+    return over_ucx and choose_engine(options, gpus=_most_gpus_of_a_host(hosts, machine) > 0).device_memory
 
 
-def _gpus_seen(hosts: Sequence[HostSpec], machine: Machine) -> int:
-    """The GPUs of the host with the most, as far as the hosts file says; else those of this machine."""
+def _most_gpus_of_a_host(hosts: Sequence[HostSpec], machine: Machine) -> int:
+    """The number of GPUs of the host with the most, by the hosts file; if it names none, that of this machine."""
     return max((host.gpus or 0 for host in hosts), default=0) or machine.gpus
 
 
@@ -364,7 +368,7 @@ def launcher_ucx_settings(options: RunOptions, variables: Mapping[str, str], *, 
     return ucx_settings(variables, hosts=hosts, exchange=options.exchange, protocol=protocol, error_handling=handling)
 
 
-def _reachable_from_others(interface: str | None) -> bool:
+def _is_reachable_from_other_hosts(interface: str | None) -> bool:
     """Whether other machines can reach ports on this machine's `interface`; None stands for loopback."""
     if interface is None:
         return False
@@ -374,7 +378,7 @@ def _reachable_from_others(interface: str | None) -> bool:
         raise UsageError(f"--interface: {error}") from error
 
 
-def _default_workers(
+def _default_worker_count(
     options: RunOptions, launcher: LauncherKind, hosts: Sequence[HostSpec], gpus: int, machine: Machine
 ) -> int:
     if not launcher.owns_processes:
@@ -411,7 +415,7 @@ def _choose_distribution(options: RunOptions, workload: SyntheticSpec | TableSpe
     )
 
 
-def _new_result_folder(options: RunOptions) -> str | None:
+def _checked_result_folder(options: RunOptions) -> str | None:
     if options.write_result is None:
         return None
     folder = Path(options.write_result).expanduser().absolute()

@@ -25,12 +25,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict, replace
 
-from merge_bench.analysis.aggregate import limit_of_rounds
+from merge_bench.analysis.aggregate import link_limit_of_rounds
 from merge_bench.analysis.documents import Pair, TransportsDocument
 from merge_bench.analysis.transports import staged_memory_warnings
 from merge_bench.campaign import Caller, Progress, recording
-from merge_bench.campaign.cluster_session import Session, host_cautions
-from merge_bench.campaign.launch import stop_on_exit
+from merge_bench.campaign.cluster_session import Session, host_warnings
+from merge_bench.campaign.launch import end_processes_on_exit
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import ucx_perftest, worker_programs
@@ -56,29 +56,29 @@ LINK_SECONDS, MOST_LINK_ROUNDS = 0.1, 50
 just started them, disturbs the first rounds."""
 
 
-def measure(session: Session) -> None:
-    """Merge as the plan says, and record every measurement of the launch."""
+def measure_launch(session: Session) -> None:
+    """Run the merges of one launch as its plan says, and record every measurement."""
     plan = session.plan
     if not plan.data_plane.exchanges_by_workers:
-        from merge_bench.campaign.dask_baseline import measure_baseline
+        from merge_bench.campaign.dask_baseline import measure_dask_baseline
 
-        measure_baseline(session)
+        measure_dask_baseline(session)
         return
     if plan.check_link:
         session.workers.on_all(worker_programs.prepare_worker)  # finds a missing tool before the merge
-    tables = recording.make_tables(session)
-    merge = Merge(session, tables)
-    merge.connect()
+    tables = recording.make_input_tables(session)
+    merge = DataPlaneMerge(session, tables)
+    merge.connect_workers()
     session.record_launch(data_bytes=tables.data_bytes, rows=tables.rows)
     recording.record_connections(session)
-    merge.run()
-    link = _measure_link(session)
+    merge.run_merges()
+    link = _measure_link_limit(session)
     if plan.check_link and link is not None:
-        session.progress.phase("checking the link limit")
-        check_link(session, link)
-    recording.record_timeline(session, merge.timeline, merge.skew)
+        session.progress.show_phase("checking the link limit")
+        check_link_limit(session, link)
+    recording.record_timeline(session, merge.timeline, merge.barrier_skew_seconds)
     if plan.link_rounds and not plan.device_memory:
-        session.progress.phase("measuring the copy rate of memory")
+        session.progress.show_phase("measuring the copy rate of memory")
         session.workers.on_all(worker.measure_copy)
     ends = session.workers.on_all(worker.report_memory)
     recording.record_lanes(session)  # also of lanes that UCX opened during the merge
@@ -86,63 +86,63 @@ def measure(session: Session) -> None:
     session.workers.on_all(worker.close_launch)
 
 
-class Merge:
-    """The merge over the data plane: connected, warmed up, timed, verified."""
+class DataPlaneMerge:
+    """Runs the merges of one launch over the data plane: connects the workers, warms up, times and verifies."""
 
-    def __init__(self, session: Session, tables: recording.Tables) -> None:
+    def __init__(self, session: Session, tables: recording.InputTables) -> None:
         self._session, self._tables = session, tables
-        self._record = recording.MergeRecord(session, tables)
+        self._record = recording.MergeRecorder(session, tables)
         self._assembler = recording.IterationAssembler(session.launch, session.plan.workers)
         self._checks: dict[int | None, dict[int, Check]] = {}  # of one iteration, by rank
         self.timeline = recording.decide_timeline(session.plan, [], session.launch)
-        session.on_event("iteration", self._collect_iteration)
-        session.on_event("verification", self._collect_check)
+        session.register_event_handler("iteration", self._collect_iteration)
+        session.register_event_handler("verification", self._collect_check)
 
-    def connect(self) -> None:
-        """Set up engine and UCX on every worker, and connect every worker with every other."""
+    def connect_workers(self) -> None:
+        """Set up engine and data plane on every worker, and connect every worker with every other."""
         session = self._session
-        session.progress.phase("connecting")
-        arguments = [(self._tables.rows, threads) for threads in thread_shares(session.descriptions)]
+        session.progress.show_phase("connecting")
+        arguments = [(self._tables.rows, threads) for threads in threads_per_worker(session.descriptions)]
         addresses = session.workers.results(session.workers.submit(worker.open_data_plane, arguments))
-        self._assembler.skew = session.connect(addresses)
-        choose_stores(session)
+        self._assembler.skew = session.connect_workers(addresses)
+        choose_parcel_writes(session)
 
     @property
-    def skew(self) -> float | None:
-        """The most seconds by which workers can leave a barrier one after the other."""
+    def barrier_skew_seconds(self) -> float | None:
+        """The most seconds by which one worker can leave a barrier after another; None: not connected yet."""
         return self._assembler.skew
 
-    def run(self) -> None:
+    def run_merges(self) -> None:
         """Make the warm-up merges and the timed merges, and verify results as the plan says."""
         session, plan = self._session, self._session.plan
         every = plan.verify == "every"
         if plan.warmup:
-            session.progress.phase("warming up")
-            self._iterate(plan.warmup, warmup=True)
+            session.progress.show_phase("warming up")
+            self._run_iterations(plan.warmup, warmup=True)
             if plan.verify != "off" and not every:
-                self._verify(None)
-        session.progress.phase("merging")
+                self._verify_result(None)
+        session.progress.show_phase("merging")
         with recording.record_traffic(session, "iterations"), recording.record_power(session):
-            self._iterate(plan.iterations, warmup=False)
+            self._run_iterations(plan.iterations, warmup=False)
         self._wait_for_events(plan.warmup + plan.iterations)
         if plan.verify != "off" and not every:
-            self._verify(plan.iterations - 1)
+            self._verify_result(plan.iterations - 1)
         if plan.write_result is not None:
-            session.progress.phase("writing the merged table")
+            session.progress.show_phase("writing the merged table")
             checks = session.workers.on_all(worker.write_result, self._tables.fields)
             self._record.write_verdict(plan.iterations - 1, checks, plan.write_result)
 
-    def _iterate(self, count: int, *, warmup: bool) -> None:
-        """Merge `count` times, then decide by the cost of its notes whether the timeline goes on."""
+    def _run_iterations(self, count: int, *, warmup: bool) -> None:
+        """Merge `count` times, then decide by the measured cost of the timeline whether to go on recording it."""
         plan = self._session.plan
-        share, every = recording.most_note_share(plan, self.timeline), plan.verify == "every"
+        share, every = recording.largest_timeline_share(plan, self.timeline), plan.verify == "every"
         costs = self._session.workers.on_all(worker.iterate, 0, count, warmup=warmup, verify=every, timeline=share)
         if share:
             notes = [cost for cost in costs if cost is not None]
             self.timeline = recording.decide_timeline(plan, notes, self._session.launch)
 
     def _collect_iteration(self, event: Mapping[str, Any]) -> None:
-        line = self._assembler.add(event)
+        line = self._assembler.add_event(event)
         if line is not None:
             self._record.write_iteration(line)
 
@@ -160,21 +160,21 @@ class Merge:
         checks = count if plan.verify == "every" else 0
         deadline = time.monotonic() + plan.timeout
 
-        def arrived() -> bool:
+        def all_arrived() -> bool:
             return self._assembler.complete >= count and self._record.verdicts >= checks
 
-        self._session.workers.until(lambda: arrived() or time.monotonic() > deadline)
-        if not arrived():
+        self._session.workers.until(lambda: all_arrived() or time.monotonic() > deadline)
+        if not all_arrived():
             late = f"the merge ended, but its measurements did not arrive within {plan.timeout:g} s"
             raise RunFailed(f"{late}: the connection to the scheduler was interrupted")
 
-    def _verify(self, after: int | None) -> None:
-        self._session.progress.phase("verifying")
+    def _verify_result(self, after: int | None) -> None:
+        self._session.progress.show_phase("verifying")
         self._record.write_verdict(after, self._session.workers.on_all(worker.verify_result))
 
 
-def thread_shares(workers: Sequence[Worker]) -> list[int]:
-    """The number of threads for each worker: its share of its host's cores, at most the cores it may run on."""
+def threads_per_worker(workers: Sequence[Worker]) -> list[int]:
+    """The number of threads of each worker: its share of its host's cores, at most the cores it may run on."""
     here = Counter(each.host for each in workers)
     own = [(each.host, parse_cores(each.hardware.affinity or "")) for each in workers]
     cores: dict[str, frozenset[int]] = {}
@@ -183,56 +183,59 @@ def thread_shares(workers: Sequence[Worker]) -> list[int]:
     return [max(1, min(len(its), len(cores[host]) // here[host])) for host, its in own]
 
 
-def _measure_link(session: Session) -> LinkLine | None:
+def _measure_link_limit(session: Session) -> LinkLine | None:
     """Measure and record the link limit with messages as the merge sends them; None if the plan has no such step."""
     plan = session.plan
     if plan.workers == 1 or not plan.link_rounds or not plan.data_plane.link_limit:
         return None
-    session.progress.phase("measuring the link limit")
+    session.progress.show_phase("measuring the link limit")
     (first, *_) = zip(*session.workers.on_all(worker.measure_link, 1), strict=True)
-    count = rounds_to_measure(plan.link_rounds, max(each.seconds.union for each in first))
+    count = link_rounds_to_measure(plan.link_rounds, max(each.seconds.union for each in first))
     with recording.record_traffic(session, "link"):
         measured = session.workers.on_all(worker.measure_link, count)
     sent = [rounds[0].sent_bytes.left + rounds[0].sent_bytes.right for rounds in measured]
     seconds = [[each.seconds.union for each in of_round] for of_round in zip(*measured, strict=True)]
-    limit = limit_of_rounds(sent, seconds)
+    limit = link_limit_of_rounds(sent, seconds)
     line = LinkLine(launch=session.launch, bytes=sent, rounds=seconds, limit_bytes_per_second=limit)
     session.writer.write(line)
     return line
 
 
-def rounds_to_measure(least: int, seconds: float) -> int:
-    """The number of link rounds, at least `least`, if one takes `seconds` (0: no worker has anything to send)."""
-    enough = math.ceil(LINK_SECONDS / seconds) if seconds > 0 else 0
-    return max(least, min(enough, MOST_LINK_ROUNDS))
+def link_rounds_to_measure(least_rounds: int, round_seconds: float) -> int:
+    """The number of rounds of the link measurement; `round_seconds`: of one round, 0: no worker sends anything."""
+    enough = math.ceil(LINK_SECONDS / round_seconds) if round_seconds > 0 else 0
+    return max(least_rounds, min(enough, MOST_LINK_ROUNDS))
 
 
-def survey_transports(planned: PlannedRun, name: str, progress: Progress, caller: Caller) -> TransportsDocument:
+def survey_transports(planned: PlannedRun, config_name: str, progress: Progress, caller: Caller) -> TransportsDocument:
     """Start and connect a cluster as `run` does, ask its workers for their transports, and stop it.
 
-    `name`: of the config. Raises UsageError if there would be only one worker; LaunchFailed if the cluster does not
-    start or its workers do not connect.
+    `config_name`: of the config. Raises UsageError if there would be only one worker; LaunchFailed if the cluster does
+    not start or its workers do not connect.
     """
     if planned.plan.workers < 2:
         raise UsageError("`transports` checks pairs of workers; use --workers 2 or more")
     with (
         tempfile.TemporaryDirectory(prefix="merge-bench-transports-") as scratch,
-        CampaignWriter.create(Path(scratch), name) as writer,
+        CampaignWriter.create(Path(scratch), config_name) as writer,
         caller.surround(writer.logs / "driver.log"),
     ):
-        session = Session(Job(planned, name), writer, progress)
-        with stop_on_exit(session, writer):
+        session = Session(Job(planned, config_name), writer, progress)
+        with end_processes_on_exit(session, writer):
             session.start()
-            return _ask_workers(session)
+            return _ask_workers_for_transports(session)
 
 
-def _ask_workers(session: Session) -> TransportsDocument:
+def _ask_workers_for_transports(session: Session) -> TransportsDocument:
     plan, workers = session.plan, session.workers
-    session.progress.phase("connecting")
-    session.connect(workers.on_all(worker.open_ucx, plan, ranked=True, after=(session.topic,)))
+    session.progress.show_phase("connecting")
+    session.connect_workers(workers.on_all(worker.open_ucx, plan, ranked=True, after=(session.topic,)))
     if plan.device_memory:
         workers.on_all(worker.exchange_device_memory, DEVICE_MESSAGE_BYTES)
-    warnings = [*host_cautions(session.launcher, plan, session.settings), *recording.compare_environment(session)]
+    warnings = [
+        *host_warnings(session.launcher, plan, session.settings),
+        *recording.record_setting_differences(session),
+    ]
     recording.record_lanes(session)
     answers = workers.on_all(worker.available_transports)
     bindings = workers.on_all(describe_binding)
@@ -259,8 +262,8 @@ LINK_CHECK_SECONDS = 2.0
 TURNS = "with UCX's rendezvous over TCP, workers that send to each other take turns"
 
 
-def check_link(session: Session, link: LinkLine) -> None:
-    """Measure the link limit again with ``ucx_perftest``.
+def check_link_limit(session: Session, link: LinkLine) -> None:
+    """Measure the link limit again with ``ucx_perftest``, and record the results.
 
     Every worker sends messages of the merge's own size to the next rank while it receives from the previous one: with
     two workers, these are two opposite tests at once. Each worker's result is recorded; a difference of more than a
@@ -271,12 +274,14 @@ def check_link(session: Session, link: LinkLine) -> None:
         return  # the report says so, from the same data
     limit = link.limit_bytes_per_second
     if limit is None:
-        session.warn(Caution(LINK_CHECK, "--check-link was skipped, because the link measurement sent no data"))
+        session.record_warning(
+            Caution(LINK_CHECK, "--check-link was skipped, because the link measurement sent no data")
+        )
         return
     test = Perftest("tag", BANDWIDTH)
     ranks = range(len(session.members))
     after = {rank: (rank + 1) % len(ranks) for rank in ranks}
-    size = _message_bytes(session, link)
+    size = _merge_message_bytes(session, link)
     memory = "cuda" if session.plan.device_memory else "host"
     count = max(8, int(limit * LINK_CHECK_SECONDS / size))
     text = ucx_perftest.batch_file(test, [size], memory=memory, count=count, error_handling=session.plan.error_handling)
@@ -316,14 +321,14 @@ def check_link(session: Session, link: LinkLine) -> None:
         )
     mean_rate = len(rates) / sum(1 / rate for rate in rates)
     if abs(mean_rate / limit - 1) > LINK_TOLERANCE:
-        causes = _causes_here(session, lanes, protocols, size, memory)
+        causes = _link_difference_causes_of_session(session, lanes, protocols, size, memory)
         shown = f"possible causes: {'; '.join(causes)}" if causes else "the cause is unknown"
         measured = f"ucx_perftest measured {format_rate(mean_rate)} per worker with messages of {format_bytes(size)}"
         message = f"{measured}, but the link limit is {format_rate(limit)}; {shown}"
-        session.warn(Caution(LINK_CHECK, message, remedy_for(causes)))
+        session.record_warning(Caution(LINK_CHECK, message, link_difference_remedy(causes)))
 
 
-def _message_bytes(session: Session, link: LinkLine) -> int:
+def _merge_message_bytes(session: Session, link: LinkLine) -> int:
     parcel = max(link.bytes) // (2 * max(1, len(session.members) - 1))
     longest = session.plan.message_bytes
     if session.plan.pipeline:
@@ -331,24 +336,24 @@ def _message_bytes(session: Session, link: LinkLine) -> int:
     return max(1, min(parcel, longest or parcel))
 
 
-def _causes_here(
+def _link_difference_causes_of_session(
     session: Session, lanes: set[tuple[str, ...]], protocols: set[str], size: int, memory: str
 ) -> list[str]:
     selected = {tuple(pair.transports) for pair in session.lanes.pairs} if session.lanes is not None else None
     one_host = len({member.host for member in session.members}) == 1
     cache = session.descriptions[0].hardware.cache_bytes if memory == "host" and one_host else None
     workers = len(session.members)
-    return possible_causes(lanes, selected, workers=workers, size=size, cache=cache, protocols=protocols)
+    return link_difference_causes(lanes, selected, workers=workers, size=size, cache=cache, protocols=protocols)
 
 
-def remedy_for(causes: Sequence[str]) -> str | None:
-    """A remedy for a difference with these `causes`; None if the two measurements differ by design."""
+def link_difference_remedy(causes: Sequence[str]) -> str | None:
+    """The remedy for a difference between ``ucx_perftest`` and link limit; None if they differ by design."""
     if TURNS in causes:
         return "add UCX_RNDV_SCHEME=get_zcopy to the config, or use ethernet.cfg: over TCP, UCX then uses no rendezvous"
     return None if causes else "run again on a quiet machine, with --link-rounds 20"
 
 
-def possible_causes(
+def link_difference_causes(
     lanes: set[tuple[str, ...]],
     selected: set[tuple[str, ...]] | None,
     *,
@@ -357,7 +362,7 @@ def possible_causes(
     cache: int | None,
     protocols: set[str],
 ) -> list[str]:
-    """The causes for which ``ucx_perftest`` and the link measurement can differ in a launch, a phrase each.
+    """The possible causes of a difference between ``ucx_perftest`` and the link limit, a phrase each.
 
     `lanes`: those of ``ucx_perftest``; `selected`: those of the data plane, None if unknown; `size`: bytes of a
     message; `cache`: bytes of the processor's cache, None where messages do not stay in it (GPUs, several hosts);
@@ -384,8 +389,8 @@ CLEAR = 1.1  # the least ratio of the two ways' times that is kept: a smaller on
 Nanoseconds = Mapping[str, float]
 
 
-def choose_stores(session: Session, code: str | None = None) -> None:
-    """Choose how each worker writes parcels: as the option says, or the fastest way on its host; records the choice.
+def choose_parcel_writes(session: Session, code: str | None = None) -> None:
+    """Choose and record how each worker writes parcels: as the option says, or the fastest way on its host.
 
     `code`: the checksum of the code that was measured; None: of the installed code.
     """
@@ -393,7 +398,7 @@ def choose_stores(session: Session, code: str | None = None) -> None:
     if plan.device_memory:
         return
     if plan.stores == "auto":
-        chosen = _fastest_stores(session, code or _code_checksum())
+        chosen = _fastest_parcel_writes(session, code or _parcel_code_checksum())
     else:
         chosen = [Stores(way=plan.stores, because="asked for") for _ in session.descriptions]
     ways = [each.way if each else partition.PLAIN for each in chosen]
@@ -404,27 +409,27 @@ def choose_stores(session: Session, code: str | None = None) -> None:
     session.descriptions = [replace(described, stores=stores) for described, stores in described_and_chosen]
 
 
-def _fastest_stores(session: Session, code: str) -> list[Stores | None]:
-    """The fastest way to write parcels on each worker's host, measured unless the cache has it; None: no choice."""
-    keys = [_cache_key(each, session.descriptions, session.plan, code) for each in session.descriptions]
+def _fastest_parcel_writes(session: Session, code: str) -> list[Stores | None]:
+    """The fastest way to write parcels for each worker, measured unless it is in the cache; None: no choice."""
+    keys = [_write_times_key(each, session.descriptions, session.plan, code) for each in session.descriptions]
     try:
         file = cache_folder() / "stores.json"
     except RuntimeError:
         file = None
-    times, because = read_cached_times(file) if file else {}, "known"
+    times, because = read_cached_write_times(file) if file else {}, "known"
     if not times.keys() >= set(keys):
-        times, because = _median_times(keys, session.workers.on_all(worker.measure_parcel_writers)), "measured"
+        times, because = _median_write_times(keys, session.workers.on_all(worker.measure_parcel_writers)), "measured"
         clear = {key: by_way for key, by_way in times.items() if max(by_way.values()) > CLEAR * min(by_way.values())}
         if file is not None:
-            cache_times(file, clear)
+            cache_write_times(file, clear)
     return [
         Stores(way=min(by_way, key=by_way.__getitem__), because=because, nanoseconds=by_way) if by_way else None
         for by_way in map(times.get, keys)
     ]
 
 
-def read_cached_times(file: Path) -> dict[str, dict[str, float]]:
-    """The times of each way to write parcels that earlier launches measured, by key; empty if unreadable."""
+def read_cached_write_times(file: Path) -> dict[str, dict[str, float]]:
+    """The cached nanoseconds of each way to write parcels, by key of the worker; empty if the file is unreadable."""
     try:
         times = msgspec.json.decode(read_regular(file), type=dict[str, dict[str, float]])
     except (OSError, UsageError, msgspec.MsgspecError):
@@ -432,18 +437,21 @@ def read_cached_times(file: Path) -> dict[str, dict[str, float]]:
     return {key: each for key, each in times.items() if each.keys() == partition.WRITERS.keys()}
 
 
-def cache_times(file: Path, times: Mapping[str, Nanoseconds], most: int = MOST_KEPT) -> None:
-    """Add `times` to the cache and keep the `most` newest. If it cannot be written, the next launch measures again."""
-    both = {**read_cached_times(file), **{key: dict(each) for key, each in times.items()}}
-    kept = dict(list(both.items())[-most:])
+def cache_write_times(file: Path, times: Mapping[str, Nanoseconds], most_kept: int = MOST_KEPT) -> None:
+    """Add the times of ways to write parcels to the cache, and keep the `most_kept` newest.
+
+    If the cache cannot be written, the next launch measures again.
+    """
+    both = {**read_cached_write_times(file), **{key: dict(each) for key, each in times.items()}}
+    kept = dict(list(both.items())[-most_kept:])
     with contextlib.suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with replacing(file) as stream:
             stream.write(msgspec.json.encode(kept))
 
 
-def _median_times(keys: Sequence[str], times: Sequence[Nanoseconds]) -> dict[str, dict[str, float]]:
-    """The median times of each key's workers, by way; workers without rows or with an engine of one way have none."""
+def _median_write_times(keys: Sequence[str], times: Sequence[Nanoseconds]) -> dict[str, dict[str, float]]:
+    """The median nanoseconds of each way to write parcels, by key; keys without measured workers are left out."""
     by_key: dict[str, list[Nanoseconds]] = {}
     for key, measured in zip(keys, times, strict=True):
         by_key.setdefault(key, []).extend([measured] if measured else [])
@@ -451,8 +459,8 @@ def _median_times(keys: Sequence[str], times: Sequence[Nanoseconds]) -> dict[str
     return {key: {way: median(one[way] for one in each) for way in each[0]} for key, each in measured_keys.items()}
 
 
-def _cache_key(worker: Worker, workers: Sequence[Worker], plan: Plan, code: str) -> str:
-    """The cache key of a worker's times: all that decides which way is faster, as JSON; rows as their power of two."""
+def _write_times_key(worker: Worker, workers: Sequence[Worker], plan: Plan, code: str) -> str:
+    """The cache key of a worker's times to write parcels: all that decides which way is faster, as JSON."""
     here, hardware, tables = [each.host for each in workers].count(worker.host), worker.hardware, plan.workload
     if isinstance(tables, SyntheticSpec):
         rows, shape = 2 * tables.rows, [str(tables.payload_columns), f"{tables.zipf:g}"]
@@ -466,7 +474,7 @@ def _cache_key(worker: Worker, workers: Sequence[Worker], plan: Plan, code: str)
 
 
 @functools.cache
-def _code_checksum() -> str:
+def _parcel_code_checksum() -> str:
     """A checksum of the code that writes parcels, and of numba's version."""
     checksum = hashlib.sha256(importlib.metadata.version("numba").encode())
     for name in MEASURED_CODE:

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from merge_bench.analysis.diagnostics import busy_warnings
-from merge_bench.campaign import make_plan, run_options
-from merge_bench.campaign.machine_checks import Machine, check_installed, count_tables
+from merge_bench.analysis.diagnostics import busy_host_warnings
+from merge_bench.campaign import make_plan, options_of_run
+from merge_bench.campaign.machine_checks import Machine, check_packages_installed, check_tables_fit
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.dask_commands import LOOPBACK, open_port_warning
@@ -46,10 +46,10 @@ ReplaceOptions: TypeAlias = Callable[[RunOptions], RunOptions]
 """Replaces the options of merges, for a command that does not merge."""
 
 
-def head_line(
+def make_campaign_line(
     configs: Sequence[Config], plans: Sequence[dict[str, Any]], runs: Sequence[RunKey], seed: int
 ) -> CampaignLine:
-    """The first record of a campaign, as far as its launches decide it."""
+    """Make the part of a campaign's first record that its launches decide: configs, plans, runs and seed."""
     return CampaignLine(
         campaign_id="",
         argv=[],
@@ -63,7 +63,7 @@ def head_line(
 
 @dataclass(frozen=True)
 class Job:
-    """One launch to make.
+    """One planned launch of a campaign.
 
     `config`: the name of its config in the campaign; `plan`: the index of its plan; `block`: the number of its block,
     in which every run is launched once; `label`: the name that distinguishes its run from the others.
@@ -76,8 +76,8 @@ class Job:
     label: str = ""
 
 
-def order_in_blocks(runs: Sequence[_T], *, blocks: int, seed: int) -> list[tuple[int, _T]]:
-    """Every run once in each block, with the block's number from 0, in a random order that only `seed` decides."""
+def order_runs_in_blocks(runs: Sequence[_T], *, blocks: int, seed: int) -> list[tuple[int, _T]]:
+    """Order the runs at random in blocks, every run once in each; returns (number of the block from 0, run)."""
     launches = []
     for block in range(blocks):
         order = list(runs)
@@ -86,8 +86,8 @@ def order_in_blocks(runs: Sequence[_T], *, blocks: int, seed: int) -> list[tuple
     return launches
 
 
-def config_line(planned: PlannedRun) -> Config:
-    """The record of a run's config: its name, path and variables. A run without a config has the name ``default``."""
+def make_config_record(planned: PlannedRun) -> Config:
+    """Make the record of a run's config: name, path and variables; without a config, the name is ``default``."""
     config, variables = planned.config, dict(planned.settings.environment)
     if config is None:
         return Config(name="default", variables=variables)
@@ -95,7 +95,7 @@ def config_line(planned: PlannedRun) -> Config:
 
 
 def add_config(configs: list[Config], config: Config) -> None:
-    """Append a config to those of a campaign; raises UsageError if one has its name (another folder's, or itself)."""
+    """Append a config to those of a campaign; raises UsageError if one has the same name."""
     for other in configs:
         if other.name == config.name:
             where = f"{other.path} and {config.path}" if other.path != config.path else f"{config.path}, twice"
@@ -106,13 +106,13 @@ def add_config(configs: list[Config], config: Config) -> None:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The runs of a campaign: configs and plans as in the records, and the planned run of each (config, plan index)."""
+    """The runs of a campaign: records of its configs and plans, and the planned run of each (config, plan index)."""
 
     configs: list[Config] = field(default_factory=list)
     plans: list[dict[str, Any]] = field(default_factory=list)
     prepared: dict[tuple[str, int], PlannedRun] = field(default_factory=dict)
 
-    def add(self, planned: Sequence[PlannedRun], config: Config) -> None:
+    def add_config(self, planned: Sequence[PlannedRun], config: Config) -> None:
         """Add a config with its plans.
 
         Raises UsageError if another config has this name, another results folder or another number of launches, or if a
@@ -130,58 +130,62 @@ class Sweep:
         if len({each.settings.results for each in self.prepared.values()}) > 1:
             raise UsageError("the configs set different folders for results; choose one folder with --results")
         for run in self.prepared.values():
-            make_plan.refuse_more_launches(run.settings.launcher, len(self.prepared))
+            make_plan.refuse_launches_of_running_cluster(run.settings.launcher, len(self.prepared))
 
     @property
-    def first(self) -> PlannedRun:
-        """The first run, which is of the baseline config."""
+    def first_run(self) -> PlannedRun:
+        """The first planned run, which has the baseline config."""
         return next(iter(self.prepared.values()))
 
     @property
     def options(self) -> RunOptions:
         """The options of the first run, which also apply to the whole campaign."""
-        return self.first.options
+        return self.first_run.options
 
     @property
-    def results(self) -> Path:
-        return self.first.settings.results
+    def results_folder(self) -> Path:
+        return self.first_run.settings.results
 
     def run_labels(self) -> dict[tuple[str, int], str]:
-        """The name of each run that distinguishes it from the others."""
+        """The name that distinguishes each run from the others, by (config, plan index)."""
         runs = [(config, self.plans[plan]) for config, plan in self.prepared]
         return dict(zip(self.prepared, labels(runs), strict=True))
 
     @property
-    def labels(self) -> list[str]:
+    def distinct_labels(self) -> list[str]:
         """The distinct labels of the runs that are compared, such as names of configs, or of engines and exchanges."""
         return list(dict.fromkeys(self.run_labels().values()))
 
-    def head(self) -> CampaignLine:
+    def campaign_line(self) -> CampaignLine:
         keys = [RunKey(config=config, plan=plan) for config, plan in self.prepared]
-        return head_line(self.configs, self.plans, keys, self.first.plan.seed)
+        return make_campaign_line(self.configs, self.plans, keys, self.first_run.plan.seed)
 
     def jobs(self) -> list[Job]:
         """The launches to make in their order: every run once in each block."""
-        plan = self.first.plan
-        order = order_in_blocks(list(self.prepared.items()), blocks=plan.launches, seed=plan.seed)
+        plan = self.first_run.plan
+        order = order_runs_in_blocks(list(self.prepared.items()), blocks=plan.launches, seed=plan.seed)
         run_labels = self.run_labels()
         return [Job(prepared, *key, block, run_labels[key]) for block, (key, prepared) in order]
 
 
 def plan_runs(
-    name: str | None, command_line: RunOptions, replace_options: ReplaceOptions | None = None, *, several: bool = True
+    config_name: str | None,
+    command_line: RunOptions,
+    replace_options: ReplaceOptions | None = None,
+    *,
+    several: bool = True,
 ) -> list[PlannedRun]:
-    """Read the config `name`, settle the options and plan each run.
+    """Read a config, settle the options, and plan each run.
 
-    `command_line`: its options; `replace_options`: changes the options of a command that does not merge; `several`:
-    whether options may have several values. Raises UsageError if the config or an option is wrong, or this machine
-    cannot make a run.
+    `config_name`: None: no config. `command_line`: its options; `replace_options`: changes the options of a command
+    that does not merge; `several`: whether options may have several values. Raises UsageError if the config or an
+    option is wrong, or this machine cannot make a run.
     """
-    config = None if name is None else read_config(find_config(name), os.environ)
-    options = resolve(command_line, config, os.environ, run_options())
+    config = None if config_name is None else read_config(find_config(config_name), os.environ)
+    options = resolve(command_line, config, os.environ, options_of_run())
     if replace_options is not None:
         options = replace_options(options)
-    runs = make_plan.runs_of(options, os.environ)
+    runs = make_plan.options_of_each_run(options, os.environ)
     if len(runs) > 1 and not several:
         keys = ", ".join(f"--{key}" for key in make_plan.SWEPT)
         raise UsageError(f"only `run` accepts several values of {keys}; use one value of each")
@@ -190,13 +194,13 @@ def plan_runs(
     device_memory = any(make_plan.sends_gpu_memory(run, chosen.hosts, machine) for run in runs)
     warnings = [
         *_choose_ucx(options.ucx, chosen.launcher, device_memory=device_memory),
-        *_check_settings(config, options, chosen),
+        *_check_ucx_settings(config, options, chosen),
     ]
     planned = [make_plan.plan_run(run, config, machine, chosen) for run in runs]
     _refuse_equal_plans(planned)
     for run in planned:
         if replace_options is None and run.launcher.starts_here:
-            check_installed(run.plan)
+            check_packages_installed(run.plan)
     return [replace(run, warnings=(*_table_warnings(run, machine), *run.warnings, *warnings)) for run in planned]
 
 
@@ -205,14 +209,16 @@ def load_sweep(command_line: RunOptions) -> Sweep:
     sweep = Sweep()
     for name in command_line.configs or (command_line.config,):
         planned = plan_runs(name, command_line)
-        sweep.add(planned, config_line(planned[0]))
+        sweep.add_config(planned, make_config_record(planned[0]))
         if planned[0].plan.write_result and len(sweep.jobs()) > 1:
             use = "use one config, one value of each option, and omit --launches"
             raise UsageError(f"--write-result writes the merged table of one launch; {use}")
     return sweep
 
 
-def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_hosts: bool = False) -> CheckResult:
+def check_config_for_run(
+    config: ConfigFile, ucx: str, *, trusted: bool = False, other_hosts: bool = False
+) -> CheckResult:
     """Check `config` as `run` does before it starts processes; other options are taken from the environment.
 
     Only the footers of tables are read, TPC-H's tables are not generated, and no running cluster is asked.
@@ -221,7 +227,7 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
     `other_hosts`: the config is for other hosts, so what only this machine lacks is a warning instead of an error.
     Raises UsageError if the value of an old name in the config cannot be translated.
     """
-    table = run_options()
+    table = options_of_run()
     ucx_options = options_for_ucx(config, os.environ, table)
     interface = ucx_options.interface or LOOPBACK
     variables = {**os.environ, **config.environment}
@@ -236,7 +242,7 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
     trusting = RunOptions().given(trust_config=True)  # code is among the errors already
     try:
         options = replace(resolve(trusting, config, os.environ, table), trust_config=trusted)
-        runs = make_plan.runs_of(options, os.environ)
+        runs = make_plan.options_of_each_run(options, os.environ)
     except UsageError as error:
         return replace(result, ok=False, refusals=(str(error),))
     if left := leftover_job_warning(options, os.environ):
@@ -247,7 +253,7 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
         for run in runs:
             planned = make_plan.plan_run(run, config, machine, chosen)
             if planned.launcher.starts_here:
-                check_installed(planned.plan)
+                check_packages_installed(planned.plan)
             if planned.plan.device_memory and planned.plan.data_plane.endpoints and ucx == SYSTEM:
                 refuse_without_cuda(probe_ucx(ucx, os.environ))
     except (UsageError, GateNotMet) as error:
@@ -259,7 +265,7 @@ def check_for_run(config: ConfigFile, ucx: str, *, trusted: bool = False, other_
 
 
 def _refuse_equal_plans(planned: Sequence[PlannedRun]) -> None:
-    """Refuse a sweep in which two values of an option mean the same, such as `auto` and the engine it chooses."""
+    """Refuse runs with equal plans, from values that mean the same, such as `auto` and the engine it chooses."""
     for run, other in itertools.combinations(planned, 2):
         if run.plan == other.plan:
             values = {key: (getattr(run.options, key), getattr(other.options, key)) for key in make_plan.SWEPT}
@@ -269,16 +275,17 @@ def _refuse_equal_plans(planned: Sequence[PlannedRun]) -> None:
 
 
 def _table_warnings(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...]:
+    """Warnings about null keys in the tables of a run; refuses tables that do not fit into memory."""
     plan = planned.plan
     if not isinstance(plan.workload, TableSpec):
         return ()
-    return count_tables(plan.workload, plan.workers, machine.memory, plan.how, plan.distribution.sent)
+    return check_tables_fit(plan.workload, plan.workers, machine.memory, plan.how, plan.distribution.sent)
 
 
 def _choose_ucx(ucx: str | None, launcher: LauncherKind, *, device_memory: bool) -> list[Caution]:
-    """Choose the UCX that this command loads, by whether workers send GPU memory (`device_memory`); gives warnings.
+    """Choose the UCX that this command loads; returns warnings about it.
 
-    `ucx`: the value of ``--ucx``.
+    `ucx`: the value of ``--ucx``; `device_memory`: whether workers send GPU memory.
     """
     if launcher.owns_processes:
         warning = use_ucx(ucx, device_memory=device_memory).warning
@@ -288,15 +295,15 @@ def _choose_ucx(ucx: str | None, launcher: LauncherKind, *, device_memory: bool)
     return []
 
 
-def _check_settings(config: ConfigFile | None, options: RunOptions, chosen: Chosen) -> list[Caution]:
-    """Check the settings of config and environment with the installed UCX; refuses errors and returns warnings."""
+def _check_ucx_settings(config: ConfigFile | None, options: RunOptions, chosen: Chosen) -> list[Caution]:
+    """Check the settings of config and environment with the installed UCX; returns warnings, refuses errors."""
     if config is None:
         outside = any(name.startswith(("UCX_", "UCXPY_")) for name in os.environ)
         if not (outside and chosen.launcher.owns_processes):
             return []
         config = ConfigFile("environment", Path(), "", ())
     launcher = _launcher_settings(options, chosen, {**os.environ, **config.environment})
-    ucx, table = os.environ.get("MERGE_BENCH_UCX", "auto"), run_options()
+    ucx, table = os.environ.get("MERGE_BENCH_UCX", "auto"), options_of_run()
     trusted = options.trust_config
     result = check_config(config, os.environ, ucx=ucx, launcher=launcher, options=options, table=table, trusted=trusted)
     if result.errors and not options.allow_unknown:
@@ -338,7 +345,7 @@ _CHECKS = ("require_transport", "verify", "link_rounds", "check_link", "write_re
 
 
 def launch_seconds_by_rule(job: Job) -> float | None:
-    """Seconds that a launch takes by the rule of thumb; None for GPUs, Dask's merge and tables of files."""
+    """Seconds that the launch of a job takes by the rule of thumb; None for GPUs, Dask's merge and tables of files."""
     plan = job.prepared.plan
     if (
         plan.rows_per_chunk is None
@@ -351,7 +358,7 @@ def launch_seconds_by_rule(job: Job) -> float | None:
 
 
 def rule_of_thumb_seconds(rows: float, iterations: int) -> float:
-    """Seconds that a launch takes by the rule of thumb; `rows`: of each input frame for each core."""
+    """Seconds that a launch takes by the rule of thumb; `rows`: of each input frame, for each core."""
     return START_SECONDS + rows * (ROW_SECONDS * iterations + ROW_ONCE_SECONDS)
 
 
@@ -375,18 +382,18 @@ def earlier_launch_seconds(results: Path, plan: Mapping[str, Any], config: str) 
             campaign = read_campaign(folder)
         except MergeBenchError:
             continue
-        busy = bool(busy_warnings(campaign))
+        busy = bool(busy_host_warnings(campaign))
         for launch in campaign.launches:
             its, number = launch.key or (campaign.head.configs[0].name, 0)
             total = launch.end.seconds if launch.complete and launch.end else None
             if total and number in alike:
-                scaled = _scaled_seconds(launch, total, plan.get("iterations"))
+                scaled = _scaled_launch_seconds(launch, total, plan.get("iterations"))
                 seconds.setdefault((busy, its != config), []).append(scaled)
     return seconds[min(seconds)][:ENOUGH_LAUNCHES] if seconds else []
 
 
-def _scaled_seconds(launch: Launch, total: float, iterations: object) -> float:
-    """Seconds that a launch, which took `total`, would have taken with this number of timed iterations."""
+def _scaled_launch_seconds(launch: Launch, total: float, iterations: object) -> float:
+    """Seconds that a launch of `total` seconds would have taken with this number of timed iterations."""
     walls = [each.wall_seconds for each in launch.timed]
     if not walls or not isinstance(iterations, int):
         return total
@@ -406,8 +413,8 @@ def _timing_fields(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass
-class ExpectedTime:
-    """Estimates the seconds of each launch before and while a campaign runs.
+class LaunchTimeEstimator:
+    """Estimates the seconds that the launches of a campaign take, before and while it runs.
 
     `results`: the folder with earlier results. `plans`: the campaign's plans as its records have them. `rule_seconds`:
     returns the seconds of a launch by a rule of thumb, None where the rule does not apply. `rule`: the rule in words.
@@ -422,7 +429,7 @@ class ExpectedTime:
     _ratios: list[float] = field(default_factory=list)
 
     def launch_seconds(self, job: Job) -> float | None:
-        """The estimated seconds of this launch; None if nothing is known about it."""
+        """The estimated seconds that the launch of a job takes; None if nothing is known about it."""
         key = job.config, job.plan
         if key in self._measured:
             return statistics.median(self._measured[key])
@@ -442,8 +449,8 @@ class ExpectedTime:
             self._estimates[key] = (usual(earlier), len(earlier)) if earlier else (self.rule_seconds(job), 0)
         return self._estimates[key]
 
-    def note_launch(self, job: Job, seconds: float) -> None:
-        """Take into account that a launch of `job` took this many seconds."""
+    def add_measured_launch(self, job: Job, seconds: float) -> None:
+        """Add the measured seconds of a finished launch, which correct the estimates of further launches."""
         before = self._first_estimate(job)[0]
         if before:
             self._ratios.append(seconds / before)
@@ -454,18 +461,18 @@ class ExpectedTime:
         seconds = [self.launch_seconds(job) for job in jobs]
         return math.fsum(each or 0.0 for each in seconds) if None not in seconds else None
 
-    def describe(self, jobs: Sequence[Job]) -> str:
-        """A sentence with the estimate: ``12 launches take about 2 minutes (as earlier launches …)``."""
+    def describe_estimate(self, jobs: Sequence[Job]) -> str:
+        """The estimate for all `jobs` as a sentence: ``12 launches take about 2 minutes (as earlier launches …)``."""
         count = f"{plural(len(jobs), 'launch')} {'take' if len(jobs) > 1 else 'takes'}"
         total = self.total_seconds(jobs)
         if total is None:
             new = ", ".join(dict.fromkeys(job.config for job in jobs if self.launch_seconds(job) is None))
             why = f"no earlier result here has the same tables, engine and workers as {new}"
             return f"{count} a time that is not known before the first one has ended: {why}"
-        return f"{count} about {format_duration(total)} ({self.describe_source(jobs)})"
+        return f"{count} about {format_duration(total)} ({self.describe_estimate_source(jobs)})"
 
-    def describe_source(self, jobs: Sequence[Job]) -> str:
-        """What the estimate for `jobs` is based on, as part of a sentence."""
+    def describe_estimate_source(self, jobs: Sequence[Job]) -> str:
+        """What the estimate for `jobs` is based on, as a phrase."""
         sources = {self._first_estimate(job)[1] for job in jobs}
         if 0 not in sources:
             return "as earlier launches of the same problem here"

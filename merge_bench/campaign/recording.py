@@ -1,4 +1,4 @@
-"""Records a launch that merges.
+"""Records the measurements of a launch that merges.
 
 Its tables and their expected result, iterations and verdicts; settings that differ from the requested ones, lanes that
 UCX selected, bytes that devices counted; energy, clocks and throttling; the timeline.
@@ -56,15 +56,15 @@ KEPT = "memory-kept"
 
 
 def record_connections(session: Session) -> None:
-    """Record lanes and differing settings before the merge; raises GateNotMet without a required transport."""
-    compare_environment(session)
+    """Record differing settings and the lanes of all pairs; raises GateNotMet if a required transport is missing."""
+    record_setting_differences(session)
     record_lanes(session)
     if session.lanes is not None:
         check_required_transports(session.plan.require_transport, session.lanes.pairs)
 
 
 def check_required_transports(required: Sequence[str], pairs: Sequence[LanePair]) -> None:
-    """Raise GateNotMet for the first pair of workers that uses none of the `required` transports."""
+    """Raise GateNotMet if a pair of workers uses none of the `required` transports."""
     wanted = allowed_transports.resolve_aliases(required)
     failing = [pair for pair in pairs if not wanted & {lane.partition("/")[0] for lane in pair.transports}]
     if required and failing:
@@ -76,8 +76,8 @@ def check_required_transports(required: Sequence[str], pairs: Sequence[LanePair]
         raise GateNotMet(f"{unmet}: the connection from {pair} uses {uses}{others}")
 
 
-def compare_environment(session: Session) -> list[Caution]:
-    """Record and return a warning for each setting of config or launcher that a worker's process does not have."""
+def record_setting_differences(session: Session) -> list[Caution]:
+    """Record a warning for each requested setting that a worker's process does not have; returns the warnings."""
     installed, descriptions = find_installed(), session.descriptions  # the UCX that a worker here loads
     version = installed.version if installed else None
     contexts = [each.ucx.config if each.ucx.version == version else {} for each in descriptions]
@@ -85,7 +85,7 @@ def compare_environment(session: Session) -> list[Caution]:
     differing = setting_differences(_requested_settings(session), environments, contexts, installed)
     cautions = [Caution(ENVIRONMENT_DIFFERS, difference.message, REMEDY) for difference in differing]
     for caution in cautions:
-        session.warn(caution)
+        session.record_warning(caution)
     return cautions
 
 
@@ -121,7 +121,7 @@ def record_lanes(session: Session) -> None:
 
 
 @contextmanager
-def record_traffic(session: Session, during: str) -> Iterator[None]:
+def record_traffic(session: Session, period: str) -> Iterator[None]:
     """Record the bytes that the hosts' network devices counted during the block, if no error ends it."""
     if session.plan.workers == 1:
         yield
@@ -130,15 +130,15 @@ def record_traffic(session: Session, during: str) -> Iterator[None]:
     yield
     after = session.workers.on_all(machine.read_counters)
     hosts = []
-    for host, rank in _first_ranks(session.members).items():
+    for host, rank in _first_rank_by_host(session.members).items():
         devices = machine.counter_difference(before[rank], after[rank]).items()
         counted = [DeviceTraffic(device=name, sent_bytes=out, received_bytes=into) for name, (out, into) in devices]
         hosts.append(HostTraffic(host=host, devices=counted))
-    session.writer.write(TrafficLine(launch=session.launch, during=during, hosts=hosts))
+    session.writer.write(TrafficLine(launch=session.launch, during=period, hosts=hosts))
 
 
-def _first_ranks(members: Sequence[Member]) -> dict[str, int]:
-    """The rank of the first worker of each host, which reads the host's counters."""
+def _first_rank_by_host(members: Sequence[Member]) -> dict[str, int]:
+    """The rank of the first worker on each host, which reads the host's counters, by host."""
     ranks: dict[str, int] = {}
     for member in members:
         ranks.setdefault(member.host, member.rank)
@@ -147,7 +147,7 @@ def _first_ranks(members: Sequence[Member]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class SettingDifference:
-    """Setting `name` was requested as `wanted`, but ranks have the value `actual` (None: unset) under `as_name`."""
+    """A setting that was requested as `name`=`wanted`, of which `ranks` have `as_name`=`actual` (None: unset)."""
 
     name: str
     wanted: str
@@ -180,17 +180,17 @@ def setting_differences(
     environment of its process has, and the settings that its UCX context holds (empty without a context).
     """
 
-    def own_name(name: str) -> str:
+    def name_in_ucx(name: str) -> str:
         setting = installed.settings.get(name) if installed else None
         return (setting.alias_of if setting else None) or name
 
     printed = functools.cache(lambda settings: effective_settings(installed, dict(settings)) if installed else {})
     ranks_by_difference: dict[tuple[str, str, str | None, str], list[int]] = {}
     for rank, (wanted, environment, context) in enumerate(zip(wanted_settings, environments, contexts, strict=True)):
-        own = {name: value for name, value in wanted.items() if own_name(name) in context}
+        own = {name: value for name, value in wanted.items() if name_in_ucx(name) in context}
         expected = printed(frozenset(own.items())) if own else {}
         for name, value in wanted.items():
-            has, as_name = environment.get(name), own_name(name)
+            has, as_name = environment.get(name), name_in_ucx(name)
             if name in own and as_name in expected and context[as_name] != expected[as_name]:
                 has = context[as_name]
             elif has != value:
@@ -206,7 +206,7 @@ def setting_differences(
 
 @dataclass(frozen=True)
 class ExpectedResult:
-    """The right number of rows and checksum of a merge, and how they were found (`how`, in words)."""
+    """The expected rows and checksum of a merge result, and how they were found, in words (`how`)."""
 
     rows: int
     checksum: int
@@ -214,9 +214,11 @@ class ExpectedResult:
 
 
 @dataclass(frozen=True)
-class Tables:
-    """Both input frames over all workers: the rows and bytes of the two together, the fields of the left and the right
-    frame, and the expected result of their merge (None: results are not verified).
+class InputTables:
+    """Both input frames over all workers.
+
+    `rows`, `data_bytes`: of the two together; `fields`: of the left and of the right frame; `expected`: the expected
+    result of their merge, None: results are not verified.
     """
 
     rows: int
@@ -225,20 +227,20 @@ class Tables:
     expected: ExpectedResult | None
 
 
-def make_tables(session: Session) -> Tables:
-    """Have every worker generate or read its chunks of both input frames."""
-    session.progress.phase("creating the tables")
+def make_input_tables(session: Session) -> InputTables:
+    """Have every worker generate or read its chunks of both input frames; returns what the frames contain."""
+    session.progress.show_phase("creating the tables")
     prepared = session.workers.on_all(worker.prepare_chunks, session.plan, ranked=True, after=(session.topic,))
-    for caution in _kept_memory(prepared):
+    for caution in _kept_memory_warnings(prepared):
         warn(caution)
-        session.warn(caution)
+        session.record_warning(caution)
     if session.plan.write_result is not None:
         session.workers.on_all(worker.make_result_folder)  # finds one that cannot be used before the merge
     other = next((p.rank for p in prepared if p.fields != prepared[0].fields), None)
     if other is not None:
         different = f"rank {prepared[0].rank} and rank {other} read tables with different columns"
         raise RunFailed(f"{different}; give every host the same files")
-    return Tables(
+    return InputTables(
         rows=sum(p.rows for p in prepared),
         data_bytes=sum(p.input_bytes for p in prepared),
         fields=prepared[0].fields,
@@ -246,8 +248,8 @@ def make_tables(session: Session) -> Tables:
     )
 
 
-def _kept_memory(prepared: Sequence[worker.PreparedChunks]) -> list[Caution]:
-    """A warning if workers of a running cluster keep memory of an aborted run."""
+def _kept_memory_warnings(prepared: Sequence[worker.PreparedChunks]) -> list[Caution]:
+    """A warning if workers of a running cluster cannot free memory of an aborted run; none if they can."""
     keepers = [each for each in prepared if each.kept_bytes]
     if not keepers:
         return []
@@ -259,7 +261,7 @@ def _kept_memory(prepared: Sequence[worker.PreparedChunks]) -> list[Caution]:
 
 
 def _expected_result(plan: Plan, prepared_tables: Sequence[worker.PreparedChunks]) -> ExpectedResult:
-    """The expected result without this package's partition, exchange or join: the generator's, or DuckDB's."""
+    """The expected result of the merge, computed by the generator of the tables or by DuckDB."""
     if isinstance(plan.workload, TableSpec):
         from merge_bench.merge.verification import duckdb_reference
 
@@ -270,23 +272,23 @@ def _expected_result(plan: Plan, prepared_tables: Sequence[worker.PreparedChunks
     return ExpectedResult(rows, total % MODULUS, "every row, row count and checksum")
 
 
-class MergeRecord:
-    """Records the iterations and verdicts of one launch, and shows iterations; `verdicts`: those written so far."""
+class MergeRecorder:
+    """Records the iterations and verifications of one launch; `verdicts`: the number of verifications so far."""
 
-    def __init__(self, session: Session, tables: Tables) -> None:
+    def __init__(self, session: Session, tables: InputTables) -> None:
         self._session, self._tables = session, tables
         self.verdicts = 0
 
     def write_iteration(self, line: IterationLine) -> None:
-        """Write the record of an iteration and show the iteration."""
+        """Write the record of an iteration, and show the iteration on the display."""
         session = self._session
         session.writer.write(line)
         if not line.warmup:
             rate = self._tables.data_bytes / line.wall_seconds
-            session.progress.iteration(line.index, session.plan.iterations, line.wall_seconds, rate)
+            session.progress.show_iteration(line.index, session.plan.iterations, line.wall_seconds, rate)
 
     def write_verdict(self, after: int | None, checks: Sequence[Check], folder: str | None = None) -> None:
-        """Write whether the result is right, by the workers' `checks`; raises `WrongResult` if it is wrong.
+        """Write the record of a verification from the workers' `checks`; raises `WrongResult` if the result is wrong.
 
         `after`: the index of the iteration that made the result; None: the warm-up. `folder`: the folder from which the
         workers read the result; None: the result was in memory.
@@ -321,7 +323,7 @@ class MergeRecord:
 
 
 class IterationEvent(msgspec.Struct, frozen=True):
-    """The event with a worker's measurements, sent as soon as the worker has ended an iteration."""
+    """The event with a worker's measurements of one iteration, sent when the worker has ended it."""
 
     rank: int
     index: int
@@ -330,7 +332,7 @@ class IterationEvent(msgspec.Struct, frozen=True):
 
 
 class IterationAssembler:
-    """Collects the workers' events of each iteration; the last event completes the record of the iteration.
+    """Makes the record of each iteration from the events of all workers.
 
     `skew`: the most seconds by which workers can leave a barrier one after the other. `complete`: the number of
     complete iterations.
@@ -342,8 +344,8 @@ class IterationAssembler:
         self.skew: float | None = None
         self.complete = 0
 
-    def add(self, event: Mapping[str, Any]) -> IterationLine | None:
-        """Take one worker's event; returns the record of the iteration if this was its last event, else None."""
+    def add_event(self, event: Mapping[str, Any]) -> IterationLine | None:
+        """Add one worker's event; returns the record of the iteration if this was its last event, else None."""
         message = msgspec.convert(event, IterationEvent)
         key = message.warmup, message.index
         parts = self._open.setdefault(key, {})
@@ -381,19 +383,19 @@ def decide_timeline(plan: Plan, costs: Sequence[worker.NoteCost], launch: int = 
     return replace(line, notes=dearest.notes, note_seconds=dearest.note_seconds, share=dearest.share)
 
 
-def most_note_share(plan: Plan, decision: TimelineLine) -> float | None:
-    """The largest share of an iteration that notes may take from now on; None: workers make no notes."""
+def largest_timeline_share(plan: Plan, decision: TimelineLine) -> float | None:
+    """The largest share of an iteration's time that recording the timeline may take; None: it is not recorded."""
     if not decision.recorded:
         return None
     return math.inf if plan.timeline == "on" else MOST_SHARE
 
 
-def record_timeline(session: Session, decision: TimelineLine, skew: float | None) -> None:
+def record_timeline(session: Session, decision: TimelineLine, skew_seconds: float | None) -> None:
     """Write the workers' timelines to the file beside the records, and record the decision about the timeline."""
     if session.plan.timeline == "off":
         return
     if decision.recorded:
-        name, timeline = timelines.timeline_file_name(session.launch), gather_timeline(session, skew)
+        name, timeline = timelines.timeline_file_name(session.launch), gather_timeline(session, skew_seconds)
         if timeline.iterations:
             session.writer.write_beside(name, timelines.encode_timeline(timeline))
             lines = [*timeline.iterations, *timeline.rounds]
@@ -405,8 +407,8 @@ def record_timeline(session: Session, decision: TimelineLine, skew: float | None
     session.writer.write(decision)
 
 
-def gather_timeline(session: Session, skew: float | None) -> timelines.Timeline:
-    """The timeline of the iterations that all workers noted and of the rounds of the link measurement."""
+def gather_timeline(session: Session, skew_seconds: float | None) -> timelines.Timeline:
+    """The timeline of the iterations that all workers recorded, and of the rounds of the link measurement."""
     by_rank = session.workers.on_all(worker.collect_timelines)
     kept = sorted(set.intersection(*(set(each.iterations) for each in by_rank)))
     rounds = zip(*(each.rounds for each in by_rank), strict=True)
@@ -418,7 +420,7 @@ def gather_timeline(session: Session, skew: float | None) -> timelines.Timeline:
         timelines.TimelineIteration(index=at, workers=[each.iterations[at] for each in by_rank]) for at in kept
     ]
     return timelines.Timeline(
-        head=timelines.TimelineHead(launch=session.launch, clocks=clocks, skew_seconds=skew),
+        head=timelines.TimelineHead(launch=session.launch, clocks=clocks, skew_seconds=skew_seconds),
         iterations=iterations,
         rounds=[timelines.TimelineRound(index=index, workers=list(workers)) for index, workers in enumerate(rounds)],
     )
@@ -426,7 +428,7 @@ def gather_timeline(session: Session, skew: float | None) -> timelines.Timeline:
 
 @contextmanager
 def record_power(session: Session) -> Iterator[None]:
-    """Record energy, clocks and throttling during the block, if no error ends it.
+    """Record energy, clocks and throttling of GPUs and processors during the block, if no error ends it.
 
     Counters are read before the first timed iteration and after the last one, so reading them takes no time of either.
     """
@@ -434,14 +436,20 @@ def record_power(session: Session) -> Iterator[None]:
     before = session.workers.on_all(machine.read_power, with_gpu=with_gpu)
     yield
     after = session.workers.on_all(machine.read_power, with_gpu=with_gpu)
-    gpus, hosts = gpus_between(members, before, after) if with_gpu else None, hosts_between(members, before, after)
+    gpus, hosts = (
+        gpu_power_between_readings(members, before, after) if with_gpu else None,
+        host_power_between_readings(members, before, after),
+    )
     session.writer.write(PowerLine(launch=session.launch, gpus=gpus, hosts=hosts))
 
 
-def gpus_between(
+def gpu_power_between_readings(
     members: Sequence[Member], before: Sequence[PowerReading], after: Sequence[PowerReading]
 ) -> list[GpuPower]:
-    """What each GPU did between the readings, by rank, of its first worker; left out if only one reading has it."""
+    """Energy, clocks and throttling of each GPU between two readings of its first worker.
+
+    `before`, `after`: by rank. A GPU that only one reading has is left out.
+    """
     gpus: dict[tuple[str, str], GpuPower] = {}
     for member in members:
         first, last = before[member.rank].gpu, after[member.rank].gpu
@@ -467,12 +475,12 @@ def gpus_between(
     return list(gpus.values())
 
 
-def hosts_between(
+def host_power_between_readings(
     members: Sequence[Member], before: Sequence[PowerReading], after: Sequence[PowerReading]
 ) -> list[HostPower]:
-    """What the processors of each host did between the readings of its first worker; `before`, `after`: by rank."""
+    """Energy of each host's processors between two readings of its first worker; `before`, `after`: by rank."""
     hosts = []
-    for host, rank in _first_ranks(members).items():
+    for host, rank in _first_rank_by_host(members).items():
         seconds, packages = after[rank].at - before[rank].at, len(before[rank].packages)
         joules, unknown = machine.package_joules(before[rank], after[rank])
         hosts.append(HostPower(host=host, packages=packages, seconds=seconds, joules=joules, unknown=unknown))

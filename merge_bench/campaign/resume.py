@@ -33,8 +33,8 @@ CONTINUE_AFTER = (0, RunFailed.exit_status)
 """The exit statuses of a launch after which the campaign makes further launches."""
 
 
-class Resumed(NamedTuple):
-    """A campaign to continue: the jobs that are left, the index of the next launch, and the status so far."""
+class ResumedCampaign(NamedTuple):
+    """A campaign to continue: its writer, the jobs left, the index of the next launch, the exit status so far."""
 
     writer: CampaignWriter
     left: list[Job]
@@ -42,8 +42,8 @@ class Resumed(NamedTuple):
     status: int
 
 
-def run_environment(jobs: Sequence[Job], sources: str, versions: Mapping[str, str]) -> dict[str, Any]:
-    """The surroundings that decide beside configs and plans how `jobs` run, as plain data.
+def describe_surroundings(jobs: Sequence[Job], sources: str, versions: Mapping[str, str]) -> dict[str, Any]:
+    """Describe the host, software, environment and clusters that `jobs` run with, as plain data for the records.
 
     `sources`: the checksum of this package's files; `versions`: of the installed packages.
     """
@@ -59,35 +59,35 @@ def run_environment(jobs: Sequence[Job], sources: str, versions: Mapping[str, st
         "sources": sources,
         "versions": dict(versions),
         "environment": environment,
-        "clusters": {name: _cluster_facts(job) for name, job in sorted(clusters.items())},
+        "clusters": {name: _describe_cluster(job) for name, job in sorted(clusters.items())},
     }
 
 
-def _cluster_facts(job: Job) -> dict[str, Any]:
+def _describe_cluster(job: Job) -> dict[str, Any]:
     settings = job.prepared.settings
     left_out = ("environment", "results", "sources")  # in the configs; where records go; only how it was said
     described = {field.name: getattr(settings, field.name) for field in fields(settings) if field.name not in left_out}
     return {**described, "workers": job.prepared.plan.workers, "hosts": [asdict(host) for host in settings.hosts]}
 
 
-def find_resumable(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> Resumed | None:
-    """Open the newest campaign in `results` of the same command that lacks some of `jobs` or its end, if there is one.
+def reopen_unfinished_campaign(results: Path, line: CampaignLine, jobs: Sequence[Job]) -> ResumedCampaign | None:
+    """Open the newest unfinished campaign of the same command in `results`; None if there is none.
 
     A campaign with a wrong result, or a gate that was not met, is finished.
     """
 
-    def unfinished(campaign: Campaign) -> bool:
+    def is_unfinished(campaign: Campaign) -> bool:
         return bool(_jobs_left(campaign, jobs) or campaign.end is None) and _may_continue(campaign)
 
-    reopened = reopen_newest(results, line, unfinished)
+    reopened = reopen_newest_campaign(results, line, is_unfinished)
     return None if reopened is None else _prepare_resumed(*reopened, jobs)
 
 
-def reopen_to_extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> Resumed:
-    """Open the campaign in the folder `result` to make those of `jobs` that it does not have.
+def reopen_campaign_to_extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> ResumedCampaign:
+    """Open the campaign in the folder `result` to add the launches of `jobs` that it does not have.
 
-    Its first record may differ from `line` as in `reopen_newest`, and in the number of launches. A block's order
-    depends only on the seed and the block's number, so the added blocks are those that would have come next.
+    Its first record may differ from `line` as in `reopen_newest_campaign`, and in the number of launches. A block's
+    order depends only on the seed and the block's number, so the added blocks are those that would have come next.
 
     Raises UsageError, before anything is changed, if anything else differs, or the campaign has this many launches
     already or cannot be written.
@@ -109,7 +109,7 @@ def reopen_to_extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> R
     except RunFailed as error:
         raise UsageError(f"{cannot}{error}") from None
     try:
-        end_killed_launches(writer, campaign)
+        write_ends_of_killed_launches(writer, campaign)
         if wanted > planned:
             writer.write(ExtensionLine(launches=wanted, argv=line.argv, options=line.options))
             os.utime(folder)  # for indexes of campaigns that have ended
@@ -120,12 +120,12 @@ def reopen_to_extend(result: Path, line: CampaignLine, jobs: Sequence[Job]) -> R
 
 
 def _jobs_left(campaign: Campaign, jobs: Sequence[Job]) -> list[Job]:
-    """Those of `jobs` that the campaign has not launched, or only in launches that were interrupted."""
+    """The jobs of which the campaign has no launch, or only interrupted ones."""
     launched = {(launch.key, launch.block) for launch in campaign.launches if not launch.interrupted}
     return [job for job in jobs if ((job.config, job.plan), job.block) not in launched]
 
 
-def _prepare_resumed(writer: CampaignWriter, campaign: Campaign, jobs: Sequence[Job]) -> Resumed:
+def _prepare_resumed(writer: CampaignWriter, campaign: Campaign, jobs: Sequence[Job]) -> ResumedCampaign:
     missing = _jobs_left(campaign, jobs)
     begun = {launch.block for launch in campaign.launches if not launch.interrupted}
     if missing and len(campaign.head.runs) > 1 and missing[0].block in begun:
@@ -134,13 +134,13 @@ def _prepare_resumed(writer: CampaignWriter, campaign: Campaign, jobs: Sequence[
         writer.write(WarningLine.of(Caution("torn-block", what, "use --fresh to start a new campaign")))
     next_launch = max((launch.index for launch in campaign.launches), default=-1) + 1
     status = max((_exit_status(launch) for launch in campaign.launches if not launch.interrupted), default=0)
-    return Resumed(writer, missing, next_launch, status)
+    return ResumedCampaign(writer, missing, next_launch, status)
 
 
-def reopen_newest(
+def reopen_newest_campaign(
     results: Path, line: CampaignLine, unfinished: Callable[[Campaign], bool]
 ) -> tuple[CampaignWriter, Campaign] | None:
-    """Open the newest campaign in `results` of the same command that is `unfinished`; None if there is none.
+    """Open the newest campaign of the same command in `results` for which `unfinished` is true; None if there is none.
 
     Two campaigns are of the same command if their first records differ only in name, time, arguments and paths of
     configs. Campaigns that another process is writing, and those that ended with a wrong result or a gate not met, are
@@ -158,7 +158,7 @@ def reopen_newest(
         try:
             campaign = read_campaign(folder)  # its writer may have finished it since
             if not _ended_for_good(campaign) and unfinished(campaign):
-                end_killed_launches(writer, campaign)
+                write_ends_of_killed_launches(writer, campaign)
                 return writer, read_campaign(folder)
         except BaseException:
             writer.close()
@@ -168,13 +168,13 @@ def reopen_newest(
 
 
 def differing_fields(head: CampaignLine, other_head: CampaignLine) -> list[str]:
-    """The fields in which the first records of two campaigns differ, of those that decide what is measured."""
+    """The names of the fields that decide what is measured and differ in the first records of two campaigns."""
     recorded, other = map(_compared_fields, (head, other_head))
     return [name for name in recorded if recorded[name] != other[name]]
 
 
 def _compared_fields(head: CampaignLine, *, launches: bool = True) -> dict[str, Any]:
-    """The fields of a campaign's first record that decide what and, with `launches`, how often is measured."""
+    """The fields of a campaign's first record that decide what is measured and, with `launches`, how often."""
     line: dict[str, Any] = msgspec.json.decode(
         msgspec.json.encode(msgspec.structs.replace(head, campaign_id="", argv=[], options=None, time=0.0))
     )
@@ -187,7 +187,7 @@ def _compared_fields(head: CampaignLine, *, launches: bool = True) -> dict[str, 
 
 
 def _differing_paths(recorded: Any, other: Any, at: str = "") -> Iterator[str]:
-    """The paths at which two pieces of plain data differ, such as ``versions ucxx``, with short values."""
+    """The paths at which two pieces of plain data differ, such as ``versions ucxx``, with the values if short."""
     if isinstance(recorded, dict) and isinstance(other, dict):
         for name in sorted({*recorded, *other}):
             path = f"{at} {name}".removeprefix(" surroundings").strip()
@@ -217,7 +217,7 @@ def _exit_status(launch: Launch) -> int:
     return max((statuses.get(failure.code, RunFailed.exit_status) for failure in launch.failures), default=0)
 
 
-def end_killed_launches(writer: CampaignWriter, campaign: Campaign) -> None:
+def write_ends_of_killed_launches(writer: CampaignWriter, campaign: Campaign) -> None:
     """Write the missing end records of launches during which the driver process was killed."""
     for launch in campaign.launches:
         if launch.end is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merge_bench.campaign import complete
+from merge_bench.campaign import add_registry_values
 from merge_bench.config import parsers
 from merge_bench.config.option import Option, Options
 from merge_bench.config.options import BY_KEY
@@ -75,7 +75,7 @@ def add_options(name: str, kind: type[Options], table: Sequence[Option] | None =
 
         return gathered
 
-    return combine_decorators(*(_click_option(complete(option)) for option in options), gather)
+    return combine_decorators(*(_click_option(add_registry_values(option)) for option in options), gather)
 
 
 def _click_option(option: Option) -> Decorator:

@@ -185,7 +185,7 @@ def _show_rows(
     problems = write_files(output, rows, campaigns) if measured else []
     failures = common.failures_of(campaigns)
     if as_json:
-        errors = [*map(Failure.of, failures), *(Failure("not-written", problem) for problem in problems)]
+        errors = [*map(Failure.from_line, failures), *(Failure("not-written", problem) for problem in problems)]
         records = [str(one.records) for one in campaigns]
         named, error = records[0] if len(records) == 1 else records, errors[0] if errors else None
         print_document(ProbeDocument(records=named, rows=rows, warnings=warnings, error=error))

@@ -53,7 +53,7 @@ def compare(
     RESULTs, the baseline is the first RESULT.
     """
     from merge_bench.analysis.comparable_runs import NotComparable
-    from merge_bench.analysis.compare import compare as compare_results
+    from merge_bench.analysis.compare import compare_campaigns as compare_results
     from merge_bench.records.reader import read_campaign
     from merge_bench.regressions.gates import compare_for_gates, gate_summary, with_gate_error
     from merge_bench.view.streams import print_document
@@ -212,15 +212,15 @@ def import_(file: str, results: str, as_json: bool) -> None:
 
     The result is marked as unverified.
     """
-    from merge_bench.analysis.summary import summarize
-    from merge_bench.campaign.cudf_merge_report import import_text
+    from merge_bench.analysis.summary import summarize_campaign
+    from merge_bench.campaign.cudf_merge_report import import_report
     from merge_bench.records.reader import read_campaign
     from merge_bench.report.run import print_report
     from merge_bench.view.streams import print_document
 
-    campaign = read_campaign(import_text(Path(file), Path(results), sys.argv))
+    campaign = read_campaign(import_report(Path(file), Path(results), sys.argv))
     if as_json:
-        print_document(summarize(campaign))
+        print_document(summarize_campaign(campaign))
     else:
         print_report(campaign, details=False)
 
@@ -366,17 +366,17 @@ def show(result: str, details: bool, as_json: bool) -> int:
 
 def _show_merges(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence[str]:
     """Print the runs of a campaign; returns the messages of errors that standard output has."""
-    from merge_bench.analysis.documents import runs_of
-    from merge_bench.analysis.summary import summarize
+    from merge_bench.analysis.documents import run_documents
+    from merge_bench.analysis.summary import summarize_campaign
     from merge_bench.report.run import print_report
     from merge_bench.view.streams import print_document
 
-    document = summarize(campaign)
+    document = summarize_campaign(campaign)
     if as_json:
         print_document(document)
         return ()
     print_report(campaign, document, details=details)
-    return [one.error.message for one in runs_of(document) if one.error]
+    return [one.error.message for one in run_documents(document) if one.error]
 
 
 @click.command(context_settings=common.CONTEXT)

@@ -34,9 +34,9 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     from msgspec.structs import replace
 
     from merge_bench import api
-    from merge_bench.analysis.documents import runs_of
-    from merge_bench.analysis.summary import summarize
-    from merge_bench.campaign.campaign import dry_run
+    from merge_bench.analysis.documents import run_documents
+    from merge_bench.analysis.summary import summarize_campaign
+    from merge_bench.campaign.campaign import dry_run_text
     from merge_bench.campaign.planned_launches import load_sweep
     from merge_bench.records.reader import read_campaign
     from merge_bench.regressions.gates import Gate
@@ -51,14 +51,16 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
         sweep = load_sweep(options.given(config=named[0]) if named else options)
         say_warnings(warning for prepared in sweep.prepared.values() for warning in prepared.warnings)
         if options.dry_run:
-            Gate.from_options(sweep.options, compared=len(sweep.labels), runs=len(sweep.prepared))  # may refuse
+            Gate.from_options(
+                sweep.options, compared=len(sweep.distinct_labels), runs=len(sweep.prepared)
+            )  # may refuse
             if options.extend:
                 read_campaign(options.extend)
-            print(dry_run(sweep))
+            print(dry_run_text(sweep))
             return 0
         result, verdict, status = api.launch(sweep, caller, quiet=options.json)
         campaign, error, details = result.campaign, None, sweep.options.details
-    document = summarize(campaign)
+    document = summarize_campaign(campaign)
     if verdict is not None:
         document = replace(document, comparisons=verdict.comparisons, error=document.error or verdict.error)
     if error is not None:
@@ -80,7 +82,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
             print(gates)
     if verdict is not None and verdict.error is not None:
         say(verdict.error.message)
-    printed = () if options.json else [one.error.message for one in runs_of(document) if one.error]
+    printed = () if options.json else [one.error.message for one in run_documents(document) if one.error]
     common.say_failures(common.failures_of([campaign]), printed=printed)
     return status
 
@@ -115,7 +117,7 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
 
     CONFIG is a file or the name of a shipped config.
     """
-    from merge_bench.campaign.planned_launches import check_for_run
+    from merge_bench.campaign.planned_launches import check_config_for_run
     from merge_bench.config.reader import read_config
     from merge_bench.config.ucx_choice import Choice, choose_ucx, ucx_choice_undone
     from merge_bench.report.setup import print_check
@@ -124,7 +126,7 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
     choice = Choice(ucx) if ucx in ("wheel", "system") else choose_ucx(ucx, os.environ)
     with ucx_choice_undone():
         choice.apply(os.environ)
-        result = check_for_run(settings, choice.origin, trusted=trust_config, other_hosts=other_hosts)
+        result = check_config_for_run(settings, choice.origin, trusted=trust_config, other_hosts=other_hosts)
     print_check(result, json_output=as_json)
     return 0 if result.ok else 2
 
@@ -245,7 +247,7 @@ def transports(show_available: bool, options: RunOptions) -> None:
 
     The command launches the same cluster as `run`, but does not merge.
     """
-    from merge_bench.campaign.machine_checks import check_installed
+    from merge_bench.campaign.machine_checks import check_packages_installed
     from merge_bench.campaign.measure_launch import survey_transports
     from merge_bench.campaign.planned_launches import plan_runs
     from merge_bench.report.setup import print_survey
@@ -255,7 +257,7 @@ def transports(show_available: bool, options: RunOptions) -> None:
     strip_merge_options = functools.partial(without_merge, kept=CLUSTER_OPTIONS)
     (prepared,) = plan_runs(options.config, options, strip_merge_options, several=False)
     if prepared.launcher.starts_here:
-        check_installed(prepared.plan)
+        check_packages_installed(prepared.plan)
     say_warnings(prepared.warnings)
     name = prepared.config.name if prepared.config is not None else "default"
     try:

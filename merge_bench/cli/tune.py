@@ -104,7 +104,7 @@ def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence
     result, tuning = recorded_result_of(campaign), campaign.plans[0].tune
     if as_json:
         failed = next(iter(common.failures_of([campaign])), None)
-        print_document(result.document(campaign.records, None, (), Failure.of(failed) if failed else None))
+        print_document(result.document(campaign.records, None, (), Failure.from_line(failed) if failed else None))
         return ()
     sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
     metric, step = (tuning and tuning.metric) or "throughput", after_recorded_tuning(campaign).here()

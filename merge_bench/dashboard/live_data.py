@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from merge_bench.analysis import aggregate, diagnostics
-from merge_bench.analysis.aggregate import State, state_of
-from merge_bench.analysis.documents import RunDocument, runs_of
+from merge_bench.analysis.aggregate import VerificationState, verification_state
+from merge_bench.analysis.documents import RunDocument, run_documents
 from merge_bench.analysis.statistics import median
-from merge_bench.analysis.summary import summarize
+from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.errors import Caution
@@ -281,7 +281,7 @@ def live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
     running = running and campaign.end is None  # the process that wrote the end may not have ended yet
     launch = next((each for each in reversed(campaign.launches) if each.line is not None), None)
     progress = progress_of(campaign, running=running)
-    documents = [] if running or campaign.probe is not None else runs_of(summarize(campaign))
+    documents = [] if running or campaign.probe is not None else run_documents(summarize_campaign(campaign))
     notes = _notes_of(campaign, documents)
     conclusion = LastResult(conclusion_of, as_html)(campaign, documents) if documents else ""
     ended_by = () if conclusion else failure_sentences(campaign, running=running)
@@ -310,7 +310,7 @@ def live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
         notes=notes,
         checks=_checks_text(campaign, running=running),
         limit=aggregate.link_limit([launch]),
-        doubt=next(diagnostics.limit_exceeded_warning(limited), None),
+        doubt=next(diagnostics.link_limit_exceeded_warnings(limited), None),
         dask=launch.line.cluster.dashboard if running and launch is campaign.launches[-1] else None,
         source=source_of([campaign]),
         running=running,
@@ -391,7 +391,9 @@ def _checks_text(campaign: Campaign, *, running: bool) -> str:
     if wrong:
         return f"{wrong} of {len(checks)} checks found the result wrong"
     runs = [run for run in campaign.runs if aggregate.complete_launches(run)]
-    missing = not running and any(state_of(run, aggregate.complete_launches(run)) is State.MISSING for run in runs)
+    missing = not running and any(
+        verification_state(run, aggregate.complete_launches(run)) is VerificationState.MISSING for run in runs
+    )
     if checks:
         return f"{plural(len(checks), 'check')}, {'others are missing' if missing else 'all passed'}"
     if not any(launch.timed for launch in campaign.launches):

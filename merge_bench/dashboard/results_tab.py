@@ -13,7 +13,7 @@ import panel as pn
 
 from merge_bench.analysis import aggregate, diagnostics, published
 from merge_bench.analysis.comparable_runs import NotComparable
-from merge_bench.analysis.compare import compare
+from merge_bench.analysis.compare import compare_campaigns
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.dashboard.components import frame_of
@@ -105,7 +105,7 @@ def content_of(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Se
     doubts = tuple(
         (source.label, caution)
         for source in sources
-        for caution in diagnostics.limit_exceeded_warning(aggregate.complete_launches(source.run))
+        for caution in diagnostics.link_limit_exceeded_warnings(aggregate.complete_launches(source.run))
     )
     drawn = tuple(_charts(sources, metric, axis, cells))
     content = Content(tuple(_figure_columns(sources)), doubts, drawn, notes=tuple(notes), problems=problems)
@@ -143,12 +143,12 @@ def _charts(
 def _add_comparison(content: Content, campaigns: Sequence[Campaign], looks: Mapping[str, int], metric: str) -> Content:
     """`content` with differences and verdicts of `campaigns`, or with the reason why they cannot be compared."""
     try:
-        document = compare(campaigns)
+        document = compare_campaigns(campaigns)
     except MergeBenchError as reason:
         content = replace(content, unjudged=f"Not compared: {str(reason).removeprefix('not comparable: ')}.")
         if not isinstance(reason, NotComparable):
             return content
-        document = compare(campaigns, anyway=True)
+        document = compare_campaigns(campaigns, anyway=True)
     chosen = [pair for pair, _ in comparison.group_by_pair(document, metric)]
     titles = [comparison.title_of_comparison(one) for one in chosen]
     differences = [

@@ -9,8 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from merge_bench.analysis.aggregate import State, complete_launches, iteration_bandwidth, link_limit, state_of
-from merge_bench.analysis.diagnostics import busy_warnings
+from merge_bench.analysis.aggregate import (
+    VerificationState,
+    complete_launches,
+    iteration_bandwidth,
+    link_limit,
+    verification_state,
+)
+from merge_bench.analysis.diagnostics import busy_host_warnings
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.forecast.model import FRAMES, Problem, Values
@@ -310,11 +316,13 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
                 f"In {name}, one worker received {sampled.uneven:.1f} times the mean number of rows. The model spreads "
                 "rows evenly, so its forecasts are too fast for such skewed keys."
             )
-        notes += [f"Warning: {name} was measured on a busy host: {each.message}." for each in busy_warnings(campaign)]
-        state = state_of(run, complete_launches(run))
-        if state is State.WRONG:
+        notes += [
+            f"Warning: {name} was measured on a busy host: {each.message}." for each in busy_host_warnings(campaign)
+        ]
+        state = verification_state(run, complete_launches(run))
+        if state is VerificationState.WRONG:
             raise WrongResult(f"{campaign.folder}: the merge result was wrong, so nothing is forecast from it")
-        if state is not State.VERIFIED:
+        if state is not VerificationState.VERIFIED:
             notes.append(f"{name} is not verified; its merge result may be wrong.")
     engine = _only_value("engine", [str(run.plan.engine) for _, run in chosen_runs])
     _only_value("--pipeline", [str(sampled.shape.overlapped) for sampled in measurements if sampled.shape.workers > 1])

@@ -122,7 +122,7 @@ def record_exchanges(
             test, uneven = f"{backend}_{EQUAL if chunk is None else UNEVEN}", chunk is not None
             line = make_line(exchange, uneven, probe=NAME, test=test, limit_from=limit_origin, **figures)
             session.writer.write(line)
-            session.progress.phase(f"{backend}: {format_bytes(size)} to each rank")
+            session.progress.show_phase(f"{backend}: {format_bytes(size)} to each rank")
         if exchange.wrong:
             wrong = f"{exchange.wrong:,} bytes that arrived are wrong, with {where}"
             raise WrongResult(f"all-to-all over {backend}: {wrong}")
@@ -153,12 +153,12 @@ class AllToAllOverUcx(Probe):
         from merge_bench.records.schema import ProbeLine
 
         workers = session.workers
-        session.progress.phase("connecting")
-        session.connect(workers.on_all(worker.open_ucx, session.plan, ranked=True, after=(session.topic,)))
+        session.progress.show_phase("connecting")
+        session.connect_workers(workers.on_all(worker.open_ucx, session.plan, ranked=True, after=(session.topic,)))
         session.record_launch()
         record_connections(session)
         if machine.core_shortage((each.host, each.hardware) for each in session.descriptions):
-            session.warn(CROWDED)
+            session.record_warning(CROWDED)
         first = session.descriptions[0]
         endpoints = [endpoint for peers in workers.on_all(worker.describe_endpoints) for endpoint in peers.values()]
         lanes = list(dict.fromkeys(lane for lanes, _ in endpoints for lane in lanes))
@@ -203,7 +203,7 @@ class AllToAllOverUcx(Probe):
         for size in pattern.sizes:
             yield [equal_matrix(size, ranks)]
         for spec in pattern.synthetic_tables(session.job.prepared):
-            session.progress.phase(f"sizes of the parcels of {format_count(spec.rows)} rows")
+            session.progress.show_phase(f"sizes of the parcels of {format_count(spec.rows)} rows")
             parcels = session.workers.on_all(exchanging.parcel_sizes, spec, ranks, ranked=True)
             left, right = zip(*parcels, strict=True)
             yield [left, right]

@@ -99,7 +99,7 @@ class MpiProbe(MpirunProbe):
             )
             session.writer.write(line)
             session.doing = f"after {row.test} with messages of {row.size} bytes ({placement})"
-            session.progress.phase(f"{row.test}, {placement}: {format_bytes(row.size)}")
+            session.progress.show_phase(f"{row.test}, {placement}: {format_bytes(row.size)}")
             if self.pattern == PING_PONG:
                 stored_rows.append_to_csv(session.writer.folder, place, line)
 

@@ -97,7 +97,7 @@ class P2P(Probe):
         hosts = [member.host for member in session.members]
         for pair, placement in self.placements.pairs(session.job.prepared, hosts):
             for test in self.tests:
-                session.progress.phase(f"{test.name}, {placement}, ranks {pair[0]} and {pair[1]}")
+                session.progress.show_phase(f"{test.name}, {placement}, ranks {pair[0]} and {pair[1]}")
                 self._measure_test(session, test, pair, placement, origin)
 
     def _measure_test(

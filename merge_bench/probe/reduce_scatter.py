@@ -109,7 +109,7 @@ class ReduceScatterProbe(MpirunProbe):
             )
             session.writer.write(line)
             session.doing = f"after {row.test} of {elements}"
-            session.progress.phase(f"{row.test}: {elements}")
+            session.progress.show_phase(f"{row.test}: {elements}")
             if row.wrong:
                 wrong = f"{format_count(row.wrong)} of {elements} in the result are wrong"
                 raise WrongResult(f"algorithm {row.test}: {wrong}")

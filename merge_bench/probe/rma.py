@@ -61,13 +61,15 @@ class Rma(Probe):
         from merge_bench.merge import worker
 
         workers = session.workers
-        session.progress.phase("connecting")
-        session.connect(workers.on_all(worker.open_ucx, session.plan, ranked=True, after=(session.topic,), puts=True))
+        session.progress.show_phase("connecting")
+        session.connect_workers(
+            workers.on_all(worker.open_ucx, session.plan, ranked=True, after=(session.topic,), puts=True)
+        )
         session.record_launch()
         record_connections(session)
         hosts = [member.host for member in session.members]
         for pair, placement in self.placements.pairs(session.job.prepared, hosts):
-            session.progress.phase(f"puts, {placement}, from rank {pair[0]} to rank {pair[1]}")
+            session.progress.show_phase(f"puts, {placement}, from rank {pair[0]} to rank {pair[1]}")
             self._measure_pair(session, pair, placement)
         workers.on_all(worker.close_launch)
 

@@ -19,8 +19,17 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from merge_bench.analysis.comparable_runs import differences
-from merge_bench.analysis.compare import METRIC, METRICS, Metric, Sample, Side, compare, nothing_compared, side_of_run
+from merge_bench.analysis.comparable_runs import property_differences
+from merge_bench.analysis.compare import (
+    METRIC,
+    METRICS,
+    ComparisonSide,
+    LaunchSample,
+    Metric,
+    compare_campaigns,
+    empty_compare_document,
+    side_of_run,
+)
 from merge_bench.analysis.documents import CompareDocument, Failure
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
@@ -346,7 +355,7 @@ def _differences_across(index: HistoryIndex, runs: Sequence[RunFigures], shift: 
             kind=each.kind, name=each.name, before=each.baseline_value, after=each.candidate_value, result=at
         )
         for at in (shift, shift + 1, shift - 1)
-        for each in differences(*(index.properties(entry) for entry in runs[at - 1 : at + 1]))
+        for each in property_differences(*(index.properties(entry) for entry in runs[at - 1 : at + 1]))
     ]
 
 
@@ -361,7 +370,7 @@ def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], thre
     paths = {history.results[at].path for at in history.reference_results} if history is not None else set()
     if len(paths) < LEAST_FOR_LEVEL:
         needed = f"{LEAST_FOR_LEVEL} earlier results of this merge are needed, and {results} has {len(paths)}"
-        return nothing_compared(needed, threshold)
+        return empty_compare_document(needed, threshold)
     assert history is not None
     level = {}
     for metric in METRICS:
@@ -371,14 +380,14 @@ def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], thre
             noise, nights = _night_noise(history, entries, metric.name, len(of_level))
             runs = of_level[-_MOST_COMPARED:]
             launches = enumerate(itertools.chain.from_iterable(entry.values[metric.name] for entry in runs))
-            level[metric.name] = Side(
-                tuple(Sample(at, at, value) for at, value in launches),
+            level[metric.name] = ComparisonSide(
+                tuple(LaunchSample(at, at, value) for at, value in launches),
                 floor=max(noise, float(np.median(floors)) if floors else 0.0),
                 level_of=len(paths),
                 nights=nights,
             )
     newest = max(paths, key=[entry.path for entry in entries].index)
-    return compare([read_campaign(newest), campaign], threshold=threshold, anyway=True, level=level)
+    return compare_campaigns([read_campaign(newest), campaign], threshold=threshold, anyway=True, level=level)
 
 
 def compare_with_result(campaign: Campaign, earlier: Campaign, threshold: float) -> CompareDocument:
@@ -395,7 +404,7 @@ def compare_with_result(campaign: Campaign, earlier: Campaign, threshold: float)
                 noise, nights = _night_noise(history, entries, metric.name, 1)
                 if nights >= _NIGHTS:
                     sides[metric.name] = replace(side_of_run(earlier.runs[0], metric), floor=noise, nights=nights)
-    return compare([earlier, campaign], threshold=threshold, level=sides)
+    return compare_campaigns([earlier, campaign], threshold=threshold, level=sides)
 
 
 def _earlier_results(

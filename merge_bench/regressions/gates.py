@@ -11,9 +11,9 @@ from typing import Self
 import msgspec
 
 from merge_bench.analysis.comparable_runs import NothingToCompare
-from merge_bench.analysis.compare import METRIC, compare, nothing_compared
+from merge_bench.analysis.compare import METRIC, compare_campaigns, empty_compare_document
 from merge_bench.analysis.documents import CompareDocument, Comparison, Failure
-from merge_bench.analysis.statistics.verdict import ALPHA, can_differ, least_launches
+from merge_bench.analysis.statistics.verdict import ALPHA, can_reach_significance, least_launches
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import GateNotMet, NothingCompared, UsageError, WrongResult, require
 from merge_bench.records.campaign import Campaign
@@ -72,7 +72,7 @@ class Gate:
         if not isinstance(self.against, Campaign):
             return None
         counted = max((sum(launch.complete for launch in run.launches) for run in self.against.runs), default=0)
-        if not counted or can_differ(counted, launches, alpha=ALPHA):
+        if not counted or can_reach_significance(counted, launches, alpha=ALPHA):
             return None
         least = least_launches(alpha=ALPHA, paired=False)
         warning = (
@@ -100,7 +100,7 @@ class Gate:
                 return compare_with_level(campaign, against, threshold)
             if isinstance(against, Campaign):
                 return compare_with_result(campaign, against, threshold)
-            return compare([campaign], threshold=threshold)
+            return compare_campaigns([campaign], threshold=threshold)
 
         document = compare_for_gates(() if needed else self.fail_on, make_comparison, threshold=threshold)
         allowed = self.allow_no_baseline
@@ -136,7 +136,7 @@ def compare_for_gates(
     except NothingToCompare as why:
         if not fail_on:
             raise
-        return nothing_compared(str(why), threshold)
+        return empty_compare_document(str(why), threshold)
 
 
 def with_gate_error(

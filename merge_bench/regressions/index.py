@@ -19,9 +19,9 @@ from typing import Any, TypeAlias
 import msgspec
 
 from merge_bench.analysis import comparable_runs
-from merge_bench.analysis.aggregate import State, complete_launches, state_of
-from merge_bench.analysis.comparable_runs import Pair, planned_pairs
-from merge_bench.analysis.compare import METRICS, match_launches, side_of_run
+from merge_bench.analysis.aggregate import VerificationState, complete_launches, verification_state
+from merge_bench.analysis.comparable_runs import RunPair, planned_run_pairs
+from merge_bench.analysis.compare import METRICS, effect_of_launches, side_of_run
 from merge_bench.analysis.statistics.verdict import noise_floor
 from merge_bench.errors import UsageError
 from merge_bench.host.files import cache_folder, make_cache_folder
@@ -177,13 +177,13 @@ def _indexed_runs(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]
     """The series, properties and figures of each run of a campaign; nothing of probes, tunings and imports."""
     if campaign.probe is not None or campaign.head.imported_from is not None:
         return
-    calibrations = [pair for pair in planned_pairs(campaign) if pair.same_config]
+    calibrations = [pair for pair in planned_run_pairs(campaign) if pair.is_aa_comparison]
     for run in campaign.runs:
-        state = state_of(run, complete_launches(run))
+        state = verification_state(run, complete_launches(run))
         values = {metric.name: side_of_run(run, metric).values for metric in METRICS}
-        if run.plan.tune is not None or not (any(values.values()) or state is State.WRONG):
+        if run.plan.tune is not None or not (any(values.values()) or state is VerificationState.WRONG):
             continue
-        described = {kind: dict(values) for kind, values in comparable_runs.properties_of(campaign, run).items()}
+        described = {kind: dict(values) for kind, values in comparable_runs.run_properties(campaign, run).items()}
         series = _series_key(run, described)
         document = msgspec.json.encode(described, order="deterministic")
         figures = RunFigures(
@@ -191,8 +191,8 @@ def _indexed_runs(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]
             started=campaign.head.time,
             values=values,
             floors=_noise_floors(run, calibrations),
-            verified=state is State.VERIFIED,
-            wrong=state is State.WRONG,
+            verified=state is VerificationState.VERIFIED,
+            wrong=state is VerificationState.WRONG,
             properties=hashlib.blake2b(document, digest_size=16).hexdigest(),
         )
         yield _series_text(series), document, figures
@@ -206,25 +206,27 @@ def _series_key(run: Run, described: dict[str, dict[str, str]]) -> Series:
     machine.pop("gpus", None)
     machine |= comparable_runs.joined_values({"GPUs": gpu.name, "GPU driver": gpu.driver_version} for gpu in gpus)
     in_common: dict[str, Any] = {
-        **comparable_runs.distinguishing_values(values := comparable_runs.problem_values(run), values),
+        **comparable_runs.distinguishing_values(values := comparable_runs.merge_problem_values(run), values),
         "hosts": len({worker.host for worker in workers}),
         **{name: run.options.get(name) for name in _APART},
         **{name: machine.get(name) for name in ("cpu_model", "GPUs")},
     }
     return {"config": run.config.name} | {
-        name: value if isinstance(value, (int, float)) and value is not True else comparable_runs.as_text(value)
+        name: value if isinstance(value, (int, float)) and value is not True else comparable_runs.value_text(value)
         for name, value in in_common.items()
         if value not in (None, False, "shuffle")
     }
 
 
-def _noise_floors(run: Run, calibrations: Sequence[Pair]) -> dict[str, float]:
+def _noise_floors(run: Run, calibrations: Sequence[RunPair]) -> dict[str, float]:
     """By metric, the noise floor that an A/A comparison with this run shows, if there is one."""
     floors: dict[str, float] = {}
     for pair, metric in itertools.product(calibrations, METRICS):
         old, new = pair.baseline.run, pair.candidate.run
         if run in (old, new):
-            effect, _ = match_launches(side_of_run(old, metric), side_of_run(new, metric), metric, one_campaign=True)
+            effect, _ = effect_of_launches(
+                side_of_run(old, metric), side_of_run(new, metric), metric, one_campaign=True
+            )
             floors |= {metric.name: noise_floor(effect)} if effect is not None else {}
     return floors
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.aggregate import State, state_of
+from merge_bench.analysis.aggregate import VerificationState, verification_state
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.reader import LIMIT_BYTES, Follower
@@ -115,10 +115,18 @@ class CampaignCache:
 
 def _figures_of(campaign: Campaign) -> Figures:
     counted = [(run, launches) for run in campaign.runs if (launches := aggregate.complete_launches(run))]
-    states = {state_of(run, launches) for run, launches in counted}
-    verified = "" if not states else "yes" if states == {State.VERIFIED} else "WRONG" if State.WRONG in states else "no"
+    states = {verification_state(run, launches) for run, launches in counted}
+    verified = (
+        ""
+        if not states
+        else "yes"
+        if states == {VerificationState.VERIFIED}
+        else "WRONG"
+        if VerificationState.WRONG in states
+        else "no"
+    )
 
-    def rate(launches: Sequence[Launch], value: aggregate.Value) -> float | None:
+    def rate(launches: Sequence[Launch], value: aggregate.IterationFigure) -> float | None:
         median = aggregate.run_median(launches, value)
         return median / GIB if median else None
 

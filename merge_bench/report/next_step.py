@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.diagnostics import BUSY_HOST, busy_launch_indexes, short_of_cores
+from merge_bench.analysis.diagnostics import BUSY_HOST, busy_launch_indexes, first_core_shortage
 from merge_bench.analysis.documents import Comparison, Failure, RunDocument
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS
 from merge_bench.errors import GateNotMet, MergeBenchError, NothingCompared, NotRecorded, UsageError, WrongResult
@@ -49,7 +49,10 @@ def after_run(campaign: Campaign, document: RunDocument) -> NextStep | None:
     bottleneck = document.bottleneck
     if bottleneck is None:
         return report_step(campaign)
-    crowd, limit = short_of_cores(aggregate.complete_launches(campaign.runs[0])), bottleneck.besides or bottleneck.what
+    crowd, limit = (
+        first_core_shortage(aggregate.complete_launches(campaign.runs[0])),
+        bottleneck.besides or bottleneck.what,
+    )
     if limit in ("slow-link", "straggler"):
         return NextStep(("doctor",), "looks for what slows this rank; run it on its host")
     if limit == "overload":

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TextIO
 
 from merge_bench.analysis import aggregate, diagnostics
-from merge_bench.analysis.aggregate import State
-from merge_bench.analysis.compare import METRIC, compare
-from merge_bench.analysis.documents import Comparison, Document, RunDocument, SweepDocument, runs_of
+from merge_bench.analysis.aggregate import VerificationState
+from merge_bench.analysis.compare import METRIC, compare_campaigns
+from merge_bench.analysis.documents import Comparison, Document, RunDocument, SweepDocument, run_documents
 from merge_bench.analysis.statistics.verdict import Verdict
-from merge_bench.analysis.summary import summarize
+from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.errors import Caution, UsageError, WrongResult
 from merge_bench.records.campaign import WAYS, Campaign, RecordedPlan, Run
 from merge_bench.report import run_sections as sections
@@ -50,19 +50,21 @@ def print_report(
     `document`: its `summarize`, made here if not given; `details`: every table of every run before the conclusion;
     `file`, `width`: as of `page_on`; `above`, `below`: as of `write_conclusion`.
     """
-    summary = summarize(campaign) if document is None else document
+    summary = summarize_campaign(campaign) if document is None else document
     with page_on(file, width) as page:
         if details:
-            for run, run_document in zip(campaign.runs, runs_of(summary), strict=True):
+            for run, run_document in zip(campaign.runs, run_documents(summary), strict=True):
                 write_run(page, campaign, run, run_document)
             if not isinstance(summary, SweepDocument):
                 page.line("")
-        write_conclusion(page, campaign, runs_of(summary), summary.records, whole=details, above=above, below=below)
+        write_conclusion(
+            page, campaign, run_documents(summary), summary.records, whole=details, above=above, below=below
+        )
 
 
 def write_run(page: Page, campaign: Campaign, run: Run, document: RunDocument) -> None:
     launches = aggregate.complete_launches(run)
-    mark = State(document.verification.state).mark
+    mark = VerificationState(document.verification.state).figure_mark
     sections.write_header(page, document)
     sections.write_imported(page, document)
     if launches:
@@ -155,7 +157,9 @@ def headline(documents: Sequence[RunDocument], campaigns: Sequence[Campaign]) ->
         parts += [f"bandwidth {gib(bandwidth)} GiB/s"] if bandwidth else []
         return ", ".join(parts) + (f"; limited by {document.bottleneck.what}" if document.bottleneck else ""), True
     try:
-        comparisons = [each for each in compare(campaigns).comparisons if each.metric == METRIC] if documents else []
+        comparisons = (
+            [each for each in compare_campaigns(campaigns).comparisons if each.metric == METRIC] if documents else []
+        )
     except (UsageError, WrongResult):
         comparisons = []
     if len(comparisons) != 1:
@@ -181,10 +185,10 @@ def _write_run_conclusion(page: Page, run: Run, document: RunDocument) -> None:
         apart = "; on each host the parts of its workers, unless they share the folder" if several else ""
         for folder in proof.folders:
             page.line(f"Merged table: {folder} (read back and verified{apart})")
-    elif measured.launches or document.error is None or proof.state == State.WRONG.value:
+    elif measured.launches or document.error is None or proof.state == VerificationState.WRONG.value:
         sections.write_verification(page, document)
     if measured.launches:
-        mark = None if document.imported is not None else State(proof.state).mark
+        mark = None if document.imported is not None else VerificationState(proof.state).figure_mark
         sections.write_figures(page, document, mark)
         page.pairs(*_conclusion_values(document), mark=mark)
         if page.whole:
@@ -254,7 +258,7 @@ def write_verdicts(
     `looks`: the number of each run's look in all drawings; `below`: an error, or what gates found, printed below.
     """
     try:
-        document = compare(campaigns)
+        document = compare_campaigns(campaigns)
     except (UsageError, WrongResult) as why:
         page.line(f"No verdict: {why}", "yellow")
         return []
@@ -290,7 +294,7 @@ def write_overview(page: Page, documents: Sequence[RunDocument], names: Sequence
     page.heading((f"All {len(documents)} runs" if len(documents) > 1 else "Run") + (", verified" if verified else ""))
     questions = [RecordedPlan.of(one.plan).question for one in documents]
     several = len(set(questions)) > 1
-    states = [State(one.verification.state).mark or "verified" for one in documents]
+    states = [VerificationState(one.verification.state).figure_mark or "verified" for one in documents]
     shares = [sections.percent_of_limit(one.link.fraction if one.link else None) for one in documents]
     has_config = any(one.config.name in name for one, name in zip(documents, names, strict=True))
     page.table(

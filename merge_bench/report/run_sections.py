@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 
 from merge_bench.analysis import aggregate, diagnostics
-from merge_bench.analysis.aggregate import NOT_BY_US, UNVERIFIED, State, WorkerFigures, pair_figures
+from merge_bench.analysis.aggregate import NOT_BY_US, UNVERIFIED, VerificationState, WorkerFigures, worker_pair_figures
 from merge_bench.analysis.documents import GpuEnergy, Lane, Protocols, RunDocument, Traffic, WorkerPeak
-from merge_bench.analysis.statistics import outliers
+from merge_bench.analysis.statistics import outlier_flags
 from merge_bench.errors import Caution
 from merge_bench.host.gpu import THROTTLING
 from merge_bench.merge.exchange import find_recorded_plane
@@ -179,7 +179,9 @@ def write_iterations(page: Page, launches: Sequence[Launch], mark: str | None) -
     cells: list[Sequence[str]] = []
     for launch in launches:
         number = str(launch.index) if len(launches) > 1 else ""
-        for iteration, far in zip(launch.timed, outliers([each.wall_seconds for each in launch.timed]), strict=True):
+        for iteration, far in zip(
+            launch.timed, outlier_flags([each.wall_seconds for each in launch.timed]), strict=True
+        ):
             bandwidth, throughput = aggregate.iteration_bandwidth(iteration), aggregate.throughput(launch, iteration)
             figures = (ms(iteration.wall_seconds), gib(bandwidth), gib(throughput))
             cells.append((number, str(iteration.index), *figures, "outlier" if far else ""))
@@ -231,20 +233,20 @@ def write_memory_rate(page: Page, document: RunDocument, mark: str | None) -> No
 
 def write_verification(page: Page, document: RunDocument) -> None:
     proof = document.verification
-    match State(proof.state):
-        case State.OFF:
+    match VerificationState(proof.state):
+        case VerificationState.OFF:
             page.line("UNVERIFIED: the merge result was not checked (--verify off)", "bold yellow")
-        case State.IMPORTED:
+        case VerificationState.IMPORTED:
             page.line(f"{UNVERIFIED}: {NOT_BY_US}", "bold yellow")
-        case State.WRONG:
+        case VerificationState.WRONG:
             page.line(f"WRONG RESULT: {proof.message or 'the merge result was wrong'}", "bold red")
             page.line(f"rows {rows(proof.rows)}, expected {rows(proof.expected_rows)}", indent=2)
             page.line(f"checksum {cell(proof.checksum)}, expected {cell(proof.expected_checksum)}", indent=2)
-        case State.VERIFIED:
+        case VerificationState.VERIFIED:
             passed = f"all {proof.checks} checks passed" if proof.checks > 1 else "1 check passed"
             checksum = f"checksum {cell(proof.checksum)}"
             page.line(f"verified: {rows(proof.rows)} rows, {checksum}; {passed} ({proof.how})", "green")
-        case State.MISSING:
+        case VerificationState.MISSING:
             passed = f"{plural(proof.checks, 'check')} passed"
             page.line(f"UNVERIFIED: {passed}, but other requested checks are missing", "yellow")
 
@@ -334,7 +336,7 @@ def write_workers(page: Page, document: RunDocument, workers: Sequence[WorkerFig
 
 def write_pairs(page: Page, launches: Sequence[Launch], mark: str | None) -> None:
     """Put tables of bytes and rates from each worker to each other on a page, if workers are few."""
-    traffic = pair_figures(launches)
+    traffic = worker_pair_figures(launches)
     if not traffic or not (sizes := by_pair({pair: mib(figures.bytes) for pair, figures in traffic.items()})):
         return
     page.heading("Pairs: data sent per iteration (MiB), from row to column")

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from merge_bench.campaign import complete
+from merge_bench.campaign import add_registry_values
 from merge_bench.config import parsers
 from merge_bench.config.option import Option, as_text, options_by_key, parse_text
 from merge_bench.config.options import BY_VARIABLE, OPTIONS, PROBE_OPTIONS, TUNE_OPTIONS
@@ -203,7 +203,7 @@ def _allowed_option(command: str, options: Mapping[str, Option], key: str, writt
         raise UsageError(f"a job cannot have the option {written}: {REFUSED.get(key, 'it takes any text')}")
     if option is None:
         raise UsageError(f"{command} has no option {written!r}{did_you_mean(key, options)}")
-    return complete(option)
+    return add_registry_values(option)
 
 
 def _printable_text(key: str, value: object) -> str:

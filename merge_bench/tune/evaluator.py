@@ -76,7 +76,7 @@ def sample_of(launch: Launch, metric: str) -> Sample:
         return Sample(None, "the merge result was wrong", wrong=True)
     if not launch.complete:
         return Sample(None, launch.failures[0].message if launch.failures else "the launch did not finish")
-    value = next(each.of_launch for each in METRICS if each.name == metric)(launch)
+    value = next(each.launch_value for each in METRICS if each.name == metric)(launch)
     return Sample(value or None, "" if value else f"{metric} was not measured")
 
 

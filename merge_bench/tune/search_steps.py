@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from merge_bench.analysis.statistics import Effect
-from merge_bench.analysis.statistics.verdict import Judgement, Verdict, judge, least_launches
+from merge_bench.analysis.statistics.verdict import Judgement, Verdict, judge_effects, least_launches
 from merge_bench.tune.evaluator import (
     ABLATE,
     COMBINE,
@@ -294,7 +294,7 @@ def confirm(
             contests[candidate][plan].add(sample, against)
     effects = {each: _effects_by_size(by_size) for each, by_size in contests.items()}
     pooled = [effect for by_size in effects.values() for effect in by_size]
-    judged = iter(judge(pooled, threshold=options.threshold, alpha=options.alpha, family=family))
+    judged = iter(judge_effects(pooled, threshold=options.threshold, alpha=options.alpha, family=family))
     judgements = {each: [next(judged) for _ in effects[each]] for each in candidates}
     verdicts = {each: {judgement.verdict for judgement in judgements[each]} for each in candidates}
     accepted = [each for each, seen in verdicts.items() if Verdict.FASTER in seen and Verdict.SLOWER not in seen]
@@ -321,7 +321,7 @@ def _note_confirmation(
             contest.note(evaluator, CONFIRM, decision, Verdict.FAILED.value)
         return
     effects = [judgement.effect for judgement in judgements]
-    alone = judge(effects, threshold=options.threshold, alpha=options.alpha)
+    alone = judge_effects(effects, threshold=options.threshold, alpha=options.alpha)
     for contest, judgement, own in zip(contests, judgements, alone, strict=True):
         below = own.interval is not None and own.interval[1] < math.log1p(options.threshold)
         none = judgement.verdict is Verdict.INCONCLUSIVE and below

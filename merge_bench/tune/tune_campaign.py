@@ -23,11 +23,17 @@ from pathlib import Path, PurePath
 
 import msgspec
 
-from merge_bench.campaign import Caller, Labelled, Progress
-from merge_bench.campaign.campaign import check_host, first_line, launch_merge, write_first_lines, write_interruption
+from merge_bench.campaign import Caller, LabelledProgress, Progress
+from merge_bench.campaign.campaign import (
+    complete_campaign_line,
+    launch_merge,
+    warn_if_host_busy,
+    write_first_records,
+    write_interruption,
+)
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Job
-from merge_bench.campaign.resume import reopen_newest
+from merge_bench.campaign.resume import reopen_newest_campaign
 from merge_bench.cluster import signals
 from merge_bench.config.files import replacing
 from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult, say
@@ -334,8 +340,10 @@ def run_tuning(task: Task, output: Path, progress: Progress, caller: Caller) -> 
     """
     results = task.prepared[0].settings.results
     jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
-    line = first_line(task.head, jobs, caller)
-    unfinished = None if task.run.fresh else reopen_newest(results, line, lambda campaign: campaign.end is None)
+    line = complete_campaign_line(task.head, jobs, caller)
+    unfinished = (
+        None if task.run.fresh else reopen_newest_campaign(results, line, lambda campaign: campaign.end is None)
+    )
     timing = Timing.of(task)
     fitting = None if unfinished else timing.fit()
     status, problem, untried = 0, "", False
@@ -348,13 +356,15 @@ def run_tuning(task: Task, output: Path, progress: Progress, caller: Caller) -> 
             launches = len(unfinished[1].launches)
             say(f"resuming {writer.folder}: {launches} launches are already recorded")
         else:
-            write_first_lines(writer, line, jobs)
+            write_first_records(writer, line, jobs)
         if fitting is not None:
             timing.print_forecast(fitting)
         with caller.surround(writer.logs / "driver.log"):
             try:
                 with signals.interruptible():
-                    check_host(jobs[0].prepared.settings, writer, wait=task.run.wait_for_quiet, first=caller.look)
+                    warn_if_host_busy(
+                        jobs[0].prepared.settings, writer, wait=task.run.wait_for_quiet, first=caller.look
+                    )
                     _search_and_confirm(task, timing, writer, progress)
                     whole = read_campaign(writer.folder)
                     write_config(whole, task.space, task.text, task.sizes, task.options.metric, output)
@@ -379,7 +389,7 @@ def _search_and_confirm(task: Task, timing: Timing, writer: CampaignWriter, prog
 
     def launch(job: Job, index: int) -> int:
         began = time.monotonic()
-        status = launch_merge(job, writer, Labelled(progress, evaluator.label(job)), index)
+        status = launch_merge(job, writer, LabelledProgress(progress, evaluator.label(job)), index)
         if status == 0:
             timing.note_launch(job, time.monotonic() - began)
         return status

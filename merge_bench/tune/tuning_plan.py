@@ -17,11 +17,11 @@ from typing import Any
 from merge_bench.analysis.statistics import median
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import (
-    ExpectedTime,
     Job,
-    config_line,
-    head_line,
+    LaunchTimeEstimator,
     launch_seconds_by_rule,
+    make_campaign_line,
+    make_config_record,
     plan_runs,
     rule_of_thumb_seconds,
 )
@@ -194,7 +194,7 @@ def make_task(baseline: str | None, options: TuneOptions, run: RunOptions) -> Ta
     prepared = load_plans(baseline, run)
     config = prepared[0].config
     _refuse_run(prepared[0], options)
-    line = config_line(prepared[0])
+    line = make_config_record(prepared[0])
     kept, pruned = prune_space(space, context_of(prepared[0], run))
     if not kept:
         reasons = "; ".join(f"{each.value}: {each.reason}" for each in pruned)
@@ -222,7 +222,7 @@ def make_task(baseline: str | None, options: TuneOptions, run: RunOptions) -> Ta
         + f", {each.plan.workers} workers" * several
         for each in prepared
     ]
-    head = head_line([line], plans, keys, prepared[0].plan.seed)
+    head = make_campaign_line([line], plans, keys, prepared[0].plan.seed)
     text = read_regular(config.path).decode() if config is not None else ""
     return Task(head, line.name, text, prepared, space, kept, pruned, sizes, options, run)
 
@@ -344,7 +344,7 @@ class Timing:
     """
 
     task: Task
-    expected: ExpectedTime
+    expected: LaunchTimeEstimator
     jobs: list[Job]
     has_noted: bool = False
     printed: AffordableSearch | None = None
@@ -355,7 +355,7 @@ class Timing:
         """The timing of a tuning that has not begun."""
         jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
         results = task.prepared[0].settings.results
-        return cls(task, ExpectedTime(results, task.head.plans, launch_seconds_by_rule), jobs)
+        return cls(task, LaunchTimeEstimator(results, task.head.plans, launch_seconds_by_rule), jobs)
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -382,7 +382,7 @@ class Timing:
     def note_launch(self, job: Job, seconds: float) -> None:
         """Note the seconds of a launch; after the first one the forecast is printed again, unless there is a budget."""
         baseline_job = Job(self.jobs[job.plan].prepared, self.task.baseline, job.plan)
-        self.expected.note_launch(baseline_job, seconds)
+        self.expected.add_measured_launch(baseline_job, seconds)
         if not self.has_noted:
             self.has_noted = True
             if self.task.options.budget is None:
@@ -406,7 +406,7 @@ class Timing:
         first = costs.first_block_launches(fitting.values)
         quick, most, confirming = Options.least * first, blocks * first, 2 * costs.confirm_blocks * fitting.sizes
         search, confirmation = costs.search_seconds(fitting.values), costs.confirmation_seconds(fitting.sizes)
-        source = "as the first launches took" if self.has_noted else self.expected.describe_source(self.jobs)
+        source = "as the first launches took" if self.has_noted else self.expected.describe_estimate_source(self.jobs)
         sentences = [
             f"this takes about {format_duration(search)} ({quick} launches) if each candidate is decided after"
             f" {Options.least} blocks and none gains, about {format_duration(most / quick * search + confirmation)}"

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from merge_bench.analysis.diagnostics import busy_warnings
+from merge_bench.analysis.diagnostics import busy_host_warnings
 from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.launchers import launchers
 from merge_bench.config.options import BY_KEY
@@ -47,7 +47,7 @@ class NextStep:
     def quietly(self, campaign: Campaign) -> str:
         """Advice to add ``--wait-for-quiet`` if this command measures and `campaign` ran on a busy host; else empty."""
         measures = next(iter(self.words), "") in _MEASURING_COMMANDS and "wait_for_quiet" not in self.options
-        return WHEN_QUIET if measures and busy_warnings(campaign) and can_wait_for_quiet(campaign) else ""
+        return WHEN_QUIET if measures and busy_host_warnings(campaign) and can_wait_for_quiet(campaign) else ""
 
     def after(self, campaign: Campaign) -> NextStep:
         """This same command; if a service for clients made `campaign`, with a phrase that says where to type it."""

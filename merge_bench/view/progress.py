@@ -49,11 +49,11 @@ class TerminalProgress(Progress):
         self._task = self._bars.add_task("", total=None, detail="")
         self._bars.start()
 
-    def phase(self, text: str) -> None:
+    def show_phase(self, text: str) -> None:
         self._started, self._text = self._clock(), visible(text)
         self._update_line(completed=0, total=None, detail="")
 
-    def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
+    def show_iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
         done = index + 1
         speed = f"  {format_seconds(wall_seconds)}  {format_rate(throughput)}" if self._wide else ""
         left = time_left(remaining_seconds(self._clock() - self._started, done, total), self.rest)
@@ -83,10 +83,10 @@ class LogProgress(Progress):
         self._writer = threading.Thread(target=self._write_lines, args=(silence_seconds,), name="progress", daemon=True)
         self._writer.start()
 
-    def phase(self, text: str) -> None:
+    def show_phase(self, text: str) -> None:
         self._started, self._text, self._detail = self._clock(), text, ""
 
-    def iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
+    def show_iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
         done = index + 1
         left = time_left(remaining_seconds(self._clock() - self._started, done, total), self.rest)
         self._detail = f", {done:,} of {total:,} iterations{left and f', {left}'}"

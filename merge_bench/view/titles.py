@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 
 import msgspec
 
-from merge_bench.analysis.comparable_runs import letter_of
+from merge_bench.analysis.comparable_runs import result_letter
 from merge_bench.config.parsers import quoted
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import find_recorded_plane
@@ -221,7 +221,7 @@ def source_of(campaigns: Sequence[Campaign], among: Sequence[Campaign] = ()) -> 
     lines = []
     for number, campaign in enumerate(campaigns[:_MOST_LINES]):
         place = next((at for at, other in enumerate(among) if other is campaign), number)
-        short = letter_of(place, len(among or campaigns))
+        short = result_letter(place, len(among or campaigns))
         lines.append(f"{short}: {_source_line(campaign)}" if short else _source_line(campaign))
     more = len(campaigns) - _MOST_LINES
     return "\n".join([*lines, f"and {more} more results"] if more > 0 else lines)

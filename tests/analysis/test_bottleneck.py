@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from merge_bench.analysis.documents import Bottleneck, RunDocument
-from merge_bench.analysis.summary import summarize
+from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.host.description import Hardware
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
@@ -21,7 +21,7 @@ Change = Callable[[s.WorkerIteration], s.WorkerIteration]
 
 
 def document(folder: Path) -> RunDocument:
-    found = summarize(read_campaign(folder))
+    found = summarize_campaign(read_campaign(folder))
     assert isinstance(found, RunDocument)
     return found
 

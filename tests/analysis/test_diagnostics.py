@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from merge_bench.analysis.summary import summarize
+from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
@@ -138,7 +138,7 @@ def test_an_outlier_of_a_campaign_of_several_configs_names_its_config(tmp_path: 
     walls = (0.10, 0.11, 0.12, 0.11, 5.0)
     scripts = interleaved({"default": [0.1], "tcp": [0.1]})
     folder = write_campaign(tmp_path, scripts[0], replace(scripts[1], plan=scripts[0].plan, walls=walls))
-    found = summarize(read_campaign(folder))
+    found = summarize_campaign(read_campaign(folder))
     said = [each.message for one in found.runs for each in one.warnings if each.code == "outliers"]
     assert len(said) == 1
     assert f"iteration 4 of launch 1 ({scripts[1].config});" in said[0]
@@ -147,7 +147,7 @@ def test_an_outlier_of_a_campaign_of_several_configs_names_its_config(tmp_path: 
 def test_after_an_interruption_every_run_that_is_not_complete_says_so_and_nothing_else() -> None:
     """Not that it was killed or goes on, beside it."""
     interrupted = read_campaign(Path(__file__).parents[1] / "data" / "campaigns" / "interrupted")
-    errors = [one.error for one in summarize(interrupted).runs if one.error is not None]
+    errors = [one.error for one in summarize_campaign(interrupted).runs if one.error is not None]
     where = "interrupted by SIGINT in launch 3 before its first timed iteration"
     assert {(each.code, each.message) for each in errors} == {("interrupted", where)}
     assert len(errors) == 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.analysis.dataframes import launches as launch_rows
+from merge_bench.analysis.dataframes import launch_rows as launch_rows
 from merge_bench.host.description import GpuState
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from merge_bench.analysis.compare import compare
-from merge_bench.analysis.diagnostics import BUSY_HOST, busy_warnings
-from merge_bench.analysis.summary import summarize
+from merge_bench.analysis.compare import compare_campaigns
+from merge_bench.analysis.diagnostics import BUSY_HOST, busy_host_warnings
+from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 
@@ -32,7 +32,7 @@ def recorded(folder: Path, *loads: dict[str, Any] | None) -> Campaign:
 
 
 def test_launches_that_began_on_a_busy_host_are_counted_and_the_processes_named(tmp_path: Path) -> None:
-    (line,) = busy_warnings(recorded(tmp_path, QUIET, QUIET, BUSY, QUIET, {**BUSY, "busy": 0.8}, QUIET))
+    (line,) = busy_host_warnings(recorded(tmp_path, QUIET, QUIET, BUSY, QUIET, {**BUSY, "busy": 0.8}, QUIET))
     assert line.code == BUSY_HOST
     busy = "up to 1.6 of 2 cores busy (pid 71 yes, pid 93 mypy)"
     assert f"{busy} as 2 of 6 launches started (launches 2, 4)" in line.message
@@ -43,14 +43,14 @@ def test_launches_that_began_on_a_busy_host_are_counted_and_the_processes_named(
 def test_nothing_is_said_of_quiet_launches_and_older_records_nor_twice_of_the_first(
     tmp_path: Path, loads: list[dict[str, Any] | None]
 ) -> None:
-    assert busy_warnings(recorded(tmp_path, *loads)) == []
+    assert busy_host_warnings(recorded(tmp_path, *loads)) == []
 
 
 def test_runs_and_verdicts_say_so(tmp_path: Path) -> None:
     quiet, busy = recorded(tmp_path / "a", *[QUIET] * 6), recorded(tmp_path / "b", QUIET, *[BUSY] * 5)
-    codes = [[each.code for each in one.warnings] for one in summarize(busy).runs]
+    codes = [[each.code for each in one.warnings] for one in summarize_campaign(busy).runs]
     assert all(BUSY_HOST in found for found in codes)
-    found = compare([quiet, busy])
+    found = compare_campaigns([quiet, busy])
     assert [note for note in found.notes if "busy host" in note and note.startswith("B: ")]
     assert not [note for note in found.notes if note.startswith("A: measured on a busy host")]
     decided = [each for each in found.comparisons if each.verdict in ("FASTER", "SLOWER", "EQUIVALENT")]
@@ -58,6 +58,6 @@ def test_runs_and_verdicts_say_so(tmp_path: Path) -> None:
 
 
 def test_a_campaign_has_one_warning_for_all_its_configs(tmp_path: Path) -> None:
-    documents = summarize(recorded(tmp_path, QUIET, *[BUSY] * 5)).runs
+    documents = summarize_campaign(recorded(tmp_path, QUIET, *[BUSY] * 5)).runs
     (message,) = {each.message for one in documents for each in one.warnings if each.code == BUSY_HOST}
     assert "as 5 of 6 launches started (launches 1, 2, 3, 4, 5)" in message

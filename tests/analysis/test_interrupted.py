@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from merge_bench.analysis.documents import RunDocument
-from merge_bench.analysis.summary import summarize
+from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
@@ -24,7 +24,7 @@ def interrupted(folder: Path, *, without: tuple[str, ...], iterations: int | Non
     ended = s.LaunchEndLine(launch=0, status=3, seconds=3.0), s.EndLine(status=3)
     more = b"".join(msgspec.json.encode(line) + b"\n" for line in (failure, *ended))
     records.write_bytes(b"".join(kept) + more)
-    document = summarize(read_campaign(records))
+    document = summarize_campaign(read_campaign(records))
     assert isinstance(document, RunDocument)
     return document
 

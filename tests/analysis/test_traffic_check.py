@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.analysis.transports import carriers_of_pair, traffic_contradictions
+from merge_bench.analysis.transports import carriers_of_pair, traffic_contradiction_warnings
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Launch
 from merge_bench.records.reader import read_campaign
@@ -60,13 +60,13 @@ def _pairs(size: int) -> list[s.PairTraffic]:
 
 
 def test_shared_memory_selected_but_the_loopback_counted_the_bytes() -> None:
-    (found,) = traffic_contradictions(launch(["sysv/memory", "cma/memory"], {"lo": 190 * MIB, "eth0": 5}))
+    (found,) = traffic_contradiction_warnings(launch(["sysv/memory", "cma/memory"], {"lo": 190 * MIB, "eth0": 5}))
     for part in ("on a", "cma/memory, sysv/memory for 200.00 MiB", "lo counted 190.00 MiB"):
         assert part in found.message
 
 
 def test_tcp_selected_but_the_loopback_stood_still() -> None:
-    (found,) = traffic_contradictions(launch(["tcp/lo"], {"lo": MIB, "eth0": 300 * MIB}))
+    (found,) = traffic_contradiction_warnings(launch(["tcp/lo"], {"lo": MIB, "eth0": 300 * MIB}))
     for part in ("tcp/lo to carry 200.00 MiB", "lo counted 1.00 MiB"):
         assert part in found.message
 
@@ -85,31 +85,33 @@ def test_tcp_selected_but_the_loopback_stood_still() -> None:
     ],
 )
 def test_no_contradiction(lanes: list[str], sent: dict[str, int]) -> None:
-    assert not list(traffic_contradictions(launch(lanes, sent)))
+    assert not list(traffic_contradiction_warnings(launch(lanes, sent)))
 
 
 def test_between_hosts_the_loopback_is_no_substitute() -> None:
     far = launch(["tcp/eth0"], {"lo": 210 * MIB, "eth0": 3 * MIB}, hosts=("a", "b"))
-    assert ["on a " in each.message for each in traffic_contradictions(far)] == [True, False]
-    assert not list(traffic_contradictions(launch(["tcp/eth0"], {"lo": 0, "eth0": 105 * MIB}, hosts=("a", "b"))))
+    assert ["on a " in each.message for each in traffic_contradiction_warnings(far)] == [True, False]
+    assert not list(
+        traffic_contradiction_warnings(launch(["tcp/eth0"], {"lo": 0, "eth0": 105 * MIB}, hosts=("a", "b")))
+    )
 
 
 def test_rdma_is_judged_by_its_port() -> None:
     lanes = ["rc_mlx5/mlx5_0:1", "cuda_copy/cuda"]
-    assert not list(traffic_contradictions(launch(lanes, {"eth0": 0, "mlx5_0:1": 101 * MIB}, hosts=("a", "b"))))
-    found = traffic_contradictions(launch(lanes, {"eth0": 105 * MIB, "mlx5_0:1": 4096}, hosts=("a", "b")))
+    assert not list(traffic_contradiction_warnings(launch(lanes, {"eth0": 0, "mlx5_0:1": 101 * MIB}, hosts=("a", "b"))))
+    found = traffic_contradiction_warnings(launch(lanes, {"eth0": 105 * MIB, "mlx5_0:1": 4096}, hosts=("a", "b")))
     assert ["mlx5_0:1 counted 4.00 KiB" in each.message for each in found] == [True, True]
 
 
 def test_little_data_is_not_judged() -> None:
-    assert not list(traffic_contradictions(launch(["sysv/memory"], {"lo": 100 * MIB}, each=MIB)))
-    assert len(list(traffic_contradictions(launch(["sysv/memory"], {"lo": 100 * MIB}, each=2 * MIB)))) == 1
+    assert not list(traffic_contradiction_warnings(launch(["sysv/memory"], {"lo": 100 * MIB}, each=MIB)))
+    assert len(list(traffic_contradiction_warnings(launch(["sysv/memory"], {"lo": 100 * MIB}, each=2 * MIB)))) == 1
 
 
 def test_protocols_are_believed_before_lanes() -> None:
     ranges = [s.SizeRange(memory="host", first_bytes=0, protocol="rendezvous", transports="100% on cma/memory")]
     lanes = ["cma/memory", "tcp/lo"]
-    assert len(list(traffic_contradictions(launch(lanes, {"lo": 190 * MIB}, ranges=ranges)))) == 1
+    assert len(list(traffic_contradiction_warnings(launch(lanes, {"lo": 190 * MIB}, ranges=ranges)))) == 1
     untold = [s.SizeRange(memory="host", first_bytes=0, protocol="rendezvous", transports="")]
     line = launch(lanes, {}, ranges=untold).lanes
     assert line is not None
@@ -119,8 +121,8 @@ def test_protocols_are_believed_before_lanes() -> None:
 @pytest.mark.parametrize("missing", ["line", "lanes", "traffic"])
 def test_without_lanes_or_counters_there_is_nothing_to_say(missing: str) -> None:
     whole = launch(["tcp/lo"], {"lo": 0})
-    assert list(traffic_contradictions(whole))
-    assert not list(traffic_contradictions(replace(whole, **{missing: () if missing == "traffic" else None})))
+    assert list(traffic_contradiction_warnings(whole))
+    assert not list(traffic_contradiction_warnings(replace(whole, **{missing: () if missing == "traffic" else None})))
 
 
 def test_it_is_a_warning_with_both_figures(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.analysis import diagnostics
-from merge_bench.analysis.diagnostics import WorkerTimes
+from merge_bench.analysis.diagnostics import WorkerPhaseSeconds
 
 
 def test_overloaded_ranks_are_named_with_their_factor() -> None:
@@ -39,7 +39,7 @@ def test_no_overload_without_a_load_to_compare_with(rows: dict[int, float]) -> N
     assert diagnostics.find_overloads(rows, rows) == ()
 
 
-EVEN = WorkerTimes(partition=1.0, exchange=1.0, join=1.0)
+EVEN = WorkerPhaseSeconds(partition=1.0, exchange=1.0, join=1.0)
 
 
 def test_even_workers_have_no_straggler() -> None:
@@ -49,20 +49,20 @@ def test_even_workers_have_no_straggler() -> None:
 
 
 def test_a_slow_join_is_found() -> None:
-    found = diagnostics.find_straggler({0: EVEN, 1: EVEN, 2: WorkerTimes(1.0, 1.0, 2.5)})
+    found = diagnostics.find_straggler({0: EVEN, 1: EVEN, 2: WorkerPhaseSeconds(1.0, 1.0, 2.5)})
     assert found is not None
     assert (found.rank, found.phase, found.seconds, found.others, found.factor) == (2, "join", 2.5, 1.0, 2.5)
 
 
 def test_who_waits_is_not_the_straggler() -> None:
     """Rank 0 partitions for 2 s instead of 1 s; rank 1 waits that second in its exchange."""
-    found = diagnostics.find_straggler({0: WorkerTimes(2.0, 1.0, 1.0), 1: WorkerTimes(1.0, 2.0, 1.0)})
+    found = diagnostics.find_straggler({0: WorkerPhaseSeconds(2.0, 1.0, 1.0), 1: WorkerPhaseSeconds(1.0, 2.0, 1.0)})
     assert found is not None
     assert (found.rank, found.phase) == (0, "partition")
 
 
 def test_a_slow_network_port_is_found() -> None:
-    found = diagnostics.find_straggler({0: EVEN, 1: WorkerTimes(1.0, 2.0, 1.0), 2: EVEN})
+    found = diagnostics.find_straggler({0: EVEN, 1: WorkerPhaseSeconds(1.0, 2.0, 1.0), 2: EVEN})
     assert found is not None
     assert (found.rank, found.phase, found.factor) == (1, "exchange", 2.0)
 
@@ -70,26 +70,26 @@ def test_a_slow_network_port_is_found() -> None:
 @given(st.dictionaries(st.integers(0, 99), st.integers(0, 50).map(float), min_size=2, max_size=30))
 def test_the_others_are_all_but_one(values: dict[int, float]) -> None:
     expected = {rank: median([v for other, v in values.items() if other != rank]) for rank in values}
-    assert diagnostics.medians_of_others(values) == expected
+    assert diagnostics.medians_of_other_ranks(values) == expected
 
 
 def test_overlap_counts_once() -> None:
     """Rank 1 spends longer in its exchange, but beside its partition: it is done when the others are."""
-    hidden = WorkerTimes(partition=1.0, exchange=1.8, join=1.0, overlap=0.8)
+    hidden = WorkerPhaseSeconds(partition=1.0, exchange=1.8, join=1.0, overlap=0.8)
     assert diagnostics.find_straggler({0: EVEN, 1: hidden, 2: EVEN}) is None
 
 
 def test_a_join_beside_the_exchange_counts_once() -> None:
     """Rank 1 exchanges until its end and joins meanwhile; the others do the same one after the other."""
-    beside = WorkerTimes(partition=1.0, exchange=1.15, join=1.0, join_overlap=0.15)
+    beside = WorkerPhaseSeconds(partition=1.0, exchange=1.15, join=1.0, join_overlap=0.15)
     assert diagnostics.find_straggler({0: EVEN, 1: beside, 2: EVEN}) is None
 
 
 def test_a_little_slower_is_no_straggler() -> None:
-    assert diagnostics.find_straggler({0: EVEN, 1: WorkerTimes(1.0, 1.0, 1.19), 2: EVEN}) is None
+    assert diagnostics.find_straggler({0: EVEN, 1: WorkerPhaseSeconds(1.0, 1.0, 1.19), 2: EVEN}) is None
     # Three times as long in the partition, which costs 2 % of a worker's 1.01 s only.
-    quick = WorkerTimes(0.01, 0.5, 0.5)
-    assert diagnostics.find_straggler({0: quick, 1: WorkerTimes(0.03, 0.5, 0.5), 2: quick}) is None
+    quick = WorkerPhaseSeconds(0.01, 0.5, 0.5)
+    assert diagnostics.find_straggler({0: quick, 1: WorkerPhaseSeconds(0.03, 0.5, 0.5), 2: quick}) is None
 
 
 def test_a_slow_link_shows_in_pairs_only() -> None:
@@ -123,7 +123,7 @@ def test_a_slow_link_to_other_hosts_is_found_beside_fast_pairs_within_hosts() ->
 
 def test_a_rank_holds_the_others_up_by_what_it_ends_later() -> None:
     """Rank 2 spends 75 ms in its exchange, 35 of them waiting: it began earlier, and ends 10 ms after the others."""
-    late = WorkerTimes(40, 30, 20)
-    found = diagnostics.find_straggler({0: late, 1: late, 2: WorkerTimes(5, 75, 20), 3: late})
+    late = WorkerPhaseSeconds(40, 30, 20)
+    found = diagnostics.find_straggler({0: late, 1: late, 2: WorkerPhaseSeconds(5, 75, 20), 3: late})
     assert found is not None
     assert (found.rank, found.phase, found.seconds, found.excess) == (2, "exchange", 75, 10)

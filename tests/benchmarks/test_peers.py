@@ -46,6 +46,7 @@ def lines(results: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "records.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.soak
 @pytest.mark.cluster
 def test_compares_the_quick_peers_and_keeps_everything(tmp_path: Path) -> None:
     done = subprocess.run(

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.peer import dask_cuda_merge, ucxx_merge
 from benchmarks.peer.protocol import Job, PeerError, printed_by
-from merge_bench.campaign.cudf_merge_report import read_time
+from merge_bench.campaign.cudf_merge_report import parse_time
 from tests.campaign.importing import texts
 from tests.helpers.fake_nvml import library
 from tests.helpers.runs import ROOT
@@ -115,13 +115,13 @@ def test_the_output_of_another_problem_of_ucxx_is_refused() -> None:
     [("12.30 s", 12.3), ("3hr 25m", 12300.0), ("14d 6hr", 1231200.0), ("123.45 us", 123.45e-6), ("1.00 ns", 1e-9)],
 )
 def test_times_as_dask_formats_them(text: str, value: float) -> None:
-    assert read_time(text, 0).value == pytest.approx(value)
+    assert parse_time(text, 0).value == pytest.approx(value)
 
 
 @pytest.mark.parametrize("text", ["", "12", "GiB/s", "12.3 MiB/s", "s", "12.3 s or so"])
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(ValueError, match="is not a time"):
-        read_time(text, 0)
+        parse_time(text, 0)
 
 
 def test_ucxx_command_spreads_workers_and_pools_over_the_gpus() -> None:

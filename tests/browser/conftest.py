@@ -71,10 +71,14 @@ class Window:
 
     def wait_for_text(self, text: str) -> None:
         """Wait until the page shows `text` somewhere; if it never does, fail with what it shows."""
+        self.wait_for(self.page.get_by_text(text).filter(visible=True).first, repr(text))
+
+    def wait_for(self, element: Any, name: str) -> None:
+        """Wait until the page shows `element`; if it never does, fail with its `name` and what the page shows."""
         try:
-            self.page.get_by_text(text).filter(visible=True).first.wait_for()
+            element.wait_for()
         except sync_api.TimeoutError:
-            raise AssertionError(f"{text!r} is not in\n{self.page.locator('body').aria_snapshot()}") from None
+            raise AssertionError(f"{name} is not in\n{self.page.locator('body').aria_snapshot()}") from None
 
     def wait_until(self, script: str, *, patience: float = PATIENCE / 1000) -> None:
         """Wait until `script`, an expression, is true in the page. It is polled, because the policy forbids `eval`."""

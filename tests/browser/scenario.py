@@ -70,7 +70,7 @@ def compare_with_an_earlier_run(window: Window, results: Path) -> None:
         has_text="verified"
     )  # once its figures are known
     for number in (1, 0):
-        rows.nth(number).wait_for()
+        window.wait_for(rows.nth(number), f"row {number} of {rows}")
     for number in (1, 0):
         choose(rows.nth(number))
     window.wait_for_text("B: default against A: default")

@@ -101,7 +101,7 @@ def test_a_run_needs_a_login_is_drawn_while_it_goes_on_and_keeps_what_it_measure
     view.picture("run")
     view.wait_for_text("of 1,000,000")
     view.wait_until(f"{POINTS} > 2")
-    view.slow_down(12)  # It goes on drawing all the same, because it gets no more than it can draw.
+    view.slow_down(4)  # It goes on drawing all the same, because it gets no more than it can draw.
     top = view.page.get_by_text("Pairs of workers, last iteration").bounding_box()
     before = view.page.evaluate(POINTS)
     view.wait_until(f"{POINTS} > {before}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.campaign.dask_baseline import wait_until_forgotten
+from merge_bench.campaign.dask_baseline import wait_until_result_released
 from merge_bench.cluster import dask_scheduler_functions
 from merge_bench.errors import RunFailed
 
@@ -27,13 +27,13 @@ def session(known: list[int], timeout: float) -> Any:
 
 def test_waits_until_the_scheduler_has_forgotten_every_part() -> None:
     stub = session([2, 1, 0], timeout=5.0)
-    wait_until_forgotten(stub, ["a", "b"])
+    wait_until_result_released(stub, ["a", "b"])
     assert stub.asked == [["a", "b"]] * 3
 
 
 def test_a_result_that_stays_ends_the_run() -> None:
     with pytest.raises(RunFailed, match="did not release"):
-        wait_until_forgotten(session([1], timeout=0.05), ["a"])
+        wait_until_result_released(session([1], timeout=0.05), ["a"])
 
 
 def test_counts_what_the_scheduler_knows() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign.planned_launches import check_for_run, plan_runs
+from merge_bench.campaign.planned_launches import check_config_for_run, plan_runs
 from merge_bench.config.check import CheckResult
 from merge_bench.config.reader import read_config
 from merge_bench.config.ucx_choice import ucx_choice_undone
@@ -19,7 +19,7 @@ from tests.helpers.runs import command
 def both(path: Path, text: str, *, trusted: bool = False, other_hosts: bool = False) -> tuple[CheckResult, str]:
     """What `check` finds, and why `run` refuses the config."""
     path.write_text(text)
-    checked = check_for_run(read_config(path, {}), "wheel", trusted=trusted, other_hosts=other_hosts)
+    checked = check_config_for_run(read_config(path, {}), "wheel", trusted=trusted, other_hosts=other_hosts)
     with ucx_choice_undone(), pytest.raises(UsageError) as refused:
         plan_runs(str(path), given(trust_config=trusted or None))
     return checked, str(refused.value)
@@ -104,7 +104,7 @@ def test_an_engine_for_gpus_is_no_error_for_other_hosts(tmp_path: Path) -> None:
 def test_running_clusters_are_not_asked(tmp_path: Path) -> None:
     path = tmp_path / "a.cfg"
     path.write_text("MERGE_BENCH_SCHEDULER_ADDRESS=tcp://127.0.0.1:9\n")
-    checked = check_for_run(read_config(path, {}), "wheel", trusted=True)
+    checked = check_config_for_run(read_config(path, {}), "wheel", trusted=True)
     assert checked.ok
     assert checked.warnings == ()
     checked, refused = both(path, path.read_text() + "MERGE_BENCH_INTERFACE=lo\n", trusted=True)
@@ -128,7 +128,7 @@ def test_the_command_ends_with_status_2_and_its_document_says_why(tmp_path: Path
 def test_a_run_warns_of_conflicts_by_the_codes_of_check(tmp_path: Path) -> None:
     path = tmp_path / "tcp.cfg"
     path.write_text("UCX_TLS=tcp,self\n")
-    checked = check_for_run(read_config(path, {}), "wheel")
+    checked = check_config_for_run(read_config(path, {}), "wheel")
     with ucx_choice_undone():
         (prepared,) = plan_runs(str(path), given(ucx="wheel"))
     codes = [each.code for each in checked.conflicts]
@@ -142,7 +142,7 @@ def test_variables_of_a_job_that_is_gone_are_named_with_what_to_unset(
     monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "gone"))
     path = tmp_path / "a.cfg"
     path.write_text("")
-    (warning,) = check_for_run(read_config(path, {}), "wheel").warnings
+    (warning,) = check_config_for_run(read_config(path, {}), "wheel").warnings
     assert warning.endswith("unset PBS_NODEFILE, or add --launcher local")
 
 
@@ -152,6 +152,6 @@ def test_a_sweep_of_exchanges_and_a_wrong_one_are_settings_like_others(
 ) -> None:
     path = tmp_path / "a.cfg"
     path.write_text(f"MERGE_BENCH_EXCHANGE={exchange}\n")
-    checked = check_for_run(read_config(path, {}), "wheel")
+    checked = check_config_for_run(read_config(path, {}), "wheel")
     assert [each.state for each in checked.variables if each.source == "config"] == states
     assert checked.ok == (states == ["known"])

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.campaign.machine_checks import count_tables
+from merge_bench.campaign.machine_checks import check_tables_fit
 from merge_bench.errors import UsageError
 from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.plan import (
@@ -145,10 +145,10 @@ def test_a_table_that_does_not_fit_on_every_worker_is_refused(tables: dict[str, 
         plan = planned(distribution=distribution, workers=16, how="right", **tables)
         assert isinstance(plan.workload, TableSpec)
         if distribution == "shuffle":
-            count_tables(plan.workload, 16, memory, plan.how, plan.distribution.sent)
+            check_tables_fit(plan.workload, 16, memory, plan.how, plan.distribution.sent)
             continue
         with pytest.raises(UsageError, match="does not copy the left table to all 16 workers"):
-            count_tables(plan.workload, 16, memory, plan.how, plan.distribution.sent)
+            check_tables_fit(plan.workload, 16, memory, plan.how, plan.distribution.sent)
 
 
 @given(st.integers(2, 64), st.floats(0, 1), st.integers(1, 8), st.sampled_from(Side))

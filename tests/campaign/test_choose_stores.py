@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.campaign.measure_launch import cache_times, choose_stores, read_cached_times
+from merge_bench.campaign.measure_launch import cache_write_times, choose_parcel_writes, read_cached_write_times
 from merge_bench.host.description import Hardware
 from merge_bench.merge import worker
 from merge_bench.merge.partition import CacheLineWriter, PlainWriter
@@ -76,7 +76,7 @@ def choose(
         for rank, model in enumerate(models)
     ]
     session: Any = SimpleNamespace(plan=plan, workers=workers, descriptions=described)
-    choose_stores(session, code)
+    choose_parcel_writes(session, code)
     chosen = [each.stores for each in session.descriptions]
     assert workers.used == [each.way if each else "plain" for each in chosen]
     return chosen
@@ -180,10 +180,10 @@ def test_a_worker_without_rows_takes_the_way_of_the_others() -> None:
 def test_a_damaged_cache_is_measured_anew(damage: str, cache: Path) -> None:
     cache.parent.mkdir()
     cache.write_text(damage)
-    assert read_cached_times(cache) == {}
+    assert read_cached_write_times(cache) == {}
     workers = Workers(FAST_LINES, FAST_LINES, FAST_LINES)
     assert ways(choose(workers, "a", "a", "a")) == [("lines", "measured")] * 3
-    assert len(read_cached_times(cache)) == 1
+    assert len(read_cached_write_times(cache)) == 1
 
 
 def test_a_user_without_a_home_measures_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,11 +197,11 @@ def test_a_user_without_a_home_measures_every_time(monkeypatch: pytest.MonkeyPat
 
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    cache_times(tmp_path / "file" / "stores.json", {"a": FAST_LINES})
+    cache_write_times(tmp_path / "file" / "stores.json", {"a": FAST_LINES})
 
 
 def test_the_oldest_go_when_the_cache_is_full(cache: Path) -> None:
     for key in "abc":
-        cache_times(cache, {key: FAST_LINES}, most=2)
-    assert list(read_cached_times(cache)) == ["b", "c"]
+        cache_write_times(cache, {key: FAST_LINES}, most_kept=2)
+    assert list(read_cached_write_times(cache)) == ["b", "c"]
     assert [file.name for file in cache.parent.iterdir()] == [cache.name]

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from merge_bench.campaign.campaign import make_campaign
+from merge_bench.campaign.campaign import run_launches
 from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import ExpectedTime, Job, earlier_launch_seconds
+from merge_bench.campaign.planned_launches import Job, LaunchTimeEstimator, earlier_launch_seconds
 from merge_bench.records import schema as s
 from merge_bench.records.writer import CampaignWriter
 from tests.helpers.interruptions import WELL, sweep
@@ -88,7 +88,7 @@ def test_launches_on_a_busy_host_count_only_as_long_as_there_are_no_others(tmp_p
 
 def test_of_two_earlier_launches_the_shorter_counts_because_the_first_of_all_compiles(tmp_path: Path) -> None:
     def usual() -> float | None:
-        return ExpectedTime(tmp_path, [plan(iterations=1)], lambda job: 1.0).launch_seconds(jobs()[0])
+        return LaunchTimeEstimator(tmp_path, [plan(iterations=1)], lambda job: 1.0).launch_seconds(jobs()[0])
 
     earlier(tmp_path, 20.0, (0.5,))
     earlier(tmp_path, 6.0, (0.5,))
@@ -101,29 +101,29 @@ def jobs() -> list[Job]:
     return [Job(NOTHING, config, 0, block) for block in range(2) for config in ("default", "tcp")]
 
 
-def expected(tmp_path: Path, seconds: float | None) -> ExpectedTime:
-    return ExpectedTime(tmp_path, [plan()], lambda job: seconds)
+def expected(tmp_path: Path, seconds: float | None) -> LaunchTimeEstimator:
+    return LaunchTimeEstimator(tmp_path, [plan()], lambda job: seconds)
 
 
 def test_without_earlier_results_the_rule_counts_and_is_stated(tmp_path: Path) -> None:
     found = expected(tmp_path, 30.0)
-    assert found.describe(jobs()).startswith("4 launches take about 2 minutes (by a rule of thumb: ")
+    assert found.describe_estimate(jobs()).startswith("4 launches take about 2 minutes (by a rule of thumb: ")
 
 
 def test_the_first_launch_corrects_what_was_expected_of_all(tmp_path: Path) -> None:
     found, (first, *rest) = expected(tmp_path, 10.0), jobs()
     assert found.total_seconds(rest) == pytest.approx(30.0)
-    found.note_launch(first, 15.0)
+    found.add_measured_launch(first, 15.0)
     assert found.total_seconds(rest) == pytest.approx(45.0)
-    found.note_launch(rest[0], 40.0)
+    found.add_measured_launch(rest[0], 40.0)
     assert found.launch_seconds(rest[2]) == pytest.approx(40.0)  # its own config's, no longer the other's
 
 
 def test_what_is_not_known_is_said_and_learnt_from_the_first_launch(tmp_path: Path) -> None:
     found, (first, *rest) = expected(tmp_path, None), jobs()
     assert found.total_seconds(rest) is None
-    assert found.describe(rest).endswith("the same tables, engine and workers as tcp, default")
-    found.note_launch(first, 15.0)
+    assert found.describe_estimate(rest).endswith("the same tables, engine and workers as tcp, default")
+    found.add_measured_launch(first, 15.0)
     assert found.total_seconds(rest) == pytest.approx(45.0)
 
 
@@ -131,8 +131,8 @@ def test_a_campaign_says_how_long_it_takes_and_corrects_it_after_the_first_launc
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = sweep(blocks=2)
-    time = ExpectedTime(tmp_path, made.plans, lambda job: 600.0)
-    make_campaign(tmp_path, "x", made.head(), made.jobs(), WELL, expected=time)
+    time = LaunchTimeEstimator(tmp_path, made.plans, lambda job: 600.0)
+    run_launches(tmp_path, "x", made.campaign_line(), made.jobs(), WELL, expected=time)
     before, after = capsys.readouterr().err.splitlines()
     assert before.startswith(f"merge_bench: {len(made.jobs())} launches take about 40 minutes (")
     assert after == "merge_bench: about 1 second left, as the first launch took"

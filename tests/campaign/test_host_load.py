@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.analysis.diagnostics import BUSY_HOST
-from merge_bench.campaign.campaign import IN_A_ROW, check_host
+from merge_bench.campaign.campaign import IN_A_ROW, warn_if_host_busy
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.host.other_load import BusyProcess, OtherLoad
 from merge_bench.records.schema import WarningLine
@@ -36,7 +36,7 @@ def checked(
 ) -> list[WarningLine]:
     look, clock = looking(loads)
     with CampaignWriter.create(tmp_path, "x") as writer:
-        check_host(ClusterSettings({}, tmp_path, launcher=launcher), writer, wait=wait, look=look, clock=clock)
+        warn_if_host_busy(ClusterSettings({}, tmp_path, launcher=launcher), writer, wait=wait, look=look, clock=clock)
         lines = [validate(line) for line in writer.records.read_bytes().splitlines()]
     return [line for line in lines if isinstance(line, WarningLine)]
 

@@ -40,8 +40,8 @@ def test_the_last_event_completes_the_line() -> None:
     assembler = IterationAssembler(launch=3, workers=2)
     assembler.skew = 1e-4
     first, second = measured(WORKER, 1, 0.6), measured(replace(WORKER, rank=1, seconds=2.5), 0, 0.8)
-    assert assembler.add(event(second)) is None
-    line = assembler.add(event(first))
+    assert assembler.add_event(event(second)) is None
+    line = assembler.add_event(event(first))
     assert line is not None
     assert validate(encode(line)) == line
     assert (line.launch, line.index, line.warmup, line.wall_seconds) == (3, 4, False, 2.5)

@@ -1,4 +1,4 @@
-"""The check of the link limit: when nothing is measured, what the report says then, and a warning's possible_causes."""
+"""The check of the link limit: when nothing is measured, what the report says then, and a warning's possible causes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.summary import summarize_run
-from merge_bench.campaign.measure_launch import TURNS, check_link, possible_causes, remedy_for
+from merge_bench.campaign.measure_launch import TURNS, check_link_limit, link_difference_causes, link_difference_remedy
 from merge_bench.host.description import Hardware
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
@@ -24,31 +24,31 @@ MIB = 1 << 20
 
 def test_a_reason_is_given_only_where_it_holds() -> None:
     eager, rendezvous = {"multi-frag eager copy-in copy-out [tcp/lo]"}, {"rendezvous zero-copy read from remote"}
-    assert possible_causes({SM}, {SM}, workers=2, size=MIB, cache=None, protocols=rendezvous) == []
-    assert possible_causes({TCP}, {TCP}, workers=2, size=MIB, cache=None, protocols=eager) == []
-    assert possible_causes({TCP}, {TCP}, workers=2, size=MIB, cache=None, protocols=rendezvous) == [TURNS]
-    assert possible_causes({SM}, None, workers=2, size=64 * MIB, cache=32 * MIB, protocols=eager) == []
-    (lanes,) = possible_causes({TCP}, {SM}, workers=2, size=64 * MIB, cache=32 * MIB, protocols=eager)
+    assert link_difference_causes({SM}, {SM}, workers=2, size=MIB, cache=None, protocols=rendezvous) == []
+    assert link_difference_causes({TCP}, {TCP}, workers=2, size=MIB, cache=None, protocols=eager) == []
+    assert link_difference_causes({TCP}, {TCP}, workers=2, size=MIB, cache=None, protocols=rendezvous) == [TURNS]
+    assert link_difference_causes({SM}, None, workers=2, size=64 * MIB, cache=32 * MIB, protocols=eager) == []
+    (lanes,) = link_difference_causes({TCP}, {SM}, workers=2, size=64 * MIB, cache=32 * MIB, protocols=eager)
     assert "other transports" in lanes
-    (peers,) = possible_causes({SM}, {SM}, workers=3, size=64 * MIB, cache=32 * MIB, protocols=rendezvous)
+    (peers,) = link_difference_causes({SM}, {SM}, workers=3, size=64 * MIB, cache=32 * MIB, protocols=rendezvous)
     assert "one peer" in peers
-    (buffer,) = possible_causes({SM}, {SM}, workers=2, size=MIB, cache=32 * MIB, protocols=rendezvous)
+    (buffer,) = link_difference_causes({SM}, {SM}, workers=2, size=MIB, cache=32 * MIB, protocols=rendezvous)
     assert buffer.startswith(
         "ucx_perftest sends the same buffer of 1.00 MiB repeatedly, which fits into the processor cache (32.0"
     )
 
 
 def test_a_difference_that_is_no_difference_of_methods_has_a_remedy() -> None:
-    assert "ethernet.cfg" in (remedy_for(["another", TURNS]) or "")
-    assert "--link-rounds" in (remedy_for([]) or "")
-    assert remedy_for(["ucx_perftest sends to one peer, but the merge sends to all"]) is None
+    assert "ethernet.cfg" in (link_difference_remedy(["another", TURNS]) or "")
+    assert "--link-rounds" in (link_difference_remedy([]) or "")
+    assert link_difference_remedy(["ucx_perftest sends to one peer, but the merge sends to all"]) is None
 
 
 def test_nothing_is_started_or_written_where_more_processes_would_poll_than_there_are_cores() -> None:
     worker = SimpleNamespace(host="a", hardware=Hardware(affinity="0-1", cores=2))
     session: Any = SimpleNamespace(descriptions=[worker, worker])  # neither a cluster nor a writer
     link = s.LinkLine(launch=0, bytes=[1, 1], rounds=[[1.0, 1.0]], limit_bytes_per_second=1e9)
-    assert check_link(session, link) is None
+    assert check_link_limit(session, link) is None
 
 
 def link_of(tmp_path: Path, affinity: str, cores: int, **planned: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from merge_bench.campaign.measure_launch import rounds_to_measure
+from merge_bench.campaign.measure_launch import link_rounds_to_measure
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from merge_bench.campaign.measure_launch import rounds_to_measure
     ],
 )
 def test_short_rounds_are_repeated(least: int, seconds: float, rounds: int) -> None:
-    assert rounds_to_measure(least, seconds) == rounds
+    assert link_rounds_to_measure(least, seconds) == rounds

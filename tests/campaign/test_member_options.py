@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import merge_bench
-from merge_bench.campaign import run_options
+from merge_bench.campaign import options_of_run
 from merge_bench.campaign.planned_launches import plan_runs
 from merge_bench.cli import cli
 from merge_bench.cluster.launchers import choices
@@ -26,7 +26,7 @@ def test_in_a_config(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         plan_runs(str(file), RunOptions())
     assert str(caught.value) == f"{file}:1: MERGE_BENCH_LAUNCHER: {LAUNCHERS}"
-    checked = check_config(read_config(file, {}), {}, ucx="wheel", table=run_options())
+    checked = check_config(read_config(file, {}), {}, ucx="wheel", table=options_of_run())
     assert [(each.state, each.message) for each in checked.variables if each.line] == [("invalid", LAUNCHERS)]
 
 

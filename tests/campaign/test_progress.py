@@ -10,7 +10,7 @@ import threading
 import pytest
 from rich.console import Console
 
-from merge_bench.campaign import Labelled, Progress
+from merge_bench.campaign import LabelledProgress, Progress
 from merge_bench.view.progress import LogProgress, TerminalProgress, progress_for, remaining_seconds, time_left
 from tests.view.report.test_text import Terminal
 
@@ -22,9 +22,9 @@ def lines_of(file: io.StringIO) -> list[str]:
 
 
 def drive(progress: Progress) -> None:
-    progress.phase("launching")
-    progress.phase("iterations")
-    progress.iteration(0, 4, 0.123, 5 * 2**30)
+    progress.show_phase("launching")
+    progress.show_phase("iterations")
+    progress.show_iteration(0, 4, 0.123, 5 * 2**30)
     progress.close()
     progress.close()
 
@@ -46,15 +46,15 @@ def test_a_pipe_then_gets_what_goes_on_and_what_is_left() -> None:
 
     file, now = Lines(), [20.0]
     progress = LogProgress(file, silence_seconds=0.01, clock=lambda: now[0])
-    progress.phase("merging")
+    progress.show_phase("merging")
     progress.rest, now[0] = 90.0, 50.0
-    progress.iteration(0, 3, 0.1, None)
+    progress.show_iteration(0, 3, 0.1, None)
     file.written.clear()
     assert file.written.wait(10.0)
     progress.close()
     ends = file.getvalue()
     assert " merging, 1 of 3 iterations, 2.5 minutes left\n" in ends  # 30 s for one, two are left, then 90 s
-    progress.phase("verifying")
+    progress.show_phase("verifying")
     assert file.getvalue() == ends
 
 
@@ -76,11 +76,11 @@ def test_a_terminal_shows_phase_speed_and_time_left(monkeypatch: pytest.MonkeyPa
     assert isinstance(progress_for(file), TerminalProgress)
     now = [0.0]
     progress = TerminalProgress(Console(file=file, width=100), clock=lambda: now[0])
-    progress.phase("launching")
+    progress.show_phase("launching")
     now[0] = 10.0
-    progress.phase("iterations")
+    progress.show_phase("iterations")
     now[0] = 12.0
-    progress.iteration(0, 4, 0.123, 5 * 2**30)
+    progress.show_iteration(0, 4, 0.123, 5 * 2**30)
     progress.close()
     last = lines_of(file)[-1]
     assert "iterations" in last
@@ -94,7 +94,7 @@ def test_iterations_have_separators_and_an_unknown_throughput_is_a_dash(
     monkeypatch.setenv("TERM", "xterm-256color")
     file = Terminal()
     progress = TerminalProgress(Console(file=file, width=120))
-    progress.iteration(done, of, 0.1, None)
+    progress.show_iteration(done, of, 0.1, None)
     progress.close()
     assert shown in file.getvalue()
 
@@ -109,10 +109,10 @@ def test_a_label_says_which_launch_of_a_campaign_it_is() -> None:
     said: list[str] = []
 
     class Said(Progress):
-        def phase(self, text: str) -> None:
+        def show_phase(self, text: str) -> None:
             said.append(text)
 
-    Labelled(Said(), "3/8 tcp").phase("merging")
+    LabelledProgress(Said(), "3/8 tcp").show_phase("merging")
     assert said == ["3/8 tcp: merging"]
 
 
@@ -122,8 +122,8 @@ def test_the_whole_line_fits_a_terminal(monkeypatch: pytest.MonkeyPatch, width: 
     monkeypatch.setenv("TERM", "xterm-256color")
     file = Terminal()
     progress = TerminalProgress(Console(file=file, width=width))
-    progress.phase("search, launch 37, 1:52/5:00, rendezvous-scheme=put_zcopy: measuring the copy rate of memory")
-    progress.iteration(18, 20, 0.588, 5 * 2**30)
+    progress.show_phase("search, launch 37, 1:52/5:00, rendezvous-scheme=put_zcopy: measuring the copy rate of memory")
+    progress.show_iteration(18, 20, 0.588, 5 * 2**30)
     progress.close()
     shown = lines_of(file)
     assert max(map(len, shown)) <= width
@@ -138,11 +138,11 @@ def test_the_clock_of_the_line_goes_on_over_all_launches(monkeypatch: pytest.Mon
     monkeypatch.setenv("TERM", "xterm-256color")
     file, now = Terminal(), [20.0]
     progress = TerminalProgress(Console(file=file, width=80), clock=lambda: now[0])
-    progress.phase("launching")
+    progress.show_phase("launching")
     now[0] = 70.0
-    progress.phase("search, launch 37")
+    progress.show_phase("search, launch 37")
     for index in (18, 19):
-        progress.iteration(index, 20, 0.588, 5 * 2**30)
+        progress.show_iteration(index, 20, 0.588, 5 * 2**30)
     now[0] = 132.0
     progress.close()
     last = lines_of(file)[-1]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.campaign.machine_checks import check_transports
-from merge_bench.campaign.make_plan import runs_of
+from merge_bench.campaign.make_plan import options_of_each_run
 from merge_bench.campaign.recording import check_required_transports
 from merge_bench.errors import GateNotMet, UsageError
 from merge_bench.records.schema import LanePair
@@ -58,12 +58,12 @@ def no_shared_memory(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("names", [["sysv"], ["rc", "cuda_ipc"], ["sm"], ["ib"], []])
 def test_names_and_aliases_of_transports(names: list[str]) -> None:
-    runs_of(given(require_transport=tuple(names)), {})
+    options_of_each_run(given(require_transport=tuple(names)), {})
 
 
 def test_an_unknown_name_is_wrong_usage_with_the_nearest_names() -> None:
     with pytest.raises(UsageError, match=r"sysvv.*no release of UCX.*did you mean.*sysv"):
-        runs_of(given(require_transport=("tcp", "sysvv")), {})
+        options_of_each_run(given(require_transport=("tcp", "sysvv")), {})
 
 
 def test_what_the_machine_cannot_have_is_told_before(machine: Machine) -> None:

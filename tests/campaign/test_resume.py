@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from merge_bench.campaign.campaign import make_campaign
-from merge_bench.campaign.planned_launches import Job, Sweep, head_line
+from merge_bench.campaign.campaign import run_launches
+from merge_bench.campaign.planned_launches import Job, Sweep, make_campaign_line
 from merge_bench.dashboard.live_data import progress_of
 from merge_bench.errors import GateNotMet, LaunchFailed, MergeBenchError, UsageError, WrongResult
 from merge_bench.records import schema as s
@@ -121,7 +121,7 @@ def test_a_config_that_always_fails_stops_no_other_and_is_counted(tmp_path: Path
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
         return (FAILS if job.config == "a" else WELL)(job, writer, index)
 
-    folder, status = make_campaign(tmp_path, "x", made.head(), made.jobs(), launch, software=SOFTWARE)
+    folder, status = run_launches(tmp_path, "x", made.campaign_line(), made.jobs(), launch, software=SOFTWARE)
     assert status == 3
     broken, whole = summarized(read_campaign(folder))["runs"]
     assert broken["error"]["message"] == "a worker died"
@@ -250,7 +250,9 @@ def test_a_signal_while_a_failure_is_explained_does_not_make_it_a_success(tmp_pa
 
 
 def test_rows_of_a_probe_that_was_cut_short_do_not_count_twice(tmp_path: Path) -> None:
-    head = head_line([s.Config(name="a")], [{"probe": "p2p", "launches": 2}], [s.RunKey(config="a", plan=0)], 0)
+    head = make_campaign_line(
+        [s.Config(name="a")], [{"probe": "p2p", "launches": 2}], [s.RunKey(config="a", plan=0)], 0
+    )
     jobs = [dataclasses.replace(job, plan=0) for job in sweep(configs="a").jobs()]
 
     def row(index: int) -> s.ProbeLine:
@@ -275,7 +277,7 @@ def test_rows_of_a_probe_that_was_cut_short_do_not_count_twice(tmp_path: Path) -
             writer.write(s.LaunchEndLine(launch=index, status=0, seconds=1.0))
             return 0
 
-        make_campaign(tmp_path, "p", head, jobs, launch, software=SOFTWARE)
+        run_launches(tmp_path, "p", head, jobs, launch, software=SOFTWARE)
 
     with pytest.raises(Killed):
         make_probe([False, True])
@@ -292,8 +294,8 @@ def extended(results: Path, made: Sweep, folder: Path, events: list[Event]) -> t
         begun.append(job)
         return (events.pop(0) if events else WELL)(job, writer, index)
 
-    _, status = make_campaign(
-        results, "x", made.head(), made.jobs(), launch, extend=folder, caller=HEARS_SIGNALS, software=SOFTWARE
+    _, status = run_launches(
+        results, "x", made.campaign_line(), made.jobs(), launch, extend=folder, caller=HEARS_SIGNALS, software=SOFTWARE
     )
     return status, begun
 

@@ -15,7 +15,7 @@ import pytest
 
 from merge_bench.campaign import campaign as campaigns
 from merge_bench.campaign import resume
-from merge_bench.campaign.planned_launches import Job, Sweep, head_line
+from merge_bench.campaign.planned_launches import Job, Sweep, make_campaign_line
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.errors import RunFailed
 from merge_bench.records import schema as s
@@ -33,7 +33,7 @@ from tests.helpers.interruptions import (
 
 def first_line(head: s.CampaignLine, jobs: Sequence[Job], **software: Any) -> s.CampaignLine:
     """The first line of a campaign that is made with the same software, but for these changes."""
-    return campaigns.first_line(head, jobs, software=dataclasses.replace(SOFTWARE, **software))
+    return campaigns.complete_campaign_line(head, jobs, software=dataclasses.replace(SOFTWARE, **software))
 
 
 def changed(made: Sweep, **settings: Any) -> list[Job]:
@@ -58,15 +58,20 @@ def changed(made: Sweep, **settings: Any) -> list[Job]:
 )
 def test_another_cluster_is_another_campaign(settings: dict[str, Any]) -> None:
     made = sweep()
-    line = first_line(made.head(), made.jobs())
-    assert resume.differing_fields(line, first_line(made.head(), made.jobs())) == []
-    assert resume.differing_fields(line, first_line(made.head(), changed(made, **settings))) == ["surroundings"]
+    line = first_line(made.campaign_line(), made.jobs())
+    assert resume.differing_fields(line, first_line(made.campaign_line(), made.jobs())) == []
+    assert resume.differing_fields(line, first_line(made.campaign_line(), changed(made, **settings))) == [
+        "surroundings"
+    ]
 
 
 def test_where_records_go_makes_no_difference() -> None:
     made = sweep()
     other = changed(made, results=Path("elsewhere"), sources={"chunk": "default"})
-    assert resume.differing_fields(first_line(made.head(), made.jobs()), first_line(made.head(), other)) == []
+    assert (
+        resume.differing_fields(first_line(made.campaign_line(), made.jobs()), first_line(made.campaign_line(), other))
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,18 +86,18 @@ def test_where_records_go_makes_no_difference() -> None:
 def test_another_environment_is_another_campaign(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.delenv(name, raising=False)
     made = sweep()
-    line = first_line(made.head(), made.jobs())
+    line = first_line(made.campaign_line(), made.jobs())
     monkeypatch.setenv(name, value)
-    assert resume.differing_fields(line, first_line(made.head(), made.jobs())) == ["surroundings"]
+    assert resume.differing_fields(line, first_line(made.campaign_line(), made.jobs())) == ["surroundings"]
 
 
 def test_options_in_the_environment_are_in_the_plans_already(monkeypatch: pytest.MonkeyPatch) -> None:
     made = sweep()
-    line = first_line(made.head(), made.jobs())
+    line = first_line(made.campaign_line(), made.jobs())
     monkeypatch.setenv("MERGE_BENCH_RESULTS", "elsewhere")
     monkeypatch.setenv("TERM_PROGRAM", "x")
     monkeypatch.setenv("DASK_COILED__TOKEN", "a secret")
-    assert resume.differing_fields(line, first_line(made.head(), made.jobs())) == []
+    assert resume.differing_fields(line, first_line(made.campaign_line(), made.jobs())) == []
 
 
 @pytest.mark.parametrize(
@@ -105,13 +110,13 @@ def test_options_in_the_environment_are_in_the_plans_already(monkeypatch: pytest
 )
 def test_other_code_or_another_commit_is_another_campaign(software: dict[str, Any], differing: list[str]) -> None:
     made = sweep()
-    line = first_line(made.head(), made.jobs())
-    assert resume.differing_fields(line, first_line(made.head(), made.jobs(), **software)) == differing
+    line = first_line(made.campaign_line(), made.jobs())
+    assert resume.differing_fields(line, first_line(made.campaign_line(), made.jobs(), **software)) == differing
 
 
 def test_the_installed_software_is_read_where_none_is_given() -> None:
     made = sweep()
-    line = campaigns.first_line(made.head(), made.jobs())
+    line = campaigns.complete_campaign_line(made.campaign_line(), made.jobs())
     assert line.git == campaigns.git_state()
     assert line.surroundings is not None
     assert line.surroundings["versions"]["dask"] == dask.__version__
@@ -120,19 +125,19 @@ def test_the_installed_software_is_read_where_none_is_given() -> None:
 
 def test_other_sizes_seeds_and_settings_are_other_campaigns() -> None:
     made = sweep()
-    line = first_line(made.head(), made.jobs())
+    line = first_line(made.campaign_line(), made.jobs())
     for other in (sweep(chunk=2000), sweep(blocks=3), sweep(iterations=2), sweep(seed=1), sweep(configs="ba")):
-        assert resume.differing_fields(line, first_line(other.head(), other.jobs()))
-    head = made.head()
+        assert resume.differing_fields(line, first_line(other.campaign_line(), other.jobs()))
+    head = made.campaign_line()
     variables = [s.Config(name=each.name, path=each.path, variables={"UCX_TLS": "tcp"}) for each in head.configs]
-    other_head = head_line(variables, head.plans, head.runs, head.seed)
+    other_head = make_campaign_line(variables, head.plans, head.runs, head.seed)
     assert resume.differing_fields(line, first_line(other_head, made.jobs())) == ["configs"]
 
 
 def test_a_config_may_lie_elsewhere_now() -> None:
     made = sweep()
-    head = made.head()
-    moved = head_line(
+    head = made.campaign_line()
+    moved = make_campaign_line(
         [s.Config(name=each.name, path="/else/where.cfg") for each in head.configs], head.plans, head.runs, 0
     )
     assert resume.differing_fields(first_line(head, made.jobs()), first_line(moved, made.jobs())) == []
@@ -219,7 +224,7 @@ def test_what_cannot_be_written_says_why(tmp_path: Path) -> None:
 
 def test_other_spellings_of_the_same_tables_are_the_same_command() -> None:
     made = sweep()
-    line = first_line(made.head(), made.jobs())
+    line = first_line(made.campaign_line(), made.jobs())
 
     def of_tables(path: str, fingerprint: str | None) -> s.CampaignLine:
         table = {"path": path, "files": [f"{path}/0"], "chunks": [[[f"{path}/0", 0]]], "fingerprint": fingerprint}

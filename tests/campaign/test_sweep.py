@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from merge_bench.analysis.compare import compare, least_blocks
+from merge_bench.analysis.compare import compare_campaigns, least_blocks
 from merge_bench.campaign import Progress
-from merge_bench.campaign.campaign import dry_run, launch_label, run, too_few_blocks
-from merge_bench.campaign.make_plan import PlannedRun, runs_of
-from merge_bench.campaign.planned_launches import Sweep, add_config, order_in_blocks, plan_runs
+from merge_bench.campaign.campaign import dry_run_text, few_blocks_sentence, launch_label, run_sweep
+from merge_bench.campaign.make_plan import PlannedRun, options_of_each_run
+from merge_bench.campaign.planned_launches import Sweep, add_config, order_runs_in_blocks, plan_runs
 from merge_bench.config.reader import read_config
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.probe.p2p import P2P
@@ -32,7 +32,7 @@ def prepared(**options: Any) -> list[PlannedRun]:
 def sweep(*configs: str, **options: Any) -> Sweep:
     made = Sweep()
     for name in configs:
-        made.add(prepared(**options), Config(name=name, path=f"{name}.cfg"))
+        made.add_config(prepared(**options), Config(name=name, path=f"{name}.cfg"))
     return made
 
 
@@ -49,8 +49,8 @@ def test_each_block_holds_every_config_with_every_size_once() -> None:
         members = [(config, plan) for at, config, plan in found if at == block]
         assert len(members) == 12
         assert set(members) == everything
-    assert [(run.config, run.plan) for run in made.head().runs] == [(c, p) for c in "abc" for p in range(4)]
-    assert [(plan["rows_per_chunk"], plan["workers"]) for plan in made.head().plans] == [
+    assert [(run.config, run.plan) for run in made.campaign_line().runs] == [(c, p) for c in "abc" for p in range(4)]
+    assert [(plan["rows_per_chunk"], plan["workers"]) for plan in made.campaign_line().plans] == [
         (1000, 1),
         (1000, 2),
         (2000, 1),
@@ -64,38 +64,38 @@ def test_the_order_is_random_from_block_to_block_and_the_same_for_a_seed() -> No
     assert places(one) != places(other)
     orders = {tuple(config for block, config, _ in places(one) if block == at) for at in range(6)}
     assert len(orders) > 1
-    assert one.head().seed == 3
+    assert one.campaign_line().seed == 3
 
 
 def test_the_order_never_changes_between_versions() -> None:
     """A campaign that another version of Python began has to be gone on with in its own order."""
-    assert "".join(one for _, one in order_in_blocks("abcd", blocks=3, seed=7)) == "badcbdcaadbc"
+    assert "".join(one for _, one in order_runs_in_blocks("abcd", blocks=3, seed=7)) == "badcbdcaadbc"
 
 
 def test_a_later_block_has_the_same_order_however_many_blocks_there_are() -> None:
-    assert order_in_blocks("abcd", blocks=9, seed=1)[:8] == order_in_blocks("abcd", blocks=2, seed=1)
+    assert order_runs_in_blocks("abcd", blocks=9, seed=1)[:8] == order_runs_in_blocks("abcd", blocks=2, seed=1)
 
 
 def test_every_first_place_is_taken_about_equally_often() -> None:
-    firsts = [order for at, (_, order) in enumerate(order_in_blocks("ab", blocks=400, seed=0)) if at % 2 == 0]
+    firsts = [order for at, (_, order) in enumerate(order_runs_in_blocks("ab", blocks=400, seed=0)) if at % 2 == 0]
     assert 150 < firsts.count("a") < 250
 
 
 @pytest.mark.parametrize(("chunk", "iterations"), [((1000, 4_000_000), [100, 10]), ((1000, 2000), [100, 100])])
 def test_each_size_has_the_iterations_of_its_own(chunk: tuple[int, int], iterations: list[int]) -> None:
     options = settled({"chunk": chunk, "workers": 1})
-    assert [each.timed_iterations for each in runs_of(options, {})] == iterations
+    assert [each.timed_iterations for each in options_of_each_run(options, {})] == iterations
     asked = settled({"chunk": chunk, "iterations": 7})
-    assert [each.timed_iterations for each in runs_of(asked, {})] == [7, 7]
+    assert [each.timed_iterations for each in options_of_each_run(asked, {})] == [7, 7]
 
 
 def test_a_config_may_name_several_sizes(tmp_path: Path) -> None:
     path = tmp_path / "a.cfg"
     path.write_text("MERGE_BENCH_CHUNK=1e3,2e3\nMERGE_BENCH_WORKERS=1,2\n")
     config = read_config(path, {})
-    found = [(each.chunk, each.workers) for each in runs_of(settled({}, config), {})]
+    found = [(each.chunk, each.workers) for each in options_of_each_run(settled({}, config), {})]
     assert found == [(1000, 1), (1000, 2), (2000, 1), (2000, 2)]
-    (one,) = runs_of(settled({"chunk": 5, "workers": 3}, config), {})
+    (one,) = options_of_each_run(settled({"chunk": 5, "workers": 3}, config), {})
     assert (one.chunk, one.workers) == (5, 3)
 
 
@@ -140,10 +140,10 @@ def test_configs_of_one_name_are_refused_with_their_paths(paths: tuple[str, str]
 def test_configs_that_disagree_about_the_whole_are_refused() -> None:
     made = sweep("a", launches=2)
     with pytest.raises(UsageError, match="--launches"):
-        made.add(prepared(launches=3), Config(name="b"))
+        made.add_config(prepared(launches=3), Config(name="b"))
     made = sweep("a", results="one")
     with pytest.raises(UsageError, match="--results"):
-        made.add(prepared(results="two"), Config(name="b"))
+        made.add_config(prepared(results="two"), Config(name="b"))
 
 
 def test_several_sizes_of_real_tables_are_refused() -> None:
@@ -154,7 +154,7 @@ def test_several_sizes_of_real_tables_are_refused() -> None:
 def test_each_question_of_a_benchmark_is_a_problem_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     made = sweep("a", workload="h2o", rows=1000, question=("5", "1", "4"), workers=(1, 2), launches=2)
-    workloads = [plan["workload"] for plan in made.head().plans]
+    workloads = [plan["workload"] for plan in made.campaign_line().plans]
     assert [(each["benchmark"], each["question"]) for each in workloads] == [
         ("h2o", name) for name in ("q5", "q1", "q4", "q5", "q1", "q4")
     ]
@@ -165,13 +165,13 @@ def test_each_question_of_a_benchmark_is_a_problem_of_its_own(tmp_path: Path, mo
     assert shown[0].startswith("1 of 12: a, h2o ")
     labels = {each.partition(": ")[2] for each in shown}
     assert {"a, h2o q5, 1 worker", "a, h2o q1, 2 workers"} <= labels
-    assert "## a/0: 1 worker, h2o q5, 2 launches" in dry_run(made)
+    assert "## a/0: 1 worker, h2o q5, 2 launches" in dry_run_text(made)
 
 
 def test_a_question_says_which_join_it_is() -> None:
-    runs = runs_of(settled({"workload": "h2o"}), {})
+    runs = options_of_each_run(settled({"workload": "h2o"}), {})
     assert [each.how for each in runs] == ["inner", "inner", "left", "inner", "inner"]
-    (run,) = runs_of(settled({"workload": "tpch", "how": "left"}), {})
+    (run,) = options_of_each_run(settled({"workload": "tpch", "how": "left"}), {})
     assert (run.how, run.question) == ("left", "orders-lineitem")
 
 
@@ -197,14 +197,14 @@ def running(**options: Any) -> list[PlannedRun]:
 @pytest.mark.parametrize("options", [{"chunk": (1000, 2000)}, {"workers": (1, 2)}, {"launches": 2}])
 def test_a_running_cluster_makes_one_launch(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="use one config and one size"):
-        Sweep().add(running(**options), Config(name="a"))
+        Sweep().add_config(running(**options), Config(name="a"))
 
 
 def test_a_running_cluster_takes_one_config() -> None:
     made = Sweep()
-    made.add(running(), Config(name="a"))
+    made.add_config(running(), Config(name="a"))
     with pytest.raises(UsageError, match="use one config"):
-        made.add(running(), Config(name="b"))
+        made.add_config(running(), Config(name="b"))
 
 
 def test_probes_of_a_running_cluster_make_one_launch_unless_more_are_asked_for() -> None:
@@ -230,7 +230,7 @@ def test_several_values_are_for_run_alone() -> None:
 def test_too_few_blocks_for_any_verdict_are_said_before_the_run(
     configs: str, chunk: tuple[int, ...], blocks: int, least: int | None
 ) -> None:
-    few = too_few_blocks(sweep(*configs, chunk=chunk, launches=blocks))
+    few = few_blocks_sentence(sweep(*configs, chunk=chunk, launches=blocks))
     few_sentence = f"{blocks} blocks cannot show a difference between {len(configs)} configs"
     assert few == (None if least is None else f"{few_sentence}; use --launches {least} or more")
 
@@ -238,7 +238,7 @@ def test_too_few_blocks_for_any_verdict_are_said_before_the_run(
 def test_too_few_blocks_are_a_warning_before_anything_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()  # where no results can be written
     with pytest.raises(MergeBenchError):
-        run(sweep("a", "b", "c", launches=6, results=tmp_path / "file"), Progress())
+        run_sweep(sweep("a", "b", "c", launches=6, results=tmp_path / "file"), Progress())
     assert capsys.readouterr().err.startswith("merge_bench: warning: few-blocks: 6 blocks cannot show a difference")
 
 
@@ -249,12 +249,12 @@ def test_what_is_said_to_be_too_few_is_what_gives_no_verdict(tmp_path: Path) -> 
             for name, by in (("one", 1.0), ("two", 0.5), ("three", 0.25))
         }
         campaign = read_campaign(write_campaign(tmp_path / str(blocks), *interleaved(walls)))
-        verdicts = {each.verdict for each in compare([campaign]).comparisons if each.metric == "throughput"}
+        verdicts = {each.verdict for each in compare_campaigns([campaign]).comparisons if each.metric == "throughput"}
         assert (verdicts == {"INCONCLUSIVE"}) == (blocks < least_blocks(campaign))
 
 
 def test_a_dry_run_names_each_run_and_the_order_of_launches() -> None:
-    lines = dry_run(sweep("a", "b", chunk=(1000, 2000), launches=2)).splitlines()
+    lines = dry_run_text(sweep("a", "b", chunk=(1000, 2000), launches=2)).splitlines()
     titles = [line for line in lines if line.startswith("## ")]
     assert titles[:4] == [
         "## a/0: 1 worker, 1,000 rows per chunk, 2 launches",
@@ -271,13 +271,13 @@ def test_a_dry_run_names_each_run_and_the_order_of_launches() -> None:
 
 def test_engines_are_one_campaign_and_give_names(tmp_path: Path) -> None:
     made = sweep("a", chunk=(1000, 2000), engine=("native", "polars"), launches=6)
-    plans = [(plan["rows_per_chunk"], plan["engine"]) for plan in made.head().plans]
+    plans = [(plan["rows_per_chunk"], plan["engine"]) for plan in made.campaign_line().plans]
     assert plans == [(1000, "native"), (1000, "polars"), (2000, "native"), (2000, "polars")]
-    assert made.labels == ["native", "polars"]
+    assert made.distinct_labels == ["native", "polars"]
     assert {launch_label(job, made.jobs()).split(": ")[1].split(",")[0] for job in made.jobs()} == {"native", "polars"}
-    assert "## a/1 (polars): 1 worker, 1,000 rows per chunk, 6 launches" in dry_run(made)
-    assert too_few_blocks(sweep("a", engine=("native", "polars"), launches=1)) is not None
-    assert sweep("a", "b", engine=("native", "polars")).labels == [
+    assert "## a/1 (polars): 1 worker, 1,000 rows per chunk, 6 launches" in dry_run_text(made)
+    assert few_blocks_sentence(sweep("a", engine=("native", "polars"), launches=1)) is not None
+    assert sweep("a", "b", engine=("native", "polars")).distinct_labels == [
         "a with native",
         "a with polars",
         "b with native",
@@ -287,7 +287,7 @@ def test_engines_are_one_campaign_and_give_names(tmp_path: Path) -> None:
 
 def test_exchanges_and_shuffles_that_mean_something_are_swept() -> None:
     made = sweep("a", exchange=("ucx", "dask"), shuffle=("p2p", "tasks"))
-    assert made.labels == ["native over ucx", "pandas over dask p2p", "pandas over dask tasks"]
+    assert made.distinct_labels == ["native over ucx", "pandas over dask p2p", "pandas over dask tasks"]
     with pytest.raises(UsageError, match="need --exchange dask"):
         prepared(shuffle=("p2p", "tasks"))
     with pytest.raises(UsageError, match="does not support --engine native"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from merge_bench.analysis.summary import summarize
+from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.cli import cli
 from merge_bench.dashboard import live_data, network_tab, results_tab, tuning_tab
 from merge_bench.errors import UsageError
@@ -77,7 +77,7 @@ def _summary(folder: Path, whole: Path) -> int:
         campaign = read_campaign(folder)
     except UsageError:
         return 2
-    document = summarize(campaign)
+    document = summarize_campaign(campaign)
     encode_document(document)
     if campaign.probe is None:
         print_report(campaign, document, details=True, file=io.StringIO())

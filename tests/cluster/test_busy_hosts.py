@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pytest
 
-from merge_bench.analysis.diagnostics import busy_warnings
+from merge_bench.analysis.diagnostics import busy_host_warnings
 from merge_bench.campaign import Progress, cluster_session
 from merge_bench.campaign.launch import make_launch
 from merge_bench.cluster.start_on_hosts import RemoteLauncher
@@ -71,7 +71,7 @@ def test_each_busy_host_is_named_before_its_workers_start(tmp_path: Path, hosts:
             running.end()
     for host in "ab":
         assert printed.read_text().count(f"merge_bench: warning: busy-host: {host}: other processes keep ") == 1
-    found = busy_warnings(read_campaign(done.folder))
+    found = busy_host_warnings(read_campaign(done.folder))
     assert [(line.launch, line.message[:3]) for line in found] == [(0, "a: "), (0, "b: ")]
     assert done.of(LaunchLine) == []
 
@@ -88,8 +88,8 @@ def test_hosts_are_looked_at_before_the_first_launch_alone(tmp_path: Path, monke
         def start(self, **_: object) -> None:
             self.looked.append(self.launcher.checks_host_load)
 
-        def end(self, *, well: bool) -> None:
-            assert well
+        def end(self, *, succeeded: bool) -> None:
+            assert succeeded
 
     monkeypatch.setattr(cluster_session, "Session", Session)
     (job, *_) = sweep(configs="a", blocks=1).jobs()

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from merge_bench.campaign.machine_checks import check_engine, check_gpus
+from merge_bench.campaign.machine_checks import check_engine, check_gpu_count
 from merge_bench.cluster import dask_commands
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.dask_commands import Place
@@ -119,9 +119,9 @@ def test_more_workers_than_gpus_are_refused_with_what_would_help() -> None:
         match="--workers 5 with --workers-per-gpu 1 needs 5 GPUs, but only 2 can be used;"
         " use --workers-per-gpu 3 to share GPUs",
     ):
-        check_gpus(5, 2, 1)
-    check_gpus(4, 2, 2)
-    check_gpus(4, 0, 1)
+        check_gpu_count(5, 2, 1)
+    check_gpu_count(4, 2, 2)
+    check_gpu_count(4, 0, 1)
 
 
 def test_only_workers_on_this_machine_need_its_gpu() -> None:

@@ -51,11 +51,19 @@ def heard(tmp_path: Path) -> Iterator[Heard]:
     made.line.close(time.monotonic() + 5)
 
 
+def command_line(process: psutil.Process) -> str:
+    """Its words; none of a process that has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return ""
+
+
 def test_last_lines_of_logs_are_sent_without_a_request_and_outlive_the_agent(heard: Heard) -> None:
     heard.start("for n in $(seq 30); do echo line $n; done; exec sleep 600")
     heard.until(lambda: "line 30" in heard.line.tails.get("worker-0", ""))
     assert heard.line.tails["worker-0"].splitlines() == [f"line {n}" for n in range(16, 31)]
-    (agent,) = [each for each in psutil.Process().children() if "host_agent" in " ".join(each.cmdline())]
+    (agent,) = [each for each in psutil.Process().children() if "host_agent" in command_line(each)]
     agent.kill()
     heard.until(lambda: bool(heard.line.exits), pinging=False)
     (ended,) = heard.line.exits

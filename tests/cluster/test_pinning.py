@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from merge_bench.campaign.measure_launch import thread_shares
+from merge_bench.campaign.measure_launch import threads_per_worker
 from merge_bench.host import pinning
 from merge_bench.host.description import Hardware, Host, Port
 from merge_bench.host.files import format_cores
@@ -146,4 +146,4 @@ def test_no_worker_has_more_threads_than_cores_that_it_may_run_on() -> None:
         SimpleNamespace(host=host, hardware=Hardware(affinity=its))
         for host, its in zip("aaabb", affinities, strict=True)
     ]
-    assert thread_shares(workers) == [4, 4, 5, 1, 1]
+    assert threads_per_worker(workers) == [4, 4, 5, 1, 1]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.campaign.planned_launches import check_for_run, plan_runs
+from merge_bench.campaign.planned_launches import check_config_for_run, plan_runs
 from merge_bench.cluster.dask_commands import open_port_warning, process_environment, ucx_settings
 from merge_bench.config.allowed_transports import UCX_PORTS
 from merge_bench.config.reader import read_config
@@ -103,7 +103,7 @@ def test_a_port_that_ucx_opens_is_a_warning(tls: str | None, opens: bool) -> Non
 def test_check_and_run_say_the_same(text: str, source: str, value: str, warned: bool, tmp_path: Path) -> None:
     path = tmp_path / "a.cfg"
     path.write_text(text)
-    checked = check_for_run(read_config(path, {}), "wheel")
+    checked = check_config_for_run(read_config(path, {}), "wheel")
     (shown,) = [each for each in checked.variables if each.name == "UCX_TLS"]
     assert (shown.source, shown.value) == (source, value)
     assert ("ucx-port" in {each.code for each in checked.conflicts}) is warned

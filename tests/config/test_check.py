@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign import run_options
+from merge_bench.campaign import options_of_run
 from merge_bench.config import check
 from merge_bench.config.check import STATES, CheckResult, check_config
 from merge_bench.config.options import RunOptions
@@ -116,7 +116,7 @@ def test_each_state_occurs(config_of: Make) -> None:
 )
 @pytest.mark.usefixtures("wheel")
 def test_a_line_and_its_state(config_of: Make, line: str, state: str, words: str) -> None:
-    result = check_config(config_of(line), {}, ucx="wheel", table=run_options())
+    result = check_config(config_of(line), {}, ucx="wheel", table=options_of_run())
     assert result.variables[0].state == state
     assert words in result.variables[0].message
     assert result.ok == (state not in ("unknown", "invalid"))

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.campaign import run_options
+from merge_bench.campaign import options_of_run
 from merge_bench.cli.common import SectionedCommand, add_options
 from merge_bench.config.options import OPTIONS, RunOptions, resolve
 from merge_bench.config.reader import ConfigFile, read_config
@@ -146,7 +146,7 @@ def test_a_service_in_the_environment_is_not_in_the_way_of_other_commands() -> N
     ],
 )
 def test_values_as_people_write_them(name: str, good: str, value: object, bad: str) -> None:
-    option = next(option for option in run_options() if option.name == name)
+    option = next(option for option in options_of_run() if option.name == name)
     assert option.parse(good) == value
     with pytest.raises(ValueError, match=r"."):
         option.parse(bad)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from merge_bench.analysis.summary import summarize
+from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.records.campaign import Campaign
 from merge_bench.view.streams import encode_document
 
@@ -20,4 +20,4 @@ def plain(document: msgspec.Struct) -> dict[str, Any]:
 
 def summarized(campaign: Campaign) -> dict[str, Any]:
     """The document of ``run --json``."""
-    return plain(summarize(campaign))
+    return plain(summarize_campaign(campaign))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench.campaign import Caller
-from merge_bench.campaign.campaign import Software, make_campaign
-from merge_bench.campaign.launch import record_outcome
+from merge_bench.campaign.campaign import Software, run_launches
+from merge_bench.campaign.launch import record_launch_outcome
 from merge_bench.campaign.planned_launches import Job, Sweep
 from merge_bench.cluster import signals
 from merge_bench.errors import LaunchFailed, MergeBenchError
@@ -30,7 +30,7 @@ def sweep(*, blocks: int = 2, configs: Sequence[str] = "ab", **options: Any) -> 
     made = Sweep()
     values = {"chunk": 1000, "workers": 2, "iterations": 1, "warmup": 0, "verify": "off", "launches": blocks, **options}
     for name in configs:
-        made.add(prepared(**values), s.Config(name=name, path=f"{name}.cfg"))
+        made.add_config(prepared(**values), s.Config(name=name, path=f"{name}.cfg"))
     return made
 
 
@@ -77,18 +77,18 @@ class Nothing:
     ) -> None:
         self._cause, self._end = cause, end
 
-    def cause(self, problem: Exception) -> MergeBenchError | None:
+    def find_cause(self, error: Exception) -> MergeBenchError | None:
         if self._cause is None:
-            raise problem  # a mistake of the test
+            raise error  # a mistake of the test
         return self._cause()
 
-    def end(self, *, well: bool) -> None:
+    def end(self, *, succeeded: bool) -> None:
         self._end()
 
 
 def launched(work: Callable[[Job, CampaignWriter, int], None], started: Nothing | None = None) -> Event:
     def event(job: Job, writer: CampaignWriter, index: int) -> int:
-        with record_outcome(job, writer, index, started or Nothing()) as outcome:
+        with record_launch_outcome(job, writer, index, started or Nothing()) as outcome:
             work(job, writer, index)
         return outcome.status
 
@@ -187,10 +187,10 @@ def make(results: Path, made: Sweep, events: list[Event], *, resume: bool = True
         return (events.pop(0) if events else WELL)(job, writer, index)
 
     try:
-        _, status = make_campaign(
+        _, status = run_launches(
             results,
             "x",
-            made.head(),
+            made.campaign_line(),
             made.jobs(),
             launch,
             resume=resume,

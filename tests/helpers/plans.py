@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from merge_bench.campaign.machine_checks import Machine
-from merge_bench.campaign.make_plan import PlannedRun, plan_run, runs_of
+from merge_bench.campaign.make_plan import PlannedRun, options_of_each_run, plan_run
 from merge_bench.cluster.launchers import choose_launcher
 from merge_bench.config.options import RunOptions, resolve
 from merge_bench.config.reader import ConfigFile
@@ -32,7 +32,7 @@ def prepared(
     """The plan of each run that these options make on a machine, by default this one."""
     machine = machine or Machine()
     options = settled(values, None, environ)
-    runs = runs_of(options, machine.environ)
+    runs = options_of_each_run(options, machine.environ)
     chosen = choose_launcher(options, machine.environ)
     return [plan_run(run, None, machine, chosen) for run in runs]
 

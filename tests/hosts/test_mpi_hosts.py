@@ -94,6 +94,7 @@ def test_both_placements(hosts: Hosts, results: Path, mpirun: str) -> None:
     assert far.bandwidth_bytes_per_second < 0.4e9
 
 
+@pytest.mark.soak  # two hosts are measured above, and reduce-scatter on one in tests/probe/test_mpi_runs.py
 def test_reduce_scatter_over_three_hosts_with_rdma_that_is_left_out(with_adapters: Hosts, results: Path) -> None:
     options = ("--counts", "30", "--iterations", "5", "--repetitions", "1")
     outcome = start(with_adapters, results, *options, verb=REDUCE_SCATTER).finish()

@@ -60,7 +60,7 @@ def test_puts_between_hosts_arrive_and_cost_the_same_overlapping_or_not_where_th
 ) -> None:
     for host in with_adapters.hosts:
         with_adapters.shape(host, "200mbit")  # so slow that the link limits on a busy machine, too
-    sizes = (8, 1 << 16)
+    sizes = (8, 1 << 17)
     tests = ("put-overlapping", "put-non-overlapping")
     seconds = dict.fromkeys(itertools.product(tests, sizes), math.inf)
     ratios: list[float] = []
@@ -68,7 +68,7 @@ def test_puts_between_hosts_arrive_and_cost_the_same_overlapping_or_not_where_th
     # 40 ms that Linux may wait with an acknowledgement. Where other programs had the cores all the time, it is measured
     # again, and the fastest counts.
     for _ in range(6):
-        options = ("--placement", "two-hosts", "--sizes", "8,64K", "--repetitions", "1", "--iterations", "1000")
+        options = ("--placement", "two-hosts", "--sizes", "8,128K", "--repetitions", "1", "--iterations", "1000")
         document = measured(with_adapters, results, *options, "--fresh", command=("probe", "rma"))
         found = [each for each in document["warnings"] if each["code"] != "busy-host"]  # the load of this machine
         assert found == [unused_rdma("node1", "node2")]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.analysis.timelines import read_aligned
+from merge_bench.analysis.timelines import read_aligned_timelines
 from merge_bench.campaign.recording import ENVIRONMENT_DIFFERS
 from merge_bench.view.export import exporters
 from tests.helpers.timelines import check_trace
@@ -99,7 +99,7 @@ def test_partition_and_join_run_while_frames_are_on_a_slow_link(
     assert len(overlaps) == 2 * HOST_COUNT
     assert all(seconds > 0 for seconds in overlaps.values()), overlaps
     # These hosts share the machine's clock: what the alignment finds between them is its error.
-    (timeline,) = read_aligned(outcome.campaign)
+    (timeline,) = read_aligned_timelines(outcome.campaign)
     assert len(set(timeline.hosts)) == HOST_COUNT
     assert timeline.error is not None
     assert max(map(abs, timeline.offsets.values())) <= timeline.error
@@ -140,6 +140,7 @@ def test_everything_binds_to_the_interface_and_no_secret_is_on_a_command_line(ho
     assert not [folder for folder in folders if folder.exists()]
 
 
+@pytest.mark.soak  # what the launcher makes of a job is in tests/cluster; hosts start as with ssh
 @pytest.mark.cluster
 def test_a_made_up_pbs_job_whose_whole_cluster_is_on_one_other_host(
     hosts: Hosts, results: Path, tmp_path: Path

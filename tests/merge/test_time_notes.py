@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from merge_bench.campaign import recording
-from merge_bench.campaign.recording import MOST_SHARE, decide_timeline, most_note_share
+from merge_bench.campaign.recording import MOST_SHARE, decide_timeline, largest_timeline_share
 from merge_bench.errors import UsageError
 from merge_bench.merge import worker
 from merge_bench.merge.time_notes import KeptTimelines, TimeNotes, note_seconds
@@ -133,7 +133,7 @@ def test_what_notes_cost_decides(asked: str, share: float, recorded: bool, becau
 def test_before_the_first_iteration_auto_records() -> None:
     plans = [plan(timeline=asked) for asked in ("auto", "on", "off")]
     assert [decide_timeline(each, []).recorded for each in plans] == [True, True, False]
-    shares = [most_note_share(each, decide_timeline(each, [])) for each in plans]
+    shares = [largest_timeline_share(each, decide_timeline(each, [])) for each in plans]
     assert shares == [MOST_SHARE, math.inf, None]
 
 

@@ -95,6 +95,15 @@ def test_lines_of_mpirun_itself_are_not_those_of_ssh() -> None:
     assert str(error) == "mpirun cannot reach node2"
 
 
+def test_an_mpirun_that_leaves_the_reason_to_ssh() -> None:
+    """PRRTE does on a busy machine: it ends with the status of ssh, 255, and prints nothing but a warning."""
+    text = (
+        "[vm:1] plm:ssh: Warning: setpgid(7,7) failed in parent with errno=Permission denied(13)\n"
+        "Host key for node2 has changed and you have requested strict checking.\nHost key verification failed.\n"
+    )
+    assert str(error_of_output(text, 255, 30.0)) == "mpirun cannot reach node2: Host key verification failed."
+
+
 def test_mpich() -> None:
     error = error_of_output("=  BAD TERMINATION\n=   PID 11948 RUNNING AT vm\n=   EXIT CODE: 9\n====\n", 9, 30.0)
     assert str(error) == "process 11948 on vm ended with status 9 (an exit code or a signal number)"

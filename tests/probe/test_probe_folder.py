@@ -36,10 +36,10 @@ class Clock(Probe):
         return prepared
 
     def launch(self, job, writer, progress, index):
-        from merge_bench.campaign.launch import record_outcome
+        from merge_bench.campaign.launch import record_launch_outcome
         from merge_bench.records.schema import Cluster, LaunchLine, ProbeLine, Worker
 
-        with record_outcome(job, writer, index, self) as outcome:
+        with record_launch_outcome(job, writer, index, self) as outcome:
             workers = [Worker(rank=rank, host="h", pid=1, name=f"w-{rank}") for rank in range(2)]
             writer.write(
                 LaunchLine(
@@ -56,10 +56,10 @@ class Clock(Probe):
 
         return outcome.status
 
-    def cause(self, problem):
+    def find_cause(self, error):
         return None
 
-    def end(self, *, well):
+    def end(self, *, succeeded):
         pass
 
 

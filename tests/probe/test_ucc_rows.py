@@ -36,7 +36,7 @@ class FirstRank(RankSession):
         given: Any = SimpleNamespace(
             plan=SimpleNamespace(workers=2),
             settings=SimpleNamespace(start_timeout=60.0),
-            progress=SimpleNamespace(phase=lambda text: None),
+            progress=SimpleNamespace(show_phase=lambda text: None),
             writer=SimpleNamespace(write=self.rows.append),
         )
         self.plan, self.settings, self.progress, self.writer = given.plan, given.settings, given.progress, given.writer

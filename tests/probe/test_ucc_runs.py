@@ -8,7 +8,7 @@ import pytest
 
 from merge_bench.probe.ranks.mpirun import find_mpi
 from merge_bench.records.schema import LaunchLine, ProbeLine
-from tests.helpers.mpiruns import BOTH, OWN, OWN_ELSE_SOAK, name_of
+from tests.helpers.mpiruns import OWN, OWN_ELSE_SOAK, name_of
 from tests.probe.fake_ucc import fake_ucc
 from tests.probe.test_mpi_runs import REDUCE_SCATTER, check_failed, run
 from tests.probe.test_ucc import executable
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.cluster
 SMALL = ("--counts", "2..64Ki", "--algorithms", "ucc-ucp", "--iterations", "7")
 
 
-@pytest.mark.parametrize("mpirun", BOTH)
+@pytest.mark.parametrize("mpirun", OWN_ELSE_SOAK)
 def test_every_row_is_kept_in_both_conventions_with_the_mpirun_of_the_mpi_that_it_loads(
     tmp_path: Path, mpirun: str
 ) -> None:

@@ -105,7 +105,7 @@ def test_a_worker_can_begin_the_merge_of_dask(
 
     def submit_on_worker(merge: dask_baseline._DaskMerge) -> object:
         begun.append(merge)
-        return merge._submit_on_worker()
+        return merge._submit_merge_on_worker()
 
     monkeypatch.setattr(dask_baseline._DaskMerge, "_submit_merge", submit_on_worker)
     options = ("--exchange", "dask", "--shuffle", shuffle, "--chunk", "2e4", "--iterations", "1", "--verify", "every")

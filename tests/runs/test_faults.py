@@ -97,6 +97,7 @@ def test_frozen_worker(begin: Begin, pipeline: str, timeout: tuple[str, ...]) ->
     assert len(finished.of(IterationLine)) >= 4
 
 
+@pytest.mark.soak  # the same watch names a worker that is killed in a merge of ours, above
 def test_worker_killed_while_dask_merges(begin: Begin) -> None:
     running = begin("--exchange", "dask", "--chunk", "2e4", "--warmup", "0")
     victim = running.until_merging(1)["worker-0"]

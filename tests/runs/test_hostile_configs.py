@@ -255,7 +255,9 @@ def test_nothing_runs_that_a_config_brings(hostile: Hostile, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "payloads", [TOGETHER, *((payload,) for payload in ALONE)], ids=["together", *(each.__name__ for each in ALONE)]
+    "payloads",
+    [pytest.param(TOGETHER, marks=pytest.mark.soak), *((payload,) for payload in ALONE)],
+    ids=["together", *(each.__name__ for each in ALONE)],
 )
 def test_it_runs_where_the_config_is_trusted(tmp_path: Path, payloads: tuple[Payload, ...]) -> None:
     """The run is interrupted as soon as all marks are there: some of these break what they run in."""

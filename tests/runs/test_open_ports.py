@@ -86,6 +86,7 @@ def test_a_default_run_opens_no_port_of_ucx_and_those_of_dask_ask_for_its_certif
     running.finish().check_clean()
 
 
+@pytest.mark.soak  # what a run opens by default is above; the warnings are in tests/cluster
 def test_what_was_asked_for_is_open_and_a_warning_says_so(tmp_path: Path, merging: list[Running]) -> None:
     running = start(tmp_path, *ENDLESS, "--workers", "2", "--config", "tcp.cfg", "--protocol", "tcp")
     merging.append(running)

@@ -43,6 +43,7 @@ def copy(service: RealService, folder: Path) -> Path:
 
 
 @pytest.mark.skipif(shutil.which("sqlite3") is None, reason="sqlite3 is not installed")
+@pytest.mark.soak
 @pytest.mark.cluster
 def test_a_copy_made_while_jobs_are_added_has_all_that_were_accepted_before(tmp_path: Path) -> None:
     assert [command.split()[0] for command in COMMANDS] == ["sqlite3", "cp", "rm", "mv"]

@@ -10,8 +10,8 @@ from typing import Any, cast
 import msgspec
 
 from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.campaign.planned_launches import Job, head_line
-from merge_bench.campaign.resume import end_killed_launches
+from merge_bench.campaign.planned_launches import Job, make_campaign_line
+from merge_bench.campaign.resume import write_ends_of_killed_launches
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
@@ -58,16 +58,16 @@ def begin(folder: Path, *words: str, **asked: Any) -> CampaignWriter:
     writer = CampaignWriter.create(folder, "tune")
     keys = [s.RunKey(config="default", plan=number) for number in range(2)]
     plans = [{**each, "tune": asked} for each in PLANS] if asked else PLANS
-    head = head_line([s.Config(name="default")], plans, keys, 7)
+    head = make_campaign_line([s.Config(name="default")], plans, keys, 7)
     argv = ["/opt/merge_bench/__main__.py", "tune", *words]
     writer.write(msgspec.structs.replace(head, campaign_id=writer.campaign_id, argv=argv, version="0"))
     return writer
 
 
 def reopened(folder: Path) -> CampaignWriter:
-    """As `reopen_newest` does."""
+    """As `reopen_newest_campaign` does."""
     writer = CampaignWriter.resume(folder)
-    end_killed_launches(writer, read_campaign(folder))
+    write_ends_of_killed_launches(writer, read_campaign(folder))
     return writer
 
 

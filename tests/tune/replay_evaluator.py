@@ -69,7 +69,7 @@ def recorded_in(
     campaign: Campaign, *, metric: str = "throughput", plan: int = 0
 ) -> dict[frozenset[str], list[float | None]]:
     """The launches of a campaign of `tune`, by settings, in the order of their blocks; without the baseline's twin."""
-    of_launch = next(each.of_launch for each in METRICS if each.name == metric)
+    of_launch = next(each.launch_value for each in METRICS if each.name == metric)
     settings = {line.config.name: frozenset(line.settings) for line in campaign.added}
     settings.pop(campaign.head.configs[0].name + AGAIN, None)
     settings[campaign.head.configs[0].name] = frozenset()

@@ -66,7 +66,7 @@ def test_a_candidate_that_fails_takes_no_other_with_it() -> None:
 
 def test_verdicts_share_the_chance_of_a_false_one() -> None:
     """Alone it is faster at the level of 95 %; of three, at 98.3 %, it is not."""
-    p = paired_effect([each - 1.0 for each in ONE_BELOW]).p
+    p = paired_effect([each - 1.0 for each in ONE_BELOW]).p_value
     assert 0.05 / 3 < p <= 0.05
     assert decisions(confirmed(A, a=ONE_BELOW)) == [("a=y", "accepted", "FASTER")]
     together = decisions(confirmed(A, B, C, a=ONE_BELOW, b=EVEN, c=EVEN))

@@ -91,7 +91,7 @@ def test_a_signal_at_any_moment_is_recorded_until_the_same_command_resumes_it(
     """Between two launches it left no line behind, so the list called the tuning unfinished."""
     with monkeypatch.context() as patch:
         if interrupted is None:  # it comes before the first launch
-            patch.setattr(tune_campaign, "check_host", lambda *given, **more: ctrl_c())
+            patch.setattr(tune_campaign, "warn_if_host_busy", lambda *given, **more: ctrl_c())
         assert tune(*WORDS, launch=interrupted or no_launch) == 3
     campaign = campaign_in(tmp_path)
     assert "interrupted by SIGINT; run the same command to resume" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import click
 
-from merge_bench.campaign import run_options
+from merge_bench.campaign import options_of_run
 from merge_bench.cli import cli
 from merge_bench.config.option import Option
 from tools.reference import page, table
@@ -53,7 +53,7 @@ def _help(command: click.Command) -> str:
 def _of_run() -> Iterator[str]:
     section = ""
     rows: list[list[str]] = []
-    for option in run_options():
+    for option in options_of_run():
         if option.section != section:
             section = option.section
             rows.append([f"**{section}**", "", "", ""])
@@ -79,7 +79,7 @@ def _default(option: Option) -> str:
 def _of(name: str, command: click.Command) -> Iterator[str]:
     """The command's own options, then the names of those that mean the same as for `run`."""
     context = click.Context(command, info_name=name)
-    same = {option.key: option for option in run_options()}
+    same = {option.key: option for option in options_of_run()}
     own, shared = [], []
     for parameter in command.params:
         record = parameter.get_help_record(context)

@@ -1,4 +1,6 @@
-"""Pure functions on small samples. Nothing is assumed normal and nothing is dropped.
+"""Statistics of small samples: intervals of medians, and effects of one config against another.
+
+Nothing is assumed normal and nothing is dropped.
 
 The unit of inference is the launch: iterations of one launch share a cluster and are no independent samples. Of one
 sample `median_interval` is meant for one value a launch, quartiles describe iterations. Of two samples an `Effect` says
@@ -73,7 +75,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
-    """First quartile, median and third quartile, by `quantile`."""
+    """First quartile, median and third quartile of a sample."""
     return quantile(values, 0.25), quantile(values, 0.5), quantile(values, 0.75)
 
 
@@ -102,7 +104,7 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
 
 
 def harmonic_mean(values: Sequence[float]) -> float:
-    """n ÷ Σ 1/x: the mean of rates over equal amounts of work (Hoefler & Belli 2015, rule 3).
+    """The harmonic mean, n ÷ Σ 1/x: the mean of rates over equal amounts of work (Hoefler & Belli 2015, rule 3).
 
     0 if any value is 0, the limit of the formula.
     """
@@ -117,8 +119,8 @@ def harmonic_mean(values: Sequence[float]) -> float:
     return smallest * (len(values) / math.fsum(smallest / value for value in values))
 
 
-def outliers(values: Sequence[float]) -> tuple[bool, ...]:
-    """Which values lie more than `FAR_OUT` interquartile ranges outside the quartiles.
+def outlier_flags(values: Sequence[float]) -> tuple[bool, ...]:
+    """Whether each value lies more than `FAR_OUT` interquartile ranges outside the quartiles.
 
     Tukey, "Exploratory Data Analysis" (1977): 1.5 is "outside", 3 is "far out". They are flagged for a look,
     never dropped. Fewer than 4 values flag nothing.
@@ -136,7 +138,7 @@ EXACT = 100
 
 @dataclass(frozen=True)
 class Effect:
-    """A comparison of two configs, all in natural logarithms of ratios.
+    """The effect of a candidate config against a baseline, in natural logarithms of ratios.
 
     `points`: what people are shown, the log-ratio of each block; unpaired, of each candidate launch to the baseline's
     median. `averages`: Walsh averages of the pairs, or differences of all pairs; ascending. `tail`: P(at most t of the
@@ -158,7 +160,7 @@ class Effect:
         return median(self.averages)
 
     @cached_property
-    def p(self) -> float:
+    def p_value(self) -> float:
         """The two-sided p value, exact up to `EXACT` values."""
         not_above = bisect.bisect_right(self.averages, 0.0)
         not_below = len(self.averages) - bisect.bisect_left(self.averages, 0.0)
@@ -170,13 +172,13 @@ class Effect:
         return (self.averages[k - 1], self.averages[-k]) if k else None
 
     @property
-    def least(self) -> int:
+    def smaller_sample_launches(self) -> int:
         """The number of launches in the smaller of the two samples, on which the verdict rests."""
         return min(self.launches)
 
 
 def paired_effect(log_ratios: Sequence[float]) -> Effect:
-    """The effect of one log-ratio a block.
+    """The effect of a candidate whose launches share blocks with the baseline's: one log-ratio for each block.
 
     Raises ValueError if there is none, or one is not finite.
     """
@@ -188,7 +190,7 @@ def paired_effect(log_ratios: Sequence[float]) -> Effect:
 
 
 def unpaired_effect(baseline: Sequence[float], candidate: Sequence[float]) -> Effect:
-    """The effect of two samples of logarithms, larger ones better, that were not taken block by block.
+    """The effect of a candidate whose launches share no blocks with the baseline's; logarithms, larger ones better.
 
     Raises ValueError if one of them is empty, or a value is not finite.
     """
@@ -250,7 +252,7 @@ def rank_sum_tail(m: int, n: int, exact: int = EXACT) -> tuple[float, ...]:
 
 
 def critical_rank(tail: Sequence[float], alpha: float) -> int:
-    """The largest k with 2 · P(≤ k - 1) ≤ `alpha`: the k-th smallest and largest averages bound the interval.
+    """The largest rank k with 2 · P(≤ k - 1) ≤ `alpha`: the k-th smallest and largest averages bound the interval.
 
     0 where even the extreme outcome is more likely than that: too few values for this `alpha`.
     """

@@ -1,4 +1,4 @@
-"""Verdicts: whether candidates are faster than a baseline, slower, equivalent, or how many launches would show it.
+"""Verdicts on candidates: faster, slower, equivalent or inconclusive, and how many launches would decide.
 
 Several candidates are one family, in which the chance of any false FASTER or SLOWER stays below α (0.05), and so does
 that of any false EQUIVALENT. Holm's steps ("A simple sequentially rejective multiple test procedure", 1979) decide on
@@ -45,7 +45,7 @@ class Verdict(Enum):
     WRONG = "WRONG"
 
 
-class Reason(Enum):
+class InconclusiveReason(Enum):
     """Why a comparison is inconclusive."""
 
     UNDERPOWERED = "underpowered"  # so few launches that no outcome at all could be significant
@@ -55,7 +55,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """The result of one comparison.
+    """The verdict on one candidate, with its reason, interval and p value.
 
     `reason`: of INCONCLUSIVE. `interval`: of the log-ratio, of level 1 - `alpha`; None where launches are too few.
     `p_holm`: `Effect.p` after Holm's correction, at most 0.05 where his steps find a difference. `within`, `beyond`:
@@ -63,7 +63,7 @@ class Judgement:
     """
 
     verdict: Verdict
-    reason: Reason | None
+    reason: InconclusiveReason | None
     interval: tuple[float, float] | None
     alpha: float
     p_holm: float
@@ -90,11 +90,11 @@ class Judgement:
                 return None
             needed = max(needed, launches)
         if self.within <= size < self.beyond:
-            needed = max(needed, math.ceil(effect.least * (self.beyond / size) ** 2))
-        return max(1, needed - effect.least) if needed <= MOST else None
+            needed = max(needed, math.ceil(effect.smaller_sample_launches * (self.beyond / size) ** 2))
+        return max(1, needed - effect.smaller_sample_launches) if needed <= MOST else None
 
 
-def holm(p_values: Sequence[float], *, family: int | None = None) -> tuple[float, ...]:
+def holm_adjusted_p_values(p_values: Sequence[float], *, family: int | None = None) -> tuple[float, ...]:
     """Holm's adjusted p values: the running maximum of (k - j) · p over the ascending p, j = 0 … k - 1, at most 1.
 
     `family`: how many comparisons were meant to be made, if some have no p value; they count as if theirs were 1.
@@ -124,7 +124,7 @@ def holm_levels(p_values: Sequence[float], *, alpha: float = ALPHA, family: int 
     return tuple(levels)
 
 
-def judge(
+def judge_effects(
     effects: Sequence[Effect],
     *,
     threshold: float,
@@ -132,7 +132,7 @@ def judge(
     alpha: float = ALPHA,
     family: int | None = None,
 ) -> tuple[Judgement, ...]:
-    """The verdict of each effect of one family.
+    """Judge the effects of one family of comparisons; returns the judgement of each.
 
     With the threshold t and the interval of the ratio: EQUIVALENT, if it lies within 1 ÷ (1 + t) … 1 + t. FASTER, if
     its lower end is above 1 and the estimate at least 1 + max(t, noise floor). SLOWER: the mirror, which is what FASTER
@@ -143,8 +143,8 @@ def judge(
     were meant to be made, if more than `effects`.
     """
     k = _family_size(len(effects), family)
-    p_values = [effect.p for effect in effects]
-    levels, adjusted = holm_levels(p_values, alpha=alpha, family=k), holm(p_values, family=k)
+    p_values = [effect.p_value for effect in effects]
+    levels, adjusted = holm_levels(p_values, alpha=alpha, family=k), holm_adjusted_p_values(p_values, family=k)
     within = math.log1p(threshold)
     judgements = []
     for effect, floor, level, p_holm in zip(effects, floors or [None] * len(effects), levels, adjusted, strict=True):
@@ -168,16 +168,16 @@ def noise_floor(effect: Effect) -> float:
 
 def _verdict_of_interval(
     estimate: float, interval: tuple[float, float] | None, within: float, beyond: float
-) -> tuple[Verdict, Reason | None]:
+) -> tuple[Verdict, InconclusiveReason | None]:
     if interval is None:
-        return Verdict.INCONCLUSIVE, Reason.UNDERPOWERED
+        return Verdict.INCONCLUSIVE, InconclusiveReason.UNDERPOWERED
     low, high = interval
     if -within <= low and high <= within:
         return Verdict.EQUIVALENT, None
     if low <= 0.0 <= high or abs(estimate) < within:
-        return Verdict.INCONCLUSIVE, Reason.WIDE
+        return Verdict.INCONCLUSIVE, InconclusiveReason.WIDE
     if abs(estimate) < beyond:
-        return Verdict.INCONCLUSIVE, Reason.NOISE
+        return Verdict.INCONCLUSIVE, InconclusiveReason.NOISE
     return Verdict.FASTER if low > 0.0 else Verdict.SLOWER, None
 
 
@@ -207,9 +207,9 @@ def least_launches(*, alpha: float = 0.05, paired: bool = True) -> int:
     return n
 
 
-def can_differ(baseline: int, candidate: int, *, alpha: float = 0.05) -> bool:
+def can_reach_significance(baseline_launches: int, candidate_launches: int, *, alpha: float = 0.05) -> bool:
     """Whether any difference of so many launches that were not interleaved could be significant at level α."""
-    return 2.0 / math.comb(baseline + candidate, baseline) <= alpha
+    return 2.0 / math.comb(baseline_launches + candidate_launches, baseline_launches) <= alpha
 
 
 def launches_needed(
@@ -234,12 +234,12 @@ def launches_needed(
     z = NormalDist().inv_cdf(1.0 - alpha / 2.0)
     small = z * z / (2.0 if paired else 4.0)
 
-    def enough(n: int) -> bool:
+    def reaches_power(n: int) -> bool:
         error = spread / math.sqrt(n * EFFICIENCY)
         half_width = z * spread / math.sqrt((n - small) * EFFICIENCY) if n > small else math.inf
         return _verdict_probability(effect, error, half_width, threshold) >= POWER
 
-    launches = first + bisect.bisect_left(range(first, MOST + 1), True, key=enough)
+    launches = first + bisect.bisect_left(range(first, MOST + 1), True, key=reaches_power)
     return launches + 1 if launches <= MOST else None
 
 

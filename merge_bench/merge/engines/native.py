@@ -319,6 +319,11 @@ class NativeEngine(PolarsEngine):
         self._joins = [(kind(shape), BufferPool()) for _ in range(shape.threads)] if needs_no_library(shape) else []
         self._buffer_pools += [out for _, out in self._joins]
 
+    @staticmethod
+    def joins_with_polars(shape: JoinShape) -> bool:
+        """Whether a key is a float, or of two types."""
+        return not needs_no_library(shape)
+
     def lend(self, rooms: Sequence[Bytes]) -> None:
         """Write the result into this memory first, each thread into its share of every run of bytes."""
         for number, (_, out) in enumerate(self._joins):

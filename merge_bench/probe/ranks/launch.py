@@ -54,16 +54,16 @@ class RankSession:
     def start(self, mpi: mpirun.Mpi) -> None:
         """Begin the launch; `mpi` starts the ranks of each piece of work."""
         self.mpi, self._began = mpi, time.monotonic()
-        self.progress.phase(f"starting ranks with {mpi.mpirun} ({mpi.name})")
+        self.progress.show_phase(f"starting ranks with {mpi.mpirun} ({mpi.name})")
         with signals.deferred():
             self._scratch = supervisor.make_scratch_folder()
 
-    def cause(self, problem: Exception) -> None:
+    def find_cause(self, error: Exception) -> None:
         """None: the end of a rank is always a `LaunchFailed`, which needs no other cause."""
 
-    def end(self, *, well: bool) -> None:
+    def end(self, *, succeeded: bool) -> None:
         """End all ranks, and remove the scratch folder."""
-        self.progress.phase("stopping the ranks")
+        self.progress.show_phase("stopping the ranks")
         for ranks in self._ranks:
             ranks.stop()
         if self._scratch is not None:

@@ -313,7 +313,7 @@ def _known_error(text: str, flat: str, silence: float, pids: Mapping[int, int]) 
     if match := _EXECUTABLE.search(flat):
         message = f"{match[1]} cannot be executed on {match[2]}; install it at the same path on every host"
         return LaunchFailed(message, host=match[2], code=NOT_STARTED)
-    if any(words in flat for words in _DAEMON):
+    if any(words in flat for words in _DAEMON) or _HOST_OF_SSH.search(text):  # on a busy machine PRRTE may say nothing
         match = _HOST_OF_DAEMON.search(flat) or _HOST_OF_SSH.search(text)
         named = next((name for name in match.groups() if name), None) if match else None
         complaint = _SSH.search(text)

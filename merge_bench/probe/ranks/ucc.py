@@ -320,7 +320,7 @@ def _run_in_ranks(
 ) -> None:
     """Run ucc_perftest in every rank; its output is added to `printed`; `more`: variables of the environment."""
     session.doing = f"while {TOOL} measured {name}"
-    session.progress.phase(f"{name}: {' '.join(argv[-8:])}")
+    session.progress.show_phase(f"{name}: {' '.join(argv[-8:])}")
     ranks = session.execute({"execute": list(argv)}, extra_variables={**ENVIRONMENT[name], **more}, ucx=False)
     limit = SILENCE_FACTOR * session.silence
     try:

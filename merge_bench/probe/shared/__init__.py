@@ -177,11 +177,11 @@ class MpirunProbe(Probe):
 
     def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
         """Start ranks for the launch number `index`, measure, and end them; returns the exit status."""
-        from merge_bench.campaign.launch import record_outcome
+        from merge_bench.campaign.launch import record_launch_outcome
         from merge_bench.probe.ranks.launch import RankSession
 
         session = RankSession(job, writer, progress, index)
-        with record_outcome(job, writer, index, session) as outcome:
+        with record_launch_outcome(job, writer, index, session) as outcome:
             session.start(self.mpi())
             self.measure(session)
         return outcome.status

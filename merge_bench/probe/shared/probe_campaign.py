@@ -8,16 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from merge_bench.campaign import UNTOUCHED, Caller, Labelled, Progress
-from merge_bench.campaign.campaign import make_campaign
-from merge_bench.campaign.make_plan import PlannedRun, refuse_more_launches
+from merge_bench.campaign import UNTOUCHED, Caller, LabelledProgress, Progress
+from merge_bench.campaign.campaign import run_launches
+from merge_bench.campaign.make_plan import PlannedRun, refuse_launches_of_running_cluster
 from merge_bench.campaign.planned_launches import (
-    ExpectedTime,
     Job,
+    LaunchTimeEstimator,
     add_config,
-    config_line,
-    head_line,
-    order_in_blocks,
+    make_campaign_line,
+    make_config_record,
+    order_runs_in_blocks,
     plan_runs,
 )
 from merge_bench.config.option import COMMAND_LINE
@@ -48,7 +48,7 @@ def plan_campaign(probe: Probe, configs: Sequence[str | None], options: RunOptio
     ready: list[tuple[PlannedRun, Config, dict[str, Any]]] = []
     for name in configs:
         variants = plan_runs(name, options, with_engine, several=probe.sweeps)
-        add_config(lines, config_line(variants[0]))
+        add_config(lines, make_config_record(variants[0]))
         for sized, part in itertools.product(variants, probe.parts):
             planned = part.prepare(replace(sized, warnings=(*sized.warnings, *probe.cautions())))
             ready.append((planned, lines[-1], _recorded_plan(probe, part, planned)))
@@ -57,15 +57,15 @@ def plan_campaign(probe: Probe, configs: Sequence[str | None], options: RunOptio
         raise UsageError("the configs set different folders for results; choose one folder with --results")
     running = not first.launcher.owns_processes
     blocks = options.launches if options.source("launches") == COMMAND_LINE else 1 if running else REPETITIONS
-    refuse_more_launches(first.settings.launcher, blocks * len(ready))
+    refuse_launches_of_running_cluster(first.settings.launcher, blocks * len(ready))
     plans: list[dict[str, Any]] = []
     plans += (plan for _, _, plan in ready if plan not in plans)
     jobs = [
         Job(prepared, line.name, plans.index(plan), block)
-        for block, (prepared, line, plan) in order_in_blocks(ready, blocks=blocks, seed=first.plan.seed)
+        for block, (prepared, line, plan) in order_runs_in_blocks(ready, blocks=blocks, seed=first.plan.seed)
     ]
     keys = [RunKey(config=line.name, plan=plans.index(plan)) for _, line, plan in ready]
-    return head_line(lines, [{"launches": blocks, **plan} for plan in plans], keys, first.plan.seed), jobs
+    return make_campaign_line(lines, [{"launches": blocks, **plan} for plan in plans], keys, first.plan.seed), jobs
 
 
 def _recorded_plan(probe: Probe, part: Probe, prepared: PlannedRun) -> dict[str, Any]:
@@ -83,10 +83,10 @@ def _launch_label(head: CampaignLine, job: Job) -> str:
     return f"{job.config} {plan['backend']}/{plan['workers']}" if "backend" in plan else job.config
 
 
-def expected_time(probe: Probe, head: CampaignLine, jobs: Sequence[Job]) -> ExpectedTime:
+def expected_time(probe: Probe, head: CampaignLine, jobs: Sequence[Job]) -> LaunchTimeEstimator:
     """How long the launches take, from earlier ones or as the probe says."""
     results = jobs[0].prepared.settings.results
-    return ExpectedTime(
+    return LaunchTimeEstimator(
         results, head.plans, lambda job: _part_of_job(probe, head, job).expected_launch_seconds(job.prepared), RULE
     )
 
@@ -98,7 +98,7 @@ def describe_dry_run(probe: Probe, head: CampaignLine, jobs: Sequence[Job]) -> s
         alike = [job for job in jobs if (job.config, job.plan) == (run.config, run.plan)]
         lines.append(f"## {_launch_label(head, alike[0])}: {plural(len(alike), 'launch')}")
         lines += _part_of_job(probe, head, alike[0]).commands(alike[0].prepared)
-    lines.append(f"## {expected_time(probe, head, jobs).describe(jobs)}")
+    lines.append(f"## {expected_time(probe, head, jobs).describe_estimate(jobs)}")
     return "\n".join([*lines, "## order: " + " ".join(_launch_label(head, job) for job in jobs)])
 
 
@@ -115,12 +115,12 @@ def run_campaign(
     """Make the campaign, or resume it unless `fresh`; returns its folder and the exit status."""
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
-        shown = Labelled(progress, f"{jobs.index(job) + 1}/{len(jobs)} {_launch_label(head, job)}")
+        shown = LabelledProgress(progress, f"{jobs.index(job) + 1}/{len(jobs)} {_launch_label(head, job)}")
         return _part_of_job(probe, head, job).launch(job, writer, shown if len(jobs) > 1 else progress, index)
 
     name = "-".join([f"probe-{probe.name}", *(line.name for line in head.configs)])
     settings = jobs[0].prepared.settings
-    return make_campaign(
+    return run_launches(
         settings.results,
         name,
         head,

@@ -11,8 +11,8 @@ import msgspec
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import UNVERIFIED
-from merge_bench.analysis.comparable_runs import OF_A_PROCESS, joined_values, letter_of
-from merge_bench.analysis.compare import compare
+from merge_bench.analysis.comparable_runs import OF_A_PROCESS, joined_values, result_letter
+from merge_bench.analysis.compare import compare_campaigns
 from merge_bench.analysis.documents import CompareDocument
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.errors import MergeBenchError
@@ -118,7 +118,7 @@ def _is_probe(campaign: Campaign) -> bool:
 
 def _letters(campaigns: Sequence[Campaign]) -> list[str]:
     """The letter of each result of a report; empty if it is the only one."""
-    return [letter_of(at, len(campaigns)) or "" for at in range(len(campaigns))]
+    return [result_letter(at, len(campaigns)) or "" for at in range(len(campaigns))]
 
 
 def titles_of(campaigns: Sequence[Campaign]) -> list[str]:
@@ -246,7 +246,7 @@ def _write_comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence
     for group in [list(merges)] if together else alone:
         page.section("Comparison")
         try:
-            document = compare(group)
+            document = compare_campaigns(group)
         except MergeBenchError as reason:
             page.line(f"Not compared: {str(reason).removeprefix('not comparable: ')}", "yellow")
         else:
@@ -255,7 +255,7 @@ def _write_comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence
     for group in alone if together else ():
         own_sources = [source for source in sources if source.campaign is group[0]]
         try:
-            document = compare(group)
+            document = compare_campaigns(group)
         except MergeBenchError:
             continue  # the reason stands above
         page.section(f"Comparison within {own_sources[0].part}")

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.aggregate import state_of
-from merge_bench.analysis.bottleneck import ALL_TO_ALL, find_exchange_share
-from merge_bench.analysis.comparable_runs import letter_of, problem, run_labels, same_problem
-from merge_bench.analysis.compare import compare
+from merge_bench.analysis.aggregate import verification_state
+from merge_bench.analysis.bottleneck import ALL_TO_ALL, compare_exchange_with_probes
+from merge_bench.analysis.comparable_runs import have_same_problem, merge_problem, result_letter, run_labels
+from merge_bench.analysis.compare import compare_campaigns
 from merge_bench.analysis.documents import RunDocument
 from merge_bench.analysis.published import MergeResult
 from merge_bench.analysis.summary import summarize_run
@@ -61,14 +61,14 @@ def source_runs(campaigns: Sequence[Campaign]) -> list[SourceRun]:
     sources: list[SourceRun] = []
     looks: dict[str, int] = {}
     for at, (campaign, names) in enumerate(zip(campaigns, run_labels(campaigns), strict=True)):
-        short = letter_of(at, len(campaigns))
+        short = result_letter(at, len(campaigns))
         for config in names:
             looks.setdefault(config, len(looks))
         for index, (name, run) in enumerate(zip(names, campaign.runs, strict=True)):
             if is_tuning_campaign(campaign) and not run.launches:
                 continue
             run_id = campaign.head.campaign_id + ("" if len(campaign.runs) == 1 else f"/{index}")
-            mark = state_of(run, aggregate.complete_launches(run)).mark
+            mark = verification_state(run, aggregate.complete_launches(run)).figure_mark
             label = f"{name} ({mark})" if mark else name
             document = summarize_run(campaign, run, run_id)
             sources.append(
@@ -81,11 +81,11 @@ def group_by_problem(sources: Sequence[SourceRun]) -> dict[str, list[SourceRun]]
     """The runs that merge the same, by a title that says how their problem differs from the others."""
     groups: list[list[SourceRun]] = []
     for source in sources:
-        same = next((group for group in groups if same_problem(group[0].run, source.run)), None)
+        same = next((group for group in groups if have_same_problem(group[0].run, source.run)), None)
         if same is None:
             groups.append(same := [])
         same.append(source)
-    problems = [problem(group[0].run) for group in groups]
+    problems = [merge_problem(group[0].run) for group in groups]
     names = dict.fromkeys(name for values in problems for name in values)
     values_of = {name: {values[name] for values in problems if name in values} for name in names}
     varying = [name for name in names if name == "rows_per_chunk" or len(values_of[name]) > 1]
@@ -234,7 +234,9 @@ def write_exchange_share(page: Page, sources: Sequence[SourceRun], probes: Seque
         return
     page.section("Exchange and all-to-all")
     shares = [
-        (source, share) for source in sources if (share := find_exchange_share(source.run, all_to_alls)) is not None
+        (source, share)
+        for source in sources
+        if (share := compare_exchange_with_probes(source.run, all_to_alls)) is not None
     ]
     if not shares:
         page.line(NO_ALL_TO_ALL)
@@ -243,7 +245,12 @@ def write_exchange_share(page: Page, sources: Sequence[SourceRun], probes: Seque
     rates = []
     for source, share in shares:
         messages = f"{'the same parcels' if share.parcels else 'equal messages'} ({binary(share.size)})"
-        exchange = (number(share.all_to_all / 1e9), messages, number(share.exchange / 1e9), f"{share.share:.0%}")
+        exchange = (
+            number(share.all_to_all / 1e9),
+            messages,
+            number(share.exchange / 1e9),
+            f"{share.bandwidth_share:.0%}",
+        )
         rates.append((source.label, str(source.run.plan.workers), *exchange))
     page.table(*by_row((*headings, "of all-to-all"), rates, (0, 3)))
     apart = [(source, share) for source, share in shares if share.phase is not None]
@@ -252,7 +259,7 @@ def write_exchange_share(page: Page, sources: Sequence[SourceRun], probes: Seque
         parts = []
         for source, share in apart:
             seconds = (share.phase, share.ideal, share.slower, share.waiting, share.other)
-            part = NULL if share.share_of_phase is None else f"{share.share_of_phase:.0%}"
+            part = NULL if share.phase_bandwidth_share is None else f"{share.phase_bandwidth_share:.0%}"
             parts.append((source.label, *map(ms, seconds), part))
         page.table(*by_row((*spent, "waiting\n(ms)", "rest (ms)", "of all-to-all"), parts, (0,)))
         page.line(PARTS_NOTE, "dim")
@@ -283,7 +290,9 @@ def charts_of_kind(campaign: Campaign, kind: str) -> Sequence[Chart]:
         "throughput": lambda: [merge.rates_chart(merge.THROUGHPUT, problems, {})],
         "bandwidth": lambda: [merge.rates_chart(merge.BANDWIDTH, problems, {})],
         "speed-up": lambda: [
-            merge.speedups(compare([campaign]), "throughput", {source.name: source.look for source in sources})
+            merge.speedups(
+                compare_campaigns([campaign]), "throughput", {source.name: source.look for source in sources}
+            )
         ],
         "iterations": lambda: [merge.iterations(runs, name if several else "") for name, runs in problems.items()],
         "workers": lambda: each_run(lambda source: merge.workers(source.run)),

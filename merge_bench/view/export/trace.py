@@ -26,13 +26,13 @@ PHASES, SENT, RECEIVED = KINDS = "", " sends", " receives"
 def _encode(campaigns: Sequence[Campaign]) -> bytes:
     import json
 
-    from merge_bench.analysis.timelines import read_aligned
+    from merge_bench.analysis.timelines import read_aligned_timelines
     from merge_bench.view.titles import source_of
 
     if len(campaigns) > 1:
         raise UsageError("a trace shows one RESULT, because hosts and launches of several would share its tracks")
     campaign = campaigns[0]
-    launches = list(read_aligned(campaign))
+    launches = list(read_aligned_timelines(campaign))
     if not launches:
         raise UsageError(
             f"{campaign.folder} contains no timeline; measure with --timeline on, and keep the files timeline-*.jsonl"
@@ -56,7 +56,7 @@ class Trace:
         self._unix = [aligned.timeline.head.clocks[0].unix_seconds for aligned in launches]
         self._bases = [
             min(
-                aligned.time(worker.rank, begin)
+                aligned.seconds_on_common_clock(worker.rank, begin)
                 for line in (*aligned.timeline.iterations, *aligned.timeline.rounds)
                 for worker in line.workers
                 for begin in (*(span.begin for span in worker.spans), *(batch.begin for batch in worker.batches))
@@ -84,7 +84,7 @@ class Trace:
 
     def _add_iteration(self, number: int, iteration: TimelineIteration) -> Iterator[tuple[Event, Event]]:
         """Add the slices of an iteration; returns the slices of each batch of messages as sent and as received."""
-        from merge_bench.analysis.timelines import matched_batches
+        from merge_bench.analysis.timelines import matched_message_batches
 
         batches: dict[int, Event] = {}
         for worker in iteration.workers:
@@ -93,7 +93,9 @@ class Trace:
                 kind, arrow = (RECEIVED, "from") if batch.received else (SENT, "to")
                 name, args = f"{batch.side} {batch.piece} {arrow} rank {batch.peer}", {"bytes": batch.bytes}
                 batches[id(batch)] = self._add_slice(number, worker.rank, kind, batch.begin, batch.end, name, args)
-        return ((batches[id(sent)], batches[id(received)]) for _, sent, _, received in matched_batches(iteration))
+        return (
+            (batches[id(sent)], batches[id(received)]) for _, sent, _, received in matched_message_batches(iteration)
+        )
 
     def _add_phases(self, number: int, worker: WorkerTimeline, name: str) -> None:
         spans = worker.spans
@@ -108,7 +110,9 @@ class Trace:
         self, number: int, rank: int, kind: str, begin: float, end: float, name: str, args: dict[str, Any]
     ) -> Event:
         aligned = self._launches[number]
-        at, until = (self._nanoseconds(number, aligned.time(rank, seconds)) for seconds in (begin, end))
+        at, until = (
+            self._nanoseconds(number, aligned.seconds_on_common_clock(rank, seconds)) for seconds in (begin, end)
+        )
         event = {
             "ph": "X",
             "name": name,

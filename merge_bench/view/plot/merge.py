@@ -10,8 +10,13 @@ from itertools import chain
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.documents import CompareDocument, Lane
-from merge_bench.analysis.statistics import median, median_interval, outliers, quartiles
-from merge_bench.analysis.timelines import AlignedTimeline, iteration_to_draw, matched_batches, opening_exit_seconds
+from merge_bench.analysis.statistics import median, median_interval, outlier_flags, quartiles
+from merge_bench.analysis.timelines import (
+    AlignedTimeline,
+    iteration_to_draw,
+    matched_message_batches,
+    opening_barrier_exit_seconds,
+)
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Launch, Run
 from merge_bench.records.timeline import TimelineIteration
@@ -71,7 +76,7 @@ class Metric:
     """A metric of launches, a rate in bytes per second or a share; `scale`: the factor from that to `unit`."""
 
     title: str
-    value: aggregate.Value
+    value: aggregate.IterationFigure
     axis: str
     unit: str = "GiB/s"
     scale: float = 1 / GIB
@@ -164,7 +169,7 @@ def _iteration_marks(launches: Sequence[tuple[int, str, Launch]], step: int) -> 
     points: list[tuple[float, float, bool, str, str]] = []
     lines: list[tuple[float, ...]] = []
     for place, name, launch in launches:
-        marked = zip(launch.timed, outliers([each.wall_seconds for each in launch.timed]), strict=True)
+        marked = zip(launch.timed, outlier_flags([each.wall_seconds for each in launch.timed]), strict=True)
         rates = [(each.index, aggregate.throughput(launch, each), far) for each, far in marked]
         flagged = [(index, rate / GIB, far) for index, rate, far in rates if rate is not None]
         values = [value for _, value, _ in flagged]
@@ -244,7 +249,11 @@ def pairs(run: Run, lanes: Sequence[Lane]) -> Chart:
     launches = aggregate.complete_launches(run)
     lane_of = {(lane.from_rank, lane.to_rank): lane for lane in lanes}
     return pair_map(
-        {pair: (flow.bytes, flow.seconds) for pair, flow in aggregate.pair_figures(launches).items() if flow.seconds},
+        {
+            pair: (flow.bytes, flow.seconds)
+            for pair, flow in aggregate.worker_pair_figures(launches).items()
+            if flow.seconds
+        },
         {
             "lanes selected": {pair: ", ".join(lane.transports) for pair, lane in lane_of.items()},
             "placement": {pair: lane.placement for pair, lane in lane_of.items()},
@@ -367,8 +376,13 @@ def timeline(campaign: Campaign, run: Run) -> Chart:
 
 def _iteration_chart(aligned: AlignedTimeline, iteration: TimelineIteration) -> Chart:
     shown, count = iteration.workers[:MOST_ROWS], len(iteration.workers)
-    zero = min(aligned.time(worker.rank, opening_exit_seconds(worker)) for worker in iteration.workers)
-    end = 1e3 * max(aligned.time(worker.rank, span.end) - zero for worker in shown for span in worker.spans)
+    zero = min(
+        aligned.seconds_on_common_clock(worker.rank, opening_barrier_exit_seconds(worker))
+        for worker in iteration.workers
+    )
+    end = 1e3 * max(
+        aligned.seconds_on_common_clock(worker.rank, span.end) - zero for worker in shown for span in worker.spans
+    )
     rows = {worker.rank: f"{worker.rank} {aligned.hosts[worker.rank]}" for worker in shown}
     note = ["Upper boxes: phases and barriers; lower boxes: exchange, and messages by peer."]
     if len(shown) < count:
@@ -395,7 +409,7 @@ def _timeline_groups(
     """
 
     def at(rank: int, seconds: float) -> float:
-        return max(1e3 * (aligned.time(rank, seconds) - zero), least)
+        return max(1e3 * (aligned.seconds_on_common_clock(rank, seconds) - zero), least)
 
     workers = iteration.workers[:MOST_ROWS]
     for name, look in _SPANS.items():
@@ -410,7 +424,7 @@ def _timeline_groups(
                 boxes.append((worker.rank, at(worker.rank, batch.begin), at(worker.rank, batch.end), what))
         yield from _box_group(look, boxes, fill=0.5)  # they lie over each other
     rows = {worker.rank for worker in workers}
-    flows = [flow for flow in matched_batches(iteration) if flow[0] in rows and flow[2] in rows]
+    flows = [flow for flow in matched_message_batches(iteration) if flow[0] in rows and flow[2] in rows]
     if 0 < len(flows) <= MOST_FLOWS:
         x = [(at(sender, sent.begin), at(receiver, got.end), math.nan) for sender, sent, receiver, got in flows]
         y = [(sender + _BATCHES[False].at, receiver + _BATCHES[True].at, math.nan) for sender, _, receiver, _ in flows]

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from merge_bench.analysis.compare import compare
+from merge_bench.analysis.compare import compare_campaigns
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from tests.helpers.documents import plain
@@ -52,7 +52,7 @@ KEYS = [
 
 def document(*folders: Path, **options: Any) -> dict[str, Any]:
     """As it is printed."""
-    return plain(compare([read_campaign(folder) for folder in folders], **options))
+    return plain(compare_campaigns([read_campaign(folder) for folder in folders], **options))
 
 
 def of(found: dict[str, Any], metric: str = "throughput", candidate: str | None = None) -> dict[str, Any]:
@@ -295,7 +295,7 @@ def test_a_busy_host_is_named(tmp_path: Path) -> None:
     one, two = (write_campaign(tmp_path / name, *launches(6)) for name in "ab")
     message = "other processes keep 1.9 of 2 cores busy"
     on_busy_host(one, message)
-    found = compare([read_campaign(one), read_campaign(two)])
+    found = compare_campaigns([read_campaign(one), read_campaign(two)])
     assert found.notes[0] == f"A: measured on a busy host: {message}"
     assert not any("B: measured on a busy host" in note for note in found.notes)
     assert {each.verdict: each.caveats for each in found.comparisons} == {

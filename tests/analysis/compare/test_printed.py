@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.analysis.compare import compare
+from merge_bench.analysis.compare import compare_campaigns
 from merge_bench.analysis.documents import CompareDocument
 from merge_bench.records.reader import read_campaign
 from merge_bench.view.comparison import markdown, percent, print_comparison, ratio_strip
@@ -29,7 +29,7 @@ class Terminal(io.StringIO):
 
 def text(*folders: Path, metric: str = "throughput", **options: Any) -> str:
     file = io.StringIO()
-    print_comparison(compare([read_campaign(each) for each in folders], **options), metric=metric, file=file)
+    print_comparison(compare_campaigns([read_campaign(each) for each in folders], **options), metric=metric, file=file)
     return file.getvalue()
 
 
@@ -133,7 +133,7 @@ def test_a_verdict_of_a_busy_host_has_a_caveat_beside_it(tmp_path: Path) -> None
     campaigns = [quiet, on_busy_host(write_campaign(tmp_path / "both", *interleaved({"base": faster(3.0)})))]
     assert f"\nB was {said}\n" in text(*campaigns)
     assert f"\nA and B were {said}\n" in text(*[on_busy_host(each) for each in campaigns])
-    document = compare([read_campaign(busy)])
+    document = compare_campaigns([read_campaign(busy)])
     file = io.StringIO()
     gates = f"--fail-on not-faster passed: …; this result was {said}"
     print_comparison(document, metric="throughput", gates=gates, file=file)
@@ -186,7 +186,7 @@ def test_every_line_with_numbers_is_marked_where_nothing_was_verified(tmp_path: 
 
 
 def document(*folders: Path) -> CompareDocument:
-    return compare([read_campaign(each) for each in folders])
+    return compare_campaigns([read_campaign(each) for each in folders])
 
 
 def test_corrected_p_values_stand_beside_the_plain_ones(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from merge_bench.analysis.comparable_runs import same_problem
-from merge_bench.campaign.cudf_merge_report import import_text
+from merge_bench.analysis.comparable_runs import have_same_problem
+from merge_bench.campaign.cudf_merge_report import import_report
 from merge_bench.host.description import Hardware, Ucx
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import without_table_names
@@ -138,7 +138,7 @@ def test_tables_are_told_by_what_they_are_and_by_their_paths_where_that_is_not_r
     wanted = [] if differing is None else [(f"workload left {differing[0]}", *differing[1:])]
     assert [each for each in named if each[0].startswith("workload left")] == wanted
     runs = [read_campaign(each).runs[0] for each in folders]
-    assert same_problem(*runs) == (differing is None)
+    assert have_same_problem(*runs) == (differing is None)
     plans = [without_table_names(run.options) for run in runs]
     if None not in (one[1], other[1]):
         assert (plans[0] == plans[1]) == (one[1] == other[1])
@@ -163,7 +163,7 @@ def test_imported_texts_are_compared_in_what_they_tell(tmp_path: Path) -> None:
     def brought_in(name: str) -> Path:
         file = tmp_path / name
         file.write_text(text())
-        return import_text(file, tmp_path / "results")
+        return import_report(file, tmp_path / "results")
 
     found = document(brought_in("a.out"), brought_in("b.out"))
     assert [each["metric"] for each in found["comparisons"]] == ["throughput", "bandwidth", "wall"]

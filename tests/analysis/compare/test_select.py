@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from merge_bench.analysis.comparable_runs import NotComparable, Selection, select_pairs
+from merge_bench.analysis.comparable_runs import NotComparable, RunPairSelection, select_run_pairs
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.host.description import Hardware, Ucx
 from merge_bench.records import schema as s
@@ -23,11 +23,11 @@ from tests.helpers.synthetic_campaigns import Script, interleaved, launches, wri
 SIX = [0.10, 0.11, 0.12, 0.10, 0.11, 0.12]
 
 
-def selected(*folders: Path, anyway: bool = False) -> Selection:
-    return select_pairs([read_campaign(folder) for folder in folders], anyway=anyway)
+def selected(*folders: Path, anyway: bool = False) -> RunPairSelection:
+    return select_run_pairs([read_campaign(folder) for folder in folders], anyway=anyway)
 
 
-def labels(found: Selection) -> list[tuple[str, str]]:
+def labels(found: RunPairSelection) -> list[tuple[str, str]]:
     return [(pair.baseline.label, pair.candidate.label) for pair in found.pairs]
 
 
@@ -43,8 +43,8 @@ def on(scripts: list[Script], **changes: Any) -> list[Script]:
 def test_the_configs_of_a_campaign_are_held_against_its_first(tmp_path: Path) -> None:
     found = selected(write_campaign(tmp_path, *interleaved({"base": SIX, "one": SIX, "two": SIX})))
     assert labels(found) == [("base", "one"), ("base", "two")]
-    assert all(pair.one_campaign for pair in found.pairs)
-    assert not any(pair.same_config for pair in found.pairs)
+    assert all(pair.in_one_campaign for pair in found.pairs)
+    assert not any(pair.is_aa_comparison for pair in found.pairs)
 
 
 def test_each_size_is_compared_by_itself(tmp_path: Path) -> None:
@@ -67,14 +67,14 @@ def test_a_size_that_only_one_config_ran_is_left_out(tmp_path: Path) -> None:
 
 def test_a_config_under_two_names_is_an_aa_comparison(tmp_path: Path) -> None:
     scripts = [replace(script, variables={"UCX_TLS": "sm"}) for script in interleaved({"base": SIX, "again": SIX})]
-    assert selected(write_campaign(tmp_path, *scripts)).pairs[0].same_config
+    assert selected(write_campaign(tmp_path, *scripts)).pairs[0].is_aa_comparison
 
 
 def test_the_same_config_in_two_campaigns_is_none(tmp_path: Path) -> None:
     found = selected(*(write_campaign(tmp_path, *launches(6)) for _ in range(2)))
     assert labels(found) == [("A: optimized", "B: optimized")]
-    assert not found.pairs[0].same_config
-    assert not found.pairs[0].one_campaign
+    assert not found.pairs[0].is_aa_comparison
+    assert not found.pairs[0].in_one_campaign
 
 
 def test_runs_of_one_config_are_told_apart_by_their_options(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from merge_bench.analysis.statistics import (
     signed_rank_tail,
     unpaired_effect,
 )
-from merge_bench.analysis.statistics.verdict import Verdict, judge, launches_needed
+from merge_bench.analysis.statistics.verdict import Verdict, judge_effects, launches_needed
 
 Array = NDArray[np.float64]
 Noise = Callable[[np.random.Generator, tuple[int, int]], Array]
@@ -88,7 +88,7 @@ class Trials:
         """The p value of each."""
         sides = [(self.averages <= 0.0).sum(axis=1), (self.averages >= 0.0).sum(axis=1)]
         found = np.minimum(1.0, 2.0 * np.array(self.tail)[np.minimum(*sides)])
-        assert all(self.effect(row).p == found[row] for row in range(CHECKED))
+        assert all(self.effect(row).p_value == found[row] for row in range(CHECKED))
         return found
 
     @property
@@ -112,7 +112,7 @@ class Trials:
         found[clear & (low > 0.0)] = Verdict.FASTER
         found[clear & (high < 0.0)] = Verdict.SLOWER
         for row in range(CHECKED):
-            assert judge([self.effect(row)], threshold=threshold)[0].verdict is found[row]
+            assert judge_effects([self.effect(row)], threshold=threshold)[0].verdict is found[row]
         return found
 
     def share(self, *verdicts: Verdict, threshold: float = 0.02) -> float:
@@ -254,7 +254,7 @@ def families(noise: Noise, count: int, n: int, effects: list[float], seed: int) 
 def test_among_several_candidates_a_false_difference_is_as_rare(true: list[float]) -> None:
     false = 0
     for family in families(lognormal, 1500, 10, true, seed=8):
-        found = judge(family, threshold=0.0)
+        found = judge_effects(family, threshold=0.0)
         false += any(each.verdict in DIFFERENT for each, effect in zip(found, true, strict=True) if effect == 0.0)
     assert false / 1500 <= at_most(0.05, 1500)
 
@@ -265,7 +265,7 @@ def test_among_several_candidates_a_false_equivalence_is_as_rare() -> None:
     columns = (math.log(1.0201) + 0.002 * rng.standard_normal((1500, 10, 10))).tolist()
     false = 0
     for rows in columns:
-        found = judge([paired_effect(row) for row in rows], threshold=0.02)
+        found = judge_effects([paired_effect(row) for row in rows], threshold=0.02)
         assert max(each.p_holm for each in found) <= 0.05
         false += any(each.verdict is Verdict.EQUIVALENT for each in found)
     assert false / 1500 <= at_most(0.05, 1500)

@@ -9,9 +9,9 @@ import pytest
 from merge_bench.analysis.statistics import paired_effect, unpaired_effect
 from merge_bench.analysis.statistics.verdict import (
     MOST,
-    Reason,
+    InconclusiveReason,
     Verdict,
-    judge,
+    judge_effects,
     launches_needed,
     least_launches,
 )
@@ -30,9 +30,9 @@ def test_with_the_fewest_launches_a_clear_difference_is_found_and_with_one_less_
         clearly = [0.2 + 0.001 * i for i in range(count)]
         effects = (paired_effect(clearly), unpaired_effect([0.001 * i for i in range(apart)], clearly[:apart]))
         for effect in effects:
-            found = judge([effect], threshold=0.02, family=comparisons)[0]
+            found = judge_effects([effect], threshold=0.02, family=comparisons)[0]
             assert found.verdict is clear
-            assert found.reason is (None if clear is Verdict.FASTER else Reason.UNDERPOWERED)
+            assert found.reason is (None if clear is Verdict.FASTER else InconclusiveReason.UNDERPOWERED)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
@@ -71,7 +71,7 @@ def test_a_spread_is_not_negative() -> None:
 
 def test_an_inconclusive_verdict_says_how_many_more() -> None:
     points = [0.05 + 0.05 * (-1) ** i * (1 + i / 10) for i in range(8)]
-    found = judge([paired_effect(points)], threshold=0.02)[0]
+    found = judge_effects([paired_effect(points)], threshold=0.02)[0]
     assert found.verdict is Verdict.INCONCLUSIVE
     whole = launches_needed(
         effect=paired_effect(points).estimate, spread=paired_effect(points).spread or 0.0, threshold=math.log1p(0.02)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from merge_bench.analysis.statistics import (
     harmonic_mean,
     median_interval,
-    outliers,
+    outlier_flags,
     quantile,
     quartiles,
 )
@@ -110,18 +110,18 @@ def test_harmonic_mean_refuses_what_is_no_rate() -> None:
 
 def test_outliers_are_flagged_where_they_stand() -> None:
     # Quartiles of 10, 11, 12, 13, 100 are 11 and 13: the fence is at 13 + 3 · 2 = 19.
-    assert outliers([10.0, 100.0, 12.0, 13.0, 11.0]) == (False, True, False, False, False)
-    assert outliers([10.0, 18.9, 12.0, 13.0, 11.0]) == (False,) * 5
-    assert outliers([13.0, 12.0, -50.0, 11.0, 10.0]) == (False, False, True, False, False)
+    assert outlier_flags([10.0, 100.0, 12.0, 13.0, 11.0]) == (False, True, False, False, False)
+    assert outlier_flags([10.0, 18.9, 12.0, 13.0, 11.0]) == (False,) * 5
+    assert outlier_flags([13.0, 12.0, -50.0, 11.0, 10.0]) == (False, False, True, False, False)
 
 
 def test_three_values_show_no_outlier() -> None:
-    assert outliers([1.0, 1.0, 1000.0]) == (False, False, False)
+    assert outlier_flags([1.0, 1.0, 1000.0]) == (False, False, False)
 
 
 @given(VALUES)
 def test_the_middle_half_is_never_flagged(values: list[float]) -> None:
-    flags = outliers(values)
+    flags = outlier_flags(values)
     assert len(flags) == len(values)
     low, _, high = quartiles(values)
     assert not any(flag for flag, value in zip(flags, values, strict=True) if low <= value <= high)

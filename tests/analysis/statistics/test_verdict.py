@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from merge_bench.analysis.statistics import Effect, paired_effect, unpaired_effect
 from merge_bench.analysis.statistics.verdict import (
-    Reason,
+    InconclusiveReason,
     Verdict,
-    holm,
+    holm_adjusted_p_values,
     holm_levels,
-    judge,
+    judge_effects,
     noise_floor,
 )
 
@@ -34,7 +34,7 @@ def around(ratio: float, scale: float = 1.0) -> Effect:
 
 
 def one(effect: Effect, threshold: float = 0.02) -> Verdict:
-    return judge([effect], threshold=threshold)[0].verdict
+    return judge_effects([effect], threshold=threshold)[0].verdict
 
 
 @pytest.mark.parametrize(
@@ -50,24 +50,28 @@ def one(effect: Effect, threshold: float = 0.02) -> Verdict:
     ],
 )
 def test_what_the_interval_says(ratio: float, scale: float, verdict: Verdict) -> None:
-    found = judge([around(ratio, scale)], threshold=0.02)[0]
+    found = judge_effects([around(ratio, scale)], threshold=0.02)[0]
     assert found.verdict is verdict
-    assert found.reason is (Reason.WIDE if verdict is Verdict.INCONCLUSIVE else None)
+    assert found.reason is (InconclusiveReason.WIDE if verdict is Verdict.INCONCLUSIVE else None)
     assert found.interval == around(ratio, scale).interval(0.05)
 
 
 @pytest.mark.parametrize("ratio", [1.0, 1.5, 0.5])
 @pytest.mark.parametrize("blocks", [1, 2, 5])
 def test_few_launches_are_underpowered_and_never_no_difference(ratio: float, blocks: int) -> None:
-    found = judge([paired_effect([math.log(ratio)] * blocks)], threshold=0.02)[0]
-    assert (found.verdict, found.reason, found.interval) == (Verdict.INCONCLUSIVE, Reason.UNDERPOWERED, None)
+    found = judge_effects([paired_effect([math.log(ratio)] * blocks)], threshold=0.02)[0]
+    assert (found.verdict, found.reason, found.interval) == (
+        Verdict.INCONCLUSIVE,
+        InconclusiveReason.UNDERPOWERED,
+        None,
+    )
     assert found.more_launches is not None
     assert found.more_launches >= 6 - blocks
 
 
 @given(EFFECTS, THRESHOLDS)
 def test_a_verdict_is_what_its_interval_shows_and_what_holm_finds(effects: list[Effect], t: float) -> None:
-    for effect, found in zip(effects, judge(effects, threshold=t), strict=True):
+    for effect, found in zip(effects, judge_effects(effects, threshold=t), strict=True):
         limit, ratio = math.log1p(t), effect.estimate
         if abs(ratio) < limit:
             assert found.verdict not in (Verdict.FASTER, Verdict.SLOWER)
@@ -75,7 +79,7 @@ def test_a_verdict_is_what_its_interval_shows_and_what_holm_finds(effects: list[
         elif found.verdict is not Verdict.EQUIVALENT:
             assert (found.verdict in (Verdict.FASTER, Verdict.SLOWER)) == (found.p_holm <= 0.05 * (1 + 1e-12))
         if found.interval is None:
-            assert found.reason is Reason.UNDERPOWERED
+            assert found.reason is InconclusiveReason.UNDERPOWERED
             continue
         low, high = found.interval
         inside = -limit <= low and high <= limit
@@ -90,26 +94,26 @@ def test_a_verdict_is_what_its_interval_shows_and_what_holm_finds(effects: list[
 @given(EFFECTS, THRESHOLDS)
 def test_slower_is_faster_with_the_places_changed(effects: list[Effect], t: float) -> None:
     mirror = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
-    found = judge(effects, threshold=t)
-    changed = judge([paired_effect([-x for x in effect.points]) for effect in effects], threshold=t)
+    found = judge_effects(effects, threshold=t)
+    changed = judge_effects([paired_effect([-x for x in effect.points]) for effect in effects], threshold=t)
     assert [each.verdict for each in changed] == [mirror.get(each.verdict, each.verdict) for each in found]
 
 
 def test_holm_on_a_worked_example() -> None:
     # Ascending: 0.01 · 4, 0.02 · 3, 0.03 · 2 → not below the one before, 0.20 · 1.
-    assert holm([0.03, 0.01, 0.20, 0.02]) == pytest.approx((0.06, 0.04, 0.20, 0.06))
+    assert holm_adjusted_p_values([0.03, 0.01, 0.20, 0.02]) == pytest.approx((0.06, 0.04, 0.20, 0.06))
     # 0.01 ≤ 0.05 ÷ 4; 0.02 > 0.05 ÷ 3, where it stops.
     assert holm_levels([0.03, 0.01, 0.20, 0.02]) == pytest.approx((0.05 / 3, 0.05 / 4, 0.05 / 3, 0.05 / 3))
     # Equal ones take the first step of theirs together.
     assert holm_levels([0.01, 0.02, 0.01, 0.02]) == pytest.approx((0.05 / 4, 0.05 / 2, 0.05 / 4, 0.05 / 2))
-    assert holm([0.01], family=5) == pytest.approx((0.05,))
-    assert holm([]) == holm_levels([]) == judge([], threshold=0.02) == ()
+    assert holm_adjusted_p_values([0.01], family=5) == pytest.approx((0.05,))
+    assert holm_adjusted_p_values([]) == holm_levels([]) == judge_effects([], threshold=0.02) == ()
 
 
 @given(P_VALUES)
 def test_adjusted_p_and_levels_reject_the_same(p_values: list[float]) -> None:
     rejected = [p <= level for p, level in zip(p_values, holm_levels(p_values), strict=True)]
-    for p, adjusted, out in zip(p_values, holm(p_values), rejected, strict=True):
+    for p, adjusted, out in zip(p_values, holm_adjusted_p_values(p_values), rejected, strict=True):
         if abs(adjusted - 0.05) > 1e-9:
             assert (adjusted <= 0.05) == out
         assert p <= adjusted <= min(1.0, len(p_values) * p + 1e-12)
@@ -117,20 +121,20 @@ def test_adjusted_p_and_levels_reject_the_same(p_values: list[float]) -> None:
 
 def test_a_family_has_room_for_its_comparisons() -> None:
     with pytest.raises(ValueError, match="a family of 1 has no 2 comparisons"):
-        holm([0.1, 0.2], family=1)
+        holm_adjusted_p_values([0.1, 0.2], family=1)
 
 
 def test_more_candidates_need_stronger_evidence() -> None:
     six = paired_effect([0.05, 0.06, 0.07, 0.05, 0.06, 0.08])
     assert one(six) is Verdict.FASTER
-    found = judge([six, six], threshold=0.02)
-    assert {each.reason for each in found} == {Reason.UNDERPOWERED}
+    found = judge_effects([six, six], threshold=0.02)
+    assert {each.reason for each in found} == {InconclusiveReason.UNDERPOWERED}
     assert [each.more_launches for each in found] == [2, 2]  # 2 ÷ 2⁷ ≤ 0.05 ÷ 2, and one for good measure
 
 
 def test_a_planned_comparison_without_numbers_counts() -> None:
     six = paired_effect([0.05, 0.06, 0.07, 0.05, 0.06, 0.08])
-    assert judge([six], threshold=0.02, family=2)[0].verdict is Verdict.INCONCLUSIVE
+    assert judge_effects([six], threshold=0.02, family=2)[0].verdict is Verdict.INCONCLUSIVE
 
 
 def test_the_noise_floor_is_the_threshold_at_which_the_same_is_equivalent() -> None:
@@ -145,8 +149,8 @@ def test_the_noise_floor_of_few_launches_is_the_largest_difference_seen() -> Non
     assert noise_floor(paired_effect([0.01, -0.03, 0.02])) == pytest.approx(math.expm1(0.03))
 
 
-def with_floor(effect: Effect, floor: float | None) -> tuple[Verdict, Reason | None, int | None]:
-    found = judge([effect], threshold=0.02, floors=[floor])[0]
+def with_floor(effect: Effect, floor: float | None) -> tuple[Verdict, InconclusiveReason | None, int | None]:
+    found = judge_effects([effect], threshold=0.02, floors=[floor])[0]
     return found.verdict, found.reason, found.more_launches
 
 
@@ -159,9 +163,9 @@ def test_a_noise_floor_below_the_difference_changes_nothing(floor: float | None)
 @pytest.mark.parametrize("ratio", [1.05, 1 / 1.05])
 def test_a_difference_within_the_noise_is_none_and_no_equivalence(ratio: float) -> None:
     # The floor of 8 % is to come down to 5 %: 9 · (ln 1.08 ÷ ln 1.05)² = 22.4 launches.
-    assert with_floor(around(ratio), 0.08) == (Verdict.INCONCLUSIVE, Reason.NOISE, 23 - 9)
-    assert with_floor(around(ratio), 5.0) == (Verdict.INCONCLUSIVE, Reason.NOISE, None)
+    assert with_floor(around(ratio), 0.08) == (Verdict.INCONCLUSIVE, InconclusiveReason.NOISE, 23 - 9)
+    assert with_floor(around(ratio), 5.0) == (Verdict.INCONCLUSIVE, InconclusiveReason.NOISE, None)
 
 
 def test_noise_makes_nothing_equivalent() -> None:
-    assert with_floor(around(1.0, 10), 0.5)[:2] == (Verdict.INCONCLUSIVE, Reason.WIDE)
+    assert with_floor(around(1.0, 10), 0.5)[:2] == (Verdict.INCONCLUSIVE, InconclusiveReason.WIDE)

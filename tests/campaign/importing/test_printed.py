@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from merge_bench.campaign.cudf_merge_report import read_bytes, read_rate, read_time
+from merge_bench.campaign.cudf_merge_report import parse_rate, parse_size, parse_time
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from merge_bench.campaign.cudf_merge_report import read_bytes, read_rate, read_t
 def test_sizes_are_read_in_their_units_with_what_the_last_digit_stands_for(
     text: str, value: float, resolution: float
 ) -> None:
-    found = read_bytes(text, 7)
+    found = parse_size(text, 7)
     assert found.value == pytest.approx(value, rel=1e-15)
     assert found.resolution == pytest.approx(resolution, rel=1e-12)
     assert (found.low, found.high) == pytest.approx((value - resolution / 2, value + resolution / 2), rel=1e-12)
@@ -42,7 +42,7 @@ def test_sizes_are_read_in_their_units_with_what_the_last_digit_stands_for(
     ],
 )
 def test_times_are_read_in_their_units(text: str, value: float, resolution: float) -> None:
-    found = read_time(text, 1)
+    found = parse_time(text, 1)
     assert (found.value, found.resolution) == pytest.approx((value, resolution), rel=1e-15)
 
 
@@ -51,27 +51,27 @@ def test_times_are_read_in_their_units(text: str, value: float, resolution: floa
     [("20m 34s", 1234, 1), ("3hr 25m", 12_300, 60), ("34hr 17m", 123_420, 60), ("14d 6hr", 1_231_200, 3600)],
 )
 def test_long_times_are_cut_off_and_not_rounded(text: str, value: float, unit: float) -> None:
-    found = read_time(text, 1)
+    found = parse_time(text, 1)
     assert (found.value, found.low, found.high, found.resolution) == (value, value, value + unit, unit)
 
 
 def test_a_rate_is_a_size_a_second() -> None:
-    assert read_rate("1.06 GiB/s", 1) == read_bytes("1.06 GiB", 1)
+    assert parse_rate("1.06 GiB/s", 1) == parse_size("1.06 GiB", 1)
 
 
 @pytest.mark.parametrize("text", ["", "GiB", "1.06", "1.06 GB/s", "-1 GiB", "1,06 GiB", "nan GiB", "1e3 B", "1.06 gib"])
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size"):
-        read_bytes(text, 1)
+        parse_size(text, 1)
 
 
 @pytest.mark.parametrize("text", ["", "5.14", "5.14 S", "inf s", "5.14 min", "1m 2m", "1s 2m", "5.14 s s", "٣ s"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a time"):
-        read_time(text, 1)
+        parse_time(text, 1)
 
 
 @pytest.mark.parametrize("text", ["1.06 GiB", "1.06 GiB/", "1.06/s", "inf B/s", "nan B/s"])
 def test_what_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a rate"):
-        read_rate(text, 1)
+        parse_rate(text, 1)

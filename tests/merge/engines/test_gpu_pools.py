@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.campaign.cluster_session import set_up_devices
+from merge_bench.campaign.cluster_session import set_up_gpu_memory_pools
 from merge_bench.errors import UsageError
 from merge_bench.merge import worker
 from merge_bench.merge.engines import gpu_memory
@@ -55,7 +55,7 @@ class Cluster:
 
 
 def pools(cluster: Cluster) -> list[int]:
-    set_up_devices(cluster, cluster.facts, cluster.asked)
+    set_up_gpu_memory_pools(cluster, cluster.facts, cluster.asked)
     return [cluster.pools[rank] for rank in range(len(cluster.gpus))]
 
 

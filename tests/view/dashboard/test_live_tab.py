@@ -16,8 +16,8 @@ import panel as pn
 import pytest
 from bokeh.core.properties import value
 
-from merge_bench.analysis.documents import runs_of
-from merge_bench.analysis.summary import summarize
+from merge_bench.analysis.documents import run_documents
+from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.dashboard.app import Dashboard
 from merge_bench.dashboard.live_data import live_state
 from merge_bench.records.reader import read_campaign
@@ -154,7 +154,9 @@ def test_workers_of_the_same_bandwidth_are_named_if_another_one_has_none(tmp_pat
 @pytest.mark.parametrize("kind", ["run", "interrupted"])
 def test_a_link_limit_that_was_exceeded_is_said_with_the_words_of_the_command(kind: str, tmp_path: Path) -> None:
     warned = [
-        caution for document in runs_of(summarize(read_campaign(CAMPAIGNS / kind))) for caution in document.warnings
+        caution
+        for document in run_documents(summarize_campaign(read_campaign(CAMPAIGNS / kind)))
+        for caution in document.warnings
     ]
     (said,) = [caution for caution in warned if caution.code == "limit-exceeded"]
     status = above_the_cards(live_of(kind, tmp_path))
@@ -175,7 +177,7 @@ def test_beside_a_conclusion_no_large_figure_is_of_the_last_launch(kind: str, tm
     """They are of the whole campaign, and of its fastest config."""
     view = live_of(kind, tmp_path)
     assert conclusion_shown(view)
-    documents = runs_of(summarize(read_campaign(tmp_path / kind)))
+    documents = run_documents(summarize_campaign(read_campaign(tmp_path / kind)))
     best = max(documents, key=lambda each: each.throughput_bytes_per_second.median or 0.0)
     figures = dict(large_figures(view))
     names = ["Verified", "Wall-clock", "Throughput", "Bandwidth", "Limited by"]
@@ -259,7 +261,9 @@ def large_figures(view: Dashboard) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("kind", ["run", "sweep", "tables", "failed", "import", "tune"])
 def test_what_the_command_warned_of_stands_in_the_live_tab_once_it_has_ended(kind: str, tmp_path: Path) -> None:
     view = live_of(kind, tmp_path)
-    said = [caution for one in runs_of(summarize(read_campaign(tmp_path / kind))) for caution in one.warnings]
+    said = [
+        caution for one in run_documents(summarize_campaign(read_campaign(tmp_path / kind))) for caution in one.warnings
+    ]
     assert said
     assert "Warnings and remedies" in shown_cards(view)
     assert all(as_html(caution.message) in texts(view.live.layout) for caution in said)
@@ -345,7 +349,7 @@ def test_an_ended_campaign_begins_with_what_the_terminal_printed(kind: str, tmp_
     view = live_of(kind, tmp_path)
     campaign = read_campaign(tmp_path / kind)
     printed = io.StringIO()
-    warnings = {caution for document in runs_of(summarize(campaign)) for caution in document.warnings}
+    warnings = {caution for document in run_documents(summarize_campaign(campaign)) for caution in document.warnings}
     print_report(campaign, details=False, file=printed, above=warnings)
     lines = printed.getvalue().partition("Records: ")[0]
     words = [word for word in lines.split() if not set(word) <= set("─")]

@@ -11,8 +11,8 @@ import msgspec
 import pandas as pd
 import pytest
 
-from merge_bench.analysis.documents import runs_of
-from merge_bench.analysis.summary import summarize
+from merge_bench.analysis.documents import run_documents
+from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.dashboard import components
 from merge_bench.dashboard.results_tab import ABSOLUTE, OF_LINK, Content, campaign_table, content_of
 from merge_bench.records import schema as s
@@ -119,7 +119,9 @@ def test_a_link_limit_that_was_exceeded_is_said_with_the_words_of_the_command(tm
     assert (name, caution.code) == ("default", "limit-exceeded")
     (one,) = load(tmp_path)
     assert one.campaign is not None
-    assert caution in [each for document in runs_of(summarize(one.campaign)) for each in document.warnings]
+    assert caution in [
+        each for document in run_documents(summarize_campaign(one.campaign)) for each in document.warnings
+    ]
 
 
 def test_without_a_link_limit_there_is_no_chart_of_it_and_a_note_says_so(tmp_path: Path) -> None:
@@ -224,7 +226,7 @@ def test_a_campaign_of_several_configs_names_the_one_in_the_table_and_lists_each
     cache.read_small([one.entry])
     row = campaign_table([one.entry], cache.figures).iloc[0]
     assert one.campaign is not None
-    documents = {run.config.name: run for run in runs_of(summarize(one.campaign))}
+    documents = {run.config.name: run for run in run_documents(summarize_campaign(one.campaign))}
     rates = {name: run.throughput_bytes_per_second.median or 0.0 for name, run in documents.items()}
     fastest = max(rates, key=lambda name: rates[name])
     assert row["Fastest config"] == fastest

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from prometheus_client.parser import text_string_to_metric_families
 from pyarrow import parquet
 
-from merge_bench.analysis.summary import summarize
+from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.cli import cli
 from merge_bench.records.reader import read_campaign
 from merge_bench.view.export import exporters
@@ -90,7 +90,7 @@ def test_every_kind_of_result_fits_every_format(name: str, tmp_path: Path) -> No
 
 def test_figures_are_those_of_the_document(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, *(Script(index=i, plan=plan(launches=6)) for i in range(6)))
-    document = msgspec.to_builtins(summarize(read_campaign(folder)))
+    document = msgspec.to_builtins(summarize_campaign(read_campaign(folder)))
     (name, measures), *others = bencher(folder).items()
     assert not others
     assert name == "optimized: 1,000,000 rows per chunk, 2 workers, engine polars, exchange ucx"

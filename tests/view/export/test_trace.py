@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from merge_bench.analysis.timelines import align, iteration_to_draw, read_aligned
+from merge_bench.analysis.timelines import align_timeline, iteration_to_draw, read_aligned_timelines
 from merge_bench.cli import cli
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import WarningLine
@@ -78,10 +78,10 @@ def test_the_error_is_what_barriers_and_messages_leave_possible(tmp_path: Path) 
     """The closing barrier takes 1 ms: that much earlier or later the other host may be, and no more."""
     (launch, *_) = read_campaign(write_campaign(tmp_path)).launches
     hosts, zeros = ["a", "b"], {"a": 7.0, "b": 9.0}
-    steady = align(launch, timeline(hosts, zeros, late=5e-6))
+    steady = align_timeline(launch, timeline(hosts, zeros, late=5e-6))
     assert steady.offsets["b"] == pytest.approx(-2.0 - 5e-6)
     assert steady.error == pytest.approx(1e-3)
-    assert align(launch, timeline(["a", "a"], zeros)).error == 0.0
+    assert align_timeline(launch, timeline(["a", "a"], zeros)).error == 0.0
 
 
 def test_hosts_that_wake_late_are_aligned_no_further_than_the_error_says(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_hosts_that_wake_late_are_aligned_no_further_than_the_error_says(tmp_pat
         return replace(worker, spans=[replace(first, end=end), replace(partition, begin=end, end=end), *others])
 
     iterations = [replace(each, workers=[*map(woken, each.workers)]) for each in made.iterations]
-    found = align(launch, replace(made, iterations=iterations))
+    found = align_timeline(launch, replace(made, iterations=iterations))
     assert abs(found.offsets["b"] + 2.0) <= found.error
     assert found.error == pytest.approx(2e-3)
 
@@ -126,4 +126,4 @@ def test_the_drawn_iteration_is_the_recorded_one_nearest_to_the_median(tmp_path:
     found = iteration_to_draw(campaign, campaign.runs[0])
     assert found is not None
     assert found[1].index == 2  # the median is iteration 3, which has no timeline; 2 is nearer to it than 0
-    assert len(list(read_aligned(campaign))) == 1
+    assert len(list(read_aligned_timelines(campaign))) == 1

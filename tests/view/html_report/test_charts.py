@@ -12,8 +12,8 @@ import pytest
 from bokeh.embed import json_item
 from matplotlib.figure import Figure
 
-from merge_bench.analysis.documents import runs_of
-from merge_bench.analysis.summary import summarize
+from merge_bench.analysis.documents import run_documents
+from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.probe.view.charts import panels_of
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Run
@@ -133,7 +133,7 @@ def test_the_chart_and_the_warning_flag_the_same_iterations(tmp_path: Path) -> N
     points = merge.iterations([LabelledRun("default", 0, campaign.runs[0])]).groups[0].marks[0]
     assert isinstance(points, Points)
     hollow = [index for index, far in zip(points.details["iteration"], points.hollow, strict=True) if far]
-    (warning,) = [each for each in runs_of(summarize(campaign))[0].warnings if each.code == "outliers"]
+    (warning,) = [each for each in run_documents(summarize_campaign(campaign))[0].warnings if each.code == "outliers"]
     assert hollow == ["7"]
     assert "in iteration 7 of launch 0;" in warning.message
 
@@ -199,7 +199,7 @@ def test_the_level_of_an_interval_is_that_of_so_many_blocks() -> None:
 
 def test_the_map_of_pairs_has_lanes_and_bytes(tmp_path: Path) -> None:
     campaign = read_campaign(write_campaign(tmp_path, Script(plan=plan(4))))
-    chart = merge.pairs(campaign.runs[0], runs_of(summarize(campaign))[0].lanes)
+    chart = merge.pairs(campaign.runs[0], run_documents(summarize_campaign(campaign))[0].lanes)
     (_, cells), (_, texts) = chart.marks
     assert isinstance(cells, Cells)
     assert isinstance(texts, Texts)
@@ -221,7 +221,7 @@ def test_the_map_of_pairs_has_lanes_and_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workers", [2, 3])
 def test_below_four_workers_there_is_no_map_of_pairs(workers: int, tmp_path: Path) -> None:
     campaign = read_campaign(write_campaign(tmp_path, Script(plan=plan(workers))))
-    assert merge.pairs(campaign.runs[0], runs_of(summarize(campaign))[0].lanes).empty
+    assert merge.pairs(campaign.runs[0], run_documents(summarize_campaign(campaign))[0].lanes).empty
 
 
 def map_of(rates: Mapping[tuple[int, int], float | None], host: str = "a") -> Chart:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from merge_bench.analysis.bottleneck import find_exchange_share
+from merge_bench.analysis.bottleneck import compare_exchange_with_probes
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
@@ -77,15 +77,15 @@ def probe(folder: Path, **changes: Any) -> Path:
 
 def test_the_parts_of_the_exchange_add_up(tmp_path: Path) -> None:
     (run,) = read_campaign(merge(tmp_path / "merge")).runs
-    found = find_exchange_share(run, [read_campaign(probe(tmp_path / "probe"))])
+    found = compare_exchange_with_probes(run, [read_campaign(probe(tmp_path / "probe"))])
     assert found is not None
     assert (found.parcels, found.size, found.all_to_all) == (True, PARCEL, RATE)
     assert found.exchange == pytest.approx(2 * PARCEL / 0.03)  # in flight for 30 ms
     parts = (found.ideal, found.slower, found.waiting, found.other)
     assert parts == pytest.approx((0.012, 0.018, 0.004, 0.016))
     assert found.phase == pytest.approx(0.050) == pytest.approx(sum(part or 0 for part in parts))
-    assert found.share == pytest.approx(0.4)
-    assert found.share_of_phase == pytest.approx(0.24)
+    assert found.bandwidth_share == pytest.approx(0.4)
+    assert found.phase_bandwidth_share == pytest.approx(0.24)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_the_parts_of_the_exchange_add_up(tmp_path: Path) -> None:
 )
 def test_what_belongs_together(tmp_path: Path, changes: dict[str, Any], belongs: bool) -> None:
     (run,) = read_campaign(merge(tmp_path / "merge")).runs
-    found = find_exchange_share(run, [read_campaign(probe(tmp_path / "probe", **changes))])
+    found = compare_exchange_with_probes(run, [read_campaign(probe(tmp_path / "probe", **changes))])
     assert (found is not None) == belongs
     if found is not None:
         assert not found.parcels
@@ -113,9 +113,9 @@ def test_what_belongs_together(tmp_path: Path, changes: dict[str, Any], belongs:
 
 def test_overlapping_phases_have_no_parts(tmp_path: Path) -> None:
     (run,) = read_campaign(merge(tmp_path / "merge", pipeline=True)).runs
-    found = find_exchange_share(run, [read_campaign(probe(tmp_path / "probe"))])
+    found = compare_exchange_with_probes(run, [read_campaign(probe(tmp_path / "probe"))])
     assert found is not None
-    assert (found.phase, found.share_of_phase) == (None, None)
+    assert (found.phase, found.phase_bandwidth_share) == (None, None)
 
 
 def test_the_report_has_both_tables(tmp_path: Path) -> None:

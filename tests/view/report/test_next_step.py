@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from merge_bench.analysis.documents import Failure
-from merge_bench.analysis.summary import summarize
+from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.config.options import OPTIONS
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
@@ -172,7 +172,7 @@ def test_a_busy_host_adds_a_line_to_a_command_that_measures_and_changes_none(
 
 def next_after_gate(folder: Path, code: str) -> str:
     campaign, file, message = read_campaign(folder), io.StringIO(), "why it did not pass"
-    document = msgspec.structs.replace(summarize(campaign), error=Failure(code, message))
+    document = msgspec.structs.replace(summarize_campaign(campaign), error=Failure(code, message))
     print_report(campaign, document, details=False, file=file, below=message)
     assert message not in file.getvalue()  # as it is printed below
     return next(line for line in file.getvalue().splitlines() if line.startswith("Next: "))
