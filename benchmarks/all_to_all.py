@@ -24,7 +24,7 @@ from benchmarks.processes import options, run_merge_bench, surroundings
 from benchmarks.width import PAYLOAD, number
 from merge_bench.cli.common import ParsedValue
 from merge_bench.errors import RunFailed
-from merge_bench.probe.shared.options import parse_sizes
+from merge_bench.probe.shared.options import parse_message_sizes
 from merge_bench.units import parse_count
 
 SCHEMA = 1
@@ -151,7 +151,7 @@ def reached(found: Sequence[Figure]) -> bool:
 @click.command(context_settings=command.CONTEXT)
 @command.option("--hosts", command.listed("N", number), "2,4", "Numbers of hosts; each host runs one rank.")
 @command.option("--rate", click.FloatRange(0, min_open=True), 0.2, "Rate of each link in Gbit/s, each way.")
-@command.option("--sizes", ParsedValue("SIZES", parse_sizes), "64K,1M,4M", "Bytes for each pair of ranks.")
+@command.option("--sizes", ParsedValue("SIZES", parse_message_sizes), "64K,1M,4M", "Bytes for each pair of ranks.")
 @command.option("--chunk", ParsedValue("ROWS", parse_count), "1e6", "Rows of the merge whose parcels are sent.")
 @command.option("--repetitions", click.IntRange(1), 3, "Number of launches of each backend.")
 @command.OUTPUT

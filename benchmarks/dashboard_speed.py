@@ -26,7 +26,7 @@ import click
 
 from benchmarks import command
 from merge_bench.analysis.statistics import median
-from merge_bench.dashboard.background import Session
+from merge_bench.dashboard.background import PageSession
 from merge_bench.dashboard.live_tab import LiveView
 from tests.helpers.large_campaigns import append, make_large, make_many
 
@@ -89,11 +89,11 @@ def worked_updates(folder: Path, workers: int, numbers: range) -> Iterator[float
     from merge_bench.records.results_folder import ResultsFolder
 
     entries = ResultsFolder(folder.parent).entries()
-    view = LiveView(Session(), lambda: entries)
-    view.show(view.refresh())
+    view = LiveView(PageSession(), lambda: entries)
+    view.show_update(view.read_update())
     for number in numbers:
         append(folder, workers, [number])
-        yield timed(lambda: view.show(view.refresh()))
+        yield timed(lambda: view.show_update(view.read_update()))
 
 
 def drawn_updates(page: Any, repeat: int) -> list[float]:

@@ -30,8 +30,8 @@ from benchmarks.processes import Document, options, run_limited, run_merge_bench
 from merge_bench.analysis.statistics import median, median_interval
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge.exchange.base import longest_message_bytes
-from merge_bench.view.plot import Bar, bars
-from merge_bench.view.plot.draw import check_plots, draw
+from merge_bench.view.plot import Bar, bar_chart
+from merge_bench.view.plot.draw import check_plot_files, draw_file
 
 SCHEMA = 1
 ROW_BYTES = 16
@@ -250,8 +250,9 @@ def show(document: Mapping[str, Any], plots: Sequence[Path]) -> None:
     ladder = [(row["layer"], [Bar(row["layer"], 0, row["bytes_per_second"] / 1e6, _interval(row))]) for row in found]
     for plot in plots:
         title, axis = f"What each layer moves: {document['title']}", "received by a worker (MB/s)"
-        draw(
-            [bars(ladder, title=title, axis=axis, unit="MB/s", note="bar: median over blocks; thick line: 95 %")], plot
+        draw_file(
+            [bar_chart(ladder, title=title, axis=axis, unit="MB/s", note="bar: median over blocks; thick line: 95 %")],
+            plot,
         )
 
 
@@ -285,7 +286,7 @@ def layers(
     time_limit: float,
 ) -> None:
     """Measure what each layer between hardware and merge costs."""
-    plots = check_plots([plot] if plot else [])
+    plots = check_plot_files([plot] if plot else [])
     if show_file is not None:
         show(command.read(show_file), plots)
         return

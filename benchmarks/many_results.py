@@ -22,7 +22,7 @@ from merge_bench.analysis.statistics import median
 from merge_bench.dashboard.results_tab import ResultsView
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.records.writer import RECORDS
-from merge_bench.regressions.document import history
+from merge_bench.regressions.document import load_history
 from merge_bench.report.campaign_figures import CampaignCache
 from tests.analysis.history.made_up import Nights, write
 
@@ -69,7 +69,7 @@ def many_results(results: int, nights: int, repeat: int, keep: Path | None) -> N
         listed = ResultsFolder(folder)
 
         def one() -> None:
-            history([folder], config="tcp0")
+            load_history([folder], config="tcp0")
 
         def listing() -> None:
             ResultsView(listed.entries, CampaignCache())

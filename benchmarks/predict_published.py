@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from benchmarks import command
 from merge_bench.analysis.published import merge_results
 from merge_bench.forecast.fit import fit_parameters
-from merge_bench.forecast.gather import MeasuredRun, MergeShape, Sample, Transfer
-from merge_bench.forecast.model import GPUS, Problem, forecast_merge
+from merge_bench.forecast.gather import IterationSample, LinkTransfer, MeasuredRun, MergeShape
+from merge_bench.forecast.model import GPUS, MergeScenario, forecast_merge
 
 WORKERS, ROW_BYTES, FRAMES = 16, 16, 2
 CLUSTERS = {"gadi-v100": (4, "v100"), "gadi-dgx-a100": (2, "a100-40gb")}
@@ -65,8 +65,8 @@ def measured(cell: Cell) -> MeasuredRun:
     hosts, _ = CLUSTERS[cell.cluster]
     each = WORKERS // hosts
     message = cell.rows * ROW_BYTES / WORKERS
-    nic = Transfer(FRAMES * each * (WORKERS - each) * message, FRAMES * (WORKERS - each), cell.exchange)
-    sample = Sample(wall=cell.wall, partition=0.0, join=cell.rest, rows=FRAMES * cell.rows, nic=nic)
+    nic = LinkTransfer(FRAMES * each * (WORKERS - each) * message, FRAMES * (WORKERS - each), cell.exchange)
+    sample = IterationSample(wall=cell.wall, partition=0.0, join=cell.rest, rows=FRAMES * cell.rows, nic=nic)
     return MeasuredRun(MergeShape(cell.name, (each,) * hosts, cell.rows, ROW_BYTES), ((sample,),))
 
 
@@ -102,7 +102,7 @@ def waiting(one: Cell, other: Cell) -> tuple[float, float]:
 def _forecast(fitted_on: Cell, rows: int) -> float:
     """The model's wall; transfers within a host are taken to be hidden behind those between hosts."""
     values = {"local_rate": float("inf"), **fit_parameters([measured(fitted_on)], {})}
-    return forecast_merge(Problem(WORKERS, CLUSTERS[fitted_on.cluster][0], rows, ROW_BYTES), values).wall
+    return forecast_merge(MergeScenario(WORKERS, CLUSTERS[fitted_on.cluster][0], rows, ROW_BYTES), values).wall
 
 
 def tables() -> str:

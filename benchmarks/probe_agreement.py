@@ -28,14 +28,14 @@ from merge_bench.analysis.statistics import median
 from merge_bench.cli.common import ParsedValue
 from merge_bench.cluster import ucx_perftest
 from merge_bench.config.variables import UCXX_OVERRIDES
-from merge_bench.probe.shared.options import parse_sizes
+from merge_bench.probe.shared.options import parse_message_sizes
 from merge_bench.units import MIB
 
 TRANSPORTS = {"tcp": {"UCX_TLS": "tcp"}, "shared memory": {"UCX_TLS": "sysv,posix,cma"}}
 KINDS = (ucx_perftest.Perftest("tag", ucx_perftest.LATENCY), ucx_perftest.Perftest("tag", ucx_perftest.BANDWIDTH))
 GOAL = 0.10
 HEADINGS = ("transport", "test", "bytes", "by hand", "probe", "unit", "probe ÷ by hand: median (min to max of blocks)")
-SIZES = ParsedValue("SIZES", parse_sizes)
+SIZES = ParsedValue("SIZES", parse_message_sizes)
 Key = tuple[str, str, int]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from merge_bench.cluster.supervisor import Child, tail
+from merge_bench.cluster.supervisor import ChildProcess, read_log_tail
 from merge_bench.errors import RunFailed
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,7 +45,7 @@ class Ended:
         """Why it failed, in a sentence; None if it did not."""
         if self.timed_out:
             return f"stopped after {self.seconds:.0f} s because it had not finished"
-        return f"status {self.status}: {tail(self.errors, 1) or 'no error message'}" if self.status else None
+        return f"status {self.status}: {read_log_tail(self.errors, 1) or 'no error message'}" if self.status else None
 
 
 def adopt_orphans() -> None:
@@ -69,14 +69,14 @@ def run_limited(argv: Sequence[str], environment: Mapping[str, str], stem: Path,
     start = time.monotonic()
     output, errors = (stem.with_name(f"{stem.name}.{kind}") for kind in ("out", "err"))
     with output.open("wb") as out, errors.open("wb") as err:
-        child = Child(
+        child = ChildProcess(
             argv, environment=environment, log=err.fileno(), stdout=out.fileno(), cwd=ROOT, death_signal=signal.SIGTERM
         )
         try:
             timed_out = child.wait(limit) is None
         finally:
             for number, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, math.inf)):
-                child.send(number)
+                child.send_signal(number)
                 child.wait(seconds)
             left_over = _end_descendants({*before, child.pid})
             status = child.end()

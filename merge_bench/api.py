@@ -139,9 +139,9 @@ class Result:
 
         Raises UsageError if the page cannot be written there.
         """
-        from merge_bench.report.page import write_page
+        from merge_bench.report.page import write_html_page
 
-        return write_page([self.campaign], Path(path) if path is not None else None)
+        return write_html_page([self.campaign], Path(path) if path is not None else None)
 
 
 def load(result: str | PathLike[str]) -> Result:
@@ -167,7 +167,7 @@ def run(*, check: bool = True, **options: object) -> Result:
     from merge_bench.config import ucx_choice
     from merge_bench.config.option import from_python
     from merge_bench.config.options import RunOptions
-    from merge_bench.view.streams import say_warnings
+    from merge_bench.view.streams import print_warnings
 
     if refused := [key for key in _COMMAND_LINE_ONLY if key in options]:
         raise UsageError(
@@ -176,7 +176,7 @@ def run(*, check: bool = True, **options: object) -> Result:
     given = from_python(RunOptions, options, options_of_run())
     with ucx_choice.ucx_choice_undone():
         sweep = load_sweep(given)
-        say_warnings(warning for one in sweep.prepared.values() for warning in one.warnings)
+        print_warnings(warning for one in sweep.prepared.values() for warning in one.warnings)
         result, verdict, status = launch(sweep, _caller_with(options), say_time=False)
     if check and status:
         error = (verdict.error if verdict else None) or next((one.error for one in result._runs if one.error), None)
@@ -194,19 +194,19 @@ def launch(
     there is a gate, and the exit status.
     """
     from merge_bench.campaign import campaign as running
-    from merge_bench.regressions.gates import Gate
-    from merge_bench.view.progress import progress_for
+    from merge_bench.regressions.gates import RegressionGate
+    from merge_bench.view.progress import make_progress
 
     options = sweep.options
-    gate = Gate.from_options(options, compared=len(sweep.distinct_labels), runs=len(sweep.prepared))
+    gate = RegressionGate.from_options(options, compared=len(sweep.distinct_labels), runs=len(sweep.prepared))
     if gate is not None and (doubt := gate.power_warning(sweep.first_run.plan.launches)) is not None:
         say(f"warning: {doubt}", "measure both with --launches 8")
-    with contextlib.closing(progress_for(sys.stderr, quiet=quiet)) as progress:
+    with contextlib.closing(make_progress(sys.stderr, quiet=quiet)) as progress:
         folder, status = running.run_sweep(sweep, progress, caller=caller, say_time=say_time)
     result = load(folder)
     verdict: CompareDocument | None = None
     if gate is not None and status == 0:
-        verdict, status = gate.evaluate(result.campaign)
+        verdict, status = gate.judge_campaign(result.campaign)
     return result, verdict, status
 
 
@@ -240,7 +240,7 @@ def history(
     names of columns are identifiers: in ``unit`` is that of value and level, in ``shift`` the change of the level,
     -0.05 for 5 % less, and in ``differs`` what else changed with that result. Raises UsageError if there is no result.
     """
-    from merge_bench.regressions.document import history as history_of
+    from merge_bench.regressions.document import load_history as history_of
     from merge_bench.view.titles import utc_time
 
     document = history_of(folders or ("results",), metric=metric, threshold=threshold, **only)
@@ -318,7 +318,7 @@ def _figure_maker(backend: Backend) -> Callable[[Chart], Any]:
         raise UsageError(f"backend={backend!r} is neither 'bokeh' nor 'matplotlib'")
     from merge_bench.view.plot import interactive, static
 
-    return interactive.figure_of if backend == "bokeh" else static.figure_of
+    return interactive.make_figure if backend == "bokeh" else static.make_figure
 
 
 def _as_plain_data(document: Struct) -> Document:

@@ -12,7 +12,7 @@ def show(results: str | os.PathLike[str] = "results", *, queue: Any = None) -> A
     """The dashboard of `results`, to end a notebook's cell with; it brings its scripts along and needs no network.
 
     It shows the newest result from the start, so that an executed notebook shows it without a kernel, too. `queue`: a
-    `merge_bench.service.client.Client` of the service that is to run what is started; by default the kernel does.
+    `merge_bench.service.client.Client` of the service that runs what is started; by default the kernel does.
     """
     import panel
 
@@ -21,13 +21,13 @@ def show(results: str | os.PathLike[str] = "results", *, queue: Any = None) -> A
     from merge_bench.dashboard.app import Dashboard
 
     view = Dashboard(results, queue=queue or _own_queue(Path(results).resolve()))
-    view.live.show(view.live.refresh())
+    view.live.show_update(view.live.read_update())
     return view
 
 
 @functools.cache
 def _own_queue(results: Path) -> Any:
     """The queue of jobs that all cells showing these results share, since one folder cannot have two."""
-    from merge_bench.service.serve import own_queue
+    from merge_bench.service.serve import open_own_queue
 
-    return own_queue(results)
+    return open_own_queue(results)

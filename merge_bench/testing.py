@@ -26,7 +26,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from merge_bench.campaign import campaign, cluster_session
-from merge_bench.cluster.worker_calls import Member, Watch, WorkerCalls
+from merge_bench.cluster.worker_calls import LaunchedWorker, ProcessWatch, WorkerCalls
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageError
 from merge_bench.host import machine
 from merge_bench.host.description import ProcessFacts, Ucx
@@ -156,7 +156,7 @@ class _ThreadSession(cluster_session.Session):
         commands = {command.role: command for command in self.launcher.commands(self.plan, self.settings)}
         for rank in range(self.plan.workers):
             name = f"worker-{rank}"
-            member = Member(rank, f"inproc://{rank}", name, facts.host, facts.pid)
+            member = LaunchedWorker(rank, f"inproc://{rank}", name, facts.host, facts.pid)
             description = Worker.of(rank, name, facts)
             if name in commands:
                 environment = {**description.environment, **commands[name].environment}
@@ -177,7 +177,7 @@ class _ThreadSession(cluster_session.Session):
     def end(self, *, succeeded: bool) -> None:
         """Stop everything that waits on the workers."""
         if self._workers is not None:
-            self._workers.abort("the run is ending")
+            self._workers.abort_workers("the run is ending")
 
 
 class _ThreadWorkers(WorkerCalls):
@@ -185,11 +185,11 @@ class _ThreadWorkers(WorkerCalls):
 
     def __init__(self, failures: Failures, workers: int, deliver: Callable[[Mapping[str, Any]], None]) -> None:
         self._failures, self.members, self._problem, self._wake = failures, [], None, threading.Event()
-        self.watch = cast(Watch, SimpleNamespace(check=lambda: None))
+        self.watch = cast(ProcessWatch, SimpleNamespace(raise_for_loss=lambda: None))
         self._pools = [ThreadPoolExecutor(1) for _ in range(workers)]
         self._processes = [_stand_in_process(deliver) for _ in range(workers)]
 
-    def _submit(self, member: Member, step: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
+    def _submit(self, member: LaunchedWorker, step: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
         def run() -> Any:
             _thread.process = self._processes[member.rank]
             try:
@@ -197,26 +197,28 @@ class _ThreadWorkers(WorkerCalls):
                     raise self._failures[step.__name__]
                 return step(*arguments, **named)
             except UsageError:
-                self.abort("stopped because a step was refused")
+                self.abort_workers("stopped because a step was refused")
                 raise
             except Exception as error:
-                self.abort(f"stopped because rank {member.rank} failed")
+                self.abort_workers(f"stopped because rank {member.rank} failed")
                 message = str(error) if isinstance(error, MergeBenchError) else f"{type(error).__name__}: {error}"
-                text = f"{member.shown} failed: {message}"
+                text = f"{member.title} failed: {message}"
                 raise LaunchFailed(text, host=member.host, rank=member.rank) from error
 
         return self._pools[member.rank].submit(run)
 
-    def results(self, futures: Sequence[Future[Any]], members: Sequence[Member] | None = None) -> list[Any]:
+    def wait_for_results(
+        self, futures: Sequence[Future[Any]], members: Sequence[LaunchedWorker] | None = None
+    ) -> list[Any]:
         """Wait for futures and return their values; raises the error of the first that failed."""
         values = [future.exception() or future.result() for future in futures]
-        self.until(lambda: True)
+        self.wait_until(lambda: True)
         for value in values:
             if isinstance(value, Exception):
                 raise value
         return values
 
-    def abort(self, reason: str) -> None:
+    def abort_workers(self, reason: str) -> None:
         """Stop everything that waits on the workers."""
         for process in self._processes:
             process.plugins[worker.PLUGIN].abort.set(reason)

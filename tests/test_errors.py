@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.errors import Caution, say
-from merge_bench.view.streams import say_warnings
+from merge_bench.view.streams import print_warnings
 from tests.helpers.terminals import terminal
 
 LONG = "6 launches take about 84 seconds (as 3 earlier launches of the same problem on this host took, without waiting)"
@@ -20,7 +20,7 @@ def on_terminal(columns: int, *warnings: Caution, message: str = "") -> list[str
     with terminal(columns) as lines:
         if message:
             say(message)
-        say_warnings(warnings)
+        print_warnings(warnings)
     return lines
 
 

@@ -56,7 +56,7 @@ class Software:
     @classmethod
     def of_this_process(cls) -> Self:
         """The software that this process runs."""
-        return cls(git_state(), host_agent.fingerprint(host_agent.ROOT / "merge_bench"), machine.versions())
+        return cls(git_state(), host_agent.source_checksum(host_agent.ROOT / "merge_bench"), machine.versions())
 
 
 def run_launches(
@@ -84,7 +84,7 @@ def run_launches(
     """
     line = complete_campaign_line(head, jobs, caller, software)
     resumed = reopen_unfinished_campaign(results, line, jobs) if resume and len(jobs) > 1 and extend is None else None
-    with caller.signals(), signals.ignored():  # from here on, a signal is recorded
+    with caller.signals(), signals.ignore_signals():  # from here on, a signal is recorded
         if extend is not None:
             resumed = reopen_campaign_to_extend(extend, line, jobs)
         writer, left, first_index, status = resumed or (CampaignWriter.create(results, name), list(jobs), 0, 0)
@@ -96,7 +96,7 @@ def run_launches(
             with caller.surround(writer.logs / "driver.log"):
                 done = 0
                 try:
-                    with signals.interruptible():
+                    with signals.allow_interruption():
                         if left:
                             if expected is not None and (len(left) > 1 or expected.total_seconds(left) is not None):
                                 say(expected.describe_estimate(left))
@@ -129,7 +129,7 @@ def _make_launches(
             began = time.monotonic()
             launch_status = launch(job, writer, index)
             status = max(status, launch_status)
-            if (interrupted := signals.interruption()) is not None:
+            if (interrupted := signals.pending_interruption()) is not None:
                 done += launch_status == 0
                 if launch_status == 0 and done < len(jobs):  # it came while the launch ended, which has no line of it
                     write_interruption(writer, interrupted)

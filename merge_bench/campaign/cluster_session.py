@@ -15,9 +15,9 @@ from merge_bench.campaign import Progress
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import dask_scheduler_functions, scheduler_client
 from merge_bench.cluster.base import ClusterSettings, Launcher
-from merge_bench.cluster.host_check import check_environment, check_ucx
+from merge_bench.cluster.host_check import check_same_ucx_release, check_worker_variables
 from merge_bench.cluster.launchers import launchers, make_launcher
-from merge_bench.cluster.worker_calls import Member, WorkerCalls
+from merge_bench.cluster.worker_calls import LaunchedWorker, WorkerCalls
 from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, warn
 from merge_bench.host import other_load
 from merge_bench.merge import worker
@@ -55,7 +55,7 @@ class Session:
         return self._workers
 
     @property
-    def members(self) -> list[Member]:
+    def members(self) -> list[LaunchedWorker]:
         """The workers of the launch, by rank."""
         return self.workers.members
 
@@ -75,7 +75,7 @@ class Session:
             warn(caution)
             self.record_warning(caution)
         up_by = time.monotonic() + self.settings.start_timeout
-        self._client = scheduler_client.connect(access, self.launcher, self.settings, up_by)
+        self._client = scheduler_client.connect_client(access, self.launcher, self.settings, up_by)
         self._workers = WorkerCalls(self._client, self.launcher, self.plan.timeout)
         self.progress.show_phase("waiting for workers")
         self._gather_workers(up_by)
@@ -83,11 +83,11 @@ class Session:
         if merges and self.plan.data_plane.exchanges_by_workers:
             exchange = self.plan.exchange
         self._describe_workers(self.plan.engine if merges else None, exchange)
-        check_ucx(self.descriptions)
+        check_same_ucx_release(self.descriptions)
         for caution in host_warnings(self.launcher, self.plan, self.settings):
             self.record_warning(caution)
         if not self.launcher.owns_processes:
-            check_environment(self.descriptions, self.settings.environment)
+            check_worker_variables(self.descriptions, self.settings.environment)
         check_memory(self.plan, self.descriptions)
         if self.plan.device_memory:
             set_up_gpu_memory_pools(self.workers, self.descriptions, self.settings.rmm_pool_bytes)
@@ -102,8 +102,8 @@ class Session:
         try:
             if self._workers is not None:
                 # An OSError, as Dask's CommClosedError is, means that the connection to the scheduler closed.
-                self._workers.watch.settle(lost_scheduler=isinstance(error, OSError))
-            scheduler_client.raise_for_exited(self.launcher)
+                self._workers.watch.wait_for_loss(lost_scheduler=isinstance(error, OSError))
+            scheduler_client.raise_for_ended_process(self.launcher)
         except LaunchFailed as reason:
             return reason
         return None
@@ -114,7 +114,7 @@ class Session:
         if self._workers is not None:
             self._workers.watch.stop()
             if not succeeded and not self.launcher.owns_processes:
-                self._workers.abort("the run is ending")
+                self._workers.abort_workers("the run is ending")
         if succeeded and self._client is not None:
             scheduler_client.close_client(self._client)
         self.launcher.stop()
@@ -132,7 +132,7 @@ class Session:
 
         `addresses`: each rank's UCX address. Returns the longest round trip of a barrier, in seconds.
         """
-        connected: list[worker.ConnectionReport] = self.workers.on_all(worker.connect_peers, addresses)
+        connected: list[worker.ConnectionReport] = self.workers.run_on_all(worker.connect_peers, addresses)
         self.descriptions = [
             replace(each, ucx=replace(each.ucx, config=connection.ucx_config))
             for each, connection in zip(self.descriptions, connected, strict=True)
@@ -164,7 +164,7 @@ class Session:
 
     def _cluster_record(self) -> Cluster:
         client = self.workers.client
-        port = self.workers.call(client._run_on_scheduler(dask_scheduler_functions.dashboard_port))
+        port = self.workers.wait_for_coroutine(client._run_on_scheduler(dask_scheduler_functions.dashboard_port))
         address = client.scheduler.address if client.scheduler else None
         link = scheduler_client.dashboard_link(address, port)
         return Cluster(launcher=self.launcher.name, protocol=self.plan.protocol, scheduler=address, dashboard=link)
@@ -176,7 +176,9 @@ class Session:
         calls = self.workers
         calls.watch.start([])
         places = scheduler_client.wait_for_workers(
-            lambda: calls.call(calls.client._run_on_scheduler(dask_scheduler_functions.worker_names)),
+            lambda: calls.wait_for_coroutine(
+                calls.client._run_on_scheduler(dask_scheduler_functions.worker_hosts_and_names)
+            ),
             self.launcher,
             self.settings,
             self.plan.workers,
@@ -194,17 +196,17 @@ class Session:
         placed = self.launcher.hosts_by_role()
         for rank, address in enumerate(chosen[: self.plan.workers]):
             host, name = places[address]
-            calls.members.append(Member(rank, address, name, placed.get(name, host), 0))
+            calls.members.append(LaunchedWorker(rank, address, name, placed.get(name, host), 0))
         calls.watch.start(calls.members)
-        calls.call(calls.client._register_worker_plugin(worker.MergeWorker(), worker.PLUGIN, True))
+        calls.wait_for_coroutine(calls.client._register_worker_plugin(worker.MergeWorker(), worker.PLUGIN, True))
 
     def _describe_workers(self, engine: str | None, exchange: str | None) -> None:
         """Have the workers load libraries and describe their machines; adds their process ids to `members`."""
         calls = self.workers
-        facts = calls.on_all(worker.describe_process, engine, exchange, tuple(self.settings.environment))
+        facts = calls.run_on_all(worker.describe_process, engine, exchange, tuple(self.settings.environment))
         self.descriptions = [Worker.of(m.rank, m.name, each) for m, each in zip(calls.members, facts, strict=True)]
         calls.members = [
-            Member(m.rank, m.address, m.name, each.host, each.pid)
+            LaunchedWorker(m.rank, m.address, m.name, each.host, each.pid)
             for m, each in zip(calls.members, self.descriptions, strict=True)
         ]
         calls.watch.start(calls.members)
@@ -213,24 +215,24 @@ class Session:
         message = event[1]
         match message["event"]:
             case "out-of-memory":
-                self.workers.watch.report(message["message"])
+                self.workers.watch.keep_report(message["message"])
             case "stuck":
-                self.workers.notice_stuck(message["rank"], message["how"])
+                self.workers.report_stuck_worker(message["rank"], message["how"])
             case name:
                 try:
                     if name in self._handlers:
                         self._handlers[name](message)
                 except MergeBenchError as error:
-                    self.workers.notice(error)
+                    self.workers.wake_wait(error)
                 else:
-                    self.workers.notice()
+                    self.workers.wake_wait()
 
 
 def host_warnings(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[Caution]:
     """Warnings about hosts on which UCX measures slower; none if neither data plane nor Dask uses UCX."""
     if not plan.data_plane.ucx and plan.protocol != "ucx":
         return []
-    return launcher.cautions(settings)
+    return launcher.host_warnings(settings)
 
 
 def check_memory(plan: Plan, workers: Sequence[Worker]) -> None:
@@ -242,11 +244,11 @@ def check_memory(plan: Plan, workers: Sequence[Worker]) -> None:
 
 def set_up_gpu_memory_pools(workers: WorkerCalls, descriptions: Sequence[Worker], pool_bytes: int | None) -> None:
     """Make a pool of GPU memory on every worker, of `pool_bytes`; None: an equal part of its GPU's memory."""
-    workers.on_all(worker.make_cuda_context)  # each context takes some of the memory that the next step looks at
-    memories = workers.on_all(gpu_memory.inspect_gpu_memory)
+    workers.run_on_all(worker.make_cuda_context)  # each context takes some of the memory that the next step looks at
+    memories = workers.run_on_all(gpu_memory.inspect_gpu_memory)
     places = [(each.host, str(each.environment.get("CUDA_VISIBLE_DEVICES")).partition(",")[0]) for each in descriptions]
     on_gpu: dict[tuple[str, str], list[GpuMemory]] = {}
     for place, memory in zip(places, memories, strict=True):
         on_gpu.setdefault(place, []).extend([memory] if memory else [])
     sizes = {place: pool_bytes_per_worker(pool_bytes, each) for place, each in on_gpu.items() if each}
-    workers.results(workers.submit(gpu_memory.set_up_pool, [(sizes.get(place),) for place in places]))
+    workers.wait_for_results(workers.submit(gpu_memory.set_up_pool, [(sizes.get(place),) for place in places]))

@@ -35,10 +35,10 @@ def measure_dask_baseline(session: Session) -> None:
     """Merge with `dask.dataframe` as the plan says, and record the times, verdicts and memory of the merges."""
     plan, client = session.plan, session.workers.client
     tables = make_input_tables(session)
-    session.workers.call(client._run_on_scheduler(dask_scheduler_functions.import_in_background))
+    session.workers.wait_for_coroutine(client._run_on_scheduler(dask_scheduler_functions.run_import_in_background))
     with client.as_current(), dask.config.set(dask_steps.NO_DISK):
         merge = _DaskMerge(session, tables)
-        session.workers.on_all(dask_steps.free_original_chunks)
+        session.workers.run_on_all(dask_steps.free_original_chunks)
         session.record_launch(data_bytes=tables.data_bytes, rows=tables.rows)
         record_setting_differences(session)
         for index in range(plan.warmup):
@@ -49,8 +49,8 @@ def measure_dask_baseline(session: Session) -> None:
         power.enter_context(record_power(session))
         for index in range(plan.iterations):
             merge.merge_once(index, power.close, last=index == plan.iterations - 1)
-    session.writer.write(MemoryLine(launch=session.launch, workers=session.workers.on_all(worker.report_memory)))
-    session.workers.on_all(worker.close_launch)
+    session.writer.write(MemoryLine(launch=session.launch, workers=session.workers.run_on_all(worker.report_memory)))
+    session.workers.run_on_all(worker.close_launch)
 
 
 class _DaskMerge:
@@ -77,7 +77,7 @@ class _DaskMerge:
         session, plan, warmup = self._session, self._session.plan, after_last is None
         start = time.perf_counter()
         result = self._submit_merge_on_worker() if plan.device_memory else self._submit_merge()
-        session.workers.wait_for(result, members=())
+        session.workers.wait_for_futures(result, members=())
         wall = time.perf_counter() - start
         line = IterationLine(launch=session.launch, index=index, warmup=warmup, wall_seconds=wall)
         self._record.write_iteration(line)
@@ -96,12 +96,12 @@ class _DaskMerge:
         """Call the check or write `step` on workers for each of `arguments`; returns the checks of the partitions."""
         submit, fields = self._session.workers.client.submit, self._tables.fields
         checks = [submit(step, *given, fields, pure=False, workers=self._addresses) for given in arguments]
-        return self._session.workers.results(checks, members=())
+        return self._session.workers.wait_for_results(checks, members=())
 
     def _make_partitions(self, step: Callable[..., Any], *arguments: str) -> list[Future]:
         workers = self._session.workers
         futures = workers.submit(step, [arguments for _ in workers.members])
-        workers.wait_for(futures)
+        workers.wait_for_futures(futures)
         return futures
 
     def _submit_merge(self) -> list[Future]:
@@ -116,9 +116,9 @@ class _DaskMerge:
         workers, name = self._session.workers, f"{self._session.topic}-result"
         try:
             parts = ([part.key for part in each] for each in self._parts)
-            workers.on_one(0, dask_steps.start_baseline_merge, *parts, self._addresses, name)
+            workers.run_on_one(0, dask_steps.start_baseline_merge, *parts, self._addresses, name)
             # Its name makes the scheduler tell this client of the result; a future made of a key alone stays pending.
-            result: list[Future] = workers.call(workers.client.get_dataset(name, asynchronous=True))
+            result: list[Future] = workers.wait_for_coroutine(workers.client.get_dataset(name, asynchronous=True))
         finally:
             forget = workers.client.unpublish_dataset(name, asynchronous=True)
             workers.client.loop.add_callback(_await_ignoring_errors, forget)
@@ -136,7 +136,9 @@ def wait_until_result_released(session: Session, result_keys: Sequence[Any]) -> 
     workers, timeout = session.workers, session.plan.timeout
     deadline = time.monotonic() + timeout
     gc.collect()
-    while workers.call(workers.client._run_on_scheduler(dask_scheduler_functions.count_held_results, result_keys)):
+    while workers.wait_for_coroutine(
+        workers.client._run_on_scheduler(dask_scheduler_functions.count_held_results, result_keys)
+    ):
         if time.monotonic() > deadline:
             raise RunFailed(f"Dask did not release the result of a merge within {timeout:g} s")
         time.sleep(0.01)

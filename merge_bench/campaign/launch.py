@@ -72,7 +72,7 @@ def record_launch_outcome(
     An error of this program ends the block and is not raised again: the outcome then has the error's exit status.
     """
     began, outcome = time.monotonic(), LaunchOutcome()
-    with signals.ignored():
+    with signals.ignore_signals():
         try:
             with end_processes_on_exit(processes, writer, lambda error: _record_failure(job, writer, launch, error)):
                 yield outcome
@@ -98,9 +98,9 @@ def end_processes_on_exit(
     signal came, that is the error: some libraries catch the exception `Interrupted` and raise another.
     """
     succeeded = False
-    with signals.ignored():
+    with signals.ignore_signals():
         try:
-            with signals.interruptible():
+            with signals.allow_interruption():
                 yield
             succeeded = True
         except MergeBenchError as error:
@@ -125,7 +125,7 @@ def _explain_library_error(
     with contextlib.suppress(OSError), replacing(writer.logs / "error.log") as stream:
         stream.write("".join(traceback.format_exception(library_error)).encode("utf-8", "backslashreplace"))
     return (
-        signals.interruption()
+        signals.pending_interruption()
         or processes.find_cause(library_error)
         or LaunchFailed(f"{name}: {library_error} (logs/error.log has the details)", code="internal-error")
     )

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from merge_bench.cluster.base import how_ended
+from merge_bench.cluster.base import exit_status_text
 from merge_bench.cluster.dask_commands import THREAD_COUNTS
-from merge_bench.cluster.host_check import refuse_parts
+from merge_bench.cluster.host_check import refuse_unconnected_gpu_parts
 from merge_bench.config import allowed_transports
 from merge_bench.config.files import TOKENS
 from merge_bench.config.installation import how_to_set_up
@@ -94,7 +94,7 @@ def check_gpu_parts(workers: int, per_gpu: int) -> None:
     """Refuse workers on different MIG parts of this machine's GPUs; `per_gpu`: workers on each part."""
     names = gpu.visible_gpus()
     used = dict.fromkeys(gpu_name(names, number // per_gpu) for number in range(workers))
-    refuse_parts({name: gpu.instance(name) for name in used}, "workers on this host")
+    refuse_unconnected_gpu_parts({name: gpu.instance(name) for name in used}, "workers on this host")
 
 
 def check_packages_installed(plan: Plan) -> None:
@@ -223,4 +223,4 @@ def _worker_start_error(environment: tuple[tuple[str, str], ...]) -> str:
         return ""
     lines = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()
     errors = [line for line in lines if re.search(r"rror|ssertion|Exception", line)] or lines or ["it printed nothing"]
-    return f"its process {how_ended(done.returncode)} ({errors[-1].strip()[-160:]})"
+    return f"its process {exit_status_text(done.returncode)} ({errors[-1].strip()[-160:]})"

@@ -19,9 +19,9 @@ from merge_bench.campaign.machine_checks import (
 )
 from merge_bench.cluster import scheduler_client
 from merge_bench.cluster.base import ClusterSettings, LauncherKind
-from merge_bench.cluster.dask_commands import open_port_warning, ucx_settings
-from merge_bench.cluster.hosts import HostSpec, count_workers, place_workers
-from merge_bench.cluster.launchers import Chosen, choose_kind, launchers, leftover_job_warning
+from merge_bench.cluster.dask_commands import default_ucx_settings, open_port_warning
+from merge_bench.cluster.hosts import HostSpec, default_worker_count, place_workers
+from merge_bench.cluster.launchers import ChosenLauncher, choose_launcher_kind, launchers, leftover_job_warning
 from merge_bench.cluster.scheduler_client import count_running_workers
 from merge_bench.config import allowed_transports
 from merge_bench.config.files import open_regular
@@ -102,7 +102,7 @@ def options_of_each_run(options: RunOptions, environ: Mapping[str, str]) -> list
 
 
 def _refuse_impossible_options(options: RunOptions, environ: Mapping[str, str]) -> None:
-    launcher = choose_kind(options, environ)
+    launcher = choose_launcher_kind(options, environ)
     if not launcher.owns_processes and options.interface and not options.source("interface").startswith("environment"):
         cannot = "--interface cannot be used with a running cluster"
         raise UsageError(f"{cannot}, whose interface is fixed; omit --interface")
@@ -180,7 +180,7 @@ def choose_dask_protocol(options: RunOptions, *, others_connect: bool) -> str:
     the rows in Dask's messages, which would measure the encryption. Raises UsageError if other machines could connect
     to ports that ask for no certificate.
     """
-    if options.protocol == AUTO and scheduler_client.requires_encryption():
+    if options.protocol == AUTO and scheduler_client.dask_requires_encryption():
         return "tls"
     if options.protocol == AUTO:
         open_anyway = options.insecure if others_connect else not find_data_plane(options.exchange).exchanges_by_workers
@@ -238,7 +238,7 @@ class PlannedRun:
         return launchers()[self.settings.launcher]
 
 
-def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, chosen: Chosen) -> PlannedRun:
+def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, chosen: ChosenLauncher) -> PlannedRun:
     """Plan one run on `machine`: returns its plan, the settings of its cluster, and warnings.
 
     `options`: of this run, from `options_of_each_run`; `chosen`: its launcher and hosts. Raises UsageError if this
@@ -267,7 +267,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, c
     if not (existing and options.protocol == AUTO):
         protocol = choose_dask_protocol(options, others_connect=others_connect)
     if not existing:
-        scheduler_client.check_allowed(protocol=protocol, dask_frames=not plane.exchanges_by_workers)
+        scheduler_client.check_dask_configuration(protocol=protocol, dask_frames=not plane.exchanges_by_workers)
     most_on_host = max((len(each.workers) for each in place_workers(hosts, workers, per_gpu)), default=workers)
     workload = _make_workload(options, workers, engine.name, generate=machine.looks)
     plan = Plan(
@@ -365,7 +365,9 @@ def _plan_warnings(
 def launcher_ucx_settings(options: RunOptions, variables: Mapping[str, str], *, hosts: int) -> dict[str, str]:
     """The UCX settings that the launcher adds to `variables` for these options, on this number of hosts."""
     handling, protocol = options.error_handling == "peer", options.protocol
-    return ucx_settings(variables, hosts=hosts, exchange=options.exchange, protocol=protocol, error_handling=handling)
+    return default_ucx_settings(
+        variables, hosts=hosts, exchange=options.exchange, protocol=protocol, error_handling=handling
+    )
 
 
 def _is_reachable_from_other_hosts(interface: str | None) -> bool:
@@ -386,7 +388,7 @@ def _default_worker_count(
             return 2
         return count_running_workers(options.scheduler_address, options.scheduler_file, options.start_timeout)
     if hosts:
-        return count_workers(hosts, options.workers_per_gpu)
+        return default_worker_count(hosts, options.workers_per_gpu)
     return gpus * options.workers_per_gpu or min(2, machine.cores)
 
 
@@ -410,9 +412,8 @@ def _choose_distribution(options: RunOptions, workload: SyntheticSpec | TableSpe
     how, shuffle_option = JoinKind(options.how), option_needing_shuffle(options)
     if not find_data_plane(options.exchange).broadcast:
         shuffle_option = f"--exchange {options.exchange}"
-    return choose_distribution(
-        options.distribution, how, workers, table_bytes_by_side(workload, how), without=shuffle_option
-    )
+    sizes = table_bytes_by_side(workload, how)
+    return choose_distribution(options.distribution, how, workers, sizes, without=shuffle_option)
 
 
 def _checked_result_folder(options: RunOptions) -> str | None:

@@ -22,7 +22,7 @@ from merge_bench.campaign.machine_checks import Machine, check_packages_installe
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.dask_commands import LOOPBACK, open_port_warning
-from merge_bench.cluster.launchers import Chosen, choose_launcher, leftover_job_warning
+from merge_bench.cluster.launchers import ChosenLauncher, choose_launcher, leftover_job_warning
 from merge_bench.config.check import BRINGS_CODE, NO_DEVICE, CheckResult, Conflict, check_config, options_for_ucx
 from merge_bench.config.installation import __version__
 from merge_bench.config.options import RunOptions, resolve
@@ -295,7 +295,7 @@ def _choose_ucx(ucx: str | None, launcher: LauncherKind, *, device_memory: bool)
     return []
 
 
-def _check_ucx_settings(config: ConfigFile | None, options: RunOptions, chosen: Chosen) -> list[Caution]:
+def _check_ucx_settings(config: ConfigFile | None, options: RunOptions, chosen: ChosenLauncher) -> list[Caution]:
     """Check the settings of config and environment with the installed UCX; returns warnings, refuses errors."""
     if config is None:
         outside = any(name.startswith(("UCX_", "UCXPY_")) for name in os.environ)
@@ -320,7 +320,7 @@ def _check_ucx_settings(config: ConfigFile | None, options: RunOptions, chosen: 
     return warned
 
 
-def _launcher_settings(options: RunOptions, chosen: Chosen, variables: Mapping[str, str]) -> dict[str, str]:
+def _launcher_settings(options: RunOptions, chosen: ChosenLauncher, variables: Mapping[str, str]) -> dict[str, str]:
     """The UCX settings that the launcher will set, as far as they are known before hosts are asked."""
     (launcher, hosts), devices = chosen, dict[str, str]()
     if not hosts and launcher.starts_here:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from merge_bench.campaign.cluster_session import Session
-from merge_bench.cluster.worker_calls import Member
+from merge_bench.cluster.worker_calls import LaunchedWorker
 from merge_bench.config import allowed_transports
 from merge_bench.config.ucx_info import Installed, effective_settings, find_installed
 from merge_bench.errors import Caution, GateNotMet, RunFailed, WrongResult, warn
@@ -107,7 +107,7 @@ def record_lanes(session: Session) -> None:
     hosts = [member.host for member in session.members]
     protocols: list[list[SizeRange]] = []
     pairs = []
-    for rank, peers in enumerate(session.workers.on_all(worker.describe_endpoints)):
+    for rank, peers in enumerate(session.workers.run_on_all(worker.describe_endpoints)):
         for peer, (lanes, ranges) in sorted(peers.items()):
             if ranges and ranges not in protocols:
                 protocols.append(ranges)
@@ -126,9 +126,9 @@ def record_traffic(session: Session, period: str) -> Iterator[None]:
     if session.plan.workers == 1:
         yield
         return
-    before = session.workers.on_all(machine.read_counters)
+    before = session.workers.run_on_all(machine.read_counters)
     yield
-    after = session.workers.on_all(machine.read_counters)
+    after = session.workers.run_on_all(machine.read_counters)
     hosts = []
     for host, rank in _first_rank_by_host(session.members).items():
         devices = machine.counter_difference(before[rank], after[rank]).items()
@@ -137,7 +137,7 @@ def record_traffic(session: Session, period: str) -> Iterator[None]:
     session.writer.write(TrafficLine(launch=session.launch, during=period, hosts=hosts))
 
 
-def _first_rank_by_host(members: Sequence[Member]) -> dict[str, int]:
+def _first_rank_by_host(members: Sequence[LaunchedWorker]) -> dict[str, int]:
     """The rank of the first worker on each host, which reads the host's counters, by host."""
     ranks: dict[str, int] = {}
     for member in members:
@@ -230,12 +230,12 @@ class InputTables:
 def make_input_tables(session: Session) -> InputTables:
     """Have every worker generate or read its chunks of both input frames; returns what the frames contain."""
     session.progress.show_phase("creating the tables")
-    prepared = session.workers.on_all(worker.prepare_chunks, session.plan, ranked=True, after=(session.topic,))
+    prepared = session.workers.run_on_all(worker.prepare_chunks, session.plan, ranked=True, after=(session.topic,))
     for caution in _kept_memory_warnings(prepared):
         warn(caution)
         session.record_warning(caution)
     if session.plan.write_result is not None:
-        session.workers.on_all(worker.make_result_folder)  # finds one that cannot be used before the merge
+        session.workers.run_on_all(worker.make_result_folder)  # finds one that cannot be used before the merge
     other = next((p.rank for p in prepared if p.fields != prepared[0].fields), None)
     if other is not None:
         different = f"rank {prepared[0].rank} and rank {other} read tables with different columns"
@@ -409,7 +409,7 @@ def record_timeline(session: Session, decision: TimelineLine, skew_seconds: floa
 
 def gather_timeline(session: Session, skew_seconds: float | None) -> timelines.Timeline:
     """The timeline of the iterations that all workers recorded, and of the rounds of the link measurement."""
-    by_rank = session.workers.on_all(worker.collect_timelines)
+    by_rank = session.workers.run_on_all(worker.collect_timelines)
     kept = sorted(set.intersection(*(set(each.iterations) for each in by_rank)))
     rounds = zip(*(each.rounds for each in by_rank), strict=True)
     clocks = [
@@ -433,9 +433,9 @@ def record_power(session: Session) -> Iterator[None]:
     Counters are read before the first timed iteration and after the last one, so reading them takes no time of either.
     """
     with_gpu, members = session.plan.device_memory, session.members
-    before = session.workers.on_all(machine.read_power, with_gpu=with_gpu)
+    before = session.workers.run_on_all(machine.read_power, with_gpu=with_gpu)
     yield
-    after = session.workers.on_all(machine.read_power, with_gpu=with_gpu)
+    after = session.workers.run_on_all(machine.read_power, with_gpu=with_gpu)
     gpus, hosts = (
         gpu_power_between_readings(members, before, after) if with_gpu else None,
         host_power_between_readings(members, before, after),
@@ -444,7 +444,7 @@ def record_power(session: Session) -> Iterator[None]:
 
 
 def gpu_power_between_readings(
-    members: Sequence[Member], before: Sequence[PowerReading], after: Sequence[PowerReading]
+    members: Sequence[LaunchedWorker], before: Sequence[PowerReading], after: Sequence[PowerReading]
 ) -> list[GpuPower]:
     """Energy, clocks and throttling of each GPU between two readings of its first worker.
 
@@ -476,7 +476,7 @@ def gpu_power_between_readings(
 
 
 def host_power_between_readings(
-    members: Sequence[Member], before: Sequence[PowerReading], after: Sequence[PowerReading]
+    members: Sequence[LaunchedWorker], before: Sequence[PowerReading], after: Sequence[PowerReading]
 ) -> list[HostPower]:
     """Energy of each host's processors between two readings of its first worker; `before`, `after`: by rank."""
     hosts = []

@@ -13,31 +13,31 @@ from typing import NoReturn
 import click
 
 from merge_bench.cli import probe, results, run, service, tune
-from merge_bench.cli.common import CONTEXT, ListedGroup
-from merge_bench.cluster.scheduler_client import broken_configuration
+from merge_bench.cli.common import CONTEXT, FullHelpGroup
+from merge_bench.cluster.scheduler_client import unreadable_configuration_text
 from merge_bench.config.installation import __version__
 from merge_bench.errors import MergeBenchError, UsageError, error_of_system, say
-from merge_bench.view.streams import flush_output, take_standard_output
+from merge_bench.view.streams import flush_standard_output, redirect_native_output
 
 _READER_GONE = 141
 """Exit status if the reader of standard output has gone, as a shell has it for a program that SIGPIPE ended."""
 
 COMMANDS: tuple[click.Command, ...] = (
     run.run,
-    run.check,
+    run.check_config_file,
     run.configs,
-    run.submit,
-    run.transports,
-    run.doctor,
+    run.submit_batch_job,
+    run.show_transports,
+    run.examine_hosts,
     results.list_results,
-    results.show,
+    results.show_result,
     results.compare,
-    results.history,
+    results.show_history,
     results.predict,
     results.import_,
     results.export,
     results.report,
-    results.dashboard,
+    results.serve_dashboard,
     service.serve,
     service.jobs,
     tune.tune,
@@ -45,7 +45,7 @@ COMMANDS: tuple[click.Command, ...] = (
 )
 
 
-class _CommandGroup(ListedGroup):
+class _CommandGroup(FullHelpGroup):
     """A group with `run` as the default command, whose commands return their exit status."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -55,20 +55,20 @@ class _CommandGroup(ListedGroup):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> NoReturn:
-        take_standard_output()
+        redirect_native_output()
         try:
             status = super().invoke(ctx)
-            if not flush_output():
+            if not flush_standard_output():
                 ctx.exit(_READER_GONE)
         except MergeBenchError as error:
             _exit_with(error)
         except BrokenPipeError:
-            flush_output()
+            flush_standard_output()
             ctx.exit(_READER_GONE)
         except OSError as error:
             _exit_with(error_of_system(error))
         except ValueError as error:
-            if (sentence := broken_configuration(error)) is None:
+            if (sentence := unreadable_configuration_text(error)) is None:
                 raise
             _exit_with(UsageError(sentence))
         ctx.exit(status or 0)
@@ -84,8 +84,8 @@ def cli() -> None:
 
 
 def main() -> None:
-    """The entry point: a user's mistake ends with a sentence and an exit status, never with a traceback."""
-    take_standard_output()
+    """Run the command line; a user's mistake ends with a message and an exit status, without a traceback."""
+    redirect_native_output()
     try:
         sys.exit(cli.main(standalone_mode=False))
     except click.Abort:
@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def _message_with_suggestions(error: click.ClickException) -> str:
-    """The message of click's error; it suggests the options or commands with the nearest names, the nearest first."""
+    """Return the message of click's error, with options or commands of similar names, the most similar first."""
     near = getattr(error, "possibilities", None)
     return f"{error.message.rstrip('.')}; did you mean {' or '.join(near)}?" if near else error.format_message()
 

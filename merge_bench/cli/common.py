@@ -28,7 +28,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 
 
 class ParsedValue(click.ParamType[object]):
-    """A type of click that reads a text with `parse`, and shows the message of that function if the text is wrong."""
+    """A type of a click option: a function parses the text, and its message is shown if the text is wrong."""
 
     def __init__(self, placeholder: str, parse: Parser) -> None:
         self.parse = parse
@@ -50,7 +50,7 @@ Decorator = Callable[[Any], Any]
 
 
 def combine_decorators(*decorators: Decorator) -> Decorator:
-    """Make one decorator of several, the first outermost."""
+    """Combine several decorators into one, of which the first is the outermost."""
 
     def decorate(command: Any) -> Any:
         for decorator in reversed(decorators):
@@ -121,9 +121,9 @@ def json_option(help: str = "Print one JSON document on standard output.") -> De
     return flag_option("--json as_json", help)
 
 
-def plot_option(what: str) -> Decorator:
-    """Make the option ``--plot``; `what` says in its help what is drawn."""
-    help = f"Plot {what} into this .png, .svg or .html file; may be repeated."
+def plot_option(content: str) -> Decorator:
+    """Make the option ``--plot``; `content` says in its help what is drawn."""
+    help = f"Plot {content} into this .png, .svg or .html file; may be repeated."
     return path_option("--plot plots", "FILE", help, multiple=True)
 
 
@@ -133,11 +133,11 @@ def choice_option(name: str, choices: Sequence[str], help: str) -> Decorator:
 
 
 def count_option(
-    name: str, metavar: str, help: str, *, least: int = 1, default: int | None = None, required: bool = False
+    name: str, metavar: str, help: str, *, minimum: int = 1, default: int | None = None, required: bool = False
 ) -> Decorator:
-    """Make an option that takes a whole number of at least `least`."""
+    """Make an option that takes a whole number of at least `minimum`."""
     settings: dict[str, Any] = {} if default is None else {"default": default}  # click takes None for a default as well
-    settings |= {"type": click.IntRange(least), "show_default": default is not None, "required": required}
+    settings |= {"type": click.IntRange(minimum), "show_default": default is not None, "required": required}
     return text_option(name, metavar, help, **settings)
 
 
@@ -165,7 +165,7 @@ def results_option(help: str) -> Decorator:
     return path_option("--results", "DIR", help, **source)
 
 
-class ListedGroup(click.Group):
+class FullHelpGroup(click.Group):
     """A group whose help lists the whole first sentence of each command's help, which click would cut."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -174,15 +174,15 @@ class ListedGroup(click.Group):
             formatter.write_dl([(name, command.get_short_help_str(limit=1000)) for name, command in commands])
 
 
-class KeepsArguments(click.Command):
-    """A command that keeps its arguments, as they were typed, as the object of its context."""
+class ArgumentsCommand(click.Command):
+    """A click command that stores its arguments, as they were typed, in `ctx.obj`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.obj = list(args)
         return super().parse_args(ctx, args)
 
 
-class SectionedCommand(KeepsArguments):
+class SectionedCommand(ArgumentsCommand):
     """A command whose help lists options by section; options without a section come last."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -198,16 +198,16 @@ class SectionedCommand(KeepsArguments):
 
 
 @contextlib.contextmanager
-def _signals_and_log_redirected(log: Path) -> Iterator[None]:
+def _handle_signals_and_redirect_output(log: Path) -> Iterator[None]:
     """Raise signals as errors, and write the output of libraries into `log`, until the block ends."""
     from merge_bench.cluster import scheduler_client, signals
 
-    with signals.raising(), scheduler_client.redirect_libraries(log):
+    with signals.raise_on_signals(), scheduler_client.redirect_library_output(log):
         yield
 
 
-def this_command() -> Caller:
-    """This command as the caller of a campaign, which handles signals and the output of libraries.
+def command_caller() -> Caller:
+    """Make the caller of a campaign for this command: it handles signals and the output of libraries.
 
     It begins to measure the load of this host, so call it early.
     """
@@ -215,11 +215,17 @@ def this_command() -> Caller:
     from merge_bench.cluster import signals
     from merge_bench.host.other_load import begin_measuring
 
-    return Caller(tuple(sys.argv), given_options(), signals.raising, _signals_and_log_redirected, begin_measuring())
+    return Caller(
+        tuple(sys.argv),
+        typed_options(),
+        signals.raise_on_signals,
+        _handle_signals_and_redirect_output,
+        begin_measuring(),
+    )
 
 
-def given_options() -> GivenOptions:
-    """The options of this command as they were typed, for the records."""
+def typed_options() -> GivenOptions:
+    """Return the options of this command as they were typed, for the records."""
     context = click.get_current_context()
     typed_values, _, _ = context.command.make_parser(context).parse_args(list(context.obj or ()))
     options: GivenOptions = {}
@@ -231,8 +237,8 @@ def given_options() -> GivenOptions:
     return options
 
 
-def failures_of(campaigns: Sequence[Campaign]) -> list[FailureLine]:
-    """Every failure in the records of `campaigns`, except failures of launches that were made again."""
+def unrepeated_failures(campaigns: Sequence[Campaign]) -> list[FailureLine]:
+    """List the failures in the records of campaigns, without those of launches that were repeated."""
     return [
         failure
         for campaign in campaigns
@@ -240,15 +246,15 @@ def failures_of(campaigns: Sequence[Campaign]) -> list[FailureLine]:
     ]
 
 
-def say_failures(failures: Sequence[FailureLine], *, printed: Collection[str] = ()) -> None:
+def print_failures(failures: Sequence[FailureLine], *, printed_texts: Collection[str] = ()) -> None:
     """Print failures, each with the end of its log, on standard error.
 
-    `printed`: messages on standard output; they are not printed again if both streams go to the same place.
+    `printed_texts`: messages on standard output; they are not printed again if both streams go to the same place.
     """
-    from merge_bench.view.streams import say_log
+    from merge_bench.view.streams import print_log_tail
 
-    messages_seen = printed if stdout_is_stderr() else ()
+    messages_seen = printed_texts if stdout_is_stderr() else ()
     for failure in failures:
         if not any(failure.message in text for text in messages_seen):
             say(failure.message)
-        say_log(failure.log_tail)
+        print_log_tail(failure.log_tail)

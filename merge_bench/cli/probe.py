@@ -1,4 +1,4 @@
-"""The commands that measure the network without a merge: one for each probe, and `show` for stored campaigns."""
+"""The commands that measure the network without a merge: one for each probe, and `show_probes` for stored campaigns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from merge_bench.cli import common
-from merge_bench.cli.service import address_of_old_option, run_on_service, service_address
+from merge_bench.cli.service import address_from_old_option, run_on_service, service_address
 from merge_bench.config.option import Options
 from merge_bench.config.options import PROBE_OPTIONS, RunOptions
 from merge_bench.errors import RunFailed, UsageError, say, warnings_already_printed
@@ -20,7 +20,7 @@ from merge_bench.probe import probes
 if TYPE_CHECKING:
     from merge_bench.errors import Caution
     from merge_bench.probe.shared import ProbeKind
-    from merge_bench.probe.view import Output
+    from merge_bench.probe.view import OutputFiles
     from merge_bench.records.campaign import Campaign, Row
 
 _OUTPUT_OPTIONS = common.combine_decorators(
@@ -42,7 +42,7 @@ _PROBE_OPTIONS = common.combine_decorators(
 )
 
 
-class _ProbeGroup(common.ListedGroup):
+class _ProbeGroup(common.FullHelpGroup):
     """A group to which a command for each probe is added when any command is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -65,16 +65,16 @@ def probe() -> None:
 
 
 def _make_command(kind: ProbeKind[Any]) -> click.Command:
-    """The command ``probe NAME`` of one kind of probe."""
+    """Make the click command ``probe NAME`` for one kind of probe."""
 
     def command(**arguments: Any) -> int:
-        return measure(kind, **arguments)
+        return run_probe(kind, **arguments)
 
     decorate = click.command(kind.name, cls=common.SectionedCommand, help=kind.help)
     return decorate(common.add_options("own", kind.options)(_PROBE_OPTIONS(command)))
 
 
-def measure(
+def run_probe(
     kind: ProbeKind[Any],
     *,
     on: str | None,
@@ -91,46 +91,48 @@ def measure(
     Returns the exit status.
     """
     from merge_bench.probe.shared import probe_campaign as campaigns
-    from merge_bench.probe.shared.stored_rows import rows_in_order
-    from merge_bench.probe.view import LIST, check_outputs, print_references
+    from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
+    from merge_bench.probe.view import LIST, parse_output_options, print_references
     from merge_bench.records.reader import read_campaign
-    from merge_bench.view.progress import progress_for
-    from merge_bench.view.streams import say_warnings
+    from merge_bench.view.progress import make_progress
+    from merge_bench.view.streams import print_warnings
 
     as_json = options.json
     if LIST in references:
         print_references(as_json=as_json)
         return 0
-    output = check_outputs(csv_file, plots, references)
+    output = parse_output_options(csv_file, plots, references)
     prepared_probe, details = kind.make(own, options), getattr(own, "details", True)
     config_names: list[str | None] = list(dict.fromkeys(filter(None, [baseline, *configs])))
-    if url := service_address(options) or address_of_old_option(on):
+    if url := service_address(options) or address_from_old_option(on):
         campaign, _, status = run_on_service(url, f"probe {kind.name}", options, details=details)
     else:
-        head, jobs = campaigns.plan_campaign(prepared_probe, config_names or [None], options)
-        say_warnings(warning for job in jobs for warning in job.prepared.warnings)
+        head, jobs = campaigns.plan_probe_campaign(prepared_probe, config_names or [None], options)
+        print_warnings(warning for job in jobs for warning in job.prepared.warnings)
         if options.dry_run:
             print(campaigns.describe_dry_run(prepared_probe, head, jobs))
             return 0
-        with contextlib.closing(progress_for(sys.stderr, quiet=as_json)) as progress:
-            folder, status = campaigns.run_campaign(
+        with contextlib.closing(make_progress(sys.stderr, quiet=as_json)) as progress:
+            folder, status = campaigns.run_probe_campaign(
                 prepared_probe,
                 head,
                 jobs,
                 progress,
                 fresh=options.fresh,
-                caller=common.this_command(),
+                caller=common.command_caller(),
                 wait_for_quiet=options.wait_for_quiet,
             )
         campaign = read_campaign(folder)
-    return max(status, _show_rows([campaign], rows_in_order(campaign), output, as_json=as_json, details=details))
+    return max(
+        status, _show_probe_rows([campaign], sorted_campaign_rows(campaign), output, as_json=as_json, details=details)
+    )
 
 
-@probe.command()
+@probe.command("show")
 @click.argument("results", nargs=-1, type=common.PATH, metavar="RESULT...")
 @_OUTPUT_OPTIONS
 @common.json_option()
-def show(
+def show_probes(
     results: Sequence[str], csv_file: str | None, plots: Sequence[str], references: Sequence[str], as_json: bool
 ) -> int:
     """Show the results of stored `probe` campaigns without measuring again.
@@ -139,8 +141,8 @@ def show(
     ping-pong was measured. Several RESULTs are shown together.
     """
     from merge_bench.probe.shared import stored_rows
-    from merge_bench.probe.shared.stored_rows import label_rows
-    from merge_bench.probe.view import LIST, check_outputs, print_references
+    from merge_bench.probe.shared.stored_rows import rows_with_campaigns
+    from merge_bench.probe.view import LIST, parse_output_options, print_references
     from merge_bench.records.reader import read_campaign
 
     if LIST in references:
@@ -148,72 +150,79 @@ def show(
         return 0
     if not results:
         raise UsageError("no RESULT given; name the folder of a `probe` campaign or its records.jsonl")
-    output = check_outputs(csv_file, plots, references)
+    output = parse_output_options(csv_file, plots, references)
     files = [Path(result) for result in dict.fromkeys(results) if str(result).endswith(".csv")]
     campaigns = [read_campaign(result) for result in results if not str(result).endswith(".csv")]
     rows = [
-        *(row for _, row in label_rows(campaigns)),
-        *(row for file in files for row in stored_rows.read_csv_rows(file)),
+        *(row for _, row in rows_with_campaigns(campaigns)),
+        *(row for file in files for row in stored_rows.read_ping_pong_csv(file)),
     ]
-    return _show_rows(campaigns, rows, output, as_json=as_json)
+    return _show_probe_rows(campaigns, rows, output, as_json=as_json)
 
 
-def show_campaign(campaign: Campaign, *, as_json: bool, details: bool) -> int:
-    """Print a stored campaign as the command that measured it does; returns the exit status."""
-    from merge_bench.probe.shared.stored_rows import rows_in_order
-    from merge_bench.probe.view import Output
+def show_probe_campaign(campaign: Campaign, *, as_json: bool, details: bool) -> int:
+    """Print a stored `probe` campaign as the command that measured it does; returns the exit status."""
+    from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
+    from merge_bench.probe.view import OutputFiles
 
-    return _show_rows([campaign], rows_in_order(campaign), Output(), as_json=as_json, details=details)
+    return _show_probe_rows([campaign], sorted_campaign_rows(campaign), OutputFiles(), as_json=as_json, details=details)
 
 
-def _show_rows(
-    campaigns: Sequence[Campaign], measured: Sequence[Row], output: Output, *, as_json: bool, details: bool = True
+def _show_probe_rows(
+    campaigns: Sequence[Campaign],
+    measured_rows: Sequence[Row],
+    output: OutputFiles,
+    *,
+    as_json: bool,
+    details: bool = True,
 ) -> int:
-    """Print rows, or the document of ``--json``, and write the files of `output`; returns the exit status.
+    """Print rows of probes, or the document of ``--json``, and write the files of `output`; returns the exit status.
 
     The document is printed last, as it names the files that could not be written.
     """
     from merge_bench.analysis.documents import Failure
-    from merge_bench.probe.view import ProbeDocument, write_files
+    from merge_bench.probe.view import ProbeDocument, write_output_files
     from merge_bench.view.streams import print_document
 
-    rows = [*measured, *output.references]
+    rows = [*measured_rows, *output.references]
     warnings = list(dict.fromkeys(caution for one in campaigns for caution in one.cautions))
     if not as_json:
         above = warnings_already_printed()
-        _print_tables(campaigns, measured, rows, [caution for caution in warnings if caution not in above], details)
-    problems = write_files(output, rows, campaigns) if measured else []
-    failures = common.failures_of(campaigns)
+        _print_probe_tables(
+            campaigns, measured_rows, rows, [caution for caution in warnings if caution not in above], details
+        )
+    problems = write_output_files(output, rows, campaigns) if measured_rows else []
+    failures = common.unrepeated_failures(campaigns)
     if as_json:
         errors = [*map(Failure.from_line, failures), *(Failure("not-written", problem) for problem in problems)]
         records = [str(one.records) for one in campaigns]
         named, error = records[0] if len(records) == 1 else records, errors[0] if errors else None
         print_document(ProbeDocument(records=named, rows=rows, warnings=warnings, error=error))
-    common.say_failures(failures)
+    common.print_failures(failures)
     for problem in problems:
         say(problem)
     return RunFailed.exit_status if problems else 0
 
 
-def _print_tables(
+def _print_probe_tables(
     campaigns: Sequence[Campaign],
-    measured: Sequence[Row],
+    measured_rows: Sequence[Row],
     rows: Sequence[Row],
     warnings: Sequence[Caution],
     details: bool,
 ) -> None:
-    from merge_bench.probe.shared.stored_rows import ucx_latency_rows
-    from merge_bench.probe.view.show import print_rows, print_summary
+    from merge_bench.probe.shared.stored_rows import newest_ucx_latency_rows
+    from merge_bench.probe.view.show import print_mpi_summary, print_row_tables
 
-    configs = list(dict.fromkeys(row.config for row in measured if row.source is None))
-    remarks = [] if measured else ["nothing was measured, and no file was written"]
+    configs = list(dict.fromkeys(row.config for row in measured_rows if row.source is None))
+    remarks = [] if measured_rows else ["nothing was measured, and no file was written"]
     if len(campaigns) > 1 and len(configs) > 1:
         remarks.append("the campaigns ran at different times; speed-ups include any change of the machines in between")
     remarks += [f"campaign {one.head.campaign_id} did not finish" for one in campaigns if one.end is None]
     baseline = configs[0] if len(configs) > 1 else None
     records = [one.records for one in campaigns]
-    if measured and not details and rows == list(measured):  # published rows need the tables
-        ucx = ucx_latency_rows(campaigns[0].folder.parent)
-        print_summary(measured, ucx, warnings=warnings, remarks=remarks, records=records)
+    if measured_rows and not details and rows == list(measured_rows):  # published rows need the tables
+        ucx = newest_ucx_latency_rows(campaigns[0].folder.parent)
+        print_mpi_summary(measured_rows, ucx, warnings=warnings, remarks=remarks, records=records)
         return
-    print_rows(rows, baseline=baseline, warnings=warnings, remarks=remarks, records=records)
+    print_row_tables(rows, baseline=baseline, warnings=warnings, remarks=remarks, records=records)

@@ -20,7 +20,7 @@ from merge_bench.view import export as exports
 
 if TYPE_CHECKING:
     from merge_bench.records.campaign import Campaign
-    from merge_bench.report.page.build import References
+    from merge_bench.report.page.build import PublishedReferences
     from merge_bench.view.plot import Chart
 
 RESULTS = click.argument("results", nargs=-1, type=common.PATH, required=True, metavar="RESULT...")
@@ -55,7 +55,7 @@ def compare(
     from merge_bench.analysis.comparable_runs import NotComparable
     from merge_bench.analysis.compare import compare_campaigns as compare_results
     from merge_bench.records.reader import read_campaign
-    from merge_bench.regressions.gates import compare_for_gates, gate_summary, with_gate_error
+    from merge_bench.regressions.gates import apply_gates, compare_for_gates, gate_summary
     from merge_bench.view.streams import print_document
 
     if markdown and as_json:
@@ -70,13 +70,13 @@ def compare(
     pairs = {each.pair for each in document.comparisons}
     if measured < pairs and (options.fail_on or not measured):
         raise UsageError(f"--metric {metric} cannot be compared: {'; '.join(document.notes)}")
-    document, status = with_gate_error(
+    document, status = apply_gates(
         document, metric=metric, fail_on=options.fail_on, allow_no_baseline=options.allow_no_baseline
     )
     if as_json:
         print_document(document)
     elif markdown:
-        from merge_bench.view.comparison import markdown as render
+        from merge_bench.view.comparison import comparison_as_markdown as render
 
         print(render(document, metric=metric))
     else:
@@ -84,13 +84,13 @@ def compare(
         from merge_bench.view.comparison import print_comparison
 
         gates = gate_summary(document, metric=metric, fail_on=options.fail_on)
-        print_comparison(document, metric=metric, step=report_step(*campaigns).here(), gates=gates)
+        print_comparison(document, metric=metric, step=report_step(*campaigns).as_typed(), gates=gates)
     if document.error is not None:
         say(document.error.message)
     return status
 
 
-@click.command(context_settings=common.CONTEXT)
+@click.command("history", context_settings=common.CONTEXT)
 @click.argument("folders", nargs=-1, type=common.PATH, metavar="[FOLDER...]")
 @common.results_option("Folder of the results, if no FOLDER is given.")
 @common.choice_option("--metric", METRICS, "Metric whose level is looked at.")
@@ -111,7 +111,7 @@ def compare(
 @common.text_option("--by", "NAME", "Who accepts. [default: the user's name]")
 @common.plot_option("each series with its levels")
 @common.json_option()
-def history(
+def show_history(
     folders: Sequence[str],
     results: str,
     details: bool,
@@ -127,8 +127,8 @@ def history(
     results that came after it, so that one bad night is none.
     """
     from merge_bench.regressions.document import accept_level
-    from merge_bench.regressions.document import history as history_of
-    from merge_bench.regressions.view import charts_of, print_history
+    from merge_bench.regressions.document import load_history as history_of
+    from merge_bench.regressions.view import history_charts, print_history
 
     make = functools.partial(history_of, folders or (results,), **selection)
     show = None if as_json else functools.partial(print_history, details=details)
@@ -136,29 +136,29 @@ def history(
         accept_level(make(), by=by, reason=accept)
     elif by is not None:
         raise UsageError("--by needs --accept REASON")
-    return _show_document(make, show, charts_of, plots)
+    return _show_document(make, show, history_charts, plots)
 
 
 def _show_document(
-    make: Callable[[], Any],
-    show: Callable[[Any], None] | None,
-    charts_of: Callable[[Any], Sequence[Chart]],
+    make_document: Callable[[], Any],
+    print_as_text: Callable[[Any], None] | None,
+    make_charts: Callable[[Any], Sequence[Chart]],
     plots: Sequence[str],
     campaigns: Sequence[Campaign] = (),
 ) -> int:
-    """Make a document, draw its charts, and print it with `show`, or else as JSON; returns the exit status."""
+    """Make a document, draw its charts, and print it (as JSON without `print_as_text`); returns the exit status."""
     from msgspec.structs import replace
 
     from merge_bench.analysis.documents import Failure
-    from merge_bench.view.plot.draw import check_plots, draw, write_each
+    from merge_bench.view.plot.draw import check_plot_files, draw_file, write_each_file
     from merge_bench.view.streams import print_document
 
-    files = check_plots(list(dict.fromkeys(plots)))
-    document = make()
-    problems = write_each(dict.fromkeys(files, lambda file: draw(charts_of(document), file, campaigns)))
+    files = check_plot_files(list(dict.fromkeys(plots)))
+    document = make_document()
+    problems = write_each_file(dict.fromkeys(files, lambda file: draw_file(make_charts(document), file, campaigns)))
     if problems:
         document = replace(document, error=Failure(RunFailed.code, "; ".join(problems)))
-    (show or print_document)(document)
+    (print_as_text or print_document)(document)
     for problem in problems:
         say(problem)
     return RunFailed.exit_status if problems else 0
@@ -195,12 +195,12 @@ def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **for
     are, and what is unknown.
     """
     from merge_bench.forecast.document import predict as predict_from
-    from merge_bench.forecast.view import panels_of, print_forecast
+    from merge_bench.forecast.view import forecast_charts, print_forecast
     from merge_bench.records.reader import read_campaign
 
     campaigns = [read_campaign(result) for result in results]
     show = None if as_json else print_forecast
-    return _show_document(lambda: predict_from(campaigns, **forecast), show, panels_of, plots, campaigns)
+    return _show_document(lambda: predict_from(campaigns, **forecast), show, forecast_charts, plots, campaigns)
 
 
 @click.command("import", context_settings=common.CONTEXT)
@@ -215,14 +215,14 @@ def import_(file: str, results: str, as_json: bool) -> None:
     from merge_bench.analysis.summary import summarize_campaign
     from merge_bench.campaign.cudf_merge_report import import_report
     from merge_bench.records.reader import read_campaign
-    from merge_bench.report.run import print_report
+    from merge_bench.report.run import print_campaign_report
     from merge_bench.view.streams import print_document
 
     campaign = read_campaign(import_report(Path(file), Path(results), sys.argv))
     if as_json:
         print_document(summarize_campaign(campaign))
     else:
-        print_report(campaign, details=False)
+        print_campaign_report(campaign, details=False)
 
 
 @click.command(context_settings=common.CONTEXT)
@@ -236,7 +236,7 @@ def export(results: tuple[str, ...], format: str, output: str | None) -> None:
     """
     from merge_bench.config.files import check_writable, replacing
     from merge_bench.records.reader import read_campaign
-    from merge_bench.view.streams import write_output
+    from merge_bench.view.streams import write_standard_output
 
     exporter = exports.exporters()[format]
     if output is None and exporter.binary:
@@ -245,7 +245,7 @@ def export(results: tuple[str, ...], format: str, output: str | None) -> None:
         check_writable("--output", Path(output))
     contents = exporter.encode([read_campaign(result) for result in dict.fromkeys(results)])
     if output is None:
-        write_output(contents)
+        write_standard_output(contents)
         return
     with replacing(Path(output)) as stream:
         stream.write(contents)
@@ -273,7 +273,14 @@ def report(
     A RESULT is a campaign folder or its records.jsonl.
     """
     from merge_bench.records.reader import read_campaign
-    from merge_bench.report.page import REPORT, Outputs, check_campaigns, check_outputs, ucx_defaults, write_report
+    from merge_bench.report.page import (
+        REPORT,
+        ReportFiles,
+        check_report_files,
+        read_ucx_defaults,
+        refuse_repeated_campaigns,
+        write_report,
+    )
 
     if "list" in references:
         _print_references()
@@ -281,22 +288,22 @@ def report(
     if not results:
         raise UsageError("no RESULT given; give the path of a campaign folder or of its records.jsonl")
     campaigns = [read_campaign(result) for result in results]
-    check_campaigns(campaigns)
+    refuse_repeated_campaigns(campaigns)
     page = Path(output) if output else campaigns[0].folder / REPORT
-    outputs = Outputs(page, Path(markdown) if markdown else None, Path(figures) if figures else None)
-    check_outputs(outputs, campaigns)
+    outputs = ReportFiles(page, Path(markdown) if markdown else None, Path(figures) if figures else None)
+    check_report_files(outputs, campaigns)
     published = _read_references(references)
     if sys.stderr.isatty():  # a person waits some seconds for it
         say(f"writing {page} …")
-    from merge_bench.report.page.build import build
+    from merge_bench.report.page.build import build_report
 
-    return write_report(build(campaigns, published, ucx_defaults(campaigns)), outputs)
+    return write_report(build_report(campaigns, published, read_ucx_defaults(campaigns)), outputs)
 
 
-def _read_references(names: Sequence[str]) -> References:
-    """The published results of these names, to show beside measured ones; raises UsageError for a campaign."""
+def _read_references(names: Sequence[str]) -> PublishedReferences:
+    """Read the published results with these names; raises UsageError for the name of a campaign."""
     from merge_bench.analysis import published
-    from merge_bench.report.page.build import References
+    from merge_bench.report.page.build import PublishedReferences
 
     kinds = {name: published.dataset(name).kind for name in names}
     for name, kind in kinds.items():
@@ -307,7 +314,7 @@ def _read_references(names: Sequence[str]) -> References:
     def of_kind(wanted: str, read: Any) -> tuple[Any, ...]:
         return tuple(row for name, kind in kinds.items() if kind == wanted for row in read(name))
 
-    return References(
+    return PublishedReferences(
         of_kind(published.MERGE, published.merge_results),
         of_kind(published.SETTINGS, published.settings_effects),
         of_kind(published.NETWORK, published.network_rows),
@@ -332,35 +339,35 @@ def list_results(ctx: click.Context, /, result: str | None, results: str) -> int
 
     With a RESULT, show that one, as `show` does.
     """
-    from merge_bench.report.campaign_figures import print_results
+    from merge_bench.report.campaign_figures import print_results_list
 
     if result is not None:
-        return int(ctx.invoke(show, result=result, details=False, as_json=False))
-    print_results(Path(results))
+        return int(ctx.invoke(show_result, result=result, details=False, as_json=False))
+    print_results_list(Path(results))
     return 0
 
 
-@click.command(context_settings=common.CONTEXT)
+@click.command("show", context_settings=common.CONTEXT)
 @click.argument("result", type=common.PATH, metavar="RESULT")
 @common.flag_option("--details", "Print every table before the conclusion.")
 @common.json_option("Print the JSON document of the command that made it.")
-def show(result: str, details: bool, as_json: bool) -> int:
+def show_result(result: str, details: bool, as_json: bool) -> int:
     """Show a stored RESULT as the command that made it did: `run`, `tune`, a `probe` or `import`.
 
     A RESULT is a campaign folder or its records.jsonl. Nothing is measured or written.
     """
-    from merge_bench.cli.probe import show_campaign
+    from merge_bench.cli.probe import show_probe_campaign
     from merge_bench.cli.tune import show_tuning
     from merge_bench.records.reader import read_campaign
     from merge_bench.view.titles import is_tuning_campaign
 
     campaign = read_campaign(result)
     if campaign.probe:
-        return show_campaign(campaign, as_json=as_json, details=details)
+        return show_probe_campaign(campaign, as_json=as_json, details=details)
     printed = (show_tuning if is_tuning_campaign(campaign) else _show_merges)(
         campaign, as_json=as_json, details=details
     )
-    common.say_failures(common.failures_of([campaign]), printed=printed)
+    common.print_failures(common.unrepeated_failures([campaign]), printed_texts=printed)
     return 0
 
 
@@ -368,18 +375,18 @@ def _show_merges(campaign: Campaign, *, as_json: bool, details: bool) -> Sequenc
     """Print the runs of a campaign; returns the messages of errors that standard output has."""
     from merge_bench.analysis.documents import run_documents
     from merge_bench.analysis.summary import summarize_campaign
-    from merge_bench.report.run import print_report
+    from merge_bench.report.run import print_campaign_report
     from merge_bench.view.streams import print_document
 
     document = summarize_campaign(campaign)
     if as_json:
         print_document(document)
         return ()
-    print_report(campaign, document, details=details)
+    print_campaign_report(campaign, document, details=details)
     return [one.error.message for one in run_documents(document) if one.error]
 
 
-@click.command(context_settings=common.CONTEXT)
+@click.command("dashboard", context_settings=common.CONTEXT)
 @common.results_option("Folder of the campaigns to show.")
 @common.port_option(5006)
 @common.address_option("Address to listen on; by default only this machine can connect.")
@@ -389,14 +396,14 @@ def _show_merges(campaign: Campaign, *, as_json: bool, details: bool) -> Sequenc
     "Ask for a login with the token in RESULTS/.service/token before a run is started from the page. With --address,"
     " runs can be started only with this option.",
 )
-def dashboard(results: str, port: int, address: str, no_open: bool, allow_run: bool) -> int:
+def serve_dashboard(results: str, port: int, address: str, no_open: bool, allow_run: bool) -> int:
     """Show results in a browser, follow running campaigns live, and start runs."""
     require("panel", "dashboard", "the dashboard")
     with contextlib.suppress(FileNotFoundError):  # the first run makes it
         os.scandir(results).close()
     from merge_bench.dashboard.app import make_pages
-    from merge_bench.service.serve import Person, Settings, serve
+    from merge_bench.service.serve import DashboardUser, ServiceSettings, serve_until_signal
 
-    person = Person(allow_run=allow_run, open_browser=not no_open)
-    settings = Settings(Path(results), port, address, person=person)
-    return serve(settings, make_pages)
+    person = DashboardUser(allow_run=allow_run, open_browser=not no_open)
+    settings = ServiceSettings(Path(results), port, address, person=person)
+    return serve_until_signal(settings, make_pages)

@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from merge_bench.cli import common
-from merge_bench.cli.service import comparison_of_gate, run_on_service, service_address
-from merge_bench.cluster.launchers import batch_systems, storage_titles
+from merge_bench.cli.service import repeat_gate_comparison, run_on_service, service_address
+from merge_bench.cluster.launchers import batch_systems, systems_with_storage_option
 from merge_bench.config.files import check_writable, replacing
 from merge_bench.config.options import CLUSTER_OPTIONS, RunOptions, without_merge
 from merge_bench.config.shipped import find_config, find_shipped, shipped_files
@@ -30,7 +30,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
 
     The merged table is dropped once it is verified; --write-result keeps it.
     """
-    caller = common.this_command()
+    caller = common.command_caller()
     from msgspec.structs import replace
 
     from merge_bench import api
@@ -39,19 +39,19 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     from merge_bench.campaign.campaign import dry_run_text
     from merge_bench.campaign.planned_launches import load_sweep
     from merge_bench.records.reader import read_campaign
-    from merge_bench.regressions.gates import Gate
-    from merge_bench.view.streams import print_document, say_warnings
+    from merge_bench.regressions.gates import RegressionGate
+    from merge_bench.view.streams import print_document, print_warnings
 
     _refuse_second_config(named, options)
     if url := service_address(options):
         campaign, error, status = run_on_service(url, "run", options, details=options.details)
-        verdict = comparison_of_gate(campaign, options) if status in (0, 5) else None
+        verdict = repeat_gate_comparison(campaign, options) if status in (0, 5) else None
         details = options.details
     else:
         sweep = load_sweep(options.given(config=named[0]) if named else options)
-        say_warnings(warning for prepared in sweep.prepared.values() for warning in prepared.warnings)
+        print_warnings(warning for prepared in sweep.prepared.values() for warning in prepared.warnings)
         if options.dry_run:
-            Gate.from_options(
+            RegressionGate.from_options(
                 sweep.options, compared=len(sweep.distinct_labels), runs=len(sweep.prepared)
             )  # may refuse
             if options.extend:
@@ -70,12 +70,12 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     else:
         from merge_bench.analysis.compare import METRIC
         from merge_bench.regressions.gates import gate_summary
-        from merge_bench.report.run import print_report
-        from merge_bench.view.comparison import print_comparison, printed_below
+        from merge_bench.report.run import print_campaign_report
+        from merge_bench.view.comparison import print_comparison, text_printed_below
 
         gates = gate_summary(verdict, metric=METRIC, fail_on=options.fail_on) if verdict is not None else ""
-        below = printed_below(verdict, gates) if verdict is not None else ""
-        print_report(campaign, document, details=details, above=warnings_already_printed(), below=below)
+        below = text_printed_below(verdict, gates) if verdict is not None else ""
+        print_campaign_report(campaign, document, details=details, above=warnings_already_printed(), below=below)
         if verdict is not None and verdict.comparisons:
             print_comparison(verdict, metric=METRIC, details=details, gates=gates)
         elif gates:
@@ -83,7 +83,7 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     if verdict is not None and verdict.error is not None:
         say(verdict.error.message)
     printed = () if options.json else [one.error.message for one in run_documents(document) if one.error]
-    common.say_failures(common.failures_of([campaign]), printed=printed)
+    common.print_failures(common.unrepeated_failures([campaign]), printed_texts=printed)
     return status
 
 
@@ -106,13 +106,13 @@ def _refuse_second_config(named: Sequence[str], options: RunOptions) -> None:
         raise UsageError(f"{second!r} is a second config; to compare configs, use --configs A,B")
 
 
-@click.command(context_settings=common.CONTEXT)
+@click.command("check", context_settings=common.CONTEXT)
 @click.argument("config", type=common.PATH)
 @common.json_option()
 @click.option("--ucx", type=click.Choice(["auto", "wheel", "system"]), help="The UCX to check CONFIG against.")
 @common.flag_option("--trust-config", "Trust CONFIG: accept settings that can load code.")
 @common.flag_option("--other-hosts", "Accept what only this machine lacks, since CONFIG is for other hosts.")
-def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other_hosts: bool) -> int:
+def check_config_file(config: str, as_json: bool, ucx: str | None, trust_config: bool, other_hosts: bool) -> int:
     """Show how the installed UCX handles each setting of CONFIG, and whether `run` would refuse it.
 
     CONFIG is a file or the name of a shipped config.
@@ -120,18 +120,18 @@ def check(config: str, as_json: bool, ucx: str | None, trust_config: bool, other
     from merge_bench.campaign.planned_launches import check_config_for_run
     from merge_bench.config.reader import read_config
     from merge_bench.config.ucx_choice import Choice, choose_ucx, ucx_choice_undone
-    from merge_bench.report.setup import print_check
+    from merge_bench.report.setup import print_config_check
 
     settings = read_config(find_config(config), os.environ)
     choice = Choice(ucx) if ucx in ("wheel", "system") else choose_ucx(ucx, os.environ)
     with ucx_choice_undone():
         choice.apply(os.environ)
         result = check_config_for_run(settings, choice.origin, trusted=trust_config, other_hosts=other_hosts)
-    print_check(result, json_output=as_json)
+    print_config_check(result, json_output=as_json)
     return 0 if result.ok else 2
 
 
-@click.group(cls=common.ListedGroup, context_settings=common.CONTEXT, invoke_without_command=True)
+@click.group(cls=common.FullHelpGroup, context_settings=common.CONTEXT, invoke_without_command=True)
 @common.json_option("Print the list as one JSON document on standard output.")
 @click.pass_context
 def configs(context: click.Context, as_json: bool) -> None:
@@ -189,14 +189,16 @@ def copy_config(name: str, destination: str | None, force: bool) -> None:
     print(target)
 
 
-_WITH_STORAGE = ", ".join(storage_titles())
+_WITH_STORAGE = ", ".join(systems_with_storage_option())
 
 
-@click.command(cls=common.KeepsArguments, context_settings={**common.CONTEXT, "ignore_unknown_options": True})
+@click.command(
+    "submit", cls=common.ArgumentsCommand, context_settings={**common.CONTEXT, "ignore_unknown_options": True}
+)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[CONFIG] [OPTION]...")
 @click.option("--launcher", type=click.Choice(list(batch_systems())), help="Batch system to use.")
 @common.count_option("--nodes", "N", "Number of nodes of the job.")
-@common.count_option("--gpus-per-node", "G", "Number of GPUs, and of workers, on each node.", least=0, default=0)
+@common.count_option("--gpus-per-node", "G", "Number of GPUs, and of workers, on each node.", minimum=0, default=0)
 @common.count_option("--cores-per-node", "C", "Number of cores on each node; by default 12 per GPU.")
 @common.text_option("--time", "MM:SS", "Time limit of the job, as MM:SS or HH:MM:SS.")
 @common.text_option("--account", "NAME", "Account to charge for the job.")
@@ -209,7 +211,7 @@ _WITH_STORAGE = ", ".join(storage_titles())
 @common.text_option("--module modules", "NAME", "Environment module to load; may be repeated.", multiple=True)
 @common.flag_option("--now", "Submit the job instead of printing it.")
 @click.pass_obj
-def submit(
+def submit_batch_job(
     typed: list[str],
     /,
     words: tuple[str, ...],
@@ -235,14 +237,16 @@ def submit(
     config, options = (words[0], words[1:]) if words and not words[0].startswith("-") else (None, words)
     if config is None and not any(word.partition("=")[0] in ("--config", "--configs") for word in options):
         config = "optimized.cfg"
-    script = batch_script.render(launcher, batch_script.Job(nodes=nodes, time=time, **more), config, options, typed)
-    print(batch_script.submit(launcher, script) if now else script, end="\n" if now else "")
+    script = batch_script.batch_script_text(
+        launcher, batch_script.BatchJob(nodes=nodes, time=time, **more), config, options, typed
+    )
+    print(batch_script.submit_batch_script(launcher, script) if now else script, end="\n" if now else "")
 
 
-@click.command(cls=common.SectionedCommand, context_settings=common.CONTEXT)
+@click.command("transports", cls=common.SectionedCommand, context_settings=common.CONTEXT)
 @common.add_options("options", RunOptions, CLUSTER_OPTIONS)
 @common.flag_option("--available show_available", "Also list the transports that UCX could use on each host.")
-def transports(show_available: bool, options: RunOptions) -> None:
+def show_transports(show_available: bool, options: RunOptions) -> None:
     """Show the transports that UCX selects for each pair of workers of a cluster.
 
     The command launches the same cluster as `run`, but does not merge.
@@ -250,36 +254,36 @@ def transports(show_available: bool, options: RunOptions) -> None:
     from merge_bench.campaign.machine_checks import check_packages_installed
     from merge_bench.campaign.measure_launch import survey_transports
     from merge_bench.campaign.planned_launches import plan_runs
-    from merge_bench.report.setup import print_survey
-    from merge_bench.view.progress import progress_for
-    from merge_bench.view.streams import print_document, say_log, say_warnings
+    from merge_bench.report.setup import print_transports
+    from merge_bench.view.progress import make_progress
+    from merge_bench.view.streams import print_document, print_log_tail, print_warnings
 
     strip_merge_options = functools.partial(without_merge, kept=CLUSTER_OPTIONS)
     (prepared,) = plan_runs(options.config, options, strip_merge_options, several=False)
     if prepared.launcher.starts_here:
         check_packages_installed(prepared.plan)
-    say_warnings(prepared.warnings)
+    print_warnings(prepared.warnings)
     name = prepared.config.name if prepared.config is not None else "default"
     try:
-        with contextlib.closing(progress_for(sys.stderr, quiet=options.json)) as progress:
-            document = survey_transports(prepared, name, progress, common.this_command())
+        with contextlib.closing(make_progress(sys.stderr, quiet=options.json)) as progress:
+            document = survey_transports(prepared, name, progress, common.command_caller())
     except LaunchFailed as failure:
-        say_log(failure.log_tail)
+        print_log_tail(failure.log_tail)
         raise
     if options.json:
         print_document(document)
     else:
-        print_survey(document, show_available=show_available)
+        print_transports(document, show_available=show_available)
 
 
-@click.command(context_settings=common.CONTEXT)
+@click.command("doctor", context_settings=common.CONTEXT)
 @common.json_option()
 @common.flag_option("--strict", "Exit with status 5 if the result of any check is bad.")
 @common.text_option("--scheduler-address", "ADDRESS", "Examine each host of this running cluster.")
 @common.path_option(
     "--scheduler-file", "PATH", "Scheduler file of a running cluster; every host of that cluster is examined."
 )
-def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler_file: str | None) -> int:
+def examine_hosts(as_json: bool, strict: bool, scheduler_address: str | None, scheduler_file: str | None) -> int:
     """Find problems on this host, or on each host of a running cluster, and show how to fix them."""
     from msgspec.structs import replace
 
@@ -304,7 +308,7 @@ def doctor(as_json: bool, strict: bool, scheduler_address: str | None, scheduler
     if as_json:
         print_document(DoctorDocument(worst=worst_state(findings), findings=findings, bindings=bindings))
     else:
-        from merge_bench.report.setup import print_findings
+        from merge_bench.report.setup import print_doctor_findings
 
-        print_findings(findings, bindings=bindings)
+        print_doctor_findings(findings, bindings=bindings)
     return GateNotMet.exit_status if strict and worst_state(findings) == BAD else 0

@@ -24,14 +24,14 @@ from merge_bench.config.option import as_text
 from merge_bench.config.options import BY_KEY, OPTIONS, RunOptions, read_sources
 from merge_bench.errors import Caution, GateNotMet, RunFailed, UsageError, WrongResult, say, stdout_is_stderr, warn
 from merge_bench.units import format_duration
-from merge_bench.view.text import cut, short, visible
+from merge_bench.view.text import shorten_middle, truncate, visible
 
 if TYPE_CHECKING:
     from merge_bench.analysis.documents import CompareDocument, Failure
     from merge_bench.records.campaign import Campaign
     from merge_bench.service.client import Client
     from merge_bench.service.documents import Job, JobRequest, Jobs
-    from merge_bench.service.store import Store
+    from merge_bench.service.store import ServiceStore
 
 _SERVICE_VARIABLE, _RESULTS_OPTION = BY_KEY["service"].variable, BY_KEY["results"]
 _OLD_VARIABLE = BY_KEY["on"].variable
@@ -51,7 +51,7 @@ _SERVICE_OPTIONS = common.combine_decorators(
 _JOB_PARAMETERS = common.combine_decorators(click.argument("number", type=click.IntRange(0)), _SERVICE_OPTIONS)
 
 
-@click.group(cls=common.ListedGroup)
+@click.group(cls=common.FullHelpGroup)
 def jobs() -> None:
     """List, show or cancel the jobs of a service; `run --service URL` queues one.
 
@@ -98,27 +98,30 @@ def _print_jobs(
         lasted = format_duration((job.ended or time.time()) - (job.started or job.created))
         command = visible(job.command.removeprefix("merge-bench "))
         by = f"schedule {job.schedule}" if job.schedule else job.who
-        print(f"{job.id:5}  {job.shown_state:12}  {lasted:>11}  {short(visible(by), 16):16}  {short(command, room)}")
+        print(
+            f"{job.id:5}  {job.shown_state:12}  {lasted:>11}  {shorten_middle(visible(by), 16):16}"
+            f"  {shorten_middle(command, room)}"
+        )
         if job.message and job.message != job.state:
-            print(" " * 6, short(visible(job.message), 73))
+            print(" " * 6, shorten_middle(visible(job.message), 73))
         if job is answer:
-            print(f"{command}\n{_visible_lines(job.log or '')}", end="")
+            print(f"{command}\n{_printable_lines(job.log or '')}", end="")
 
 
-def _visible_lines(text: str) -> str:
+def _printable_lines(text: str) -> str:
     """The lines of `text` without unprintable characters, each with its line end."""
     return "".join(f"{visible(line)}\n" for line in text.splitlines())
 
 
 def service_address(options: RunOptions) -> str | None:
-    """The address of the service that is to run the command; None if it runs on this machine."""
+    """Return the address of the service that runs the command; None if the command runs on this machine."""
     if named := options.service or os.environ.get(_SERVICE_VARIABLE):
         return named
     old = as_text(options.on or os.environ.get(_OLD_VARIABLE, ""))
-    return address_of_old_option(old) if re.search(r"(^|,)https?://", old) else None
+    return address_from_old_option(old) if re.search(r"(^|,)https?://", old) else None
 
 
-def address_of_old_option(address: str | None) -> str | None:
+def address_from_old_option(address: str | None) -> str | None:
     """Return `address`, which ``--on``, the old name of ``--service``, gave; warn about that name unless it is None."""
     if address:
         warn(Caution("old-name", "--on names key columns; it takes addresses in this release only", "use --service"))
@@ -146,12 +149,12 @@ def run_on_service(
         raise UsageError("--dry-run shows what this machine would start; it cannot be combined with a service")
     results = Path(read_sources(options, None, os.environ, [_RESULTS_OPTION]).results)
     client = Client(url, results=results, wait=PATIENCE_SECONDS, insecure=options.insecure)
-    (request, typed), printed = _request_and_configs(command), [""]
+    (request, typed), printed = _typed_job_request(command), [""]
     try:
-        with signals.raising():
-            job = _follow_job(client, client.add(request).id, printed)
+        with signals.raise_on_signals():
+            job = _follow_job(client, client.queue_job(request).id, printed)
     except signals.Interrupted as interrupted:
-        number = client.add(request).id  # the same job, by its key
+        number = client.queue_job(request).id  # the same job, by its key
         later = f"python -m merge_bench jobs cancel {number} --service {url}"
         say(f"{interrupted}; cancelling job {number}; Ctrl-C again leaves at once, and this cancels it later: {later}")
         job = _follow_job(client, client.cancel(number).id, printed)
@@ -173,19 +176,19 @@ def run_on_service(
     # Here the result is of the command that was typed, with the user's own files.
     own = {find_config(name).name.removesuffix(SUFFIX): name for name in typed}
     configs = [replace(each, path=own.get(each.name)) for each in campaign.head.configs]
-    head = replace(campaign.head, argv=list(sys.argv), options=common.given_options(), configs=configs)
+    head = replace(campaign.head, argv=list(sys.argv), options=common.typed_options(), configs=configs)
     campaign = dataclasses.replace(campaign, head=head)
     recorded = f"probe {campaign.probe}" if campaign.probe else "tune" if is_tuning_campaign(campaign) else "run"
     if recorded != command or not campaign.head.configs:
-        raise RunFailed(f"job {job.id} of {url} has records of `{visible(cut(recorded))}`, not of `{command}`")
+        raise RunFailed(f"job {job.id} of {url} has records of `{visible(truncate(recorded))}`, not of `{command}`")
     if stdout_is_stderr() and not options.json and not details:
-        click.get_current_context().with_resource(_only_the_end(campaign.records))
+        click.get_current_context().with_resource(_print_only_final_lines(campaign.records))
     return campaign, error, status
 
 
 @contextlib.contextmanager
-def _only_the_end(records: Path) -> Iterator[None]:
-    """Of what the block prints, keep the next command and the places of files: the job has printed the rest."""
+def _print_only_final_lines(records: Path) -> Iterator[None]:
+    """Print only the next command and the paths of files of what the block prints: the job has printed the rest."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         yield
@@ -193,17 +196,17 @@ def _only_the_end(records: Path) -> Iterator[None]:
     print(f"{next_step.lstrip()}{end.partition(chr(10) * 2)[0].rstrip()}" if next_step else f"Records: {records}")
 
 
-def comparison_of_gate(campaign: Campaign, options: RunOptions) -> CompareDocument | None:
-    """Compare again as a job's gate did; None without a gate, or if the earlier result is not on this machine."""
-    from merge_bench.regressions.gates import Gate
+def repeat_gate_comparison(campaign: Campaign, options: RunOptions) -> CompareDocument | None:
+    """Repeat the comparison of a job's gate; None without a gate, or if the earlier result is not on this machine."""
+    from merge_bench.regressions.gates import RegressionGate
 
     against = options.against and str(campaign.folder.parent / options.against)
     if against and not Path(against).is_dir():
         return None
-    gate = Gate.from_options(
+    gate = RegressionGate.from_options(
         dataclasses.replace(options, against=against), compared=len(set(campaign.labels)), runs=len(campaign.runs)
     )
-    return gate.evaluate(campaign)[0] if gate else None
+    return gate.judge_campaign(campaign)[0] if gate else None
 
 
 def _follow_job(client: Client, number: int, printed: list[str]) -> Job:
@@ -221,15 +224,15 @@ def _follow_job(client: Client, number: int, printed: list[str]) -> Job:
         if not log.startswith(before):
             log = log.partition("\n")[2]  # the first line may be cut
             before = next(log[:size] for size in range(len(log), -1, -1) if before.endswith(log[:size]))
-        print(_visible_lines(log[len(before) :]), end="", file=sys.stderr, flush=True)
+        print(_printable_lines(log[len(before) :]), end="", file=sys.stderr, flush=True)
         printed[0] = log
         if job.state not in ("queued", "running"):
             return job
         time.sleep(_POLL_SECONDS)
 
 
-def job_request(root: click.Command, words: Sequence[str]) -> JobRequest:
-    """The job that a command line below `root` asks for; values stay text, which the service's rules judge."""
+def parse_job_request(root: click.Command, words: Sequence[str]) -> JobRequest:
+    """Parse the words of a command of `root` into a job; values stay text, which the service's rules check."""
     from merge_bench.service.documents import JobRequest
 
     command, names, rest, context = root, list[str](), list(words), click.Context(root)
@@ -246,18 +249,18 @@ def job_request(root: click.Command, words: Sequence[str]) -> JobRequest:
     return JobRequest(command=" ".join(names), options=options, configs=configs, resume=True)
 
 
-def _request_and_configs(command: str) -> tuple[JobRequest, list[str]]:
-    """The job that this command asks for, and the names of its configs as they were typed.
+def _typed_job_request(command: str) -> tuple[JobRequest, list[str]]:
+    """Return the job that this command asks for, and the names of its configs as they were typed.
 
     Options in the environment are among those of the job; a config file of the user is sent as settings.
     """
     from msgspec.structs import replace
 
     from merge_bench.config.shipped import FOLDER, SUFFIX, find_config
-    from merge_bench.service.job_rules import read_settings, settings_file_name
+    from merge_bench.service.job_rules import read_config_settings, settings_file_name
 
     context = click.get_current_context()
-    typed = job_request(context.find_root().command, [*command.split(), *context.obj])
+    typed = parse_job_request(context.find_root().command, [*command.split(), *context.obj])
     own_keys = {param.name for param in context.command.params}
     options = {
         option.key: option.parse(text) if option.flag else text
@@ -270,7 +273,7 @@ def _request_and_configs(command: str) -> tuple[JobRequest, list[str]]:
         if len(paths) > 1:
             raise UsageError("a service compares shipped configs only; name those, or one file")
         own = paths.pop()
-        settings, name = read_settings(own), own.name.removesuffix(SUFFIX)
+        settings, name = read_config_settings(own), own.name.removesuffix(SUFFIX)
         settings_file_name(settings, name)  # refused here if the service would refuse it
         say(f"{typed.configs[0]} is sent as settings; its results have the config name {name}")
     sent = {
@@ -292,7 +295,7 @@ class ServiceOptions(NamedTuple):
 _DURATION = common.ParsedValue("DURATION", parsers.duration)
 
 
-@click.group(cls=common.ListedGroup, invoke_without_command=True)
+@click.group(cls=common.FullHelpGroup, invoke_without_command=True)
 @common.results_option("Folder of the results; the service keeps its jobs and tokens there, too.")
 @common.port_option(5007)
 @common.address_option("Address to listen on; any other than loopback needs --tls-cert or --insecure.")
@@ -323,45 +326,45 @@ def serve(
         context.obj = ServiceOptions(Path(results), folders)
         return 0
     from merge_bench.service import serve as service
-    from merge_bench.service.api import Limits
+    from merge_bench.service.api import ServiceLimits
 
-    limits = Limits(queue_limit, job_time, request_limit)
-    settings = service.Settings(Path(results), tables=folders, limits=limits, **more)
+    limits = ServiceLimits(queue_limit, job_time, request_limit)
+    settings = service.ServiceSettings(Path(results), tables=folders, limits=limits, **more)
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise UsageError("--tls-cert and --tls-key belong together; give both")
     if not check:
         from merge_bench.dashboard.app import make_pages
 
-        return service.serve(settings, make_pages)
-    print(f"The service can start; its newest job: {service.check_service(settings)}.")
+        return service.serve_until_signal(settings, make_pages)
+    print(f"The service can start; its newest job: {service.check_service_start(settings)}.")
     return 0
 
 
-def _open_store(options: ServiceOptions) -> Store:
-    """Open the store of the service, which may be running; it is closed when the command ends."""
-    from merge_bench.service.store import open_store
+def _open_store(options: ServiceOptions) -> ServiceStore:
+    """Open the database of the service, which may be running; it is closed when the command ends."""
+    from merge_bench.service.store import open_service_store
 
-    opened = contextlib.closing(open_store(options.results))
+    opened = contextlib.closing(open_service_store(options.results))
     return click.get_current_context().with_resource(opened)
 
 
 _ANYWAY_OPTION = common.flag_option("--anyway", "Add it even if no service of these results is running.")
 
 
-def _store_of_running_service(options: ServiceOptions, *, anyway: bool, what: str) -> Store:
-    """Open the store of a service; raises UsageError, which says `what`, if none is running, unless `anyway`."""
-    from merge_bench.service.store import is_served
+def _open_running_store(options: ServiceOptions, *, anyway: bool, change: str) -> ServiceStore:
+    """Open the store of a service; raises UsageError, which says `change`, if none is running, unless `anyway`."""
+    from merge_bench.service.store import has_running_service
 
     results = options.results
-    if not anyway and not is_served(results):
+    if not anyway and not has_running_service(results):
         raise UsageError(
-            f"no service of {results} is running on this machine, so {what}; start it (merge-bench serve --results"
+            f"no service of {results} is running on this machine, so {change}; start it (merge-bench serve --results"
             f" {shlex.quote(str(results))}), name its folder (merge-bench serve --results FOLDER …), or use --anyway"
         )
     return _open_store(options)
 
 
-@serve.group(cls=common.ListedGroup)
+@serve.group(cls=common.FullHelpGroup)
 def token() -> None:
     """Add, list or remove the tokens of clients; give --results before `token`."""
 
@@ -375,7 +378,7 @@ def token() -> None:
 @click.pass_obj
 def add_token(options: ServiceOptions, name: str, role: str, anyway: bool) -> None:
     """Make a token and print it, once: only its hash is kept."""
-    store = _store_of_running_service(options, anyway=anyway, what="nothing would accept this token")
+    store = _open_running_store(options, anyway=anyway, change="nothing would accept this token")
     print(store.add_token(name, role))
     print("Keep it in a file that only its user can read; it is not shown again.", file=sys.stderr)
 
@@ -384,8 +387,8 @@ def add_token(options: ServiceOptions, name: str, role: str, anyway: bool) -> No
 @click.pass_obj
 def list_tokens(options: ServiceOptions) -> None:
     """List names and roles of all tokens."""
-    tokens = _open_store(options).tokens()
-    _print_list("token", [f"{each.role:4}  {_utc_time(each.created)[:10]}  {each.name}" for each in tokens])
+    tokens = _open_store(options).list_tokens()
+    _print_lines("token", [f"{each.role:4}  {_utc_time_text(each.created)[:10]}  {each.name}" for each in tokens])
 
 
 @token.command("remove")
@@ -397,7 +400,7 @@ def remove_token(options: ServiceOptions, name: str) -> None:
     print(f"The token {name} and its schedules are removed.")
 
 
-@serve.group(cls=common.ListedGroup)
+@serve.group(cls=common.FullHelpGroup)
 def schedule() -> None:
     """Add, list or remove schedules; give --results and --tables as for the service, before `schedule`."""
 
@@ -420,14 +423,14 @@ def add_schedule(options: ServiceOptions, /, words: tuple[str, ...], anyway: boo
     """Queue COMMAND again and again: `run`, `tune` or a `probe`, with the options that a job may have."""
     from merge_bench.service import runner
     from merge_bench.service.documents import ScheduleRequest
-    from merge_bench.service.job_rules import Rules
+    from merge_bench.service.job_rules import JobRules
     from merge_bench.service.store import LOCAL
 
     root = click.get_current_context().find_root().command
-    request = ScheduleRequest(job=job_request(root, words), **values)
-    store = _store_of_running_service(options, anyway=anyway, what="this schedule would never run")
-    added = runner.add_schedule(store, Rules(options.results.resolve(), options.tables), LOCAL, request)
-    print(f"{added.name} begins at {_utc_time(added.next)}.")
+    request = ScheduleRequest(job=parse_job_request(root, words), **values)
+    store = _open_running_store(options, anyway=anyway, change="this schedule would never run")
+    added = runner.add_schedule(store, JobRules(options.results.resolve(), options.tables), LOCAL, request)
+    print(f"{added.name} begins at {_utc_time_text(added.next)}.")
 
 
 @schedule.command("list")
@@ -435,11 +438,11 @@ def add_schedule(options: ServiceOptions, /, words: tuple[str, ...], anyway: boo
 def list_schedules(options: ServiceOptions) -> None:
     """List all schedules, with their next times and why no job was queued the last time."""
     lines: list[str] = []
-    for entry in _open_store(options).schedules():
-        times = f"{entry.at} {entry.days} {entry.zone}, next {_utc_time(entry.next)}"
+    for entry in _open_store(options).list_schedules():
+        times = f"{entry.at} {entry.days} {entry.zone}, next {_utc_time_text(entry.next)}"
         lines.append(f"{entry.name}  {times}  {entry.who}  {entry.command}")
         lines += [f"  no job the last time: {entry.message}"] if entry.message is not None else []
-    _print_list("schedule", lines)
+    _print_lines("schedule", lines)
 
 
 @schedule.command("remove")
@@ -452,10 +455,10 @@ def remove_schedule(options: ServiceOptions, name: str) -> None:
     print(f"The schedule {name} is removed; a job that it has queued stays.")
 
 
-def _print_list(what: str, lines: Sequence[str]) -> None:
-    """Print lines, or on standard error that there is no `what` yet."""
-    print("\n".join(lines) or f"There is no {what} yet.", file=None if lines else sys.stderr)
+def _print_lines(kind: str, lines: Sequence[str]) -> None:
+    """Print lines, or say on standard error that there is no `kind` yet."""
+    print("\n".join(lines) or f"There is no {kind} yet.", file=None if lines else sys.stderr)
 
 
-def _utc_time(seconds: float) -> str:
+def _utc_time_text(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 SCHEDULER_FILE = "scheduler.json"
 
 
-class Command(NamedTuple):
-    """One process to start.
+class ProcessCommand(NamedTuple):
+    """The command line of one process to start, with its role, host, environment variables and cores.
 
     `environment`: only variables that are set in addition to the environment of the starting process. `cores`: the
     cores that it may run on; by default those of the starting process.
@@ -34,13 +34,16 @@ class Command(NamedTuple):
     cores: Sequence[int] = ()
 
     def shell_line(self) -> str:
-        """The command as one line for a shell, after the variables that it sets."""
+        """Return the command as one line for a shell, preceded by assignments of its environment variables."""
         assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(self.environment.items()))
         return f"{assignments} {shlex.join(self.argv)}".strip()
 
 
-class Exited(NamedTuple):
-    """A process that ended on its own; `status`: its exit status or negative signal, None: unreachable."""
+class EndedProcess(NamedTuple):
+    """A process of the cluster that ended on its own.
+
+    `status`: its exit status, or the negative signal number; None if its host cannot be reached.
+    """
 
     role: str
     host: str
@@ -49,24 +52,28 @@ class Exited(NamedTuple):
     log_tail: str
 
     @property
-    def how(self) -> str:
-        """How the process ended, as words that follow its name in a sentence."""
-        return "cannot be reached: the connection to its host closed" if self.status is None else how_ended(self.status)
+    def outcome_text(self) -> str:
+        """How the process ended, as a predicate such as ``ended with status 1``."""
+        return (
+            "cannot be reached: the connection to its host closed"
+            if self.status is None
+            else exit_status_text(self.status)
+        )
 
 
-def how_ended(status: int) -> str:
-    """How a process with this exit status, or negative signal number, ended, as words that follow its name."""
+def exit_status_text(status: int) -> str:
+    """Describe an exit status or negative signal number as a predicate, such as ``was killed by signal 9``."""
     return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
 
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """What a launcher needs in addition to the plan.
+    """The settings of a cluster that a launcher needs in addition to the plan of the merge.
 
     `environment`: the config's variables, for scheduler and workers. `gpus`: number of GPUs of this host. `hosts`:
     where workers run, for launchers that reach other hosts. `counted`: number of workers of a running cluster, if the
     plan took its number of workers from there. `ucx`: UCX's settings that the launcher itself chooses
-    (`dask_commands.ucx_settings`).
+    (`dask_commands.default_ucx_settings`).
     """
 
     environment: Mapping[str, str]
@@ -87,8 +94,11 @@ class ClusterSettings:
     ucx: Mapping[str, str] = field(default_factory=dict)
 
 
-class Access(NamedTuple):
-    """How a client reaches the scheduler. `tls`: paths of the files ``ca``, ``cert`` and ``key``."""
+class SchedulerAccess(NamedTuple):
+    """The address or file by which a client finds the Dask scheduler.
+
+    `tls`: paths of the files ``ca``, ``cert`` and ``key``; empty without encryption.
+    """
 
     address: str | None = None
     scheduler_file: Path | None = None
@@ -96,7 +106,7 @@ class Access(NamedTuple):
 
 
 class Launcher:
-    """Starts one cluster, reports processes that ended, and ends what it started.
+    """Starts the processes of one cluster, reports those that ended, and ends them.
 
     `owns_processes`: whether it starts processes; they share the folder `scratch`, which also holds the run's
     certificate. `checks_host_load`: whether `start` first measures the load of other hosts; `busy_hosts`: a description
@@ -109,55 +119,58 @@ class Launcher:
     checks_host_load = False
     busy_hosts: Mapping[str, str] = MappingProxyType({})
 
-    def commands(self, plan: Plan, settings: ClusterSettings) -> list[Command]:
-        """The commands of exactly those processes that `start` would start."""
+    def commands(self, plan: Plan, settings: ClusterSettings) -> list[ProcessCommand]:
+        """Return the commands of the processes that `start` starts."""
         return []
 
-    def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> Access:
-        """Start all processes without waiting for them; their logs go to `logs`, by names that begin with `prefix`."""
+    def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> SchedulerAccess:
+        """Start all processes without waiting for them, and return how to reach the scheduler.
+
+        Their logs go to the folder `logs`, by names that begin with `prefix`.
+        """
         raise NotImplementedError
 
     def hosts_by_role(self) -> Mapping[str, str]:
-        """The host of each process that was started, by role (``scheduler``, ``worker-0``…)."""
+        """Return the host of each started process, by its role (``scheduler``, ``worker-0``…)."""
         return {}
 
-    def cautions(self, settings: ClusterSettings) -> list[Caution]:
-        """Warnings about what `start` found on the hosts that will distort the figures."""
+    def host_warnings(self, settings: ClusterSettings) -> list[Caution]:
+        """Return warnings about conditions on the hosts that distort the measured figures."""
         return []
 
-    def exited(self) -> list[Exited]:
-        """Processes that ended on their own since `start`."""
+    def ended_processes(self) -> list[EndedProcess]:
+        """Return the processes that ended on their own since `start`."""
         return []
 
-    def tail(self, role: str) -> str:
-        """The last lines of a process's log, empty if they cannot be read."""
+    def read_log_tail(self, role: str) -> str:
+        """Return the last lines of the log of the process with this role; empty if the log cannot be read."""
         return ""
 
     def stop(self) -> None:
-        """Remove the scratch folder; subclasses end every process that `start` started first."""
+        """Remove the scratch folder; a subclass first ends every process that `start` started."""
         if self.scratch:
             supervisor.remove_scratch_folder(self.scratch)
             self.scratch = None
 
-    def make_scratch(self, plan: Plan) -> Access:
-        """Make the scratch folder, with a certificate if the plan's protocol is encrypted."""
-        with signals.deferred():
+    def make_scratch_folder(self, plan: Plan) -> SchedulerAccess:
+        """Make the scratch folder, with a TLS certificate if the plan needs one; return how to reach the scheduler."""
+        with signals.defer_interruption():
             self.scratch = supervisor.make_scratch_folder()
         tls = supervisor.write_certificate(self.scratch) if plan.protocol == "tls" else {}
-        return Access(scheduler_file=self.scratch / SCHEDULER_FILE, tls=tls)
+        return SchedulerAccess(scheduler_file=self.scratch / SCHEDULER_FILE, tls=tls)
 
 
-Reach: TypeAlias = Callable[[HostSpec, Sequence[str], ClusterSettings], tuple[str, ...]]
-"""A function that gives the command line to run a command on a host, with this process's input and output."""
+HostCommandMaker: TypeAlias = Callable[[HostSpec, Sequence[str], ClusterSettings], tuple[str, ...]]
+"""A function that returns the command line which runs a command on a host, with this process's input and output."""
 
 
 @dataclass(frozen=True)
-class Batch:
-    """A batch system that runs jobs.
+class BatchSystem:
+    """A batch system such as SLURM: how its jobs are written and submitted.
 
     `title`: its name for people; `command`: the program that reads a job's script on standard input; `file`: the
     script's name; `directives`: the lines of the script that ask for resources, as a jinja2 template of a
-    `batch_script.Job` as ``job``; `folder`: the variable with the folder that a job was submitted from; `storage`:
+    `batch_script.BatchJob` as ``job``; `folder`: the variable with the folder that a job was submitted from; `storage`:
     whether jobs name the file systems that they need.
     """
 
@@ -171,7 +184,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class LauncherKind:
-    """What a file in `launchers/` declares.
+    """The declaration of a launcher, one in each file of `launchers/`.
 
     - `name`, `help`: the value of ``--launcher``, and one line that describes it
     - `place`: position in lists
@@ -202,5 +215,5 @@ class LauncherKind:
     owns_processes: bool = True
     mpirun_finds_hosts: bool = False
     make: Callable[[], Launcher] | None = None
-    reach: Reach | None = None
-    batch: Batch | None = None
+    reach: HostCommandMaker | None = None
+    batch: BatchSystem | None = None

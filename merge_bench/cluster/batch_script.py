@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from merge_bench.cluster.launchers import batch_systems, storage_titles
+from merge_bench.cluster.launchers import batch_systems, systems_with_storage_option
 from merge_bench.config.installation import checkout, search_path
 from merge_bench.errors import RunFailed, UsageError
 
@@ -37,8 +37,11 @@ module load {{ module }}
 
 
 @dataclass
-class Job:
-    """A batch job as the user asks for it; raises UsageError, naming the wrong option. `time`: kept as ``HH:MM:SS``."""
+class BatchJob:
+    """The options of a batch job, such as nodes, GPUs and time limit; raises UsageError if one is wrong.
+
+    `time`: the time limit, kept as ``HH:MM:SS``.
+    """
 
     nodes: int
     gpus_per_node: int
@@ -68,19 +71,21 @@ class Job:
         return self.gpus_per_node or 1
 
 
-def render(launcher: str, job: Job, config: str | None, options: Sequence[str], typed: Sequence[str]) -> str:
-    """The text of a batch script. `options`: those of the merge; `typed`: what the user typed after ``submit``.
+def batch_script_text(
+    launcher: str, job: BatchJob, config: str | None, merge_options: Sequence[str], typed_words: Sequence[str]
+) -> str:
+    """Return the text of a batch script that runs a merge.
 
-    Raises UsageError if the batch system does not have an option, or a word would begin a line of its own in the
-    script.
+    `merge_options`: the options of the merge; `typed_words`: what the user typed after ``submit``. Raises UsageError if
+    the batch system does not have an option, or a word would begin a line of its own in the script.
     """
     import jinja2
 
     batch = batch_systems()[launcher]
     if job.storage and not batch.storage:
-        able = " and ".join(storage_titles())
+        able = " and ".join(systems_with_storage_option())
         raise UsageError(f"--storage works only with {able}; {batch.title} has no such option")
-    for word in typed:
+    for word in typed_words:
         if not word.isprintable():
             raise UsageError(f"{word!r} contains a line break or another control character; remove it")
     # Text, not HTML: what is filled in was checked above or is quoted for the shell below.
@@ -88,14 +93,14 @@ def render(launcher: str, job: Job, config: str | None, options: Sequence[str], 
     templates = jinja2.Environment(
         undefined=strict, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False
     )
-    folder, made_by = HERE if checkout() is None else REPOSITORY, shlex.join(["merge-bench", "submit", *typed])
-    command = shlex.join([*_merge_command(config), "--launcher", launcher, *options])
+    folder, made_by = HERE if checkout() is None else REPOSITORY, shlex.join(["merge-bench", "submit", *typed_words])
+    command = shlex.join([*_merge_command(config), "--launcher", launcher, *merge_options])
     template = templates.from_string(_HEAD + batch.directives + _REST)
     return template.render(job=job, batch=batch, folder=folder, command=command, made_by=made_by)
 
 
 def _merge_command(config: str | None) -> list[str]:
-    """The command that runs a merge under `config`, in the folder that the job was submitted from."""
+    """Return the command that runs a merge under `config` in the folder from which the job was submitted."""
     if checkout() is not None:
         return ["./run-cluster.sh", *([config] if config else [])]
     # -P: Python must not import modules from that folder.
@@ -104,8 +109,8 @@ def _merge_command(config: str | None) -> list[str]:
     return ["env", *path, *python] if path else python
 
 
-def submit(launcher: str, script: str) -> str:
-    """Submit the script, from the folder it is made for; gives the batch system's answer, with the job's number.
+def submit_batch_script(launcher: str, script: str) -> str:
+    """Submit the text of a batch script, and return the batch system's answer, which has the job's number.
 
     Raises UsageError if this machine does not have the batch system; RunFailed if it refuses the job.
     """

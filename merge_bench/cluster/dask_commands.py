@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from merge_bench.cluster.base import SCHEDULER_FILE, ClusterSettings, Command
+from merge_bench.cluster.base import SCHEDULER_FILE, ClusterSettings, ProcessCommand
 from merge_bench.config.allowed_transports import REGISTER_NO_MEMORY, UCX_PORTS, allowed, handles_errors, reaches_peers
 from merge_bench.config.ucx_info import find_installed
 from merge_bench.errors import Caution
@@ -59,17 +59,17 @@ FORWARDED = ("LD_LIBRARY_PATH", "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY", "MERGE_BE
 
 
 @dataclass(frozen=True)
-class Place:
-    """One host, its scratch folder, the interface to bind to, and RDMA ports on the network of that interface."""
+class ProcessLocation:
+    """Where Dask's processes run: a host, its scratch folder, an interface to bind to, and its RDMA ports."""
 
     host: str
     scratch: str
     interface: str
     address: str
-    rdma: tuple[str, ...] = ()
+    rdma_ports: tuple[str, ...] = ()
 
     def common_options(self, plan: Plan, *, dashboard: bool = False) -> tuple[str, ...]:
-        """Options of every process: how it finds the scheduler, and what it binds to.
+        """Return the options of every Dask process: how it finds the scheduler, and the interface it binds to.
 
         Dask serves HTTP even with --no-dashboard; it must do so on the same interface only.
         """
@@ -81,47 +81,70 @@ class Place:
         return (*scheduler, *bind, *tls, *served, "--preload", PRELOAD)
 
 
-def commands(
+def dask_process_commands(
     plan: Plan,
     settings: ClusterSettings,
-    place: Place,
-    pins: Mapping[int, Pin],
-    config: Mapping[str, str],
-    surroundings: Mapping[str, str],
-    threads: int | str,
-) -> list[Command]:
-    """The commands of the workers whose numbers are in `pins`, after the scheduler's if worker 0 is among them."""
+    location: ProcessLocation,
+    pins_by_worker: Mapping[int, Pin],
+    config_variables: Mapping[str, str],
+    inherited_variables: Mapping[str, str],
+    threads_per_worker: int | str,
+) -> list[ProcessCommand]:
+    """Return the commands of the workers in `pins_by_worker`, after the scheduler's command if worker 0 is among them.
 
-    def environment(rdma: Sequence[str]) -> dict[str, str]:
-        ucx = {**settings.ucx, "UCX_NET_DEVICES": ",".join([*rdma, place.interface])}
-        variables = process_environment(config, surroundings, threads=threads, ucx=ucx)
+    `pins_by_worker`: the cores and GPU of each worker, by its number. `inherited_variables`: the environment that the
+    processes inherit.
+    """
+
+    def make_environment(rdma_ports: Sequence[str]) -> dict[str, str]:
+        ucx = {**settings.ucx, "UCX_NET_DEVICES": ",".join([*rdma_ports, location.interface])}
+        variables = process_environment(config_variables, inherited_variables, threads=threads_per_worker, ucx=ucx)
         # Without this variable Dask's scheduler leaves a folder in the temporary directory; it has no option for that.
-        return {**variables, "DASK_TEMPORARY_DIRECTORY": place.scratch}
+        return {**variables, "DASK_TEMPORARY_DIRECTORY": location.scratch}
 
     workers = [
-        worker_command(plan, settings, place, number, environment(pin.devices), pin) for number, pin in pins.items()
+        worker_command(plan, settings, location, number, make_environment(pin.devices), pin)
+        for number, pin in pins_by_worker.items()
     ]
-    return [scheduler_command(plan, settings, place, environment(place.rdma)), *workers] if 0 in pins else workers
+    return (
+        [scheduler_command(plan, settings, location, make_environment(location.rdma_ports)), *workers]
+        if 0 in pins_by_worker
+        else workers
+    )
 
 
-def scheduler_command(plan: Plan, settings: ClusterSettings, place: Place, environment: Mapping[str, str]) -> Command:
-    argv = (*SCHEDULER, "--port", "0", *place.common_options(plan, dashboard=settings.dask_dashboard))
+def scheduler_command(
+    plan: Plan, settings: ClusterSettings, location: ProcessLocation, environment: Mapping[str, str]
+) -> ProcessCommand:
+    argv = (*SCHEDULER, "--port", "0", *location.common_options(plan, dashboard=settings.dask_dashboard))
     if settings.dask_dashboard:
         environment = {**environment, SCHEDULER_ROUTES: str(DASHBOARD_ROUTES)}
-    return Command("scheduler", place.host, argv, environment)
+    return ProcessCommand("scheduler", location.host, argv, environment)
 
 
 def worker_command(
-    plan: Plan, settings: ClusterSettings, place: Place, number: int, environment: Mapping[str, str], pin: Pin
-) -> Command:
-    """The command of Dask's worker, or of `dask cuda worker` with one process if `pin` names a GPU.
+    plan: Plan,
+    settings: ClusterSettings,
+    location: ProcessLocation,
+    worker_number: int,
+    environment: Mapping[str, str],
+    pin: Pin,
+) -> ProcessCommand:
+    """Return the command of one Dask worker, which is `dask cuda worker` if `pin` names a GPU.
 
     `dask cuda worker` makes no pool of device memory: the run's first step on a worker does, however the worker was
     started. A device memory limit of 0 keeps dask-cuda from moving data to the host when device memory is short; on a
     GPU without memory of its own dask-cuda refuses a limit, and moves no data by default.
     """
     limits = ("--nthreads", "1", "--memory-limit", "0", "--death-timeout", f"{settings.start_timeout:g}")
-    argv = (*place.common_options(plan), "--name", f"worker-{number}", *limits, "--local-directory", place.scratch)
+    argv = (
+        *location.common_options(plan),
+        "--name",
+        f"worker-{worker_number}",
+        *limits,
+        "--local-directory",
+        location.scratch,
+    )
     if pin.gpu is None:
         # No nanny, which would restart a worker that died, and so hide the failure.
         argv = (*WORKER, *argv, "--nworkers", "1", "--no-nanny")
@@ -129,18 +152,18 @@ def worker_command(
         # It has no --preload-nanny and needs none: it loads what --preload names in the nanny's process too.
         argv = (*DASK, "cuda", "worker", *argv, "--device-memory-limit", "0" if pin.own_memory else "default")
         environment = {**environment, **IN_ORDER, "CUDA_VISIBLE_DEVICES": pin.gpu}
-    return Command(f"worker-{number}", place.host, argv, environment, pin.cores)
+    return ProcessCommand(f"worker-{worker_number}", location.host, argv, environment, pin.cores)
 
 
 def forwarded_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of the driver's environment that processes on other hosts get."""
+    """Return the variables of the driver's environment that processes on other hosts get."""
     return {name: v for name, v in environ.items() if name.startswith(FORWARDED_PREFIXES) or name in FORWARDED}
 
 
-def ucx_settings(
+def default_ucx_settings(
     variables: Mapping[str, str], *, hosts: int, exchange: str, protocol: str, error_handling: bool
 ) -> dict[str, str]:
-    """UCX's settings that the launcher chooses, apart from the devices; config and environment have precedence.
+    """Return the UCX settings that a launcher adds where config and environment have none, without network devices.
 
     UCX's tcp lets whoever can connect write to a worker's memory. Workers on one host need it only where shared memory
     does not connect them. Between `hosts`, its ports are in a range that a firewall can know. Where no transport of the
@@ -164,7 +187,7 @@ def ucx_settings(
 
 
 def open_port_warning(variables: Mapping[str, str], interface: str | None) -> Caution | None:
-    """A warning if workers on one host, which get these `variables`, listen with UCX's tcp on `interface`."""
+    """Return a warning if workers with these variables would open UCX's TCP ports on `interface`, or None."""
     if "tcp" not in allowed(variables.get("UCX_TLS", "all")):
         return None
     who = "every user of this machine" if interface in (None, LOOPBACK) else f"whoever can connect to {interface}"
@@ -174,11 +197,16 @@ def open_port_warning(variables: Mapping[str, str], interface: str | None) -> Ca
 
 
 def process_environment(
-    config: Mapping[str, str], surroundings: Mapping[str, str], *, threads: int | str, ucx: Mapping[str, str]
+    config_variables: Mapping[str, str],
+    inherited_variables: Mapping[str, str],
+    *,
+    threads: int | str,
+    ucx: Mapping[str, str],
 ) -> dict[str, str]:
-    """The variables of `config`, and those that neither it nor `surroundings` set and that a fair measurement needs.
+    """Return the config's variables, and defaults for a fair measurement that neither config nor environment sets.
 
-    `threads`: the worker's share of the cores, or a placeholder. `ucx`: `ucx_settings`, and ``UCX_NET_DEVICES``,
+    `inherited_variables`: the environment that the process inherits. `threads`: the number of threads of a worker, or a
+    placeholder. `ucx`: `default_ucx_settings`, and ``UCX_NET_DEVICES``,
     without which UCX would use every network interface, even on one host.
     """
     defaults = {**DASK_VARIABLES, **dict.fromkeys(THREAD_COUNTS, str(threads)), **ucx}
@@ -186,4 +214,4 @@ def process_environment(
     defaults["PYTHONUNBUFFERED"] = "1"  # what UCX prints must be in the log when the process is killed
     # Polars' allocator keeps the pages of one iteration's result for the next one: touching new pages is slow.
     defaults["_RJEM_MALLOC_CONF"] = "dirty_decay_ms:-1,muzzy_decay_ms:-1"
-    return {**{name: value for name, value in defaults.items() if name not in surroundings}, **config}
+    return {**{name: value for name, value in defaults.items() if name not in inherited_variables}, **config_variables}

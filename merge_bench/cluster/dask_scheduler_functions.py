@@ -12,19 +12,22 @@ from typing import Any
 _ENDED = frozenset({"memory", "erred", "released", "forgotten"})
 
 
-def worker_names(dask_scheduler: Any) -> dict[str, tuple[str, str]]:
-    """The host and the name of each worker, by the worker's address."""
+def worker_hosts_and_names(dask_scheduler: Any) -> dict[str, tuple[str, str]]:
+    """Return the host and the name of each worker of the scheduler, by the worker's address."""
     return {address: (state.host, str(state.name)) for address, state in dask_scheduler.workers.items()}
 
 
 def dashboard_port(dask_scheduler: Any) -> int | None:
-    """The port of Dask's own dashboard, or None: its pages are the only application beside the scheduler's own."""
+    """Return the port of the scheduler's Dask dashboard, or None if the scheduler serves none.
+
+    The dashboard's pages are the only application beside the scheduler's own.
+    """
     served = dask_scheduler.services.get("dashboard")
     return served.port if served is not None and dask_scheduler.http_application.applications else None
 
 
 def worker_states(client: str, dask_scheduler: Any) -> dict[str, dict[str, Any]]:
-    """What each worker does for a client, by address.
+    """Return the state of each worker as seen by a client, by the worker's address.
 
     `silence`: seconds since its last heartbeat, on the scheduler's own clock; `status`: of Dask, such as ``running`` or
     ``paused``; `memory`, `limit`: of its process, in bytes, 0 if unknown or unlimited; `others`: how many tasks of
@@ -49,7 +52,7 @@ def worker_states(client: str, dask_scheduler: Any) -> dict[str, dict[str, Any]]
 
 
 def _unfinished_tasks(client: Any) -> set[Any]:
-    """The tasks of a client that have not ended, and the tasks that these wait for."""
+    """Return the tasks of a client that have not ended, and the tasks that these wait for."""
     left = [task for task in client.wants_what if task.state not in _ENDED] if client else []
     unfinished = set(left)
     while left:
@@ -60,7 +63,10 @@ def _unfinished_tasks(client: Any) -> set[Any]:
 
 
 def _can_execute(task: Any, worker: Any, *, running: bool) -> bool:
-    """Whether a worker has all that it needs to execute a task, or could get it if it were `running`."""
+    """Return whether a worker could execute a task now: nothing that the task depends on is still missing there.
+
+    `running`: whether the worker's status is ``running``.
+    """
     if task.processing_on is worker:
         # A running worker may be fetching what the task depends on; another one fetches nothing.
         return not running or all(worker in (needed.who_has or ()) for needed in task.dependencies)
@@ -69,25 +75,25 @@ def _can_execute(task: Any, worker: Any, *, running: bool) -> bool:
 
 
 def import_dataframes() -> None:
-    """Import what Dask's scheduler would import for the first merge, as far as it is installed."""
+    """Import the Dask modules that the scheduler needs for the first merge, if they are installed."""
     with contextlib.suppress(ImportError):
         import dask.dataframe  # noqa: F401
     with contextlib.suppress(ImportError):
         import distributed.shuffle  # noqa: F401
 
 
-async def import_in_background(load: Callable[[], None] = import_dataframes) -> None:
-    """Have a thread of the scheduler import it, or whatever `load` imports; the scheduler goes on meanwhile."""
-    await asyncio.get_running_loop().run_in_executor(None, load)
+async def run_import_in_background(import_function: Callable[[], None] = import_dataframes) -> None:
+    """Run `import_function` in a thread of the scheduler, so that the scheduler answers while modules load."""
+    await asyncio.get_running_loop().run_in_executor(None, import_function)
 
 
 def count_held_results(keys: list[Any], dask_scheduler: Any) -> int:
-    """How many of the results with these keys the scheduler still holds."""
+    """Return how many of the results with these keys the scheduler still holds."""
     return sum(key in dask_scheduler.tasks for key in keys)
 
 
 def run_step(step: bytes) -> Any:
-    """Run a step on a worker, from its pickled function, arguments and keyword arguments.
+    """Call a pickled function with its pickled arguments on a worker, and return the result.
 
     The scheduler unpickles every task. Of this one it sees bytes, and imports nothing that only workers need.
     """

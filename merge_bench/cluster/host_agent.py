@@ -25,7 +25,7 @@ from typing import Any
 
 from merge_bench.cluster import supervisor
 from merge_bench.cluster.base import SCHEDULER_FILE
-from merge_bench.cluster.supervisor import Child, end_all, last_bytes, tail
+from merge_bench.cluster.supervisor import ChildProcess, end_child_processes, read_last_bytes, read_log_tail
 from merge_bench.config.installation import PACKAGE, search_path
 
 ROOT = PACKAGE.parent  # the folder that this package is imported from
@@ -42,14 +42,19 @@ LEAVE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
 
 @dataclass
 class _StartedProcess:
-    child: Child
+    """A process that this agent started, its log, and what the driver knows of them."""
+
+    child: ChildProcess
     log: Path
     reported: bool = False  # whether its end was reported to the driver
     sent_size: int = 0  # of the log, when its last lines were sent
 
 
 class HostAgent:
-    """Processes of one run on this host; after `silence` seconds without a request, the driver counts as gone."""
+    """Starts and ends the processes of one run on this host, as the driver requests.
+
+    After `silence` seconds without a request, the driver counts as gone.
+    """
 
     def __init__(self) -> None:
         self.scratch = supervisor.make_scratch_folder("node")
@@ -63,7 +68,8 @@ class HostAgent:
         signal.set_wakeup_fd(waker)
         os.set_blocking(0, False)
 
-    def serve(self) -> None:
+    def answer_requests(self) -> None:
+        """Answer the driver's requests and send events until the driver closes the connection or counts as gone."""
         rest = b""
         while time.monotonic() - self._last_request < self.silence:
             ready, _, _ = select.select([0, self._wake], [], [], 0.05 if self._waits_for_scheduler() else 0.5)
@@ -80,6 +86,7 @@ class HostAgent:
             self._send_events()
 
     def close(self) -> None:
+        """End all processes, and remove the scratch folder."""
         self.stop()
         supervisor.remove_scratch_folder(self.scratch)
 
@@ -88,7 +95,7 @@ class HostAgent:
     def describe(
         self, interface: str | None, peer: str | None, silence: float, driver: str | None = None
     ) -> dict[str, Any]:
-        """What the driver compares between hosts, and what it needs to place workers here.
+        """Return the description of this host: software, network, cores and GPUs.
 
         `interface`: by default the one that leads to `peer`, and without `peer` the one that leads to the driver.
         `driver`: the driver's `network.network_stack`.
@@ -109,7 +116,7 @@ class HostAgent:
             )
         return {
             "host": socket.gethostname(),
-            "project": {"version": __version__, "sources": fingerprint(ROOT / "merge_bench")},
+            "project": {"version": __version__, "sources": source_checksum(ROOT / "merge_bench")},
             "versions": machine.versions(),
             "address": network.interface_address(name),
             "stack": stack,
@@ -118,14 +125,14 @@ class HostAgent:
         }
 
     def load(self) -> dict[str, Any]:
-        """How busy other processes keep this host's cores, measured for half a second; None if that is little."""
+        """Return how busy other processes keep this host's cores, measured for half a second; None if little."""
         from merge_bench.host import other_load
 
         other = other_load.measure()
         return {"busy": None if other.quiet else str(other)}
 
     def write(self, name: str, text: str) -> None:
-        """Write a file into the scratch folder, whole or not at all."""
+        """Write a file with this text into the scratch folder, whole or not at all."""
         path = self.scratch / Path(name).name
         draft = path.with_suffix(".part")
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -133,11 +140,11 @@ class HostAgent:
         draft.rename(path)
 
     def start(self, role: str, argv: list[str], environment: dict[str, str], cores: list[int]) -> dict[str, Any]:
-        """Start one process in a session of its own; its output goes to a log."""
+        """Start one process in a session of its own, with its output in a log, and return its process number."""
         log = self.scratch / f"{role}.log"
         inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         environment = {**inherited, "MERGE_BENCH_PARENT": str(os.getpid()), **search_path({}), **environment}
-        child = Child(argv, environment=environment, log=log, cwd=self.scratch, cores=cores)
+        child = ChildProcess(argv, environment=environment, log=log, cwd=self.scratch, cores=cores)
         self._started[role] = _StartedProcess(child, log)
         return {"pid": child.pid}
 
@@ -145,17 +152,18 @@ class HostAgent:
         """Do nothing: the request itself shows that the driver still runs."""
 
     def tail(self, role: str) -> dict[str, Any]:
-        return {"text": tail(self._started[role].log)}
+        """Return the last lines of the log of the process with this role."""
+        return {"text": read_log_tail(self._started[role].log)}
 
     def log(self, role: str) -> dict[str, Any]:
-        """A process's log, or its end if it is longer than `LOG_BYTES`."""
-        return {"text": last_bytes(self._started[role].log, LOG_BYTES)}
+        """Return the log of the process with this role, or its last 4 MiB."""
+        return {"text": read_last_bytes(self._started[role].log, LOG_BYTES)}
 
     def stop(self) -> None:
-        """End every process, children of theirs included, and return when they are gone."""
+        """End every process and its children, and return when they are gone."""
         for started in self._started.values():
             started.reported = True
-        end_all([started.child for started in self._started.values()])
+        end_child_processes([started.child for started in self._started.values()])
 
     # -- lines in, lines out
 
@@ -174,11 +182,12 @@ class HostAgent:
             _send_message({"id": number, **reply})
 
     def _send_events(self) -> None:
+        """Send the driver the processes that ended, the scheduler's address, and new log lines."""
         for role, started in self._started.items():
             status = None if started.reported else started.child.poll()
             if status is not None:
                 started.reported = True
-                pid, text = started.child.pid, tail(started.log)
+                pid, text = started.child.pid, read_log_tail(started.log)
                 _send_message({"event": "exited", "role": role, "pid": pid, "status": status, "tail": text})
         if self._waits_for_scheduler():
             with contextlib.suppress(OSError, ValueError):
@@ -199,14 +208,15 @@ class HostAgent:
                 size = started.log.stat().st_size
                 if size != started.sent_size:
                     started.sent_size = size
-                    _send_message({"event": "log", "role": role, "tail": tail(started.log, size=share)})
+                    _send_message({"event": "log", "role": role, "tail": read_log_tail(started.log, size=share)})
 
     def _waits_for_scheduler(self) -> bool:
+        """Return whether the scheduler was started here and has not written its address yet."""
         return "scheduler" in self._started and not self._announced
 
 
-def fingerprint(package: Path) -> str:
-    """A short checksum of all of a package's sources; unlike a commit it shows local changes too."""
+def source_checksum(package: Path) -> str:
+    """Return a short checksum of all Python files of a package; unlike a commit, it shows local changes too."""
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):
         digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
@@ -219,14 +229,16 @@ def _send_message(message: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    def leave(number: int, frame: FrameType | None) -> None:
+    """Run the agent of this host until the driver is gone."""
+
+    def exit_on_signal(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)
 
     for number in LEAVE:
-        signal.signal(number, leave)
+        signal.signal(number, exit_on_signal)
     agent = HostAgent()
     try:
-        agent.serve()
+        agent.answer_requests()
     except BrokenPipeError:
         pass
     finally:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from merge_bench.cluster import host_agent
-from merge_bench.cluster.hosts import Placement
+from merge_bench.cluster.hosts import HostPlacement
 from merge_bench.config import allowed_transports
 from merge_bench.config.installation import __version__, how_to_set_up
 from merge_bench.config.variables import UCXX_OVERRIDES
@@ -27,8 +27,8 @@ RAILS = "UCX_MAX_RNDV_RAILS"
 _TO_STORAGE = "if they lead to the other hosts, and not to storage, set UCX_NET_DEVICES in the config to use them"
 
 
-def parse_node(name: str, answer: Mapping[str, Any]) -> Node:
-    """The description of a host from its agent's answer; raises UsageError if that is from another release."""
+def parse_host_description(name: str, answer: Mapping[str, Any]) -> Node:
+    """Return the description of the host `name` from its agent's answer; raises UsageError if the releases differ."""
     try:
         return msgspec.convert(answer, Node)
     except msgspec.ValidationError as error:
@@ -36,10 +36,10 @@ def parse_node(name: str, answer: Mapping[str, Any]) -> Node:
         raise UsageError(f"{differing}; install the same packages on every host: {how_to_set_up()}") from error
 
 
-def check_alike(hosts: Mapping[str, Node]) -> None:
-    """Refuse hosts whose Python, packages or sources differ from the driver's."""
+def check_same_software(hosts: Mapping[str, Node]) -> None:
+    """Raise UsageError if a host's Python, packages or sources differ from the driver's."""
     ours = machine.versions()
-    project = Project(version=__version__, sources=host_agent.fingerprint(host_agent.ROOT / "merge_bench"))
+    project = Project(version=__version__, sources=host_agent.source_checksum(host_agent.ROOT / "merge_bench"))
     for name, host in hosts.items():
         theirs = host.versions
         differences = [
@@ -55,17 +55,20 @@ def check_alike(hosts: Mapping[str, Node]) -> None:
             raise UsageError(f"{differing}. Install the same packages on every host: {how_to_set_up()}")
 
 
-def check_reachable(hosts: Mapping[str, Node], driver: str | None) -> None:
-    """Refuse hosts other than the driver's that would listen on loopback; `driver`: its `network.network_stack`."""
+def check_no_remote_loopback(hosts: Mapping[str, Node], driver_stack: str | None) -> None:
+    """Raise UsageError if a host other than the driver's would listen on loopback only.
+
+    `driver_stack`: the driver's `network.network_stack`.
+    """
     for name, host in hosts.items():
-        own = driver is None or host.stack is None or host.stack == driver
+        own = driver_stack is None or host.stack is None or host.stack == driver_stack
         if not own and network.is_loopback(host.address):
             only = f"{name} would listen only on {host.interface} ({host.address}), which other hosts cannot reach"
             raise UsageError(f"{only}; set --interface to one that they can reach")
 
 
-def check_distinct(hosts: Mapping[str, Node]) -> None:
-    """Refuse two names of a hosts file that lead to one host, as aliases of ssh and of name servers can."""
+def check_distinct_hosts(hosts: Mapping[str, Node]) -> None:
+    """Raise UsageError if two names of the hosts file lead to the same host."""
     names: dict[str, str] = {}
     for name, host in hosts.items():
         other = names.setdefault(host.stack or name, name)
@@ -73,8 +76,8 @@ def check_distinct(hosts: Mapping[str, Node]) -> None:
             raise UsageError(f"--hosts: {other} and {name} are names of one host; list it once, with slots=N")
 
 
-def check_ucx(workers: Sequence[Worker]) -> None:
-    """Refuse ranks that loaded different releases of UCX, which `check_alike` does not see if it is the system's."""
+def check_same_ucx_release(workers: Sequence[Worker]) -> None:
+    """Raise UsageError if workers loaded different releases of UCX, for example those of their systems."""
     loaded: dict[str, list[str]] = {}
     for worker in workers:
         if worker.ucx.version is not None:
@@ -85,8 +88,8 @@ def check_ucx(workers: Sequence[Worker]) -> None:
         raise UsageError(f"the ranks loaded different releases of UCX: {releases}. {remedy}")
 
 
-def check_environment(workers: Sequence[Worker], environment: Mapping[str, str]) -> None:
-    """Refuse a running cluster whose workers do not have the config's variables of UCX and RAPIDS."""
+def check_worker_variables(workers: Sequence[Worker], environment: Mapping[str, str]) -> None:
+    """Raise UsageError if workers of a running cluster lack the config's variables of UCX and RAPIDS."""
     expected = {name: value for name, value in environment.items() if name.startswith(("UCX", "RAPIDS"))}
     for worker in workers:
         for name, value in expected.items():
@@ -97,96 +100,106 @@ def check_environment(workers: Sequence[Worker], environment: Mapping[str, str])
                 raise UsageError(f"{differing}; restart the running cluster with this config")
 
 
-def check_gpus(placements: Sequence[Placement], gpus: Mapping[str, int], workers_per_gpu: int, *, chosen: bool) -> None:
-    """Refuse workers that do not fit the hosts' GPUs; `gpus`: how many each host has.
+def check_gpu_counts(
+    placements: Sequence[HostPlacement], gpus_by_host: Mapping[str, int], workers_per_gpu: int, *, workers_chosen: bool
+) -> None:
+    """Raise UsageError if a host has fewer GPUs than its workers need, or would leave GPUs unused by accident.
 
-    `chosen`: whether the user gave the number of workers. Otherwise a host whose number of GPUs was not given got one
-    worker, or as many as another host. That is refused if it has room for more.
+    `gpus_by_host`: the number of GPUs of each host. `workers_chosen`: whether the user gave the number of workers.
+    Otherwise a host whose number of GPUs was not given got one worker, or as many as another host. That is refused if
+    it has room for more.
     """
     for placement in placements:
         needed = -(-len(placement.workers) // workers_per_gpu)
-        present = gpus[placement.host.name]
+        present = gpus_by_host[placement.host.name]
         if present < needed:
             has = f"{placement.host.name} has {plural(present, 'GPU')}, but its {len(placement.workers)} workers"
             raise UsageError(f"{has} need {needed}; change --workers, --workers-per-gpu or the slots of this host")
     unknown = [p for p in placements if p.host.slots is None and (p.host.gpus is None or p.host.assumed)]
-    if not chosen and any(gpus[p.host.name] * workers_per_gpu > len(p.workers) for p in unknown):
-        lines = ", ".join(f"{p.host.name} gpus={gpus[p.host.name]}" for p in unknown)
+    if not workers_chosen and any(gpus_by_host[p.host.name] * workers_per_gpu > len(p.workers) for p in unknown):
+        lines = ", ".join(f"{p.host.name} gpus={gpus_by_host[p.host.name]}" for p in unknown)
         use = f"to use them, put these GPU counts into the --hosts file: {lines}"
         raise UsageError(f"this run would leave GPUs unused; {use}; to leave them unused, set --workers")
 
 
-def check_parts(hosts: Mapping[str, Host], pins: Mapping[str, Sequence[Pin]]) -> None:
-    """Refuse workers on different parts (MIG) of a host's GPUs: CUDA IPC cannot connect GPU instances."""
+def check_gpu_parts(hosts: Mapping[str, Host], pins_by_host: Mapping[str, Sequence[Pin]]) -> None:
+    """Raise UsageError if workers of a host use different parts (MIG) of GPUs, which CUDA IPC cannot connect."""
     for name, host in hosts.items():
-        used = dict.fromkeys(pin.gpu for pin in pins.get(name, ()) if pin.gpu is not None)
+        used = dict.fromkeys(pin.gpu for pin in pins_by_host.get(name, ()) if pin.gpu is not None)
         instances = dict(zip(host.gpu_names, host.gpu_instances, strict=False))
-        refuse_parts({gpu: instances.get(gpu) for gpu in used}, f"workers on {name}")
+        refuse_unconnected_gpu_parts({gpu: instances.get(gpu) for gpu in used}, f"workers on {name}")
 
 
-def refuse_parts(instances: Mapping[str, str | None], who: str) -> None:
-    """Refuse GPUs that are not connected because one of them is a part of a GPU (MIG).
+def refuse_unconnected_gpu_parts(gpu_instances: Mapping[str, str | None], who: str) -> None:
+    """Raise UsageError if one of several GPUs is a part of a GPU (MIG), which CUDA IPC cannot connect to the others.
 
-    `instances`: the GPUs that workers of a host use, with the GPU instance of each part, None for a whole GPU.
+    `gpu_instances`: the GPUs that workers of a host use, with the GPU instance of each part, None for a whole GPU.
     """
-    parts = [name for name, instance in instances.items() if instance is not None]
-    if parts and len(set(instances.values())) > 1:
+    parts = [name for name, instance in gpu_instances.items() if instance is not None]
+    if parts and len(set(gpu_instances.values())) > 1:
         raise UsageError(
-            f"{who} would use {' and '.join(instances)}, but UCX cannot move data between parts of GPUs (MIG): CUDA IPC"
-            " does not connect GPU instances. Use whole GPUs, or one part for all workers of a host (--workers-per-gpu)"
+            f"{who} would use {' and '.join(gpu_instances)}, but UCX cannot move data between parts of GPUs (MIG): CUDA"
+            " IPC does not connect GPU instances. Use whole GPUs, or one part for all workers of a host"
+            " (--workers-per-gpu)"
         )
 
 
-def rdma_warnings(hosts: Mapping[str, Network], config: Mapping[str, str]) -> list[Caution]:
-    """Warnings about RDMA ports of hosts that UCX cannot use, because its interface belongs to another network.
+def unusable_rdma_port_warnings(hosts: Mapping[str, Network], config: Mapping[str, str]) -> list[Caution]:
+    """Return warnings about RDMA ports that UCX cannot use because its interface belongs to another network.
 
     `config`: the variables that workers get. There is no warning if these name devices or exclude RDMA, or if there is
     only one host. Ports of other networks are no loss if UCX has ports that are together as fast. Hosts with the same
     ports share a warning.
     """
-    if not _chooses_ports(hosts, config):
+    if not _launcher_chooses_rdma_ports(hosts, config):
         return []
     alike: dict[tuple[str, str], list[str]] = {}
     for name, host in hosts.items():
-        left = [port for port in _rdma_ports(host) if port.name not in host.rdma]
-        if not left or (host.rdma and _gigabits(left) <= _gigabits(_ports_in_use(host))):
+        left = [port for port in _usable_rdma_ports(host) if port.name not in host.rdma]
+        if not left or (host.rdma and _gigabits_per_second(left) <= _gigabits_per_second(_selected_rdma_ports(host))):
             continue
         what = ", ".join(f"{port.name} ({', '.join(port.interfaces) or 'no interface'})" for port in left)
         why = f"because it is limited to interface {host.interface}"
         if host.rdma:
-            cost = f": {_speed(_ports_in_use(host))} of {_speed(_rdma_ports(host))}"
+            cost = f": {_total_speed_text(_selected_rdma_ports(host))} of {_total_speed_text(_usable_rdma_ports(host))}"
             why += f", which has {', '.join(host.rdma)}{cost}"
         else:
-            why += ", which has no RDMA device" + (f": {_speed(left)} are unused" if _gigabits(left) else "")
+            why += ", which has no RDMA device" + (
+                f": {_total_speed_text(left)} are unused" if _gigabits_per_second(left) else ""
+            )
         alike.setdefault((f"{what}, {why}", _rdma_remedy(host, left)), []).append(name)
     groups = alike.items()
     return [Caution(CODE, f"UCX on {', '.join(names)} cannot use {what}", remedy) for (what, remedy), names in groups]
 
 
-def idle_port_warnings(
-    hosts: Mapping[str, Host], pins: Mapping[str, Sequence[Pin]], config: Mapping[str, str]
+def idle_rdma_port_warnings(
+    hosts: Mapping[str, Host], pins_by_host: Mapping[str, Sequence[Pin]], config: Mapping[str, str]
 ) -> list[Caution]:
-    """Warnings about RDMA ports of the right network that carry nothing, with what that costs; `pins`: of each host.
+    """Return warnings about RDMA ports that carry no data although UCX could use them, and the speed that this costs.
+
+    `pins_by_host`: the cores, GPU and ports of the workers of each host.
 
     A port is idle if it is near to no worker, or if workers have more ports than a message may use
     (``UCX_MAX_RNDV_RAILS``). Hosts that are alike share a warning.
     """
-    if not _chooses_ports(hosts, config):
+    if not _launcher_chooses_rdma_ports(hosts, config):
         return []
     text = config.get(RAILS, UCXX_OVERRIDES[RAILS])
     rails = int(text) if text.isdecimal() else 1
     alike: dict[tuple[str, str], list[str]] = {}
     for name, host in hosts.items():
-        ports = _ports_in_use(host)
-        choices = {pin.devices for pin in pins.get(name, ()) if pin.devices}
+        ports = _selected_rdma_ports(host)
+        choices = {pin.devices for pin in pins_by_host.get(name, ()) if pin.devices}
         far = [port.name for port in ports if not any(port.name in choice for choice in choices)]
         used = min(len(ports) - len(far), sum(min(rails, len(choice)) for choice in choices))
         if not choices or used == len(ports):
             continue
-        share = f"at most {used} of {len(ports)} RDMA ports ({_share_speed(ports, used)})"
+        share = f"at most {used} of {len(ports)} RDMA ports ({_used_speed_text(ports, used)})"
         if far:
             what = f"{share}: no worker is near {', '.join(far)}"
-            more = set(far) & _ports_of_more_workers(host, gpus=any(pin.gpu is not None for pin in pins[name]))
+            more = set(far) & _rdma_ports_near_all_workers(
+                host, gpus=any(pin.gpu is not None for pin in pins_by_host[name])
+            )
             remedy = "start a worker for each GPU or NUMA node" if more else _TO_STORAGE
         else:
             most = max(map(len, choices))
@@ -197,45 +210,45 @@ def idle_port_warnings(
     return [Caution(IDLE, f"workers on {', '.join(names)} use {what}", remedy) for (what, remedy), names in groups]
 
 
-def _ports_of_more_workers(host: Host, *, gpus: bool) -> set[str]:
-    """The ports that workers on all GPUs of a host would have, or without GPUs workers on all NUMA nodes with cores."""
+def _rdma_ports_near_all_workers(host: Host, *, gpus: bool) -> set[str]:
+    """Return the names of the RDMA ports near any GPU of a host, or without GPUs near any NUMA node with cores."""
     nodes = [network.Place(int(node)) for node, cores in host.node_cores.items() if cores]
     places = [pinning.gpu_place(host, index) for index in range(len(host.gpu_nodes))] if gpus else nodes
     return {port for place in places for port in pinning.near_ports(host, place)}
 
 
-def _chooses_ports(hosts: Mapping[str, Network], config: Mapping[str, str]) -> bool:
-    """Whether the launcher chooses the RDMA ports that data between hosts goes over."""
+def _launcher_chooses_rdma_ports(hosts: Mapping[str, Network], config: Mapping[str, str]) -> bool:
+    """Return whether the launcher chooses the RDMA ports for data between hosts."""
     rdma = allowed_transports.RDMA & allowed_transports.allowed(config.get("UCX_TLS", "all"))
     return len(hosts) > 1 and "UCX_NET_DEVICES" not in config and bool(rdma)
 
 
-def _rdma_ports(host: Network) -> list[Port]:
+def _usable_rdma_ports(host: Network) -> list[Port]:
     return [port for port in host.ports if network.ucx_can_use(port)]
 
 
-def _ports_in_use(host: Network) -> list[Port]:
+def _selected_rdma_ports(host: Network) -> list[Port]:
     return [port for port in host.ports if port.name in host.rdma]
 
 
-def _gigabits(ports: Sequence[Port]) -> float:
+def _gigabits_per_second(ports: Sequence[Port]) -> float:
     return sum(port.gigabits or 0 for port in ports)
 
 
-def _speed(ports: Sequence[Port]) -> str:
-    return f"{_gigabits(ports):,g} Gb/s"
+def _total_speed_text(ports: Sequence[Port]) -> str:
+    return f"{_gigabits_per_second(ports):,g} Gb/s"
 
 
-def _share_speed(ports: Sequence[Port], used: int) -> str:
-    """The speed of `used` of these ports, of that of all; a share of them if a speed is unknown."""
-    total = _gigabits(ports)
+def _used_speed_text(ports: Sequence[Port], used_ports: int) -> str:
+    """Return the speed of the used ports out of that of all `ports`; a percentage if a speed is unknown."""
+    total = _gigabits_per_second(ports)
     if any(port.gigabits is None for port in ports):
-        return f"{used / len(ports):.0%} of the speed"
-    return f"{total * used / len(ports):,g} of {total:,g} Gb/s"
+        return f"{used_ports / len(ports):.0%} of the speed"
+    return f"{total * used_ports / len(ports):,g} of {total:,g} Gb/s"
 
 
 def _rdma_remedy(host: Network, ports: Sequence[Port]) -> str:
-    """How UCX can use these ports: by an interface of theirs that has an address, or else by their own names."""
+    """Return advice for using these RDMA ports: by an interface that has an address, else by the ports' names."""
     owners = dict.fromkeys(owner for port in ports for owner in port.interfaces)
     usable = [owner for owner in owners if owner in host.addressed]
     if usable:

@@ -29,7 +29,7 @@ _LOOPBACK = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "i
 
 @dataclass(frozen=True)
 class HostSpec:
-    """One host as a hosts file or a batch system names it.
+    """One host of a hosts file or of a batch job, with its numbers of slots and GPUs.
 
     `slots`, `gpus`: how many workers it takes and how many GPUs it has; None if not given. `assumed`: whether `gpus`
     was not given and is the number of another host. `most`: the largest number of workers that it may get.
@@ -42,22 +42,24 @@ class HostSpec:
     most: int | None = None
 
 
-class Placement(NamedTuple):
+class HostPlacement(NamedTuple):
+    """A host, and the numbers of the workers that run on it."""
+
     host: HostSpec
     workers: tuple[int, ...]
 
 
-def count_workers(hosts: Sequence[HostSpec], workers_per_gpu: int = 1) -> int:
-    """The default number of workers on these hosts: one per slot, else one per GPU, else one per host."""
-    return sum(_default_workers(host, workers_per_gpu) for host in hosts)
+def default_worker_count(hosts: Sequence[HostSpec], workers_per_gpu: int = 1) -> int:
+    """Return the default number of workers on these hosts: one per slot, else per GPU, else one per host."""
+    return sum(_default_workers_of_host(host, workers_per_gpu) for host in hosts)
 
 
-def place_workers(hosts: Sequence[HostSpec], workers: int, workers_per_gpu: int = 1) -> tuple[Placement, ...]:
+def place_workers(hosts: Sequence[HostSpec], workers: int, workers_per_gpu: int = 1) -> tuple[HostPlacement, ...]:
     """Distribute workers over hosts: each host gets its default number if these add up to `workers`, else equal shares.
 
     A host without a worker is left out. Raises UsageError if a host would get more than its largest number.
     """
-    shares = [_default_workers(host, workers_per_gpu) for host in hosts]
+    shares = [_default_workers_of_host(host, workers_per_gpu) for host in hosts]
     if hosts and sum(shares) != workers:
         share, more = divmod(workers, len(hosts))
         shares = [share + (number < more) for number in range(len(hosts))]
@@ -67,19 +69,19 @@ def place_workers(hosts: Sequence[HostSpec], workers: int, workers_per_gpu: int 
             most = f"its max_slots is {host.most}"
             raise UsageError(f"{host.name} would get {share} workers, but {most}; lower --workers")
         if share:
-            placed.append(Placement(host, tuple(range(first, first + share))))
+            placed.append(HostPlacement(host, tuple(range(first, first + share))))
         first += share
     return tuple(placed)
 
 
-def _default_workers(host: HostSpec, workers_per_gpu: int) -> int:
+def _default_workers_of_host(host: HostSpec, workers_per_gpu: int) -> int:
     if host.slots is not None:
         return host.slots
     return host.gpus * workers_per_gpu if host.gpus else 1
 
 
 def read_hosts(path: Path) -> tuple[HostSpec, ...]:
-    """The hosts of a file with lines ``NAME [slots=N] [max_slots=N] [gpus=N]``; ``#`` begins a comment.
+    """Return the hosts in a file with lines ``NAME [slots=N] [max_slots=N] [gpus=N]``; ``#`` begins a comment.
 
     NAME may be a list such as ``node[01-04,07],gpu-a[1-3]``, or ``NAME:SLOTS``. A host that is listed again gets the
     slots of all its lines, one for each line without a number. Raises UsageError, naming file and line.
@@ -96,9 +98,9 @@ def read_hosts(path: Path) -> tuple[HostSpec, ...]:
     for number, line in enumerate(text.splitlines(), 1):
         try:
             for host in parse_hosts_line(line):
-                _refuse_second_name(host.name, names_by_key, names_by_short)
+                _refuse_second_host_name(host.name, names_by_key, names_by_short)
                 times_listed += 1
-                hosts[host.name] = _add_slots(hosts[host.name], host) if host.name in hosts else host
+                hosts[host.name] = _add_listed_slots(hosts[host.name], host) if host.name in hosts else host
                 if len(hosts) > MOST_HOSTS or times_listed > MOST_NAMES:
                     raise ValueError(f"the file lists more than {MOST_HOSTS:,} hosts, or {MOST_NAMES:,} names")
         except ValueError as error:
@@ -109,19 +111,19 @@ def read_hosts(path: Path) -> tuple[HostSpec, ...]:
 
 
 def is_host_name(text: str) -> bool:
-    """Whether `text` can be passed to ssh or srun as the name of a host."""
+    """Return whether `text` can be passed to ssh or srun as the name of a host."""
     return _NAME.fullmatch(text) is not None
 
 
 def parse_hosts_line(line: str) -> Iterator[HostSpec]:
-    """The hosts of one line, in its order; raises ValueError if it has not the form that `read_hosts` describes."""
+    """Return the hosts that one line of a hosts file names; raises ValueError if the line has another form."""
     words = re.sub(r"\s*([,=])\s*", r"\1", line.partition("#")[0]).split()
     if not words:
         return
-    _refuse_other_formats(words)
+    _refuse_other_file_formats(words)
     numbers = _read_host_numbers(words[1:])
-    for word in split_list(words[0]):
-        names, slots = _split_slots(word)
+    for word in split_host_list(words[0]):
+        names, slots = _split_host_and_slots(word)
         if slots is not None and "slots" in numbers:
             raise ValueError(f"{word!r} and slots={numbers['slots']} both give a number of slots; leave one out")
         mine = numbers if slots is None else {**numbers, "slots": slots}
@@ -130,11 +132,11 @@ def parse_hosts_line(line: str) -> Iterator[HostSpec]:
             limit = f"{MOST_HOSTS:,}, the most of a host" if most is None else f"max_slots={most}"
             raise ValueError(f"slots={mine['slots']} is more than {limit}")
         for name in expand_host_list(names):
-            yield HostSpec(_host_name(name), slots=mine.get("slots"), gpus=mine.get("gpus"), most=most)
+            yield HostSpec(_parse_host_name(name), slots=mine.get("slots"), gpus=mine.get("gpus"), most=most)
 
 
-def split_list(text: str) -> list[str]:
-    """The parts of a list, separated by the commas outside brackets."""
+def split_host_list(text: str) -> list[str]:
+    """Split a host list such as ``n[1,3],m2`` at the commas outside brackets."""
     parts = re.split(r",(?![^\[\]]*\])", text)
     if not all(parts):
         raise ValueError(f"{text!r} contains an empty name; write names like node1,node2")
@@ -142,11 +144,11 @@ def split_list(text: str) -> list[str]:
 
 
 def expand_host_list(text: str) -> Iterator[str]:
-    """The names of a host list without commas outside brackets: ``n[08-10]`` → ``n08``, ``n09``, ``n10``.
+    """Return the host names that one bracketed name stands for: ``n[08-10]`` → ``n08``, ``n09``, ``n10``.
 
     Several brackets are combined, the last one running fastest, as ``scontrol show hostnames`` does.
     """
-    if _ip_address(text.partition("@")[2] or text) is not None or "[" not in text:
+    if _parse_ip_address(text.partition("@")[2] or text) is not None or "[" not in text:
         yield text
         return
     if text.count("[") > 8:
@@ -155,46 +157,46 @@ def expand_host_list(text: str) -> Iterator[str]:
     inside, closed, after = rest.partition("]")
     if not closed:
         raise ValueError(f"{text!r} has no closing bracket")
-    for number in _numbers_in_brackets(inside, text):
+    for number in _expand_number_ranges(inside, text):
         for end in expand_host_list(after) if "[" in after else (after,):
             yield before + number + end
 
 
-def _numbers_in_brackets(inside: str, text: str) -> Iterator[str]:
-    for part in inside.split(","):
+def _expand_number_ranges(ranges: str, host_list: str) -> Iterator[str]:
+    for part in ranges.split(","):
         match = _RANGES.fullmatch(part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if match is None or last < first:
-            raise ValueError(f"{text!r} is not a host list: [{part}] is no range of numbers such as [01-04,07]")
+            raise ValueError(f"{host_list!r} is not a host list: [{part}] is no range of numbers such as [01-04,07]")
         if last - first >= MOST_HOSTS:
-            raise ValueError(f"{text!r} names more than {MOST_HOSTS:,} hosts")
+            raise ValueError(f"{host_list!r} names more than {MOST_HOSTS:,} hosts")
         for number in range(first, last + 1):
             yield f"{number:0{len(match[1])}d}"
 
 
-def _split_slots(word: str) -> tuple[str, int | None]:
+def _split_host_and_slots(word: str) -> tuple[str, int | None]:
     """Split ``node1:4`` into ``node1`` and 4, as MPICH and ``mpirun -H`` write the slots of a host."""
     name, colon, number = word.rpartition(":")
-    if not colon or _ip_address(word.rpartition("@")[2]) is not None:
+    if not colon or _parse_ip_address(word.rpartition("@")[2]) is not None:
         return word, None
     if not _is_number(number) or int(number) < 1:
         raise ValueError(f"{word!r} is not a host name; {FORM}")
-    if "@" in word or _ip_address(name) is not None:
+    if "@" in word or _parse_ip_address(name) is not None:
         slots = f"{name.strip('[]')} slots={number}"
         raise ValueError(f"{word!r} may mean a port or a number of slots; write {slots}, or, for a port, {_SSH_CONFIG}")
     return name, int(number)
 
 
-def _host_name(text: str) -> str:
-    """The host, with its user if there is one, as ssh takes it: an IPv6 address without brackets."""
+def _parse_host_name(text: str) -> str:
+    """Return the host name as ssh takes it, with a user if there is one, and an IPv6 address without brackets."""
     user, at, name = text.rpartition("@")
-    address = _ip_address(name)
+    address = _parse_ip_address(name)
     if (at and not re.fullmatch(_USER, user)) or (address is None and not _NAME.fullmatch(name)):
         raise ValueError(f"{text!r} is not a host name; {FORM}")
     return user + at + (name if address is None else str(address))
 
 
-def _ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _parse_ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     if not re.fullmatch(r"[0-9A-Fa-f.:]+(%[A-Za-z0-9_.-]+)?", bare):
         return None
@@ -215,32 +217,34 @@ def _read_host_numbers(words: Iterable[str]) -> dict[str, int]:
     return numbers
 
 
-def _refuse_other_formats(words: list[str]) -> None:
+def _refuse_other_file_formats(words: list[str]) -> None:
     first, rest = words[0], words[1:]
-    section = re.fullmatch(r"\[[A-Za-z_][^\]]*\]", first) and _ip_address(first) is None
+    section = re.fullmatch(r"\[[A-Za-z_][^\]]*\]", first) and _parse_ip_address(first) is None
     if section or any(word.lower().startswith("ansible_") for word in rest):
         raise ValueError(f"{' '.join(words)!r} is in the form of Ansible's inventory; {FORM}, and {_SSH_CONFIG}")
     names = [word for word in rest if "=" not in word]
-    if names and _ip_address(first) is not None:
+    if names and _parse_ip_address(first) is not None:
         raise ValueError(f"{' '.join(words)!r} is in the form of /etc/hosts; write {first} or {names[0]} alone")
     if names and _NAME.fullmatch(names[0]) and names[0].lower() not in ("slots", "max_slots", "gpus"):
         raise ValueError(f"{' '.join(words)!r} has more than one name; {FORM}, or a list such as {first},{names[0]}")
 
 
-def _add_slots(before: HostSpec, now: HostSpec) -> HostSpec:
-    if before.gpus is not None or now.gpus is not None:
-        raise ValueError(f"{now.name} is listed twice with gpus=; list it once, with the number of all its GPUs")
-    return replace(before, slots=(before.slots or 1) + (now.slots or 1), most=before.most or now.most)
+def _add_listed_slots(host: HostSpec, listed_again: HostSpec) -> HostSpec:
+    if host.gpus is not None or listed_again.gpus is not None:
+        raise ValueError(
+            f"{listed_again.name} is listed twice with gpus=; list it once, with the number of all its GPUs"
+        )
+    return replace(host, slots=(host.slots or 1) + (listed_again.slots or 1), most=host.most or listed_again.most)
 
 
 def _is_number(text: str) -> bool:
     return text.isdecimal() and len(text) <= _DIGITS
 
 
-def _refuse_second_name(name: str, names_by_key: dict[str, str], names_by_short: dict[str, str]) -> None:
-    """Refuse a host that was listed by another name, as far as names show it; else note its name in both mappings."""
+def _refuse_second_host_name(name: str, names_by_key: dict[str, str], names_by_short: dict[str, str]) -> None:
+    """Raise ValueError if a host was already listed by another name; else add its name to both mappings."""
     host = name.rpartition("@")[2].rstrip(".").lower()
-    address = _ip_address(host)
+    address = _parse_ip_address(host)
     local = host in _LOOPBACK or (address is not None and address.is_loopback) or host == socket.gethostname().lower()
     key = "localhost" if local else str(address or host)
     short = key.partition(".")[0]

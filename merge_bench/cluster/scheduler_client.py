@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeVar
 
 from merge_bench.cluster import signals
-from merge_bench.cluster.base import Access, ClusterSettings, Launcher
+from merge_bench.cluster.base import ClusterSettings, Launcher, SchedulerAccess
 from merge_bench.config.files import open_without_links, read_regular
 from merge_bench.errors import LaunchFailed, UsageError, say
 
@@ -38,11 +38,13 @@ CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 
 
-def connect(access: Access, launcher: Launcher, settings: ClusterSettings, up_by: float) -> Client:
-    """A client of the scheduler, as soon as it answers; `up_by`: the latest time for that, as of ``time.monotonic()``.
+def connect_client(
+    access: SchedulerAccess, launcher: Launcher, settings: ClusterSettings, latest_time: float
+) -> Client:
+    """Wait until the scheduler answers, and return a client of it.
 
-    Raises UsageError if a running cluster cannot be reached; LaunchFailed if the scheduler that the launcher started
-    did not come up.
+    `latest_time`: when to give up, as of ``time.monotonic()``. Raises UsageError if a running cluster cannot be
+    reached; LaunchFailed if the scheduler that the launcher started did not come up.
     """
     security = None
     if access.tls:
@@ -51,16 +53,16 @@ def connect(access: Access, launcher: Launcher, settings: ClusterSettings, up_by
         files = {"tls_ca_file": access.tls["ca"], "tls_client_cert": access.tls["cert"]}
         security = Security(**files, tls_client_key=access.tls["key"], require_encryption=True)
 
-    def look() -> None:
-        raise_for_exited(launcher)
+    def check_processes() -> None:
+        raise_for_ended_process(launcher)
 
-    address, file, seconds = access.address, access.scheduler_file, max(up_by - time.monotonic(), 1.0)
+    address, file, seconds = access.address, access.scheduler_file, max(latest_time - time.monotonic(), 1.0)
     try:
-        return open_client(address, file, seconds=seconds, security=security, look=look)
+        return open_client(address, file, seconds=seconds, security=security, check_processes=check_processes)
     except (OSError, TimeoutError, ValueError) as error:
-        raise_for_exited(launcher)
+        raise_for_ended_process(launcher)
         if launcher.owns_processes:
-            raise _start_failed(launcher, "scheduler", f"did not start: {error}") from error
+            raise _start_error(launcher, "scheduler", f"did not start: {error}") from error
         raise UsageError(f"no scheduler answers at {access.address or access.scheduler_file}: {error}") from error
 
 
@@ -70,39 +72,39 @@ def open_client(
     *,
     seconds: float,
     security: Security | None = None,
-    look: Callable[[], None] = lambda: None,
+    check_processes: Callable[[], None] = lambda: None,
 ) -> Client:
-    """A client of the scheduler at an address, or of the one that a file names as soon as it is written.
+    """Wait for the scheduler at an address, or for one to be named in a file, and return a client of it.
 
-    `look` is called every 20 ms while this waits, and may raise: Dask itself notices neither that a scheduler has ended
-    nor that it accepted a connection and never answers. Raises TimeoutError if the scheduler has not answered within
-    `seconds`; OSError, ValueError if it cannot be reached, or the address is invalid, or the file does not name a
-    scheduler in time.
+    `check_processes` is called every 20 ms while this waits, and may raise: Dask itself notices neither that a
+    scheduler has ended nor that it accepted a connection and never answers. Raises TimeoutError if the scheduler has
+    not answered within `seconds`; OSError, ValueError if it cannot be reached, or the address is invalid, or the file
+    does not name a scheduler in time.
     """
     from distributed import Client  # may take longer than a scheduler needs to answer
 
     deadline = time.monotonic() + seconds
     while address is None and (address := _address_in_file(scheduler_file)) is None:
-        look()
-        signals.check()
+        check_processes()
+        signals.raise_if_interrupted()
         if time.monotonic() > deadline:
             raise ValueError(f"{scheduler_file} contained no scheduler address within {seconds:.0f} s")
         time.sleep(LOOK_SECONDS)
     left = max(deadline - time.monotonic(), 1.0)
 
     call = functools.partial(Client, address=address, security=security, timeout=left, set_as_default=False)
-    return _call_within(call, left + 1.0, look)
+    return _call_within(call, left + 1.0, check_processes)
 
 
 def _address_in_file(scheduler_file: str | Path | None) -> str | None:
-    """The address in a scheduler's file; None if the file is missing or half written."""
+    """Return the address in a scheduler's file; None if the file is missing or half written."""
     with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
         return str(json.loads(read_regular(str(scheduler_file)))["address"])
     return None
 
 
 def close_client(client: Client, seconds: float = CLOSE_SECONDS) -> None:
-    """Close a client; give up after `seconds` if its scheduler is gone or silent.
+    """Close a client; give up after `seconds` if the client's scheduler is gone or silent.
 
     Then its event loop is stopped, which Dask leaves running: its errors would be printed after the result.
     """
@@ -114,24 +116,24 @@ def close_client(client: Client, seconds: float = CLOSE_SECONDS) -> None:
             client.status = "closed"  # else it closes itself again, without a loop, when it is freed
 
 
-def _call_within(call: Callable[[], T], seconds: float, look: Callable[[], None] = lambda: None) -> T:
-    """The result of a call into Dask, which has no time limit of its own, or none for a part of what it waits for.
+def _call_within(call: Callable[[], T], seconds: float, check_processes: Callable[[], None] = lambda: None) -> T:
+    """Run a call into Dask in a thread, and return its result; raises TimeoutError after `seconds`.
 
-    The call runs in a thread. After `seconds` the thread is abandoned, and TimeoutError raised.
+    Such calls have no time limit of their own, or none for a part of what they wait for. A late thread is abandoned.
     """
     outcome: Future[T] = Future()
 
-    def work() -> None:
+    def run_call() -> None:
         try:
             outcome.set_result(call())
         except BaseException as error:
             outcome.set_exception(error)
 
-    threading.Thread(target=work, name="dask-client", daemon=True).start()
+    threading.Thread(target=run_call, name="dask-client", daemon=True).start()
     deadline = time.monotonic() + seconds
     while not outcome.done():
-        look()
-        signals.check()
+        check_processes()
+        signals.raise_if_interrupted()
         if time.monotonic() > deadline:
             raise TimeoutError(f"the scheduler did not answer within {seconds:.0f} s")
         with contextlib.suppress(TimeoutError):
@@ -139,58 +141,66 @@ def _call_within(call: Callable[[], T], seconds: float, look: Callable[[], None]
     return outcome.result()
 
 
-def raise_for_exited(launcher: Launcher) -> None:
-    for ended in launcher.exited():
-        raise _start_failed(launcher, ended.role, f"{ended.how} before it was ready", ended.log_tail)
+def raise_for_ended_process(launcher: Launcher) -> None:
+    """Raise LaunchFailed if a process of the launcher ended on its own while the cluster starts."""
+    for ended in launcher.ended_processes():
+        raise _start_error(launcher, ended.role, f"{ended.outcome_text} before it was ready", ended.log_tail)
 
 
-def _start_failed(launcher: Launcher, role: str, how: str, log_tail: str | None = None) -> LaunchFailed:
-    """The error that a process did not start: `how` it failed, with its rank, host, and the last lines of its log."""
+def _start_error(launcher: Launcher, role: str, how: str, log_tail: str | None = None) -> LaunchFailed:
+    """Return the error for a process that did not start, with its rank, its host and the last lines of its log.
+
+    `how`: how the process failed, as a predicate.
+    """
     host, number = launcher.hosts_by_role().get(role), role.removeprefix("worker-")
     rank = int(number) if number.isdecimal() else None
     name = f"the {role}" if rank is None else f"rank {rank} ({role})"
-    tail = launcher.tail(role) if log_tail is None else log_tail
+    tail = launcher.read_log_tail(role) if log_tail is None else log_tail
     return LaunchFailed(f"{name} on {host} {how}", host=host, rank=rank, log_tail=tail or None, code="start-failed")
 
 
 def wait_for_workers(
-    ask: Callable[[], Workers], launcher: Launcher, settings: ClusterSettings, wanted: int, up_by: float
+    ask_workers: Callable[[], Workers],
+    launcher: Launcher,
+    settings: ClusterSettings,
+    wanted_count: int,
+    latest_time: float,
 ) -> Workers:
-    """All workers of the cluster, as soon as there are `wanted` of them.
+    """Wait until the cluster has `wanted_count` workers, and return all of its workers.
 
-    `ask`: gives the workers that the scheduler has now. `up_by`: the latest time, as of ``time.monotonic()``. Raises
-    UsageError if too few workers of a running cluster came in time, or some left since they were counted; LaunchFailed
-    if a worker that the launcher started did not come up.
+    `ask_workers`: returns the workers that the scheduler has now. `latest_time`: when to give up, as of
+    ``time.monotonic()``. Raises UsageError if too few workers of a running cluster came in time, or some left since
+    they were counted; LaunchFailed if a worker that the launcher started did not come up.
     """
     printed = launcher.owns_processes
-    while len(workers := ask()) < wanted:
-        raise_for_exited(launcher)
+    while len(workers := ask_workers()) < wanted_count:
+        raise_for_ended_process(launcher)
         if not printed:
-            _print_what_is_missing(len(workers), wanted, settings)
+            _print_missing_workers(len(workers), wanted_count, settings)
             printed = True
-        if time.monotonic() > up_by:
-            came = f"only {len(workers)} of {wanted} workers connected within {settings.start_timeout:.0f} s"
+        if time.monotonic() > latest_time:
+            came = f"only {len(workers)} of {wanted_count} workers connected within {settings.start_timeout:.0f} s"
             if not launcher.owns_processes:
                 raise UsageError(came)
             present = {"scheduler", *(name for _, name in workers.values())}
             missing = next(role for role in launcher.hosts_by_role() if role not in present)
-            raise _start_failed(launcher, missing, f"did not start: {came}")
-        signals.check()
+            raise _start_error(launcher, missing, f"did not start: {came}")
+        signals.raise_if_interrupted()
         time.sleep(LOOK_SECONDS)
     return workers
 
 
-def _print_what_is_missing(count: int, wanted: int, settings: ClusterSettings) -> None:
-    """Print on standard error what the run waits for; raises `UsageError` if no more workers can be expected."""
+def _print_missing_workers(count: int, wanted_count: int, settings: ClusterSettings) -> None:
+    """Print how many workers the run waits for; raises `UsageError` if no more workers can be expected."""
     cluster = f"the cluster at {settings.scheduler_address or settings.scheduler_file}"
-    if settings.counted == wanted:
-        had = f"{cluster} has {count} workers, but had {wanted} when this run began"
+    if settings.counted == wanted_count:
+        had = f"{cluster} has {count} workers, but had {wanted_count} when this run began"
         raise UsageError(f"{had}; use --workers N to wait for N workers")
-    say(f"waiting up to {settings.start_timeout:.0f} s for {wanted} workers; {cluster} now has {count or 'none'}")
+    say(f"waiting up to {settings.start_timeout:.0f} s for {wanted_count} workers; {cluster} now has {count or 'none'}")
 
 
 def dashboard_link(scheduler: str | None, port: int | None) -> str | None:
-    """The address of Dask's own dashboard, if the scheduler at this address serves it at `port`; else None."""
+    """Return the URL of the Dask dashboard of the scheduler at this address; None without a port or an address."""
     if port is None or scheduler is None:
         return None
     from distributed.comm.addressing import get_address_host
@@ -207,7 +217,10 @@ def dashboard_link(scheduler: str | None, port: int | None) -> str | None:
 def _open_running_cluster(
     address: str | None, scheduler_file: str | None, seconds: float, advice: str = ""
 ) -> Iterator[tuple[Client, dict[str, Any]]]:
-    """A running cluster's client and workers, by address; `advice`: end of the message where there are none."""
+    """Connect to a running cluster, and yield a client and the workers by address.
+
+    `advice`: the end of the message if the cluster has no workers.
+    """
     where = address or scheduler_file
     if scheduler_file and not Path(scheduler_file).exists():
         raise UsageError(f"--scheduler-file {scheduler_file}: there is no such file")
@@ -224,7 +237,7 @@ def _open_running_cluster(
 
 
 def count_running_workers(address: str | None, scheduler_file: str | None, seconds: float = CONNECT_SECONDS) -> int:
-    """How many workers a running cluster has; raises UsageError without an answer in time, or if it has none."""
+    """Return the number of workers of a running cluster; raises UsageError without an answer in time or workers."""
     advice = "; use --workers N to wait for N workers, at most for --start-timeout"
     with _open_running_cluster(address, scheduler_file, min(seconds, CONNECT_SECONDS), advice) as (_, workers):
         return len(workers)
@@ -233,23 +246,23 @@ def count_running_workers(address: str | None, scheduler_file: str | None, secon
 def ask_each_host(
     address: str | None, scheduler_file: str | None, question: Callable[[], T], seconds: float = CONNECT_SECONDS
 ) -> list[T]:
-    """The answers of one worker on each host, in the order of hosts' addresses; UsageError if there is none in time.
+    """Call `question` on one worker of each host, and return the answers in the order of the hosts' addresses.
 
-    `seconds`: within which the scheduler must answer.
+    Raises UsageError if the scheduler does not answer within `seconds`, or the workers do not answer in time.
     """
     with _open_running_cluster(address, scheduler_file, seconds) as (client, workers):
         hosts = {str(about["host"]): worker for worker, about in reversed(workers.items())}
-        return _ask(client, [hosts[host] for host in sorted(hosts)], question, address or scheduler_file)
+        return _ask_workers(client, [hosts[host] for host in sorted(hosts)], question, address or scheduler_file)
 
 
 def ask_each_worker(address: str | None, scheduler_file: str | None, question: Callable[[], T]) -> dict[str, T]:
-    """The answer of every worker to `question`, by Dask's name for it; raises like `ask_each_host`."""
+    """Call `question` on every worker, and return the answers by the workers' Dask names; raises UsageError."""
     with _open_running_cluster(address, scheduler_file, CONNECT_SECONDS) as (client, workers):
         names = [str(about["name"]) for about in workers.values()]
-        return dict(zip(names, _ask(client, list(workers), question, address or scheduler_file), strict=True))
+        return dict(zip(names, _ask_workers(client, list(workers), question, address or scheduler_file), strict=True))
 
 
-def _ask(client: Client, workers: list[str], question: Callable[[], T], where: str | None) -> list[T]:
+def _ask_workers(client: Client, workers: list[str], question: Callable[[], T], where: str | None) -> list[T]:
     futures = [client.submit(question, workers=[worker], pure=False) for worker in workers]
     try:
         return [future.result(timeout=ANSWER_SECONDS) for future in futures]
@@ -259,8 +272,8 @@ def _ask(client: Client, workers: list[str], question: Callable[[], T], where: s
 
 
 @contextlib.contextmanager
-def redirect_libraries(log: Path) -> Iterator[None]:
-    """Send the log lines of Dask's client, and what native code prints on standard output, to the end of `log`.
+def redirect_library_output(log: Path) -> Iterator[None]:
+    """Append the log lines of Dask's client, and what native code prints on standard output, to the file `log`.
 
     UCX prints its warnings on file descriptor 1 directly, so that `sys.stdout` never gets them. Lines that the log has
     no room for are lost. What a closed client leaves behind is freed before this ends: asyncio then logs errors that
@@ -290,7 +303,7 @@ def redirect_libraries(log: Path) -> Iterator[None]:
 
 
 class _SilentHandler(logging.StreamHandler[TextIO]):
-    """Prints no error if a line cannot be written, on a full disk for example."""
+    """A log handler that prints no error if a line cannot be written, for example on a full disk."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Do nothing."""
@@ -300,8 +313,8 @@ _ENCRYPTION = "distributed.comm.require-encryption"
 _PLANNING = "dataframe.query-planning"
 
 
-def broken_configuration(error: ValueError) -> str | None:
-    """A sentence about a file of Dask's configuration that Dask cannot read, from what importing Dask raises."""
+def unreadable_configuration_text(error: ValueError) -> str | None:
+    """Return a sentence about a configuration file that Dask cannot read, from the error of importing Dask, or None."""
     match = re.match(r"A dask config file at (['\"])(?P<file>.+?)\1 is malformed(?P<why>.*)", str(error), re.DOTALL)
     if match is None:
         return None
@@ -316,17 +329,18 @@ def broken_configuration(error: ValueError) -> str | None:
     )
 
 
-def requires_encryption() -> bool:
+def dask_requires_encryption() -> bool:
+    """Return whether Dask's configuration allows encrypted connections only."""
     import dask.config
 
     return bool(dask.config.get(_ENCRYPTION, False))
 
 
-def check_allowed(*, protocol: str, dask_frames: bool) -> None:
+def check_dask_configuration(*, protocol: str, dask_frames: bool) -> None:
     """Raise UsageError if Dask's configuration does not allow the run's connections (`protocol`) or dataframes."""
     import dask.config
 
-    if protocol != "tls" and requires_encryption():
+    if protocol != "tls" and dask_requires_encryption():
         sets = f"{_source_of_setting(_ENCRYPTION)} sets {_ENCRYPTION}"
         raise UsageError(f"{sets}, so Dask refuses --protocol {protocol}; use --protocol tls")
     if dask_frames and dask.config.get(_PLANNING, None) is False:
@@ -336,7 +350,7 @@ def check_allowed(*, protocol: str, dask_frames: bool) -> None:
 
 
 def _source_of_setting(key: str) -> str:
-    """The variable or the file that gives Dask's configuration its value of `key`."""
+    """Return the environment variable or the file that sets `key` in Dask's configuration."""
     import dask.config
 
     variable = "DASK_" + key.replace(".", "__").replace("-", "_").upper()

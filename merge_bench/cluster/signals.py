@@ -14,54 +14,56 @@ _deferring = False
 
 
 class Interrupted(RunFailed):
+    """The error that ends a run after Ctrl-C or another ending signal."""
+
     code = "interrupted"
 
 
 def ending_signals() -> tuple[signal.Signals, ...]:
-    """The signals that end this process, without SIGHUP if that is ignored: ``nohup`` wants it so."""
+    """Return the signals that end this process, without SIGHUP if the process ignores it, as under ``nohup``."""
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM) if ignored else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def received() -> bool:
-    """Whether one of `ending_signals` came since `raising` was entered."""
+def signal_received() -> bool:
+    """Return whether an ending signal came since the block of `raise_on_signals` began."""
     return bool(_received)
 
 
-def _on_signal(number: int, frame: FrameType | None) -> None:
+def _handle_signal(number: int, frame: FrameType | None) -> None:
     _received.append(number)
     if len(_received) == 1:
-        check()
+        raise_if_interrupted()
 
 
-def check() -> None:
-    """Raise `Interrupted` if a signal came. Every loop that waits calls this.
+def raise_if_interrupted() -> None:
+    """Raise `Interrupted` if an ending signal came. Every loop that waits calls this.
 
     The first `Interrupted` can get lost: some libraries catch every exception while they are imported.
     """
-    if not _deferring and (interrupted := interruption()) is not None:
+    if not _deferring and (interrupted := pending_interruption()) is not None:
         raise interrupted
 
 
-def interruption() -> Interrupted | None:
-    """The error for the signal that came since `raising` was entered; None if none came."""
+def pending_interruption() -> Interrupted | None:
+    """Return the error for the ending signal that came since `raise_on_signals` began; None if none came."""
     return Interrupted(f"interrupted by {signal.Signals(_received[0]).name}") if _received else None
 
 
 @contextlib.contextmanager
-def raising() -> Iterator[None]:
-    """Turn the first of `ending_signals` that comes into `Interrupted` in the main thread, and ignore later ones.
+def raise_on_signals() -> Iterator[None]:
+    """Raise `Interrupted` in the main thread when the first ending signal comes, and ignore later ones.
 
     Inside another such block, this does nothing.
     """
-    if signal.getsignal(signal.SIGINT) is _on_signal:
+    if signal.getsignal(signal.SIGINT) is _handle_signal:
         yield
         return
     _received.clear()
     before = {}
     try:
         for number in ending_signals():
-            before[number] = signal.signal(number, _on_signal)
+            before[number] = signal.signal(number, _handle_signal)
     except ValueError:  # not the main thread: the program that calls this package handles signals
         pass
     try:
@@ -73,23 +75,23 @@ def raising() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def deferred() -> Iterator[None]:
-    """Raise `Interrupted` only at the end of the block, so that the block is never left half done."""
+def defer_interruption() -> Iterator[None]:
+    """Delay an `Interrupted` to the end of the block, so that the block is never left half done."""
     before = len(_received)
-    with ignored():
+    with ignore_signals():
         yield
     if before == 0:
-        check()
+        raise_if_interrupted()
 
 
 @contextlib.contextmanager
-def ignored(value: bool = True) -> Iterator[None]:
-    """Raise no `Interrupted` inside the block: a second signal must not stop the ending of processes.
+def ignore_signals(ignore: bool = True) -> Iterator[None]:
+    """Raise no `Interrupted` inside the block, so that a second signal cannot stop the ending of processes.
 
-    `received` still reports the signal. `value`: False lets a signal raise again (see `interruptible`).
+    `signal_received` still reports the signal. `ignore`: False lets a signal raise again (see `allow_interruption`).
     """
     global _deferring
-    outer, _deferring = _deferring, value
+    outer, _deferring = _deferring, ignore
     try:
         yield
     finally:
@@ -97,11 +99,11 @@ def ignored(value: bool = True) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Let a signal end this part of a block of `ignored`, also a signal that came before this part.
+def allow_interruption() -> Iterator[None]:
+    """Let a signal end a part of a block of `ignore_signals`, also a signal that came before this part.
 
-    Code that enters `ignored` first is thus never interrupted before it reaches what it must do at the end.
+    Code that enters `ignore_signals` first is thus never interrupted before it reaches what it must do at the end.
     """
-    with ignored(False):
-        check()
+    with ignore_signals(False):
+        raise_if_interrupted()
         yield

@@ -16,11 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench.cluster import dask_commands, host_agent, host_check, signals
-from merge_bench.cluster.base import SCHEDULER_FILE, Access, ClusterSettings, Command, Exited, Launcher, Reach
+from merge_bench.cluster.base import (
+    SCHEDULER_FILE,
+    ClusterSettings,
+    EndedProcess,
+    HostCommandMaker,
+    Launcher,
+    ProcessCommand,
+    SchedulerAccess,
+)
 from merge_bench.cluster.dask_commands import forwarded_variables
 from merge_bench.cluster.host_agent import ROOT
-from merge_bench.cluster.hosts import Placement, place_workers
-from merge_bench.cluster.supervisor import Child, tail
+from merge_bench.cluster.hosts import HostPlacement, place_workers
+from merge_bench.cluster.supervisor import ChildProcess, read_log_tail
 from merge_bench.config.files import replacing
 from merge_bench.config.option import DEFAULT
 from merge_bench.errors import Caution, LaunchFailed
@@ -36,9 +44,12 @@ STDERR_LINES = 3
 
 
 class RemoteLauncher(Launcher):
-    """Scheduler on the first host, workers on all; each is bound to one interface. `reach`: starts a host's agent."""
+    """Starts the scheduler on the first host and workers on all hosts, through an agent on each host.
 
-    def __init__(self, name: str, reach: Reach) -> None:
+    `reach`: returns the command line that runs a command, such as the agent, on a host.
+    """
+
+    def __init__(self, name: str, reach: HostCommandMaker) -> None:
         self.name = name
         self._reach = reach
         self._agents: dict[str, HostAgentClient] = {}
@@ -48,49 +59,51 @@ class RemoteLauncher(Launcher):
         self._logs = (Path(), "")
         self._stopping = threading.Event()
 
-    def commands(self, plan: Plan, settings: ClusterSettings) -> list[Command]:
-        """What `start` would start, or has started: on each host an agent, and the processes that the agent starts.
+    def commands(self, plan: Plan, settings: ClusterSettings) -> list[ProcessCommand]:
+        """Return the commands that `start` starts: on each host an agent, and the processes that the agent starts.
 
         Before the start, words in capitals stand for what only a host can report: folders, interfaces with their
         addresses and RDMA devices, a worker's share of the cores, the names of GPUs.
         """
         commands = []
-        for placement in _placements(plan, settings):
+        for placement in _host_placements(plan, settings):
             name = placement.host.name
-            commands.append(Command("agent", name, self._reach(placement.host, agent_argv(), settings)))
-            host = self._hosts.get(name) or _unknown_node(settings, plan)
+            commands.append(ProcessCommand("agent", name, self._reach(placement.host, agent_command(), settings)))
+            host = self._hosts.get(name) or _placeholder_node(settings, plan)
             commands += _host_commands(plan, settings, placement, host)
         return commands
 
-    def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> Access:
-        """Reach every host at once, compare them, then start everything on all of them.
+    def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> SchedulerAccess:
+        """Start an agent on every host, compare the hosts, then start all processes; return how to reach the scheduler.
 
         Raises LaunchFailed if a host cannot be reached, or a process cannot be started there; UsageError if hosts
         differ in what a run depends on, or workers do not fit their GPUs.
         """
-        access = self.make_scratch(plan)
+        access = self.make_scratch_folder(plan)
         self._logs = (logs, prefix)
         deadline = time.monotonic() + settings.start_timeout
-        placements = _placements(plan, settings)
+        placements = _host_placements(plan, settings)
         for host in (placement.host for placement in placements):
-            argv, log = self._reach(host, agent_argv(), settings), logs / f"{prefix}agent-{host.name}.log"
-            self._agents[host.name] = HostAgentClient(host.name, argv, log, self._on_event)
+            argv, log = self._reach(host, agent_command(), settings), logs / f"{prefix}agent-{host.name}.log"
+            self._agents[host.name] = HostAgentClient(host.name, argv, log, self._handle_event)
         threading.Thread(target=self._keep_pinging, name="ping-agents", daemon=True).start()
         try:
             hosts = self._hosts = self._describe_hosts(placements, settings, plan, deadline)
             if settings.sources.get("hosts", DEFAULT) != DEFAULT:
-                host_check.check_distinct(hosts)
-            host_check.check_alike(hosts)
-            host_check.check_reachable(hosts, network.network_stack())
+                host_check.check_distinct_hosts(hosts)
+            host_check.check_same_software(hosts)
+            host_check.check_no_remote_loopback(hosts, network.network_stack())
             if plan.device_memory:
                 gpus = {name: host.gpus for name, host in hosts.items()}
                 chosen = settings.sources.get("workers", DEFAULT) != DEFAULT
-                host_check.check_gpus(placements, gpus, settings.workers_per_gpu, chosen=chosen)
-            self._pins = {each.host.name: _pins(plan, settings, each, hosts[each.host.name]) for each in placements}
+                host_check.check_gpu_counts(placements, gpus, settings.workers_per_gpu, workers_chosen=chosen)
+            self._pins = {
+                each.host.name: _worker_pins(plan, settings, each, hosts[each.host.name]) for each in placements
+            }
             if plan.device_memory and (plan.data_plane.endpoints or plan.protocol == "ucx"):
-                host_check.check_parts(hosts, self._pins)
+                host_check.check_gpu_parts(hosts, self._pins)
             if self.checks_host_load:
-                answers = {name: agent.send("load") for name, agent in self._agents.items()}
+                answers = {name: agent.send_request("load") for name, agent in self._agents.items()}
                 loads = {name: answer(deadline - time.monotonic())["busy"] for name, answer in answers.items()}
                 self.busy_hosts = {name: load for name, load in loads.items() if load}
             self._start_processes(plan, settings, placements, access, deadline)
@@ -105,24 +118,24 @@ class RemoteLauncher(Launcher):
     def hosts_by_role(self) -> Mapping[str, str]:
         return self._placed
 
-    def cautions(self, settings: ClusterSettings) -> list[Caution]:
-        """RDMA ports that UCX cannot use because of the chosen interfaces, or that no worker uses."""
+    def host_warnings(self, settings: ClusterSettings) -> list[Caution]:
+        """Return warnings about RDMA ports that UCX cannot use with the chosen interfaces, or that no worker uses."""
         variables = _worker_variables(settings)
-        idle = host_check.idle_port_warnings(self._hosts, self._pins, variables)
-        return [*host_check.rdma_warnings(self._hosts, variables), *idle]
+        idle = host_check.idle_rdma_port_warnings(self._hosts, self._pins, variables)
+        return [*host_check.unusable_rdma_port_warnings(self._hosts, variables), *idle]
 
-    def exited(self) -> list[Exited]:
-        """Processes that ended on their own, the scheduler first: without it workers end too."""
+    def ended_processes(self) -> list[EndedProcess]:
+        """Return the processes that ended on their own, the scheduler first: without a scheduler, workers end too."""
         processes = [ended for agent in self._agents.values() for ended in agent.exits]
         return sorted(processes, key=lambda ended: ended.role != "scheduler")
 
-    def tail(self, role: str) -> str:
-        """The last lines of a process's log; if its host does not answer, those that its agent sent last."""
+    def read_log_tail(self, role: str) -> str:
+        """Return the last lines of a process's log; if its host does not answer, the lines that its agent sent last."""
         agent = self._agents.get(self._placed.get(role, ""))
         if agent is None:
             return ""
         try:
-            return str(agent.send("tail", role=role)(2.0)["text"])
+            return str(agent.send_request("tail", role=role)(2.0)["text"])
         except LaunchFailed:
             return agent.tails.get(role, "")
 
@@ -147,7 +160,7 @@ class RemoteLauncher(Launcher):
     # -- the steps of a start
 
     def _describe_hosts(
-        self, placements: Sequence[Placement], settings: ClusterSettings, plan: Plan, deadline: float
+        self, placements: Sequence[HostPlacement], settings: ClusterSettings, plan: Plan, deadline: float
     ) -> dict[str, Node]:
         names, answers, hosts = [placement.host.name for placement in placements], {}, {}
         common = {"interface": settings.interface, "silence": max(plan.timeout, SHORTEST_SILENCE)}
@@ -155,24 +168,29 @@ class RemoteLauncher(Launcher):
             # Without --interface: the one that leads to the other hosts, or from a single host to the driver.
             peer = next((other.rpartition("@")[2] for other in names if other != name), None)
             driver = network.network_stack()
-            answers[name] = self._agents[name].send("describe", peer=peer, driver=driver, **common)
+            answers[name] = self._agents[name].send_request("describe", peer=peer, driver=driver, **common)
         for name, answer in answers.items():
-            hosts[name] = host_check.parse_node(name, answer(deadline - time.monotonic()))
+            hosts[name] = host_check.parse_host_description(name, answer(deadline - time.monotonic()))
         return hosts
 
     def _start_processes(
-        self, plan: Plan, settings: ClusterSettings, placements: Sequence[Placement], access: Access, deadline: float
+        self,
+        plan: Plan,
+        settings: ClusterSettings,
+        placements: Sequence[HostPlacement],
+        access: SchedulerAccess,
+        deadline: float,
     ) -> None:
         files = [Path(file) for file in access.tls.values()]
         written, started = [], []
         for placement in placements:
             name = placement.host.name
             agent = self._agents[name]
-            written += [agent.send("write", name=file.name, text=file.read_text()) for file in files]
+            written += [agent.send_request("write", name=file.name, text=file.read_text()) for file in files]
             for command in _host_commands(plan, settings, placement, self._hosts[name]):
                 self._placed[command.role] = name
                 role, argv, environment = command.role, command.argv, dict(command.environment)
-                answer = agent.send("start", role=role, argv=argv, environment=environment, cores=command.cores)
+                answer = agent.send_request("start", role=role, argv=argv, environment=environment, cores=command.cores)
                 started.append((agent, role, answer))
         for answer in written:
             answer(deadline - time.monotonic())
@@ -181,7 +199,7 @@ class RemoteLauncher(Launcher):
 
     # -- while it runs
 
-    def _on_event(self, agent: HostAgentClient, event: Mapping[str, Any]) -> None:
+    def _handle_event(self, agent: HostAgentClient, event: Mapping[str, Any]) -> None:
         if event.get("event") != "scheduler" or self.scratch is None:
             return
         draft = self.scratch / "scheduler.part"
@@ -190,19 +208,19 @@ class RemoteLauncher(Launcher):
             draft.rename(self.scratch / SCHEDULER_FILE)
         for other in list(self._agents.values()):
             if other is not agent:
-                other.send("write", name=SCHEDULER_FILE, text=event["text"])
+                other.send_request("write", name=SCHEDULER_FILE, text=event["text"])
 
     def _keep_pinging(self) -> None:
         while not self._stopping.wait(PING_SECONDS):
             for agent in list(self._agents.values()):
-                agent.notify("ping")
+                agent.send_notification("ping")
 
     def _stop_host(self, agent: HostAgentClient, deadline: float) -> None:
         folder, prefix = self._logs
         try:
-            agent.send("stop")(deadline - time.monotonic())
+            agent.send_request("stop")(deadline - time.monotonic())
             for role in [role for role, host in self._placed.items() if host == agent.host]:
-                text = agent.send("log", role=role)(deadline - time.monotonic())["text"]
+                text = agent.send_request("log", role=role)(deadline - time.monotonic())["text"]
                 with contextlib.suppress(OSError), replacing(folder / f"{prefix}{role}.log") as stream:
                     stream.write(text.encode("utf-8", "replace"))
         except LaunchFailed:
@@ -210,19 +228,21 @@ class RemoteLauncher(Launcher):
         agent.close(max(deadline, time.monotonic() + 1.0))
 
 
-def _placements(plan: Plan, settings: ClusterSettings) -> tuple[Placement, ...]:
+def _host_placements(plan: Plan, settings: ClusterSettings) -> tuple[HostPlacement, ...]:
     return place_workers(settings.hosts, plan.workers, settings.workers_per_gpu)
 
 
-def _host_commands(plan: Plan, settings: ClusterSettings, placement: Placement, host: Node) -> list[Command]:
-    where = dask_commands.Place(placement.host.name, host.scratch, host.interface, host.address, tuple(host.rdma))
+def _host_commands(plan: Plan, settings: ClusterSettings, placement: HostPlacement, host: Node) -> list[ProcessCommand]:
+    where = dask_commands.ProcessLocation(
+        placement.host.name, host.scratch, host.interface, host.address, tuple(host.rdma)
+    )
     count = len(placement.workers)
-    pins = dict(zip(placement.workers, _pins(plan, settings, placement, host), strict=True))
+    pins = dict(zip(placement.workers, _worker_pins(plan, settings, placement, host), strict=True))
     threads = max(1, len(host.cores) // count) if host.cores else "THREADS"
-    return dask_commands.commands(plan, settings, where, pins, _worker_variables(settings), {}, threads)
+    return dask_commands.dask_process_commands(plan, settings, where, pins, _worker_variables(settings), {}, threads)
 
 
-def _pins(plan: Plan, settings: ClusterSettings, placement: Placement, host: Node) -> list[Pin]:
+def _worker_pins(plan: Plan, settings: ClusterSettings, placement: HostPlacement, host: Node) -> list[Pin]:
     count = len(placement.workers)
     return pinning.worker_pins(host, count, gpus=plan.device_memory, workers_per_gpu=settings.workers_per_gpu)
 
@@ -234,8 +254,8 @@ def _worker_variables(settings: ClusterSettings) -> dict[str, str]:
     return variables
 
 
-def _unknown_node(settings: ClusterSettings, plan: Plan) -> Node:
-    """The description of a host that was not asked yet: no cores, and words in capitals for what only it can report."""
+def _placeholder_node(settings: ClusterSettings, plan: Plan) -> Node:
+    """Return a placeholder for the description of a host: no cores, and words in capitals for names and addresses."""
     interface = settings.interface or "INTERFACE"
     return Node(
         scratch="SCRATCH",
@@ -246,28 +266,29 @@ def _unknown_node(settings: ClusterSettings, plan: Plan) -> Node:
     )
 
 
-def main_argv(module: str, *arguments: str) -> tuple[str, ...]:
-    """The command that runs a module's `main`: the driver's Python and package, at the paths that they have here."""
+def module_command(module: str, *arguments: str) -> tuple[str, ...]:
+    """Return the command that runs the `main` of a module with this Python and this package, at their paths here."""
     path = f"import sys; sys.path.insert(0, {str(ROOT)!r})"
     return (sys.executable, "-P", "-c", f"{path}; from {module} import main; main()", *arguments)
 
 
-def agent_argv() -> tuple[str, ...]:
-    return main_argv(host_agent.__name__)
+def agent_command() -> tuple[str, ...]:
+    """Return the command that runs a host agent."""
+    return module_command(host_agent.__name__)
 
 
 class HostAgentClient:
-    """The connection to an agent on `host`, which is started by `argv` (the agent's command behind ssh or srun).
+    """Starts the agent on a host, and exchanges messages with it.
 
-    `log`: the file for the standard error of ssh or srun. `on_event` is called from the reading thread with every event
-    of the agent. Raises LaunchFailed if there is no such command.
+    `argv`: the agent's command behind ssh or srun. `log`: the file for the standard error of ssh or srun. `on_event` is
+    called from the reading thread with every event of the agent. Raises LaunchFailed if there is no such command.
     """
 
     def __init__(
         self, host: str, argv: Sequence[str], log: Path, on_event: Callable[[HostAgentClient, dict[str, Any]], None]
     ) -> None:
-        self.host, self._log, self._on_event = host, log, on_event
-        self.exits: list[Exited] = []
+        self.host, self._log, self._handle_event = host, log, on_event
+        self.exits: list[EndedProcess] = []
         self.started: dict[str, int] = {}
         self.tails: dict[str, str] = {}  # the last lines of each process's log, as the agent sent them last
         self._answers: dict[int, Future[dict[str, Any]]] = {}
@@ -275,18 +296,20 @@ class HostAgentClient:
         self._number = 0
         self._closing = False
         self.lost: str | None = None
-        with signals.deferred():
+        with signals.defer_interruption():
             # Its input ends when this process does: then the agent ends what it started, and the connection after that.
             pipe = subprocess.PIPE
             try:
-                self._process = Child(argv, environment=os.environ, log=log, stdin=pipe, stdout=pipe, death_signal=None)
+                self._process = ChildProcess(
+                    argv, environment=os.environ, log=log, stdin=pipe, stdout=pipe, death_signal=None
+                )
             except OSError as error:
                 why = f"{argv[0]} cannot be run here: {error.strerror}"
                 raise LaunchFailed(f"{host} cannot be reached: {why}", host=host) from error
-        threading.Thread(target=self._read, name=f"agent-{host}", daemon=True).start()
+        threading.Thread(target=self._read_messages, name=f"agent-{host}", daemon=True).start()
 
-    def send(self, do: str, **fields: Any) -> Callable[[float], dict[str, Any]]:
-        """Send a request; gives a function that waits at most so many seconds for the answer.
+    def send_request(self, request: str, **fields: Any) -> Callable[[float], dict[str, Any]]:
+        """Send a request to the agent, and return a function that waits at most so many seconds for the answer.
 
         That function raises `LaunchFailed` if the agent refuses the request or is out of reach.
         """
@@ -296,7 +319,7 @@ class HostAgentClient:
             number = self._number
             self._answers[number] = answer
         if self.lost is None:
-            self._write({"id": number, "do": do, **fields})
+            self._write_message({"id": number, "do": request, **fields})
         else:
             answer.cancel()
 
@@ -316,12 +339,13 @@ class HostAgentClient:
 
         return wait
 
-    def notify(self, do: str) -> None:
+    def send_notification(self, request: str) -> None:
+        """Send the agent a request without an answer."""
         if self.lost is None:
-            self._write({"do": do})
+            self._write_message({"do": request})
 
     def close(self, deadline: float) -> None:
-        """Close the connection: the agent ends what it started and removes its files.
+        """Close the connection by `deadline`, so that the agent ends its processes and removes its files.
 
         The program that connects is killed at `deadline`, if it has not ended by then.
         """
@@ -331,12 +355,12 @@ class HostAgentClient:
         self._process.wait(max(deadline - time.monotonic(), 0.05))
         self._process.end()
 
-    def _write(self, message: dict[str, Any]) -> None:
+    def _write_message(self, message: dict[str, Any]) -> None:
         with self._lock, contextlib.suppress(OSError, ValueError):  # `_read` notices that too, and reports it
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
 
-    def _read(self) -> None:
+    def _read_messages(self) -> None:
         for line in self._process.stdout:
             try:
                 message = json.loads(line)
@@ -349,26 +373,30 @@ class HostAgentClient:
                 continue
             if message.get("event") == "exited":
                 role = message["role"]
-                self.exits.append(Exited(role, self.host, message["pid"], message["status"], message["tail"]))
+                self.exits.append(EndedProcess(role, self.host, message["pid"], message["status"], message["tail"]))
             if message.get("event") == "log":
                 self.tails[message["role"]] = message["tail"]
-            self._on_event(self, message)
+            self._handle_event(self, message)
         status = self._process.wait(math.inf)
         self.lost = f"{self.host} cannot be reached{self._printed_complaint() or f' (status {status})'}"
         if not self._closing:
             ended_roles = {ended.role for ended in self.exits}
             for role, pid in self.started.items():
                 if role not in ended_roles:
-                    self.exits.append(Exited(role, self.host, pid, None, self.tails.get(role) or tail(self._log)))
+                    self.exits.append(
+                        EndedProcess(role, self.host, pid, None, self.tails.get(role) or read_log_tail(self._log))
+                    )
         for answer in list(self._answers.values()):
             answer.cancel()
 
     def _unreachable_error(self, sentence: str) -> LaunchFailed:
-        return LaunchFailed(sentence, host=self.host, log_tail=tail(self._log) or None, code="host-unreachable")
+        return LaunchFailed(
+            sentence, host=self.host, log_tail=read_log_tail(self._log) or None, code="host-unreachable"
+        )
 
     def _printed_complaint(self) -> str:
-        """What ssh or srun printed about the failure, after a colon; empty if nothing."""
-        lines = [line.strip() for line in tail(self._log, STDERR_LINES + 20).splitlines() if line.strip()]
+        """Return what ssh or srun printed about the failure, after a colon; empty if nothing."""
+        lines = [line.strip() for line in read_log_tail(self._log, STDERR_LINES + 20).splitlines() if line.strip()]
         lines = [line for line in lines if not line.startswith(("@", "Warning: Permanently"))]
         chosen = next((line for line in lines if "verification failed" in line.lower()), lines[-1] if lines else "")
         return f": {chosen}" if chosen else ""

@@ -39,16 +39,16 @@ _prctl = ctypes.CDLL(None).prctl  # looked up before a fork: between fork and ex
 
 
 def die_with_parent(death_signal: int = signal.SIGKILL) -> None:
-    """Have the kernel send this process a signal when the thread that started it ends, or that thread's process."""
+    """Have the kernel send this process a signal when its parent process, or the parent's starting thread, ends."""
     _prctl(_PR_SET_PDEATHSIG, death_signal)
 
 
-class Child:
-    """A process that was started here and leads a session of its own.
+class ChildProcess:
+    """A process that this process started, and that leads a session of its own.
 
-    It is not reaped before `end` or `end_all`. Until then the kernel gives its number, which is also its session's, to
-    no other process. If a signal may interrupt the starting process, start it under `signals.deferred`, together with
-    the assignment of the result.
+    It is not reaped before `end` or `end_child_processes`. Until then the kernel gives its number, which is also its
+    session's, to no other process. If a signal may interrupt the starting process, start it under
+    `signals.defer_interruption`, together with the assignment of the result.
 
     `log`: the file that its output is appended to, or an open descriptor. `stdin`, `stdout`: as of `subprocess.Popen`;
     by default standard input is empty and standard output goes to `log`. `cores`: the cores that it may run on; by
@@ -80,7 +80,7 @@ class Child:
                 stdout=written if stdout is None else stdout,
                 stderr=written,
                 start_new_session=True,
-                preexec_fn=_prepare_function(death_signal, cores),
+                preexec_fn=_make_prepare_function(death_signal, cores),
             )
         self.pid = self._process.pid
 
@@ -96,11 +96,11 @@ class Child:
 
     @property
     def reaped(self) -> bool:
-        """Whether it has been ended and reaped: from then on another process may have its number."""
+        """Whether the process has been reaped: from then on another process may have its number."""
         return self._process.returncode is not None
 
     def poll(self) -> int | None:
-        """Its exit status, or the negative number of the signal that ended it; None while it runs."""
+        """Return the exit status of the process, or its negative signal number; None while the process runs."""
         if self.reaped:
             return self._process.returncode
         try:
@@ -112,51 +112,60 @@ class Child:
         return state.si_status if state.si_code == os.CLD_EXITED else -state.si_status
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit status as of `poll`, as soon as it has ended; None if it is still running after `seconds`."""
+        """Wait at most `seconds` for the end of the process, and return its status as `poll`; None if still running."""
         deadline = time.monotonic() + seconds
         while (status := self.poll()) is None and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
         return status
 
-    def send(self, number: int) -> None:
-        """Send it a signal, unless it has ended."""
+    def send_signal(self, signal_number: int) -> None:
+        """Send the process a signal, unless it has ended."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+                os.kill(self.pid, signal_number)
 
     def kill(self) -> None:
-        """Kill its whole session, without waiting for the end."""
+        """Kill all processes of this process's session, without waiting for their end."""
         if not self.reaped:
             kill_sessions([self.pid])
 
-    def end(self, first: int | None = None, seconds: float = 0.0) -> int:
-        """End its whole session, at first with a signal and `seconds` to obey it; gives its exit status."""
-        if first is not None:
-            self.send(first)
+    def end(self, first_signal: int | None = None, seconds: float = 0.0) -> int:
+        """End all processes of the session, and return the exit status of this process.
+
+        `first_signal`: sent to this process before the kill, which then waits `seconds` for its end.
+        """
+        if first_signal is not None:
+            self.send_signal(first_signal)
             self.wait(seconds)
         self.kill()
-        return self.reap()
+        return self.wait_for_killed()
 
-    def reap(self, seconds: float | None = None) -> int:
-        """Wait for the end of a process that was killed; raises `subprocess.TimeoutExpired` after `seconds`."""
+    def wait_for_killed(self, seconds: float | None = None) -> int:
+        """Wait until the killed process has ended, reap it and return its exit status.
+
+        Raises `subprocess.TimeoutExpired` after `seconds`; None: no limit.
+        """
         return self._process.wait(seconds)
 
 
-def end_all(children: Collection[Child], seconds: float | None = None) -> list[Child]:
-    """End the sessions of all of them at once; gives those that are not gone within `seconds` (None: no limit)."""
+def end_child_processes(children: Collection[ChildProcess], seconds: float | None = None) -> list[ChildProcess]:
+    """Kill the sessions of these processes, and return the processes that have not ended within `seconds`.
+
+    `seconds`: None for no limit.
+    """
     kill_sessions([child.pid for child in children if not child.reaped])
     deadline = None if seconds is None else time.monotonic() + seconds
     left = []
     for child in children:
         try:
-            child.reap(None if deadline is None else max(deadline - time.monotonic(), 0.1))
+            child.wait_for_killed(None if deadline is None else max(deadline - time.monotonic(), 0.1))
         except subprocess.TimeoutExpired:  # in the kernel, as with a file server that does not answer
             left.append(child)
     return left
 
 
 def kill_sessions(leaders: Collection[int], tidy_seconds: float = TIDY_SECONDS) -> None:
-    """Kill every process of the sessions that `leaders` lead, in all process groups.
+    """Kill every process of the sessions whose leaders have these process numbers.
 
     The leaders must be children of this process that were not reaped yet.
 
@@ -167,24 +176,24 @@ def kill_sessions(leaders: Collection[int], tidy_seconds: float = TIDY_SECONDS) 
     if not leaders:
         return
     for _ in range(2):  # the second time for processes that were started meanwhile
-        for pid in _processes_of_sessions(leaders, trackers=False):
+        for pid in _pids_of_sessions(leaders, trackers=False):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + tidy_seconds
-    while time.monotonic() < deadline and any(_processes_of_sessions(leaders, trackers=True)):
+    while time.monotonic() < deadline and any(_pids_of_sessions(leaders, trackers=True)):
         time.sleep(_POLL_SECONDS)
     for leader in leaders:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
 
 
-def tail(log: Path, lines: int = TAIL_LINES, size: int = TAIL_BYTES) -> str:
-    """The last lines of a log, of at most so many bytes; empty if there is none."""
-    return "\n".join(last_bytes(log, size).splitlines()[-lines:])
+def read_log_tail(log: Path, lines: int = TAIL_LINES, size: int = TAIL_BYTES) -> str:
+    """Return the last lines of a log file, at most `size` bytes; empty if there is no such file."""
+    return "\n".join(read_last_bytes(log, size).splitlines()[-lines:])
 
 
-def last_bytes(log: Path, size: int) -> str:
-    """The last `size` bytes of a log as text; empty if there is none."""
+def read_last_bytes(log: Path, size: int) -> str:
+    """Return the last `size` bytes of a log file as text; empty if there is no such file."""
     try:
         with open_regular(log) as file:
             file.seek(0, os.SEEK_END)
@@ -194,13 +203,13 @@ def last_bytes(log: Path, size: int) -> str:
         return ""
 
 
-def _prepare_function(death_signal: int | None, cores: Collection[int]) -> Callable[[], None] | None:
-    """The function that a new process calls before it becomes another program; None if nothing is to be done."""
+def _make_prepare_function(death_signal: int | None, cores: Collection[int]) -> Callable[[], None] | None:
+    """Return the function that a new process calls before it runs its program; None if no call is needed."""
     if death_signal is None and not cores:
         return None
     parent = os.getpid()
 
-    def prepare() -> None:
+    def prepare_process() -> None:
         if death_signal is not None:
             die_with_parent(death_signal)
             if os.getppid() != parent:  # the parent ended before the call above
@@ -208,11 +217,11 @@ def _prepare_function(death_signal: int | None, cores: Collection[int]) -> Calla
         if cores:
             os.sched_setaffinity(0, cores)
 
-    return prepare
+    return prepare_process
 
 
-def _processes_of_sessions(leaders: Collection[int], *, trackers: bool) -> Iterator[int]:
-    """The numbers of the processes of these sessions: only the resource trackers, or all others."""
+def _pids_of_sessions(leaders: Collection[int], *, trackers: bool) -> Iterator[int]:
+    """Yield the numbers of the processes in these sessions: only Python's resource trackers, or all others."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
@@ -227,10 +236,13 @@ CERTIFICATE_LIFETIME = datetime.timedelta(days=30)
 _locks: dict[Path, int] = {}
 
 
-def make_scratch_folder(kind: str = "") -> Path:
-    """A new folder that only this user can read; this process holds its lock until it removes it, or ends."""
+def make_scratch_folder(name_part: str = "") -> Path:
+    """Make a temporary folder that only this user can read, and lock it until this process removes it or ends.
+
+    `name_part`: a part of the folder's name.
+    """
     _remove_unlocked_folders()
-    folder = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX + (f"{kind}-" if kind else "")))
+    folder = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX + (f"{name_part}-" if name_part else "")))
     with contextlib.suppress(OSError):  # a file system without locks: then only `remove_scratch_folder` removes it
         draft = folder / ".draft"
         _locks[folder] = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -240,6 +252,7 @@ def make_scratch_folder(kind: str = "") -> Path:
 
 
 def remove_scratch_folder(folder: Path) -> None:
+    """Remove a folder of `make_scratch_folder`, and release its lock."""
     shutil.rmtree(folder, ignore_errors=True)
     descriptor = _locks.pop(folder, None)
     if descriptor is not None:
@@ -247,12 +260,12 @@ def remove_scratch_folder(folder: Path) -> None:
 
 
 def _lock_name() -> str:
-    """The name of a lock file, with the host's name: hosts may share the folder without seeing each other's locks."""
+    """Return the name of this host's lock files: hosts may share a folder without seeing each other's locks."""
     return f".in-use-{socket.gethostname()}"
 
 
 def _remove_unlocked_folders() -> None:
-    """Delete the folders of this user's killed runs on this host: no process holds their locks."""
+    """Delete the scratch folders of this user's killed runs on this host, whose locks no process holds."""
     for lock in Path(tempfile.gettempdir()).glob(f"{SCRATCH_PREFIX}*/{_lock_name()}"):
         if lock.parent in _locks:
             continue
@@ -268,7 +281,7 @@ def _remove_unlocked_folders() -> None:
 
 
 def write_certificate(folder: Path) -> dict[str, str]:
-    """Write a self-signed certificate, which only this run's processes trust; gives the paths of its files.
+    """Write a self-signed certificate that only this run's processes trust, and return the paths of its files.
 
     They are ``ca``, ``cert`` and ``key``, as PEM. Only this user can read them.
     """

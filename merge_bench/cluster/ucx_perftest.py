@@ -50,20 +50,26 @@ _RANGE = re.compile(
 
 @dataclass(frozen=True)
 class Perftest:
-    """A test of ucx_perftest: `kind` is ``tag``, ``am`` or ``stream``; it `measures` ``lat`` or ``bw``."""
+    """One of ucx_perftest's tests: the kind of its messages, and whether it measures latency or bandwidth.
+
+    `kind`: ``tag``, ``am`` or ``stream``; `measures`: ``lat`` or ``bw``.
+    """
 
     kind: str
     measures: str
 
     @property
     def name(self) -> str:
-        """The value of ``-t``: ``tag_lat``, ``ucp_am_bw``."""
+        """The name of the test for the option ``-t``, such as ``tag_lat`` or ``ucp_am_bw``."""
         return f"{KINDS[self.kind]}_{self.measures}"
 
 
 @dataclass(frozen=True)
-class Figures:
-    """The figures of one line of output: seconds of an operation (latency: one way), bytes and messages per second."""
+class PerftestFigures:
+    """The figures in one line of ucx_perftest's output: seconds per operation, bytes and messages per second.
+
+    `seconds`: of a latency test for one direction.
+    """
 
     size: int
     iterations: int
@@ -74,7 +80,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class UcxLog:
-    """What UCX logged: its version, lanes (``tcp/lo``), transports that ``UCX_TLS`` names and that are missing.
+    """What UCX logged in a process: its version, lanes (``tcp/lo``), missing transports of ``UCX_TLS``, and protocols.
 
     `protocols`: first size, last size (None: no limit) and name of each protocol.
     """
@@ -85,13 +91,16 @@ class UcxLog:
     protocols: tuple[tuple[int, int | None, str], ...]
 
     def protocol(self, size: int) -> str | None:
-        """The protocol for messages of `size` bytes."""
+        """Return the name of the protocol for messages of `size` bytes; None if it is unknown."""
         fits = (name for first, last, name in self.protocols if first <= size and (last is None or size <= last))
         return next(fits, None)
 
 
 def find_perftest(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path | None, str]:
-    """The ``ucx_perftest`` of the workers' UCX, its library folder (None: the linker's), its origin; or UsageError."""
+    """Return the path of the ``ucx_perftest`` of the workers' UCX, that UCX's library folder, and its origin.
+
+    The library folder is None for the dynamic linker's. Raises UsageError if there is no ``ucx_perftest``.
+    """
     info = find_ucx_info(environ.get("MERGE_BENCH_UCX", "auto"), environ)
     program: str | Path | None = info.program.with_name("ucx_perftest")
     if not Path(str(program)).is_file():
@@ -104,15 +113,23 @@ def find_perftest(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path |
 
 
 def iteration_counts(size: int, measures: str) -> tuple[int, int]:
-    """The counts of timed and warm-up iterations: 20,000 and 2,000 up to 8 KiB, then fewer, at least 50 and 5."""
+    """Return the counts of timed and of warm-up iterations of a test with messages of `size` bytes.
+
+    They are 20,000 and 2,000 up to 8 KiB, then fewer, at least 50 and 5.
+    """
     timed = 20_000 if size <= 8192 else max(50, min(4_000, (128 << 20) // size))
     if measures == LATENCY and size > 8192:
         timed = max(50, timed // 2)
     return timed, max(5, timed // 10)
 
 
-def batch_file(test: Perftest, sizes: Sequence[int], *, memory: str, count: int | None, error_handling: bool) -> str:
-    """The text of the batch file of both sides: for each size `RUNS` lines, which are named by the size."""
+def batch_file_text(
+    test: Perftest, sizes: Sequence[int], *, memory: str, count: int | None, error_handling: bool
+) -> str:
+    """Return the text of ucx_perftest's batch file: for each message size three lines, which are named by the size.
+
+    `memory`: ``host`` or ``cuda``; `count`: timed iterations, None for `iteration_counts`.
+    """
     window = f" -O {WINDOW}" if test.measures == BANDWIDTH else ""
     more = window + (f" -m {memory}" if memory != "host" else "") + (" -e" if error_handling else "")
     lines = []
@@ -124,34 +141,37 @@ def batch_file(test: Perftest, sizes: Sequence[int], *, memory: str, count: int 
 
 
 def perftest_environment(base: Mapping[str, str], library: Path | None, log: Path) -> dict[str, str]:
-    """The environment of a ``ucx_perftest``: `base`, UCXX's defaults, and a log of what UCX selects."""
+    """Return the environment variables of a ``ucx_perftest`` that logs the lanes and protocols of UCX in `log`.
+
+    `base`: the variables of the worker; `library`: the folder of UCX's libraries.
+    """
     variables = {**UCXX_OVERRIDES, **base, "UCX_LOG_LEVEL": "info", "UCX_PROTO_INFO": "y", "UCX_LOG_FILE": str(log)}
     if library is not None:
         variables["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(library), base.get("LD_LIBRARY_PATH", "")]))
     return variables
 
 
-def has_heading(text: str) -> bool:
-    """Whether a client printed its heading, which means that it was connected."""
-    return any(_is_heading(line) for line in text.splitlines())
+def has_client_heading(text: str) -> bool:
+    """Return whether the output of a client has a heading, which means that the client was connected."""
+    return any(_is_heading_line(line) for line in text.splitlines())
 
 
-def parse_output(text: str) -> list[Figures]:
-    """The figures in a client's output (``-b … -f -v``), in its order; raises RunFailed if it is damaged."""
+def parse_client_output(text: str) -> list[PerftestFigures]:
+    """Return the figures of each line in a client's output (``-b … -f -v``); raises RunFailed if it is damaged."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    start = next((at for at, line in enumerate(lines) if _is_heading(line)), None)
+    start = next((at for at, line in enumerate(lines) if _is_heading_line(line)), None)
     if start is None:
-        raise RunFailed(f"ucx_perftest printed an unknown heading: {_excerpt(text)}")
+        raise RunFailed(f"ucx_perftest printed an unknown heading: {_quoted_excerpt(text)}")
     names = lines[start].split(",")
-    return [_parse_figures(line, names) for line in lines[start + 1 :]]
+    return [_parse_figures_line(line, names) for line in lines[start + 1 :]]
 
 
-def median_figures(text: str, sizes: Sequence[int]) -> list[Figures]:
-    """The figures of the median run, by time, of each of the `sizes` of a batch.
+def median_figures(text: str, sizes: Sequence[int]) -> list[PerftestFigures]:
+    """Return the figures of the run with the median time for each of the `sizes` of a batch.
 
-    Raises RunFailed as `parse_output`, or if runs are missing: the tool may end early and still have status 0.
+    Raises RunFailed if the output is damaged, or if runs are missing: the tool may end early and still have status 0.
     """
-    figures = parse_output(text)
+    figures = parse_client_output(text)
     measured = [each.size for each in figures]
     wanted = [size for size in sizes for _ in range(RUNS)]
     if measured != wanted:
@@ -163,34 +183,35 @@ def median_figures(text: str, sizes: Sequence[int]) -> list[Figures]:
     return [sorted(each, key=lambda run: run.seconds)[RUNS // 2] for each in runs]
 
 
-def _is_heading(line: str) -> bool:
+def _is_heading_line(line: str) -> bool:
     return set(COLUMNS) <= set(line.strip().split(","))
 
 
-def _parse_figures(line: str, names: Sequence[str]) -> Figures:
+def _parse_figures_line(line: str, names: Sequence[str]) -> PerftestFigures:
     cells = [cell.strip() for cell in line.split(",")]
     try:
         by_name = dict(zip(names, cells, strict=True))
         size, count = int(cells[0]), int(by_name["iterations"])
         microseconds, mebibytes, messages = (float(by_name[name]) for name in COLUMNS[1:])
     except ValueError:
-        raise RunFailed(f"ucx_perftest printed {_excerpt(line)}; expected a line of numbers") from None
+        raise RunFailed(f"ucx_perftest printed {_quoted_excerpt(line)}; expected a line of numbers") from None
     if count < 1 or not all(0 < value < math.inf for value in (microseconds, messages)):
         raise RunFailed(
-            f"ucx_perftest printed {_excerpt(line)}; expected a count, a time and a message rate, each greater than 0"
+            f"ucx_perftest printed {_quoted_excerpt(line)}; expected a count, a time and a message rate, each greater"
+            " than 0"
         )
     # It prints µs with three decimals and messages per second with none: take the one with more digits.
     seconds = microseconds * 1e-6 if microseconds * 1000 > messages else 1 / messages
     rate = size / seconds
     if not abs(rate - mebibytes * MIB) <= 0.01 * MIB + 0.02 * rate:
         raise RunFailed(
-            f"ucx_perftest printed {_excerpt(line)}, which is inconsistent: its rate in MiB/s is not size ÷ time"
+            f"ucx_perftest printed {_quoted_excerpt(line)}, which is inconsistent: its rate in MiB/s is not size ÷ time"
         )
-    return Figures(size, count, seconds, rate, messages)
+    return PerftestFigures(size, count, seconds, rate, messages)
 
 
-def parse_log(text: str, test: Perftest) -> UcxLog:
-    """Lanes and protocols from UCX's log.
+def parse_ucx_log(text: str, test: Perftest) -> UcxLog:
+    """Return the version, lanes and protocols in the text of UCX's log.
 
     UCX has a table of protocols for each kind of send: bandwidth tests send with the hint ``multi``, latency tests
     without one.
@@ -209,11 +230,11 @@ def parse_log(text: str, test: Perftest) -> UcxLog:
             current.append((parse_bytes(row["first"]), last, name))
     chosen = tables.get("(multi)" if test.measures == BANDWIDTH else "") or tables.get("", [])
     lanes = lanes_to_others(text)
-    return UcxLog(logged_version(text), lanes, tuple(dict.fromkeys(missing)), tuple(chosen))
+    return UcxLog(logged_ucx_version(text), lanes, tuple(dict.fromkeys(missing)), tuple(chosen))
 
 
 def logged_lanes(text: str) -> dict[str, tuple[str, ...]]:
-    """The lanes of the last configuration for each place, as ``tcp/eth0``, in UCX's order; {} if none was logged."""
+    """Return the lanes (``tcp/eth0``) to peers at each place, such as ``intra-node``, in UCX's order; {} if none."""
     by_place = {place: _parse_lanes(rest) for place, rest in _PLACE_LANES.findall(text)}
     if not by_place:
         for rest in _OLD_LANES.findall(text):
@@ -224,12 +245,12 @@ def logged_lanes(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def lanes_to_others(text: str) -> tuple[str, ...]:
-    """The lanes to all other processes, on this host and on others, each once."""
+    """Return the lanes to all other processes, on this host and on others, each once."""
     others = (lane for place, selected in logged_lanes(text).items() if place != SELF for lane in selected)
     return tuple(dict.fromkeys(others))
 
 
-def logged_version(text: str) -> str | None:
+def logged_ucx_version(text: str) -> str | None:
     match = _VERSION.search(text)
     return match[1] if match else None
 
@@ -238,12 +259,12 @@ def _parse_lanes(rest: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(lane for words in _LANES.findall(rest) for lane in words.split()))
 
 
-def last_error(text: str) -> str:
-    """The last error that UCX printed, without its time stamp; empty if it printed none."""
+def last_ucx_error(text: str) -> str:
+    """Return the last error in UCX's output, without its time stamp; empty if there is none."""
     errors = re.findall(r"(?:UCX\s+ERROR|Failed|error:)\s*(.+)", text)
     return str(errors[-1]).strip()[:300] if errors else ""
 
 
-def _excerpt(text: str) -> str:
+def _quoted_excerpt(text: str) -> str:
     shown = " ".join(text.split())
     return f"'{shown[:120]}…'" if len(shown) > 120 else f"'{shown}'"

@@ -24,7 +24,7 @@ from typing import Any
 from distributed import Client, Future
 
 from merge_bench.cluster import dask_scheduler_functions, signals
-from merge_bench.cluster.base import Exited, Launcher, how_ended
+from merge_bench.cluster.base import EndedProcess, Launcher, exit_status_text
 from merge_bench.errors import LaunchFailed, MergeBenchError, UsageError
 from merge_bench.host.machine import shared_memory_problem
 from merge_bench.merge import worker
@@ -45,8 +45,11 @@ _NANNY = re.compile(r"Worker process (\d+) (?:was killed by signal (\d+)|exited 
 
 
 @dataclass(frozen=True)
-class Member:
-    """A worker of a launch. `address`, `name`: Dask's; `pid`: 0 until the worker has reported it."""
+class LaunchedWorker:
+    """A worker of a launch.
+
+    `address`, `name`: those of Dask; `pid`: its process number, 0 until the worker has reported it.
+    """
 
     rank: int
     address: str
@@ -55,85 +58,91 @@ class Member:
     pid: int
 
     @property
-    def shown(self) -> str:
+    def title(self) -> str:
+        """The worker's rank, name, process and host, for messages."""
         process = f", process {self.pid}" if self.pid else ""
         return f"rank {self.rank} (worker {self.name}{process} on {self.host})"
 
 
 @dataclass(frozen=True)
-class Loss:
-    """A process that is gone or silent.
+class ProcessLoss:
+    """The loss of a worker or of the scheduler, whose process has ended or is silent.
 
-    `status`: its exit status or the negative number of the signal that killed it, None if unknown. `how`: what
-    happened to it, to follow its name in a sentence. `member`: None for the scheduler.
+    `status`: its exit status or the negative number of the signal that killed it, None if unknown. `outcome_text`: what
+    happened to it, as a predicate. `member`: None for the scheduler.
     """
 
-    shown: str
+    title: str
     host: str
-    how: str
+    outcome_text: str
     status: int | None
     log_tail: str
-    member: Member | None = None
+    member: LaunchedWorker | None = None
 
     @property
     def certain(self) -> bool:
-        """Whether the loss of another process cannot be its cause: it was killed by a signal other than SIGABRT."""
+        """Whether no other loss can be the cause of this one: a signal other than SIGABRT killed the process."""
         return self.status is not None and self.status < 0 and self.status != -signal.SIGABRT
 
 
 def find_losses(
-    exited: Iterable[Exited], left: Iterable[Member], members: Sequence[Member], tail: Callable[[str], str]
-) -> list[Loss]:
-    """Every process that is gone, once each.
+    ended_processes: Iterable[EndedProcess],
+    missing_members: Iterable[LaunchedWorker],
+    members: Sequence[LaunchedWorker],
+    read_log_tail: Callable[[str], str],
+) -> list[ProcessLoss]:
+    """Return the loss of every worker or scheduler that is gone, once each.
 
-    `exited`: processes of the launcher that have ended. `left`: workers that the scheduler no longer knows. `members`:
-    all workers of the launch. `tail`: gives the last lines of a worker's log by the worker's name; empty if there are
-    none.
+    `ended_processes`: processes of the launcher that have ended. `missing_members`: workers that the scheduler no
+    longer has. `members`: all workers of the launch. `read_log_tail`: returns the last lines of a worker's log by the
+    worker's name; empty if there are none.
     """
     by_name = {member.name: member for member in members}
-    lost: dict[str, Loss] = {}
-    for ended in exited:
+    lost: dict[str, ProcessLoss] = {}
+    for ended in ended_processes:
         member = by_name.get(ended.role)
-        shown = member.shown if member else f"{ended.role} (process {ended.pid} on {ended.host})"
+        shown = member.title if member else f"{ended.role} (process {ended.pid} on {ended.host})"
         host = member.host if member else ended.host  # its peers on the host have this name of the host, too
-        lost[ended.role] = Loss(shown, host, f"{ended.how} during the run", ended.status, ended.log_tail, member)
-    for member in left:
+        lost[ended.role] = ProcessLoss(
+            shown, host, f"{ended.outcome_text} during the run", ended.status, ended.log_tail, member
+        )
+    for member in missing_members:
         if member.name not in lost:
-            log = tail(member.name)
+            log = read_log_tail(member.name)
             status = _status_in_nanny_log(member.pid, log)
-            how = "left the cluster" if status is None else f"{how_ended(status)} during the run"
-            lost[member.name] = Loss(member.shown, member.host, how, status, log, member)
+            how = "left the cluster" if status is None else f"{exit_status_text(status)} during the run"
+            lost[member.name] = ProcessLoss(member.title, member.host, how, status, log, member)
     reported = _peers_reported_lost(lost.values())
     for member in members:
         if member.name not in lost and (member.host, member.pid) in reported:
             how = "has ended: other workers can no longer read its memory"
-            lost[member.name] = Loss(member.shown, member.host, how, None, "", member)
+            lost[member.name] = ProcessLoss(member.title, member.host, how, None, "", member)
     return list(lost.values())
 
 
-def first_cause(lost: Sequence[Loss]) -> tuple[Loss, bool]:
-    """The process that most likely ended first, and whether that is certain.
+def find_first_loss(losses: Sequence[ProcessLoss]) -> tuple[ProcessLoss, bool]:
+    """Return the loss that most likely came first, and whether that is certain.
 
     Processes killed by a signal other than SIGABRT come first, then those that another process could not read from,
     then those that ended in an unknown way or with a status, and aborted ones last. Only the first two kinds can be
     certain.
     """
-    reported = _peers_reported_lost(lost)
+    reported = _peers_reported_lost(losses)
 
-    def order(loss: Loss) -> int:
+    def order_of_loss(loss: ProcessLoss) -> int:
         if loss.certain:
             return 0
         if loss.member is not None and (loss.host, loss.member.pid) in reported:
             return 1
         return 3 if loss.status == -signal.SIGABRT or _LOST_PEER.search(loss.log_tail) else 2
 
-    first = min(lost, key=order)
-    return first, order(first) == 0 or (order(first) == 1 and first.status is not None)
+    first = min(losses, key=order_of_loss)
+    return first, order_of_loss(first) == 0 or (order_of_loss(first) == 1 and first.status is not None)
 
 
-def _peers_reported_lost(lost: Iterable[Loss]) -> set[tuple[str, int]]:
-    """Host and number of each process whose memory a lost process could no longer read, by UCX's message."""
-    return {(loss.host, int(pid)) for loss in lost for pid in _LOST_PEER.findall(loss.log_tail)}
+def _peers_reported_lost(losses: Iterable[ProcessLoss]) -> set[tuple[str, int]]:
+    """Return host and number of each process whose memory a lost process could no longer read, by UCX's message."""
+    return {(loss.host, int(pid)) for loss in losses for pid in _LOST_PEER.findall(loss.log_tail)}
 
 
 def _status_in_nanny_log(pid: int, log: str) -> int | None:
@@ -143,22 +152,22 @@ def _status_in_nanny_log(pid: int, log: str) -> int | None:
     return None
 
 
-def broadcast(client: Client, step: Callable[..., Any], *arguments: Any) -> None:
-    """Have every worker run a coroutine on its event loop, without waiting: one of them may never answer."""
+def broadcast_step(client: Client, step: Callable[..., Any], *arguments: Any) -> None:
+    """Run a step on the event loop of every worker, without waiting: a worker may never answer."""
 
-    async def send() -> None:
+    async def send_step() -> None:
         with contextlib.suppress(Exception):
             await client._run(step, *arguments, wait=False, on_error="ignore")
 
-    client.loop.add_callback(send)
+    client.loop.add_callback(send_step)
 
 
-class Watch:
-    """Looks at the launcher's processes, and asks the scheduler twice a second what each worker does.
+class ProcessWatch:
+    """Watches the processes of a cluster, and asks the scheduler twice a second what each worker does.
 
-    `check` raises `LaunchFailed` for the first thing that is wrong. The workers also get a heartbeat of the driver.
-    `clock`: gives the seconds by which it decides who has been silent or idle for too long. `poll_seconds`: between two
-    questions to the scheduler.
+    `raise_for_loss` raises `LaunchFailed` for the first thing that is wrong. The workers also get a heartbeat of the
+    driver. `clock`: gives the seconds by which it decides who has been silent or idle for too long. `poll_seconds`:
+    between two questions to the scheduler.
     """
 
     def __init__(
@@ -173,7 +182,7 @@ class Watch:
         self._client, self._launcher = client, launcher
         self._clock, self._poll_seconds = clock, poll_seconds
         self._limit = timeout * SILENT_FRACTION
-        self._members: Mapping[str, Member] = {}
+        self._members: Mapping[str, LaunchedWorker] = {}
         self._states: dict[str, dict[str, Any]] | None = None  # of the workers; None: no answer yet
         self._waits: dict[str, tuple[int, float, float]] = {}  # an idle worker's tasks, since when, until when
         self._generation = 0
@@ -184,7 +193,7 @@ class Watch:
         self._checked = clock()
         self._thread = threading.Thread(target=self._ask_repeatedly, name="watch", daemon=True)
 
-    def start(self, members: list[Member]) -> None:
+    def start(self, members: list[LaunchedWorker]) -> None:
         self._members = {member.address: member for member in members}
         self._states = None  # an answer from before a worker came must not make it look lost
         self._waits = {}
@@ -196,25 +205,27 @@ class Watch:
     def stop(self) -> None:
         self._stop.set()
 
-    def report(self, message: str) -> None:
-        """Keep what a worker reported before it ended, for the message about its end."""
+    def keep_report(self, message: str) -> None:
+        """Keep what a worker reported before its end, for the message about its end."""
         self._fatal = message
 
-    def check(self) -> None:
-        """Raise `LaunchFailed` for what ended first, or else for the worker or scheduler that is silent or idle."""
+    def raise_for_loss(self) -> None:
+        """Raise `LaunchFailed` if a process has ended, the scheduler is silent, or a worker is silent or idle."""
         now, before = self._clock(), self._checked
         self._checked = now
         if now - before > self._limit / 2:  # this process was stopped, and meanwhile nothing was asked
             self._answered = now
         answer = self._states
         left = [member for address, member in self._members.items() if answer is not None and address not in answer]
-        lost = find_losses(self._launcher.exited(), left, list(self._members.values()), self._launcher.tail)
+        lost = find_losses(
+            self._launcher.ended_processes(), left, list(self._members.values()), self._launcher.read_log_tail
+        )
         if lost:
-            first, certain = first_cause(lost)
+            first, certain = find_first_loss(lost)
             self._noticed = self._noticed or self._clock()
             if not certain and self._clock() - self._noticed < PATIENCE_SECONDS:
                 return
-            fatal = self._fatal or _lack_of_shared_memory(first)
+            fatal = self._fatal or _shared_memory_cause(first)
             code, reason = "worker-died" if first.member else "process-died", fatal and f" ({fatal})"
         else:
             self._noticed = None
@@ -222,24 +233,26 @@ class Watch:
             if stuck is None:
                 return
             (first, code), reason = stuck, None
-        message, rank = f"{first.shown} {first.how}{reason or ''}", first.member.rank if first.member else None
+        message, rank = f"{first.title} {first.outcome_text}{reason or ''}", first.member.rank if first.member else None
         raise LaunchFailed(message, host=first.host or None, rank=rank, log_tail=first.log_tail or None, code=code)
 
-    def _find_silent(self, states: Mapping[str, Mapping[str, Any]]) -> tuple[Loss, str] | None:
-        """The worker that has been silent for too long, or else the scheduler, with a code; or None."""
+    def _find_silent(self, states: Mapping[str, Mapping[str, Any]]) -> tuple[ProcessLoss, str] | None:
+        """Return the loss of the worker or scheduler that has been silent for too long, and an error code, or None."""
         silences = {address: states[address]["silence"] for address in self._members if address in states}
         address = max(silences, key=silences.__getitem__, default="")
         if silences.get(address, 0.0) > self._limit:
-            return self._loss_of_stuck(address, f"sent no heartbeat for {silences[address]:.0f} s"), "worker-silent"
+            return self._loss_of_stuck_worker(
+                address, f"sent no heartbeat for {silences[address]:.0f} s"
+            ), "worker-silent"
         if self._clock() - self._answered > self._limit:
             host = self._launcher.hosts_by_role().get("scheduler", "")
             how = f"did not answer for {self._limit:.0f} s"
             shown = f"the scheduler on {host}" if host else "the scheduler"
-            return Loss(shown, host, how, None, self._launcher.tail("scheduler")), "scheduler-silent"
+            return ProcessLoss(shown, host, how, None, self._launcher.read_log_tail("scheduler")), "scheduler-silent"
         return None
 
-    def _find_idle(self, states: Mapping[str, Mapping[str, Any]]) -> tuple[Loss, str] | None:
-        """The worker that has had tasks of this run for too long and executes none of them, with a code; or None."""
+    def _find_idle(self, states: Mapping[str, Mapping[str, Any]]) -> tuple[ProcessLoss, str] | None:
+        """Return the loss of a worker that has executed none of its tasks for too long, and an error code, or None."""
         for address in self._members:
             if address not in states or address not in self._waits:
                 continue
@@ -247,15 +260,15 @@ class Watch:
             waited = until - since
             # Only a heartbeat that came since then shows that it executes nothing.
             if waited > self._limit and states[address]["silence"] < waited - POLL_SECONDS:
-                return self._loss_of_stuck(address, _why_idle(states[address], waited)), "worker-idle"
+                return self._loss_of_stuck_worker(address, _idle_reason_text(states[address], waited)), "worker-idle"
         return None
 
-    def _loss_of_stuck(self, address: str, how: str) -> Loss:
+    def _loss_of_stuck_worker(self, address: str, how: str) -> ProcessLoss:
         member = self._members[address]
-        return Loss(member.shown, member.host, how, None, self._launcher.tail(member.name), member)
+        return ProcessLoss(member.title, member.host, how, None, self._launcher.read_log_tail(member.name), member)
 
-    def settle(self, *, lost_scheduler: bool = False) -> None:
-        """After an error, wait for the news of a loss that may have caused it, and raise `LaunchFailed` for it.
+    def wait_for_loss(self, *, lost_scheduler: bool = False) -> None:
+        """Wait for the loss of a process that may have caused an earlier error, and raise `LaunchFailed` for it.
 
         `lost_scheduler`: the connection to the scheduler closed. Then one of the run's processes ended or a network was
         cut, and the news may take longer, for example over ssh from a busy host. The wait ends at the latest when the
@@ -264,28 +277,28 @@ class Watch:
         certain = lost_scheduler and self._launcher.owns_processes
         deadline = self._clock() + (self._limit + POLL_SECONDS if certain else SETTLE_SECONDS)
         while self._clock() < deadline or self._noticed is not None:
-            self.check()
+            self.raise_for_loss()
             time.sleep(0.05)
 
     def _ask_repeatedly(self) -> None:
         while not self._stop.wait(self._poll_seconds):
             with contextlib.suppress(
                 Exception
-            ):  # the connection is gone; `check` reports that, or sooner a lost process
-                self.ask()
-                broadcast(self._client, worker.note_heartbeat)
+            ):  # the connection is gone; `raise_for_loss` reports that, or sooner a lost process
+                self.ask_scheduler()
+                broadcast_step(self._client, worker.note_heartbeat)
 
-    def ask(self) -> None:
-        """Ask the scheduler once what each worker does, for `check`; raises if the connection to it is gone."""
+    def ask_scheduler(self) -> None:
+        """Ask the scheduler once what each worker does, for `raise_for_loss`; raises if the connection is gone."""
         generation = self._generation
         states = self._client.run_on_scheduler(dask_scheduler_functions.worker_states, self._client.id)
         self._answered = self._clock()
         if generation == self._generation:
-            self._note_waits(states)
+            self._record_waits(states)
             self._states = states
 
-    def _note_waits(self, states: Mapping[str, Mapping[str, Any]]) -> None:
-        """Note since when each idle worker has had its tasks; the time begins anew whenever they change."""
+    def _record_waits(self, states: Mapping[str, Mapping[str, Any]]) -> None:
+        """Record since when each idle worker has had its tasks; the time begins anew whenever the tasks change."""
         waiting = {address: state["waiting"] for address, state in states.items() if state["waiting"] is not None}
         before, now = self._waits, self._clock()
         self._waits = {
@@ -294,8 +307,11 @@ class Watch:
         }
 
 
-def _why_idle(state: Mapping[str, Any], seconds: float) -> str:
-    """What keeps a worker from executing its tasks, and the remedy, to follow its name in a sentence."""
+def _idle_reason_text(state: Mapping[str, Any], seconds: float) -> str:
+    """Describe why a worker executes none of its tasks, and the remedy, as a predicate.
+
+    `state`: the worker's state as of `worker_states`; `seconds`: for how long it has executed none.
+    """
     opening = f"has executed no task of this run for {seconds:.0f} s"
     if state["status"] == "paused":
         of = f" of its limit of {format_bytes(state['limit'])}" if state["limit"] else ""
@@ -308,128 +324,138 @@ def _why_idle(state: Mapping[str, Any], seconds: float) -> str:
     return f"{opening}: its status is {state['status']}; restart the workers"
 
 
-def _lack_of_shared_memory(loss: Loss) -> str:
-    """Why UCX cannot use this host's shared memory, if that may have killed the process."""
+def _shared_memory_cause(loss: ProcessLoss) -> str:
+    """Return why UCX cannot use this host's shared memory, if that may have killed the process; else an empty text."""
     here = loss.host == socket.gethostname()
     killed = loss.status in (-signal.SIGSEGV, -signal.SIGBUS)
     return shared_memory_problem(Path(os.environ.get("UCX_POSIX_DIR") or "/dev/shm"), 1) if here and killed else ""
 
 
 class WorkerCalls:
-    """Calls to the workers, by rank. Every wait watches the processes, and ends when a problem is noticed."""
+    """Runs steps on the workers of a launch, by rank. Every wait watches the processes, and ends at a problem."""
 
     def __init__(self, client: Client, launcher: Launcher, timeout: float) -> None:
         self.client, self.launcher = client, launcher
-        self.watch = Watch(client, launcher, timeout)
-        self.members: list[Member] = []
+        self.watch = ProcessWatch(client, launcher, timeout)
+        self.members: list[LaunchedWorker] = []
         self._wake = threading.Event()
         self._problem: MergeBenchError | None = None  # that was noticed
 
-    def on_all(
+    def run_on_all(
         self, step: Callable[..., Any], *values: Any, ranked: bool = False, after: tuple[Any, ...] = (), **kwargs: Any
     ) -> list[Any]:
-        """Run a step on every worker at once; gives the results by rank, and raises what failed first.
+        """Run a step on all workers at once, and return the results by rank; raises the first failure.
 
         `ranked`: whether the step gets the worker's rank, between `values` and `after`.
         """
         arguments_by_rank = [(*values, member.rank, *after) if ranked else values for member in self.members]
-        return self.results(self.submit(step, arguments_by_rank, **kwargs))
+        return self.wait_for_results(self.submit(step, arguments_by_rank, **kwargs))
 
-    def call(self, answer: Coroutine[Any, Any, Any]) -> Any:
-        """The result of a coroutine of the client; the processes are watched meanwhile."""
+    def wait_for_coroutine(self, answer: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine of the Dask client, and return its result; the processes are watched meanwhile."""
         future = asyncio.run_coroutine_threadsafe(answer, self.client.loop.asyncio_loop)
         future.add_done_callback(lambda _: self._wake.set())
         try:
-            self.until(future.done)
+            self.wait_until(future.done)
         finally:
             future.cancel()
         return future.result()
 
-    def on_one(self, rank: int, step: Callable[..., Any], *arguments: Any) -> Any:
-        return self.on_some({rank: (step, *arguments)})[0]
+    def run_on_one(self, rank: int, step: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a step on the worker of this rank, and return the result."""
+        return self.run_on_some({rank: (step, *arguments)})[0]
 
-    def on_some(self, steps_by_rank: Mapping[int, tuple[Any, ...]]) -> list[Any]:
-        """Run on each of some workers a step with its arguments, all at once; gives results in the same order."""
+    def run_on_some(self, steps_by_rank: Mapping[int, tuple[Any, ...]]) -> list[Any]:
+        """Run a step on each of some workers at once, and return the results in the same order.
+
+        `steps_by_rank`: the step and its arguments, by the worker's rank.
+        """
         members = [self.members[rank] for rank in steps_by_rank]
         calls = zip(members, steps_by_rank.values(), strict=True)
-        return self.results([self._submit(member, *call) for member, call in calls], members)
+        return self.wait_for_results([self._submit(member, *call) for member, call in calls], members)
 
     def submit(
         self, step: Callable[..., Any], arguments_by_rank: Sequence[tuple[Any, ...]], **kwargs: Any
     ) -> list[Future]:
-        """Begin one call of `step` on each worker, with arguments of its own; gives the futures, in rank order."""
+        """Start a step on every worker with arguments of its own, and return the futures in rank order."""
         return [
             self._submit(member, step, *values, **kwargs)
             for member, values in zip(self.members, arguments_by_rank, strict=True)
         ]
 
-    def _submit(self, member: Member, step: Callable[..., Any], *arguments: Any, **kwargs: Any) -> Future:
+    def _submit(self, member: LaunchedWorker, step: Callable[..., Any], *arguments: Any, **kwargs: Any) -> Future:
         pickled, key = pickle.dumps((step, arguments, kwargs)), f"{step.__name__}-{uuid.uuid4()}"
         where = {"workers": [member.address], "allow_other_workers": False}
         return self.client.submit(dask_scheduler_functions.run_step, pickled, key=key, priority=10, **where)
 
-    def results(self, futures: list[Future], members: Sequence[Member] | None = None) -> list[Any]:
-        """Wait for futures, then fetch and release them; `members`: their workers, by default one future per rank."""
+    def wait_for_results(self, futures: list[Future], members: Sequence[LaunchedWorker] | None = None) -> list[Any]:
+        """Wait for futures, return their results, and release them.
+
+        `members`: the workers of the futures, by default one future per rank.
+        """
         try:
-            self.wait_for(futures, members)
+            self.wait_for_futures(futures, members)
             # Not `result()` of each: that waits for scheduler and workers without a limit, and without watching.
-            return list(self.call(self.client.gather(futures, asynchronous=True)))
+            return list(self.wait_for_coroutine(self.client.gather(futures, asynchronous=True)))
         finally:
             for future in futures:
                 with contextlib.suppress(Exception):
                     future.release()
 
-    def wait_for(self, futures: list[Future], members: Sequence[Member] | None = None) -> None:
-        """Wait until all futures are done, and watch the processes meanwhile; raises for the first that failed.
+    def wait_for_futures(self, futures: list[Future], members: Sequence[LaunchedWorker] | None = None) -> None:
+        """Wait until all futures are done, and watch the processes meanwhile; raises the first failure.
 
         `members`: their workers, by default one future per rank; empty for tasks that Dask assigns to workers itself.
         """
         for future in futures:
             future.add_done_callback(lambda _: self._wake.set())
-        self.until(lambda: all(f.done() for f in futures) or self._first_failed(futures) is not None)
+        self.wait_until(lambda: all(f.done() for f in futures) or self._first_failed(futures) is not None)
         failed = self._first_failed(futures)
         if failed is not None:
             whose = self.members if members is None else members
             self._raise_first_failure(futures[failed], whose[failed] if whose else None)
 
-    def notice(self, problem: MergeBenchError | None = None) -> None:
-        """Called when an event of a worker arrived: the wait checks again, and ends if there is a `problem`."""
+    def wake_wait(self, problem: MergeBenchError | None = None) -> None:
+        """Have the present wait check its condition again after an event of a worker, or end with a `problem`."""
         if problem is not None:
             self._problem = problem
         self._wake.set()
 
-    def notice_stuck(self, rank: int, how: str) -> None:
-        """Called when a worker said that it is in native code that does not return; its heartbeats go on."""
+    def report_stuck_worker(self, rank: int, how: str) -> None:
+        """End the present wait because the worker of this rank is in native code that does not return.
+
+        `how`: what the worker does, as a predicate.
+        """
         member = self.members[rank]
-        self.notice(LaunchFailed(f"{member.shown} {how}", host=member.host or None, rank=rank, code="worker-silent"))
+        self.wake_wait(LaunchFailed(f"{member.title} {how}", host=member.host or None, rank=rank, code="worker-silent"))
 
-    def until(self, done: Callable[[], bool]) -> None:
-        """Wait until `done` gives True, and watch the processes meanwhile; raises a problem that was noticed."""
+    def wait_until(self, done: Callable[[], bool]) -> None:
+        """Wait until `done` returns True, and watch the processes meanwhile; raises a reported problem."""
 
-        def ended() -> bool:
+        def wait_is_over() -> bool:
             return done() or self._problem is not None
 
-        while not ended():
+        while not wait_is_over():
             self._wake.wait(0.1)
             self._wake.clear()
-            signals.check()
-            if not ended():
-                self.watch.check()
+            signals.raise_if_interrupted()
+            if not wait_is_over():
+                self.watch.raise_for_loss()
         if self._problem is not None:
-            self.abort("the run is ending")
+            self.abort_workers("the run is ending")
             raise self._problem
 
     def _first_failed(self, futures: list[Future]) -> int | None:
         return next((rank for rank, future in enumerate(futures) if future.status in ("error", "cancelled")), None)
 
-    def _raise_first_failure(self, future: Future, member: Member | None) -> None:
-        """Stop the other workers, and raise what failed first, with the worker named."""
+    def _raise_first_failure(self, future: Future, member: LaunchedWorker | None) -> None:
+        """Stop the other workers, and raise the error of the failed future or of the process that caused it."""
         error = future.exception(timeout=ERROR_SECONDS) if future.status == "error" else None
         if not isinstance(error, UsageError):
             # A worker that ended makes others fail too, and a client without its scheduler cancels everything.
-            self.watch.settle(lost_scheduler=error is None)
-        shown = member.shown if member else "a task of Dask's merge"
-        self.abort(f"stopped because {shown} failed")
+            self.watch.wait_for_loss(lost_scheduler=error is None)
+        shown = member.title if member else "a task of Dask's merge"
+        self.abort_workers(f"stopped because {shown} failed")
         if isinstance(error, UsageError):
             raise error
         if error is None:  # this run itself never cancels a task
@@ -438,5 +464,6 @@ class WorkerCalls:
         host, rank = (member.host, member.rank) if member else (None, None)
         raise LaunchFailed(f"{shown} failed: {message}", host=host, rank=rank) from error
 
-    def abort(self, reason: str) -> None:
-        broadcast(self.client, worker.abort_waits, reason)
+    def abort_workers(self, reason: str) -> None:
+        """Have every worker stop its present step; `reason`: for the message."""
+        broadcast_step(self.client, worker.abort_waits, reason)

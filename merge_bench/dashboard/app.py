@@ -17,13 +17,13 @@ from panel.io.application import build_applications
 from tornado.websocket import WebSocketClosedError
 
 from merge_bench.analysis.published import published_beside
-from merge_bench.dashboard.background import Session
-from merge_bench.dashboard.components import html, problem_lines, sheet
+from merge_bench.dashboard.background import PageSession
+from merge_bench.dashboard.components import html_text, problems_html, style_sheet
 from merge_bench.dashboard.history_tab import HistoryView
 from merge_bench.dashboard.live_tab import LiveView
 from merge_bench.dashboard.network_tab import NetworkView
 from merge_bench.dashboard.results_tab import ResultsView
-from merge_bench.dashboard.run_tab import Queue, RunView
+from merge_bench.dashboard.run_tab import JobQueue, RunView
 from merge_bench.dashboard.tuning_tab import TuningView
 from merge_bench.records.results_folder import Entry, ResultsFolder
 from merge_bench.report.campaign_figures import CampaignCache
@@ -36,28 +36,28 @@ LIVE_SECONDS = 0.05
 _TABS = ("Live", "Results", "History", "Tuning", "Network", "Run")
 
 
-class _Page(pn.Column):  # type: ignore[misc]  # Panel is not typed.
-    """The whole page. In a notebook, the kernel may report changes from any thread.
+class _DashboardPage(pn.Column):  # type: ignore[misc]  # Panel is not typed.
+    """The layout of the whole dashboard. In a notebook, the kernel may report changes from any thread.
 
     A notebook's page collects changes and sends them together. Bokeh drops a whole message if one change in it belongs
     to a part of the page that was just removed, and a click could be lost with it. So each change is handled by itself.
     """
 
-    def __init__(self, *parts: Any, session: Session, **options: Any) -> None:
+    def __init__(self, *parts: Any, session: PageSession, **options: Any) -> None:
         super().__init__(*parts, **options)
         self._session = session
 
     def _on_msg(self, ref: str, manager: Any, msg: Any) -> None:
         for change in msg["content"]["events"]:
             single = {**msg, "content": {**msg["content"], "events": [change]}}
-            self._session.on_loop(partial(super()._on_msg, ref, manager, single))
+            self._session.handle_on_loop(partial(super()._on_msg, ref, manager, single))
 
 
 class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed.
     """The dashboard of `results`, a folder of campaigns; a notebook shows it as the value of a cell.
 
     Several pages can share `index`, which lists the campaigns, and `cache`. Runs are started through a `queue`; without
-    one there is no tab for that. `pace`: as of `Session`.
+    one there is no tab for that. `pace`: gives the least seconds between two updates.
     """
 
     def __init__(
@@ -66,85 +66,93 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
         *,
         index: ResultsFolder | None = None,
         cache: CampaignCache | None = None,
-        queue: Queue | None = None,
+        queue: JobQueue | None = None,
         pace: Callable[[], float] = lambda: 0.0,
     ) -> None:
         super().__init__()
         self.index = index or ResultsFolder(results, other_folders=published_beside(Path(results)))
-        self._session = Session(pace)
+        self._session = PageSession(pace)
         self._entries: tuple[Entry, ...] = ()
         self._cache = cache or CampaignCache()
         self._begun_tabs: set[str] = set()
         self._queue = queue
         self._tabs = [name for name in _TABS if name != "Run" or queue is not None]
-        self._problem = html(height=24, visible=False)
+        self._problem = html_text(height=24, visible=False)
         # Buttons, because Bokeh's tabs cannot be used with the keyboard.
         self.tabs = pn.widgets.RadioButtonGroup(
-            options=self._tabs, value=_TABS[0], stylesheets=[sheet("tabs")], margin=0, sizing_mode="stretch_width"
+            options=self._tabs, value=_TABS[0], stylesheets=[style_sheet("tabs")], margin=0, sizing_mode="stretch_width"
         )
         self._body = pn.Column(sizing_mode="stretch_width", min_height=600, margin=0)
         self.tabs.param.watch(lambda event: self._open_tab(event.new), "value")
-        sheets = [sheet("root")] if self._session.served else [sheet("palette"), sheet("root")]
+        sheets = (
+            [style_sheet("root")] if self._session.is_served_page else [style_sheet("palette"), style_sheet("root")]
+        )
         parts = (self._problem, self.tabs, self._body, self._session.page_ready.pane)
-        self._layout = _Page(*parts, session=self._session, sizing_mode="stretch_width", stylesheets=sheets, margin=0)
+        self._layout = _DashboardPage(
+            *parts, session=self._session, sizing_mode="stretch_width", stylesheets=sheets, margin=0
+        )
         self._open_tab(_TABS[0])
-        self._session.every(SCAN_SECONDS, self.index.entries, self.show_campaigns)
+        self._session.schedule_updates(SCAN_SECONDS, self.index.entries, self.show_campaigns)
 
-    # Each tab is made when it is first chosen. It has a `layout`, a method `refresh` that reads in a thread, and a
-    # method `show` for what `refresh` returned, called under the document's lock.
-    live = cached_property(lambda self: LiveView(self._session, self._campaigns))
-    results = cached_property(lambda self: ResultsView(self._campaigns, self._cache))
-    tuning = cached_property(lambda self: TuningView(self._campaigns, self._cache))
-    network = cached_property(lambda self: NetworkView(self._campaigns, self._cache))
-    history = cached_property(lambda self: HistoryView(self.index.path, self._campaigns, self._compare))
+    # Each tab is made when it is first chosen. It has a `layout`, a method `read_update`, called in a thread, and a
+    # method `show_update` for what it returned, called under the document's lock.
+    live = cached_property(lambda self: LiveView(self._session, self._listed_campaigns))
+    results = cached_property(lambda self: ResultsView(self._listed_campaigns, self._cache))
+    tuning = cached_property(lambda self: TuningView(self._listed_campaigns, self._cache))
+    network = cached_property(lambda self: NetworkView(self._listed_campaigns, self._cache))
+    history = cached_property(lambda self: HistoryView(self.index.path, self._listed_campaigns, self._show_in_results))
     run = cached_property(
-        lambda self: RunView(self._session, self._queue, self._campaigns, self._cache, self._compare, self._follow)
+        lambda self: RunView(
+            self._session, self._queue, self._listed_campaigns, self._cache, self._show_in_results, self._show_live
+        )
     )
 
     def _open_tab(self, name: str) -> None:
         if name not in self._tabs:
             return
-        self._session.touch()
+        self._session.request_update()
         view: Any = getattr(self, name.lower())
         if name == "Results":
-            self.results.renew()
+            self.results.replace_table()
         self._body.objects = [view.layout]
         if name not in self._begun_tabs:
             self._begun_tabs.add(name)
             # A hidden tab is not in the page; it is updated when it is chosen.
             seconds = {"Live": LIVE_SECONDS, "Run": ASK_SECONDS}.get(name, READ_SECONDS)
-            self._session.every(seconds, view.refresh, view.show, lambda: bool(self.tabs.value == name))
+            self._session.schedule_updates(
+                seconds, view.read_update, view.show_update, lambda: bool(self.tabs.value == name)
+            )
 
     def __panel__(self) -> Any:
         return self._layout
 
-    def _campaigns(self) -> tuple[Entry, ...]:
-        """The campaigns as last listed; before the first listing, the calling thread lists them."""
+    def _listed_campaigns(self) -> tuple[Entry, ...]:
+        """Return the campaigns as last listed; before the first listing, list them in this thread."""
         return self._entries or self.index.entries()
 
     def show_campaigns(self, entries: tuple[Entry, ...]) -> None:
-        """Use these campaigns, which `index` just listed, in every tab, and show what the listing could not read."""
+        """Have every tab use these campaigns, which `index` just listed, and show what the listing could not read."""
         problem = self.index.problem
-        self._problem.param.update(value=problem_lines([problem] if problem else []), visible=bool(problem))
+        self._problem.param.update(value=problems_html([problem] if problem else []), visible=bool(problem))
         self._entries = entries
 
     def end_when(self, reason: Callable[[], str]) -> None:
-        """Once `reason` gives a text, show only that, and read nothing any more."""
+        """Call `reason` regularly; once it returns a text, show only that text and end all updates."""
 
-        def check(why: str) -> None:
+        def end_for(why: str) -> None:
             if why:
-                self._layout.objects = [html(problem_lines([why]))]
-                self._session.close()
+                self._layout.objects = [html_text(problems_html([why]))]
+                self._session.end_tasks()
 
-        self._session.every(SCAN_SECONDS, reason, check)
+        self._session.schedule_updates(SCAN_SECONDS, reason, end_for)
 
-    def _compare(self, names: Sequence[str]) -> None:
+    def _show_in_results(self, names: Sequence[str]) -> None:
         """Show the results in these folders in the Results tab."""
         self._entries = self.index.refresh(names)  # they can be newer than the last listing
-        self.results.choose(names)
+        self.results.choose_campaigns(names)
         self.tabs.value = "Results"
 
-    def _follow(self, name: str) -> None:
+    def _show_live(self, name: str) -> None:
         """Show the campaign in this folder, which was started here and has its first record, while it runs."""
         self._entries = self.index.refresh([name])
         self.live.choose_newest()
@@ -152,11 +160,12 @@ class Dashboard(pn.viewable.Viewer):  # type: ignore[misc]  # Panel is not typed
 
 
 def make_pages(
-    results: ResultsFolder, hosts: Sequence[str], queue: Callable[[str], Queue], pace: Callable[[], float]
+    results: ResultsFolder, hosts: Sequence[str], queue: Callable[[str], JobQueue], pace: Callable[[], float]
 ) -> BokehTornado:
-    """Make the application that answers the requests of pages, on the event loop of this thread.
+    """Make the web application that serves dashboard pages, on the event loop of this thread.
 
-    `hosts`: whose pages may connect; `queue`: gives the queue of a session by its name; `pace`: as of `Session`.
+    `hosts`: whose pages may connect; `queue`: gives the queue of a session by its name; `pace`: the least seconds
+    between two updates of a page.
     """
     pn.extension("tabulator")
     # Bokeh warns if a browser sends a part that the server already has, as it does when a tab is shown again.

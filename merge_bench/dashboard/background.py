@@ -18,7 +18,7 @@ from bokeh.models import LayoutDOM, Plot, Selection
 from bokeh.models.widgets import NumericInput
 from panel.io.resources import LOCAL_DIST
 
-from merge_bench.dashboard.components import sheet
+from merge_bench.dashboard.components import style_sheet
 from merge_bench.errors import MergeBenchError
 
 _TEMPLATE = (resources.files("merge_bench.dashboard") / "templates" / "page.html.j2").read_text(encoding="utf-8")
@@ -30,8 +30,8 @@ Data = TypeVar("Data")
 
 
 @dataclass(frozen=True)
-class Pauses:
-    """Seconds that a session waits.
+class SessionPauses:
+    """The seconds that a `PageSession` waits.
 
     `drawn`: the shortest pause after something was drawn; `look`: the longest between two looks at whether something is
     to be done; `answer`: the longest time to wait for an answer of the page.
@@ -42,8 +42,8 @@ class Pauses:
     answer: float = 10.0
 
 
-class Session:
-    """The tasks of one page, or of one output of a notebook; they end with it.
+class PageSession:
+    """Runs the repeated updates of one browser page, or of one output of a notebook, until it is closed.
 
     They run on the event loop that was running when the session was made, and so do events of the page: JupyterLab lets
     widgets send events to the kernel in other threads, and neither Panel nor the views expect several threads. Without
@@ -53,7 +53,7 @@ class Session:
     between two updates; an update that follows on something that a person did in the page does not wait.
     """
 
-    def __init__(self, pace: Callable[[], float] = lambda: 0.0, pauses: Pauses = Pauses()) -> None:
+    def __init__(self, pace: Callable[[], float] = lambda: 0.0, pauses: SessionPauses = SessionPauses()) -> None:
         self._pace, self._pauses = pace, pauses
         self._touches = 0
         self._document = pn.state.curdoc if pn.state.curdoc and pn.state.curdoc.session_context else None
@@ -61,7 +61,7 @@ class Session:
         with contextlib.suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
         self._tasks: list[Future[None]] = []
-        self.page_ready = PageReady()
+        self.page_ready = PageReadyField()
         self._silent = False  # the page did not answer, and never has
         if self._document is not None:
             # Panel sets this when it makes the page; parts made before that would load styles from a public server.
@@ -70,93 +70,94 @@ class Session:
             # server or carry the page's nonce; handlers in markup do not run, and nothing is sent elsewhere. So no part
             # of a page may use CustomJS, `ReactiveHTML` or Panel's `FlexBox`, which need `eval`. In a notebook,
             # JupyterLab owns the page and sets the policy.
-            css = sheet("palette") + sheet("page")
+            css = style_sheet("palette") + style_sheet("page")
             self._document.template_variables.update(nonce=secrets.token_urlsafe(18), css=css)
             self._document.template = _TEMPLATE  # text, which extends the usual page
-            self._document.on_session_destroyed(lambda _: self.close())
-            self._document.on_change(self._note_change)
+            self._document.on_session_destroyed(lambda _: self.end_tasks())
+            self._document.on_change(self._notice_browser_change)
 
-    def every(
+    def schedule_updates(
         self,
         seconds: float,
         work: Callable[[], Data],
         show: Callable[[Data], object],
         when: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Do `work` in a thread and `show` its result, repeatedly, with a pause of `seconds`.
+        """Repeat: call `work` in a thread, call `show` with its result, and pause for `seconds`.
 
-        After a `show` that returned True the pause is at least `Pauses.drawn`, and lasts until the page answers and
-        then as long again as its answer took: a browser that gets new figures faster than it can draw them does
+        After a `show` that returned True the pause is at least `SessionPauses.drawn`, and lasts until the page answers
+        and then as long again as its answer took: a browser that gets new figures faster than it can draw them does
         nothing else, and ignores clicks.
 
-        `when`: whether to do it now; called before the work, and again before its result is shown.
+        `when`: whether to update now; called before the work, and again before its result is shown.
         """
         if self._loop is not None:
-            again = self._repeat(seconds, work, show, when)
+            again = self._repeat_update(seconds, work, show, when)
             self._tasks.append(asyncio.run_coroutine_threadsafe(again, self._loop))
         elif when():
             show(work())
 
     @property
-    def served(self) -> bool:
-        """Whether it is a page of a server, not of a notebook."""
+    def is_served_page(self) -> bool:
+        """Whether the session is of a page of a server, not of an output of a notebook."""
         return self._document is not None
 
-    def touch(self) -> None:
-        """Update what is seen at once, because a person did something."""
+    def request_update(self) -> None:
+        """Have the next update of the visible tab start at once, because a person did something."""
         self._touches += 1
 
-    def _note_change(self, event: Any) -> None:
-        """Note changes that the browser reports, but not those of figures, nor the answers of `PageReady`."""
+    def _notice_browser_change(self, event: Any) -> None:
+        """Request an update if `event` is a change that a person made in the page, other than in a figure."""
         if getattr(event, "setter", None) is not None and isinstance(event.model, LayoutDOM | Selection):
             answer = (event.model.name, event.attr) == ("page_ready", "value")
             self._touches += not answer and not isinstance(event.model, Plot)
 
-    async def _is_seen(self) -> bool:
-        """Whether a browser shows the page or loads it; what is read before it is loaded comes with it."""
+    async def _is_page_seen(self) -> bool:
+        """Whether a browser shows the page or still loads it."""
         context: Any = self._document and self._document.session_context
         if not context:
             return True
         if not (context.session and context.session.connection_count):
             return not self.page_ready.answered
         if not (self.page_ready.answered or self._silent):
-            await self._answer_seconds()  # changes while the page is being built can be lost
+            await self._wait_for_answer()  # changes while the page is being built can be lost
         return not self.page_ready.hidden
 
-    def on_loop(self, handle: Callable[[], None]) -> None:
-        """Handle an event of the page on the event loop, in the order of events."""
+    def handle_on_loop(self, handle: Callable[[], None]) -> None:
+        """Call `handle`, which handles an event of the page, on the event loop, in the order of events."""
         if self._loop is None:
             handle()
         else:
             self._loop.call_soon_threadsafe(handle)
 
     def push_figures(self, panes: Iterable[pn.pane.Bokeh]) -> None:
-        """Send changes of figures to a notebook, which does not get them automatically."""
+        """Send changes of the figures in `panes` to the notebook; does nothing for a page of a server."""
         shown = [pane for pane in panes if pane._models]
         if self._document is None and shown:
             pn.io.push_notebook(*shown)
 
-    def close(self) -> None:
+    def end_tasks(self) -> None:
+        """Cancel all repeated updates."""
         for task in self._tasks:
             task.cancel()
 
-    async def _repeat(
+    async def _repeat_update(
         self, seconds: float, work: Callable[[], Data], show: Callable[[Data], object], when: Callable[[], bool]
     ) -> None:
         before, done = None, 0.0
         while True:
-            pace, wanted, drawn = max(self._pace(), seconds), when() and await self._is_seen(), False
+            pace, wanted, drawn = max(self._pace(), seconds), when() and await self._is_page_seen(), False
             if wanted and (before != (pace, self._touches) or time.monotonic() >= done + pace):
                 before = pace, self._touches
-                drawn = await self._update(work, show, when)
+                drawn = await self._update_view(work, show, when)
                 done = time.monotonic()
             look = self._pauses.look
             await asyncio.sleep(self._pauses.drawn if drawn else min(pace, look) if wanted else look)
             if drawn:
-                await asyncio.sleep(await self._answer_seconds())
+                await asyncio.sleep(await self._wait_for_answer())
 
-    async def _answer_seconds(self) -> float:
-        """Wait until the page answers; returns the seconds: next to none, once the page has drawn everything.
+    async def _wait_for_answer(self) -> float:
+        """Wait until the page answers, which it does when it has drawn everything; returns the seconds that took.
 
         If a page never answered, later calls do not wait for it: in some notebooks a page cannot send messages.
         """
@@ -165,13 +166,13 @@ class Session:
         begun = time.monotonic()
         answers: list[asyncio.Future[None]] = []
 
-        def ask() -> None:
-            answers.append(self.page_ready.ask())
+        def ask_again() -> None:
+            answers.append(self.page_ready.ask_page())
             self.push_figures([self.page_ready.pane])
 
         while True:
             # The question is repeated, because a page that is being loaded does not notice a question.
-            await self._show_locked(ask)
+            await self._show_under_lock(ask_again)
             last = answers[-1:]
             answered = bool(last) and bool((await asyncio.wait(last, timeout=0.0 if self._silent else 1.0))[0])
             seconds = time.monotonic() - begun
@@ -179,21 +180,23 @@ class Session:
                 self._silent = not answered and not self.page_ready.answered
                 return seconds
 
-    async def _update(self, work: Callable[[], Data], show: Callable[[Data], object], when: Callable[[], bool]) -> bool:
+    async def _update_view(
+        self, work: Callable[[], Data], show: Callable[[Data], object], when: Callable[[], bool]
+    ) -> bool:
         try:
             data = await asyncio.get_running_loop().run_in_executor(_READERS, work)
-            return await self._show_locked(lambda: show(data) if when() else None)
+            return await self._show_under_lock(lambda: show(data) if when() else None)
         except Exception:  # An error in one update must not end the updates for good.
             _LOG.exception("an update of the view failed")
             return False
 
-    async def _show_locked(self, show: Callable[[], object]) -> bool:
-        """Call `show` under the document's lock and wait until it is done; returns whether it returned True."""
+    async def _show_under_lock(self, show: Callable[[], object]) -> bool:
+        """Call `show` under the document's lock and wait for its end; returns whether `show` returned True."""
         if self._document is None:
             return show() is True
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        def locked() -> None:
+        def show_and_finish() -> None:
             drawn = False
             try:
                 with pn.io.hold(self._document):
@@ -203,17 +206,17 @@ class Session:
             if not done.done():
                 done.set_result(drawn)
 
-        self._document.add_next_tick_callback(locked)
+        self._document.add_next_tick_callback(show_and_finish)
         return await done
 
 
-class PageReady:
-    """An invisible part of a page; `pane` is to be put into the page's layout.
+class PageReadyField:
+    """An invisible number field of a page with which the server finds out whether the page has drawn everything.
 
-    It is a number field. When the server raises the field's minimum, the page raises the number to it and sends the
-    new number. A page processes updates in order, so the number shows that all earlier updates are done. (Bokeh's
-    usual way, a script sent as text, is forbidden by the page's policy.) `answered`: whether the page ever answered.
-    A served page disables the field while the page is hidden.
+    `pane` is to be put into the page's layout. When the server raises the field's minimum, the page raises the number
+    to it and sends the new number. A page processes updates in order, so the number shows that all earlier updates are
+    done. (Bokeh's usual way, a script sent as text, is forbidden by the page's policy.) `answered`: whether the page
+    ever answered. A served page disables the field while the page is hidden.
     """
 
     def __init__(self) -> None:
@@ -221,21 +224,24 @@ class PageReady:
         self._asked = 0
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._model = NumericInput(value=0, low=0, visible=False, name="page_ready")
-        self._model.on_change("value", lambda _attribute, _old, number: self._receive(number))
+        self._model.on_change("value", lambda _attribute, _old, number: self._receive_answer(number))
         self.pane = pn.pane.Bokeh(self._model, margin=0, width=0, height=0)
 
     @property
     def hidden(self) -> bool:
         return bool(self._model.disabled)
 
-    def ask(self) -> asyncio.Future[None]:
-        """Ask the page, under the document's lock and on the event loop; the future ends with the answer."""
+    def ask_page(self) -> asyncio.Future[None]:
+        """Ask the page for an answer; returns a future that ends with it.
+
+        To be called under the document's lock, on the event loop.
+        """
         self._asked += 1
         waiting = self._waiting[self._asked] = asyncio.get_running_loop().create_future()
         self._model.low = self._asked
         return waiting
 
-    def _receive(self, number: int) -> None:
+    def _receive_answer(self, number: int) -> None:
         self.answered = True
         for question in [asked for asked in self._waiting if asked <= number]:
             waiting = self._waiting.pop(question)
@@ -248,19 +254,19 @@ def _finish_future(waiting: asyncio.Future[None]) -> None:
 
 
 class LastResult(Generic[*Arguments, Result]):
-    """Keeps what `make` returns for the last arguments; if it raises, what `make_failed` returns for the reason."""
+    """Calls `make`, and keeps its result for the last arguments; if it raises, that of `make_failed` for the reason."""
 
     def __init__(self, make: Callable[[*Arguments], Result], make_failed: Callable[[str], Result]) -> None:
         self._make, self._make_failed = make, make_failed
         self._last: tuple[tuple[*Arguments], Result] | None = None
 
     def __call__(self, *arguments: *Arguments) -> Result:
-        """The result for `arguments`: the same object as before if they are equal to the last ones."""
+        """Return the result for `arguments`, the same object as before if they are equal to the last ones."""
         if self._last is None or self._last[0] != arguments:
-            self._last = arguments, self._result(arguments)
+            self._last = arguments, self._make_result(arguments)
         return self._last[1]
 
-    def _result(self, arguments: tuple[*Arguments]) -> Result:
+    def _make_result(self, arguments: tuple[*Arguments]) -> Result:
         try:
             return self._make(*arguments)
         except MergeBenchError as reason:

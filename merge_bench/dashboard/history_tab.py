@@ -13,90 +13,99 @@ import panel as pn
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.records.results_folder import YOURS, Entry
-from merge_bench.regressions.document import BY_NAME, HistoryDocument, history_document
+from merge_bench.regressions.document import BY_NAME, HistoryDocument, make_history_document
 from merge_bench.regressions.index import HistoryIndex
 from merge_bench.regressions.view import (
-    charts_of,
     finding_sentence,
+    history_charts,
     reference_sentence,
     series_sentence,
     series_title,
-    shift_text,
+    shift_summary,
 )
-from merge_bench.view.text import as_html, capitalized, unbroken
+from merge_bench.view.text import as_html, capitalize, keep_options_unbroken
 
-NOTHING = ui.nothing_yet("merge", "run --chunk 1e6")
+NOTHING = ui.empty_state_html("merge", "run --chunk 1e6")
 _MOST_SHIFTS, _RECENT_RESULTS = 20, 100
 
 
 @dataclass(frozen=True)
-class Content:
-    """What the tab shows: names of series by title, the history of one, or the `problem`, why there is none."""
+class HistoryContent:
+    """What the History tab shows.
+
+    `options`: names of series by title; `document`: the history of one; `problem`: why there is none.
+    """
 
     options: Mapping[str, str] = field(default_factory=dict)
     document: HistoryDocument | None = None
     problem: str = ""
 
 
-def content_of(results: Path, chosen: str, metric: str) -> Content:
-    """The history of the series named `chosen` in `results`; if there is none, of that with the newest result."""
+def read_history_content(results: Path, chosen: str, metric: str) -> HistoryContent:
+    """Read the history of the series named `chosen` in `results`; if there is none, of that with the newest result."""
     index = HistoryIndex([results] if results.exists() else [])
-    all_series = index.series()
+    all_series = index.list_series()
     options = {series_title(each, all_series): str(each) for each in all_series}
     series = next((each for each in all_series if str(each) == chosen), all_series[0] if all_series else {})
-    document = history_document(index, [series], metric)
+    document = make_history_document(index, [series], metric)
     if document.series:
-        return Content(options, document)
-    return Content(options, problem=f"No result of this series has a value of {metric}." if all_series else "")
+        return HistoryContent(options, document)
+    return HistoryContent(options, problem=f"No result of this series has a value of {metric}." if all_series else "")
 
 
 class HistoryView:
-    """The History tab. At first it shows the series with the newest result. `compare`: shows results of these names."""
+    """The History tab. At first it shows the series with the newest result.
+
+    `compare`: shows the results with these names in the Results tab.
+    """
 
     def __init__(
         self, results: Path, entries: Callable[[], Sequence[Entry]], compare: Callable[[Sequence[str]], object]
     ) -> None:
         self._entries, self._compare = entries, compare
         self._contents = LastResult(
-            lambda chosen, metric, _: content_of(results, chosen, metric), lambda problem: Content(problem=problem)
+            lambda chosen, metric, _: read_history_content(results, chosen, metric),
+            lambda problem: HistoryContent(problem=problem),
         )
-        self._shown: Content | None = None
-        self.choice = ui.select("Series", {"reading results …": ""}, width=800)
-        self.metric = ui.select("Metric", list(BY_NAME), width=160)
+        self._shown: HistoryContent | None = None
+        self.choice = ui.make_select("Series", {"reading results …": ""}, width=800)
+        self.metric = ui.make_select("Metric", list(BY_NAME), width=160)
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
-        self.layout = pn.Column(ui.side_by_side(self.choice, self.metric), self.parts, sizing_mode=ui.WIDE)
+        self.layout = pn.Column(ui.make_row(self.choice, self.metric), self.parts, sizing_mode=ui.WIDE)
 
-    def refresh(self) -> Content:
-        """Read the chosen series, if a result has ended since, or another choice was made; in a thread."""
+    def read_update(self) -> HistoryContent:
+        """Read the history of the chosen series, or return the last one if nothing changed; for a thread."""
         ended = (entry.id for entry in self._entries() if entry.origin == YOURS and entry.ended is not None)
         return self._contents(self.choice.value, self.metric.value, tuple(islice(ended, _RECENT_RESULTS)))
 
-    def show(self, content: Content) -> bool:
-        """Show what `refresh` returned, under the document's lock; returns whether anything was new."""
+    def show_update(self, content: HistoryContent) -> bool:
+        """Show what `read_update` returned, under the document's lock; returns whether anything was new."""
         if content == self._shown:
             return False
         self._shown = content
         ui.change_options(self.choice, content.options or {"none yet": ""}, next(iter(content.options.values()), ""))
-        problem = ui.problem_lines([content.problem]) if content.problem else NOTHING
-        self.parts.objects = self._make_parts(content.document) if content.document else [ui.html(problem)]
+        problem = ui.problems_html([content.problem]) if content.problem else NOTHING
+        self.parts.objects = self._make_widgets(content.document) if content.document else [ui.html_text(problem)]
         return True
 
-    def _make_parts(self, document: HistoryDocument) -> list[Any]:
+    def _make_widgets(self, document: HistoryDocument) -> list[Any]:
         (series,) = document.series
-        conclusion = unbroken(as_html(capitalized(series_sentence(document, series)))).replace(" %", "&nbsp;%")
+        conclusion = keep_options_unbroken(as_html(capitalize(series_sentence(document, series)))).replace(
+            " %", "&nbsp;%"
+        )
         notes = "".join(f"<p>{as_html(note)}</p>" for note in document.notes)
         shifts = []
         for shift in reversed(series.shifts[-_MOST_SHIFTS:]):
             before, after = (Path(series.results[at].path).name for at in (shift.result - 1, shift.result))
             differs = shift.differs or ["nothing in the records differs from the result before"]
             items = "".join(f"<li>{as_html(each)}</li>" for each in differs)
-            head = f"<b>{as_html(shift_text(series, series.shifts, shift))}</b> at {as_html(after)}"
+            head = f"<b>{as_html(shift_summary(series, series.shifts, shift))}</b> at {as_html(after)}"
             text = f'<p class="{"" if shift.better else "bad"}">{head}</p><ul>{items}</ul>'
             button = pn.widgets.Button(label="Compare with the result before", width=230)
             button.on_click(lambda _, names=(before, after): self._compare(names))
-            shifts.append(ui.side_by_side(ui.html(text, min_width=300), button, sizing_mode=ui.WIDE))
-        heading = [ui.html("<h2>Shifts, the last one first</h2>")] if shifts else []
+            shifts.append(ui.make_row(ui.html_text(text, min_width=300), button, sizing_mode=ui.WIDE))
+        heading = [ui.html_text("<h2>Shifts, the last one first</h2>")] if shifts else []
         findings = [*(finding_sentence(series, each) for each in series.findings), reference_sentence(document, series)]
         notes = "".join(f"<p>{as_html(each)}</p>" for each in findings if each) + notes
-        first = ui.html(f'<p class="verdict">{conclusion}</p>{notes}')
-        return [first, ui.cards(*map(ui.chart_card, charts_of(document))), *heading, *shifts]
+        first = ui.html_text(f'<p class="verdict">{conclusion}</p>{notes}')
+        return [first, ui.make_card_row(*map(ui.make_chart_card, history_charts(document))), *heading, *shifts]

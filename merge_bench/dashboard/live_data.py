@@ -16,21 +16,31 @@ from merge_bench.errors import Caution
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, RecordedPlan, planned_labels
 from merge_bench.records.schema import LaunchLine
-from merge_bench.report.next_step import after_recorded_tuning
+from merge_bench.report.next_step import next_step_after_recorded_tuning
 from merge_bench.report.run import write_conclusion
 from merge_bench.report.run_sections import why_no_bandwidth
-from merge_bench.tune.result import Stage, recorded_result_of, stage_of
-from merge_bench.tune.view import write_outcome
+from merge_bench.tune.result import TuningStage, ended_tuning_result_of, tuning_stage_of
+from merge_bench.tune.view import write_tuning_outcome
 from merge_bench.units import format_duration, plural
-from merge_bench.view.content import Block, Column, Heading, Line, NamedValues, NextCommand, Page, Table, by_pair
+from merge_bench.view.content import (
+    Block,
+    Column,
+    Heading,
+    NamedValues,
+    NextCommand,
+    Page,
+    Paragraph,
+    Table,
+    rank_matrix_columns,
+)
 from merge_bench.view.plot import Chart, merge
-from merge_bench.view.text import as_html, gib, ms, unbroken
-from merge_bench.view.titles import is_tuning_campaign, logs_of_failure, place_of_failure, size_of, source_of
+from merge_bench.view.text import as_html, format_gib, format_ms, keep_options_unbroken
+from merge_bench.view.titles import is_tuning_campaign, logs_of_failure, place_of_failure, plan_size_text, source_lines
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far a campaign is; `left`: how long the rest takes, empty if the campaign has ended or that is not known.
+class CampaignProgress:
+    """The progress of a campaign; `left`: how long the rest takes, as text; empty if that is not known.
 
     `launches`, `failed`: how many launches were completed, and how many failed.
 
@@ -45,28 +55,28 @@ class Progress:
     share: float | None = None
     left: str = ""
     doing: str = ""
-    stage: Stage | None = None
+    stage: TuningStage | None = None
     failed: int = 0
 
 
-def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
-    """How far `campaign` is, and how long the rest takes at the speed until now."""
+def campaign_progress(campaign: Campaign, *, running: bool = True) -> CampaignProgress:
+    """Return the progress of `campaign`, and how long the rest takes at the speed until now."""
     runs = campaign.runs
     goes_on = running and campaign.end is None
-    count = Progress(
-        launches=sum(map(_completed, campaign.launches)),
+    count = CampaignProgress(
+        launches=sum(map(_has_completed, campaign.launches)),
         iterations=sum(len(launch.timed) for launch in campaign.launches),
         share=1.0 if campaign.end is not None else None,
-        doing=_current_step(campaign, running=running),
-        failed=sum(finished(launch) and launch.failed for launch in campaign.launches),
+        doing=_current_activity(campaign, running=running),
+        failed=sum(counts_as_made(launch) and launch.failed for launch in campaign.launches),
     )
     if any(run.plan.tune is not None for run in runs):
-        stage = stage_of(campaign) if goes_on else None
+        stage = tuning_stage_of(campaign) if goes_on else None
         return replace(count, share=stage.share, left=stage.left, stage=stage) if stage is not None else count
     planned = sum(run.planned_launches for run in runs)
     merges = [run for run in runs if run.plan.probe is None]  # network measurements record rows, not iterations
     shares = (
-        1.0 if _completed(launch) else len(launch.timed) / max(run.plan.iterations or 0, 1)
+        1.0 if _has_completed(launch) else len(launch.timed) / max(run.plan.iterations or 0, 1)
         for run in runs
         for launch in run.launches
     )
@@ -74,7 +84,7 @@ def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
     seconds = seconds_left(campaign) if goes_on else None
     return replace(
         count,
-        launches=sum(min(sum(map(_completed, run.launches)), run.planned_launches) for run in runs),
+        launches=sum(min(sum(map(_has_completed, run.launches)), run.planned_launches) for run in runs),
         planned_launches=planned,
         iterations=sum(len(launch.timed) for run in runs for launch in run.launches),
         planned_iterations=sum(run.planned_launches * (run.plan.iterations or 0) for run in merges),
@@ -84,30 +94,32 @@ def progress_of(campaign: Campaign, *, running: bool = True) -> Progress:
 
 
 def seconds_left(campaign: Campaign) -> float | None:
-    """Seconds that the rest of a campaign takes, if each launch takes the median of its run; None if not known."""
-    measured = [length for run in campaign.runs for length in _launch_seconds(run.launches)]
+    """Seconds that the rest of a campaign takes, at the median seconds of a launch of each run; None if not known."""
+    measured = [length for run in campaign.runs for length in _complete_launch_seconds(run.launches)]
     total = 0.0
     for run in campaign.runs:
-        left = run.planned_launches - sum(map(finished, run.launches))
+        left = run.planned_launches - sum(map(counts_as_made, run.launches))
         if left <= 0:
             continue
-        current = next((each for each in run.launches if not _ended(each) and each.line is not None), None)
-        lengths = _launch_seconds(run.launches) or measured
-        usual = median(lengths) if lengths else _first_launch_seconds(current, run.plan)
+        current = next((each for each in run.launches if not _has_ended(each) and each.line is not None), None)
+        lengths = _complete_launch_seconds(run.launches) or measured
+        usual = median(lengths) if lengths else _expected_first_launch_seconds(current, run.plan)
         if usual is None:
             return None
         total += usual * left
         if current is not None and current.line is not None:
             last = current.iterations[-1] if current.iterations else current.line
-            total -= _seconds_run(current.line, last.time)
+            total -= _seconds_since_start(current.line, last.time)
     return max(total, 0.0)
 
 
-def _launch_seconds(launches: Sequence[Launch]) -> list[float]:
-    return [_seconds_run(each.line, each.end.time) for each in launches if each.line and each.end and each.complete]
+def _complete_launch_seconds(launches: Sequence[Launch]) -> list[float]:
+    return [
+        _seconds_since_start(each.line, each.end.time) for each in launches if each.line and each.end and each.complete
+    ]
 
 
-def _first_launch_seconds(launch: Launch | None, plan: RecordedPlan) -> float | None:
+def _expected_first_launch_seconds(launch: Launch | None, plan: RecordedPlan) -> float | None:
     """Seconds that a first launch will take in total, estimated from its iterations so far; None if not known."""
     if launch is None or launch.line is None or len(launch.iterations) < 2:
         return None
@@ -116,23 +128,27 @@ def _first_launch_seconds(launch: Launch | None, plan: RecordedPlan) -> float | 
     return (launch.line.startup_seconds or 0.0) + mean * max((plan.iterations or 0) + (plan.warmup or 0), len(times))
 
 
-def _seconds_run(line: LaunchLine, until: float) -> float:
+def _seconds_since_start(line: LaunchLine, until: float) -> float:
     """Seconds from the start of a launch's processes to the time `until`, both on the driver's clock."""
     return until - line.time + (line.startup_seconds or 0.0)
 
 
-def _current_step(campaign: Campaign, *, running: bool) -> str:
+def _current_activity(campaign: Campaign, *, running: bool) -> str:
     last = campaign.launches[-1] if campaign.launches else None
     if campaign.end is not None:
         outside = any(failure.code == INTERRUPTED for failure in campaign.failures)  # of every launch
         if campaign.end.status and (outside or (last is not None and last.interrupted)):
             return "interrupted"
         return "finished successfully" if campaign.end.status == 0 else f"ended with status {campaign.end.status}"
-    where = "launching" if last is None or _ended(last) or last.line is None else f"launch {last.index}: {_step(last)}"
+    where = (
+        "launching"
+        if last is None or _has_ended(last) or last.line is None
+        else f"launch {last.index}: {_launch_activity(last)}"
+    )
     return where if running else f"no end was recorded; last known step: {where}"
 
 
-def _step(launch: Launch) -> str:
+def _launch_activity(launch: Launch) -> str:
     if launch.link is not None or launch.memory is not None:
         return "ending"
     if launch.probes:
@@ -142,21 +158,21 @@ def _step(launch: Launch) -> str:
     return "warming up" if launch.iterations else "cluster is up"
 
 
-def _ended(launch: Launch) -> bool:
+def _has_ended(launch: Launch) -> bool:
     return launch.end is not None or bool(launch.failures)
 
 
-def _completed(launch: Launch) -> bool:
-    return finished(launch) and not launch.failed
+def _has_completed(launch: Launch) -> bool:
+    return counts_as_made(launch) and not launch.failed
 
 
-def finished(launch: Launch) -> bool:
-    """Whether a launch ended or failed, and counts as made; an interrupted one does not, as it is made again."""
-    return _ended(launch) and not launch.interrupted
+def counts_as_made(launch: Launch) -> bool:
+    """Whether a launch ended or failed; an interrupted one does not count, because it is made again."""
+    return _has_ended(launch) and not launch.interrupted
 
 
-def stage_line(progress: Progress) -> str:
-    """What a tuning does now, as HTML; empty for other campaigns."""
+def tuning_stage_html(progress: CampaignProgress) -> str:
+    """HTML that says what a tuning does now; empty for other campaigns."""
     stage = progress.stage
     return f"<p>Now {as_html(stage.doing)}; {as_html(progress.doing)}.</p>" if stage else ""
 
@@ -170,8 +186,11 @@ FAILED, WARNING = "failed", "warning"
 
 
 @dataclass(frozen=True)
-class Point:
-    """A timed iteration, `number` from 1 over the whole campaign; rates in bytes per second, None if not measured."""
+class IterationPoint:
+    """A timed iteration as a point of the figures; rates are bytes per second, None if not measured.
+
+    `number`: from 1 over the whole campaign; `index`: in its launch; `look`: the number of its config's look.
+    """
 
     number: int
     launch: int
@@ -184,8 +203,11 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Note:
-    """A warning or failure: ``failed`` or ``warning``, what it is, and what helps; of a failure, where it was."""
+class FailureOrWarning:
+    """A failure or a warning of a campaign.
+
+    `kind`: ``failed`` or ``warning``; `remedy`: what helps; `where`: where a failure happened.
+    """
 
     kind: str
     message: str
@@ -195,12 +217,12 @@ class Note:
 
 _MOST_PRINTED = 8
 """The map of pairs is less high than that of a report, so that rates of more workers do not fit into its cells."""
-NO_PAIRS = merge.pair_map({}, {"lanes": {}}, {})
+NO_PAIRS = merge.pair_rates_map({}, {"lanes": {}}, {})
 
 
 @dataclass(frozen=True)
 class LiveState:
-    """The state of a campaign without its points, and that of its newest launch with workers.
+    """The state of a campaign that the Live tab shows, without the points of iterations.
 
     `workers`: over the last iterations; `lacking`: why those without a bandwidth have none, by rank; `pairs`: a map of
     rates between workers, or for few workers `rates`, a table in GiB/s; `memory`: of the last launch that recorded it;
@@ -210,7 +232,7 @@ class LiveState:
     the fastest config, by name: once the campaign has ended.
     """
 
-    progress: Progress
+    progress: CampaignProgress
     launch: int | None = None
     config: str = ""
     workers: tuple[aggregate.WorkerFigures, ...] = ()
@@ -218,7 +240,7 @@ class LiveState:
     pairs: Chart = NO_PAIRS
     rates: tuple[Column, ...] = ()
     memory: s.MemoryLine | None = None
-    notes: tuple[Note, ...] = ()
+    notes: tuple[FailureOrWarning, ...] = ()
     checks: str = ""
     limit: float | None = None
     doubt: Caution | None = None
@@ -231,16 +253,17 @@ class LiveState:
 
 
 @dataclass(eq=False)
-class Points:
+class IterationPoints:
     """The timed iterations of a campaign, collected as its records come in."""
 
-    timed: list[Point] = field(default_factory=list)
+    timed: list[IterationPoint] = field(default_factory=list)
     _launches: dict[int, s.LaunchLine] = field(default_factory=dict)
     _head: s.CampaignLine | None = None
     _names: dict[tuple[str, int], str] = field(default_factory=dict)
     _looks: dict[str, int] = field(default_factory=dict)
 
-    def add(self, records: Sequence[s.Record]) -> list[Point]:
+    def add_records(self, records: Sequence[s.Record]) -> list[IterationPoint]:
+        """Collect the timed iterations in `records`; returns their points."""
         before = len(self.timed)
         for record in records:
             if isinstance(record, s.CampaignLine):
@@ -255,7 +278,7 @@ class Points:
         return self.timed[before:]
 
     def _assign_look(self, config: str, plan: int) -> None:
-        """Give a run, at its first launch, the name and the look that it has in reports.
+        """Choose the name and the look of a run at its first launch, the same as in reports.
 
         Planned runs come first, so that no look changes when a campaign grows.
         """
@@ -264,26 +287,28 @@ class Points:
             self._names.setdefault((config, plan), config)
             self._looks = {name: look for look, name in enumerate(dict.fromkeys(self._names.values()))}
 
-    def bandwidth(self, launch: int) -> float | None:
+    def launch_bandwidth(self, launch: int) -> float | None:
         """The bandwidth of a launch so far, in bytes per second: the median of its iterations, as in reports."""
         return aggregate.median_or_none(point.bandwidth for point in self.timed if point.launch == launch)
 
-    def _make_point(self, launch: s.LaunchLine, line: s.IterationLine) -> Point:
+    def _make_point(self, launch: s.LaunchLine, line: s.IterationLine) -> IterationPoint:
         imported = line.imported.throughput_bytes_per_second if line.imported else None
         through = imported or aggregate.data_rate(launch.data_bytes, line.wall_seconds)
         name = self._names[launch.config, launch.plan]
         number, bandwidth = len(self.timed) + 1, aggregate.iteration_bandwidth(line)
-        return Point(number, line.launch, line.index, name, self._looks[name], line.wall_seconds, through, bandwidth)
+        return IterationPoint(
+            number, line.launch, line.index, name, self._looks[name], line.wall_seconds, through, bandwidth
+        )
 
 
-def live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
-    """The state of `campaign`; `running`: whether a process of this machine writes its records."""
+def make_live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
+    """Return the state of `campaign`; `running`: whether a process of this machine writes its records."""
     running = running and campaign.end is None  # the process that wrote the end may not have ended yet
     launch = next((each for each in reversed(campaign.launches) if each.line is not None), None)
-    progress = progress_of(campaign, running=running)
+    progress = campaign_progress(campaign, running=running)
     documents = [] if running or campaign.probe is not None else run_documents(summarize_campaign(campaign))
-    notes = _notes_of(campaign, documents)
-    conclusion = LastResult(conclusion_of, as_html)(campaign, documents) if documents else ""
+    notes = _failures_and_warnings(campaign, documents)
+    conclusion = LastResult(conclusion_html, as_html)(campaign, documents) if documents else ""
     ended_by = () if conclusion else failure_sentences(campaign, running=running)
     notes = tuple(
         replace(note, message=note.where, where=None)  # without its reason, which the conclusion has
@@ -293,7 +318,7 @@ def live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
     )
     if launch is None or launch.line is None:
         return LiveState(progress, notes=notes, running=running, fatal=ended_by, conclusion=conclusion)
-    pairs, rates = _pair_rates(launch)
+    pairs, rates = _pair_rates_map_or_table(launch)
     run = next((run for run in campaign.runs if any(each is launch for each in run.launches)), None)
     limited = [each for each in aggregate.complete_launches(run) if each.link is not None] if run is not None else []
     recent = replace(launch, iterations=launch.timed[-RECENT:])
@@ -308,11 +333,11 @@ def live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
         rates=rates,
         memory=next((each.memory for each in reversed(campaign.launches) if each.memory is not None), None),
         notes=notes,
-        checks=_checks_text(campaign, running=running),
+        checks=_verification_text(campaign, running=running),
         limit=aggregate.link_limit([launch]),
         doubt=next(diagnostics.link_limit_exceeded_warnings(limited), None),
         dask=launch.line.cluster.dashboard if running and launch is campaign.launches[-1] else None,
-        source=source_of([campaign]),
+        source=source_lines([campaign]),
         running=running,
         fatal=ended_by,
         conclusion=conclusion,
@@ -330,45 +355,49 @@ def _fastest_figures(campaign: Campaign, documents: Sequence[RunDocument]) -> di
     throughput, bandwidth = best.throughput_bytes_per_second.median, best.bandwidth_bytes_per_second.harmonic_mean
     figures = {
         "Fastest config": label if len(measured) > 1 else None,
-        "Wall-clock": f"{ms(best.wall_seconds.median)} ms",
-        "Throughput": f"{gib(throughput)} GiB/s" if throughput else None,
-        "Bandwidth": f"{gib(bandwidth)} GiB/s" if bandwidth else None,
+        "Wall-clock": f"{format_ms(best.wall_seconds.median)} ms",
+        "Throughput": f"{format_gib(throughput)} GiB/s" if throughput else None,
+        "Bandwidth": f"{format_gib(bandwidth)} GiB/s" if bandwidth else None,
         "Limited by": best.bottleneck.what if best.bottleneck else None,
     }
     return {name: value for name, value in figures.items() if value}
 
 
-def _pair_rates(launch: Launch) -> tuple[Chart, tuple[Column, ...]]:
-    """Rates from each rank to each other in the last iteration: a map, and for few workers a table instead."""
+def _pair_rates_map_or_table(launch: Launch) -> tuple[Chart, tuple[Column, ...]]:
+    """Rates from each rank to each other in the last iteration, as a map, or for few workers as a table in GiB/s."""
     last = next((each for each in reversed(launch.iterations) if each.pairs), None)
     lanes = {(each.from_rank, each.to_rank): each for each in launch.lanes.pairs} if launch.lanes else {}
     traffic = {(pair.from_rank, pair.to_rank): (pair.bytes, pair.seconds) for pair in last.pairs} if last else {}
-    chart = merge.pair_map(
+    chart = merge.pair_rates_map(
         traffic,
         {"lanes": {pair: ", ".join(each.transports) for pair, each in lanes.items()}},
         {worker.rank: worker.host for worker in launch.line.workers} if launch.line else {},
         most_printed=_MOST_PRINTED,
     )
-    rates = {pair: gib(sent / seconds if seconds else None) for pair, (sent, seconds) in traffic.items()}
-    return chart, tuple(by_pair(rates)) if rates and chart.empty else ()
+    rates = {pair: format_gib(sent / seconds if seconds else None) for pair, (sent, seconds) in traffic.items()}
+    return chart, tuple(rank_matrix_columns(rates)) if rates and chart.empty else ()
 
 
-def _notes_of(campaign: Campaign, documents: Sequence[RunDocument]) -> tuple[Note, ...]:
+def _failures_and_warnings(campaign: Campaign, documents: Sequence[RunDocument]) -> tuple[FailureOrWarning, ...]:
     """Failures and warnings in the records of a campaign, and once it has ended, warnings that the command printed."""
     parts: tuple[Campaign | Launch, ...] = (campaign, *campaign.launches)
-    notes = failure_notes(campaign)
-    notes += [Note(WARNING, each.message, each.remedy) for part in parts for each in part.warnings]
-    notes += [Note(WARNING, each.message, each.remedy) for document in documents for each in document.warnings]
+    notes = recorded_failures(campaign)
+    notes += [FailureOrWarning(WARNING, each.message, each.remedy) for part in parts for each in part.warnings]
+    notes += [
+        FailureOrWarning(WARNING, each.message, each.remedy) for document in documents for each in document.warnings
+    ]
     unique = list(dict.fromkeys(notes))
     more = len(unique) - MOST_NOTES
-    return tuple(unique[:MOST_NOTES]) + ((Note(WARNING, f"and {more} more"),) if more > 0 else ())
+    return tuple(unique[:MOST_NOTES]) + ((FailureOrWarning(WARNING, f"and {more} more"),) if more > 0 else ())
 
 
-def failure_notes(campaign: Campaign) -> list[Note]:
+def recorded_failures(campaign: Campaign) -> list[FailureOrWarning]:
     lines = [*campaign.failures, *(failure for launch in campaign.launches for failure in launch.failures)]
     logs = [logs_of_failure(each, campaign) for each in lines]
     return [
-        Note(FAILED, each.message, f"read {path}" if path else None, place_of_failure(each, campaign) or None)
+        FailureOrWarning(
+            FAILED, each.message, f"read {path}" if path else None, place_of_failure(each, campaign) or None
+        )
         for each, path in zip(lines, logs, strict=True)
     ]
 
@@ -379,13 +408,13 @@ def failure_sentences(campaign: Campaign, *, running: bool) -> tuple[str, ...]:
         return ()
     sentences = [
         note.message + (f" ({note.where})" if note.where else "") + (f"; {note.remedy}" if note.remedy else "")
-        for note in failure_notes(campaign)
+        for note in recorded_failures(campaign)
     ]
     more = len(sentences) - MOST_FATAL
     return (*sentences[:MOST_FATAL], *([f"{more} more failures"] if more > 0 else []))
 
 
-def _checks_text(campaign: Campaign, *, running: bool) -> str:
+def _verification_text(campaign: Campaign, *, running: bool) -> str:
     checks = [check for launch in campaign.launches for check in launch.verifications]
     wrong = sum(not check.ok for check in checks)
     if wrong:
@@ -401,15 +430,15 @@ def _checks_text(campaign: Campaign, *, running: bool) -> str:
     return "not checked yet" if running else "not checked"
 
 
-def conclusion_of(campaign: Campaign, documents: Sequence[RunDocument]) -> str:
+def conclusion_html(campaign: Campaign, documents: Sequence[RunDocument]) -> str:
     """HTML of the conclusion of a campaign that has ended, without its warnings, which the Live tab lists."""
     page = Page()
     if is_tuning_campaign(campaign):
-        step, tuning = after_recorded_tuning(campaign).here(), campaign.plans[0].tune
-        sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
+        step, tuning = next_step_after_recorded_tuning(campaign).as_typed(), campaign.plans[0].tune
+        sizes = [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
         metric = (tuning and tuning.metric) or "throughput"
-        write_outcome(page, recorded_result_of(campaign), sizes, metric, step.note)
-        page.next_step(step.command, step.does)
+        write_tuning_outcome(page, ended_tuning_result_of(campaign), sizes, metric, step.note)
+        page.add_next_command(step.command, step.does)
     elif documents:
         warnings = {caution for one in documents for caution in one.warnings}
         write_conclusion(page, campaign, documents, str(campaign.records), above=warnings)
@@ -420,17 +449,17 @@ def _block_html(block: Block) -> str:
     match block:
         case Heading(text):
             return f"<h2>{as_html(text)}</h2>"
-        case Line(unbroken=True):
+        case Paragraph(unbroken=True):
             return ""  # where the records are, which the line above names by their result
-        case Line(text, style):
+        case Paragraph(text, style):
             mark = {"bold red": ' class="bad"', "dim": ' class="soft"'}.get(style, "")
-            return f"<p{mark}>{unbroken(as_html(text))}</p>"
+            return f"<p{mark}>{keep_options_unbroken(as_html(text))}</p>"
         case NamedValues():
-            rows = [(name, f"{value}  {mark}" if mark else value) for name, value, mark in block.marked]
-            return ui.row_table([(as_html(name), as_html(value)) for name, value in rows])
+            rows = [(name, f"{value}  {mark}" if mark else value) for name, value, mark in block.rows_with_marks]
+            return ui.html_table_from_rows([(as_html(name), as_html(value)) for name, value in rows])
         case Table(mark=mark):
             marks = [Column("", [mark] * len(block.rows))] if mark else []
-            return ui.column_table([*block.columns, *marks])
+            return ui.html_table_from_columns([*block.columns, *marks])
         case NextCommand(command, does):
-            return f"<p>Next: <code>{unbroken(as_html(command))}</code> ({as_html(does)})</p>"
+            return f"<p>Next: <code>{keep_options_unbroken(as_html(command))}</code> ({as_html(does)})</p>"
     return ""

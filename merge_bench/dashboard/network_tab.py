@@ -14,16 +14,16 @@ from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.errors import MergeBenchError
 from merge_bench.probe.shared import placement_text
-from merge_bench.probe.shared.stored_rows import label_rows, measure_of
-from merge_bench.probe.view.charts import panels_of_results, range_of_row
+from merge_bench.probe.shared.stored_rows import row_quantity, rows_with_campaigns
+from merge_bench.probe.view.charts import make_panels_of_results, row_value_range
 from merge_bench.records.campaign import Campaign, Row
 from merge_bench.records.results_folder import Entry
-from merge_bench.report.campaign_figures import CampaignCache, Loaded
+from merge_bench.report.campaign_figures import CampaignCache, LoadedCampaign
 from merge_bench.view.plot import Chart
-from merge_bench.view.titles import entry_choices
+from merge_bench.view.titles import campaign_choices
 
 MOST_ROWS = 20_000
-NOTHING = ui.nothing_yet("network measurement", "probe p2p")
+NOTHING = ui.empty_state_html("network measurement", "probe p2p")
 UNCHOSEN = '<p class="soft">No campaign is selected, or the selected ones contain no measurements.</p>'
 _MOST_LISTED = 200
 _WIDTHS = {"Config": 100, "Message size (B)": 105, "Launches": 110, "What": 180, "Protocol": 220, "Test": 80}
@@ -31,21 +31,21 @@ _WIDTHS |= {"Placement": 120, "Lanes": 120, "Median": 90, "From": 90, "Least": 8
 
 
 @dataclass(frozen=True)
-class Content:
-    """What the tab shows: charts, the table of measured rows, and sentences on what is missing."""
+class NetworkContent:
+    """What the Network tab shows: charts, the table of measured rows, and sentences on what is missing."""
 
     charts: tuple[Chart, ...] = ()
     frame: pd.DataFrame | None = None
     problems: tuple[str, ...] = ()
 
 
-def content_of(loaded: Sequence[Loaded], datasets: Sequence[str]) -> Content:
-    """What to show of `loaded` campaigns and published `datasets`; rows that measure the same share a chart."""
+def make_network_content(loaded: Sequence[LoadedCampaign], datasets: Sequence[str]) -> NetworkContent:
+    """Make the charts and table of network measurements in `loaded` campaigns and published `datasets`."""
     problems = [one.problem for one in loaded if one.problem]
     campaigns = [one.campaign for one in loaded if one.campaign is not None]
     measured: list[tuple[Campaign, Row]] = []
     try:
-        measured += label_rows(campaigns)
+        measured += rows_with_campaigns(campaigns)
     except MergeBenchError as reason:
         problems.append(str(reason))
     others = [row for name in datasets for row in published.network_rows(name)]
@@ -55,11 +55,12 @@ def content_of(loaded: Sequence[Loaded], datasets: Sequence[str]) -> Content:
         measured = measured[:MOST_ROWS]
         others = others[: MOST_ROWS - len(measured)]
     rows = [*(row for _, row in measured), *others]
-    return Content(panels_of_results(measured, others), _row_table(rows), tuple(problems))
+    return NetworkContent(make_panels_of_results(measured, others), _rows_data_frame(rows), tuple(problems))
 
 
-def _row_table(rows: Sequence[Row]) -> pd.DataFrame:
-    values = [(measure_of(row), range_of_row(row)) for row in rows]  # as the charts show them
+def _rows_data_frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """Make the table of network measurements, a row for each of `rows`."""
+    values = [(row_quantity(row), row_value_range(row)) for row in rows]  # as the charts show them
     columns: dict[str, list[Any]] = {
         "Config": [row.config for row in rows],
         "Test": [row.test for row in rows],
@@ -74,7 +75,7 @@ def _row_table(rows: Sequence[Row]) -> pd.DataFrame:
         "Launches": [row.launches for row in rows],
         "From": [row.source or "measured" for row in rows],
     }
-    return ui.frame_of(columns, numbers=("Median", "Least", "Most"), whole=("Message size (B)", "Launches"))
+    return ui.make_data_frame(columns, numbers=("Median", "Least", "Most"), whole=("Message size (B)", "Launches"))
 
 
 class NetworkView:
@@ -83,29 +84,30 @@ class NetworkView:
     def __init__(self, entries: Callable[[], Sequence[Entry]], cache: CampaignCache) -> None:
         self._entries = entries
         self._contents = LastResult(
-            lambda chosen, datasets: content_of(cache.load(chosen), datasets),
-            lambda problem: Content(problems=(problem,)),
+            lambda chosen, datasets: make_network_content(cache.load(chosen), datasets),
+            lambda problem: NetworkContent(problems=(problem,)),
         )
-        self._shown: Content | None = None
+        self._shown: NetworkContent | None = None
         self._empty = ""
         self._begun = False
-        self.datasets = ui.select_published("Published", published.NETWORK, width=700)
-        self.choice = ui.select_several("Measurements (times in UTC)", {}, size=self.datasets.size, width=600)
-        self._problems = ui.html()
+        self.datasets = ui.make_dataset_select("Published", published.NETWORK, width=700)
+        self.choice = ui.make_multi_select("Measurements (times in UTC)", {}, size=self.datasets.size, width=600)
+        self._problems = ui.html_text()
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
         self.layout = pn.Column(
-            ui.side_by_side(self.choice, self.datasets), self._problems, self.parts, sizing_mode=ui.WIDE
+            ui.make_row(self.choice, self.datasets), self._problems, self.parts, sizing_mode=ui.WIDE
         )
 
-    def refresh(self) -> tuple[Sequence[Entry], Content]:
-        """Read what is chosen, and what there is to choose from; in a thread."""
+    def read_update(self) -> tuple[Sequence[Entry], NetworkContent]:
+        """Return the campaigns to choose from, and the content of the chosen ones; for a thread."""
         entries = tuple(entry for entry in self._entries() if entry.kind.startswith("probe "))[:_MOST_LISTED]
         chosen = tuple(entry for entry in entries if entry.id in self.choice.value)
         return entries, self._contents(chosen, tuple(self.datasets.value))
 
-    def show(self, update: tuple[Sequence[Entry], Content]) -> None:
+    def show_update(self, update: tuple[Sequence[Entry], NetworkContent]) -> None:
+        """Show what `read_update` returned, under the document's lock."""
         entries, content = update
-        options = entry_choices(entries)
+        options = campaign_choices(entries)
         if options != self.choice.options:
             kept = [value for value in self.choice.value if value in options.values()]
             self.choice.param.update(options=options, value=kept)
@@ -116,14 +118,15 @@ class NetworkView:
         empty = "" if content.charts else UNCHOSEN if options else NOTHING
         if content is not self._shown or empty != self._empty:
             self._shown, self._empty = content, empty
-            self._problems.value = ui.problem_lines(content.problems)
-            self.parts.objects = [ui.html(empty)] if empty else _make_parts(content)
+            self._problems.value = ui.problems_html(content.problems)
+            self.parts.objects = [ui.html_text(empty)] if empty else _make_widgets(content)
 
 
-def _make_parts(content: Content) -> list[Any]:
-    parts: list[Any] = [ui.cards(*map(ui.chart_card, content.charts))]
+def _make_widgets(content: NetworkContent) -> list[Any]:
+    """Make the cards of the charts, and the table."""
+    parts: list[Any] = [ui.make_card_row(*map(ui.make_chart_card, content.charts))]
     if content.frame is not None and len(content.frame):
         parts.append(
-            ui.table(content.frame, widths=_WIDTHS, terms={"From": "Published"}, pagination="local", page_size=10)
+            ui.make_table(content.frame, widths=_WIDTHS, terms={"From": "Published"}, pagination="local", page_size=10)
         )
     return parts

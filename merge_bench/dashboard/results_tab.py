@@ -16,18 +16,18 @@ from merge_bench.analysis.comparable_runs import NotComparable
 from merge_bench.analysis.compare import compare_campaigns
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
-from merge_bench.dashboard.components import frame_of
+from merge_bench.dashboard.components import make_data_frame
 from merge_bench.errors import Caution, MergeBenchError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.results_folder import YOURS, Entry
-from merge_bench.report.campaign_figures import CampaignCache, Figures, Loaded, status_of
+from merge_bench.report.campaign_figures import CampaignCache, CampaignFigures, LoadedCampaign, status_text
 from merge_bench.report.page.results import SourceRun, group_by_problem, published_bars, source_runs
 from merge_bench.units import plural
 from merge_bench.view import comparison
-from merge_bench.view.content import Column, by_row
+from merge_bench.view.content import Column, columns_from_rows
 from merge_bench.view.plot import Chart, merge
-from merge_bench.view.text import as_html, capitalized, gib, short
-from merge_bench.view.titles import measured_problem, utc_time, with_source
+from merge_bench.view.text import as_html, capitalize, format_gib, shorten_middle
+from merge_bench.view.titles import add_source_lines, measured_problem_text, utc_time
 
 ABSOLUTE, OF_LINK = "GiB/s", "% of the link limit"
 METRICS = {metric.title: metric for metric in (merge.THROUGHPUT, merge.BANDWIDTH)}
@@ -41,14 +41,14 @@ _WIDTHS = dict.fromkeys(("Kind", "Status"), 92) | dict.fromkeys(("Configs", "Fas
 _WIDTHS |= {"Started (UTC)": 152, "Throughput (GiB/s)": 125, "Bandwidth (GiB/s)": 120, "Folder": 130}
 _PROBLEM_PIXELS = 165
 """The width of the column Problem, at least; it takes the room that the others leave."""
-NOTHING = ui.nothing_yet("result", "run --chunk 1e6")
+NOTHING = ui.empty_state_html("result", "run --chunk 1e6")
 HINT = "Click a row to see the figures of its configs, or several rows to compare them; the oldest is the baseline."
 _MOST_PROBLEMS = 4
 
 
 @dataclass(frozen=True)
-class Content:
-    """What the tab shows of the chosen campaigns: figures by config, charts, verdicts, differences, notes, problems.
+class ResultsContent:
+    """What the Results tab shows of the chosen campaigns.
 
     `unjudged`: why there is no verdict; `doubts`: configs with a warning that they exceeded the limit of the link.
     """
@@ -64,42 +64,47 @@ class Content:
     problems: tuple[str, ...] = ()
 
 
-def campaign_table(
-    entries: Sequence[Entry], figures: Callable[[Entry], Figures | None], *, gone: Collection[str] = ()
+def campaigns_data_frame(
+    entries: Sequence[Entry], figures: Callable[[Entry], CampaignFigures | None], *, gone: Collection[str] = ()
 ) -> pd.DataFrame:
-    """A table with a row for each of `entries`, in their order; `gone`: ids of those that were deleted."""
-    all_figures = [figures(entry) or Figures() for entry in entries]
+    """Make a table of campaigns, a row for each of `entries`, in their order; `gone`: ids of the deleted ones."""
+    all_figures = [figures(entry) or CampaignFigures() for entry in entries]
     listed = list(zip(entries, all_figures, strict=True))
     columns: dict[str, list[Any]] = {
         "Started (UTC)": [f"{began:%Y-%m-%d %H:%M:%S}" if (began := utc_time(e.started)) else "" for e in entries],
-        "Configs": [short(", ".join(entry.configs), 60) for entry in entries],
+        "Configs": [shorten_middle(", ".join(entry.configs), 60) for entry in entries],
         "Kind": [entry.kind + f" ({entry.origin})" * (entry.origin != YOURS) for entry in entries],
         "Problem": [_problem_text(entry, each) for entry, each in listed],
         "Throughput (GiB/s)": [each.throughput for each in all_figures],
         "Bandwidth (GiB/s)": [each.bandwidth for each in all_figures],
-        "Status": ["deleted" if entry.id in gone else status_of(entry, each) for entry, each in listed],
-        "Fastest config": [short(each.fastest, 60) for each in all_figures],
+        "Status": ["deleted" if entry.id in gone else status_text(entry, each) for entry, each in listed],
+        "Fastest config": [shorten_middle(each.fastest, 60) for each in all_figures],
         "Folder": [entry.folder.name for entry in entries],
     }
-    return frame_of(columns, numbers=("Throughput (GiB/s)", "Bandwidth (GiB/s)"))
+    return make_data_frame(columns, numbers=("Throughput (GiB/s)", "Bandwidth (GiB/s)"))
 
 
-def content_of(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Sequence[str]) -> Content:
-    """What to show of `loaded` campaigns, in `metric`; `datasets`: published results to show beside them."""
+def make_results_content(
+    loaded: Sequence[LoadedCampaign], *, metric: str, axis: str, datasets: Sequence[str]
+) -> ResultsContent:
+    """Make what the tab shows of `loaded` campaigns.
+
+    `metric`: its name; `axis`: absolute rates or shares of the link limit; `datasets`: published results beside them.
+    """
     problems = tuple(one.problem for one in loaded if one.problem)
     readable = [one.campaign for one in loaded if one.campaign is not None]
     campaigns = [campaign for campaign in readable if campaign.probe is None]
     probes = len(readable) - len(campaigns)
     notes = [f"{plural(probes, 'network measurement')} selected; see the Network tab."] if probes else []
     if not campaigns:
-        return Content(notes=tuple(notes), problems=problems)
+        return ResultsContent(notes=tuple(notes), problems=problems)
     sources = source_runs(campaigns)
     cells = [cell for name in datasets for cell in published.merge_results(name)] if axis == ABSOLUTE else []
     shown_problems = group_by_problem(sources)
     if len(shown_problems) > _MOST_PROBLEMS:
         notes.append(f"Only the first {_MOST_PROBLEMS} of {len(shown_problems)} problems have a chart of iterations.")
     notes += [f"{cell.config} {cell.published}: {cell.note}" for cell in cells if cell.note]
-    unlimited = [source.label for source in sources if not source.samples(merge.OF_LINK)]
+    unlimited = [source.label for source in sources if not source.launch_values(merge.OF_LINK)]
     if axis == OF_LINK and unlimited:
         notes.append(f"No link limit was measured: {', '.join(dict.fromkeys(unlimited))}.")
     doubts = tuple(
@@ -107,11 +112,11 @@ def content_of(loaded: Sequence[Loaded], *, metric: str, axis: str, datasets: Se
         for source in sources
         for caution in diagnostics.link_limit_exceeded_warnings(aggregate.complete_launches(source.run))
     )
-    drawn = tuple(_charts(sources, metric, axis, cells))
-    content = Content(tuple(_figure_columns(sources)), doubts, drawn, notes=tuple(notes), problems=problems)
+    drawn = tuple(_metric_charts(sources, metric, axis, cells))
+    content = ResultsContent(tuple(_figure_columns(sources)), doubts, drawn, notes=tuple(notes), problems=problems)
     if len(sources) > 1:
         content = _add_comparison(content, campaigns, {source.name: source.look for source in sources}, metric.lower())
-    return replace(content, charts=tuple(with_source(content.charts, campaigns)))
+    return replace(content, charts=tuple(add_source_lines(content.charts, campaigns)))
 
 
 def _figure_columns(sources: Sequence[SourceRun]) -> list[Column]:
@@ -121,12 +126,12 @@ def _figure_columns(sources: Sequence[SourceRun]) -> list[Column]:
     rows = []
     for name, source in problems:
         launches = aggregate.complete_launches(source.run)
-        rates = [gib(aggregate.run_median(launches, metric.value)) for metric in METRICS.values()]
+        rates = [format_gib(aggregate.run_median(launches, metric.value)) for metric in METRICS.values()]
         rows.append((source.label, name * several, *rates, str(len(launches))))
-    return by_row(("Config", "Problem", *(f"{name} (GiB/s)" for name in METRICS), "Launches"), rows, (0, 1))
+    return columns_from_rows(("Config", "Problem", *(f"{name} (GiB/s)" for name in METRICS), "Launches"), rows, (0, 1))
 
 
-def _charts(
+def _metric_charts(
     sources: Sequence[SourceRun], metric: str, axis: str, cells: Sequence[published.MergeResult]
 ) -> list[Chart]:
     problems = group_by_problem(sources)
@@ -136,12 +141,16 @@ def _charts(
     charts: list[Chart] = [merge.rates_chart(METRICS[metric], problems, beside)]
     if metric == merge.THROUGHPUT.title:
         several = len(problems) > 1
-        charts += [merge.iterations(runs, name * several) for name, runs in islice(problems.items(), _MOST_PROBLEMS)]
+        charts += [
+            merge.iterations_chart(runs, name * several) for name, runs in islice(problems.items(), _MOST_PROBLEMS)
+        ]
     return [chart for chart in charts if not chart.empty]
 
 
-def _add_comparison(content: Content, campaigns: Sequence[Campaign], looks: Mapping[str, int], metric: str) -> Content:
-    """`content` with differences and verdicts of `campaigns`, or with the reason why they cannot be compared."""
+def _add_comparison(
+    content: ResultsContent, campaigns: Sequence[Campaign], looks: Mapping[str, int], metric: str
+) -> ResultsContent:
+    """Return `content` with differences and verdicts of `campaigns`, or why they cannot be compared."""
     try:
         document = compare_campaigns(campaigns)
     except MergeBenchError as reason:
@@ -149,45 +158,45 @@ def _add_comparison(content: Content, campaigns: Sequence[Campaign], looks: Mapp
         if not isinstance(reason, NotComparable):
             return content
         document = compare_campaigns(campaigns, anyway=True)
-    chosen = [pair for pair, _ in comparison.group_by_pair(document, metric)]
+    chosen = [pair for pair, _ in comparison.comparisons_by_candidate(document, metric)]
     titles = [comparison.title_of_comparison(one) for one in chosen]
     differences = [
-        (name, comparison.differences_of_pair(document, one)) for name, one in zip(titles, chosen, strict=True)
+        (name, comparison.differences_of_comparison(document, one)) for name, one in zip(titles, chosen, strict=True)
     ]
     shown = ((name, tuple(comparison.difference_columns(each))) for name, each in differences if each)
     content = replace(content, differences=tuple(shown))
     if content.unjudged:
         return content
-    speedups = merge.speedups(document, metric, looks)
+    speedups = merge.speedup_chart(document, metric, looks)
     return replace(
         content,
         charts=content.charts if speedups.empty else (*content.charts, speedups),
         verdicts=tuple(
-            (name, ". ".join([comparison.verdict_sentence(one), *map(capitalized, one.caveats)]))
+            (name, ". ".join([comparison.verdict_sentence(one), *map(capitalize, one.caveats)]))
             for name, one in zip(titles, chosen, strict=True)
         ),
-        judged=(Column("Compared", titles, text=True), *comparison.judged_columns(chosen)),
+        judged=(Column("Compared", titles, text=True), *comparison.verdict_columns(chosen)),
         notes=(*content.notes, *document.notes),
     )
 
 
-def _problem_text(entry: Entry, figures: Figures) -> str:
+def _problem_text(entry: Entry, figures: CampaignFigures) -> str:
     """What a campaign merged: rows per chunk, or the files of the tables with keys and rows; workers and engine."""
     merges = [plan for plan in entry.plans if plan.probe is None]
     engines = dict.fromkeys(plan.engine for plan in merges if plan.engine)
-    return ", ".join([measured_problem(merges, figures.measured), *engines]) if merges else ""
+    return ", ".join([measured_problem_text(merges, figures.measured), *engines]) if merges else ""
 
 
 @dataclass(frozen=True)
-class Update:
-    """The table's rows, what to show of the chosen campaigns, and how many campaigns there are.
+class ResultsUpdate:
+    """What `ResultsView` reads for an update: the table's rows, the content for the chosen campaigns, and their count.
 
     `rows` and `content` are the objects of the last update if nothing in them has changed. `own`: whether any campaign
     is one of the folder's, not only a shipped or published one.
     """
 
     rows: pd.DataFrame
-    content: Content
+    content: ResultsContent
     count: int
     own: bool
 
@@ -207,53 +216,53 @@ class ResultsView:
         self, entries: Callable[[], Sequence[Entry]], cache: CampaignCache, patience: float = PATIENCE_SECONDS
     ) -> None:
         self._entries, self._cache, self._patience = entries, cache, patience
-        self._contents = LastResult(self._chosen_content, lambda problem: Content(problems=(problem,)))
-        self._last_content = Content()
-        self._shown_content: Content | None = None
+        self._contents = LastResult(self._chosen_content, lambda problem: ResultsContent(problems=(problem,)))
+        self._last_content = ResultsContent()
+        self._shown_content: ResultsContent | None = None
         self._known_entries = tuple(entries())
         self._placed: tuple[Entry, ...] = ()
-        self._shown_rows = self._rows = self._renew_rows(self._known_entries)
-        self.table = self._new_table([])
+        self._shown_rows = self._rows = self._make_rows(self._known_entries)
+        self.table = self._make_table([])
         self._table = pn.Column(self.table, sizing_mode=ui.WIDE, margin=0)
-        self.metric = ui.radio_buttons(list(METRICS))
-        self.axis = ui.radio_buttons([ABSOLUTE, OF_LINK])
-        self.datasets = ui.select_published("Published results to show as well", published.MERGE, width=420)
+        self.metric = ui.make_radio_buttons(list(METRICS))
+        self.axis = ui.make_radio_buttons([ABSOLUTE, OF_LINK])
+        self.datasets = ui.make_dataset_select("Published results to show as well", published.MERGE, width=420)
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
-        self._problems = ui.html()
-        self._hint = ui.html(f"<p>{as_html(HINT)}</p>", min_height=24)
+        self._problems = ui.html_text()
+        self._hint = ui.html_text(f"<p>{as_html(HINT)}</p>", min_height=24)
         titled = [
             pn.Column(pn.widgets.StaticText(value=title, margin=(5, 10, 0, 10)), widget)
             for title, widget in (("Metric", self.metric), ("Axis", self.axis))
         ]
-        choices = ui.side_by_side(*titled, self.datasets)
+        choices = ui.make_row(*titled, self.datasets)
         self.layout = pn.Column(self._hint, self._table, choices, self._problems, self.parts, sizing_mode=ui.WIDE)
 
     @property
-    def chosen(self) -> list[Entry]:
+    def chosen_entries(self) -> list[Entry]:
         """The chosen campaigns, the oldest first."""
         chosen = [self._placed[place] for place in self.table.selection if 0 <= place < len(self._placed)]
         return sorted(chosen, key=lambda entry: entry.started or entry.modified)
 
-    def choose(self, names: Sequence[str]) -> None:
-        """Choose the campaigns in these folders and no others, however old they are."""
-        self._rows = self._renew_rows(tuple(self._entries()), names)
+    def choose_campaigns(self, names: Sequence[str]) -> None:
+        """Select the campaigns in the folders with these names, and no others, however old they are."""
+        self._rows = self._make_rows(tuple(self._entries()), names)
         places = [place for place, entry in enumerate(self._placed) if entry.folder.name in names]
         self._shown_rows, self.table.selection = self._rows, places
 
-    def renew(self) -> None:
+    def replace_table(self) -> None:
         """Replace the table by a new one, as a browser does when the tab comes into the page; the choice stays."""
         self._shown_rows = self._rows
-        self.table = self._new_table(self.table.selection)
+        self.table = self._make_table(self.table.selection)
         self._table.objects = [self.table]
 
-    def _new_table(self, selection: Sequence[int]) -> Any:
+    def _make_table(self, selection: Sequence[int]) -> Any:
         self._built, self._made_at = False, time.monotonic()
         # A field under each heading of text filters the rows.
         texts = [name for name in self._shown_rows if not str(name).endswith("(GiB/s)")]
         filters = {name: {"type": "input", "func": "like", "placeholder": "contains"} for name in texts}
         columns = {"sorterParams": {"alignEmptyValues": "bottom"}, "tooltip": True, "minWidth": 90}
         boxes = {"formatter": "rowSelection", "headerSort": False, "width": 36, "minWidth": 36}
-        table = ui.table(
+        table = ui.make_table(
             self._shown_rows.copy(),
             height=_TABLE_HEIGHT,
             pagination="local",
@@ -262,7 +271,7 @@ class ResultsView:
             selection=list(selection),
             header_filters=filters,
             layout="fit_columns",
-            stylesheets=[ui.sheet("table"), ui.sheet("whole_table")],
+            stylesheets=[ui.style_sheet("table"), ui.style_sheet("whole_table")],
             widths=_WIDTHS,
             configuration={
                 "columnDefaults": columns,
@@ -272,42 +281,45 @@ class ResultsView:
             sorters=[{"field": "Started (UTC)", "dir": "desc"}],
         )
 
-        def built(_: Any) -> None:
+        def note_built(_: Any) -> None:
             table.param.update(page_size=_PAGE_ROWS, height=None)  # whatever the browser reported
             self._built = self._built or table is self.table
 
-        table.param.watch(built, "page_size")
+        table.param.watch(note_built, "page_size")
         return table
 
-    def refresh(self) -> Update:
-        """Read the chosen campaigns, and a few whose figures the table lacks; in a thread."""
+    def read_update(self) -> ResultsUpdate:
+        """Read the chosen campaigns, and some whose figures the table lacks; for a thread."""
         entries = tuple(self._entries())
-        if self._cache.read_small(entries[:MOST_LISTED]) or entries != self._known_entries:
-            rows, self._known_entries = self._renew_rows(entries), entries
+        if self._cache.read_small_campaigns(entries[:MOST_LISTED]) or entries != self._known_entries:
+            rows, self._known_entries = self._make_rows(entries), entries
             self._rows = self._rows if rows.equals(self._rows) else rows
         current = {entry.id: entry for entry in entries}
-        chosen = tuple(current[entry.id] for entry in self.chosen if entry.id in current)
+        chosen = tuple(current[entry.id] for entry in self.chosen_entries if entry.id in current)
         content = self._contents(chosen, self.metric.value, self.axis.value, tuple(self.datasets.value))
         if content is not self._last_content:
             self._last_content = content
             self._known_entries = ()  # because the figures of large campaigns may be known now
-        return Update(self._rows, content, len(entries), any(entry.origin == YOURS for entry in entries))
+        return ResultsUpdate(self._rows, content, len(entries), any(entry.origin == YOURS for entry in entries))
 
-    def _renew_rows(self, entries: Sequence[Entry], names: Collection[str] = ()) -> pd.DataFrame:
+    def _make_rows(self, entries: Sequence[Entry], names: Collection[str] = ()) -> pd.DataFrame:
         """Make the table's rows: new campaigns get the next places, deleted ones keep theirs."""
         current = {entry.id: entry for entry in entries}
         placed = {entry.id for entry in self._placed}
         listed = (entry for place, entry in enumerate(entries) if place < MOST_LISTED or entry.folder.name in names)
         new = tuple(entry for entry in listed if entry.id not in placed)
         self._placed = (*(current.get(entry.id, entry) for entry in self._placed), *new)
-        return campaign_table(self._placed, self._cache.figures, gone=placed - current.keys())
+        return campaigns_data_frame(self._placed, self._cache.known_figures, gone=placed - current.keys())
 
-    def _chosen_content(self, chosen: tuple[Entry, ...], metric: str, axis: str, datasets: tuple[str, ...]) -> Content:
+    def _chosen_content(
+        self, chosen: tuple[Entry, ...], metric: str, axis: str, datasets: tuple[str, ...]
+    ) -> ResultsContent:
         if len(chosen) > MOST_CHOSEN:
-            return Content(problems=(f"Select at most {MOST_CHOSEN} campaigns.",))
-        return content_of(self._cache.load(chosen), metric=metric, axis=axis, datasets=datasets)
+            return ResultsContent(problems=(f"Select at most {MOST_CHOSEN} campaigns.",))
+        return make_results_content(self._cache.load(chosen), metric=metric, axis=axis, datasets=datasets)
 
-    def show(self, update: Update) -> None:
+    def show_update(self, update: ResultsUpdate) -> None:
+        """Show what `read_update` returned, under the document's lock."""
         cut = f" The newest {MOST_LISTED:,} of {update.count:,} are listed." if update.count > MOST_LISTED else ""
         self._hint.value = f"{'' if update.own else NOTHING}<p>{as_html(HINT + cut)}</p>"
         if update.rows is not self._shown_rows:
@@ -315,29 +327,34 @@ class ResultsView:
                 self._shown_rows = update.rows
                 self.table.value = update.rows.copy()
             elif self._shown_rows.empty or time.monotonic() > self._made_at + self._patience:
-                self.renew()
+                self.replace_table()
         if update.content is not self._shown_content:
             self._shown_content = update.content
-            self._problems.value = ui.problem_lines(update.content.problems)
-            self.parts.objects = _make_parts(update.content)
+            self._problems.value = ui.problems_html(update.content.problems)
+            self.parts.objects = _make_widgets(update.content)
 
 
-def _make_parts(content: Content) -> list[Any]:
+def _make_widgets(content: ResultsContent) -> list[Any]:
+    """Make the tables, charts and texts of the chosen campaigns."""
     parts: list[Any] = []
     if content.verdicts:
         rows = "".join(f"<li><b>{as_html(title)}</b>: {as_html(text)}</li>" for title, text in content.verdicts)
-        parts.append(ui.html(ui.heading("Verdicts", ["Verdict", "Speed-up", "Interval"]) + f"<ul>{rows}</ul>"))
-        parts.append(ui.html(ui.column_table(content.judged)))
+        parts.append(
+            ui.html_text(ui.heading_html("Verdicts", ["Verdict", "Speed-up", "Interval"]) + f"<ul>{rows}</ul>")
+        )
+        parts.append(ui.html_text(ui.html_table_from_columns(content.judged)))
     elif content.unjudged:
-        parts.append(ui.html(f"<p>{as_html(content.unjudged)}</p>"))
+        parts.append(ui.html_text(f"<p>{as_html(content.unjudged)}</p>"))
     if content.figures:
-        title = ui.heading("Figures of each config", ["Throughput", "Bandwidth", "Launch"])
-        doubts = "".join(ui.caution_line(each, config=name) for name, each in content.doubts)
-        parts.append(ui.html(title + ui.column_table(content.figures) + doubts))
-    parts.append(ui.cards(*map(ui.chart_card, content.charts)))
+        title = ui.heading_html("Figures of each config", ["Throughput", "Bandwidth", "Launch"])
+        doubts = "".join(ui.caution_html(each, config=name) for name, each in content.doubts)
+        parts.append(ui.html_text(title + ui.html_table_from_columns(content.figures) + doubts))
+    parts.append(ui.make_card_row(*map(ui.make_chart_card, content.charts)))
     if content.differences:
-        body = "".join(f"<h2>{as_html(title)}</h2>{ui.column_table(columns)}" for title, columns in content.differences)
-        parts.append(ui.html(f"<details open><summary>Differences between the runs</summary>{body}</details>"))
+        body = "".join(
+            f"<h2>{as_html(title)}</h2>{ui.html_table_from_columns(columns)}" for title, columns in content.differences
+        )
+        parts.append(ui.html_text(f"<details open><summary>Differences between the runs</summary>{body}</details>"))
     if content.notes:
-        parts.append(ui.html("<h2>Notes</h2>" + "".join(f"<p>{as_html(note)}</p>" for note in content.notes)))
+        parts.append(ui.html_text("<h2>Notes</h2>" + "".join(f"<p>{as_html(note)}</p>" for note in content.notes)))
     return parts

@@ -15,8 +15,8 @@ import panel as pn
 from merge_bench.analysis.statistics import median
 from merge_bench.config.shipped import config_names, shipped_files
 from merge_bench.dashboard import components as ui
-from merge_bench.dashboard.background import Session
-from merge_bench.dashboard.live_data import progress_of, seconds_left
+from merge_bench.dashboard.background import PageSession
+from merge_bench.dashboard.live_data import campaign_progress, seconds_left
 from merge_bench.errors import MergeBenchError
 from merge_bench.merge import engines
 from merge_bench.merge.engines.base import JoinKind
@@ -24,7 +24,7 @@ from merge_bench.records.results_folder import Entry
 from merge_bench.report.campaign_figures import CampaignCache
 from merge_bench.units import format_duration, plural
 from merge_bench.view.text import as_html
-from merge_bench.view.titles import is_tuning_campaign, short_times
+from merge_bench.view.titles import is_tuning_campaign, short_time_texts
 
 OWN_CONFIGS = (
     "<p>Configs here are the shipped ones. To run your own, type <code>merge-bench run --config FILE.cfg</code> in a "
@@ -34,8 +34,8 @@ _FILE_OPTIONS = ("on", "left_on", "right_on")
 _MOST_ROWS = 50
 
 
-class Queue(Protocol):
-    """The jobs of a service, for the holder of a token.
+class JobQueue(Protocol):
+    """Queues, lists and cancels the jobs of a service, for the holder of a token.
 
     `refusal`: why nothing can be queued, or empty; `ended`: why the page must end, or empty; `logged_in`: whether the
     holder can log out; `commands`: those that can be queued, each with the keys of its options. A job has the fields
@@ -56,43 +56,49 @@ class Queue(Protocol):
     def run(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> Any: ...
 
 
-class Form:
-    """The form for a new run: fields for command, configs and options, empty for defaults; `submit` gets the values."""
+class RunForm:
+    """The form for a new run: fields for command, configs and options; `submit` is called with their values."""
 
     def __init__(self, commands: Mapping[str, Collection[str]], submit: Callable[..., object]) -> None:
         self._commands = commands
         self._about = {shipped.name: shipped.about for shipped in shipped_files()}
-        self.command = ui.select("Command", list(commands), width=160)
+        self.command = ui.make_select("Command", list(commands), width=160)
         kinds = {how.value: how.value if how is not JoinKind.INNER else "" for how in JoinKind}
         names = {"default": "", **{name: name for name in engines.engine_choices() if name != "auto"}}
         self.fields = {
-            "chunk": _box("Rows per chunk", "Rows of each frame on each worker, such as 25e6, 1_000_000 or 25M."),
-            "left": _box("Left table", "A Parquet file or folder; empty: tables are generated.", "generated"),
-            "right": _box("Right table", "A Parquet file or folder; empty: tables are generated.", "generated"),
-            "on": _box("Key of both", "Columns to merge on that both tables have, such as id or id,day.", "none"),
-            "left_on": _box("Left key", "Key columns of the left table, if the tables name them differently.", "none"),
-            "right_on": _box("Right key", "Key columns of the right table, in the same order.", "none"),
-            "how": ui.select("How", kinds, width=140),
-            "engine": ui.select("Engine", names, width=140),
-            "workers": _box("Workers", "Number of workers; each one uses one GPU or a share of the cores."),
-            "iterations": _box("Iterations", "Number of timed merges per launch, or of measurements per size."),
-            "blocks": _box("Blocks", "Each block launches every config once; a verdict needs at least 6."),
-            "budget": _box("Budget", "Total time of the search, such as 10m or 1h."),
+            "chunk": _text_field(
+                "Rows per chunk", "Rows of each frame on each worker, such as 25e6, 1_000_000 or 25M."
+            ),
+            "left": _text_field("Left table", "A Parquet file or folder; empty: tables are generated.", "generated"),
+            "right": _text_field("Right table", "A Parquet file or folder; empty: tables are generated.", "generated"),
+            "on": _text_field(
+                "Key of both", "Columns to merge on that both tables have, such as id or id,day.", "none"
+            ),
+            "left_on": _text_field(
+                "Left key", "Key columns of the left table, if the tables name them differently.", "none"
+            ),
+            "right_on": _text_field("Right key", "Key columns of the right table, in the same order.", "none"),
+            "how": ui.make_select("How", kinds, width=140),
+            "engine": ui.make_select("Engine", names, width=140),
+            "workers": _text_field("Workers", "Number of workers; each one uses one GPU or a share of the cores."),
+            "iterations": _text_field("Iterations", "Number of timed merges per launch, or of measurements per size."),
+            "blocks": _text_field("Blocks", "Each block launches every config once; a verdict needs at least 6."),
+            "budget": _text_field("Budget", "Total time of the search, such as 10m or 1h."),
         }
         self.fields["chunk"].value, self.fields["budget"].value = "1e6", "10m"
         shipped = config_names()
         label = "Configs (none: the default; several: compared)"
-        self.configs = ui.select_several(label, shipped, size=min(len(shipped), 9), width=300)
+        self.configs = ui.make_multi_select(label, shipped, size=min(len(shipped), 9), width=300)
         self.start = pn.widgets.Button(label="Start", color="primary", width=120)
         self.start.on_click(lambda _: submit(self.command.value, self.configs.value, self.options))
-        self._preview = ui.html(min_height=44)
+        self._preview = ui.html_text(min_height=44)
         for widget in (self.command, self.configs, *self.fields.values()):
             while_typing = ["value_input"] if isinstance(widget, pn.widgets.TextInput) else []
             widget.param.watch(lambda *_: self._update_preview(), ["value", *while_typing])
-        rows = (ui.side_by_side(self.command, *self.fields.values()), ui.side_by_side(self.start), self._preview)
+        rows = (ui.make_row(self.command, *self.fields.values()), ui.make_row(self.start), self._preview)
         fields = pn.Column(*rows, sizing_mode=ui.WIDE, min_width=420)
         row = pn.Row(self.configs, fields, styles={"flex-wrap": "wrap"}, sizing_mode=ui.WIDE)
-        self.layout = ui.card("New run", [], row, ui.html(OWN_CONFIGS), width=None)
+        self.layout = ui.make_card("New run", [], row, ui.html_text(OWN_CONFIGS), width=None)
         self._update_preview()
 
     @property
@@ -121,14 +127,21 @@ def _field_text(field: Any) -> str:
     return (getattr(field, "value_input", "") or field.value or "").strip()
 
 
-def _box(name: str, description: str, placeholder: str = "default") -> Any:
+def _text_field(name: str, description: str, placeholder: str = "default") -> Any:
     return pn.widgets.TextInput(
-        label=name, description=description, placeholder=placeholder, width=140, stylesheets=[ui.sheet("controls")]
+        label=name,
+        description=description,
+        placeholder=placeholder,
+        width=140,
+        stylesheets=[ui.style_sheet("controls")],
     )
 
 
-class Update(NamedTuple):
-    """What the tab shows, as HTML: a text for each job, and the output of one; `began`: the result to show live."""
+class RunUpdate(NamedTuple):
+    """What the Run tab shows, as HTML: a text for each job, and the output of one.
+
+    `began`: the name of a result to show in the Live tab, if one has begun.
+    """
 
     summary: str
     jobs: Sequence[tuple[Any, str]] = ()
@@ -145,8 +158,8 @@ class RunView:
 
     def __init__(
         self,
-        session: Session,
-        queue: Queue,
+        session: PageSession,
+        queue: JobQueue,
         entries: Callable[[], Sequence[Entry]],
         cache: CampaignCache,
         compare: Callable[[Sequence[str]], object],
@@ -157,32 +170,36 @@ class RunView:
         self._chosen: int | None = None
         self._started: int | None = None
         self._rows: list[tuple[int, bool, str | None]] = []
-        self._summary, self._problem, self._output = ui.html(min_height=24), ui.html(visible=False), ui.html(height=330)
-        self._title = ui.html()
-        self.form = Form(queue.commands, self._submit)
+        self._summary, self._problem, self._output = (
+            ui.html_text(min_height=24),
+            ui.html_text(visible=False),
+            ui.html_text(height=330),
+        )
+        self._title = ui.html_text()
+        self.form = RunForm(queue.commands, self._queue_job)
         self.jobs = pn.Column(sizing_mode=ui.WIDE, margin=0, max_height=360, scroll="y-auto")
         refusal = queue.refusal
-        table = ui.card("Queue (times in UTC)", [], self._summary, self.jobs, width=None)
-        self._panel = ui.card("Output", [], self._title, self._output, width=None)
+        table = ui.make_card("Queue (times in UTC)", [], self._summary, self.jobs, width=None)
+        self._panel = ui.make_card("Output", [], self._title, self._output, width=None)
         self._panel.visible = False
-        first = ui.html(f"<p>{as_html(refusal)}</p>") if refusal else self.form.layout
+        first = ui.html_text(f"<p>{as_html(refusal)}</p>") if refusal else self.form.layout
         self.layout = pn.Column(first, self._problem, table, self._panel, sizing_mode=ui.WIDE)
 
-    def _submit(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> None:
+    def _queue_job(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> None:
         def queue() -> None:
             self._started = self._chosen = self._queue.run(command, configs, options).id
 
         self._try_action(queue)
 
-    def refresh(self) -> Update:
-        """Ask the queue for its jobs, and read how far the running one is; in a thread."""
+    def read_update(self) -> RunUpdate:
+        """Ask the queue for its jobs, and read the progress of the running one; for a thread."""
         try:
             jobs = self._queue.jobs().jobs
             running = next((self._queue.job(job.id) for job in jobs if job.state == "running"), None)
             newest = running or next(iter(jobs), None)
             shown = self._queue.job(self._chosen or newest.id) if newest else None
         except (MergeBenchError, OSError) as reason:
-            return Update(ui.problem_lines([str(reason)]))
+            return RunUpdate(ui.problems_html([str(reason)]))
         waiting = [job for job in reversed(jobs) if job.state == "queued"]
         active = [running, *waiting] if running else waiting
         took = defaultdict[str, list[float]](list)  # jobs that ended well, by command
@@ -196,45 +213,48 @@ class RunView:
             wait += needed
         ended = [(job, f"<p>{as_html(job.message)}</p>" if job.message else "") for job in jobs if job.ended]
         began = next((job.result for job in (running, *jobs) if job and job.id == self._started and job.result), None)
-        update = Update(_queue_summary(running, len(waiting), wait), [*rows, *ended][:_MOST_ROWS], began=began)
+        update = RunUpdate(_queue_summary(running, len(waiting), wait), [*rows, *ended][:_MOST_ROWS], began=began)
         if not shown:
             return update
         newest_last = f"job {shown.id}, newest lines last"
         title = f"<p>Of {newest_last}: <code>{as_html(shown.command)}</code></p>"
-        return update._replace(output=ui.log_box(shown.log or "", f"Output of {newest_last}"), title=title)
+        return update._replace(output=ui.log_html(shown.log or "", f"Output of {newest_last}"), title=title)
 
     def _job_progress(self, job: Any, usual: float) -> tuple[str, float]:
-        """HTML of how far the running job is, and the seconds that it still needs."""
+        """HTML of the progress of the running job, and the seconds that it still needs."""
         left = usual - min(time.time() - job.started, usual)
         entry = next((entry for entry in self._entries() if entry.folder.name == job.result), None)
         campaign = self._cache.load([entry])[0].campaign if entry is not None else None
         if campaign is None:
-            return f"<p>{_about(left, 'left')}</p>", left
-        progress = progress_of(campaign)
+            return f"<p>{_duration_text(left, 'left')}</p>", left
+        progress = campaign_progress(campaign)
         seconds = None if is_tuning_campaign(campaign) else seconds_left(campaign)
-        text = ui.progress_line(progress.share, as_html(progress.left or _about(left, "left")), as_html(progress.doing))
+        text = ui.progress_html(
+            progress.share, as_html(progress.left or _duration_text(left, "left")), as_html(progress.doing)
+        )
         return text, left if seconds is None else seconds
 
-    def show(self, update: Update) -> None:
+    def show_update(self, update: RunUpdate) -> None:
+        """Show what `read_update` returned, under the document's lock."""
         self._summary.value, self._output.value, self._title.value = update.summary, update.output, update.title
         self._panel.visible = bool(update.title)
         rows = [(job.id, job.cancellable, job.result) for job, _ in update.jobs]
         if rows != self._rows:
-            self._rows, self.jobs.objects = rows, [self._job_row(*row) for row in rows]
+            self._rows, self.jobs.objects = rows, [self._make_job_row(*row) for row in rows]
         for row, (job, text) in zip(self.jobs.objects, update.jobs, strict=True):
-            row[0].value = _job_line(job, text)
+            row[0].value = _job_row_html(job, text)
         if update.began and self._started is not None:
             self._started = None
             self._follow(update.began)
 
-    def _job_row(self, number: int, cancellable: bool, result: str | None) -> Any:
+    def _make_job_row(self, number: int, cancellable: bool, result: str | None) -> Any:
         acts: dict[str, Callable[[], object]] = {"Output": partial(setattr, self, "_chosen", number)}
         acts |= {"Result": partial(self._compare, [result])} if result else {}
         acts |= {"Cancel": partial(self._queue.cancel, number)} if cancellable else {}
         buttons = [pn.widgets.Button(label=f"{name} {number}", width=90) for name in acts]
         for button, act in zip(buttons, acts.values(), strict=True):
             button.on_click(lambda _, act=act: self._try_action(act))
-        return pn.Row(ui.html(min_width=300), *buttons, sizing_mode=ui.WIDE, stylesheets=[ui.sheet("job")])
+        return pn.Row(ui.html_text(min_width=300), *buttons, sizing_mode=ui.WIDE, stylesheets=[ui.style_sheet("job")])
 
     def _try_action(self, act: Callable[[], object]) -> None:
         problems = []
@@ -242,30 +262,34 @@ class RunView:
             act()
         except (MergeBenchError, OSError) as reason:
             problems = [str(reason)]
-        self._problem.param.update(value=ui.problem_lines(problems), visible=bool(problems))
-        self._session.touch()
+        self._problem.param.update(value=ui.problems_html(problems), visible=bool(problems))
+        self._session.request_update()
 
 
 def _queue_summary(running: Any, waiting: int, total: float) -> str:
-    """``Job 7 is running, 3 jobs wait; about 25 minutes in total.``"""
+    """HTML of a sentence: ``Job 7 is running, 3 jobs wait; about 25 minutes in total.``"""
     first = f"Job {running.id} is running" if running else "No job is running"
     wait = f"{plural(waiting, 'job')} wait{'' if waiting != 1 else 's'}" if waiting else "none waits"
-    return f"<p>{first}, {wait}{_about(total, 'in total', '; ')}.</p>"
+    return f"<p>{first}, {wait}{_duration_text(total, 'in total', '; ')}.</p>"
 
 
 def _wait_text(job: Any, wait: float, usual: float) -> str:
-    parts = [f"{plural(job.ahead, 'job')} before it", _about(wait, "until it begins"), _about(usual, "to run")]
+    parts = [
+        f"{plural(job.ahead, 'job')} before it",
+        _duration_text(wait, "until it begins"),
+        _duration_text(usual, "to run"),
+    ]
     return f"<p>{', '.join(filter(None, parts))}</p>"
 
 
-def _about(seconds: float, what: str, before: str = "") -> str:
-    """``about 3 minutes left``, with `what` for ``left``; empty if `seconds` is NaN, because it is not known."""
+def _duration_text(seconds: float, what: str, before: str = "") -> str:
+    """``about 3 minutes left``, with `what` for ``left`` and `before` in front; empty if `seconds` is NaN."""
     return f"{before}about {format_duration(seconds)} {what}" if seconds > 0.0 else ""
 
 
-def _job_line(job: Any, text: str) -> str:
+def _job_row_html(job: Any, text: str) -> str:
     """HTML of a row of the table of jobs, with the time that an ended one took; `text`: HTML to add."""
-    (time_text,) = short_times([job.ended or job.started or job.created], clock=True)
+    (time_text,) = short_time_texts([job.ended or job.started or job.created], clock=True)
     settings = "".join(f" {name}={value}" for name, value in job.settings.items())
     cells = (
         f"<b>{job.id}</b>",

@@ -17,37 +17,52 @@ from merge_bench.analysis import aggregate
 from merge_bench.config.reader import NAME, parse
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
-from merge_bench.dashboard.live_data import Progress, failure_sentences, finished, progress_of, stage_line
+from merge_bench.dashboard.live_data import (
+    CampaignProgress,
+    campaign_progress,
+    counts_as_made,
+    failure_sentences,
+    tuning_stage_html,
+)
 from merge_bench.records.campaign import Campaign, Tuning
 from merge_bench.records.results_folder import RUNNING, TUNE, Entry
 from merge_bench.records.schema import ConfigLine, TuneLine
 from merge_bench.records.writer import safe_name
-from merge_bench.report.campaign_figures import CampaignCache, Figures, Loaded
-from merge_bench.report.next_step import after_recorded_tuning
+from merge_bench.report.campaign_figures import CampaignCache, CampaignFigures, LoadedCampaign
+from merge_bench.report.next_step import next_step_after_recorded_tuning
 from merge_bench.tune.evaluator import CONFIRM
-from merge_bench.tune.result import LEFT_OUT, PHASE_NAMES, Result, decision_of, result_of, stage_of, step_name, steps_of
-from merge_bench.tune.view import chart_by_step, open_questions, phase_charts
+from merge_bench.tune.result import (
+    LEFT_OUT,
+    PHASE_NAMES,
+    TuningResult,
+    decided_steps,
+    decision_text,
+    step_name,
+    tuning_result_of,
+    tuning_stage_of,
+)
+from merge_bench.tune.view import phase_charts, speed_up_chart, undecided_sentences
 from merge_bench.units import plural
-from merge_bench.view.content import Column, by_row
+from merge_bench.view.content import Column, columns_from_rows
 from merge_bench.view.next_command import NextStep
 from merge_bench.view.plot import Chart
 from merge_bench.view.text import (
     as_html,
-    capitalized,
-    ends,
-    gib,
-    short,
-    unbroken,
-    uncapitalized,
+    capitalize,
+    format_gib,
+    format_interval,
+    format_ratio_with_interval,
+    keep_options_unbroken,
+    shorten_middle,
+    uncapitalize,
     visible,
-    with_interval,
 )
-from merge_bench.view.titles import entry_choices, listed, size_of, source_of, with_source
+from merge_bench.view.titles import add_source_lines, campaign_choices, join_in_words, plan_size_text, source_lines
 
 MOST_STEPS = 2000
 _MOST_NAMED = 8
 
-NOTHING = ui.nothing_yet("tuning", "tune --budget 10m")
+NOTHING = ui.empty_state_html("tuning", "tune --budget 10m")
 _MOST_LISTED = 100
 _NO_CHOICE, _READING_CHOICE = {"none yet": ""}, {"reading results …": ""}
 _WIDTHS = dict.fromkeys(("Decision", "Speed-up", "Against"), 105) | dict.fromkeys(("Phase", "Interval"), 120)
@@ -56,7 +71,7 @@ _WIDTHS |= {"Step": 75, "Setting": 190, "Blocks": 90, "Why": 210, "Problem": 125
 
 
 @dataclass(frozen=True)
-class Unfinished:
+class UnfinishedTuning:
     """A tuning that ended early: what it measured, sentences on what is missing, the command that continues it."""
 
     measured: tuple[Column, ...]
@@ -65,8 +80,8 @@ class Unfinished:
 
 
 @dataclass(frozen=True)
-class Content:
-    """What the tab shows of one tuning.
+class TuningContent:
+    """What the Tuning tab shows of one tuning.
 
     `outcome`: the verdict; `details`: sentences about it; `step`: the command that the terminal names next;
     `progress`: of a tuning that goes on; `steps`: the steps in charts and table; `config`: the text of the found
@@ -76,7 +91,7 @@ class Content:
     outcome: str = ""
     details: tuple[str, ...] = ()
     step: NextStep | None = None
-    progress: Progress | None = None
+    progress: CampaignProgress | None = None
     steps: tuple[TuneLine, ...] = ()
     charts: tuple[Chart, ...] = ()
     race: Chart | None = None
@@ -84,54 +99,57 @@ class Content:
     config: str | None = None
     file_name: str = "tuned.cfg"
     problems: tuple[str, ...] = ()
-    unfinished: Unfinished | None = None
+    unfinished: UnfinishedTuning | None = None
 
 
-def content_of(loaded: Loaded | None) -> Content:
-    """What to show of a campaign of `tune`, whether it has ended or goes on; nothing if `loaded` is None."""
+def make_tuning_content(loaded: LoadedCampaign | None) -> TuningContent:
+    """Make what the tab shows of a campaign of `tune`, ended or running; empty if `loaded` is None."""
     if loaded is None:
-        return Content()
+        return TuningContent()
     problems: tuple[str, ...] = (loaded.problem,) if loaded.problem else ()
     campaign = loaded.campaign
     if campaign is None:
-        return Content(problems=problems)
+        return TuningContent(problems=problems)
     running = loaded.entry.status == RUNNING and campaign.end is None
     problems += failure_sentences(campaign, running=running)
-    progress = progress_of(campaign, running=running)
-    decided = steps_of(campaign)
-    steps = (*decided, *(stage_of(campaign).compared if campaign.end is None else ()))[:MOST_STEPS]
+    progress = campaign_progress(campaign, running=running)
+    decided = decided_steps(campaign)
+    steps = (*decided, *(tuning_stage_of(campaign).compared if campaign.end is None else ()))[:MOST_STEPS]
     if len(decided) > MOST_STEPS:
         problems += (f"Only the first {MOST_STEPS:,} of {len(decided):,} steps are shown.",)
-    result = result_of(campaign)
+    result = tuning_result_of(campaign)
     winner = result.winner
     text = _config_text(campaign, result, winner) if winner is not None else None
     if winner is not None and text is None:
         problems += ("A name or value in the found config cannot be written to a config file.",)
     outcome, *details = _outcome_sentences(campaign, result, len(decided), running=running)
-    step = after_recorded_tuning(campaign) if campaign.end is not None and not running else None
+    step = next_step_after_recorded_tuning(campaign) if campaign.end is not None and not running else None
     details += [step.note] if step is not None and step.note else []
-    return Content(
+    return TuningContent(
         outcome=outcome,
         details=tuple(details),
         step=step,
         progress=progress if running else None,
         steps=steps,
-        charts=tuple(with_source(phase_charts(steps, partial(size_of, campaign)), [campaign])),
-        race=replace(chart_by_step(decided), source=source_of([campaign])),
-        frame=_step_table(campaign, steps) if steps else None,
+        charts=tuple(add_source_lines(phase_charts(steps, partial(plan_size_text, campaign)), [campaign])),
+        race=replace(speed_up_chart(decided), source=source_lines([campaign])),
+        frame=_steps_data_frame(campaign, steps) if steps else None,
         config=text,
         file_name=f"{safe_name(winner.config.name)}.cfg" if winner else "tuned.cfg",
         problems=problems,
-        unfinished=describe_unfinished(campaign) if campaign.end is None and not running else None,
+        unfinished=describe_unfinished_tuning(campaign) if campaign.end is None and not running else None,
     )
 
 
-def _config_text(campaign: Campaign, result: Result, winner: ConfigLine) -> str | None:
-    """The text of a file with the confirmed config; None if reading it would give another config."""
+def _config_text(campaign: Campaign, result: TuningResult, winner: ConfigLine) -> str | None:
+    """The text of a config file with the settings of `winner`; None if reading it would give another config."""
     lines = [
         f"# Tuned by merge_bench tune, from {visible(result.baseline)}; campaign {visible(campaign.head.campaign_id)};"
         " measure again on other hosts.",
-        *(f"# {visible(_speedup_text(line))} at {size_of(campaign, line.plan)}." for line in result.confirmation),
+        *(
+            f"# {visible(_speedup_text(line))} at {plan_size_text(campaign, line.plan)}."
+            for line in result.confirmation_steps
+        ),
     ]
     steps, names = result.contributions, list(winner.config.variables)
     lines += [visible(f"# {name}: {_speedup_text(steps[name])}") for name in winner.settings if name in steps]
@@ -142,78 +160,85 @@ def _config_text(campaign: Campaign, result: Result, winner: ConfigLine) -> str 
     return text if not errors and read == names and all(map(NAME.fullmatch, names)) else None
 
 
-def _step_table(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataFrame:
+def _steps_data_frame(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataFrame:
     columns: dict[str, list[Any]] = {
         "Step": list(range(1, len(steps) + 1)),
         "Phase": [PHASE_NAMES.get(step.phase, step.phase) for step in steps],
         "Setting": [step_name(step) for step in steps],
-        "Decision": [decision_of(step) for step in steps],
+        "Decision": [decision_text(step) for step in steps],
         "Speed-up": [step.ratio for step in steps],
-        "Interval": [ends(step.low, step.high) for step in steps],
+        "Interval": [format_interval(step.low, step.high) for step in steps],
         "Blocks": [step.launches for step in steps],
         "Why": [step.reason for step in steps],
         "Against": [step.against for step in steps],
-        "Problem": [size_of(campaign, step.plan) for step in steps],
+        "Problem": [plan_size_text(campaign, step.plan) for step in steps],
     }
-    return ui.frame_of(columns, numbers=("Speed-up",), whole=("Step", "Blocks"))
+    return ui.make_data_frame(columns, numbers=("Speed-up",), whole=("Step", "Blocks"))
 
 
-def _outcome_sentences(campaign: Campaign, result: Result, steps: int, *, running: bool) -> list[str]:
-    """The verdict of a tuning, a sentence, then sentences about it."""
-    sizes = [size_of(campaign, plan) for plan in range(len(campaign.plans))]
+def _outcome_sentences(campaign: Campaign, result: TuningResult, steps: int, *, running: bool) -> list[str]:
+    """Sentences on the outcome of a tuning, the verdict first."""
+    sizes = [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
     if result.winner is not None:
-        speedups = "; ".join(f"{_speedup_text(line)} at {size_of(campaign, line.plan)}" for line in result.confirmation)
+        speedups = "; ".join(
+            f"{_speedup_text(line)} at {plan_size_text(campaign, line.plan)}" for line in result.confirmation_steps
+        )
         sentences = [
             f"Found: {' '.join(result.winner.settings) or result.winner.config.name}",
             f"Confirmed against {result.baseline}: {speedups}.",
         ]
     elif campaign.end is None:
-        done = f"{plural(steps, 'step')} and {plural(sum(map(finished, campaign.launches)), 'launch')} done"
+        done = f"{plural(steps, 'step')} and {plural(sum(map(counts_as_made, campaign.launches)), 'launch')} done"
         sentences = [f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."]
     else:
         sentences = [result.outcome]
-        several = len({line.config for line in result.confirmation}) > 1
+        several = len({line.config for line in result.confirmation_steps}) > 1
         sentences += [
             f"{f'{line.config}: ' * several}{_speedup_text(line)} at {sizes[line.plan]}: {line.reason}."
-            for line in result.confirmation
+            for line in result.confirmation_steps
         ]
-    return [*sentences, *open_questions(result, sizes)]
+    return [*sentences, *undecided_sentences(result, sizes)]
 
 
 def _speedup_text(line: TuneLine | None) -> str:
-    return with_interval(line.ratio, line.low, line.high, " ×") if line else "not measured"
+    return format_ratio_with_interval(line.ratio, line.low, line.high, " ×") if line else "not measured"
 
 
-def describe_unfinished(campaign: Campaign) -> Unfinished:
-    """What there is of a tuning whose records have no end, and which no process writes."""
+def describe_unfinished_tuning(campaign: Campaign) -> UnfinishedTuning:
+    """Return what an interrupted tuning has measured, what is missing, and the command that continues it."""
     rows = []
     for run in campaign.runs:
         if launches := aggregate.complete_launches(run):
-            rate = gib(aggregate.run_median(launches, aggregate.throughput))
-            rows.append((run.config.name, size_of(campaign, run.plan_index), str(len(launches)), rate))
-    columns = by_row(("Config", "Problem", "Launches", "Throughput (GiB/s)"), rows, (0, 1))
+            rate = format_gib(aggregate.run_median(launches, aggregate.throughput))
+            rows.append((run.config.name, plan_size_text(campaign, run.plan_index), str(len(launches)), rate))
+    columns = columns_from_rows(("Config", "Problem", "Launches", "Throughput (GiB/s)"), rows, (0, 1))
     columns = columns if len({size for _, size, _, _ in rows}) > 1 else [columns[0], *columns[2:]]
     tuning = campaign.plans[0].tune or Tuning()
     left_out = {line.setting for line in campaign.tuning if line.decision == LEFT_OUT}
     candidates = [name for name in tuning.values if name not in left_out]
     absent = [name for name in candidates if name not in {config for config, *_ in rows}]
     named = ", ".join(absent[:_MOST_NAMED]) + f" and {len(absent) - _MOST_NAMED} more" * (len(absent) > _MOST_NAMED)
-    sentences = [f"{capitalized(stage_of(campaign).doing)}: this step is not finished."]
+    sentences = [f"{capitalize(tuning_stage_of(campaign).doing)}: this step is not finished."]
     if absent:
-        sentences.append(f"Not measured: {len(absent)} of {plural(len(candidates), 'candidate')}: {short(named, 600)}.")
+        sentences.append(
+            f"Not measured: {len(absent)} of {plural(len(candidates), 'candidate')}: {shorten_middle(named, 600)}."
+        )
     if not any(line.phase == CONFIRM for line in campaign.tuning):
         sentences.append("Nothing is confirmed yet.")
-    command = after_recorded_tuning(campaign).command
-    return Unfinished(tuple(columns) if rows else (), tuple(sentences), command)
+    command = next_step_after_recorded_tuning(campaign).command
+    return UnfinishedTuning(tuple(columns) if rows else (), tuple(sentences), command)
 
 
 @dataclass(frozen=True)
-class Update:
-    """Ids of tunings by label, the chosen id, what to show of it, and labels of newer ones without measurements."""
+class TuningUpdate:
+    """What `TuningView` reads for an update.
+
+    Ids of tunings by label, the chosen id, its content, and labels of newer tunings without measurements.
+    """
 
     options: Mapping[str, str]
     chosen: str
-    content: Content
+    content: TuningContent
     newer: tuple[str, ...]
 
 
@@ -223,11 +248,11 @@ class TuningView:
     def __init__(self, entries: Callable[[], Sequence[Entry]], cache: CampaignCache) -> None:
         self._entries, self._cache = entries, cache
         self._contents = LastResult(
-            lambda chosen: content_of(cache.load([chosen])[0] if chosen is not None else None),
-            lambda problem: Content(problems=(problem,)),
+            lambda chosen: make_tuning_content(cache.load([chosen])[0] if chosen is not None else None),
+            lambda problem: TuningContent(problems=(problem,)),
         )
-        self._shown: Content | None = None
-        self.choice = ui.select("Tuning (times in UTC)", _READING_CHOICE, width=640)
+        self._shown: TuningContent | None = None
+        self.choice = ui.make_select("Tuning (times in UTC)", _READING_CHOICE, width=640)
         self.download = pn.widgets.FileDownload(
             callback=lambda: io.StringIO((self._shown and self._shown.config) or ""),
             filename="tuned.cfg",
@@ -237,37 +262,38 @@ class TuningView:
             disabled=True,
             embed=False,
         )
-        self._outcome = ui.html(min_height=70)
-        self._newer = ui.html()
+        self._outcome = ui.html_text(min_height=70)
+        self._newer = ui.html_text()
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
         self.layout = pn.Column(
-            ui.side_by_side(self.choice, self.download), self._outcome, self._newer, self.parts, sizing_mode=ui.WIDE
+            ui.make_row(self.choice, self.download), self._outcome, self._newer, self.parts, sizing_mode=ui.WIDE
         )
 
-    def refresh(self) -> Update:
-        """Read the chosen campaign as far as it goes, and what there is to choose from; in a thread."""
+    def read_update(self) -> TuningUpdate:
+        """Read the chosen tuning, and list those to choose from; for a thread."""
         entries = tuple(entry for entry in self._entries() if entry.kind == TUNE)[:_MOST_LISTED]
-        self._cache.read_small(entries)
+        self._cache.read_small_campaigns(entries)
         empty = [entry.id for entry in entries if self._measured_nothing(entry)]
         first = next((entry for entry in entries if entry.id not in empty), next(iter(entries), None))
         chosen = next((entry for entry in entries if entry.id == self.choice.value), first)
-        labels = entry_choices(entries, self._choice_label)
+        labels = campaign_choices(entries, self._choice_label)
         newer = itertools.takewhile(lambda each: chosen is not None and each[1] != chosen.id, labels.items())
         unmeasured = tuple(label for label, name in newer if name in empty)
-        return Update(labels, chosen.id if chosen else "", self._contents(chosen), unmeasured)
+        return TuningUpdate(labels, chosen.id if chosen else "", self._contents(chosen), unmeasured)
 
     def _measured_nothing(self, entry: Entry) -> bool:
-        figures = self._cache.figures(entry)
+        figures = self._cache.known_figures(entry)
         return not entry.written and figures is not None and not figures.launches
 
     def _choice_label(self, entry: Entry) -> str:
-        """How a tuning is called in the list: ``default · not decided``."""
-        figures = self._cache.figures(entry) or Figures()
+        """The label of a tuning in the list: ``default · not decided``."""
+        figures = self._cache.known_figures(entry) or CampaignFigures()
         outcome = figures.outcome if figures.outcome.startswith("Found:") else figures.outcome.partition(":")[0]
         nothing = ", nothing measured" * self._measured_nothing(entry)
-        return f"{listed(entry.configs[:1])} · {short(uncapitalized(outcome)) or entry.status}{nothing}"
+        return f"{join_in_words(entry.configs[:1])} · {shorten_middle(uncapitalize(outcome)) or entry.status}{nothing}"
 
-    def show(self, update: Update) -> None:
+    def show_update(self, update: TuningUpdate) -> None:
+        """Show what `read_update` returned, under the document's lock."""
         content = update.content
         ui.change_options(self.choice, update.options or _NO_CHOICE, update.chosen)
         without = f"Newer, without measurements: {'; '.join(update.newer)}." if update.newer else ""
@@ -278,34 +304,37 @@ class TuningView:
             self.download.param.update(disabled=content.config is None, filename=content.file_name)
             self._outcome.value = _outcome_html(content) or NOTHING
             if before is None or (before.charts, before.steps, before.unfinished) != drawn:
-                self.parts.objects = _make_parts(content)
+                self.parts.objects = _make_widgets(content)
 
 
-def _outcome_html(content: Content) -> str:
-    """HTML of the verdict, problems, details, the next command, and what a tuning that goes on does now."""
+def _outcome_html(content: TuningContent) -> str:
+    """HTML of the verdict, problems, details, the next command, and the current stage of a running tuning."""
     outcome = f'<p class="verdict">{as_html(content.outcome)}</p>' if content.outcome else ""
-    outcome += ui.problem_lines(content.problems)
-    outcome += "".join(f"<p>{unbroken(as_html(sentence))}</p>" for sentence in content.details)
+    outcome += ui.problems_html(content.problems)
+    outcome += "".join(f"<p>{keep_options_unbroken(as_html(sentence))}</p>" for sentence in content.details)
     if content.step is not None:
-        command = unbroken(as_html(content.step.command))
-        outcome += f"<p>Next: <code>{command}</code> {unbroken(as_html(content.step.does))}.</p>"
+        command = keep_options_unbroken(as_html(content.step.command))
+        outcome += f"<p>Next: <code>{command}</code> {keep_options_unbroken(as_html(content.step.does))}.</p>"
     if (progress := content.progress) is None:
         return outcome
-    return outcome + stage_line(progress) + ui.progress_line(progress.share, as_html(progress.left))
+    return outcome + tuning_stage_html(progress) + ui.progress_html(progress.share, as_html(progress.left))
 
 
-def _make_parts(content: Content) -> list[Any]:
+def _make_widgets(content: TuningContent) -> list[Any]:
+    """Make the charts, tables and texts of a tuning."""
     drawn = content.race is not None and not content.race.empty
-    charts = [ui.chart_card(content.race, ["Speed-up", "Interval", "Phase"])] if content.race and drawn else []
+    charts = [ui.make_chart_card(content.race, ["Speed-up", "Interval", "Phase"])] if content.race and drawn else []
     parts: list[Any] = []
     if (tuning := content.unfinished) is not None:
-        measured = ui.heading("Measured so far", ["Throughput", "Launch"]) + ui.column_table(tuning.measured)
+        measured = ui.heading_html("Measured so far", ["Throughput", "Launch"]) + ui.html_table_from_columns(
+            tuning.measured
+        )
         missing = "".join(f"<p>{as_html(sentence)}</p>" for sentence in tuning.missing)
         command = f"This command continues it, and keeps what was measured: <code>{as_html(tuning.command)}</code>"
         head = measured if tuning.measured else ""
-        parts.append(ui.html(f"{head}<h2>What is missing</h2>{missing}<p>{command}</p>"))
-    charts += map(ui.chart_card, content.charts)
-    parts += [ui.cards(*charts)] if charts else []
+        parts.append(ui.html_text(f"{head}<h2>What is missing</h2>{missing}<p>{command}</p>"))
+    charts += map(ui.make_chart_card, content.charts)
+    parts += [ui.make_card_row(*charts)] if charts else []
     if content.frame is not None:
-        parts.append(ui.table(content.frame, widths=_WIDTHS, pagination="local", page_size=10))
+        parts.append(ui.make_table(content.frame, widths=_WIDTHS, pagination="local", page_size=10))
     return parts

@@ -16,18 +16,18 @@ from merge_bench.analysis.diagnostics import EXCEEDED
 from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
-from merge_bench.forecast.fit import Basis, fitted_for, make_basis, resampled_interval
-from merge_bench.forecast.gather import MeasuredRun, gather
+from merge_bench.forecast.fit import ForecastBasis, fit_forecast_basis, fit_parameters_for, resampled_interval
+from merge_bench.forecast.gather import MeasuredRun, gather_measurements
 from merge_bench.forecast.model import (
     ASSUMED,
     MEASURED,
+    MergeScenario,
     ModelParameter,
-    Outcome,
-    Problem,
-    Unknown,
-    Values,
+    ModelResult,
+    ParameterValues,
+    UnknownParameter,
     forecast_merge,
-    parse_links,
+    parse_link_parameters,
     parse_what_if,
 )
 from merge_bench.records.campaign import Campaign
@@ -42,8 +42,8 @@ SIZES = 4
 """Chunks and messages this many times larger or smaller than the measured ones are called far from them."""
 
 
-class Quantity(msgspec.Struct, frozen=True, kw_only=True):
-    """A value and its 95 % interval by resampling."""
+class ForecastQuantity(msgspec.Struct, frozen=True, kw_only=True):
+    """A forecast value and its 95 % interval by resampling."""
 
     value: float
     interval: tuple[float, float]
@@ -59,14 +59,14 @@ class ForecastPhases(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """One size of cluster. If a parameter is not known, the numbers are null and `unknown` says why."""
+    """A forecast for one size of cluster; if a parameter is not known, its numbers are null and `unknown` says why."""
 
     workers: int
     hosts: int
     workers_per_host: int
-    wall_seconds: Quantity | None = None
-    throughput_bytes_per_second: Quantity | None = None
-    bandwidth_bytes_per_second: Quantity | None = None
+    wall_seconds: ForecastQuantity | None = None
+    throughput_bytes_per_second: ForecastQuantity | None = None
+    bandwidth_bytes_per_second: ForecastQuantity | None = None
     data_bytes: float | None = None
     crossing_bytes: float | None = None
     between_hosts_bytes: float | None = None
@@ -78,7 +78,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     unknown: str | None = None
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
+class ModelCheck(msgspec.Struct, frozen=True, kw_only=True):
     """A measured run and the model's value for it; `error`: relative error of the wall-clock."""
 
     result: str
@@ -106,7 +106,7 @@ class PredictDocument(msgspec.Struct, frozen=True, kw_only=True):
     forecast: Forecast
     scaling: list[Forecast]
     parameters: list[ModelParameter]
-    checked: list[Checked]
+    checked: list[ModelCheck]
     notes: list[str]
     error: Failure | None = None
 
@@ -121,20 +121,20 @@ _REMEDIES = {
 """What to do if a parameter of a link is not known."""
 
 
-def caveats(basis: Basis, problem: Problem) -> Iterator[str]:
-    """Sentences about how far the forecast goes beyond what was measured, and what is assumed in it."""
-    yield from _rates_above_limit(basis, problem)
+def forecast_caveats(basis: ForecastBasis, scenario: MergeScenario) -> Iterator[str]:
+    """Yield sentences on how far a forecast goes beyond the measurements, and on its assumptions."""
+    yield from _rate_warnings(basis, scenario)
     yield from (*basis.measurements.notes, *basis.notes)
-    yield from _extrapolation_notes(basis.measurements.runs, problem)
-    yield from _assumption_notes(basis, problem)
+    yield from _extrapolation_notes(basis.measurements.runs, scenario)
+    yield from _assumption_notes(basis, scenario)
 
 
-def _rates_above_limit(basis: Basis, problem: Problem) -> Iterator[str]:
-    """Warnings about fitted link rates that are above the link limit that the same runs measured."""
+def _rate_warnings(basis: ForecastBasis, scenario: MergeScenario) -> Iterator[str]:
+    """Yield a warning for each fitted link rate that is above the link limit that the same runs measured."""
     by_name = {parameter.name: parameter for parameter in basis.parameters}
     for link, several, needed, where in (
-        ("local", False, problem.per_host[0] > 1, "within a host"),
-        ("nic", True, problem.hosts > 1, "between hosts"),
+        ("local", False, scenario.max_and_min_workers_per_host[0] > 1, "within a host"),
+        ("nic", True, scenario.hosts > 1, "between hosts"),
     ):
         rate = by_name.get(f"{link}_rate")
         runs = (run for run in basis.measurements.runs if (len(run.shape.per_host) > 1) == several)
@@ -148,47 +148,47 @@ def _rates_above_limit(basis: Basis, problem: Problem) -> Iterator[str]:
             )
 
 
-def _extrapolation_notes(runs: Sequence[MeasuredRun], problem: Problem) -> Iterator[str]:
-    """Sentences about how far `problem` lies outside what was measured."""
+def _extrapolation_notes(runs: Sequence[MeasuredRun], scenario: MergeScenario) -> Iterator[str]:
+    """Yield sentences on how far a scenario lies outside the measured runs: workers, hosts, rows, message sizes."""
     workers = max(run.shape.workers for run in runs)
     hosts = max(len(run.shape.per_host) for run in runs)
-    if problem.workers > BEYOND * workers:
+    if scenario.workers > BEYOND * workers:
         yield (
-            f"{problem.workers} workers are {problem.workers / workers:.0f} times the largest measured number"
+            f"{scenario.workers} workers are {scenario.workers / workers:.0f} times the largest measured number"
             f" ({workers}): the numbers are an extrapolation."
         )
-    if problem.hosts > max(hosts, 2):
+    if scenario.hosts > max(hosts, 2):
         yield (
-            f"At most {plural(hosts, 'host')} {'was' if hosts == 1 else 'were'} measured, not {problem.hosts}:"
+            f"At most {plural(hosts, 'host')} {'was' if hosts == 1 else 'were'} measured, not {scenario.hosts}:"
             " the network is assumed to carry the full rate of all hosts at once."
         )
     chunks = [run.shape.rows_per_chunk for run in runs]
-    if not min(chunks) / SIZES <= problem.rows_per_chunk <= SIZES * max(chunks):
+    if not min(chunks) / SIZES <= scenario.rows_per_chunk <= SIZES * max(chunks):
         yield (
-            f"Chunks of {format_count(round(problem.rows_per_chunk))} rows are far outside the measured sizes "
-            f"({_range_text(round(min(chunks)), round(max(chunks)))} rows)."
+            f"Chunks of {format_count(round(scenario.rows_per_chunk))} rows are far outside the measured sizes "
+            f"({_count_range_text(round(min(chunks)), round(max(chunks)))} rows)."
         )
-    messages = [run.shape.problem.message_bytes for run in runs if run.shape.workers > 1]
-    if problem.workers > 1 and messages and problem.message_bytes < min(messages) / SIZES:
+    messages = [run.shape.scenario.message_bytes for run in runs if run.shape.workers > 1]
+    if scenario.workers > 1 and messages and scenario.message_bytes < min(messages) / SIZES:
         yield (
-            f"Messages of {format_bytes(problem.message_bytes)} are much smaller than the smallest measured ones "
+            f"Messages of {format_bytes(scenario.message_bytes)} are much smaller than the smallest measured ones "
             f"({format_bytes(min(messages))}): links may be slower for small messages."
         )
     measured = {max(run.shape.per_host) for run in runs}
-    most, _ = problem.per_host
+    most, _ = scenario.max_and_min_workers_per_host
     if most not in measured:
         yield (
-            f"No result has {most} workers per host, only {_range_text(min(measured), max(measured))}; the forecast "
-            "assumes the same cores and the same memory bandwidth per worker."
+            f"No result has {most} workers per host, only {_count_range_text(min(measured), max(measured))}; the"
+            " forecast assumes the same cores and the same memory bandwidth per worker."
         )
 
 
-def _assumption_notes(basis: Basis, problem: Problem) -> Iterator[str]:
-    """Sentences about what the forecast takes for granted because it was not measured."""
+def _assumption_notes(basis: ForecastBasis, scenario: MergeScenario) -> Iterator[str]:
+    """Yield sentences on what a forecast assumes because it was not measured."""
     by_name = {parameter.name: parameter for parameter in basis.parameters}
     runs = basis.measurements.runs
-    most, _ = problem.per_host
-    far = problem.hosts > 1
+    most, _ = scenario.max_and_min_workers_per_host
+    far = scenario.hosts > 1
     for link, needed, where in (("local", most > 1, "within a host"), ("nic", far, "between hosts")):
         latency, overhead = by_name[f"{link}_latency"], by_name[f"{link}_overhead"]
         if needed and latency.source == ASSUMED and overhead.source == ASSUMED and not latency.value:
@@ -210,7 +210,7 @@ def _assumption_notes(basis: Basis, problem: Problem) -> Iterator[str]:
         yield "Each run has only one launch; the intervals do not include the variation between launches."
 
 
-def _range_text(low: int, high: int) -> str:
+def _count_range_text(low: int, high: int) -> str:
     return format_count(low) if low == high else f"{format_count(low)} to {format_count(high)}"
 
 
@@ -235,12 +235,14 @@ def predict(
         raise UsageError(f"--workers must be from 1 to {MOST_WORKERS}, not {workers}")
     if hosts is not None and not 1 <= hosts <= workers:
         raise UsageError(f"--hosts must be from 1 to {workers} (the number of workers), not {hosts}")
-    measurements = gather(campaigns, config)
+    measurements = gather_measurements(campaigns, config)
     runs, changes = measurements.runs, parse_what_if(what_if)
     hosts = hosts or min(workers, max(len(run.shape.per_host) for run in runs))
-    problem = Problem(workers, hosts, float(chunk or runs[0].shape.rows_per_chunk), _common_row_bytes(runs))
-    basis = make_basis(measurements, changes, parse_links(links), problem.per_host[0])
-    row = _forecast_row(problem, basis, changed=bool(changes.words))
+    problem = MergeScenario(workers, hosts, float(chunk or runs[0].shape.rows_per_chunk), _common_row_bytes(runs))
+    basis = fit_forecast_basis(
+        measurements, changes, parse_link_parameters(links), problem.max_and_min_workers_per_host[0]
+    )
+    row = _forecast_scenario(problem, basis, changed=bool(changes.words))
     if row.unknown:
         raise UsageError(f"--workers {workers} --hosts {hosts} cannot be forecast: {row.unknown}")
     return PredictDocument(
@@ -251,23 +253,25 @@ def predict(
         row_bytes=problem.row_bytes,
         what_if=list(changes.words),
         forecast=row,
-        scaling=[_forecast_row(each, basis, changed=bool(changes.words)) for each in scaling_problems(problem)],
+        scaling=[_forecast_scenario(each, basis, changed=bool(changes.words)) for each in scaling_scenarios(problem)],
         parameters=list(basis.parameters),
-        checked=[_check_model(run, fitted_for(run, measurements)) for run in runs],
-        notes=list(dict.fromkeys(caveats(basis, problem))),
+        checked=[_check_model(run, fit_parameters_for(run, measurements)) for run in runs],
+        notes=list(dict.fromkeys(forecast_caveats(basis, problem))),
     )
 
 
-def scaling_problems(problem: Problem) -> list[Problem]:
-    """The problems with 1, 2, 4, … workers up to those of `problem`; one host after the other is filled."""
-    per_host, _ = problem.per_host
-    counts = [1 << power for power in range(problem.workers.bit_length()) if 1 << power < problem.workers]
-    smaller = [Problem(count, -(-count // per_host), problem.rows_per_chunk, problem.row_bytes) for count in counts]
-    return [*smaller, problem]
+def scaling_scenarios(scenario: MergeScenario) -> list[MergeScenario]:
+    """List scenarios with 1, 2, 4, … workers up to those of `scenario`; one host after the other is filled."""
+    per_host, _ = scenario.max_and_min_workers_per_host
+    counts = [1 << power for power in range(scenario.workers.bit_length()) if 1 << power < scenario.workers]
+    smaller = [
+        MergeScenario(count, -(-count // per_host), scenario.rows_per_chunk, scenario.row_bytes) for count in counts
+    ]
+    return [*smaller, scenario]
 
 
 def _common_row_bytes(runs: Sequence[MeasuredRun]) -> float:
-    """The bytes of a row, which must be the same in all runs."""
+    """The size of a row in bytes; raises UsageError if the runs differ in it."""
     sizes = sorted({run.shape.row_bytes for run in runs})
     if sizes[-1] > 1.01 * sizes[0]:
         listed = ", ".join(f"{size:g}" for size in sizes)
@@ -275,50 +279,52 @@ def _common_row_bytes(runs: Sequence[MeasuredRun]) -> float:
     return sizes[0]
 
 
-def _forecast_row(problem: Problem, basis: Basis, *, changed: bool) -> Forecast:
-    """The forecast for `problem`; if a parameter is not known, its numbers are None and `unknown` says why."""
-    per_host, _ = problem.per_host
-    head = Forecast(workers=problem.workers, hosts=problem.hosts, workers_per_host=per_host)
+def _forecast_scenario(scenario: MergeScenario, basis: ForecastBasis, *, changed: bool) -> Forecast:
+    """Forecast one scenario; if a parameter is not known, the numbers are None and `unknown` says why."""
+    per_host, _ = scenario.max_and_min_workers_per_host
+    head = Forecast(workers=scenario.workers, hosts=scenario.hosts, workers_per_host=per_host)
     try:
-        outcome = forecast_merge(problem, basis.values)
-    except Unknown as unknown:
+        outcome = forecast_merge(scenario, basis.values)
+    except UnknownParameter as unknown:
         return replace(head, unknown=_REMEDIES[str(unknown)])
-    resampled = [forecast_merge(problem, values) for values in basis.resampled]
+    resampled = [forecast_merge(scenario, values) for values in basis.resampled]
     return replace(
         head,
         wall_seconds=_quantity_with_interval("wall", outcome, resampled),
         throughput_bytes_per_second=_quantity_with_interval("throughput", outcome, resampled),
         bandwidth_bytes_per_second=_quantity_with_interval("bandwidth", outcome, resampled),
-        data_bytes=problem.data_bytes,
+        data_bytes=scenario.data_bytes,
         crossing_bytes=outcome.crossing,
         between_hosts_bytes=outcome.between_hosts,
-        message_bytes=problem.message_bytes if problem.workers > 1 else None,
+        message_bytes=scenario.message_bytes if scenario.workers > 1 else None,
         phases_seconds=ForecastPhases(
             partition=outcome.partition, exchange=outcome.exchange, join=outcome.join, hidden=outcome.hidden
         ),
         parts_seconds=dict(outcome.parts),
         limit=outcome.limit,
-        measured_wall_seconds=None if changed else _measured_wall_seconds(problem, basis.measurements.runs),
+        measured_wall_seconds=None if changed else _measured_wall_seconds(scenario, basis.measurements.runs),
     )
 
 
-def _quantity_with_interval(name: str, outcome: Outcome, resampled: Sequence[Outcome]) -> Quantity | None:
-    value: float | None = getattr(outcome, name)
+def _quantity_with_interval(
+    name: str, result: ModelResult, resampled_results: Sequence[ModelResult]
+) -> ForecastQuantity | None:
+    value: float | None = getattr(result, name)
     if value is None or not math.isfinite(value):
         return None
-    low, high = resampled_interval([other for each in resampled if (other := getattr(each, name)) is not None])
-    return Quantity(value=value, interval=(min(low, value), max(high, value)))
+    low, high = resampled_interval([other for each in resampled_results if (other := getattr(each, name)) is not None])
+    return ForecastQuantity(value=value, interval=(min(low, value), max(high, value)))
 
 
-def _measured_wall_seconds(problem: Problem, runs: Sequence[MeasuredRun]) -> float | None:
-    """The median wall-clock seconds of the runs that measured this very problem; None if none did."""
+def _measured_wall_seconds(scenario: MergeScenario, runs: Sequence[MeasuredRun]) -> float | None:
+    """The median wall-clock seconds of a merge in the runs that measured this scenario; None if none did."""
     walls = [
         _median_wall_seconds(run)
         for run in runs
-        if run.shape.workers == problem.workers
-        and len(run.shape.per_host) == problem.hosts
-        and max(run.shape.per_host) == problem.per_host[0]
-        and math.isclose(run.shape.rows_per_chunk, problem.rows_per_chunk, rel_tol=1e-6)
+        if run.shape.workers == scenario.workers
+        and len(run.shape.per_host) == scenario.hosts
+        and max(run.shape.per_host) == scenario.max_and_min_workers_per_host[0]
+        and math.isclose(run.shape.rows_per_chunk, scenario.rows_per_chunk, rel_tol=1e-6)
     ]
     return median(walls) if walls else None
 
@@ -327,15 +333,15 @@ def _median_wall_seconds(run: MeasuredRun) -> float:
     return median([median([sample.wall for sample in launch]) for launch in run.launches])
 
 
-def _check_model(run: MeasuredRun, values: Values) -> Checked:
-    """Compare a measured run with the model's values for it, which shows how well the model describes its data."""
+def _check_model(run: MeasuredRun, values: ParameterValues) -> ModelCheck:
+    """Compare the times and bandwidth of a measured run with those that the model gives for it."""
     shape, wall = run.shape, _median_wall_seconds(run)
     bandwidths = [sample.bandwidth for sample in run.samples if sample.bandwidth is not None]
     try:
-        outcome = forecast_merge(shape.problem, values)
-    except Unknown:
+        outcome = forecast_merge(shape.scenario, values)
+    except UnknownParameter:
         outcome = None
-    return Checked(
+    return ModelCheck(
         result=shape.name,
         workers=shape.workers,
         hosts=len(shape.per_host),

@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 
 from merge_bench.analysis.statistics import median, quantile
 from merge_bench.errors import UsageError
-from merge_bench.forecast.gather import MeasuredRun, Measurements, Transfer
+from merge_bench.forecast.gather import LinkTransfer, MeasuredRun, Measurements
 from merge_bench.forecast.model import (
     ASSUMED,
     GIVEN,
     KNOWN,
     MEASURED,
-    Given,
+    GivenParameter,
     ModelParameter,
-    Values,
+    ParameterValues,
     WhatIf,
-    announcing_seconds,
+    announcement_seconds,
     find_gpu,
-    recognised_gpu,
+    find_gpu_by_driver_name,
 )
 
 APART = 3.0
@@ -33,8 +33,8 @@ _MOST_BEFORE = 0.9
 
 
 @dataclass(frozen=True)
-class CostPoint:
-    """One equation of a fit: `seconds` = `once` · (cost paid once) + `size` · (cost by size)."""
+class CostEquation:
+    """One equation of a fit, measured at one size: `seconds` = `once` · (cost paid once) + `size` · (cost by size)."""
 
     once: float
     size: float
@@ -42,15 +42,15 @@ class CostPoint:
 
 
 def fit_parameters(
-    runs: Sequence[MeasuredRun], links: Values, computing: Sequence[MeasuredRun] | None = None
+    runs: Sequence[MeasuredRun], links: ParameterValues, computing_runs: Sequence[MeasuredRun] | None = None
 ) -> dict[str, float]:
-    """The values of the model's parameters that follow from these runs.
+    """Fit the model's parameters to measured runs; returns their values by name.
 
     `links`: latencies, overheads and rates from network measurements; latencies and overheads are taken as they are,
-    rates only if no run gives one. `computing`: the runs that partition and join are fitted to; by default all.
+    rates only if no run gives one. `computing_runs`: the runs that partition and join are fitted to; by default all.
     """
     parameters: dict[str, float] = dict(links)
-    source = list(runs if computing is None else computing)
+    source = list(runs if computing_runs is None else computing_runs)
     for phase in ("partition", "join"):
         parameters |= _fit_phase(phase, source)
     for link in ("local", "nic"):
@@ -60,7 +60,7 @@ def fit_parameters(
         parameters["overlap"] = median(overlaps)
     by_run = [(run.shape, [sample.meeting for sample in run.samples if sample.meeting is not None]) for run in runs]
     meetings = [  # without the latency and overhead of their messages
-        median(seconds) - announcing_seconds(max(shape.per_host), shape.workers, parameters)
+        median(seconds) - announcement_seconds(max(shape.per_host), shape.workers, parameters)
         for shape, seconds in by_run
         if seconds
     ]
@@ -69,32 +69,34 @@ def fit_parameters(
     return parameters
 
 
-def resampled_fits(
-    runs: Sequence[MeasuredRun], links: Sequence[Values], computing: Sequence[MeasuredRun]
+def fit_resampled_records(
+    runs: Sequence[MeasuredRun], links_of_launches: Sequence[ParameterValues], computing: Sequence[MeasuredRun]
 ) -> list[dict[str, float]]:
-    """Fits of resampled records: launches with replacement, and within each its iterations (Davison & Hinkley,
-    "Bootstrap Methods and their Application" 1997, section 3.8). `links`: of each network measurement's launches one.
+    """Parameter values fitted to resampled records: launches drawn with replacement, and iterations of each launch.
+
+    Davison & Hinkley, "Bootstrap Methods and their Application" 1997, section 3.8. `links_of_launches`: the parameters
+    of links by launch of the network measurements, one of which is drawn for each fit.
     """
     chance = random.Random(0)
     fits = []
     for _ in range(REPLICATES):
-        resampled = {id(run): _resample(run, chance) for run in (*runs, *computing)}
+        resampled = {id(run): _resample_run(run, chance) for run in (*runs, *computing)}
         computing_runs = [resampled[id(run)] for run in computing]
-        network = chance.choice(links) if links else {}
+        network = chance.choice(links_of_launches) if links_of_launches else {}
         fits.append(fit_parameters([resampled[id(run)] for run in runs], network, computing_runs))
     return fits
 
 
-def fit_line(points: Sequence[CostPoint]) -> tuple[float, float]:
-    """The cost paid once and the cost by size, neither below 0: least squares of the relative errors.
+def fit_costs(equations: Sequence[CostEquation]) -> tuple[float, float]:
+    """Fit the cost paid once and the cost by size (seconds), neither below 0, by least squares of the relative errors.
 
     Minimises Σ ((seconds - a · once - b · size) ÷ seconds)². Where the sizes are not `APART`, or an estimate would be
     below 0, a is 0 and b the median of seconds ÷ size.
     """
-    through_zero = 0.0, median([point.seconds / point.size for point in points])
-    if not sizes_differ_enough([point.size for point in points]):
+    through_zero = 0.0, median([point.seconds / point.size for point in equations])
+    if not sizes_differ_enough([point.size for point in equations]):
         return through_zero
-    scaled = [(point.once / point.seconds, point.size / point.seconds) for point in points if point.seconds > 0]
+    scaled = [(point.once / point.seconds, point.size / point.seconds) for point in equations if point.seconds > 0]
     aa, ab, bb = (sum(x[i] * x[j] for x in scaled) for i, j in ((0, 0), (0, 1), (1, 1)))
     a1, b1 = sum(x for x, _ in scaled), sum(y for _, y in scaled)
     determinant = aa * bb - ab * ab
@@ -110,20 +112,20 @@ def sizes_differ_enough(sizes: Sequence[float]) -> bool:
 
 
 def _fit_phase(name: str, runs: Sequence[MeasuredRun]) -> dict[str, float]:
-    """The fixed time, the rate and the spread of the phase `name`."""
+    """Fit the fixed time, the rate and the spread of the phase `name`; returns them by parameter name."""
     points = []
     for run in runs:
         rows = median([sample.rows for sample in run.samples])
-        points.append(CostPoint(1.0, rows, median([getattr(sample, name) for sample in run.samples])))
+        points.append(CostEquation(1.0, rows, median([getattr(sample, name) for sample in run.samples])))
     if not points:
         return {}
-    once, by_row = fit_line(points)
-    variances = [variance for run in runs if (variance := _log_variance(run, name)) is not None]
+    once, by_row = fit_costs(points)
+    variances = [variance for run in runs if (variance := _median_log_variance(run, name)) is not None]
     parameters = {f"{name}_fixed": once, f"{name}_rate": 1 / by_row if by_row > 0 else float("inf")}
     return parameters | ({f"{name}_spread": median(variances) ** 0.5} if variances else {})
 
 
-def _log_variance(run: MeasuredRun, phase: str) -> float | None:
+def _median_log_variance(run: MeasuredRun, phase: str) -> float | None:
     """The variance of the logarithms of a phase's seconds over a run's workers, as the median over its iterations.
 
     A variance of W normal values is the true one · χ² ÷ k with k = W - 1, of which the median is near (1 - 2 ÷ 9k)³
@@ -133,15 +135,17 @@ def _log_variance(run: MeasuredRun, phase: str) -> float | None:
     return median(variances) / (1 - 2 / (9 * (run.shape.workers - 1))) ** 3 if variances else None
 
 
-def _fit_link(name: str, runs: Sequence[MeasuredRun], links: Values) -> dict[str, float]:
-    """The rate of a link, given its latency and overhead; without them the overhead too, if sizes differ enough."""
+def _fit_link(name: str, runs: Sequence[MeasuredRun], links: ParameterValues) -> dict[str, float]:
+    """Fit the rate of a kind of link; without a known latency also its overhead, if message sizes differ enough."""
     points = []
     for run in runs:
-        every: list[Transfer | None] = [getattr(sample, name) for sample in run.samples]
+        every: list[LinkTransfer | None] = [getattr(sample, name) for sample in run.samples]
         transfers = [transfer for transfer in every if transfer is not None and transfer.size > 0]
         if transfers:
             middle = median([transfer.seconds for transfer in transfers])
-            points.append(CostPoint(transfers[0].messages, median([transfer.size for transfer in transfers]), middle))
+            points.append(
+                CostEquation(transfers[0].messages, median([transfer.size for transfer in transfers]), middle)
+            )
     if not points:
         return {}
     if f"{name}_latency" in links:
@@ -151,12 +155,12 @@ def _fit_link(name: str, runs: Sequence[MeasuredRun], links: Values) -> dict[str
             before = min(2 * latency + overhead * point.once, _MOST_BEFORE * point.seconds)
             rates.append(point.size / (point.seconds - before))
         return {f"{name}_rate": median(rates)}
-    overhead, by_byte = fit_line(points)
+    overhead, by_byte = fit_costs(points)
     return {f"{name}_overhead": overhead, f"{name}_rate": 1 / by_byte}
 
 
-def _resample(run: MeasuredRun, chance: random.Random) -> MeasuredRun:
-    """The run with launches drawn with replacement, and within each its iterations."""
+def _resample_run(run: MeasuredRun, chance: random.Random) -> MeasuredRun:
+    """Return a run whose launches, and within each its iterations, are drawn with replacement."""
     launches = [chance.choice(run.launches) for _ in run.launches]
     return replace(run, launches=tuple(tuple(chance.choices(launch, k=len(launch))) for launch in launches))
 
@@ -168,13 +172,13 @@ NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True)
-class Basis:
-    """What a forecast is made of: the parameters' `values`, and `resampled` ones, with all changes by ``--what-if``."""
+class ForecastBasis:
+    """What a forecast is computed from: parameter values, fitted and resampled, with the changes of ``--what-if``."""
 
     measurements: Measurements
     parameters: tuple[ModelParameter, ...]
-    values: Values
-    resampled: tuple[Values, ...]
+    values: ParameterValues
+    resampled: tuple[ParameterValues, ...]
     notes: tuple[str, ...]
 
 
@@ -183,28 +187,38 @@ def resampled_interval(values: Sequence[float]) -> tuple[float, float]:
     return quantile(values, SHARES[0]), quantile(values, SHARES[1])
 
 
-def make_basis(measurements: Measurements, what_if: WhatIf, given: Mapping[str, Given], per_host: int) -> Basis:
-    """Fit and resample the parameters, apply given and changed ones; partition and join as with `per_host` workers.
+def fit_forecast_basis(
+    measurements: Measurements, what_if: WhatIf, given_parameters: Mapping[str, GivenParameter], workers_per_host: int
+) -> ForecastBasis:
+    """Fit the parameters to records and to resampled ones, then apply given values and changes by ``--what-if``.
+
+    Partition and join are fitted to runs with `workers_per_host` workers on a host, if there are any.
 
     Raises UsageError if the rates of the GPU in ``--what-if`` cannot be derived, or the runs are of several GPUs.
     """
-    of_gpu, scale, notes = _gpu_runs(measurements.runs, what_if.gpu)
-    computing = runs_on_like_hosts(of_gpu, per_host)
-    fixed_values = {name: each.value for name, each in given.items()}
+    of_gpu, scale, notes = _runs_for_gpu(measurements.runs, what_if.gpu)
+    computing = runs_with_workers_per_host(of_gpu, workers_per_host)
+    fixed_values = {name: each.value for name, each in given_parameters.items()}
 
-    def changed(fitted: Values) -> Values:
-        return what_if.apply({**fitted, **fixed_values}, scale)
+    def changed(fitted: ParameterValues) -> ParameterValues:
+        return what_if.change_values({**fitted, **fixed_values}, scale)
 
     values = changed(fit_parameters(measurements.runs, measurements.probed.values, computing))
-    resampled = tuple(map(changed, resampled_fits(measurements.runs, measurements.probed.of_launches, computing)))
+    resampled = tuple(
+        map(changed, fit_resampled_records(measurements.runs, measurements.probed.of_launches, computing))
+    )
 
     def parameter(name: str) -> ModelParameter:
         about, value = KNOWN[name], values.get(name, KNOWN[name].default or 0.0)
         origin, change, spread = None, "", None
         if name in values:
-            origin = given[name].origin if name in given else _parameter_origin(name, measurements, computing)
-            change = _change_text(name, what_if, scale)
-        if origin is not None and name not in given:
+            origin = (
+                given_parameters[name].origin
+                if name in given_parameters
+                else _parameter_origin(name, measurements, computing)
+            )
+            change = _what_if_text(name, what_if, scale)
+        if origin is not None and name not in given_parameters:
             spread = resampled_interval([one.get(name, value) for one in resampled])
         return ModelParameter(
             name=name,
@@ -212,29 +226,31 @@ def make_basis(measurements: Measurements, what_if: WhatIf, given: Mapping[str, 
             unit=about.unit,
             value=value if math.isfinite(value) else None,  # JSON has no infinity: a rate that nothing slows is null
             interval=spread,
-            source=ASSUMED if change or origin is None else GIVEN if name in given else MEASURED,
+            source=ASSUMED if change or origin is None else GIVEN if name in given_parameters else MEASURED,
             origin=", ".join(filter(None, (origin or NOT_MEASURED, change))),
         )
 
     parameters = tuple(parameter(name) for name, about in KNOWN.items() if name in values or about.default is not None)
-    return Basis(measurements, parameters, values, resampled, notes)
+    return ForecastBasis(measurements, parameters, values, resampled, notes)
 
 
-def fitted_for(run: MeasuredRun, measurements: Measurements) -> Values:
-    """The values of the parameters that describe `run`, with nothing given or changed."""
+def fit_parameters_for(run: MeasuredRun, measurements: Measurements) -> ParameterValues:
+    """Fit the parameters that describe `run`, without values from the command line or ``--what-if``."""
     same_gpu = [each for each in measurements.runs if each.shape.gpu == run.shape.gpu]
-    computing = runs_on_like_hosts(same_gpu, max(run.shape.per_host))
+    computing = runs_with_workers_per_host(same_gpu, max(run.shape.per_host))
     return fit_parameters(measurements.runs, measurements.probed.values, computing)
 
 
-def runs_on_like_hosts(runs: Sequence[MeasuredRun], per_host: int) -> tuple[MeasuredRun, ...]:
-    """The runs with `per_host` workers on a host, which share its cores and memory; all runs if there are none."""
-    same = tuple(run for run in runs if max(run.shape.per_host) == per_host)
+def runs_with_workers_per_host(runs: Sequence[MeasuredRun], workers_per_host: int) -> tuple[MeasuredRun, ...]:
+    """The runs with as many workers on a host, which share its cores and memory; all runs if there are none."""
+    same = tuple(run for run in runs if max(run.shape.per_host) == workers_per_host)
     return same or tuple(runs)
 
 
-def _gpu_runs(runs: Sequence[MeasuredRun], gpu: str | None) -> tuple[tuple[MeasuredRun, ...], float, tuple[str, ...]]:
-    """The runs that partition and join are fitted to, the factor for their rates on `gpu`, and notes about that."""
+def _runs_for_gpu(
+    runs: Sequence[MeasuredRun], gpu: str | None
+) -> tuple[tuple[MeasuredRun, ...], float, tuple[str, ...]]:
+    """Choose the runs to fit partition and join to; returns them, the factor for their rates on `gpu`, and notes."""
     names = list(dict.fromkeys(run.shape.gpu for run in runs))
     listed = ", ".join(str(name or "no GPU") for name in names)
     if gpu is None:
@@ -242,10 +258,10 @@ def _gpu_runs(runs: Sequence[MeasuredRun], gpu: str | None) -> tuple[tuple[Measu
             raise UsageError(f"the results come from several GPU models ({listed}); choose one with --what-if gpu=NAME")
         return tuple(runs), 1.0, ()
     wanted = find_gpu(gpu)
-    same = tuple(run for run in runs if run.shape.gpu and recognised_gpu(run.shape.gpu) == wanted)
+    same = tuple(run for run in runs if run.shape.gpu and find_gpu_by_driver_name(run.shape.gpu) == wanted)
     if same:
         return same, 1.0, (f"Partition and join on a {gpu} are measured, not scaled.",)
-    models = {recognised_gpu(name) for name in names if name}
+    models = {find_gpu_by_driver_name(name) for name in names if name}
     (measured,) = models if len(models) == 1 and None not in names else (None,)
     if measured is None and len(names) > 1:
         raise UsageError(
@@ -261,20 +277,20 @@ def _gpu_runs(runs: Sequence[MeasuredRun], gpu: str | None) -> tuple[tuple[Measu
     return tuple(runs), scale, (f"{note} ({wanted.source}; {measured.source}). This is not measured.",)
 
 
-def _change_text(name: str, what_if: WhatIf, scale: float) -> str:
-    """How ``--what-if`` changed this parameter, in words; empty if it did not."""
+def _what_if_text(name: str, what_if: WhatIf, scale: float) -> str:
+    """The change of a parameter by ``--what-if``, as text; empty if there is none."""
     if name == "overlap" and what_if.overlap is not None:
         return "set by --what-if"
     factor = what_if.factors.get(name, 1.0) * (scale if name in ("partition_rate", "join_rate") else 1.0)
     return f"× {factor:.3g} (--what-if)" if factor != 1.0 else ""
 
 
-def _parameter_origin(name: str, measurements: Measurements, computing: Sequence[MeasuredRun]) -> str | None:
-    """The names of the results that a parameter was fitted to; None if it has its default."""
+def _parameter_origin(name: str, measurements: Measurements, computing_runs: Sequence[MeasuredRun]) -> str | None:
+    """The names of the results that a parameter was fitted to, as text; None if it has its default value."""
     kind, _, part = name.partition("_")
     probed = measurements.probed
     if kind in ("partition", "join"):
-        runs = list(computing)
+        runs = list(computing_runs)
         one_size = not sizes_differ_enough([run.shape.rows_per_chunk for run in runs])
         if (part == "fixed" and one_size) or (part == "spread" and all(run.shape.workers == 1 for run in runs)):
             return None

@@ -19,7 +19,7 @@ from merge_bench.analysis.aggregate import (
 from merge_bench.analysis.diagnostics import busy_host_warnings
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError, WrongResult
-from merge_bench.forecast.model import FRAMES, Problem, Values
+from merge_bench.forecast.model import FRAMES, MergeScenario, ParameterValues
 from merge_bench.merge.exchange import find_recorded_plane, name_planes_with
 from merge_bench.records import ONE_HOST, TWO_HOSTS
 from merge_bench.records.campaign import Campaign, Launch, Run
@@ -31,8 +31,8 @@ SMALL = 1024
 """Bytes: latency and overhead are taken from messages up to this size."""
 
 
-def link_parameters(lines: Sequence[ProbeLine]) -> dict[str, float]:
-    """The parameters of each kind of link, from tag messages, one way.
+def link_parameters_of_probe(lines: Sequence[ProbeLine]) -> dict[str, float]:
+    """Compute latency, overhead and rate of each kind of link from tag messages, one way.
 
     Latency of the smallest message; overhead: seconds between two of the smallest messages under way together; rate of
     the largest messages.
@@ -40,8 +40,10 @@ def link_parameters(lines: Sequence[ProbeLine]) -> dict[str, float]:
     parameters: dict[str, float] = {}
     for placement, link in LINKS.items():
         rows = [line for line in lines if line.placement == placement]
-        latency = _median_of_smallest([(line.size, line.seconds) for line in rows if line.test == LATENCY])
-        pace = _median_of_smallest([(line.size, line.messages_per_second) for line in rows if line.test == BANDWIDTH])
+        latency = _median_at_smallest_size([(line.size, line.seconds) for line in rows if line.test == LATENCY])
+        pace = _median_at_smallest_size(
+            [(line.size, line.messages_per_second) for line in rows if line.test == BANDWIDTH]
+        )
         rates = [(line.size, line.bandwidth_bytes_per_second) for line in rows if line.test == BANDWIDTH]
         if latency is not None:
             parameters[f"{link}_latency"] = latency
@@ -54,17 +56,17 @@ def link_parameters(lines: Sequence[ProbeLine]) -> dict[str, float]:
     return parameters
 
 
-def _median_of_smallest(rows: Sequence[tuple[int, float | None]]) -> float | None:
-    """The median value of the smallest size; None if that is above `SMALL`. Takes (size, value)."""
-    sizes = [size for size, value in rows if value is not None]
+def _median_at_smallest_size(values_by_size: Sequence[tuple[int, float | None]]) -> float | None:
+    """The median value at the smallest message size; None if that size is above `SMALL`. Takes pairs (size, value)."""
+    sizes = [size for size, value in values_by_size if value is not None]
     if not sizes or min(sizes) > SMALL:
         return None
-    return median([value for size, value in rows if size == min(sizes) and value is not None])
+    return median([value for size, value in values_by_size if size == min(sizes) and value is not None])
 
 
 @dataclass(frozen=True)
 class MergeShape:
-    """What was merged where. `per_host`: workers of each host; `gpu`: the GPUs' name; `name`: that of the result.
+    """The size and hosts of a merge. `per_host`: workers of each host; `gpu`: the GPUs' name; `name`: the result.
 
     `overlapped`: whether the exchange ran while something was computed.
     """
@@ -82,13 +84,13 @@ class MergeShape:
         return sum(self.per_host)
 
     @property
-    def problem(self) -> Problem:
-        """The problem of the model that has this shape."""
-        return Problem(self.workers, len(self.per_host), self.rows_per_chunk, self.row_bytes)
+    def scenario(self) -> MergeScenario:
+        """The scenario of the model with these workers, hosts and rows."""
+        return MergeScenario(self.workers, len(self.per_host), self.rows_per_chunk, self.row_bytes)
 
 
 @dataclass(frozen=True)
-class Transfer:
+class LinkTransfer:
     """Both frames over one kind of link: `size` bytes in `messages` (of each frame one a peer) took `seconds`."""
 
     size: float
@@ -97,7 +99,7 @@ class Transfer:
 
 
 @dataclass(frozen=True)
-class Sample:
+class IterationSample:
     """One timed iteration, seconds. `partition`, `join`: of the median worker, and `rows` that it joined; `*_spread`:
     variance of their logarithms over workers; `local`, `nic`: the slowest worker's and host's transfers; `meeting`:
     what the exchange took beside them; `overlap`: share of the shorter of exchange and computing that was hidden.
@@ -110,8 +112,8 @@ class Sample:
     bandwidth: float | None = None
     partition_spread: float | None = None
     join_spread: float | None = None
-    local: Transfer | None = None
-    nic: Transfer | None = None
+    local: LinkTransfer | None = None
+    nic: LinkTransfer | None = None
     meeting: float | None = None
     overlap: float | None = None
 
@@ -125,19 +127,19 @@ class MeasuredRun:
     """
 
     shape: MergeShape
-    launches: tuple[tuple[Sample, ...], ...]
+    launches: tuple[tuple[IterationSample, ...], ...]
     uneven: float = 1.0
     limit: float | None = None
 
     @cached_property
-    def samples(self) -> tuple[Sample, ...]:
+    def samples(self) -> tuple[IterationSample, ...]:
         """The samples of all launches."""
         return tuple(sample for launch in self.launches for sample in launch)
 
 
-def sample_run(name: str, run: Run) -> MeasuredRun | None:
-    """Make the samples of a run; None if no launch has all phases of its workers."""
-    by_launch: list[tuple[MergeShape, tuple[Sample, ...]]] = []
+def make_measured_run(name: str, run: Run) -> MeasuredRun | None:
+    """Make the samples of a recorded run; None if no launch has recorded all phases of its workers."""
+    by_launch: list[tuple[MergeShape, tuple[IterationSample, ...]]] = []
     uneven = 1.0
     for launch in complete_launches(run):
         line, timed = launch.line, [iteration for iteration in launch.timed if _has_all_phases(iteration)]
@@ -174,18 +176,22 @@ def _has_all_phases(iteration: IterationLine) -> bool:
     return bool(phases) and all(each and None not in (each.partition, each.exchange, each.join) for each in phases)
 
 
-def _sample_iteration(launch: Launch, iteration: IterationLine, hosts: Mapping[int, str], shape: MergeShape) -> Sample:
+def _sample_iteration(
+    launch: Launch, iteration: IterationLine, hosts: Mapping[int, str], shape: MergeShape
+) -> IterationSample:
     phases = [(worker, worker.phases_seconds) for worker in iteration.workers if worker.phases_seconds is not None]
     partitions = [each.partition or 0.0 for _, each in phases]
     joins = [each.join or 0.0 for _, each in phases]
-    local, nic = _round_transfers(launch, shape) if shape.overlapped else _pair_transfers(iteration.pairs, hosts)
+    local, nic = (
+        _link_round_transfers(launch, shape) if shape.overlapped else _iteration_transfers(iteration.pairs, hosts)
+    )
     flights = [worker.flight_seconds.union for worker, _ in phases if worker.flight_seconds is not None]
     exchanges = [each.exchange or 0.0 for _, each in phases]
     waits = [exchange - flight for exchange, flight in zip(exchanges, flights, strict=False)]
-    return Sample(
+    return IterationSample(
         wall=iteration.wall_seconds,
-        partition=_typical_seconds(partitions),
-        join=_typical_seconds(joins),
+        partition=_median_seconds(partitions),
+        join=_median_seconds(joins),
         rows=statistics.median(_received_rows(worker, shape) for worker, _ in phases) or FRAMES * shape.rows_per_chunk,
         bandwidth=iteration_bandwidth(iteration),
         partition_spread=_log_variance(partitions),
@@ -193,7 +199,9 @@ def _sample_iteration(launch: Launch, iteration: IterationLine, hosts: Mapping[i
         local=local,
         nic=nic,
         meeting=max(min(waits), 0.0) if waits and shape.workers > 1 and not shape.overlapped else None,
-        overlap=statistics.median(_hidden_part(worker, each) for worker, each in phases) if shape.workers > 1 else None,
+        overlap=statistics.median(_hidden_share(worker, each) for worker, each in phases)
+        if shape.workers > 1
+        else None,
     )
 
 
@@ -202,7 +210,7 @@ def _received_rows(worker: WorkerIteration, shape: MergeShape) -> float:
     return FRAMES * shape.rows_per_chunk if rows is None else rows.left + rows.right
 
 
-def _typical_seconds(seconds: Sequence[float]) -> float:
+def _median_seconds(seconds: Sequence[float]) -> float:
     """The median; of two middle values the geometric mean, as the arithmetic one is above a log-normal's median."""
     return math.sqrt(statistics.median_low(seconds) * statistics.median_high(seconds))
 
@@ -213,7 +221,7 @@ def _log_variance(seconds: Sequence[float]) -> float | None:
     return statistics.variance(logs) if len(logs) > 1 else None
 
 
-def _hidden_part(worker: WorkerIteration, phases: Phases) -> float:
+def _hidden_share(worker: WorkerIteration, phases: Phases) -> float:
     """The share of the shorter of computing and exchange that ran behind the other, to a millionth."""
     computing, exchange = (phases.partition or 0.0) + (phases.join or 0.0), phases.exchange or 0.0
     shorter = min(computing, exchange)
@@ -221,8 +229,10 @@ def _hidden_part(worker: WorkerIteration, phases: Phases) -> float:
     return round(min(max(hidden, 0.0), 1.0), 6)
 
 
-def _pair_transfers(pairs: Sequence[PairTraffic], hosts: Mapping[int, str]) -> tuple[Transfer | None, Transfer | None]:
-    """The slowest worker's transfers from its own host, and the slowest host's from all others.
+def _iteration_transfers(
+    pairs: Sequence[PairTraffic], hosts: Mapping[int, str]
+) -> tuple[LinkTransfer | None, LinkTransfer | None]:
+    """Return the slowest worker's transfers from its own host, and the slowest host's transfers from all others.
 
     `pairs` have the bytes of both frames, and the seconds until the last of them arrived, summed over the frames; so
     a worker that receives from several is done when the slowest pair is.
@@ -235,19 +245,19 @@ def _pair_transfers(pairs: Sequence[PairTraffic], hosts: Mapping[int, str]) -> t
     return _slowest_transfer(local), _slowest_transfer(far)
 
 
-def _slowest_transfer(groups: Mapping[object, Sequence[PairTraffic]]) -> Transfer | None:
+def _slowest_transfer(groups: Mapping[object, Sequence[PairTraffic]]) -> LinkTransfer | None:
     transfers = []
     for pairs in groups.values():
         seconds = [pair.seconds for pair in pairs if pair.seconds]
         if seconds:
             receivers = len({pair.to_rank for pair in pairs})
             size = sum(pair.bytes for pair in pairs)
-            transfers.append(Transfer(size, FRAMES * len(pairs) // receivers, max(seconds)))
+            transfers.append(LinkTransfer(size, FRAMES * len(pairs) // receivers, max(seconds)))
     return max(transfers, key=lambda each: each.seconds, default=None)
 
 
-def _round_transfers(launch: Launch, shape: MergeShape) -> tuple[Transfer | None, Transfer | None]:
-    """The transfers within a host and between hosts, from the link measurement, in which nothing is computed.
+def _link_round_transfers(launch: Launch, shape: MergeShape) -> tuple[LinkTransfer | None, LinkTransfer | None]:
+    """Return the transfers within a host and between hosts from the link measurement, in which nothing is computed.
 
     With several hosts its time is taken for that of the hosts' links: transfers within a host are done before.
     """
@@ -257,9 +267,9 @@ def _round_transfers(launch: Launch, shape: MergeShape) -> tuple[Transfer | None
     seconds = statistics.median(max(one) for one in link.rounds)
     most, size = max(shape.per_host), sum(link.bytes) / shape.workers
     if len(shape.per_host) == 1:
-        return Transfer(size, FRAMES * (most - 1), seconds), None
+        return LinkTransfer(size, FRAMES * (most - 1), seconds), None
     far = shape.workers - most
-    return None, Transfer(size * most * far / (shape.workers - 1), FRAMES * far, seconds)
+    return None, LinkTransfer(size * most * far / (shape.workers - 1), FRAMES * far, seconds)
 
 
 UNEVEN = 1.2
@@ -270,8 +280,8 @@ UNEVEN = 1.2
 class ProbedLinks:
     """Parameters of links from network measurements: `values` of all launches together, `of_launches` of each alone."""
 
-    values: Values = field(default_factory=dict)
-    of_launches: tuple[Values, ...] = ()
+    values: ParameterValues = field(default_factory=dict)
+    of_launches: tuple[ParameterValues, ...] = ()
     origin: str = ""
 
 
@@ -286,8 +296,8 @@ class Measurements:
     notes: tuple[str, ...]
 
 
-def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
-    """The measured runs and network measurements in `campaigns` that a forecast for `config` is made from.
+def gather_measurements(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
+    """Collect the measured runs and network measurements in `campaigns` that a forecast for `config` is made from.
 
     Raises UsageError if there is no run that a forecast can rest on, or several that do not belong together;
     WrongResult if a run's result was wrong.
@@ -300,9 +310,9 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
     measurements: list[MeasuredRun] = []
     notes: list[str] = []
     for campaign, run in chosen_runs:
-        _check_supported(campaign, run)
+        _check_model_supports(campaign, run)
         name = campaign.folder.name
-        sampled = sample_run(name, run)
+        sampled = make_measured_run(name, run)
         if sampled is None:
             raise UsageError(
                 f"{campaign.folder} cannot be used for a forecast: it lacks phase times of some workers; name"
@@ -324,8 +334,10 @@ def gather(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
             raise WrongResult(f"{campaign.folder}: the merge result was wrong, so nothing is forecast from it")
         if state is not VerificationState.VERIFIED:
             notes.append(f"{name} is not verified; its merge result may be wrong.")
-    engine = _only_value("engine", [str(run.plan.engine) for _, run in chosen_runs])
-    _only_value("--pipeline", [str(sampled.shape.overlapped) for sampled in measurements if sampled.shape.workers > 1])
+    engine = _common_value("engine", [str(run.plan.engine) for _, run in chosen_runs])
+    _common_value(
+        "--pipeline", [str(sampled.shape.overlapped) for sampled in measurements if sampled.shape.workers > 1]
+    )
     used = chosen_runs[0][1].config.name
     probed = _probed_links(campaigns, used, notes)
     return Measurements(tuple(measurements), probed, engine, used, tuple(dict.fromkeys(notes)))
@@ -345,7 +357,7 @@ def _runs_of_config(merges: Sequence[tuple[Campaign, Run]], config: str | None) 
     return chosen_runs
 
 
-def _check_supported(campaign: Campaign, run: Run) -> None:
+def _check_model_supports(campaign: Campaign, run: Run) -> None:
     """Raise UsageError if the model does not describe this run."""
     plan, zipf = run.plan, run.plan.workload and run.plan.workload.zipf
     for unsupported, why, instead in (
@@ -368,16 +380,16 @@ def _check_supported(campaign: Campaign, run: Run) -> None:
             raise UsageError(f"{campaign.folder} cannot be used for a forecast: {why}; use a RESULT {instead}")
 
 
-def _only_value(what: str, words: Sequence[str]) -> str:
-    """The value that all `words` have, empty if there are none; raises UsageError if they differ."""
-    names = list(dict.fromkeys(words))
+def _common_value(name: str, values: Sequence[str]) -> str:
+    """The one value that all results have for `name`, empty without results; raises UsageError if they differ."""
+    names = list(dict.fromkeys(values))
     if len(names) > 1:
-        raise UsageError(f"the results differ in {what} ({', '.join(names)}); give only results with the same {what}")
+        raise UsageError(f"the results differ in {name} ({', '.join(names)}); give only results with the same {name}")
     return names[0] if names else ""
 
 
 def _probed_links(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> ProbedLinks:
-    """The links' parameters from network measurements under `config`, or else under the only other config."""
+    """Read the parameters of links from network measurements under `config`, or else under the only other config."""
     by_config: dict[str, list[tuple[Campaign, Launch]]] = {}
     for campaign in campaigns:
         if campaign.probe and campaign.probe != "p2p":
@@ -399,8 +411,8 @@ def _probed_links(campaigns: Sequence[Campaign], config: str, notes: list[str]) 
     if config not in by_config:
         notes.append(f"The network was measured with {names}, but the merges with {config}; their settings may differ.")
     chosen_launches = by_config.get(config) or next(iter(by_config.values()))
-    values = link_parameters([line for _, launch in chosen_launches for line in launch.probes])
-    of_launches = (link_parameters(launch.probes) for _, launch in chosen_launches)
+    values = link_parameters_of_probe([line for _, launch in chosen_launches for line in launch.probes])
+    of_launches = (link_parameters_of_probe(launch.probes) for _, launch in chosen_launches)
     whole = [links for links in of_launches if links.keys() == values.keys()]
     origin = ", ".join(dict.fromkeys(campaign.folder.name for campaign, _ in chosen_launches))
     return ProbedLinks(values, tuple(whole) or (values,), origin) if values else ProbedLinks()

@@ -21,12 +21,12 @@ from merge_bench.units import parse_duration, parse_rate
 MEASURED, GIVEN, ASSUMED = "measured", "given", "assumed"
 """Where the value of a parameter is from."""
 
-Values = Mapping[str, float]
+ParameterValues = Mapping[str, float]
 """The parameters' values by name, as the model takes them; one that is not known is missing."""
 
 
 @dataclass(frozen=True)
-class Definition:
+class ParameterDefinition:
     """The unit of a parameter, and what it is in a few words. `default`: its value if nothing was measured, if any."""
 
     unit: str
@@ -34,21 +34,23 @@ class Definition:
     default: float | None = None
 
 
-KNOWN: Mapping[str, Definition] = {
-    "partition_rate": Definition("rows/s", "rows of both frames that one worker partitions per second"),
-    "partition_fixed": Definition("s", "fixed time of a partition, independent of the rows", 0.0),
-    "partition_spread": Definition("", "spread of the logarithm of the workers' partition times", 0.0),
-    "join_rate": Definition("rows/s", "rows of both frames that one worker joins per second"),
-    "join_fixed": Definition("s", "fixed time of a join, independent of the rows", 0.0),
-    "join_spread": Definition("", "spread of the logarithm of the workers' join times", 0.0),
-    "local_rate": Definition("B/s", "rate at which a worker receives from the other workers of its host"),
-    "local_latency": Definition("s", "latency of the first message of a frame within a host", 0.0),
-    "local_overhead": Definition("s", "time per message within a host", 0.0),
-    "nic_rate": Definition("B/s", "rate between a host and the other hosts, each way, shared by its workers"),
-    "nic_latency": Definition("s", "latency of the first message of a frame between hosts", 0.0),
-    "nic_overhead": Definition("s", "time per message between hosts", 0.0),
-    "meeting": Definition("s", "time to announce message sizes to all workers and to allocate buffers", 0.0),
-    "overlap": Definition("", "share of the shorter of exchange and computing that is hidden behind the other", 0.0),
+KNOWN: Mapping[str, ParameterDefinition] = {
+    "partition_rate": ParameterDefinition("rows/s", "rows of both frames that one worker partitions per second"),
+    "partition_fixed": ParameterDefinition("s", "fixed time of a partition, independent of the rows", 0.0),
+    "partition_spread": ParameterDefinition("", "spread of the logarithm of the workers' partition times", 0.0),
+    "join_rate": ParameterDefinition("rows/s", "rows of both frames that one worker joins per second"),
+    "join_fixed": ParameterDefinition("s", "fixed time of a join, independent of the rows", 0.0),
+    "join_spread": ParameterDefinition("", "spread of the logarithm of the workers' join times", 0.0),
+    "local_rate": ParameterDefinition("B/s", "rate at which a worker receives from the other workers of its host"),
+    "local_latency": ParameterDefinition("s", "latency of the first message of a frame within a host", 0.0),
+    "local_overhead": ParameterDefinition("s", "time per message within a host", 0.0),
+    "nic_rate": ParameterDefinition("B/s", "rate between a host and the other hosts, each way, shared by its workers"),
+    "nic_latency": ParameterDefinition("s", "latency of the first message of a frame between hosts", 0.0),
+    "nic_overhead": ParameterDefinition("s", "time per message between hosts", 0.0),
+    "meeting": ParameterDefinition("s", "time to announce message sizes to all workers and to allocate buffers", 0.0),
+    "overlap": ParameterDefinition(
+        "", "share of the shorter of exchange and computing that is hidden behind the other", 0.0
+    ),
 }
 
 
@@ -64,7 +66,7 @@ class ModelParameter(msgspec.Struct, frozen=True, kw_only=True):
     origin: str
 
 
-class Given(NamedTuple):
+class GivenParameter(NamedTuple):
     """A value from the command line, and the words that gave it."""
 
     value: float
@@ -77,13 +79,13 @@ PARTITION, JOIN, SLOWEST = "partition", "join", "waiting for the slowest worker"
 LOCAL, NIC, MESSAGES = "transfers within a host", "the hosts' network links", "messages and meeting"
 
 
-class Unknown(ValueError):
-    """A parameter that the forecast needs is not known; the message is its name."""
+class UnknownParameter(ValueError):
+    """Raised if a forecast needs a parameter that is not known; the message is the parameter's name."""
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What is to be merged where: `row_bytes` of one frame's row; workers are spread evenly over the hosts."""
+class MergeScenario:
+    """A merge to forecast: workers, hosts and rows; `row_bytes` of one frame's row; hosts have equally many workers."""
 
     workers: int
     hosts: int
@@ -91,8 +93,8 @@ class Problem:
     row_bytes: float
 
     @property
-    def per_host(self) -> tuple[int, int]:
-        """Workers of the fullest host and of the emptiest."""
+    def max_and_min_workers_per_host(self) -> tuple[int, int]:
+        """The number of workers on the host with most of them, and on that with fewest."""
         return -(-self.workers // self.hosts), self.workers // self.hosts
 
     @property
@@ -107,8 +109,8 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The model's result for one merge; seconds, bytes, bytes per second.
+class ModelResult:
+    """The times, traffic and rates that the model gives for one merge; seconds, bytes, bytes per second.
 
     `partition` and `join` are those of the slowest worker, `hidden` what runs behind something else. `crossing`: bytes
     that leave a worker; `between_hosts`: those of them that leave a host. `bandwidth`: harmonic mean over workers,
@@ -128,41 +130,43 @@ class Outcome:
     limit: str
 
 
-def forecast_merge(problem: Problem, values: Values) -> Outcome:
-    """The model's result for one merge: wall = partition + exchange + join - hidden.
+def forecast_merge(scenario: MergeScenario, values: ParameterValues) -> ModelResult:
+    """Compute times and rates of one merge: wall = partition + exchange + join - hidden.
 
     Raises Unknown if it takes a parameter that `values` does not have.
     """
-    workers, frame = problem.workers, problem.message_bytes
-    partition, partition_times = _phase_seconds(PARTITION, problem, values)
-    join, join_times = _phase_seconds(JOIN, problem, values)
+    workers, frame = scenario.workers, scenario.message_bytes
+    partition, partition_times = _phase_seconds(PARTITION, scenario, values)
+    join, join_times = _phase_seconds(JOIN, scenario, values)
     slowest = partition * (partition_times - 1) + join * (join_times - 1)
     parts = {PARTITION: partition, JOIN: join, SLOWEST: slowest}
     exchange, bandwidth = 0.0, None
     if workers > 1:
-        flight, transfer, where = _flight_seconds(problem, values)
-        meeting = parameter_value(values, "meeting") + announcing_seconds(problem.per_host[0], workers, values)
+        flight, transfer, where = _frame_transfer_seconds(scenario, values)
+        meeting = parameter_value(values, "meeting") + announcement_seconds(
+            scenario.max_and_min_workers_per_host[0], workers, values
+        )
         exchange = FRAMES * flight + meeting
         parts |= {where: FRAMES * transfer, MESSAGES: FRAMES * (flight - transfer) + meeting}
         bandwidth = frame * (workers - 1) / flight if flight > 0 else math.inf
     computing = partition + join + slowest
     hidden = parameter_value(values, "overlap") * min(exchange, computing)
     wall = computing + exchange - hidden
-    most, least = problem.per_host
-    fuller = workers - least * problem.hosts  # hosts with one worker more
-    leaving = sum(count * each * (workers - each) for count, each in ((fuller, most), (problem.hosts - fuller, least)))
-    return Outcome(
+    most, least = scenario.max_and_min_workers_per_host
+    fuller = workers - least * scenario.hosts  # hosts with one worker more
+    leaving = sum(count * each * (workers - each) for count, each in ((fuller, most), (scenario.hosts - fuller, least)))
+    return ModelResult(
         wall=wall,
         partition=partition * partition_times,
         exchange=exchange,
         join=join * join_times,
         hidden=hidden,
-        throughput=problem.data_bytes / wall if wall > 0 else math.inf,
+        throughput=scenario.data_bytes / wall if wall > 0 else math.inf,
         bandwidth=bandwidth,
         crossing=FRAMES * workers * (workers - 1) * frame,
         between_hosts=FRAMES * leaving * frame,
         parts=parts,
-        limit=_largest_part(parts, hidden, exchange > computing),
+        limit=_largest_part_name(parts, hidden, exchange > computing),
     )
 
 
@@ -181,41 +185,43 @@ def _quantile_of_largest(workers: int) -> float:
     return NormalDist().inv_cdf(2 ** (-1 / workers))
 
 
-def parameter_value(values: Values, name: str) -> float:
+def parameter_value(values: ParameterValues, name: str) -> float:
     """The value of a parameter, or its default.
 
     Raises Unknown if it is not known and has no default.
     """
     value = values.get(name, KNOWN[name].default)
     if value is None:
-        raise Unknown(name)
+        raise UnknownParameter(name)
     return value
 
 
-def _phase_seconds(name: str, problem: Problem, values: Values) -> tuple[float, float]:
+def _phase_seconds(name: str, scenario: MergeScenario, values: ParameterValues) -> tuple[float, float]:
     """Seconds of a phase on a typical worker, and how many times as long the slowest one takes."""
-    rows = FRAMES * problem.rows_per_chunk
+    rows = FRAMES * scenario.rows_per_chunk
     typical = parameter_value(values, f"{name}_fixed") + rows / parameter_value(values, f"{name}_rate")
-    return typical, slowest_worker_factor(parameter_value(values, f"{name}_spread"), problem.workers)
+    return typical, slowest_worker_factor(parameter_value(values, f"{name}_spread"), scenario.workers)
 
 
-def _flight_seconds(problem: Problem, values: Values) -> tuple[float, float, str]:
-    """Seconds that one frame is in flight, the seconds of them that bytes take, and on which kind of link (the slower).
+def _frame_transfer_seconds(scenario: MergeScenario, values: ParameterValues) -> tuple[float, float, str]:
+    """Seconds of transferring one frame, those that its bytes take, and the kind of link (the slower).
 
     Within a host a worker receives (w - 1) messages, the others send to it at once. Between hosts a host of w workers
     receives w · (W - w) messages through its link, and sends as many the other way at the same time.
     """
     flights: list[tuple[float, float, str]] = []
-    for workers in dict.fromkeys(problem.per_host):
-        far = problem.workers - workers
+    for workers in dict.fromkeys(scenario.max_and_min_workers_per_host):
+        far = scenario.workers - workers
         if workers > 1:
-            flights.append((*_link_seconds(values, "local", workers - 1, (workers - 1) * problem.message_bytes), LOCAL))
+            flights.append(
+                (*_link_seconds(values, "local", workers - 1, (workers - 1) * scenario.message_bytes), LOCAL)
+            )
         if far and workers:
-            flights.append((*_link_seconds(values, "nic", far, workers * far * problem.message_bytes), NIC))
+            flights.append((*_link_seconds(values, "nic", far, workers * far * scenario.message_bytes), NIC))
     return max(flights)
 
 
-def _link_seconds(values: Values, link: str, messages: int, size: float) -> tuple[float, float]:
+def _link_seconds(values: ParameterValues, link: str, messages: int, size: float) -> tuple[float, float]:
     """Seconds of a transfer, latency + overhead · messages + bytes ÷ rate, and those of its bytes alone (LogGP:
     Alexandrov, Ionescu, Schauser & Scheiman 1995).
     """
@@ -224,9 +230,9 @@ def _link_seconds(values: Values, link: str, messages: int, size: float) -> tupl
     return before + seconds, seconds
 
 
-def announcing_seconds(most: int, workers: int, values: Values) -> float:
-    """Seconds of the round of small messages in which all workers, `most` on a host, announce what they will send."""
-    ways = (("local", most - 1), ("nic", workers - most))
+def announcement_seconds(most_workers_per_host: int, workers: int, values: ParameterValues) -> float:
+    """Seconds of the round of small messages in which all workers announce how much they will send."""
+    ways = (("local", most_workers_per_host - 1), ("nic", workers - most_workers_per_host))
     return max(
         parameter_value(values, f"{link}_latency") + peers * parameter_value(values, f"{link}_overhead")
         for link, peers in ways
@@ -234,10 +240,10 @@ def announcing_seconds(most: int, workers: int, values: Values) -> float:
     )
 
 
-def _largest_part(parts: Mapping[str, float], hidden: float, exchanging: bool) -> str:
-    """The name of the largest part; if computing and exchange overlap, of the longer side's parts."""
+def _largest_part_name(parts: Mapping[str, float], hidden: float, exchange_is_longer: bool) -> str:
+    """The name of the largest part of a merge's time; if computing and exchange overlap, of the longer side's parts."""
     computing = (PARTITION, JOIN, SLOWEST)
-    of_longer = {name: seconds for name, seconds in parts.items() if (name not in computing) == exchanging}
+    of_longer = {name: seconds for name, seconds in parts.items() if (name not in computing) == exchange_is_longer}
     candidates = of_longer if hidden > 0 else parts
     return max(candidates, key=lambda name: candidates[name])
 
@@ -264,7 +270,7 @@ GPUS: Mapping[str, Gpu] = {  # memory bandwidths, as their vendor publishes them
 
 
 def find_gpu(name: str) -> Gpu:
-    """The GPU with this name in `GPUS`.
+    """Return the GPU with this name in `GPUS`.
 
     Raises UsageError if there is none.
     """
@@ -274,7 +280,7 @@ def find_gpu(name: str) -> Gpu:
     return gpu
 
 
-def recognised_gpu(driver_name: str) -> Gpu | None:
+def find_gpu_by_driver_name(driver_name: str) -> Gpu | None:
     """The GPU with this name by its driver, as ``Tesla V100-SXM2-32GB``; None if it is not in `GPUS`."""
     words = set(re.split(r"[^a-z0-9]+", driver_name.lower()))
     fitting = [gpu for gpu in GPUS.values() if words.issuperset(gpu.words)]
@@ -308,12 +314,12 @@ class WhatIf:
     gpu: str | None = None
     words: tuple[str, ...] = ()
 
-    def apply(self, values: Mapping[str, float], scale: float = 1.0) -> dict[str, float]:
-        """The changed `values`; `scale`: the factor for the rates of partition and join, for another GPU."""
+    def change_values(self, values: Mapping[str, float], gpu_factor: float = 1.0) -> dict[str, float]:
+        """Return changed parameter values; `gpu_factor`: for the rates of partition and join on another GPU."""
         changed = {name: value * self.factors.get(name, 1.0) for name, value in values.items()}
         for name in MULTIPLIED["compute"]:
             if name in changed:
-                changed[name] *= scale
+                changed[name] *= gpu_factor
         if self.overlap is not None:
             changed["overlap"] = self.overlap
         return changed
@@ -351,12 +357,12 @@ def parse_what_if(texts: Iterable[str]) -> WhatIf:
     return WhatIf(factors, overlap, gpu, words)
 
 
-def parse_links(texts: Sequence[str]) -> dict[str, Given]:
-    """The parameters that words such as ``nic=12.5GB/s,2us`` give: a link's rate, and its latency if it is there.
+def parse_link_parameters(texts: Sequence[str]) -> dict[str, GivenParameter]:
+    """Parse words such as ``nic=12.5GB/s,2us`` into parameters of links: a rate, and a latency if it is there.
 
     Raises UsageError if it is not of this form.
     """
-    parameters: dict[str, Given] = {}
+    parameters: dict[str, GivenParameter] = {}
     for text in texts:
         link, equals, words = text.partition("=")
         rate, _, latency = (word.strip() for word in words.partition(","))
@@ -365,9 +371,9 @@ def parse_links(texts: Sequence[str]) -> dict[str, Given]:
             raise UsageError(f"--link {text} is not valid; use a form such as nic=12.5GB/s,2us or local=20GB/s")
         if f"{name}_rate" in parameters:
             raise UsageError(f"--link sets {name} twice")
-        parameters[f"{name}_rate"] = Given(_parse_link_rate(text, rate), f"--link {text}")
+        parameters[f"{name}_rate"] = GivenParameter(_parse_link_rate(text, rate), f"--link {text}")
         if latency:
-            parameters[f"{name}_latency"] = Given(_parse_latency_seconds(text, latency), f"--link {text}")
+            parameters[f"{name}_latency"] = GivenParameter(_parse_latency_seconds(text, latency), f"--link {text}")
     return parameters
 
 

@@ -23,8 +23,8 @@ from merge_bench.probe.shared.options import (
     MpirunOptions,
     SizeOptions,
     are_lanes_as_requested,
+    parse_message_sizes,
     parse_names,
-    parse_sizes,
     placement_of_workers,
 )
 from merge_bench.units import format_bytes, format_count
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from merge_bench.probe.ranks.launch import RankSession
     from merge_bench.probe.ranks.messages import ExchangeRow
     from merge_bench.probe.ranks.rank import Rank
-    from merge_bench.probe.shared.exchange_matrix import Matrix
+    from merge_bench.probe.shared.exchange_matrix import MessageMatrix
     from merge_bench.records.schema import ProbeLine
 
 UCX, MPI = "ucx", "mpi"
@@ -49,8 +49,8 @@ FRACTION, PAYLOAD_COLUMNS = 0.3, 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pattern:
-    """What ranks exchange: messages of each of `sizes` bytes, and the messages of a merge with each of `chunks` rows.
+class ExchangePattern:
+    """The exchanges of `probe all-to-all`: messages of each of `sizes` bytes, and of merges with `chunks` rows each.
 
     `iterations`: timed rounds; None for as many as take half a second. `limit`: bytes per second that the link of a
     rank carries; None: it is measured if there are more than two ranks.
@@ -62,57 +62,60 @@ class Pattern:
     limit: float | None
 
     def describe(self, backend: str) -> dict[str, Any]:
+        """Return the pattern and the backend as plain data for the records."""
         sent = {"sizes": list(self.sizes), "chunks": list(self.chunks)}
         return {"backend": backend, **sent, "iterations": self.iterations, "limit": self.limit}
 
-    def ring_bytes(self, ranks: int) -> int | None:
-        """Bytes of each message of the exchange that measures the link limit; None if it is not measured."""
+    def ring_message_bytes(self, ranks: int) -> int | None:
+        """Return the bytes of a message in the ring exchange, which measures the link limit; None without a ring."""
         largest = max((*self.sizes, *(16 * chunk // ranks for chunk in self.chunks)))
         return largest if self.limit is None and ranks > 2 else None
 
-    def synthetic_tables(self, prepared: PlannedRun) -> list[SyntheticSpec]:
-        """The synthetic tables, one for each of `chunks`, whose partitioned rows are the messages of a merge."""
+    def synthetic_tables(self, planned_run: PlannedRun) -> list[SyntheticSpec]:
+        """Return the synthetic tables, one for each of `chunks`, whose partitioned rows are the messages of a merge."""
         from merge_bench.merge.workload import SyntheticSpec
 
-        plan = prepared.plan
+        plan = planned_run.plan
         return [SyntheticSpec(chunk * plan.workers, FRACTION, plan.seed, PAYLOAD_COLUMNS) for chunk in self.chunks]
 
-    def expected_launch_seconds(self, prepared: PlannedRun, start: float) -> float | None:
-        """Seconds of a launch that starts within `start` seconds; None with a set number of iterations.
+    def expected_launch_seconds(self, planned_run: PlannedRun, start: float) -> float | None:
+        """Return the expected seconds of a launch; None with a set number of iterations.
+
+        `start`: seconds until the ranks are ready.
 
         As measured: 0.6 s for each exchange, and 0.5 µs for each row of a chunk and rank.
         """
-        rows = len(self.sizes) + len(self.chunks) + (self.ring_bytes(prepared.plan.workers) is not None)
-        tables = 0.5e-6 * sum(self.chunks) * prepared.plan.workers
+        rows = len(self.sizes) + len(self.chunks) + (self.ring_message_bytes(planned_run.plan.workers) is not None)
+        tables = 0.5e-6 * sum(self.chunks) * planned_run.plan.workers
         return None if self.iterations else start + 0.6 * rows + tables
 
 
-def require_two_ranks(prepared: PlannedRun) -> PlannedRun:
-    """The run as it is; raises `UsageError` if it has one worker only."""
-    if prepared.plan.workers < 2:
+def require_several_workers(planned_run: PlannedRun) -> PlannedRun:
+    """Return the run unchanged; raises `UsageError` if it has only one worker."""
+    if planned_run.plan.workers < 2:
         raise UsageError("all-to-all needs at least two ranks; use --workers 2 or more")
-    return prepared
+    return planned_run
 
 
 def record_exchanges(
     session: Session | RankSession,
-    pattern: Pattern,
+    pattern: ExchangePattern,
     backend: str,
     exchanges: Iterable[ExchangeRow],
     make_line: Callable[..., ProbeLine],
 ) -> None:
-    """Record the exchanges of one launch; the rate of the ring, which comes first, is the link limit of the others.
+    """Write the exchanges of one launch to the records; the ring comes first, and its rate is the link limit.
 
     Of the ring only its rate is kept. `make_line`: makes a line of the records from an exchange, whether its messages
     are uneven, and the figures that every backend measures. Raises `WrongResult` if a byte is wrong.
     """
-    from merge_bench.probe.shared.exchange_matrix import Traffic, figures_of_exchange, mean_message_bytes
+    from merge_bench.probe.shared.exchange_matrix import ExchangeTraffic, exchange_row_fields, mean_message_bytes
 
     limit, limit_origin = pattern.limit, GIVEN if pattern.limit else None
-    ring_comes = pattern.ring_bytes(session.plan.workers) is not None
+    ring_comes = pattern.ring_message_bytes(session.plan.workers) is not None
     chunks = iter([*(None for _ in pattern.sizes), *pattern.chunks])
     for exchange in exchanges:
-        figures = figures_of_exchange(Traffic.of(exchange.frames), exchange.rounds, limit)
+        figures = exchange_row_fields(ExchangeTraffic.of_frames(exchange.frames), exchange.rounds, limit)
         size, where = mean_message_bytes(exchange.frames), "the ring"
         if ring_comes:
             limit, limit_origin, ring_comes = figures["bandwidth_bytes_per_second"], RING, False
@@ -129,24 +132,24 @@ def record_exchanges(
 
 
 @dataclass(frozen=True)
-class AllToAllOverUcx(Probe):
-    """An exchange between the workers of a cluster over the data plane of merges."""
+class AllToAllProbeOverUcx(Probe):
+    """The part of the probe that exchanges messages between Dask workers, over the data plane of merges."""
 
-    pattern: Pattern
+    pattern: ExchangePattern
     name = NAME
     exchange = "ucx"
 
     def describe(self) -> dict[str, Any]:
         return self.pattern.describe(UCX)
 
-    def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        return require_two_ranks(prepared)
+    def prepare(self, planned_run: PlannedRun) -> PlannedRun:
+        return require_several_workers(planned_run)
 
-    def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
-        return self.pattern.expected_launch_seconds(prepared, 2.5)
+    def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
+        return self.pattern.expected_launch_seconds(planned_run, 2.5)
 
     def measure(self, session: Session) -> None:
-        """Connect the workers as for a merge, make every exchange, and record it."""
+        """Connect the workers as for a merge, make every exchange, and write each to the records."""
         from merge_bench.campaign.recording import record_connections
         from merge_bench.host import machine
         from merge_bench.merge import worker
@@ -154,13 +157,13 @@ class AllToAllOverUcx(Probe):
 
         workers = session.workers
         session.progress.show_phase("connecting")
-        session.connect_workers(workers.on_all(worker.open_ucx, session.plan, ranked=True, after=(session.topic,)))
+        session.connect_workers(workers.run_on_all(worker.open_ucx, session.plan, ranked=True, after=(session.topic,)))
         session.record_launch()
         record_connections(session)
         if machine.core_shortage((each.host, each.hardware) for each in session.descriptions):
             session.record_warning(CROWDED)
         first = session.descriptions[0]
-        endpoints = [endpoint for peers in workers.on_all(worker.describe_endpoints) for endpoint in peers.values()]
+        endpoints = [endpoint for peers in workers.run_on_all(worker.describe_endpoints) for endpoint in peers.values()]
         lanes = list(dict.fromkeys(lane for lanes, _ in endpoints for lane in lanes))
 
         def make_line(exchange: ExchangeRow, uneven: bool, **figures: Any) -> ProbeLine:
@@ -176,71 +179,71 @@ class AllToAllOverUcx(Probe):
                 **figures,
             )
 
-        record_exchanges(session, self.pattern, UCX, self._exchanges(session), make_line)
-        workers.on_all(worker.close_launch)
+        record_exchanges(session, self.pattern, UCX, self._make_exchanges(session), make_line)
+        workers.run_on_all(worker.close_launch)
 
-    def _exchanges(self, session: Session) -> Iterator[ExchangeRow]:
-        """Make every exchange of the pattern between the workers."""
+    def _make_exchanges(self, session: Session) -> Iterator[ExchangeRow]:
+        """Make every exchange of the pattern between the workers, and yield its measured times."""
         from merge_bench.probe.ranks import exchanging
         from merge_bench.probe.ranks.messages import ExchangeRow
         from merge_bench.probe.shared.exchange_matrix import rounds_in_half_a_second
 
         workers = session.workers
-        for frames in self._matrices(session):
-            slowest = max(workers.on_all(exchanging.prepare_messages, frames))
+        for frames in self._message_matrices(session):
+            slowest = max(workers.run_on_all(exchanging.prepare_exchange_buffers, frames))
             rounds = self.pattern.iterations or rounds_in_half_a_second(slowest)
-            measured = workers.on_all(exchanging.measure_rounds, rounds)
+            measured = workers.run_on_all(exchanging.measure_exchange_rounds, rounds)
             yield ExchangeRow(frames, [rank.seconds for rank in measured], (), sum(rank.wrong for rank in measured))
 
-    def _matrices(self, session: Session) -> Iterator[list[Matrix]]:
-        """The message sizes of each exchange, a matrix for each frame; the ring first."""
+    def _message_matrices(self, session: Session) -> Iterator[list[MessageMatrix]]:
+        """Yield the message sizes of each exchange as a matrix for each frame, the ring first."""
         from merge_bench.probe.ranks import exchanging
-        from merge_bench.probe.shared.exchange_matrix import equal_matrix, ring_matrix
+        from merge_bench.probe.shared.exchange_matrix import equal_message_matrix, ring_message_matrix
 
         pattern, ranks = self.pattern, session.plan.workers
-        if size := pattern.ring_bytes(ranks):
-            yield [ring_matrix(size, ranks)]
+        if size := pattern.ring_message_bytes(ranks):
+            yield [ring_message_matrix(size, ranks)]
         for size in pattern.sizes:
-            yield [equal_matrix(size, ranks)]
+            yield [equal_message_matrix(size, ranks)]
         for spec in pattern.synthetic_tables(session.job.prepared):
             session.progress.show_phase(f"sizes of the parcels of {format_count(spec.rows)} rows")
-            parcels = session.workers.on_all(exchanging.parcel_sizes, spec, ranks, ranked=True)
+            parcels = session.workers.run_on_all(exchanging.merge_parcel_bytes, spec, ranks, ranked=True)
             left, right = zip(*parcels, strict=True)
             yield [left, right]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AllToAllOverMpi(MpirunProbe):
-    """An exchange with MPI_Alltoall or MPI_Alltoallv between ranks that mpirun starts."""
+class AllToAllProbeOverMpi(MpirunProbe):
+    """The part of the probe that calls MPI_Alltoall or MPI_Alltoallv in ranks that mpirun starts."""
 
-    pattern: Pattern
+    pattern: ExchangePattern
     name = NAME
 
     def describe(self) -> dict[str, Any]:
         return {**self.pattern.describe(MPI), "mpirun": self.mpi().mpirun}
 
-    def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        """The run as it is; raises `UsageError` with one rank, or if this MPI cannot start ranks on the hosts."""
-        return require_two_ranks(super().prepare(prepared))
+    def prepare(self, planned_run: PlannedRun) -> PlannedRun:
+        """Return the run unchanged; raises `UsageError` with one rank, or if this MPI cannot reach the hosts."""
+        return require_several_workers(super().prepare(planned_run))
 
-    def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
-        return self.pattern.expected_launch_seconds(prepared, 1.5)
+    def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
+        return self.pattern.expected_launch_seconds(planned_run, 1.5)
 
     def measure(self, session: RankSession) -> None:
-        """Have the ranks make every exchange, and record what they report."""
+        """Have the ranks make every exchange, and write what they report to the records."""
         from merge_bench.probe.ranks.messages import ExchangeRow
 
         pattern = self.pattern
         work = {
             "probe": NAME,
             "sizes": pattern.sizes,
-            "ring": pattern.ring_bytes(session.plan.workers),
+            "ring": pattern.ring_message_bytes(session.plan.workers),
             "tables": [dataclasses.asdict(spec) for spec in pattern.synthetic_tables(session.job.prepared)],
             "iterations": pattern.iterations,
         }
 
-        def exchanges() -> Iterator[ExchangeRow]:
-            for row in session.run(work, ExchangeRow):
+        def read_exchanges() -> Iterator[ExchangeRow]:
+            for row in session.run_ranks(work, ExchangeRow):
                 yield row
                 session.doing = "after an exchange"
 
@@ -248,12 +251,12 @@ class AllToAllOverMpi(MpirunProbe):
             method = f"{session.describe_method()}, {'MPI_Alltoallv' if uneven else 'MPI_Alltoall'}"
             return session.make_line(method, exchange.selected, **figures)
 
-        record_exchanges(session, pattern, MPI, exchanges(), make_line)
+        record_exchanges(session, pattern, MPI, read_exchanges(), make_line)
 
 
 @dataclass(frozen=True)
-class AllToAll(Probe):
-    """The exchanges of every backend, each backend in launches of its own."""
+class AllToAllProbe(Probe):
+    """The probe all-to-all: the exchanges of every backend, each backend in launches of its own."""
 
     backends: tuple[Probe, ...]
     left_out_warning: Caution | None = None
@@ -264,7 +267,7 @@ class AllToAll(Probe):
     def parts(self) -> tuple[Probe, ...]:
         return self.backends
 
-    def cautions(self) -> tuple[Caution, ...]:
+    def planning_warnings(self) -> tuple[Caution, ...]:
         return () if self.left_out_warning is None else (self.left_out_warning,)
 
 
@@ -285,20 +288,20 @@ class AllToAllOptions(MpirunOptions, IterationOptions, SizeOptions):
     link_limit: float | None = value(parsers.rate, None, "RATE")
 
 
-def make_probe(options: AllToAllOptions, run: RunOptions) -> AllToAll:
-    """The probe of these options; without ``--backend`` MPI takes part where it is installed.
+def make_probe(options: AllToAllOptions, run: RunOptions) -> AllToAllProbe:
+    """Make the probe from its options; without ``--backend`` MPI takes part where it is installed.
 
     Raises UsageError if sizes are wrong, or an MPI that is named is missing.
     """
     chunks = options.chunk or ()
-    sizes = parse_sizes(options.sizes) if options.sizes else () if chunks else parse_sizes(SIZES)
+    sizes = parse_message_sizes(options.sizes) if options.sizes else () if chunks else parse_message_sizes(SIZES)
     if sizes and sizes[-1] > LARGEST_MESSAGE:
         raise UsageError(f"--sizes {options.sizes}: MPI allows messages of at most {LARGEST_MESSAGE} bytes")
     chunks = (chunks,) if isinstance(chunks, int) else tuple(chunks)
-    pattern = Pattern(sizes=sizes, chunks=chunks, iterations=options.iterations, limit=options.link_limit)
+    pattern = ExchangePattern(sizes=sizes, chunks=chunks, iterations=options.iterations, limit=options.link_limit)
     backend_names = options.backend
     names = parse_names("--backend", backend_names, (UCX, MPI)) if backend_names else (UCX, MPI)
-    over_mpi = AllToAllOverMpi(pattern=pattern, iterations=pattern.iterations, mpirun_asked=options.mpirun)
+    over_mpi = AllToAllProbeOverMpi(pattern=pattern, iterations=pattern.iterations, mpirun_asked=options.mpirun)
     left_out_warning = None
     if not backend_names:
         if run.scheduler_address or run.scheduler_file:
@@ -309,14 +312,14 @@ def make_probe(options: AllToAllOptions, run: RunOptions) -> AllToAll:
             if options.mpirun:
                 raise
             names, left_out_warning = (UCX,), Caution("backend-left-out", f"all-to-all without MPI: {reason}")
-    backends: dict[str, Probe] = {UCX: AllToAllOverUcx(pattern), MPI: over_mpi}
-    return AllToAll(tuple(backends[name] for name in names), left_out_warning)
+    backends: dict[str, Probe] = {UCX: AllToAllProbeOverUcx(pattern), MPI: over_mpi}
+    return AllToAllProbe(tuple(backends[name] for name in names), left_out_warning)
 
 
 def measure_in_rank(rank: Rank) -> None:
     from merge_bench.probe.ranks import measurements
 
-    measurements.measure_all_to_all(rank)
+    measurements.measure_all_to_all_exchanges(rank)
 
 
 PROBE = ProbeKind(

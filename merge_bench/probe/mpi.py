@@ -11,7 +11,7 @@ from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.probe import shared
 from merge_bench.probe.ranks.osu_rules import LARGEST_MESSAGE, OSU, PING_PONG, WINDOW
 from merge_bench.probe.shared import MpirunProbe, ProbeKind
-from merge_bench.probe.shared.options import MpirunOptions, PairOptions, Placements, parse_sizes
+from merge_bench.probe.shared.options import MpirunOptions, PairOptions, PairPlacements, parse_message_sizes
 from merge_bench.records import EVERY_PAIR, ONE_HOST, TWO_HOSTS
 from merge_bench.units import format_bytes
 
@@ -27,15 +27,18 @@ PING_PONG_SECONDS, OSU_SECONDS = 0.24, 0.07
 
 @dataclass(frozen=True, kw_only=True)
 class MpiProbe(MpirunProbe):
-    """Messages between two MPI ranks; `sizes` and `iterations` are None for the defaults of `pattern`."""
+    """The probe of messages between two MPI ranks.
+
+    `sizes`, `iterations`: None for the defaults of `pattern`.
+    """
 
     pattern: str
     sizes: str | None
-    placements: Placements
+    placements: PairPlacements
     name = "mpi"
 
     def describe(self) -> dict[str, Any]:
-        """What is measured, as plain data for the records; sizes as the command line has them."""
+        """Return what is measured as plain data for the records, with the sizes as the command line has them."""
         return {
             "pattern": self.pattern,
             "sizes": self.sizes or SIZES[self.pattern],
@@ -44,19 +47,22 @@ class MpiProbe(MpirunProbe):
             "mpirun": self.mpi().mpirun,
         }
 
-    def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        """The run with two ranks on the first host and one on the second, or with all workers for every pair.
+    def prepare(self, planned_run: PlannedRun) -> PlannedRun:
+        """Return the run with two ranks on the first host and one on the second, or with all workers for every pair.
 
         Raises UsageError if this MPI cannot start ranks on the hosts.
         """
-        return self.placements.prepare(super().prepare(prepared))
+        return self.placements.prepare(super().prepare(planned_run))
 
-    def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
-        """Seconds of a launch; as measured, 474 s for 2002 rows of a ping-pong, 4.5 s for 46 rows of OSU's tests."""
-        sizes = len(parse_sizes(self.sizes or SIZES[self.pattern][ONE_HOST]))
+    def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
+        """Return the expected seconds of a launch; None with a set number of iterations.
+
+        As measured: 474 s for 2002 rows of a ping-pong, 4.5 s for 46 rows of OSU's tests.
+        """
+        sizes = len(parse_message_sizes(self.sizes or SIZES[self.pattern][ONE_HOST]))
         rows = 2 * sizes + (2 if self.pattern == PING_PONG else 0)
         row_seconds = PING_PONG_SECONDS if self.pattern == PING_PONG else OSU_SECONDS
-        return None if self.iterations else 1.5 + row_seconds * rows * self.placements.pair_count(prepared)
+        return None if self.iterations else 1.5 + row_seconds * rows * self.placements.rank_pair_count(planned_run)
 
     def measure(self, session: RankSession) -> None:
         """Measure every pair of ranks, one after the other."""
@@ -65,9 +71,9 @@ class MpiProbe(MpirunProbe):
         host_of_rank = [name for name, count in session.hosts for _ in range(count)]
         host_ids = host_of_rank
         if len(host_of_rank) > 2:  # one look at all ranks; later only two run, because idle ranks would slow them down
-            list(session.run({}, Row))
+            list(session.run_ranks({}, Row))
             host_ids = [str(number) for number in session.host_numbers]
-        for pair, placement in self.placements.pairs(session.job.prepared, host_ids):
+        for pair, placement in self.placements.rank_pairs(session.job.prepared, host_ids):
             self._measure_pair(session, pair, placement, [host_of_rank[rank] for rank in pair])
 
     def _measure_pair(self, session: RankSession, pair: tuple[int, int], placement: str, hosts: list[str]) -> None:
@@ -77,7 +83,7 @@ class MpiProbe(MpirunProbe):
         session.doing = f"while starting ranks {pair[0]} and {pair[1]}"
         sizes = self.sizes or SIZES[self.pattern][placement]
         work = {"probe": self.name, "pattern": self.pattern, "sizes": sizes, "iterations": self.iterations}
-        rows = session.run(work, Row, [(host, hosts.count(host)) for host in dict.fromkeys(hosts)])
+        rows = session.run_ranks(work, Row, [(host, hosts.count(host)) for host in dict.fromkeys(hosts)])
         if (len(set(session.host_numbers)) == 1) != (placement == ONE_HOST):
             actual = " and ".join(worker.host for worker in session.workers)
             raise LaunchFailed(f"placement {placement} was requested, but MPI started the two ranks on {actual}")
@@ -101,7 +107,7 @@ class MpiProbe(MpirunProbe):
             session.doing = f"after {row.test} with messages of {row.size} bytes ({placement})"
             session.progress.show_phase(f"{row.test}, {placement}: {format_bytes(row.size)}")
             if self.pattern == PING_PONG:
-                stored_rows.append_to_csv(session.writer.folder, place, line)
+                stored_rows.append_ping_pong_csv_row(session.writer.folder, place, line)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,15 +123,15 @@ class MpiOptions(MpirunOptions, PairOptions):
 
 
 def make_probe(options: MpiOptions, run: RunOptions) -> MpiProbe:
-    """The probe of these options; raises UsageError if sizes or placements are wrong."""
+    """Make the probe from its options; raises UsageError if sizes or placements are wrong."""
     sizes = options.sizes
-    if sizes is not None and parse_sizes(sizes)[-1] > LARGEST_MESSAGE:
+    if sizes is not None and parse_message_sizes(sizes)[-1] > LARGEST_MESSAGE:
         raise UsageError(f"--sizes {sizes}: MPI allows messages of at most {LARGEST_MESSAGE} bytes")
     return MpiProbe(
         pattern=options.pattern,
         sizes=sizes,
         iterations=options.iterations,
-        placements=Placements.parse(options.placement, both=True),
+        placements=PairPlacements.parse(options.placement, both=True),
         mpirun_asked=options.mpirun,
     )
 
@@ -133,7 +139,7 @@ def make_probe(options: MpiOptions, run: RunOptions) -> MpiProbe:
 def measure_in_rank(rank: Rank) -> None:
     from merge_bench.probe.ranks import measurements
 
-    measurements.measure_pair(rank)
+    measurements.measure_rank_pair(rank)
 
 
 PROBE = ProbeKind(

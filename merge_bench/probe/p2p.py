@@ -15,7 +15,13 @@ from merge_bench.config.option import choice, value
 from merge_bench.config.options import RunOptions
 from merge_bench.config.variables import UCXX_OVERRIDES
 from merge_bench.probe.shared import Probe, ProbeKind
-from merge_bench.probe.shared.options import PairOptions, Placements, are_lanes_as_requested, parse_names, parse_sizes
+from merge_bench.probe.shared.options import (
+    PairOptions,
+    PairPlacements,
+    are_lanes_as_requested,
+    parse_message_sizes,
+    parse_names,
+)
 from merge_bench.records import ONE_HOST
 
 if TYPE_CHECKING:
@@ -38,23 +44,26 @@ class P2POptions(PairOptions):
     memory: str = choice("host|cuda", "host")
 
 
-def make_probe(options: P2POptions, run: RunOptions) -> P2P:
-    """The probe of these options; raises UsageError if tests, sizes or placements are wrong."""
+def make_probe(options: P2POptions, run: RunOptions) -> P2PProbe:
+    """Make the probe from its options; raises UsageError if tests, sizes or placements are wrong."""
     from merge_bench.cluster.ucx_perftest import BANDWIDTH, KINDS, LATENCY, Perftest
 
     kinds = parse_names("--tests", options.tests, KINDS)
     tests = tuple(Perftest(kind, measures) for kind in kinds for measures in (LATENCY, BANDWIDTH))
-    sizes, placements = parse_sizes(options.sizes or SIZES), Placements.parse(options.placement)
-    return P2P(tests, sizes, placements, options.memory, options.iterations)
+    sizes, placements = parse_message_sizes(options.sizes or SIZES), PairPlacements.parse(options.placement)
+    return P2PProbe(tests, sizes, placements, options.memory, options.iterations)
 
 
 @dataclass(frozen=True)
-class P2P(Probe):
-    """Latency and bandwidth between two workers; `count`: iterations, None: the defaults."""
+class P2PProbe(Probe):
+    """The probe of latency and bandwidth between two workers with ucx_perftest.
+
+    `count`: iterations for each size, None for the defaults.
+    """
 
     tests: tuple[Perftest, ...]
     sizes: tuple[int, ...]
-    placements: Placements
+    placements: PairPlacements
     memory: str = "host"
     count: int | None = None
     name = "p2p"
@@ -75,17 +84,20 @@ class P2P(Probe):
             "window": ucx_perftest.WINDOW,
         }
 
-    def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        """The run with the workers that the placements need; raises UsageError if ucx_perftest is missing."""
+    def prepare(self, planned_run: PlannedRun) -> PlannedRun:
+        """Return the run with the workers that the placements need; raises UsageError if ucx_perftest is missing."""
         from merge_bench.cluster import ucx_perftest
 
-        if prepared.launcher.starts_here:
+        if planned_run.launcher.starts_here:
             ucx_perftest.find_perftest()
-        return self.placements.prepare(prepared)
+        return self.placements.prepare(planned_run)
 
-    def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
-        """Seconds of a launch; as measured, 24.7 s for 2 tests at 23 sizes. None with a set number of iterations."""
-        rows = len(self.tests) * len(self.sizes) * self.placements.pair_count(prepared)
+    def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
+        """Return the expected seconds of a launch; None with a set number of iterations.
+
+        As measured: 24.7 s for 2 tests at 23 sizes.
+        """
+        rows = len(self.tests) * len(self.sizes) * self.placements.rank_pair_count(planned_run)
         return None if self.count else 2.0 + 0.5 * rows
 
     def measure(self, session: Session) -> None:
@@ -93,9 +105,9 @@ class P2P(Probe):
         from merge_bench.cluster import worker_programs
 
         session.record_launch()
-        origin = session.workers.on_all(worker_programs.prepare_worker)[0]
+        origin = session.workers.run_on_all(worker_programs.find_perftest_origin)[0]
         hosts = [member.host for member in session.members]
-        for pair, placement in self.placements.pairs(session.job.prepared, hosts):
+        for pair, placement in self.placements.rank_pairs(session.job.prepared, hosts):
             for test in self.tests:
                 session.progress.show_phase(f"{test.name}, {placement}, ranks {pair[0]} and {pair[1]}")
                 self._measure_test(session, test, pair, placement, origin)
@@ -103,22 +115,24 @@ class P2P(Probe):
     def _measure_test(
         self, session: Session, test: Perftest, ranks: tuple[int, int], placement: str, origin: str
     ) -> None:
-        """Run one test between two ranks, of which the first sends, and record it."""
+        """Run one test between two ranks, of which the first sends, and write its rows to the records."""
         from merge_bench.cluster import ucx_perftest, worker_programs
         from merge_bench.records.schema import ProbeLine
 
         client, server = ranks
-        text = ucx_perftest.batch_file(test, self.sizes, memory=self.memory, count=self.count, error_handling=False)
-        limits = self._time_limits_seconds(test, session.plan.timeout)
+        text = ucx_perftest.batch_file_text(
+            test, self.sizes, memory=self.memory, count=self.count, error_handling=False
+        )
+        limits = self._line_time_limits_seconds(test, session.plan.timeout)
         affinity = [session.descriptions[rank].hardware.affinity or "" for rank in ranks]
-        cores = cores_to_bind(*affinity, placement=placement)
-        opened = session.workers.on_one(server, worker_programs.start_server, text, cores[1])
+        cores = choose_cores_of_test(*affinity, placement=placement)
+        opened = session.workers.run_on_one(server, worker_programs.start_perftest_server, text, cores[1])
         calls = {
-            client: (worker_programs.run_client, opened, text, limits, cores[0]),
-            server: (worker_programs.wait_for_server, opened),
+            client: (worker_programs.run_perftest_client, opened, text, limits, cores[0]),
+            server: (worker_programs.wait_for_perftest_server, opened),
         }
-        output, _ = session.workers.on_some(calls)
-        log = ucx_perftest.parse_log(output.log, test)
+        output, _ = session.workers.run_on_some(calls)
+        log = ucx_perftest.parse_ucx_log(output.log, test)
         environment = {**UCXX_OVERRIDES, **session.descriptions[client].environment}
         transports_fit = are_lanes_as_requested(environment.get("UCX_TLS"), log.lanes)
         how = f"window {ucx_perftest.WINDOW}" if test.measures == ucx_perftest.BANDWIDTH else "half the round trip"
@@ -146,8 +160,8 @@ class P2P(Probe):
                 )
             )
 
-    def _time_limits_seconds(self, test: Perftest, timeout: float) -> list[float]:
-        """Seconds that ucx_perftest may take for each line of its batch file: one for each size and run."""
+    def _line_time_limits_seconds(self, test: Perftest, timeout: float) -> list[float]:
+        """Return the seconds that ucx_perftest may take for each line of its batch file, one for each size and run."""
         from merge_bench.cluster import ucx_perftest
         from merge_bench.cluster.worker_programs import SLOWEST_BYTES_PER_SECOND
 
@@ -159,8 +173,8 @@ class P2P(Probe):
         return [seconds(size) for size in self.sizes for _ in range(ucx_perftest.RUNS)]
 
 
-def cores_to_bind(client: str, server: str, *, placement: str) -> tuple[int, int] | tuple[None, None]:
-    """The cores that both ends of a test are bound to: one each if their workers share cores of a host, else none.
+def choose_cores_of_test(client: str, server: str, *, placement: str) -> tuple[int, int] | tuple[None, None]:
+    """Return the core numbers that the client and the server of a test are bound to, or None for both.
 
     Both poll. Otherwise the kernel of a busy host might run them on one core, in turns of milliseconds. `client`,
     `server`: the cores of their workers, as ``0-3``.
@@ -172,7 +186,7 @@ def cores_to_bind(client: str, server: str, *, placement: str) -> tuple[int, int
 
 
 PROBE = ProbeKind(
-    name=P2P.name,
+    name=P2PProbe.name,
     help="Latency and bandwidth between two workers for each message size, measured with ucx_perftest of UCX.",
     options=P2POptions,
     make=make_probe,

@@ -15,12 +15,12 @@ from merge_bench.probe.ranks.osu_rules import (
     OPERATIONS,
     OPERATIONS_SKIPPED,
     REDUCE_SCATTER,
-    block_elements,
-    collective_figures,
-    iterations_by_count,
+    collective_iterations_for_count,
+    reduce_scatter_row_fields,
+    reduced_block_elements,
 )
 from merge_bench.probe.shared import COLLECTIVE, MpirunProbe, ProbeKind
-from merge_bench.probe.shared.options import IterationOptions, MpirunOptions, parse_counts, parse_names
+from merge_bench.probe.shared.options import IterationOptions, MpirunOptions, parse_element_counts, parse_names
 from merge_bench.units import format_count
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ MPI_CALLS = {"mpi": "MPI_Reduce_scatter_block", "reduces": "one MPI_Ireduce to e
 
 @dataclass(frozen=True, kw_only=True)
 class ReduceScatterProbe(MpirunProbe):
-    """Algorithms of reduce-scatter, each measured for vectors of each of `counts` elements.
+    """The probe of reduce-scatter algorithms, for vectors of each of `counts` elements.
 
     `workers`: the value of ``--workers``; `ucc_algorithms`: those of `algorithms` that ucc_perftest measures.
     """
@@ -49,25 +49,29 @@ class ReduceScatterProbe(MpirunProbe):
         work = {"counts": list(self.counts), "algorithms": list(self.algorithms)}
         return {**work, "iterations": self.iterations, "mpirun": self.mpi().mpirun}
 
-    def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
-        """Seconds of a launch: 7 ns for an element and operation (107 s for two algorithms, 16Ki to 128Mi elements)."""
+    def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
+        """Return the expected seconds of a launch: 7 ns for each element of an operation, as measured."""
         work = sum(
-            n * ((self.iterations or iterations_by_count(n, OPERATIONS)) + iterations_by_count(n, OPERATIONS_SKIPPED))
+            n
+            * (
+                (self.iterations or collective_iterations_for_count(n, OPERATIONS))
+                + collective_iterations_for_count(n, OPERATIONS_SKIPPED)
+            )
             for n in self.counts
         )
         return 1.5 + 7e-9 * work * len(self.algorithms)
 
     def tool_libmpi(self) -> str | None:
-        """Path of the libmpi that ucc_perftest loads; None if no algorithm needs that tool."""
+        """Return the path of the libmpi that ucc_perftest loads; None if no algorithm needs that tool."""
         from merge_bench.probe.ranks import ucc
 
-        return ucc.find_tool().libmpi if self.ucc_algorithms else None
+        return ucc.find_ucc_perftest().libmpi if self.ucc_algorithms else None
 
-    def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        """The run with at least two ranks; raises UsageError if the MPI or a needed tool is missing."""
-        super().prepare(prepared)
-        ranks = prepared.plan.workers
-        if ranks < 2 and (self.workers is not None or prepared.settings.hosts):
+    def prepare(self, planned_run: PlannedRun) -> PlannedRun:
+        """Return the run with at least two ranks; raises UsageError if the MPI or a needed tool is missing."""
+        super().prepare(planned_run)
+        ranks = planned_run.plan.workers
+        if ranks < 2 and (self.workers is not None or planned_run.settings.hosts):
             raise UsageError("reduce-scatter needs at least two ranks; use --workers 2 or more")
         ranks = max(ranks, 2)
         if self.counts[-1] // ranks > LARGEST_MESSAGE:
@@ -78,14 +82,15 @@ class ReduceScatterProbe(MpirunProbe):
         rounded = tuple(
             Caution(
                 "count-rounded",
-                f"{format_count(n)} elements are rounded up to {format_count(block_elements(n, ranks) * ranks)}, so"
-                f" that all {ranks} ranks get the same number",
+                f"{format_count(n)} elements are rounded up to"
+                f" {format_count(reduced_block_elements(n, ranks) * ranks)}, so that all {ranks} ranks get the same"
+                " number",
             )
             for n in self.counts
             if n % ranks
         )
-        plan = replace(prepared.plan, workers=ranks)
-        return replace(prepared, plan=plan, warnings=(*prepared.warnings, *rounded))
+        plan = replace(planned_run.plan, workers=ranks)
+        return replace(planned_run, plan=plan, warnings=(*planned_run.warnings, *rounded))
 
     def measure(self, session: RankSession) -> None:
         """Measure every algorithm at every count."""
@@ -94,7 +99,7 @@ class ReduceScatterProbe(MpirunProbe):
 
         mpi_algorithms = [name for name in self.algorithms if name in MPI_CALLS]
         work = {"probe": self.name, "counts": self.counts, "algorithms": mpi_algorithms, "iterations": self.iterations}
-        for row in session.run(work, Row):
+        for row in session.run_ranks(work, Row):
             ranks, count = len(row.seconds), row.size // ELEMENT
             elements = f"{format_count(count)} elements"
             times = (sum(row.seconds) / ranks, min(row.seconds), max(row.seconds))
@@ -105,7 +110,7 @@ class ReduceScatterProbe(MpirunProbe):
                 test=row.test,
                 iterations=row.iterations,
                 wrong=row.wrong,
-                **collective_figures(count, *times, ranks=ranks),
+                **reduce_scatter_row_fields(count, *times, ranks=ranks),
             )
             session.writer.write(line)
             session.doing = f"after {row.test} of {elements}"
@@ -137,12 +142,12 @@ class ReduceScatterOptions(MpirunOptions, IterationOptions):
 
 
 def make_probe(options: ReduceScatterOptions, run: RunOptions) -> ReduceScatterProbe:
-    """The probe of these options; raises UsageError if counts or algorithms are wrong."""
+    """Make the probe from its options; raises UsageError if counts or algorithms are wrong."""
     from merge_bench.probe.ranks.ucc import ENVIRONMENT
 
     algorithms = parse_names("--algorithms", options.algorithms, (*MPI_CALLS, *ENVIRONMENT))
     return ReduceScatterProbe(
-        counts=parse_counts(options.counts or COUNTS),
+        counts=parse_element_counts(options.counts or COUNTS),
         algorithms=algorithms,
         ucc_algorithms=tuple(name for name in algorithms if name in ENVIRONMENT),
         iterations=options.iterations,
@@ -154,7 +159,7 @@ def make_probe(options: ReduceScatterOptions, run: RunOptions) -> ReduceScatterP
 def measure_in_rank(rank: Rank) -> None:
     from merge_bench.probe.ranks import measurements
 
-    measurements.measure_reduce_scatter(rank)
+    measurements.measure_reduce_scatter_algorithms(rank)
 
 
 PROBE = ProbeKind(

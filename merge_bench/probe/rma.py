@@ -13,7 +13,7 @@ from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import LaunchFailed, WrongResult
 from merge_bench.probe.shared import TIME, Probe, ProbeKind
-from merge_bench.probe.shared.options import PairOptions, Placements, are_lanes_as_requested, parse_sizes
+from merge_bench.probe.shared.options import PairOptions, PairPlacements, are_lanes_as_requested, parse_message_sizes
 
 if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session
@@ -25,17 +25,22 @@ MOST_BYTES = 1 << 29
 FEWEST = 20
 
 
-def make_probe(options: PairOptions, run: RunOptions) -> Rma:
-    """The probe of these options; raises UsageError if sizes or placements are wrong."""
-    return Rma(parse_sizes(options.sizes or SIZES), Placements.parse(options.placement), options.iterations)
+def make_probe(options: PairOptions, run: RunOptions) -> RmaProbe:
+    """Make the probe from its options; raises UsageError if sizes or placements are wrong."""
+    return RmaProbe(
+        parse_message_sizes(options.sizes or SIZES), PairPlacements.parse(options.placement), options.iterations
+    )
 
 
 @dataclass(frozen=True)
-class Rma(Probe):
-    """Mean time of a put from one worker to another; `count`: puts of every size, None: `put_count`."""
+class RmaProbe(Probe):
+    """The probe of the mean time of a put from one worker to another.
+
+    `count`: puts of every size; None for fewer puts of larger sizes.
+    """
 
     sizes: tuple[int, ...]
-    placements: Placements
+    placements: PairPlacements
     count: int | None = None
     name = "rma"
     exchange = "ucx"
@@ -43,16 +48,16 @@ class Rma(Probe):
     def describe(self) -> dict[str, Any]:
         return {"sizes": list(self.sizes), "placements": list(self.placements.requested), "iterations": self.count}
 
-    def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        return self.placements.prepare(prepared)
+    def prepare(self, planned_run: PlannedRun) -> PlannedRun:
+        return self.placements.prepare(planned_run)
 
-    def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
-        """Seconds of a launch; as measured, 4.9 s for 21 sizes. None with a set number of puts."""
-        rows = 2 * len(self.sizes) * self.placements.pair_count(prepared)
+    def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
+        """Return the expected seconds of a launch; None with a set number of puts. As measured: 4.9 s for 21 sizes."""
+        rows = 2 * len(self.sizes) * self.placements.rank_pair_count(planned_run)
         return None if self.count else 2.5 + 0.06 * rows
 
     def put_count(self, size: int) -> int:
-        """Number of puts of `size` bytes: 1000, or as many as make 512 MiB, but at least 20."""
+        """Return the number of puts of `size` bytes: 1000, or as many as make 512 MiB, but at least 20."""
         return self.count or max(FEWEST, min(PUTS, MOST_BYTES // size))
 
     def measure(self, session: Session) -> None:
@@ -63,18 +68,18 @@ class Rma(Probe):
         workers = session.workers
         session.progress.show_phase("connecting")
         session.connect_workers(
-            workers.on_all(worker.open_ucx, session.plan, ranked=True, after=(session.topic,), puts=True)
+            workers.run_on_all(worker.open_ucx, session.plan, ranked=True, after=(session.topic,), puts=True)
         )
         session.record_launch()
         record_connections(session)
         hosts = [member.host for member in session.members]
-        for pair, placement in self.placements.pairs(session.job.prepared, hosts):
+        for pair, placement in self.placements.rank_pairs(session.job.prepared, hosts):
             session.progress.show_phase(f"puts, {placement}, from rank {pair[0]} to rank {pair[1]}")
             self._measure_pair(session, pair, placement)
-        workers.on_all(worker.close_launch)
+        workers.run_on_all(worker.close_launch)
 
     def _measure_pair(self, session: Session, ranks: tuple[int, int], placement: str) -> None:
-        """Measure and record the puts of one pair of ranks; wrong bytes are recorded, too, and then end the launch."""
+        """Measure the puts of one pair of ranks, and write them to the records; wrong bytes then end the launch."""
         from merge_bench.merge import worker
         from merge_bench.probe.ranks import puts
         from merge_bench.records.schema import ProbeLine
@@ -82,12 +87,12 @@ class Rma(Probe):
         (source, target), workers = ranks, session.workers
         fact = session.descriptions[source]
         sizes = [(size, self.put_count(size)) for size in self.sizes]
-        window = workers.on_one(target, puts.hold_target_memory, max(self.sizes), source)
-        measured, wrong = workers.on_some(
-            {source: (puts.put_all_sizes, target, window, sizes), target: (puts.serve_puts, source, sizes)}
+        window = workers.run_on_one(target, puts.register_target_memory, max(self.sizes), source)
+        measured, wrong = workers.run_on_some(
+            {source: (puts.measure_puts, target, window, sizes), target: (puts.check_incoming_puts, source, sizes)}
         )
-        workers.on_one(target, puts.free_memory, puts.TARGET)
-        lanes = workers.on_one(source, worker.describe_endpoints)[target][0]
+        workers.run_on_one(target, puts.free_put_memory, puts.TARGET)
+        lanes = workers.run_on_one(source, worker.describe_endpoints)[target][0]
         hosts, version = [session.members[rank].host for rank in ranks], fact.ucx.version
         if version is None:
             missing = f"rank {source} on {hosts[0]} did not report its UCX version, which the record needs"
@@ -123,7 +128,7 @@ class Rma(Probe):
 
 
 PROBE = ProbeKind(
-    name=Rma.name,
+    name=RmaProbe.name,
     help="Mean time of a UCX put for each message size: with one flush after 1000 puts, or a flush after each put.",
     options=PairOptions,
     make=make_probe,

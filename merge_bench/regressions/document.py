@@ -35,14 +35,14 @@ from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
-from merge_bench.regressions.index import Accepted, HistoryIndex, RunFigures, Series, write_accepted
+from merge_bench.regressions.index import AcceptedLevelLine, HistoryIndex, RunFigures, Series, append_accepted_level
 from merge_bench.regressions.shifts import (
     AFTER,
     FIRST,
     Shift,
     clip_outliers,
-    find_other_changes,
-    find_ramps,
+    find_drift_or_noise_change,
+    find_gradual_changes,
     find_shifts,
 )
 
@@ -65,7 +65,7 @@ _ALPHA = 0.01
 
 
 class HistoryResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One result of a series; `value` is the median of its launches, `level` that of the results of its level."""
+    """A stored result in a series; `value` is the median of its launches, `level` that of the results of its level."""
 
     path: str
     started: float
@@ -164,7 +164,7 @@ class HistoryDocument(msgspec.Struct, frozen=True, kw_only=True):
     error: Failure | None = None
 
 
-def history(
+def load_history(
     folders: Sequence[str | os.PathLike[str]],
     *,
     metric: str = "throughput",
@@ -172,7 +172,7 @@ def history(
     most: int | None = None,
     **only: Any,
 ) -> HistoryDocument:
-    """The series in `folders`, or `only` those with this ``config``, ``chunk``, …, and their shifts in one metric.
+    """Find the series of results in `folders`, `only` those with this ``config``, ``chunk``, …, and their shifts.
 
     `threshold`: the least change of the level that matters, 0.02 for 2 %; `most`: series at most, those with the newest
     results.
@@ -184,8 +184,8 @@ def history(
     index = HistoryIndex(folders)
     only["rows_per_chunk"] = only.pop("chunk", None)
     wanted = {name: value for name, value in only.items() if value is not None}
-    series = (each for each in index.series() if wanted.items() <= each.items())
-    document = history_document(index, series, metric, threshold, most)
+    series = (each for each in index.list_series() if wanted.items() <= each.items())
+    document = make_history_document(index, series, metric, threshold, most)
     if not document.series:
         texts = {name.replace("_", " "): str(value).removesuffix(".0") for name, value in wanted.items()}
         described = ", ".join(map(" ".join, texts.items()))
@@ -217,7 +217,7 @@ def accept_level(document: HistoryDocument, *, by: str | None, reason: str) -> N
     except (KeyError, OSError):  # as in a container with a user of its own
         raise UsageError("this user has no name here; say who accepts with --by NAME") from None
     newest = series.results[-1]
-    accepted = Accepted(
+    accepted = AcceptedLevelLine(
         series=series.series,
         newest=newest.started,
         metric=METRIC,
@@ -226,13 +226,13 @@ def accept_level(document: HistoryDocument, *, by: str | None, reason: str) -> N
         reason=reason,
         time=time.time(),
     )
-    write_accepted(os.path.dirname(newest.path), accepted)
+    append_accepted_level(os.path.dirname(newest.path), accepted)
 
 
-def history_document(
+def make_history_document(
     index: HistoryIndex, series: Iterable[Series], metric: str, threshold: float = 0.02, most: int | None = None
 ) -> HistoryDocument:
-    """The history document of the first `most` of these `series` that have the metric."""
+    """Make the history document of the first `most` of these `series` that have the metric."""
     if metric not in BY_NAME:
         raise UsageError(f"metric {metric!r} is none of {', '.join(BY_NAME)}")
     histories = filter(None, (series_history(index, each, BY_NAME[metric], threshold) for each in series))
@@ -249,8 +249,8 @@ def history_document(
 def series_history(
     index: HistoryIndex, series: Series, metric: Metric, threshold: float, *, without: str = ""
 ) -> HistorySeries | None:
-    """The results, levels and shifts of a series in `metric`, None if no result has it; `without`: a result to omit."""
-    every = [entry for entry in index.runs(series) if entry.path != without]
+    """Find the levels and shifts of a series in `metric`; None if no result has it; `without`: a result to omit."""
+    every = [entry for entry in index.runs_of_series(series) if entry.path != without]
     entries = [entry for entry in every if entry.values.get(metric.name) and not entry.wrong]
     if not entries:
         return None
@@ -264,17 +264,20 @@ def series_history(
         for number, (a, b) in zip([0, *(s.level for s in shifts)], pairwise(begins), strict=True)
         for _ in range(a, b)
     ]
-    middles = {number: median(_newest_of_level(values, numbers, number)) for number in set(numbers)}
+    middles = {number: median(_newest_values_of_level(values, numbers, number)) for number in set(numbers)}
     levels = [middles[number] for number in numbers]
     level, since = levels[-1], begins[-2]
-    accepted = {at: each for at, each in _acceptances(index, series, entries, shifts, metric).items() if at is not None}
-    reference = _reference_level(shifts, accepted, len(values), higher=metric.higher_is_better)
-    ramps = find_ramps(values, shifts)
+    accepted = {
+        at: each for at, each in _accepted_levels(index, series, entries, shifts, metric).items() if at is not None
+    }
+    reference = _reference_level_number(shifts, accepted, len(values), higher=metric.higher_is_better)
+    ramps = find_gradual_changes(values, shifts)
     return HistorySeries(
         series=dict(series),
         level=level,
         since=since,
-        noise=1.4826 * median([abs(value / level - 1.0) for value in _newest_of_level(values, numbers, numbers[-1])]),
+        noise=1.4826
+        * median([abs(value / level - 1.0) for value in _newest_values_of_level(values, numbers, numbers[-1])]),
         noise_floor=median(floors_until[-1]) if floors_until[-1] else None,
         judged=len(entries) >= LEAST,
         wrong_results=sum(entry.wrong for entry in every),
@@ -297,7 +300,7 @@ def series_history(
                 change=shift.change,
                 better=(shift.change > 0) == metric.higher_is_better,
                 evidence=shift.evidence,
-                differences=_differences_across(index, entries, shift.at),
+                differences=_differences_across_shift(index, entries, shift.at),
                 before=shift.before,
                 after=shift.after,
                 level=shift.level,
@@ -310,22 +313,22 @@ def series_history(
         ],
         findings=[
             SeriesFinding(kind=each.kind, since=each.since, path=entries[each.since].path, change=each.change)
-            for each in find_other_changes(values, levels, since, threshold)
+            for each in find_drift_or_noise_change(values, levels, since, threshold)
         ],
         reference=middles[reference],
         reference_results=[at for at, number in enumerate(numbers) if number == reference],
     )
 
 
-def _newest_of_level(values: Sequence[float], numbers: Sequence[int], number: int) -> list[float]:
-    """The newest values of the level `number`; `numbers`: the level of each value."""
-    return [value for value, level in zip(values, numbers, strict=True) if level == number][-_NEWEST:]
+def _newest_values_of_level(values: Sequence[float], levels: Sequence[int], level: int) -> list[float]:
+    """The newest values of the level numbered `level`; `levels`: the number of the level of each value."""
+    return [value for value, own_level in zip(values, levels, strict=True) if own_level == level][-_NEWEST:]
 
 
-def _acceptances(
+def _accepted_levels(
     index: HistoryIndex, series: Series, entries: Sequence[RunFigures], shifts: Sequence[Shift], metric: Metric
 ) -> dict[int | None, AcceptedLevel]:
-    """Who accepted which level: by the number of the shift with which it begins, None for the first level."""
+    """Return the accepted levels by the number of the shift with which each begins, None for the first level."""
     levels: dict[int | None, AcceptedLevel] = {}
     for level in index.accepted:
         if level.series == series and level.metric == metric.name:
@@ -334,7 +337,7 @@ def _acceptances(
     return levels
 
 
-def _reference_level(shifts: Sequence[Shift], accepted: Collection[int], results: int, *, higher: bool) -> int:
+def _reference_level_number(shifts: Sequence[Shift], accepted: Collection[int], results: int, *, higher: bool) -> int:
     """The number of the level that a new result is compared with.
 
     A worse level becomes that once somebody accepted it, a better level once it has `FIRST` results.
@@ -348,19 +351,19 @@ def _reference_level(shifts: Sequence[Shift], accepted: Collection[int], results
     return reference
 
 
-def _differences_across(index: HistoryIndex, runs: Sequence[RunFigures], shift: int) -> list[ShiftDifference]:
-    """The properties that differ across the shift that begins with a result, then one result later or earlier."""
+def _differences_across_shift(index: HistoryIndex, runs: Sequence[RunFigures], shift: int) -> list[ShiftDifference]:
+    """List the properties that differ across a shift, then those that differ one result later or earlier."""
     return [
         ShiftDifference(
             kind=each.kind, name=each.name, before=each.baseline_value, after=each.candidate_value, result=at
         )
         for at in (shift, shift + 1, shift - 1)
-        for each in property_differences(*(index.properties(entry) for entry in runs[at - 1 : at + 1]))
+        for each in property_differences(*(index.properties_of_run(entry) for entry in runs[at - 1 : at + 1]))
     ]
 
 
 def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], threshold: float) -> CompareDocument:
-    """Compare `campaign`, which has one run, with the level of its series that it has to keep up with.
+    """Compare the one run of `campaign` with the reference level of its series.
 
     `results`: the folder of the series. The level is the present one, unless it is a loss that nobody accepted.
 
@@ -377,7 +380,7 @@ def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], thre
         of_level = [entry for entry in entries if entry.path in paths and entry.values.get(metric.name)]
         if len(of_level) >= LEAST_FOR_LEVEL:
             floors = [entry.floors[metric.name] for entry in of_level if metric.name in entry.floors]
-            noise, nights = _night_noise(history, entries, metric.name, len(of_level))
+            noise, nights = _result_noise(history, entries, metric.name, len(of_level))
             runs = of_level[-_MOST_COMPARED:]
             launches = enumerate(itertools.chain.from_iterable(entry.values[metric.name] for entry in runs))
             level[metric.name] = ComparisonSide(
@@ -401,7 +404,7 @@ def compare_with_result(campaign: Campaign, earlier: Campaign, threshold: float)
         history, entries = _earlier_results(campaign, campaign.folder.resolve().parent, threshold)
         if history is not None and len(history.results) >= _NIGHTS:
             for metric in METRICS:
-                noise, nights = _night_noise(history, entries, metric.name, 1)
+                noise, nights = _result_noise(history, entries, metric.name, 1)
                 if nights >= _NIGHTS:
                     sides[metric.name] = replace(side_of_run(earlier.runs[0], metric), floor=noise, nights=nights)
     return compare_campaigns([earlier, campaign], threshold=threshold, level=sides)
@@ -412,14 +415,16 @@ def _earlier_results(
 ) -> tuple[HistorySeries | None, list[RunFigures]]:
     """The history of the series of `campaign` in a folder, without itself, and the runs of the results in it."""
     index, own = HistoryIndex([folder]), campaign.folder.resolve()
-    series = next(iter(index.series(own.name)), {})
+    series = next(iter(index.list_series(own.name)), {})
     history = series_history(index, series, BY_NAME[METRIC], threshold, without=str(own))
     paths = {each.path for each in history.results} if history is not None else set()
-    return history, [entry for entry in index.runs(series) if entry.path in paths]
+    return history, [entry for entry in index.runs_of_series(series) if entry.path in paths]
 
 
-def _night_noise(history: HistorySeries, entries: Sequence[RunFigures], metric: str, results: int) -> tuple[float, int]:
-    """How far one more result may lie from the median of so many, 0.03 for 3 %, and how many show that.
+def _result_noise(
+    history: HistorySeries, entries: Sequence[RunFigures], metric: str, results: int
+) -> tuple[float, int]:
+    """How far one more result may lie from the median of so many (0.03 for 3 %), and how many results show that.
 
     This is half of a prediction interval by Student's t. All levels of a series are taken to have the same noise.
     """

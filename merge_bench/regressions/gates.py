@@ -32,8 +32,8 @@ GATES = {
 
 
 @dataclass(frozen=True)
-class Gate:
-    """What a campaign is compared with, and which verdicts fail.
+class RegressionGate:
+    """The result or level that a campaign is compared with, and the verdicts that fail the command.
 
     `against`: an earlier result, or the folder of results whose level counts; None: the campaign's first config.
     `allow_no_baseline`: whether a campaign passes when there is nothing to compare with.
@@ -46,7 +46,7 @@ class Gate:
 
     @classmethod
     def from_options(cls, options: RunOptions, *, compared: int, runs: int) -> Self | None:
-        """The gate that the options of `run` ask for, None without any; reads the earlier result.
+        """Make the gate that the options of `run` ask for, None without any; reads the earlier result.
 
         `compared`: how many configs, engines or exchanges there are; `runs`: with how many sizes in all.
 
@@ -64,7 +64,7 @@ class Gate:
             if runs > 1:
                 raise UsageError(f"--against {HISTORY} takes one config and one size; run each by itself")
             return cls(Path(options.results), fail_on, options.threshold, allowed)
-        earlier = read_campaign(_result_path(str(against))) if against else None
+        earlier = read_campaign(_earlier_result_path(str(against))) if against else None
         return cls(earlier, fail_on, options.threshold, allowed)
 
     def power_warning(self, launches: int) -> str | None:
@@ -86,8 +86,8 @@ class Gate:
             return f"{warning}, and {names} ends with status {GateNotMet.exit_status}"
         return f"{warning}, and {names} cannot fail; with {names},inconclusive it ends with status 5"
 
-    def evaluate(self, campaign: Campaign) -> tuple[CompareDocument, int]:
-        """Compare a campaign; returns the document with its ``error``, and the exit status, as `with_gate_error` does.
+    def judge_campaign(self, campaign: Campaign) -> tuple[CompareDocument, int]:
+        """Compare a campaign; returns the document with its ``error``, and the exit status, as `apply_gates` does.
 
         Raises NothingToCompare if the two cannot be compared and no verdict was to fail; what was measured is kept.
         """
@@ -104,10 +104,12 @@ class Gate:
 
         document = compare_for_gates(() if needed else self.fail_on, make_comparison, threshold=threshold)
         allowed = self.allow_no_baseline
-        return with_gate_error(document, metric=METRIC, fail_on=self.fail_on, needed=needed, allow_no_baseline=allowed)
+        return apply_gates(
+            document, metric=METRIC, fail_on=self.fail_on, comparison_required=needed, allow_no_baseline=allowed
+        )
 
 
-def _result_path(against: str) -> str:
+def _earlier_result_path(against: str) -> str:
     """The path of the result that ``--against`` names: a campaign, or the only one in a folder of results.
 
     Raises UsageError if the folder has several; the message names the newest.
@@ -127,7 +129,7 @@ def _result_path(against: str) -> str:
 def compare_for_gates(
     fail_on: Sequence[str], make_comparison: Callable[[], CompareDocument], *, threshold: float
 ) -> CompareDocument:
-    """The document of `make_comparison`; if nothing can be compared, one without comparisons, whose note says why.
+    """Make a comparison; if nothing can be compared, return a document without comparisons, whose note says why.
 
     Raises NothingToCompare if nothing can be compared and there are no gates.
     """
@@ -139,18 +141,18 @@ def compare_for_gates(
         return empty_compare_document(str(why), threshold)
 
 
-def with_gate_error(
+def apply_gates(
     document: CompareDocument,
     *,
     metric: str,
     fail_on: Sequence[str],
-    needed: bool = False,
+    comparison_required: bool = False,
     allow_no_baseline: bool = False,
 ) -> tuple[CompareDocument, int]:
-    """The document with its ``error``, and the exit status: 4 for a wrong result, 5 for a gate not met.
+    """Set the ``error`` of a comparison; returns it and the exit status: 4 for a wrong result, 5 for a gate not met.
 
     A document without a comparison in `metric` meets no gate, unless `allow_no_baseline`; nor does it if the comparison
-    is `needed` without `fail_on`. A/A comparisons pass every gate: they are there to show the noise.
+    is `comparison_required` without `fail_on`. A/A comparisons pass every gate: they are there to show the noise.
     """
     comparisons = [each for each in document.comparisons if each.metric == metric]
     chosen = [each for each in comparisons if not each.aa]
@@ -162,7 +164,7 @@ def with_gate_error(
     elif failing:
         verdicts, *caveats = _verdicts_with_caveats(failing)
         kind, message = GateNotMet, "; ".join([f"--fail-on {','.join(fail_on)}: {verdicts}", *caveats])
-    elif not comparisons and (needed or fail_on) and not allow_no_baseline:
+    elif not comparisons and (comparison_required or fail_on) and not allow_no_baseline:
         kind, message = NothingCompared, "; ".join([*document.notes, "--allow-no-baseline lets this pass"])
     else:
         return document, 0

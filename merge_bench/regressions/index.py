@@ -64,8 +64,8 @@ _APART = (
 """Options that make another series."""
 
 
-class Accepted(msgspec.Struct, frozen=True, kw_only=True):
-    """A level that a person accepted: the one known with the `newest` result, whose time of beginning this is."""
+class AcceptedLevelLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A level that a person accepted, a line in a file; `newest`: when the newest result known then began."""
 
     series: dict[str, str | int | float]
     newest: float
@@ -77,7 +77,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a result. `values`: one for each launch, by metric; `floors`: noise floors of A/A pairs, by metric."""
+    """The figures of a run by metric. `values`: one for each launch; `floors`: noise floors of A/A pairs."""
 
     path: str
     started: float
@@ -101,38 +101,38 @@ class HistoryIndex:
         try:
             file = make_cache_folder() / _FILE
             file.touch(mode=0o600)  # it is kept when it exists
-            self._fill(file)
+            self._fill_database(file)
         except (OSError, RuntimeError, sqlite3.Error) as error:  # then it is in memory
             if type(error) is sqlite3.DatabaseError:  # it is damaged
                 with contextlib.suppress(OSError):
                     (cache_folder() / _FILE).unlink()
-            self._fill(":memory:")
+            self._fill_database(":memory:")
 
-    def series(self, name: str | None = None) -> list[dict[str, str | int | float]]:
-        """The series, those with the newest results first; `name`: only those of the result with this name."""
+    def list_series(self, name: str | None = None) -> list[dict[str, str | int | float]]:
+        """List the series, those with the newest results first; `name`: only those of the result with this name."""
         wanted = f"{_INSIDE} and coalesce(?, name) = name group by series order by max(name) desc"
         rows = self._base.execute(f"select series from runs where {wanted}", [self._roots, name])
         return [msgspec.json.decode(text, type=dict[str, str | int | float]) for (text,) in rows]
 
-    def runs(self, series: Series) -> list[RunFigures]:
-        """The runs of one of `series`, the oldest first."""
-        wanted = [self._roots, _series_text(series)]
+    def runs_of_series(self, series: Series) -> list[RunFigures]:
+        """List the runs of a series, the oldest first."""
+        wanted = [self._roots, _series_json(series)]
         rows = self._base.execute(f"select entry from runs where {_INSIDE} and series = ?", wanted)
         decode = msgspec.msgpack.Decoder(RunFigures).decode
         return sorted((decode(figures) for (figures,) in rows), key=lambda run: (run.started, run.path))
 
-    def properties(self, run: RunFigures) -> comparable_runs.Properties:
-        """The properties of a run that `compare` looks at."""
+    def properties_of_run(self, run: RunFigures) -> comparable_runs.Properties:
+        """Return the properties of a run that must not differ between runs that are compared."""
         ((document,),) = self._base.execute("select found from properties where id = ?", [run.properties])
         return msgspec.json.decode(document, type=dict[str, dict[str, str]])
 
-    def _fill(self, place: Path | str) -> None:
+    def _fill_database(self, place: Path | str) -> None:
         """Open the database at `place`, and read into it what changed in the folders."""
-        self._base = _open_database(place)
+        self._base = _open_index_database(place)
         self.problems: list[str] = []
         for root in self.roots:
             self._update_folder(root)
-        self.accepted, problems = read_accepted(self.roots)
+        self.accepted, problems = read_accepted_levels(self.roots)
         self.problems += problems
 
     def _update_folder(self, root: str) -> None:
@@ -161,7 +161,7 @@ class HistoryIndex:
             self._base.execute("insert into runs values (?, ?, ?, ?)", row)
 
 
-def _open_database(place: Path | str) -> sqlite3.Connection:
+def _open_index_database(place: Path | str) -> sqlite3.Connection:
     base = sqlite3.connect(place, timeout=60)
     base.executescript("pragma journal_mode = wal; pragma synchronous = normal; pragma foreign_keys = on")
     if base.execute("pragma user_version").fetchone() != (_VERSION,):
@@ -174,7 +174,7 @@ def _open_database(place: Path | str) -> sqlite3.Connection:
 
 
 def _indexed_runs(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]:
-    """The series, properties and figures of each run of a campaign; nothing of probes, tunings and imports."""
+    """Yield the series, properties and figures of each run of a campaign; nothing of probes, tunings and imports."""
     if campaign.probe is not None or campaign.head.imported_from is not None:
         return
     calibrations = [pair for pair in planned_run_pairs(campaign) if pair.is_aa_comparison]
@@ -195,11 +195,11 @@ def _indexed_runs(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]
             wrong=state is VerificationState.WRONG,
             properties=hashlib.blake2b(document, digest_size=16).hexdigest(),
         )
-        yield _series_text(series), document, figures
+        yield _series_json(series), document, figures
 
 
 def _series_key(run: Run, described: dict[str, dict[str, str]]) -> Series:
-    """What two results must have in common to be of one series; names the GPUs' drivers in `described`."""
+    """Return what results of one series have in common; names the GPUs' drivers in `described`."""
     machine = described.setdefault(comparable_runs.MACHINE, {})
     workers = [worker for launch in run.launches if launch.line is not None for worker in launch.line.workers]
     gpus = [gpu for worker in workers for gpu in worker.hardware.gpus or ()]
@@ -231,20 +231,20 @@ def _noise_floors(run: Run, calibrations: Sequence[RunPair]) -> dict[str, float]
     return floors
 
 
-def _series_text(series: Series) -> str:
+def _series_json(series: Series) -> str:
     """The series as JSON with sorted keys, its key in the index."""
     return msgspec.json.encode(series, order="deterministic").decode()
 
 
-def read_accepted(roots: Sequence[str]) -> tuple[list[Accepted], list[str]]:
+def read_accepted_levels(roots: Sequence[str]) -> tuple[list[AcceptedLevelLine], list[str]]:
     """The levels accepted in these results folders, the oldest first, and sentences about what could not be read."""
-    accepted: list[Accepted] = []
+    accepted: list[AcceptedLevelLine] = []
     problems = []
-    decode = msgspec.json.Decoder(Accepted).decode
+    decode = msgspec.json.Decoder(AcceptedLevelLine).decode
     for root in roots:
         path = Path(root, ACCEPTED_FILE)
         try:
-            lines = _read_bytes(path).splitlines()
+            lines = _read_accepted_bytes(path).splitlines()
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -258,7 +258,7 @@ def read_accepted(roots: Sequence[str]) -> tuple[list[Accepted], list[str]]:
     return sorted(accepted, key=lambda each: each.time), problems
 
 
-def write_accepted(root: str, accepted: Accepted) -> None:
+def append_accepted_level(root: str, accepted: AcceptedLevelLine) -> None:
     """Add an accepted level to the file of a results folder, and wait until it is on the disk; follow no link.
 
     Raises UsageError if the file cannot be written; its earlier lines stay.
@@ -267,7 +267,7 @@ def write_accepted(root: str, accepted: Accepted) -> None:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
-            _check_regular(descriptor)
+            _check_regular_file(descriptor)
             size = os.fstat(descriptor).st_size
             whole = not size or os.pread(descriptor, 1, size - 1) == b"\n"
             text = (b"" if whole else b"\n") + msgspec.json.encode(accepted) + b"\n"
@@ -281,14 +281,14 @@ def write_accepted(root: str, accepted: Accepted) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _read_bytes(path: Path) -> bytes:
+def _read_accepted_bytes(path: Path) -> bytes:
     """The first `_MOST_ACCEPTED_BYTES` of a regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
-        _check_regular(descriptor)
+        _check_regular_file(descriptor)
         return file.read(_MOST_ACCEPTED_BYTES)
 
 
-def _check_regular(descriptor: int) -> None:
+def _check_regular_file(descriptor: int) -> None:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise OSError(22, "it is no regular file")

@@ -3,8 +3,8 @@
 A result is judged by what the series does while nothing changes: its spread, its tails, its drift and its memory.
 Nobody knows whether its noise has a memory, or has just grown: each possibility counts by how well it explains the
 results so far (Bayesian model averaging, Hoeting et al. 1999). `benchmarks/history_alarms.py` calibrated the
-thresholds. Gradual changes, drift and noise that changed are found in the whole series (`find_other_changes`), so later
-results may change them; they do not change shifts.
+thresholds. Gradual changes, drift and noise that changed are found in the whole series
+(`find_drift_or_noise_change`), so later results may change them; they do not change shifts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SLOPE = 2.0
 
 
 @dataclass(frozen=True)
-class Noise:
+class SeriesNoise:
     """The noise of a series, in logarithms. `spread`: the standard deviation, tails included; `robust`: without tails;
     `cap`: a result further from its level than this counts as if it were this far.
     """
@@ -41,19 +41,19 @@ class Noise:
     robust: float
 
 
-def noise_of(residuals: Values) -> Noise:
-    """The noise that these deviations from a level show."""
+def estimate_noise(residuals: Values) -> SeriesNoise:
+    """Estimate the noise of a series from its deviations from a level."""
     size = np.abs(residuals)
     robust = max(1.4826 * float(np.median(size)), _LEAST)
     wide = np.minimum(size, _WIDE * robust)
     spread = max(math.sqrt(float(wide @ wide) / max(1, len(wide) - 1)), _LEAST)
     tails = np.count_nonzero(size > _CAP * robust)
     cap = _CAP if not tails else _RARE * math.sqrt(2.0 * math.log((len(size) + 1.0) / (tails + 0.5)))
-    return Noise(spread, cap * spread, robust)
+    return SeriesNoise(spread, cap * spread, robust)
 
 
-def slope_of(values: Values, spread: float, variance_ratio: float = 1.0, *, certain: float = _SLOPE) -> float:
-    """The drift of the values from one result to the next, 0 where it is not certain.
+def estimate_drift(values: Values, spread: float, variance_ratio: float = 1.0, *, certain: float = _SLOPE) -> float:
+    """Estimate the change of the values from one result to the next, 0 where it is not certain.
 
     `variance_ratio`: variance of the values' mean ÷ that of the mean of as many independent results.
     """
@@ -68,7 +68,7 @@ def slope_of(values: Values, spread: float, variance_ratio: float = 1.0, *, cert
 
 
 def clip_outliers(residuals: Values) -> Values:
-    """Deviations from a level, in which outliers are moved to the limit of what is no outlier."""
+    """Return deviations from a level, with outliers reduced to the largest deviation that is no outlier."""
     limit = _FAR * max(1.4826 * float(np.median(np.abs(residuals))), _LEAST)
     return np.clip(residuals, -limit, limit)
 
@@ -93,8 +93,8 @@ _SINCE = {0: 0.0002, 3: 0.0002, 5: 0.0002, 10: 0.003, 20: 0.003, 40: 0.003, 80: 
 
 
 @dataclass(frozen=True)
-class MemoryKinds:
-    """A row for each kind of memory, that without one first.
+class SeriesMemoryKinds:
+    """The kinds of memory (how results of a series may depend on earlier ones), a row each; the first has none.
 
     `prior`: how likely it is. `unexplained`: multiplied with autocorrelations of lags 0 to `_LAGS`, the share of the
     variance that the best prediction leaves. `mean` and `newest`: variance of the mean of so many results, and of so
@@ -110,14 +110,14 @@ class MemoryKinds:
 
 
 @cache
-def memory_kinds() -> MemoryKinds:
-    """All kinds: none, fading memories with their correlations of successive results, and states of some nights."""
+def series_memory_kinds() -> SeriesMemoryKinds:
+    """Compute all kinds of memory: none, correlations that fade over results, and states that last some nights."""
     lag = np.arange(_MOST)
     rows = [np.zeros(_MOST), *(share * left**lag for share, left, _ in _FADING)]
     rows += [_SHARE * np.maximum(0.0, 1.0 - lag / nights) for nights, _ in _STATES]
     correlations = np.array(rows)
     correlations[:, 0] = 1.0
-    unexplained = np.array([_unexplained(row[: _LAGS + 1]) for row in correlations])
+    unexplained = np.array([_unexplained_variances(row[: _LAGS + 1]) for row in correlations])
     sums, weighted = correlations.cumsum(axis=1), (lag * correlations).cumsum(axis=1)
     count = lag + 1.0
     mean = (2.0 * (sums - weighted / count) - 1.0) / count
@@ -126,11 +126,11 @@ def memory_kinds() -> MemoryKinds:
         newest[row] = np.maximum(mean[row], _SHARE * np.minimum(1.0, nights / count) + (1.0 - _SHARE) / count)
     weights = np.array([each[-1] for each in (*_FADING, *_STATES)])
     prior = np.append(1.0 - _WITH, _WITH * weights / weights.sum())
-    return MemoryKinds(prior, unexplained, mean, newest, 2.0 * (correlations**2).sum(axis=1) - 1.0)
+    return SeriesMemoryKinds(prior, unexplained, mean, newest, 2.0 * (correlations**2).sum(axis=1) - 1.0)
 
 
-def _unexplained(correlations: Values) -> Values:
-    """`MemoryKinds.unexplained` of one kind, for the best linear prediction from `_LAGS` results (Yule and Walker)."""
+def _unexplained_variances(correlations: Values) -> Values:
+    """Factors of the autocorrelations whose sum is the variance that the best prediction leaves (Yule and Walker)."""
     lags = np.arange(_LAGS)
     weights = np.linalg.solve(correlations[np.abs(lags[:, None] - lags)], correlations[1:])
     errors = np.append(1.0, -weights)
@@ -140,55 +140,55 @@ def _unexplained(correlations: Values) -> Values:
 
 
 @dataclass(frozen=True)
-class Memory:
-    """How likely each kind of memory in `memory_kinds` is."""
+class SeriesMemory:
+    """The probability of each kind of memory of a series, in the order of `series_memory_kinds`."""
 
     weights: Values
 
     def variance_ratio(self, count: int) -> float:
         """The variance of the mean of `count` results ÷ that of as many results without a memory."""
         count = min(count, _MOST)
-        return count * float(self.weights @ memory_kinds().mean[:, count - 1])
+        return count * float(self.weights @ series_memory_kinds().mean[:, count - 1])
 
 
-def memory_of(residuals: Values) -> Memory:
-    """The memory that these deviations from a level show."""
+def estimate_series_memory(residuals: Values) -> SeriesMemory:
+    """Estimate the memory of a series from its deviations from a level."""
     count = len(residuals)
     values = clip_outliers(residuals)
-    kinds = memory_kinds()
+    kinds = series_memory_kinds()
     autocorrelations = np.zeros(_LAGS + 1)
     autocorrelations[0] = 1.0
     for lag in range(1, min(_LAGS, count // 3) + 1):
         # the level is estimated from the same results, which takes 1 / count from each
         autocorrelations[lag] = values[lag:] @ values[:-lag] / max(float(values @ values), 1e-12) + 1.0 / count
     likelihood = np.log(kinds.prior) - count / 2.0 * np.log(np.maximum(kinds.unexplained @ autocorrelations, 1e-3))
-    return Memory(_probabilities(likelihood))
+    return SeriesMemory(_normalize_likelihoods(likelihood))
 
 
-def shift_evidence(new: Values, before: int, noise: Noise, memory: Memory, residuals: Values) -> float:
-    """How surely `new` deviations from the level of the `before` older results are those of another level.
+def shift_evidence(new: Values, before: int, noise: SeriesNoise, memory: SeriesMemory, residuals: Values) -> float:
+    """The evidence that `new` deviations from the level of the `before` older results are those of another level.
 
     In standard deviations of a normal distribution: 2 for a chance of 0.05 that such a series does this by itself, to
     either side. `residuals`: the older results' deviations, which show `noise` and `memory`.
     """
-    kinds, after, count = memory_kinds(), len(new), min(len(residuals), _MOST)
+    kinds, after, count = series_memory_kinds(), len(new), min(len(residuals), _MOST)
     # outliers are independent: where results share a state, each counts in full
     distances = np.full(len(kinds.prior), float(np.clip(new, -_FULL * noise.cap, _FULL * noise.cap).mean()))
     new, residuals = (np.clip(each, -noise.cap, noise.cap) for each in (new, residuals))
     distances[0] = new.mean()
-    factors, grown = _noise_growth(new / noise.spread, residuals / noise.spread)
+    factors, grown = _noise_growth_factors(new / noise.spread, residuals / noise.spread)
     # an unknown level hides a part of the variance
     hidden = np.maximum(1.0 - kinds.mean[:, count - 1], 0.2)
     error = noise.spread * np.sqrt((kinds.newest[:, after - 1] + kinds.mean[:, before - 1]) / hidden)
     free = np.maximum(count / kinds.witnesses - 1.0, 2.0)
-    deviates = _normal_deviates(np.abs(distances) / np.outer(factors, error), free)
+    deviates = _normal_deviates_of_t(np.abs(distances) / np.outer(factors, error), free)
     chances = np.array([[math.erfc(value / math.sqrt(2.0)) for value in row] for row in deviates])
     chance = float(grown @ chances @ memory.weights)
     return -NormalDist().inv_cdf(min(max(chance / 2.0, 1e-300), 0.5))
 
 
-def _noise_growth(new: Values, residuals: Values) -> tuple[Values, Values]:
-    """The factors by which the noise may have grown, and the probability of each; takes standard deviations."""
+def _noise_growth_factors(new: Values, residuals: Values) -> tuple[Values, Values]:
+    """Return the factors by which the noise may have grown, and their probabilities; takes standard deviations."""
     within = float(((new - new.mean()) ** 2).sum())
     squares_since = {
         since: float(residuals[len(residuals) - since :] @ residuals[len(residuals) - since :])
@@ -202,19 +202,23 @@ def _noise_growth(new: Values, residuals: Values) -> tuple[Values, Values]:
             explained = (within + squares) * (1.0 - factor**-2.0) / 2.0
             likelihood.append(math.log(_SINCE[since]) + explained - (len(new) - 1 + since) * math.log(factor))
             factors.append(factor)
-    return np.array(factors), _probabilities(np.array(likelihood))
+    return np.array(factors), _normalize_likelihoods(np.array(likelihood))
 
 
-def _probabilities(likelihood: Values) -> Values:
+def _normalize_likelihoods(log_likelihoods: Values) -> Values:
     """Turn logarithms of likelihoods into probabilities, whose sum is 1."""
-    shares = np.exp(likelihood - likelihood.max())
+    shares = np.exp(log_likelihoods - log_likelihoods.max())
     return np.asarray(shares / shares.sum())
 
 
-def _normal_deviates(t: Values, free: Values | Sequence[float]) -> Values:
+def _normal_deviates_of_t(t: Values, degrees_of_freedom: Values | Sequence[float]) -> Values:
     """Normal deviates that are as unlikely as these values of Student's t (Wallace 1959)."""
-    free = np.asarray(free)
-    return np.asarray((8.0 * free + 1.0) / (8.0 * free + 3.0) * np.sqrt(free * np.log1p(t * t / free)))
+    degrees_of_freedom = np.asarray(degrees_of_freedom)
+    return np.asarray(
+        (8.0 * degrees_of_freedom + 1.0)
+        / (8.0 * degrees_of_freedom + 3.0)
+        * np.sqrt(degrees_of_freedom * np.log1p(t * t / degrees_of_freedom))
+    )
 
 
 FIRST = 12
@@ -276,13 +280,13 @@ class Shift:
 def find_shifts(
     values: Iterable[float], thresholds: Iterable[float] = repeat(0.02), evidence: float = EVIDENCE
 ) -> list[Shift]:
-    """The shifts in `values` above 0, which are looked at one after the other; no later value changes a shift.
+    """Find the shifts in `values` above 0, taken one after the other; no later value changes a shift.
 
     `thresholds`: the least change that matters, for each value. `evidence`: that a shift needs.
     """
     followed = _FollowedSeries(evidence)
     shifts = (
-        followed.add(math.log(value), math.log1p(threshold))
+        followed.add_result(math.log(value), math.log1p(threshold))
         for value, threshold in zip(values, thresholds, strict=False)
     )
     return [shift for shift in shifts if shift is not None]
@@ -296,22 +300,22 @@ class _Level:
     values: Values = field(default_factory=lambda: np.empty(0))
     clipped: Values = field(default_factory=lambda: np.empty(0))
 
-    def add(self, values: Values, noise: Noise) -> None:
+    def add_results(self, values: Values, noise: SeriesNoise) -> None:
         """Add results; each counts as no further from those before it than the noise allows."""
         middle = float(np.median(self.values if len(self.values) >= AFTER else values))
         keep = _LONGEST + _MEMORY
         self.values = np.append(self.values, values)[-keep:]
         self.clipped = np.append(self.clipped, np.clip(values, middle - noise.cap, middle + noise.cap))[-keep:]
 
-    def split(self, after: int) -> tuple[Values, Values]:
-        """Remove the last `after` results; returns the results that stay, and those removed."""
-        ends = len(self.values) - after
+    def remove_newest(self, count: int) -> tuple[Values, Values]:
+        """Remove the last `count` results; returns the results that stay, and those removed."""
+        ends = len(self.values) - count
         kept, self.values, self.clipped = self.values[ends:], self.values[:ends], self.clipped[:ends]
         return self.values, kept
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class _PossibleShift:
     """A possible shift, by `change`, with the last `after` results; `back`: the earlier level to which it returns."""
 
     after: int
@@ -332,9 +336,9 @@ class _FollowedSeries:
     since: int = 0
     levels: list[_Level] = field(default_factory=lambda: [_Level(0)])
     other_residuals: Values = field(default_factory=lambda: np.empty(0))
-    noise: Noise | None = None
+    noise: SeriesNoise | None = None
 
-    def add(self, value: float, threshold: float) -> Shift | None:
+    def add_result(self, value: float, threshold: float) -> Shift | None:
         """Add a result; returns the shift that becomes certain with it, None without one."""
         level, self.count = self.levels[-1], self.count + 1
         new = np.array([value])
@@ -343,17 +347,17 @@ class _FollowedSeries:
             if len(level.values) < FIRST:
                 return None
             every, level.values = level.values, np.empty(0)
-            self.noise = noise_of(every - np.median(every))
-            level.add(every, self.noise)
+            self.noise = estimate_noise(every - np.median(every))
+            level.add_results(every, self.noise)
             return None
-        level.add(new, self.noise)
+        level.add_results(new, self.noise)
         shift = self._find_shift(threshold)
         if self.count < _OFTEN or self.count % 4 == 0 or shift is not None:
             level = self.levels[-1]
-            self.noise = noise_of(self._residuals(level.values, level.clipped)[-_REMEMBERED:])
+            self.noise = estimate_noise(self._newest_residuals(level.values, level.clipped)[-_REMEMBERED:])
         return shift
 
-    def _residuals(self, values: Values, clipped: Values) -> Values:
+    def _newest_residuals(self, values: Values, clipped: Values) -> Values:
         """The newest deviations from their level, of these values and, where they are few, of other levels."""
         return np.append(self.other_residuals, values - clipped[-_REMEMBERED:].mean())[-_MEMORY:]
 
@@ -376,42 +380,48 @@ class _FollowedSeries:
         for first, last in _LENGTHS:
             part = apart[first - AFTER : last - AFTER + 1]
             if len(part) and part.max() >= least:
-                candidates.append(self._judge_candidate(first + int(np.argmax(part)), needed, threshold))
+                candidates.append(self._judge_shift(first + int(np.argmax(part)), needed, threshold))
         best = max(filter(None, candidates), key=lambda each: each.evidence, default=None)
         return self._begin_level(best) if best is not None else None
 
-    def _judge_candidate(self, after: int, needed: float, threshold: float) -> _Candidate | None:
-        """The shift that begins with the last `after` results, None if the evidence for it is below `needed`."""
+    def _judge_shift(self, newest_count: int, needed_evidence: float, threshold: float) -> _PossibleShift | None:
+        """The shift that begins with the last `newest_count` results; None if its evidence is too weak."""
         level = self.levels[-1]
-        ends = len(level.values) - after
+        ends = len(level.values) - newest_count
         old, new = level.values[max(0, ends - _REMEMBERED) : ends], level.values[ends:]
         change = float(np.median(new) - np.median(old))
         beyond = np.count_nonzero((new - np.median(old)) * math.copysign(1.0, change) > abs(change) / 2.0)
-        if abs(change) < threshold or beyond < after - after // 4:
+        if abs(change) < threshold or beyond < newest_count - newest_count // 4:
             return None
         clipped = level.clipped[max(0, ends - _REMEMBERED) : ends]
-        residuals = self._residuals(level.values[:ends], clipped)
-        memory, residuals = memory_of(residuals), residuals[-_REMEMBERED:]
-        noise = noise_of(residuals)
-        back = self._earlier_level(new, change, noise, memory)
+        residuals = self._newest_residuals(level.values[:ends], clipped)
+        memory, residuals = estimate_series_memory(residuals), residuals[-_REMEMBERED:]
+        noise = estimate_noise(residuals)
+        back = self._find_earlier_level(new, change, noise, memory)
         expected = clipped.mean()
-        slope = slope_of(clipped, noise.spread, memory.variance_ratio(len(clipped)))
-        expected += slope * (len(clipped) + after) / 2.0
+        slope = estimate_drift(clipped, noise.spread, memory.variance_ratio(len(clipped)))
+        expected += slope * (len(clipped) + newest_count) / 2.0
         evident = shift_evidence(new - expected, len(old), noise, memory, residuals)
-        extra = max(_EARLY * (_SOON - after), _LATE * min(1.0, (after - _SOON) / _SLOW))
-        least = RETURN if back is not None else needed + extra
-        return _Candidate(self._likeliest_count(after, change), change, evident, back) if evident >= least else None
+        extra = max(_EARLY * (_SOON - newest_count), _LATE * min(1.0, (newest_count - _SOON) / _SLOW))
+        least = RETURN if back is not None else needed_evidence + extra
+        return (
+            _PossibleShift(self._likeliest_count(newest_count, change), change, evident, back)
+            if evident >= least
+            else None
+        )
 
-    def _likeliest_count(self, after: int, change: float) -> int:
-        """The likeliest number of newest results with the new level, near `after`."""
-        values = self.levels[-1].values[-(after + _NEAR + _REMEMBERED) :]
-        counts = np.arange(max(AFTER, after - _NEAR), min(after + _NEAR, len(values) - 1) + 1)
-        middle = float(np.median(values[:-after])) + change / 2.0
+    def _likeliest_count(self, newest_count: int, change: float) -> int:
+        """The likeliest number of newest results with the new level, near `newest_count`."""
+        values = self.levels[-1].values[-(newest_count + _NEAR + _REMEMBERED) :]
+        counts = np.arange(max(AFTER, newest_count - _NEAR), min(newest_count + _NEAR, len(values) - 1) + 1)
+        middle = float(np.median(values[:-newest_count])) + change / 2.0
         # how much better the new level explains each result; what lies beyond either level says no more than it
         better = np.clip((values - middle) / change, -0.5, 0.5)
         return int(counts[np.argmax(np.cumsum(better[::-1])[counts - 1])])
 
-    def _earlier_level(self, new: Values, change: float, noise: Noise, memory: Memory) -> _Level | None:
+    def _find_earlier_level(
+        self, new: Values, change: float, noise: SeriesNoise, memory: SeriesMemory
+    ) -> _Level | None:
         """The newest earlier level to which these results return; None if there is none."""
         middle = float(np.median(new))
         for level in reversed(self.levels[-1 - _KNOWN : -1]):
@@ -422,11 +432,11 @@ class _FollowedSeries:
                 return level
         return None
 
-    def _begin_level(self, best: _Candidate) -> Shift:
-        """Begin a level with the results after the shift, or go on with the earlier one; returns the shift."""
-        back = best.back
+    def _begin_level(self, shift: _PossibleShift) -> Shift:
+        """Begin a level with the results after a shift, or continue the earlier level; returns the shift."""
+        back = shift.back
         assert self.noise is not None
-        old, new = self.levels[-1].split(best.after)
+        old, new = self.levels[-1].remove_newest(shift.after)
         before = float(np.median(old[-_REMEMBERED:]))
         if back is None:
             back = _Level(max(each.number for each in self.levels) + 1)
@@ -434,11 +444,11 @@ class _FollowedSeries:
             self.levels.remove(back)
         residuals = [each.values - each.clipped[-_REMEMBERED:].mean() for each in self.levels]
         self.other_residuals = np.concatenate(residuals)[-_MEMORY:]
-        back.add(new, self.noise)
+        back.add_results(new, self.noise)
         self.levels = [*self.levels, back]
-        self.since = self.count - best.after
-        levels = math.exp(before), math.exp(before + best.change)
-        return Shift(self.since, self.count - 1, *levels, best.evidence, back.number)
+        self.since = self.count - shift.after
+        levels = math.exp(before), math.exp(before + shift.change)
+        return Shift(self.since, self.count - 1, *levels, shift.evidence, back.number)
 
 
 DRIFTS = "drifts"
@@ -456,38 +466,40 @@ _SHORTEST = 4
 
 
 @dataclass(frozen=True)
-class Finding:
-    """`kind`: `DRIFTS`, by so much from the result `since` to the last; `NOISE`: since that result, -0.5 for half."""
+class OtherChange:
+    """A change that is no shift. `kind`: `DRIFTS`, from the result `since` to the last, or `NOISE`, -0.5 for half."""
 
     kind: str
     since: int
     change: float
 
 
-def find_other_changes(values: Sequence[float], levels: Sequence[float], since: int, threshold: float) -> list[Finding]:
-    """At most one finding, drift or changed noise; `levels`: of each value; `since`: where the present level begins."""
+def find_drift_or_noise_change(
+    values: Sequence[float], levels: Sequence[float], since: int, threshold: float
+) -> list[OtherChange]:
+    """Find a drift or changed noise, at most one; `levels`: of each value; `since`: where the present level begins."""
     logs = np.log(np.array(values))
     finding = _find_drift(logs, since, threshold) or _find_noise_change(logs - np.log(np.array(levels)))
     return [] if finding is None else [finding]
 
 
-def _find_drift(logs: Values, since: int, threshold: float) -> Finding | None:
+def _find_drift(logs: Values, since: int, threshold: float) -> OtherChange | None:
     """A drift of the present level that is certain, and larger in all than `threshold`; None without one."""
     first = max(since, len(logs) - _NEWEST)
     count = len(logs) - first
     if count < _LEAST_DRIFT:
         return None
     residuals = logs[first:] - np.median(logs[first:])
-    noise = noise_of(residuals)
+    noise = estimate_noise(residuals)
     clipped = np.clip(residuals, -noise.cap, noise.cap)
-    line = slope_of(clipped, noise.spread) * (np.arange(count) - (count - 1) / 2.0)
-    ratio = memory_of(clipped - line).variance_ratio(count)
-    slope = slope_of(clipped, noise.spread, ratio, certain=EVIDENCE)
+    line = estimate_drift(clipped, noise.spread) * (np.arange(count) - (count - 1) / 2.0)
+    ratio = estimate_series_memory(clipped - line).variance_ratio(count)
+    slope = estimate_drift(clipped, noise.spread, ratio, certain=EVIDENCE)
     change = slope * (count - 1)
-    return Finding(DRIFTS, first, math.expm1(change)) if abs(change) >= math.log1p(threshold) else None
+    return OtherChange(DRIFTS, first, math.expm1(change)) if abs(change) >= math.log1p(threshold) else None
 
 
-def _find_noise_change(residuals: Values) -> Finding | None:
+def _find_noise_change(residuals: Values) -> OtherChange | None:
     """A lasting change in the size of deviations from the level: a shift of their logarithms; None without one."""
     first = max(0, len(residuals) - _NEWEST)
     sizes = np.abs(residuals[first:])
@@ -501,21 +513,21 @@ def _find_noise_change(residuals: Values) -> Finding | None:
     distances = np.abs(difference) / np.sqrt(1.0 / before + 1.0 / (count - before))
     best = int(np.argmax(distances))
     own = logs - np.where(np.arange(count) < before[best], logs[: before[best]].mean(), logs[before[best] :].mean())
-    error = float(own.std()) * math.sqrt(memory_of(own).variance_ratio(count))
+    error = float(own.std()) * math.sqrt(estimate_series_memory(own).variance_ratio(count))
     if distances[best] < EVIDENCE * error:
         return None
-    return Finding(NOISE, first + int(before[best]), math.expm1(float(difference[best])))
+    return OtherChange(NOISE, first + int(before[best]), math.expm1(float(difference[best])))
 
 
-def find_ramps(values: Sequence[float], shifts: Sequence[Shift]) -> dict[int, tuple[int, int]]:
-    """The ramps, gradual changes: by the number of each shift that is part of one, its first and last result.
+def find_gradual_changes(values: Sequence[float], shifts: Sequence[Shift]) -> dict[int, tuple[int, int]]:
+    """Find gradual changes (ramps): by the number of each shift that is part of one, its first and last result.
 
     Neighbours in the same direction are one ramp, if a straight line between two levels explains the results better
     than they do (Bayesian information criterion).
     """
     logs = np.log(np.array(values))
     ramps: dict[int, tuple[int, int]] = {}
-    for first, last in _groups_in_one_direction(shifts):
+    for first, last in _shift_groups_in_one_direction(shifts):
         low = max(shifts[first - 1].at if first else 0, shifts[first].at - 2 * _AROUND)
         high = min(shifts[last + 1].at if last + 1 < len(shifts) else len(logs), shifts[last].at + 2 * _AROUND)
         ramp = _fit_ramp(logs[low:high], [shift.at - low for shift in shifts[first : last + 1]])
@@ -524,7 +536,7 @@ def find_ramps(values: Sequence[float], shifts: Sequence[Shift]) -> dict[int, tu
     return ramps
 
 
-def _groups_in_one_direction(shifts: Sequence[Shift]) -> list[tuple[int, int]]:
+def _shift_groups_in_one_direction(shifts: Sequence[Shift]) -> list[tuple[int, int]]:
     """The first and last number of each group of shifts in one direction that are near each other."""
     groups: list[tuple[int, int]] = []
     for number, shift in enumerate(shifts):
@@ -540,7 +552,7 @@ def _fit_ramp(values: Values, steps: Sequence[int]) -> tuple[int, int] | None:
     """The first and last result of the ramp that explains `values` better than `steps` do; None if none does."""
     count = len(values)
     middle = np.median(values)
-    noise = noise_of(np.diff(values))
+    noise = estimate_noise(np.diff(values))
     values = np.clip(values, middle - 20.0 * noise.spread, middle + 20.0 * noise.spread)
     parts = np.split(values, steps)
     by_steps = sum(float(((part - part.mean()) ** 2).sum()) for part in parts)

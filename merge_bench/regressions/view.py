@@ -17,11 +17,11 @@ from merge_bench.regressions.index import Series
 from merge_bench.regressions.shifts import DRIFTS, FIRST
 from merge_bench.units import plural
 from merge_bench.view.comparison import UNITS, noise_floor_text
-from merge_bench.view.content import Page, by_row
-from merge_bench.view.plot import GREY, Axis, Chart, Group, Line, Points
-from merge_bench.view.terminal import page_on
-from merge_bench.view.text import capitalized, cell, short, thin, visible
-from merge_bench.view.titles import date_text, option_text, short_times
+from merge_bench.view.content import Page, columns_from_rows
+from merge_bench.view.plot import GREY, Axis, Chart, Line, MarkGroup, Points
+from merge_bench.view.terminal import open_page
+from merge_bench.view.text import capitalize, evenly_spread_indexes, format_cell, shorten_middle, visible
+from merge_bench.view.titles import date_text, option_text, short_time_texts
 
 _MOST_CHARTS = 8
 _SCALES = {"B/s": 2.0**-30, "s": 1e3}
@@ -38,30 +38,32 @@ def print_history(
     """Print the document of ``history`` on `file` (standard output)."""
     shown = [series for series in document.series if series.judged] or document.series[:1]
     few = [series for series in document.series if series not in shown]
-    with page_on(file, width) as page:
-        page.heading("merge_bench · history")
+    with open_page(file, width) as page:
+        page.add_heading("merge_bench · history")
         for series in shown:
-            page.line(series_sentence(document, series), "bold")
+            page.add_paragraph(series_sentence(document, series), "bold")
             ramps = [None, *(shift.ramp for shift in series.shifts)]
             for shift, ramp_before in zip(series.shifts, ramps, strict=False):
                 if shift.ramp is None or shift.ramp != ramp_before:  # else it continues a gradual change
                     _print_shift(page, series, shift)
             for finding in series.findings:
-                page.line(finding_sentence(series, finding), indent=2)
+                page.add_paragraph(finding_sentence(series, finding), indent=2)
             if waits := reference_sentence(document, series):
-                page.line(waits, indent=2)
+                page.add_paragraph(waits, indent=2)
             if details:
-                _print_details(page, document, series)
+                _print_results(page, document, series)
         if few:
             more = ":" if details else " (--details lists them)"
-            page.line(f"{len(few)} more series with fewer than {LEAST} results, too few to find a shift{more}", "dim")
+            page.add_paragraph(
+                f"{len(few)} more series with fewer than {LEAST} results, too few to find a shift{more}", "dim"
+            )
         for series in few if details else ():
-            page.line(f"{series_label(document, series)}: {plural(len(series.results), 'result')}", indent=2)
-        page.paragraphs("Notes", document.notes)
+            page.add_paragraph(f"{series_label(document, series)}: {plural(len(series.results), 'result')}", indent=2)
+        page.add_paragraphs("Notes", document.notes)
 
 
 def series_sentence(document: HistoryDocument, series: HistorySeries) -> str:
-    """A series in words: ``throughput of default: …, 2 workers over 61 results: level 2.31 GiB/s since 12 Nov``."""
+    """Describe a series: ``throughput of default: …, 2 workers over 61 results: level 2.31 GiB/s since 12 Nov``."""
     unit, form = UNITS[document.unit]
     varies = f", noise {100 * series.noise:.1f} %" if len(series.results) - series.since > 2 else ""
     parts = [
@@ -76,20 +78,20 @@ def series_sentence(document: HistoryDocument, series: HistorySeries) -> str:
 
 
 def series_label(document: HistoryDocument, series: HistorySeries) -> str:
-    """The title that tells a series from the others of the document."""
+    """The title of a series, with what distinguishes it from the others of the document."""
     return series_title(series.series, [each.series for each in document.series])
 
 
 def series_title(series: Series, others: Iterable[Series]) -> str:
-    """The config and the size, and the other values that tell a series from `others`."""
+    """The config and size of a series, and the other values that distinguish it from `others`."""
     differing = [name for name, value in series.items() if any(other.get(name) != value for other in others)]
     names = dict.fromkeys((*SIZE, *differing))
-    parts = [short(option_text(name, series[name])) for name in names if name in series and name != "config"]
+    parts = [shorten_middle(option_text(name, series[name])) for name in names if name in series and name != "config"]
     return visible(f"{series['config']}: {', '.join(parts)}")
 
 
 def finding_sentence(series: HistorySeries, finding: SeriesFinding) -> str:
-    """A finding in words: ``drifts: -3.2 % since 8 Nov, little by little``."""
+    """Describe a drift or a change of noise: ``drifts: -3.2 % since 8 Nov, little by little``."""
     began, change = day_of_result(series, finding.since), 100 * finding.change
     if finding.kind == DRIFTS:
         return f"drifts: {change:+.1f} % since {began}, little by little"
@@ -109,7 +111,7 @@ def reference_sentence(document: HistoryDocument, series: HistorySeries) -> str:
     return f"--against history compares with {level}, until somebody accepts the loss: history --accept REASON"
 
 
-def shift_text(series: HistorySeries, shifts: Sequence[LevelShift], shift: LevelShift) -> str:
+def shift_summary(series: HistorySeries, shifts: Sequence[LevelShift], shift: LevelShift) -> str:
     """A shift's change and its days: ``-4.9 % on 8 Nov, for 7 results, until 14 Nov``."""
     if shift.ramp is not None:
         parts = [each for each in shifts if each.ramp == shift.ramp]
@@ -125,39 +127,42 @@ def shift_text(series: HistorySeries, shifts: Sequence[LevelShift], shift: Level
 
 def _print_shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
     style = "green" if shift.better else "red"
-    page.unbroken(f"  {shift_text(series, series.shifts, shift)} at {shorter_path(shift.path)}", style)
+    page.add_unwrapped(f"  {shift_summary(series, series.shifts, shift)} at {shorter_path(shift.path)}", style)
     if shift.accepted is not None:
-        page.line(f"accepted by {visible(shift.accepted.by)}: {visible(shift.accepted.reason)}", indent=4)
-    reasons = [short(visible(text), 2 * _LETTERS) for text in shift.differs]
+        page.add_paragraph(f"accepted by {visible(shift.accepted.by)}: {visible(shift.accepted.reason)}", indent=4)
+    reasons = [shorten_middle(visible(text), 2 * _LETTERS) for text in shift.differs]
     more = len(reasons) - _MOST_DIFFERENCES if reasons else len(shift.differences)
     shown = reasons[:_MOST_DIFFERENCES] or ["nothing in the records differs from the result before"]
     if more > 0:
         shown.append(f"{more} more {'' if reasons else 'one result away '}(--details)")
-    page.line("; ".join(shown), indent=4)
+    page.add_paragraph("; ".join(shown), indent=4)
 
 
-def _print_details(page: Page, document: HistoryDocument, series: HistorySeries) -> None:
+def _print_results(page: Page, document: HistoryDocument, series: HistorySeries) -> None:
     unit, form = UNITS[document.unit]
     names = [os.path.basename(result.path) for result in series.results]
-    days = short_times(result.started for result in series.results)
+    days = short_time_texts(result.started for result in series.results)
     figures = ((form(each.value), form(each.level), str(len(each.launches))) for each in series.results)
     rows = [(day, *each, name) for day, each, name in zip(days, figures, names, strict=True)]
     heads = ("Started\n(UTC)", f"Value\n({unit})", f"Level\n({unit})", "Launches", "Result")
-    page.table(*by_row(heads, rows, (0, 4)))
+    page.add_table(*columns_from_rows(heads, rows, (0, 4)))
     differences = [
-        [short(visible(cell(text)), _LETTERS) for text in (each.kind, each.name, each.before, each.after)]
+        [
+            shorten_middle(visible(format_cell(text)), _LETTERS)
+            for text in (each.kind, each.name, each.before, each.after)
+        ]
         + [names[each.result]]
         for shift in series.shifts
         for each in shift.differences
     ]
     if differences:
-        page.line("")
-        page.table(*by_row(("Differs", "", "Before", "From here", "Result"), differences, range(5)))
+        page.add_paragraph("")
+        page.add_table(*columns_from_rows(("Differs", "", "Before", "From here", "Result"), differences, range(5)))
 
 
-def day_of_result(series: HistorySeries, at: int) -> str:
-    """The day on which the result number `at` began, as ``12 Nov``."""
-    return short_times(result.started for result in series.results)[at]
+def day_of_result(series: HistorySeries, index: int) -> str:
+    """The day on which the result number `index` began, as ``12 Nov``."""
+    return short_time_texts(result.started for result in series.results)[index]
 
 
 def shorter_path(path: str) -> str:
@@ -165,8 +170,8 @@ def shorter_path(path: str) -> str:
     return visible(min(path, os.path.relpath(path), key=len))
 
 
-def charts_of(document: HistoryDocument) -> list[Chart]:
-    """A chart for each of the first series with enough results to find a shift; if none has, for the first series."""
+def history_charts(document: HistoryDocument) -> list[Chart]:
+    """Make a chart for each of the first series with enough results to find a shift, or else for the first series."""
     judged = [series for series in document.series if series.judged]
     return [_series_chart(document, series) for series in (judged or document.series)[:_MOST_CHARTS]]
 
@@ -174,7 +179,7 @@ def charts_of(document: HistoryDocument) -> list[Chart]:
 def _series_chart(document: HistoryDocument, series: HistorySeries) -> Chart:
     unit, scale = UNITS[document.unit][0], _SCALES[document.unit]
     values = [result.value * scale for result in series.results]
-    days = short_times(result.started for result in series.results)
+    days = short_time_texts(result.started for result in series.results)
     begins = [0, *(shift.result for shift in series.shifts), len(values)]
     levels = (Line((a - 0.5, b - 0.5), (series.results[a].level * scale,) * 2) for a, b in pairwise(begins))
     details = {
@@ -183,14 +188,14 @@ def _series_chart(document: HistoryDocument, series: HistorySeries) -> Chart:
         "value": [f"{value:,.4g} {unit}" for value in values],
     }
     results = Points(range(len(values)), values, size=6, details=details)
-    groups = [Group(0, (results,), "results"), Group(GREY, tuple(levels), "level")]
+    groups = [MarkGroup(0, (results,), "results"), MarkGroup(GREY, tuple(levels), "level")]
     if series.shifts:
         details = {
             "change": [f"{100 * shift.change:+.1f} %" for shift in series.shifts],
             "differs": ["; ".join(shift.differs) or "-" for shift in series.shifts],
         }
         marks = Points(begins[1:-1], [values[at] for at in begins[1:-1]], size=12, details=details)
-        groups.append(Group(1, (marks,), "shifts"))
-    ticks = {at: days[at] for at in thin(len(values), 6)}
-    value_axis = Axis(f"{capitalized(document.metric)} ({unit})")
+        groups.append(MarkGroup(1, (marks,), "shifts"))
+    ticks = {at: days[at] for at in evenly_spread_indexes(len(values), 6)}
+    value_axis = Axis(f"{capitalize(document.metric)} ({unit})")
     return Chart(Axis("", ticks), value_axis, tuple(groups), 300, series_label(document, series), _NOTE)

@@ -15,11 +15,17 @@ from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.reader import LIMIT_BYTES, Follower
 from merge_bench.records.results_folder import DONE, Entry, ResultsFolder
-from merge_bench.tune.result import result_of
+from merge_bench.tune.result import tuning_result_of
 from merge_bench.units import GIB
-from merge_bench.view.terminal import page_on
-from merge_bench.view.text import number, visible
-from merge_bench.view.titles import is_tuning_campaign, short_times, size_of, title_of_entry, unusual_engines
+from merge_bench.view.terminal import open_page
+from merge_bench.view.text import format_number, visible
+from merge_bench.view.titles import (
+    is_tuning_campaign,
+    plan_size_text,
+    short_time_texts,
+    title_of_entry,
+    unusual_engines_text,
+)
 
 MOST_KEPT = 2 * LIMIT_BYTES
 SMALL_BYTES = 4 << 20
@@ -30,7 +36,7 @@ _BATCH_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedCampaign:
     """A campaign of a results folder; `problem`: a sentence that says why it was not read, or not to its end."""
 
     entry: Entry
@@ -39,8 +45,8 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class Figures:
-    """The figures of a campaign in lists: medians of its fastest run in GiB/s, and whether all runs are verified.
+class CampaignFigures:
+    """The figures that a list shows of a campaign: medians of its fastest run in GiB/s, whether it is verified.
 
     `fastest`: the config of that run, with its rows per chunk if the campaign has several; empty if it has one run.
     Of a tuning that has ended, the confirmed config, or else the baseline.
@@ -57,40 +63,46 @@ class Figures:
     measured: frozenset[int] = frozenset()
 
 
-def status_of(entry: Entry, figures: Figures) -> str:
-    """How a campaign ended; if it ended well, whether its results are verified."""
+def status_text(entry: Entry, figures: CampaignFigures) -> str:
+    """The status of a campaign as text: how it ended; if it ended well, whether its results are verified."""
     if figures.verified == "WRONG" or entry.status != DONE:
         return f"{entry.status}, WRONG" if figures.verified == "WRONG" else entry.status
     return {"yes": "verified", "no": "unverified"}.get(figures.verified, entry.status)
 
 
 class CampaignCache:
-    """Reads campaigns and keeps them in memory, without the least recently used ones; threads may share it.
+    """Reads campaigns and keeps the most recently used ones in memory; threads may share it.
 
-    Limits in bytes: `most` of all that is kept, `limit` of one campaign, `small` of one that `read_small` reads.
+    Limits in bytes: `most` of all that is kept, `limit` of one campaign, `small` of one that
+    `read_small_campaigns` reads.
     """
 
     def __init__(self, *, most: int = MOST_KEPT, limit: int = LIMIT_BYTES, small: int = SMALL_BYTES) -> None:
         self._most_bytes, self._limit_bytes, self._small_bytes = most, limit, small
         self._followers: OrderedDict[Path, Follower] = OrderedDict()
-        self._figures: dict[Path, tuple[tuple[int, float], Figures]] = {}
+        self._figures: dict[Path, tuple[tuple[int, float], CampaignFigures]] = {}
         self._lock = threading.Lock()
 
-    def load(self, entries: Sequence[Entry]) -> list[Loaded]:
-        """Read the campaigns of `entries`; of those in memory, only what their files have gained."""
+    def load(self, entries: Sequence[Entry]) -> list[LoadedCampaign]:
+        """Read the campaigns of `entries`; of those in memory, only new lines."""
         with self._lock:
-            return [self._load(entry) for entry in entries]
+            return [self._load_campaign(entry) for entry in entries]
 
-    def figures(self, entry: Entry) -> Figures | None:
-        """The figures of a campaign; None if it was not read since its records changed."""
+    def known_figures(self, entry: Entry) -> CampaignFigures | None:
+        """Return the figures of a campaign; None if it was not read since its records changed."""
         stored = self._figures.get(entry.folder)
         return stored[1] if stored is not None and stored[0] == (entry.size, entry.modified) else None
 
-    def read_small(self, entries: Sequence[Entry]) -> bool:
+    def read_small_campaigns(self, entries: Sequence[Entry]) -> bool:
         """Read the figures of some small, finished campaigns of `entries`; returns whether there were any to read."""
         left = _BATCH_BYTES
         for entry in entries:
-            if entry.head is None or entry.written or entry.size > self._small_bytes or self.figures(entry) is not None:
+            if (
+                entry.head is None
+                or entry.written
+                or entry.size > self._small_bytes
+                or self.known_figures(entry) is not None
+            ):
                 continue
             self._store_figures(entry, _read_to_end(Follower(entry.folder, lean=True)))
             left -= entry.size
@@ -98,7 +110,7 @@ class CampaignCache:
                 break
         return left < _BATCH_BYTES
 
-    def _load(self, entry: Entry) -> Loaded:
+    def _load_campaign(self, entry: Entry) -> LoadedCampaign:
         follower = self._followers.pop(entry.folder, None) or Follower(entry.folder, lean=True, limit=self._limit_bytes)
         campaign = _read_to_end(follower)
         self._followers[entry.folder] = follower
@@ -106,14 +118,14 @@ class CampaignCache:
             self._followers.popitem(last=False)
         self._store_figures(entry, campaign)
         problem = follower.problem or ("" if campaign else "its first line is incomplete")
-        return Loaded(entry, campaign, f"{entry.folder.name}: {problem}" if problem else None)
+        return LoadedCampaign(entry, campaign, f"{entry.folder.name}: {problem}" if problem else None)
 
     def _store_figures(self, entry: Entry, campaign: Campaign | None) -> None:
-        figures = _figures_of(campaign) if campaign is not None else Figures()
+        figures = _figures_of(campaign) if campaign is not None else CampaignFigures()
         self._figures[entry.folder] = (entry.size, entry.modified), figures
 
 
-def _figures_of(campaign: Campaign) -> Figures:
+def _figures_of(campaign: Campaign) -> CampaignFigures:
     counted = [(run, launches) for run in campaign.runs if (launches := aggregate.complete_launches(run))]
     states = {verification_state(run, launches) for run, launches in counted}
     verified = (
@@ -126,30 +138,35 @@ def _figures_of(campaign: Campaign) -> Figures:
         else "no"
     )
 
-    def rate(launches: Sequence[Launch], value: aggregate.IterationFigure) -> float | None:
+    def median_gib_per_second(launches: Sequence[Launch], value: aggregate.IterationFigure) -> float | None:
         median = aggregate.run_median(launches, value)
         return median / GIB if median else None
 
     rates = [
-        (run, rate(launches, aggregate.throughput), rate(launches, aggregate.bandwidth)) for run, launches in counted
+        (
+            run,
+            median_gib_per_second(launches, aggregate.throughput),
+            median_gib_per_second(launches, aggregate.bandwidth),
+        )
+        for run, launches in counted
     ]
     measured = sum(bool(launch.timed) for launch in campaign.launches)
     ended = is_tuning_campaign(campaign) and campaign.end is not None and campaign.end.status == 0
-    result = result_of(campaign) if ended else None
+    result = tuning_result_of(campaign) if ended else None
     outcome = result.outcome if result is not None else ""
     if not rates:
-        return Figures(verified=verified, launches=measured, outcome=outcome)
+        return CampaignFigures(verified=verified, launches=measured, outcome=outcome)
     if result is not None:  # what only seemed faster in the search is not its result
         best = result.winner.config.name if result.winner is not None else result.baseline
         rates = [each for each in rates if each[0].config.name == best] or rates
     run, throughput, bandwidth = max(rates, key=lambda each: (each[1] or 0.0, each[2] or 0.0))
     names = dict(zip(((each.config.name, each.plan_index) for each in campaign.runs), campaign.labels, strict=True))
     name = names[run.config.name, run.plan_index] if len(campaign.runs) > 1 else ""
-    size = size_of(campaign, run.plan_index)
-    if any(size_of(campaign, other.plan_index) != size for other in campaign.runs):
+    size = plan_size_text(campaign, run.plan_index)
+    if any(plan_size_text(campaign, other.plan_index) != size for other in campaign.runs):
         name += f" at {size}"
     sizes = frozenset(run.plan_index for run, _ in counted)
-    return Figures(name, throughput, bandwidth, verified, measured, outcome, sizes)
+    return CampaignFigures(name, throughput, bandwidth, verified, measured, outcome, sizes)
 
 
 def _read_to_end(follower: Follower) -> Campaign | None:
@@ -160,8 +177,8 @@ def _read_to_end(follower: Follower) -> Campaign | None:
     return follower.campaign
 
 
-def print_results(folder: Path) -> None:
-    """Print when each campaign in `folder` began, whether it is verified, its best throughput, and what it measured.
+def print_results_list(folder: Path) -> None:
+    """Print a line for each campaign in `folder`: its begin, whether it is verified, throughput, what it measured.
 
     Raises
     ------
@@ -172,17 +189,19 @@ def print_results(folder: Path) -> None:
     entries = results.entries()[::-1]
     if results.problem:
         raise UsageError(results.problem)
-    while cache.read_small(entries):
+    while cache.read_small_campaigns(entries):
         pass
-    with page_on() as page:
+    with open_page() as page:
         for entry in entries:
-            (began,) = short_times([entry.started], clock=True)  # the folder's name has the year
-            figures = cache.figures(entry) or Figures()
-            rate = "" if figures.throughput is None else f"{number(figures.throughput)} GiB/s"
-            page.unbroken(f"{began:12}  {status_of(entry, figures):11}  {rate:>12}  {visible(str(entry.folder))}")
-            what = filter(None, (title_of_entry(entry, figures.measured), unusual_engines(entry.plans)))
+            (began,) = short_time_texts([entry.started], clock=True)  # the folder's name has the year
+            figures = cache.known_figures(entry) or CampaignFigures()
+            rate = "" if figures.throughput is None else f"{format_number(figures.throughput)} GiB/s"
+            page.add_unwrapped(
+                f"{began:12}  {status_text(entry, figures):11}  {rate:>12}  {visible(str(entry.folder))}"
+            )
+            what = filter(None, (title_of_entry(entry, figures.measured), unusual_engines_text(entry.plans)))
             outcome = f". {figures.outcome}" if figures.outcome else ""
-            page.line(visible(", ".join(what) + outcome), "dim", indent=2)
-        page.line("Times are in UTC; throughput is that of the fastest config." if entries else _NO_RESULTS)
+            page.add_paragraph(visible(", ".join(what) + outcome), "dim", indent=2)
+        page.add_paragraph("Times are in UTC; throughput is that of the fastest config." if entries else _NO_RESULTS)
         if entries:
-            page.unbroken(f"The newest one: merge-bench show {shlex.quote(visible(str(entries[-1].folder)))}")
+            page.add_unwrapped(f"The newest one: merge-bench show {shlex.quote(visible(str(entries[-1].folder)))}")

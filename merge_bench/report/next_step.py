@@ -11,7 +11,7 @@ from merge_bench.analysis.diagnostics import BUSY_HOST, busy_launch_indexes, fir
 from merge_bench.analysis.documents import Comparison, Failure, RunDocument
 from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OPTIONS
 from merge_bench.errors import GateNotMet, MergeBenchError, NothingCompared, NotRecorded, UsageError, WrongResult
-from merge_bench.forecast.gather import gather
+from merge_bench.forecast.gather import gather_measurements
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.merge.workload.tables import FEW_ROW_GROUPS
@@ -19,12 +19,12 @@ from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
 from merge_bench.records.schema import GivenOptions
 from merge_bench.records.writer import safe_name
 from merge_bench.regressions.gates import HISTORY
-from merge_bench.report.run_sections import hosts_of
-from merge_bench.tune.result import Result, result_of
-from merge_bench.tune.tuning_plan import round_up_duration, time_to_decide_all
+from merge_bench.report.run_sections import hosts_of_run
+from merge_bench.tune.result import TuningResult, tuning_result_of
+from merge_bench.tune.tuning_plan import rounded_up_duration_text, time_to_decide_all
 from merge_bench.units import plural
-from merge_bench.view.next_command import NextStep, can_wait_for_quiet, launchers_of
-from merge_bench.view.titles import is_tuning_campaign, workers_of
+from merge_bench.view.next_command import NextStep, can_wait_for_quiet, launchers_of_campaign
+from merge_bench.view.titles import is_tuning_campaign, recorded_workers
 
 _TUNING_BUDGET = "10m"
 _MOST_MORE_LAUNCHES = 40  # of each config
@@ -37,13 +37,13 @@ _WHAT_HELPS = "; docs/slow-merge.md says what helps"
 _UNFINISHED = frozenset((INTERRUPTED, "unfinished"))
 
 
-def after_run(campaign: Campaign, document: RunDocument) -> NextStep | None:
-    """The next command after a campaign of one run; the report, if the run was imported and cannot be repeated."""
+def next_step_after_run(campaign: Campaign, document: RunDocument) -> NextStep | None:
+    """The next command after a campaign of one run; that of the report, if the run was imported."""
     old_options = _recorded_run_options(campaign)
     if old_options is None:
         return report_step(campaign)
     if document.error is not None:
-        return _after_error(campaign, old_options, campaign.runs[0], document.error)
+        return _next_step_after_error(campaign, old_options, campaign.runs[0], document.error)
     if not document.verified:
         return _repeat_step(old_options, "measures again and verifies the result", verify="ends")
     bottleneck = document.bottleneck
@@ -58,24 +58,26 @@ def after_run(campaign: Campaign, document: RunDocument) -> NextStep | None:
     if limit == "overload":
         return report_step(campaign, more=_WHAT_HELPS)
     if crowd is not None:
-        if crowd.bound or len(hosts_of(document)) != 1:
+        if crowd.bound or len(hosts_of_run(document)) != 1:
             return None
         return _repeat_step(old_options, "gives each worker a core", workers=str(crowd.workers_that_fit))
     if limit == "link":
         return _transports_step(old_options)
     if limit != "exchange":
-        return _after_compute_limit(campaign, old_options, document, limit)
+        return _next_step_after_compute_limit(campaign, old_options, document, limit)
     if any(warning.code == FEW_ROW_GROUPS for warning in document.warnings):
         return report_step(campaign, more=_WHAT_HELPS)  # workers without rows wait, whatever the settings
-    if not all(kind.owns_processes for kind in launchers_of(campaign)):
+    if not all(kind.owns_processes for kind in launchers_of_campaign(campaign)):
         return report_step(campaign, more=_WHAT_HELPS)  # a running cluster has already read its settings
     baseline = [str(old_options[key]) for key in ("config", "configs") if key in old_options][:1]
-    options = {"budget": _TUNING_BUDGET, **_with_chunk(_pick_options(old_options, _TUNE_KEYS), campaign)}
+    options = {"budget": _TUNING_BUDGET, **_add_chunk_option(_pick_options(old_options, _TUNE_KEYS), campaign)}
     return NextStep(("tune", *baseline), "looks for settings that make it faster", options)
 
 
-def _after_compute_limit(campaign: Campaign, old_options: GivenOptions, document: RunDocument, limit: str) -> NextStep:
-    """The next command after a merge that cores or memory limit, for which tuning, of exchange settings, is no help.
+def _next_step_after_compute_limit(
+    campaign: Campaign, old_options: GivenOptions, document: RunDocument, limit: str
+) -> NextStep:
+    """The next command after a merge that cores or memory limit, which exchange settings cannot make faster.
 
     It is a merge by the engine of ``auto`` if another one was used and memory is not the limit; else, on one host, the
     report, which draws where the time goes, and on several hosts a forecast.
@@ -85,18 +87,18 @@ def _after_compute_limit(campaign: Campaign, old_options: GivenOptions, document
     usual = engines.first_engine(device_memory=False, dask=not find_recorded_plane(plan.exchange).exchanges_by_workers)
     if used is not None and not used.device_memory and used != usual and limit != "memory":
         return _repeat_step(old_options, f"measures the same with the engine {usual.name}", engine=usual.name)
-    if len(hosts_of(document)) == 1:
+    if len(hosts_of_run(document)) == 1:
         return report_step(campaign, more=_WHAT_HELPS)
     try:
-        gather([campaign], None)
+        gather_measurements([campaign], None)
     except MergeBenchError:
         return report_step(campaign, more=_WHAT_HELPS)
-    workers, hosts = len(document.bandwidth_bytes_per_second.per_worker), len(hosts_of(document))
+    workers, hosts = len(document.bandwidth_bytes_per_second.per_worker), len(hosts_of_run(document))
     size: GivenOptions = {"workers": str(2 * workers), "hosts": str(2 * hosts)}
     return NextStep(("predict", str(campaign.folder)), "forecasts it on twice as many hosts", size)
 
 
-def after_sweep(
+def next_step_after_sweep(
     campaign: Campaign, documents: Sequence[RunDocument], comparisons: Sequence[Comparison]
 ) -> NextStep | None:
     """The next command after a campaign of several runs; `documents` are in the order of its runs."""
@@ -105,7 +107,9 @@ def after_sweep(
         return None
     failed = [(run, one.error) for run, one in zip(campaign.runs, documents, strict=True) if one.error is not None]
     if failed:
-        return _after_error(campaign, old_options, *min(failed, key=lambda each: _error_severity(each[1].code)))
+        return _next_step_after_error(
+            campaign, old_options, *min(failed, key=lambda each: _error_severity(each[1].code))
+        )
     needed = [each.more_launches or 0 for each in comparisons]
     more = max((each for each in needed if each <= _MOST_MORE_LAUNCHES), default=0)  # of more than that, noise hides it
     if more:
@@ -117,7 +121,9 @@ def after_sweep(
     return report_step(campaign)
 
 
-def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, enough_seconds: float | None) -> NextStep:
+def next_step_after_tuning(
+    campaign: Campaign, result: TuningResult, *, written: Path | None, enough_seconds: float | None
+) -> NextStep:
     """The next command after a tuning; a tuning with other limits does not resume this one.
 
     `written`: the file of the config that was found; `enough_seconds`: the time in which all can be tried and judged.
@@ -126,12 +132,12 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     budget = _budget_to_decide(campaign, result, enough_seconds)
     if written is not None:
         note = f"With --budget {budget} all candidates have all their blocks, and one a confirmation." if budget else ""
-        return replace(_after_winner(campaign, result, written, old_options), note=note)
+        return replace(_next_step_after_winner(campaign, result, written, old_options), note=note)
     if tuning is None:
         return report_step(campaign)
     launches, seconds = (*tuning.budget, None, None)[:2]
     limited = result.stopped is not None or bool(result.left_out_values)
-    unjudged = [line.config for line in result.open_in_confirmation]
+    unjudged = [line.config for line in result.unconfirmed_gains]
     inconclusive = bool(unjudged)
     warned = any(line.code == BUSY_HOST for line in campaign.warnings)  # noise may be why there is no result
     busy = warned or len(busy_launch_indexes(campaign.launches)) >= _BUSY_SHARE * len(campaign.launches)
@@ -139,7 +145,7 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     changed, does = {}, "searches anew, with time for what was not tried or not decided"
     open_one = result.unconfirmed or next(iter(unjudged), None)
     alone = next((line.settings for line in campaign.added if line.config.name == open_one), [])
-    if alone and not result.doubtful and "only" not in old_options:
+    if alone and not result.baseline_differs_from_itself and "only" not in old_options:
         limits = {"most_blocks": tuning.blocks, "confirm": tuning.confirm} if inconclusive else {}
         more = {name: str(2 * blocks) for name, blocks in limits.items() if blocks is not None}
         does = f"tests {open_one} alone{', with more blocks' if more else ''}{_QUIETLY if busy else ''}"
@@ -147,7 +153,7 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
         alternative = f"; or all candidates, without --only and with --budget {budget}" if budget else ""
         return _tune_step(old_options, does + alternative, only=",".join(alone), **more)
     unsure = result.undecided or result.no_gain_seen or inconclusive or not result.screened
-    quiet = result.doubtful or (busy and bool(unsure))
+    quiet = result.baseline_differs_from_itself or (busy and bool(unsure))
     if quiet and waits:
         changed["wait_for_quiet"], does = "5m", "searches anew"
     elif (result.undecided or inconclusive) and not limited:
@@ -157,8 +163,8 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     if launches is not None and (limited or changed):
         changed["max_launches"] = f"{2 * launches:.0f}"
     if seconds is not None and (limited or changed):
-        changed["budget"] = round_up_duration(
-            2 * seconds if quiet and waits and not result.untried else max(2 * seconds, enough_seconds or 0.0)
+        changed["budget"] = rounded_up_duration_text(
+            2 * seconds if quiet and waits and not result.tried_nothing else max(2 * seconds, enough_seconds or 0.0)
         )
     if changed:
         return _tune_step(old_options, does + (_QUIETLY if quiet else ""), **changed)
@@ -166,9 +172,11 @@ def after_tuning(campaign: Campaign, result: Result, *, written: Path | None, en
     return replace(report_step(campaign), note=note)
 
 
-def _after_winner(campaign: Campaign, result: Result, written: Path, old_options: GivenOptions) -> NextStep:
-    """The command that merges with the config that was found, or compares at sizes that the budget had no time for."""
-    same = _with_chunk(_pick_options(old_options, _TUNE_KEYS - {"fresh"}), campaign)
+def _next_step_after_winner(
+    campaign: Campaign, result: TuningResult, written: Path, old_options: GivenOptions
+) -> NextStep:
+    """The command that merges with the config that a tuning found, or compares it at sizes not measured yet."""
+    same = _add_chunk_option(_pick_options(old_options, _TUNE_KEYS - {"fresh"}), campaign)
     missing = [campaign.plans[plan].rows_per_chunk for plan in result.sizes_left_out]
     if not missing or None in missing:
         return NextStep((), "merges with the config that was found", {"config": str(written), **same})
@@ -178,36 +186,36 @@ def _after_winner(campaign: Campaign, result: Result, written: Path, old_options
     return NextStep((), "compares both where the budget had no time to", options)
 
 
-def _budget_to_decide(campaign: Campaign, result: Result, enough_seconds: float | None) -> str:
-    """The ``--budget`` with which a tuning would decide what is open; empty if nothing is, or no time is known."""
+def _budget_to_decide(campaign: Campaign, result: TuningResult, enough_seconds: float | None) -> str:
+    """The ``--budget`` with which a tuning would decide what is open; empty if none is needed or known."""
     tuning = campaign.plans[0].tune
     seconds = (*tuning.budget, None, None)[1] if tuning is not None else None
     open_still = ((result.undecided or result.no_gain_seen) and result.stopped) or result.left_out or result.unconfirmed
     if tuning is None or enough_seconds is None or seconds is None or enough_seconds <= seconds or not open_still:
         return ""
-    return round_up_duration(enough_seconds)
+    return rounded_up_duration_text(enough_seconds)
 
 
-def after_recorded_tuning(campaign: Campaign) -> NextStep:
+def next_step_after_recorded_tuning(campaign: Campaign) -> NextStep:
     """The next command after a tuning, from its records alone; if it was interrupted, the command that resumes it."""
-    old_options, result = _recorded_options(campaign), result_of(campaign)
-    if campaign.end is None or (campaign.end.status and not result.untried):
+    old_options, result = _recorded_options(campaign), tuning_result_of(campaign)
+    if campaign.end is None or (campaign.end.status and not result.tried_nothing):
         return _tune_step(old_options, "continues it, and keeps what was measured")
-    workers = workers_of(campaign.launches)
+    workers = recorded_workers(campaign.launches)
     default = f"tuned-{safe_name(workers[0].host.partition('.')[0])}.cfg" if workers else None
     output, space = old_options.get("output", default), old_options.get("space")
     written = Path(str(output)) if result.winner is not None and output is not None else None
     enough_seconds = time_to_decide_all(campaign, Path(str(space)) if space else None)
-    return after_tuning(campaign, result, written=written, enough_seconds=enough_seconds)
+    return next_step_after_tuning(campaign, result, written=written, enough_seconds=enough_seconds)
 
 
 def _error_severity(code: str) -> int:
-    """A rank of error codes, the worst lowest; what ended a campaign is worse than what is missing therefore."""
+    """The rank of an error code by severity, the worst lowest."""
     codes = (WrongResult.code, GateNotMet.code, NothingCompared.code)
     return codes.index(code) if code in codes else len(codes) + (code in _UNFINISHED)
 
 
-def _after_error(campaign: Campaign, old_options: GivenOptions, run: Run, error: Failure) -> NextStep | None:
+def _next_step_after_error(campaign: Campaign, old_options: GivenOptions, run: Run, error: Failure) -> NextStep | None:
     code = error.code
     if code == UsageError.code:
         return None  # the error names what to change
@@ -223,11 +231,11 @@ def _after_error(campaign: Campaign, old_options: GivenOptions, run: Run, error:
         failures = (failure for run in campaign.runs for launch in run.launches for failure in launch.failures)
         if any(failure.code == code for failure in failures):
             return _transports_step(old_options, run)
-        return _after_gate(campaign, old_options, run, error)
+        return _next_step_after_gate(campaign, old_options, run, error)
     return NextStep(("doctor",), "looks for problems of this host")
 
 
-def _after_gate(campaign: Campaign, old_options: GivenOptions, run: Run, error: Failure) -> NextStep:
+def _next_step_after_gate(campaign: Campaign, old_options: GivenOptions, run: Run, error: Failure) -> NextStep:
     """The next command after a comparison that did not pass its gate."""
     if error.code == NothingCompared.code:
         does = "measures again, and passes until there are enough earlier results"
@@ -239,7 +247,7 @@ def _after_gate(campaign: Campaign, old_options: GivenOptions, run: Run, error: 
 
 
 def _transports_step(old_options: GivenOptions, run: Run | None = None) -> NextStep:
-    """The command that shows transports of the same cluster; with `run`, of the cluster that this run had."""
+    """The command that shows transports of the same cluster, or with `run` of the cluster of that run."""
     options = _pick_options(old_options, _CLUSTER_KEYS if run is None else _CLUSTER_KEYS - {"config", "workers"})
     if run is not None:
         config = {"config": run.config.path or run.config.name} if {"config", "configs"} & set(old_options) else {}
@@ -249,7 +257,7 @@ def _transports_step(old_options: GivenOptions, run: Run | None = None) -> NextS
 
 
 def report_step(*campaigns: Campaign, more: str = "") -> NextStep:
-    """The command that writes a report of `campaigns`; `more`: an addition to what it does."""
+    """The command that writes a report of `campaigns`; `more`: added to the phrase that says what it does."""
     words = ("report", *(str(campaign.folder) for campaign in campaigns))
     return NextStep(words, f"draws everything on one page{more}", reports=True)
 
@@ -260,7 +268,7 @@ def export_command(campaign: Campaign) -> str:
 
 
 def _recorded_options(campaign: Campaign) -> GivenOptions:
-    """The options of the command that made a campaign, as they were typed; in older records, from its command line."""
+    """The options of the command that made a campaign, as they were typed."""
     if campaign.head.options is not None:
         return campaign.head.options
     flags = {option.key for option in OPTIONS if option.flag}
@@ -300,8 +308,8 @@ def _tune_step(old_options: GivenOptions, does: str, **changed: str) -> NextStep
     return NextStep(("tune", *baseline), does, options)
 
 
-def _with_chunk(old_options: GivenOptions, campaign: Campaign) -> GivenOptions:
-    """Options with the sizes of a campaign as ``--chunk``, for a command with other sizes by default."""
+def _add_chunk_option(old_options: GivenOptions, campaign: Campaign) -> GivenOptions:
+    """Add the sizes of a campaign as ``--chunk`` to options, for a command with other default sizes."""
     rows = [plan.rows_per_chunk for plan in campaign.plans]
     if None in rows or {"chunk", "left", "workload"} & set(old_options):
         return old_options
@@ -309,4 +317,5 @@ def _with_chunk(old_options: GivenOptions, campaign: Campaign) -> GivenOptions:
 
 
 def _pick_options(old_options: GivenOptions, keys: Collection[str]) -> GivenOptions:
+    """The options with these keys."""
     return {key: value for key, value in old_options.items() if key in keys}

@@ -15,9 +15,9 @@ from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.records.campaign import Launch, RecordedPlan
 from merge_bench.records.schema import SizeRange
 from merge_bench.units import plural
-from merge_bench.view.content import Column, Page, by_pair, by_row, grouped
-from merge_bench.view.text import NULL, cell, gib, mib, ms, number, rows
-from merge_bench.view.titles import keys_of, tables_of
+from merge_bench.view.content import Column, Page, columns_from_rows, group_by_key, rank_matrix_columns
+from merge_bench.view.text import NULL, format_cell, format_gib, format_mib, format_ms, format_number, format_row_count
+from merge_bench.view.titles import merge_keys_text, tables_text
 
 _MOST_ROWS, _MOST_WORKERS = 20, 64
 _ROWS_AT_ENDS = 5
@@ -32,7 +32,8 @@ ALL_WARNINGS = "All warnings"
 PIPELINED = ", overlapped with partition and join (--pipeline on)"
 
 
-def why_absent(document: RunDocument) -> str:
+def why_figures_absent(document: RunDocument) -> str:
+    """Say why a run has no bandwidth or phases of workers."""
     if document.imported is not None:
         return "not in the imported text"
     if not find_recorded_plane(RecordedPlan.of(document.plan).exchange).exchanges_by_workers:
@@ -42,19 +43,24 @@ def why_absent(document: RunDocument) -> str:
     return "not in the records"
 
 
-def hosts_of(document: RunDocument) -> list[str]:
+def hosts_of_run(document: RunDocument) -> list[str]:
     return list(dict.fromkeys(worker.host for worker in document.bandwidth_bytes_per_second.per_worker))
 
 
-def write_header(page: Page, document: RunDocument) -> None:
+def write_run_header(page: Page, document: RunDocument) -> None:
     """Put a heading, and names and values of what a run merged and how, on a page."""
     plan, config = RecordedPlan.of(document.plan), document.config
-    facts = [("Workers", cell(plan.workers) + _on_hosts(hosts_of(document))), ("Rows per chunk", _chunk_size(plan))]
+    facts = [
+        ("Workers", format_cell(plan.workers) + _on_hosts_text(hosts_of_run(document))),
+        ("Rows per chunk", _chunk_size_text(plan)),
+    ]
     facts += [("Question", plan.question)] if plan.question else []
     work = plan.workload
     for name, table in (("Left table", work.left), ("Right table", work.right)) if work is not None else ():
-        facts += [(name, f"{table.path}, {rows(table.rows)} rows")] if table is not None and table.path else []
-    facts += [("Keys", keys_of(work))] if work is not None and work.keys else []
+        facts += (
+            [(name, f"{table.path}, {format_row_count(table.rows)} rows")] if table is not None and table.path else []
+        )
+    facts += [("Keys", merge_keys_text(work))] if work is not None and work.keys else []
     facts += [("Engine", plan.engine or NULL)]
     facts += [("Exchange", (plan.exchange or NULL) + (PIPELINED if plan.pipeline else ""))]
     broadcast = plan.distribution == "broadcast"
@@ -64,79 +70,79 @@ def write_header(page: Page, document: RunDocument) -> None:
         facts += [("Distribution", what + reason)]
     if plan.runtime_filter:
         facts += [("Runtime filter", "on: rows that cannot have a match were dropped first")]
-    page.heading(f"merge_bench · {document.run_id}")
-    page.pairs(
+    page.add_heading(f"merge_bench · {document.run_id}")
+    page.add_named_values(
         *facts,
         ("Protocol", document.measured.protocol or NULL),
-        ("Data processed per iteration (GiB)", gib(document.measured.data_bytes)),
-        ("Iterations", f"{document.measured.iterations:,} {_launch_counts(document)}"),
+        ("Data processed per iteration (GiB)", format_gib(document.measured.data_bytes)),
+        ("Iterations", f"{document.measured.iterations:,} {_launch_counts_text(document)}"),
         ("Config", config.name + (f" ({config.path})" if config.path else "")),
     )
     for name, value in config.variables.items():
-        page.line(f"{name}={value}", indent=2)
+        page.add_paragraph(f"{name}={value}", indent=2)
     if document.measured.data_bytes is None:
-        page.note("unknown: no launch started")
+        page.keep_note("unknown: no launch started")
 
 
-def write_imported(page: Page, document: RunDocument) -> None:
+def write_import_origin(page: Page, document: RunDocument) -> None:
     source = document.imported
     if source is None:
         return
     head = source.headline
-    page.heading(f"Summary printed by {source.program} (imported; not verified by merge_bench)")
-    page.pairs(
+    page.add_heading(f"Summary printed by {source.program} (imported; not verified by merge_bench)")
+    page.add_named_values(
         ("File", source.file),
-        ("Wall-clock of all iterations (s)", number(head.wall_seconds)),
-        ("Bandwidth (GiB/s)", gib(head.bandwidth_bytes_per_second)),
-        ("Throughput: all bytes ÷ that wall-clock (GiB/s)", gib(head.throughput_bytes_per_second)),
+        ("Wall-clock of all iterations (s)", format_number(head.wall_seconds)),
+        ("Bandwidth (GiB/s)", format_gib(head.bandwidth_bytes_per_second)),
+        ("Throughput: all bytes ÷ that wall-clock (GiB/s)", format_gib(head.throughput_bytes_per_second)),
         mark=UNVERIFIED,
     )
 
 
-def _chunk_size(plan: RecordedPlan) -> str:
+def _chunk_size_text(plan: RecordedPlan) -> str:
     if plan.rows_per_chunk is not None:
-        return rows(plan.rows_per_chunk)
+        return format_row_count(plan.rows_per_chunk)
     return f"as in the {(plan.workload and plan.workload.name) or 'tables'}"
 
 
 def describe_run(document: RunDocument) -> str:
-    """One sentence about what a run merged, where, with which options, and how often."""
+    """A sentence on what a run merged, where, with which options, and how often."""
     plan, data = RecordedPlan.of(document.plan), document.measured.data_bytes
-    what = tables_of(plan) or _chunk_size(plan) + (" rows per chunk" if plan.rows_per_chunk is not None else "")
+    what = tables_text(plan) or _chunk_size_text(plan) + (" rows per chunk" if plan.rows_per_chunk is not None else "")
     what = what if plan.how in (None, "inner") else f"{plan.how} join, {what}"
     workers = f"{NULL} workers" if plan.workers is None else plural(plan.workers, "worker")
-    of_data = f" of {gib(data)} GiB" if data is not None else ""
+    of_data = f" of {format_gib(data)} GiB" if data is not None else ""
     side = f" of the {plan.broadcast_side} table" if plan.distribution == "broadcast" else ""
     how = f" with {plan.distribution}{side}" if side or plan.distribution_reason else ""  # nothing for the default
     how += " (auto)" if plan.distribution_reason else ""
     return (
-        f"{what}; {workers}{_on_hosts(hosts_of(document))}; engine {plan.engine or NULL}"
+        f"{what}; {workers}{_on_hosts_text(hosts_of_run(document))}; engine {plan.engine or NULL}"
         f", exchange {plan.exchange or NULL}{how}, config {document.config.name};"
-        f" {plural(document.measured.iterations, 'iteration')}{of_data} {_launch_counts(document)}"
+        f" {plural(document.measured.iterations, 'iteration')}{of_data} {_launch_counts_text(document)}"
     )
 
 
-def _on_hosts(hosts: Sequence[str]) -> str:
-    """`` on node0, node1``; of many hosts the first four and their number."""
+def _on_hosts_text(hosts: Sequence[str]) -> str:
+    """The hosts of a run, as text: `` on node0, node1``; of many the first four and their number."""
     if not hosts:
         return ""
     names = ", ".join(hosts[:4]) + (f", … ({len(hosts)} hosts)" if len(hosts) > 4 else "")
     return f" on {names}"
 
 
-def _launch_counts(document: RunDocument) -> str:
-    """``in 1 launch, after 1 warm-up``."""
+def _launch_counts_text(document: RunDocument) -> str:
+    """The launches of a run, as text: ``in 1 launch, after 1 warm-up``."""
     launched, planned, warmup = document.measured.launches, document.measured.planned_launches, document.measured.warmup
     launches = plural(launched, "launch") if launched == planned else f"{launched:,} of {planned:,} launches"
     return f"in {launches}" + (f", after {' or '.join(map(str, warmup))} warm-up" if any(warmup) else "")
 
 
-def write_figures(page: Page, document: RunDocument, mark: str | None) -> None:
+def write_time_and_rates_table(page: Page, document: RunDocument, mark: str | None) -> None:
     printed = ", as printed" if document.imported is not None else ""
     parts = (
-        ("Wall-clock", "ms", ms, document.wall_seconds),
-        ("Throughput", "GiB/s", gib, document.throughput_bytes_per_second),
-        ("Bandwidth", "GiB/s", gib, document.bandwidth_bytes_per_second.spread),
+        ("Wall-clock", "ms", format_ms, document.wall_seconds),
+        ("Throughput", "GiB/s", format_gib, document.throughput_bytes_per_second),
+        ("Bandwidth", "GiB/s", format_gib, document.bandwidth_bytes_per_second.spread),
     )
     cells = []
     for name, unit, form, spread in parts:
@@ -145,19 +151,19 @@ def write_figures(page: Page, document: RunDocument, mark: str | None) -> None:
             ends = ((spread.quartiles, NULL), (least_most, NULL), (spread.ci95, ""))
             texts = [without if not both or None in both else "–".join(map(form, both)) for both, without in ends]
             cells.append((f"{name}{printed} ({unit})", form(spread.median), *texts))
-    page.table(*by_row(("", "Median", "Quartiles", "Min–max", "95 % interval"), cells, [0]), mark=mark)
+    page.add_table(*columns_from_rows(("", "Median", "Quartiles", "Min–max", "95 % interval"), cells, [0]), mark=mark)
 
 
 def write_totals(page: Page, document: RunDocument, mark: str | None) -> None:
-    """Put a table of totals on a page, and a line about the meaning of its interval."""
-    page.heading("Totals (median over launches; quartiles, min and max over iterations)")
-    write_figures(page, document, mark)
+    """Put a table of a run's wall-clock time and rates on a page, and a line about the interval."""
+    page.add_heading("Totals (median over launches; quartiles, min and max over iterations)")
+    write_time_and_rates_table(page, document, mark)
     wall, launches = document.wall_seconds, document.measured.launches
     if wall.ci95_ranks is None or wall.ci95_coverage is None:
-        page.note(f"95 % interval: needs at least 6 launches; this run has {launches}")
+        page.keep_note(f"95 % interval: needs at least 6 launches; this run has {launches}")
     else:
         first, last = wall.ci95_ranks
-        page.line(
+        page.add_paragraph(
             f"The interval ends at ranks {first} and {last} of {launches} sorted launches; "
             f"it contains the median with {100 * wall.ci95_coverage:.1f} % confidence.",
             "dim",
@@ -170,9 +176,11 @@ def percent_of_limit(share: float | None) -> str:
 
 
 def describe_bottleneck(document: RunDocument) -> str:
-    """What limits the merge, and how that is seen; or why the limit is not known."""
+    """A sentence on what limits the merge and how that is seen, or why the limit is not known."""
     bottleneck = document.bottleneck
-    return f"unknown: {why_absent(document)}" if bottleneck is None else f"{bottleneck.what}: {bottleneck.because}"
+    return (
+        f"unknown: {why_figures_absent(document)}" if bottleneck is None else f"{bottleneck.what}: {bottleneck.because}"
+    )
 
 
 def write_iterations(page: Page, launches: Sequence[Launch], mark: str | None) -> None:
@@ -183,48 +191,59 @@ def write_iterations(page: Page, launches: Sequence[Launch], mark: str | None) -
             launch.timed, outlier_flags([each.wall_seconds for each in launch.timed]), strict=True
         ):
             bandwidth, throughput = aggregate.iteration_bandwidth(iteration), aggregate.throughput(launch, iteration)
-            figures = (ms(iteration.wall_seconds), gib(bandwidth), gib(throughput))
+            figures = (format_ms(iteration.wall_seconds), format_gib(bandwidth), format_gib(throughput))
             cells.append((number, str(iteration.index), *figures, "outlier" if far else ""))
     count, long = len(cells), len(cells) > _MOST_ROWS and not page.whole
     if long:
         first, last = cells[:_ROWS_AT_ENDS], cells[-_ROWS_AT_ENDS:]
         cells = [*first, ["…" if any(column) else "" for column in zip(*first, *last, strict=True)], *last]
-    page.heading("Iterations")
+    page.add_heading("Iterations")
     headings = ("Launch", "Iteration", "Wall-clock\n(ms)", "Bandwidth\n(GiB/s)", "Throughput\n(GiB/s)", "")
-    page.table(*by_row(headings, cells, [5]), mark=mark)
+    page.add_table(*columns_from_rows(headings, cells, [5]), mark=mark)
     if long:
-        page.line(f"Shown: the first and last {_ROWS_AT_ENDS} of {count:,} iterations; the records contain all.", "dim")
+        page.add_paragraph(
+            f"Shown: the first and last {_ROWS_AT_ENDS} of {count:,} iterations; the records contain all.", "dim"
+        )
 
 
-def write_link(page: Page, document: RunDocument, mark: str | None) -> None:
+def write_link_limit(page: Page, document: RunDocument, mark: str | None) -> None:
     """Put the link limit of a worker, and the share of it that the exchange reached, on a page."""
     limits = document.link
     if limits is None and len(document.bandwidth_bytes_per_second.per_worker) == 1:
-        page.note(f"link, transports: {why_absent(document)}")
+        page.keep_note(f"link, transports: {why_figures_absent(document)}")
         return
-    page.heading("Link")
+    page.add_heading("Link")
     if limits is None:
-        page.pairs(("Link limit of a worker (GiB/s)", NULL), ("Exchange speed (% of link limit)", NULL), mark=mark)
-        page.note(f"link limit: {why_absent(document)}")
+        page.add_named_values(
+            ("Link limit of a worker (GiB/s)", NULL), ("Exchange speed (% of link limit)", NULL), mark=mark
+        )
+        page.keep_note(f"link limit: {why_figures_absent(document)}")
         return
     limit, pipelined = limits.limit_bytes_per_second, RecordedPlan.of(document.plan).pipeline
-    shown = [("Link limit of a worker (GiB/s)", gib(limit) + (f"; {limits.not_checked}" if limits.not_checked else ""))]
+    shown = [
+        (
+            "Link limit of a worker (GiB/s)",
+            format_gib(limit) + (f"; {limits.not_checked}" if limits.not_checked else ""),
+        )
+    ]
     if limits.check_bytes_per_second and limit:
-        shown.append(("Link limit by ucx_perftest (GiB/s)", gib(limits.check_bytes_per_second)))
+        shown.append(("Link limit by ucx_perftest (GiB/s)", format_gib(limits.check_bytes_per_second)))
     shown.append(("Exchange speed (% of link limit)", percent_of_limit(limits.fraction)))
     if pipelined:
-        shown.append(("Wall-clock ÷ bytes at the link limit (×)", number(limits.wall_ratio)))
-    page.pairs(*shown, mark=mark)
+        shown.append(("Wall-clock ÷ bytes at the link limit (×)", format_number(limits.wall_ratio)))
+    page.add_named_values(*shown, mark=mark)
     if pipelined:
-        page.line("Both frames are sent at the same time, so each gets only a share of the link's bandwidth.", "dim")
+        page.add_paragraph(
+            "Both frames are sent at the same time, so each gets only a share of the link's bandwidth.", "dim"
+        )
 
 
 def write_memory_rate(page: Page, document: RunDocument, mark: str | None) -> None:
     rates = document.memory_rate
     if rates is not None:
-        page.heading("Memory")
-        page.pairs(
-            ("Copy rate of a worker (GiB/s)", gib(rates.copy_bytes_per_second)),
+        page.add_heading("Memory")
+        page.add_named_values(
+            ("Copy rate of a worker (GiB/s)", format_gib(rates.copy_bytes_per_second)),
             ("Partition (% of the copy rate)", percent_of_limit(rates.partition_fraction)),
             ("Join (% of the copy rate)", percent_of_limit(rates.join_fraction)),
             mark=mark,
@@ -235,29 +254,35 @@ def write_verification(page: Page, document: RunDocument) -> None:
     proof = document.verification
     match VerificationState(proof.state):
         case VerificationState.OFF:
-            page.line("UNVERIFIED: the merge result was not checked (--verify off)", "bold yellow")
+            page.add_paragraph("UNVERIFIED: the merge result was not checked (--verify off)", "bold yellow")
         case VerificationState.IMPORTED:
-            page.line(f"{UNVERIFIED}: {NOT_BY_US}", "bold yellow")
+            page.add_paragraph(f"{UNVERIFIED}: {NOT_BY_US}", "bold yellow")
         case VerificationState.WRONG:
-            page.line(f"WRONG RESULT: {proof.message or 'the merge result was wrong'}", "bold red")
-            page.line(f"rows {rows(proof.rows)}, expected {rows(proof.expected_rows)}", indent=2)
-            page.line(f"checksum {cell(proof.checksum)}, expected {cell(proof.expected_checksum)}", indent=2)
+            page.add_paragraph(f"WRONG RESULT: {proof.message or 'the merge result was wrong'}", "bold red")
+            page.add_paragraph(
+                f"rows {format_row_count(proof.rows)}, expected {format_row_count(proof.expected_rows)}", indent=2
+            )
+            page.add_paragraph(
+                f"checksum {format_cell(proof.checksum)}, expected {format_cell(proof.expected_checksum)}", indent=2
+            )
         case VerificationState.VERIFIED:
             passed = f"all {proof.checks} checks passed" if proof.checks > 1 else "1 check passed"
-            checksum = f"checksum {cell(proof.checksum)}"
-            page.line(f"verified: {rows(proof.rows)} rows, {checksum}; {passed} ({proof.how})", "green")
+            checksum = f"checksum {format_cell(proof.checksum)}"
+            page.add_paragraph(
+                f"verified: {format_row_count(proof.rows)} rows, {checksum}; {passed} ({proof.how})", "green"
+            )
         case VerificationState.MISSING:
             passed = f"{plural(proof.checks, 'check')} passed"
-            page.line(f"UNVERIFIED: {passed}, but other requested checks are missing", "yellow")
+            page.add_paragraph(f"UNVERIFIED: {passed}, but other requested checks are missing", "yellow")
 
 
-def write_findings(page: Page, documents: Sequence[RunDocument], others: Sequence[Caution] = ()) -> None:
-    """Put errors and warnings of all runs, and the warnings `others`, on a page, each once."""
+def write_errors_and_warnings(page: Page, documents: Sequence[RunDocument], others: Sequence[Caution] = ()) -> None:
+    """Put the errors and warnings of all runs, and the warnings `others`, on a page, each once."""
     errors = error_lines(documents)
     if errors:
-        page.heading("Error")
+        page.add_heading("Error")
     for text in errors:
-        page.line(text, "bold red")
+        page.add_paragraph(text, "bold red")
     of_runs = [caution for one in documents for caution in one.warnings]
     write_warnings_by_kind(page, list(dict.fromkeys([*of_runs, *others])))
 
@@ -265,21 +290,21 @@ def write_findings(page: Page, documents: Sequence[RunDocument], others: Sequenc
 def write_warnings_by_kind(page: Page, cautions: Sequence[Caution]) -> None:
     """Put the first warnings of each kind, with remedies, and the number of further ones on a page."""
     if cautions:
-        page.heading("Warnings")
-    for code, alike in grouped(cautions, lambda caution: caution.code).items():
-        for remedy, some in grouped(alike[:_SHOWN_OF_A_KIND], lambda caution: caution.remedy).items():
+        page.add_heading("Warnings")
+    for code, alike in group_by_key(cautions, lambda caution: caution.code).items():
+        for remedy, some in group_by_key(alike[:_SHOWN_OF_A_KIND], lambda caution: caution.remedy).items():
             for caution in some:
-                page.line(f"{code}: {caution.message}", "yellow")
+                page.add_paragraph(f"{code}: {caution.message}", "yellow")
             if remedy:
-                page.line(f"→ {remedy}", indent=2)
+                page.add_paragraph(f"→ {remedy}", indent=2)
         if len(alike) > _SHOWN_OF_A_KIND:
             more = len(alike) - _SHOWN_OF_A_KIND
-            page.line(f"{more} more of this kind, listed under {ALL_WARNINGS}", "dim", indent=2)
+            page.add_paragraph(f"{more} more of this kind, listed under {ALL_WARNINGS}", "dim", indent=2)
 
 
 def leaves_warnings_out(cautions: Sequence[Caution]) -> bool:
     """Whether `write_warnings_by_kind` would leave some of `cautions` out."""
-    return any(len(alike) > _SHOWN_OF_A_KIND for alike in grouped(cautions, lambda caution: caution.code).values())
+    return any(len(alike) > _SHOWN_OF_A_KIND for alike in group_by_key(cautions, lambda caution: caution.code).values())
 
 
 def error_lines(documents: Sequence[RunDocument]) -> list[str]:
@@ -303,48 +328,52 @@ def write_workers(page: Page, document: RunDocument, workers: Sequence[WorkerFig
         (overload.rank, f"overloaded {overload.factor:.2f} ×") for overload in diagnostics.overloaded_ranks(workers)
     ]
     remarks += [(slow.rank, f"slow {slow.phase}")] if (slow := diagnostics.straggling_rank(workers)) else []
-    remarks_of = grouped(remarks, lambda remark: remark[0])
+    remarks_of = group_by_key(remarks, lambda remark: remark[0])
     who = [Column("Rank", [str(w.rank) for w in shown]), Column("Host", [w.host for w in shown], text=True)]
     speed = [
-        Column("Left\n(GiB/s)", [gib(w.bandwidth.left) for w in shown]),
-        Column("Right\n(GiB/s)", [gib(w.bandwidth.right) for w in shown]),
-        Column("Mean\n(GiB/s)", [gib(w.bandwidth.mean) for w in shown]),
-        Column("Partition\n(ms)", [ms(w.partition) for w in shown]),
-        Column("Exchange\n(ms)", [ms(w.exchange) for w in shown]),
-        Column("Join\n(ms)", [ms(w.join) for w in shown]),
+        Column("Left\n(GiB/s)", [format_gib(w.bandwidth.left) for w in shown]),
+        Column("Right\n(GiB/s)", [format_gib(w.bandwidth.right) for w in shown]),
+        Column("Mean\n(GiB/s)", [format_gib(w.bandwidth.mean) for w in shown]),
+        Column("Partition\n(ms)", [format_ms(w.partition) for w in shown]),
+        Column("Exchange\n(ms)", [format_ms(w.exchange) for w in shown]),
+        Column("Join\n(ms)", [format_ms(w.join) for w in shown]),
     ]
     on_gpu = any(w.memory.device_peak is not None for w in shown)
     load = [
-        Column("Received\n(rows)", [rows(w.received_rows) for w in shown]),
-        Column("Peak memory\n(GiB)", [gib(w.memory.peak) for w in shown]),
-        Column("Peak above\nimports (GiB)", [gib(w.memory.above_imports) for w in shown]),
-        Column("of its\ninput (×)", [number(peak_per_input(w.memory)) for w in shown]),
-        Column("Device peak\n(GiB)", [gib(w.memory.device_peak) for w in shown] if on_gpu else []),
+        Column("Received\n(rows)", [format_row_count(w.received_rows) for w in shown]),
+        Column("Peak memory\n(GiB)", [format_gib(w.memory.peak) for w in shown]),
+        Column("Peak above\nimports (GiB)", [format_gib(w.memory.above_imports) for w in shown]),
+        Column("of its\ninput (×)", [format_number(peak_per_input(w.memory)) for w in shown]),
+        Column("Device peak\n(GiB)", [format_gib(w.memory.device_peak) for w in shown] if on_gpu else []),
         Column("", [", ".join(text for _, text in remarks_of.get(w.rank, ())) for w in shown], text=True),
     ]
-    page.heading("Workers (medians; bandwidth: bytes sent to other workers ÷ seconds in flight)")
-    page.wide_table(who, speed, load, mark=mark)
+    page.add_heading("Workers (medians; bandwidth: bytes sent to other workers ÷ seconds in flight)")
+    page.add_wide_table(who, speed, load, mark=mark)
     if len(shown) < len(workers):
-        page.line(f"Shown: the {len(shown)} slowest of {len(workers)} workers; the records contain all.", "dim")
+        page.add_paragraph(
+            f"Shown: the {len(shown)} slowest of {len(workers)} workers; the records contain all.", "dim"
+        )
     columns = (("bandwidth", "bandwidth.mean"), ("phases", "partition"), ("received rows", "received_rows"))
     lacking = [name for name, field in columns if any(attrgetter(field)(w) is None for w in shown)]
     if lacking:
-        page.note(f"{', '.join(lacking)}: {why_absent(document)}")
+        page.keep_note(f"{', '.join(lacking)}: {why_figures_absent(document)}")
     if any(w.memory.peak is None for w in shown):
-        page.note("peak memory: not measured")
+        page.keep_note("peak memory: not measured")
 
 
-def write_pairs(page: Page, launches: Sequence[Launch], mark: str | None) -> None:
+def write_pair_tables(page: Page, launches: Sequence[Launch], mark: str | None) -> None:
     """Put tables of bytes and rates from each worker to each other on a page, if workers are few."""
     traffic = worker_pair_figures(launches)
-    if not traffic or not (sizes := by_pair({pair: mib(figures.bytes) for pair, figures in traffic.items()})):
+    if not traffic or not (
+        sizes := rank_matrix_columns({pair: format_mib(figures.bytes) for pair, figures in traffic.items()})
+    ):
         return
-    page.heading("Pairs: data sent per iteration (MiB), from row to column")
-    page.table(*sizes, mark=mark)
+    page.add_heading("Pairs: data sent per iteration (MiB), from row to column")
+    page.add_table(*sizes, mark=mark)
     rates = {pair: figures.bytes / figures.seconds for pair, figures in traffic.items() if figures.seconds}
     if rates:
-        page.heading("Pairs: bytes ÷ seconds in flight (GiB/s), from row to column")
-        page.table(*by_pair({pair: gib(rate) for pair, rate in rates.items()}), mark=mark)
+        page.add_heading("Pairs: bytes ÷ seconds in flight (GiB/s), from row to column")
+        page.add_table(*rank_matrix_columns({pair: format_gib(rate) for pair, rate in rates.items()}), mark=mark)
 
 
 def slowest_rank(workers: Sequence[WorkerFigures]) -> int | None:
@@ -356,7 +385,7 @@ def slowest_rank(workers: Sequence[WorkerFigures]) -> int | None:
 def why_no_bandwidth(
     launches: Sequence[Launch], workers: Sequence[WorkerFigures], *, running: bool = False
 ) -> dict[int, str]:
-    """Why workers have no bandwidth, by rank: what each of them sent in the timed iterations of `launches`.
+    """Why workers have no bandwidth, as texts by rank.
 
     `running`: whether more iterations are to come.
     """
@@ -393,68 +422,70 @@ def write_energy(page: Page, document: RunDocument, mark: str | None) -> None:
     energy = document.energy
     if energy is None or (energy.joules_per_merge is None and not energy.gpus and not energy.hosts):
         return
-    page.heading("Energy and clocks during the timed iterations")
+    page.add_heading("Energy and clocks during the timed iterations")
     of = f" ({energy.counts})" if energy.counts else ""
-    page.pairs(("Energy per merge (J)", number(energy.joules_per_merge) + of), mark=mark)
+    page.add_named_values(("Energy per merge (J)", format_number(energy.joules_per_merge) + of), mark=mark)
     gpus = energy.gpus
     if gpus:
         several = len({gpu.host for gpu in gpus}) > 1
-        page.table(
+        page.add_table(
             Column("Host", [gpu.host for gpu in gpus] if several else [], text=True),
             Column("GPU", [str(gpu.index) for gpu in gpus]),
-            Column("Energy per\nmerge (J)", [number(gpu.joules_per_merge) for gpu in gpus]),
-            Column("Mean power\n(W)", [_of_limit(gpu.watts, gpu.limit_watts) for gpu in gpus]),
-            Column("SM clock\n(MHz)", [_of_limit(gpu.sm_mhz, gpu.max_sm_mhz) for gpu in gpus]),
-            Column("Memory clock\n(MHz)", [_of_limit(gpu.memory_mhz, gpu.max_memory_mhz) for gpu in gpus]),
-            Column("Temperature\n(°C)", [cell(gpu.celsius) for gpu in gpus]),
-            Column("Throttled", [_throttling(gpu) for gpu in gpus], text=True),
+            Column("Energy per\nmerge (J)", [format_number(gpu.joules_per_merge) for gpu in gpus]),
+            Column("Mean power\n(W)", [_power_of_limit_text(gpu.watts, gpu.limit_watts) for gpu in gpus]),
+            Column("SM clock\n(MHz)", [_power_of_limit_text(gpu.sm_mhz, gpu.max_sm_mhz) for gpu in gpus]),
+            Column("Memory clock\n(MHz)", [_power_of_limit_text(gpu.memory_mhz, gpu.max_memory_mhz) for gpu in gpus]),
+            Column("Temperature\n(°C)", [format_cell(gpu.celsius) for gpu in gpus]),
+            Column("Throttled", [_throttling_text(gpu) for gpu in gpus], text=True),
             mark=mark,
         )
-        page.line("Power and clocks: of the most that the GPU may take. Clocks: as read before and after.", "dim")
+        page.add_paragraph(
+            "Power and clocks: of the most that the GPU may take. Clocks: as read before and after.", "dim"
+        )
     if energy.hosts:
-        page.table(
+        page.add_table(
             Column("Host", [host.host for host in energy.hosts], text=True),
             Column("Packages", [str(host.packages) for host in energy.hosts]),
-            Column("Energy per\nmerge (J)", [number(host.joules_per_merge) for host in energy.hosts]),
-            Column("Mean power\n(W)", [number(host.watts) for host in energy.hosts]),
+            Column("Energy per\nmerge (J)", [format_number(host.joules_per_merge) for host in energy.hosts]),
+            Column("Mean power\n(W)", [format_number(host.watts) for host in energy.hosts]),
             mark=mark,
         )
     for reason in energy.unknown:
-        page.note(f"energy unknown: {reason}")
+        page.keep_note(f"energy unknown: {reason}")
 
 
-def _of_limit(value: float | None, limit: float | None) -> str:
-    """``412 of 700``; without a limit the value alone."""
+def _power_of_limit_text(value: float | None, limit: float | None) -> str:
+    """Watts with their limit: ``412 of 700``; without a limit the value alone."""
     shown = NULL if value is None else f"{value:.0f}"
     return shown if limit is None else f"{shown} of {limit:.0f}"
 
 
-def _throttling(gpu: GpuEnergy) -> str:
-    """``23 % (power cap)``; ``no``; where no time is counted, the causes as they were read, or ``-``."""
+def _throttling_text(gpu: GpuEnergy) -> str:
+    """How long and why a GPU was throttled: ``23 % (power cap)``; ``no``; ``-`` if not known."""
     shares = gpu.throttled_share or {}
     counted = [f"{share:.0%} ({cause})" for cause, share in shares.items() if share >= 0.001]
     seen = [cause for cause in gpu.reasons or () if cause in THROTTLING and cause not in shares]
     return ", ".join([*counted, *seen]) or (NULL if gpu.throttled_share is None and gpu.reasons is None else "no")
 
 
-def write_selected(page: Page, lanes: Sequence[Lane], requested: Mapping[str, str]) -> None:
+def write_selected_transports(page: Page, lanes: Sequence[Lane], requested: Mapping[str, str]) -> None:
     """Put the configured and the selected transports on a page; worker pairs with the same transports share a row."""
     if not lanes:
         return
-    page.heading("Transports that UCX selected")
+    page.add_heading("Transports that UCX selected")
     if requested:
-        page.line("configured: " + ", ".join(f"{name}={value}" for name, value in requested.items()))
-    groups = grouped(lanes, lambda lane: (", ".join(lane.transports) or "none", lane.placement or ""))
+        page.add_paragraph("configured: " + ", ".join(f"{name}={value}" for name, value in requested.items()))
+    groups = group_by_key(lanes, lambda lane: (", ".join(lane.transports) or "none", lane.placement or ""))
     if len(groups) == 1:
         transports, placement = next(iter(groups))
         where = f", {placement}" if placement else ""
-        page.line(f"selected: {transports} (all {len(lanes)} pairs{where})")
+        page.add_paragraph(f"selected: {transports} (all {len(lanes)} pairs{where})")
         return
     rows = [
         (_pairs_text([(lane.from_rank, lane.to_rank) for lane in alike]), placement, transports)
         for (transports, placement), alike in groups.items()
     ]
-    page.table(*by_row(("Pairs", "Placement", "Transports selected"), rows, range(3)))
+    page.add_table(*columns_from_rows(("Pairs", "Placement", "Transports selected"), rows, range(3)))
 
 
 def write_protocols(page: Page, groups: Sequence[Protocols]) -> None:
@@ -463,8 +494,8 @@ def write_protocols(page: Page, groups: Sequence[Protocols]) -> None:
     if not rows:
         return
     several = len(groups) > 1
-    page.heading("Protocols that UCX selected, by message size")
-    page.table(
+    page.add_heading("Protocols that UCX selected, by message size")
+    page.add_table(
         Column("Pairs", [_pairs_text(pairs) for pairs, _ in rows] if several else [], text=True),
         Column("Memory", [each.memory for _, each in rows], text=True),
         Column("Bytes", [_size_range_text(each) for _, each in rows]),
@@ -472,7 +503,9 @@ def write_protocols(page: Page, groups: Sequence[Protocols]) -> None:
         Column("Transports", [each.transports for _, each in rows], text=True),
     )
     if any(each.estimated for _, each in rows):
-        page.line("* Expected by the sender; in a rendezvous transfer, the receiver chooses the protocol.", "dim")
+        page.add_paragraph(
+            "* Expected by the sender; in a rendezvous transfer, the receiver chooses the protocol.", "dim"
+        )
 
 
 def write_traffic(page: Page, counts: Sequence[Traffic]) -> None:
@@ -484,25 +517,29 @@ def write_traffic(page: Page, counts: Sequence[Traffic]) -> None:
     rows: list[list[str]] = []
     for host in hosts:
         counts_here = [by_key.get((host, period)) for period in periods]
-        rows.append([host, "sent by its ranks", *(mib(one.sent if one else None) for one in counts_here)])
+        rows.append([host, "sent by its ranks", *(format_mib(one.sent if one else None) for one in counts_here)])
         devices = [one.devices if one else {} for one in counts_here]
         moved = [name for each in devices for name, count in each.items() if count.sent or count.received]
         for name in dict.fromkeys(moved):
-            cells = [mib(each[name].sent if name in each else None) for each in devices]
+            cells = [format_mib(each[name].sent if name in each else None) for each in devices]
             rows.append([host, f"counted by {name}", *cells])
-    page.heading("Bytes sent, as counted by ranks and by network devices")
-    page.table(*by_row(("Host", "Bytes", *(_PERIOD_HEADINGS[period] for period in periods)), rows, range(2)))
-    page.line("Device counters include headers and all programs of the host; shared memory has no counter.", "dim")
+    page.add_heading("Bytes sent, as counted by ranks and by network devices")
+    page.add_table(
+        *columns_from_rows(("Host", "Bytes", *(_PERIOD_HEADINGS[period] for period in periods)), rows, range(2))
+    )
+    page.add_paragraph(
+        "Device counters include headers and all programs of the host; shared memory has no counter.", "dim"
+    )
 
 
 def _pairs_text(pairs: Sequence[tuple[int, int]]) -> str:
-    """``0→1, 0→2``: pairs of ranks; of many, the first ones and their number."""
+    """Pairs of ranks as text: ``0→1, 0→2``; of many, the first ones and their number."""
     more = f", … ({len(pairs)} pairs)" if len(pairs) > _PAIRS_SHOWN else ""
     return ", ".join(f"{a}→{b}" for a, b in pairs[:_PAIRS_SHOWN]) + more
 
 
 def _size_range_text(sizes: SizeRange) -> str:
-    """``1,024 to 8,191``: the bytes of a range of message sizes."""
+    """A range of message sizes in bytes as text: ``1,024 to 8,191``."""
     first, last = sizes.first_bytes, sizes.last_bytes
     if last is None:
         return f"{first:,} and more"

@@ -9,21 +9,21 @@ from merge_bench.analysis.documents import CheckDocument, CheckedConfig, Protoco
 from merge_bench.config.check import BRINGS_CODE, CheckResult
 from merge_bench.host.doctor import BAD, OK, WARN, Finding
 from merge_bench.host.pinning import Binding
-from merge_bench.report.run_sections import write_protocols, write_selected
+from merge_bench.report.run_sections import write_protocols, write_selected_transports
 from merge_bench.units import plural
-from merge_bench.view.content import Page, by_pair, by_row, grouped
+from merge_bench.view.content import Page, columns_from_rows, group_by_key, rank_matrix_columns
 from merge_bench.view.streams import print_document
-from merge_bench.view.terminal import page_on
+from merge_bench.view.terminal import open_page
 
 _REMARKS = ("unknown", "invalid", BRINGS_CODE, "module-absent", "no-effect", "deprecated")
 _STYLES = {WARN: "yellow", BAD: "bold red"}
 HEADINGS = ("Rank", "Worker", "Host", "GPU", "NUMA node\nof GPU", "NUMA nodes\nof cores", "RDMA ports", "Nearest port")
 
 
-def print_check(result: CheckResult, *, json_output: bool = False, file: TextIO | None = None) -> None:
-    """Print what UCX makes of each setting of a config, as a table or as one JSON document."""
+def print_config_check(result: CheckResult, *, json_output: bool = False, file: TextIO | None = None) -> None:
+    """Print how UCX reads each setting of a config, as a table or as one JSON document."""
     if json_output:
-        print_document(check_document(result), indent=2)
+        print_document(config_check_document(result), indent=2)
         return
     settings, below = result.variables, [*result.errors, *result.warnings]
     rows = []
@@ -31,26 +31,26 @@ def print_check(result: CheckResult, *, json_output: bool = False, file: TextIO 
         remark = "" if any(setting.message in text for text in below) else setting.message
         line = str(setting.line or "")
         rows.append((line, f"{setting.name}={setting.value}", setting.state, setting.source, remark))
-    with page_on(file) as page:
-        page.heading(f"{result.config.path} against UCX {result.ucx or '(none installed)'}")
-        page.table(*by_row(("Line", "Setting", "State", "Source", "Remark"), rows, range(1, 5)))
+    with open_page(file) as page:
+        page.add_heading(f"{result.config.path} against UCX {result.ucx or '(none installed)'}")
+        page.add_table(*columns_from_rows(("Line", "Setting", "State", "Source", "Remark"), rows, range(1, 5)))
         for conflict in result.conflicts:
-            page.line(f"{conflict.code} {conflict.message}", "yellow")
-            page.line(f"documented: {conflict.documented}", indent=4)
+            page.add_paragraph(f"{conflict.code} {conflict.message}", "yellow")
+            page.add_paragraph(f"documented: {conflict.documented}", indent=4)
         for text in result.warnings:
-            page.line(f"warning {text}", "yellow")
+            page.add_paragraph(f"warning {text}", "yellow")
         for text in result.errors:
-            page.line(f"error {text}", "bold red")
+            page.add_paragraph(f"error {text}", "bold red")
         if result.ok:
             warnings = len(result.conflicts) + len(result.warnings)
             remarks = sum(setting.state in _REMARKS for setting in settings)
             counts = [plural(warnings, "warning")] if warnings else []
             counts += [f"{plural(remarks, 'setting')} with a remark"] if remarks else []
-            page.line(f"ok: {', '.join(counts) or 'nothing to mend'}", "green")
+            page.add_paragraph(f"ok: {', '.join(counts) or 'nothing to mend'}", "green")
 
 
-def check_document(result: CheckResult) -> CheckDocument:
-    """The document that ``check --json`` prints."""
+def config_check_document(result: CheckResult) -> CheckDocument:
+    """Make the document that ``check --json`` prints."""
     config = result.config
     return CheckDocument(
         ok=result.ok,
@@ -63,57 +63,61 @@ def check_document(result: CheckResult) -> CheckDocument:
     )
 
 
-def print_findings(
+def print_doctor_findings(
     findings: Sequence[Finding], file: TextIO | None = None, *, bindings: Sequence[Binding] = ()
 ) -> None:
-    """Print tables of findings and workers, then what each finding that is not ok spoils, and its remedy."""
-    with page_on(file) as page:
+    """Print tables of the findings of ``doctor`` and of workers, then the effect and remedy of each problem."""
+    with open_page(file) as page:
         hosts = {finding.host for finding in findings if finding.host}
-        page.heading(f"merge_bench doctor · {', '.join(sorted(hosts))}")
+        page.add_heading(f"merge_bench doctor · {', '.join(sorted(hosts))}")
         rows = [(each.host if len(hosts) > 1 else "", each.check, each.state, each.fact) for each in findings]
-        page.table(*by_row(("Host", "Check", "State", "Found"), rows, range(4)))
+        page.add_table(*columns_from_rows(("Host", "Check", "State", "Found"), rows, range(4)))
         write_bindings(page, bindings)
         wrong = [finding for state in (BAD, WARN) for finding in findings if finding.state == state]
         if wrong:
-            page.heading("Effects and remedies")
+            page.add_heading("Effects and remedies")
         for finding in wrong:
             where = f"{finding.host}: " if len(hosts) > 1 else ""
             spoils = f": {finding.spoils}" if finding.spoils else ""
-            page.line(f"{finding.state}  {where}{finding.check} ({finding.fact}){spoils}", _STYLES[finding.state])
+            page.add_paragraph(
+                f"{finding.state}  {where}{finding.check} ({finding.fact}){spoils}", _STYLES[finding.state]
+            )
             if finding.remedy:
-                page.line(f"→ {finding.remedy}", indent=2)
+                page.add_paragraph(f"→ {finding.remedy}", indent=2)
         counts = ", ".join(f"{sum(f.state == state for f in findings)} {state}" for state in (BAD, WARN, OK))
-        page.line(counts, "dim")
+        page.add_paragraph(counts, "dim")
 
 
-def print_survey(document: TransportsDocument, *, show_available: bool) -> None:
+def print_transports(document: TransportsDocument, *, show_available: bool) -> None:
     """Print the transports of a cluster on standard output."""
-    with page_on() as page:
-        write_selected(page, document.pairs, document.requested)
+    with open_page() as page:
+        write_selected_transports(page, document.pairs, document.requested)
         cells = {(pair.from_rank, pair.to_rank): " ".join(pair.transports) or "none" for pair in document.pairs}
-        if columns := by_pair(cells, text=True):
-            page.heading("Transports from a worker (row) to another (column)")
-            page.table(*columns)
+        if columns := rank_matrix_columns(cells, text=True):
+            page.add_heading("Transports from a worker (row) to another (column)")
+            page.add_table(*columns)
         groups_of_pairs = []
-        for ranges, alike in grouped(document.pairs, lambda pair: tuple(pair.protocols)).items():
+        for ranges, alike in group_by_key(document.pairs, lambda pair: tuple(pair.protocols)).items():
             pairs = [(pair.from_rank, pair.to_rank) for pair in alike]
             groups_of_pairs.append(Protocols(pairs=pairs, ranges=list(ranges)))
         write_protocols(page, groups_of_pairs)
         write_bindings(page, document.bindings)
         if show_available:
             hosts = document.available
-            groups = grouped(hosts, lambda host: tuple(sorted((name, *found) for name, found in hosts[host].items())))
-            page.heading("Transports available on each host")
+            groups = group_by_key(
+                hosts, lambda host: tuple(sorted((name, *found) for name, found in hosts[host].items()))
+            )
+            page.add_heading("Transports available on each host")
             rows = [(", ".join(names), name, ", ".join(found)) for key, names in groups.items() for name, *found in key]
-            page.table(*by_row(("Hosts", "Transport", "Devices"), rows, range(3)))
-        page.warnings(document.warnings)
+            page.add_table(*columns_from_rows(("Hosts", "Transport", "Devices"), rows, range(3)))
+        page.add_warnings(document.warnings)
 
 
 def write_bindings(page: Page, bindings: Sequence[Binding]) -> None:
     """Put a table of the workers with their GPUs, NUMA nodes and RDMA ports on a page, if there is a GPU or a port."""
     if not any(each.gpu is not None or each.ports or each.near for each in bindings):
         return
-    page.heading("Workers, their GPUs and RDMA ports")
+    page.add_heading("Workers, their GPUs and RDMA ports")
     rows, problems = [], []
     for binding in bindings:
         numbers = (binding.rank, binding.gpu, binding.gpu_node)
@@ -124,6 +128,6 @@ def write_bindings(page: Page, bindings: Sequence[Binding]) -> None:
         rows.append((rank, worker, binding.host, gpu, gpu_node, *places, fits))
         who = f"rank {rank}" if rank else binding.worker
         problems += [f"{who} on {binding.host}: {problem}" for problem in binding.problems]
-    page.table(*by_row((*HEADINGS, "Fits"), rows, range(len(HEADINGS) + 1)))
+    page.add_table(*columns_from_rows((*HEADINGS, "Fits"), rows, range(len(HEADINGS) + 1)))
     for problem in problems:
-        page.line(problem, "yellow")
+        page.add_paragraph(problem, "yellow")

@@ -1,4 +1,4 @@
-"""The HTTP interface: the table of its routes, the answer of each, and `Api`, which checks requests before that."""
+"""The HTTP interface: the table of its routes, the answer of each, and the handler that checks requests first."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tornado.httputil import HTTPServerRequest
 from tornado.iostream import StreamClosedError
 from tornado.web import HTTPError, RequestHandler, StaticFileHandler
 
-from merge_bench.cluster.supervisor import last_bytes
+from merge_bench.cluster.supervisor import read_last_bytes
 from merge_bench.config.installation import __version__
 from merge_bench.errors import UsageError
 from merge_bench.records.results_folder import YOURS, Entry, ResultsFolder, is_result
 from merge_bench.records.writer import RECORDS
-from merge_bench.regressions.document import HistoryDocument, history
+from merge_bench.regressions.document import HistoryDocument, load_history
 from merge_bench.service import documents as d
 from merge_bench.service import runner
-from merge_bench.service.job_rules import Rules, typed_command
-from merge_bench.service.runner import LOG, Runner
-from merge_bench.service.store import LOCAL, NAME, Refused, Sessions, Store, Token
+from merge_bench.service.job_rules import JobRules, typed_command
+from merge_bench.service.runner import LOG, JobRunner
+from merge_bench.service.store import LOCAL, NAME, RequestRefused, ServiceStore, Sessions, Token
 from merge_bench.view.text import visible
 from merge_bench.view.titles import title_of_entry
 
@@ -42,8 +42,8 @@ _NoFields = msgspec.defstruct("_NoFields", (), forbid_unknown_fields=True)
 
 
 @dataclass(frozen=True)
-class Limits:
-    """At most: `queue` jobs that wait, `job_seconds` of a job, `requests` in a minute of a token, `body_bytes` each."""
+class ServiceLimits:
+    """At most `queue` waiting jobs, `job_seconds` of a job, `requests` in a minute of a token, `body_bytes` each."""
 
     queue: int = 1000
     job_seconds: float = 4 * 3600.0
@@ -53,7 +53,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Service:
-    """What the answers of requests need.
+    """The service as the answers of requests use it: its database, runner, rules, limits and results.
 
     `hosts`: the values of the header ``Host`` that name this service; `scheme`: http or https; `waiting`: limits how
     many requests wait for `slow`, the thread that reads results; `read_only`: the sentence that a page shows if it may
@@ -61,10 +61,10 @@ class Service:
     by which requests are limited and sessions end.
     """
 
-    store: Store
-    runner: Runner
-    rules: Rules
-    limits: Limits
+    store: ServiceStore
+    runner: JobRunner
+    rules: JobRules
+    limits: ServiceLimits
     hosts: Collection[str]
     scheme: str
     results: ResultsFolder
@@ -77,7 +77,7 @@ class Service:
     waiting: Semaphore = field(default_factory=lambda: Semaphore(8))
 
     @functools.cached_property
-    def sessions(self) -> Sessions:
+    def page_sessions(self) -> Sessions:
         """The logins to the service's pages."""
         return Sessions(self.store, clock=self.clock)
 
@@ -106,26 +106,26 @@ def add_job(service: Service, authorized: AuthorizedRequest) -> d.Job:
         raise UsageError(
             f"the key of a job contains only printable characters, and does not begin with {runner.KEY_PREFIX!r}"
         )
-    words, most = service.rules.words(request), service.limits.queue
-    row, new = service.store.add(
-        authorized.token.name, words, request.settings, most=most, resume=request.resume, key=request.key
+    words, most = service.rules.command_words(request), service.limits.queue
+    row, new = service.store.add_job(
+        authorized.token.name, words, request.settings, most_queued=most, resume=request.resume, key=request.key
     )
     if new:
-        service.runner.wake()
+        service.runner.look_for_jobs()
     return _job_document(service, row, authorized)
 
 
 def list_jobs(service: Service, authorized: AuthorizedRequest) -> d.Jobs:
     """List jobs, the newest first."""
-    rows = service.store.jobs(limit=authorized.value.limit, offset=authorized.value.offset)
+    rows = service.store.list_jobs(limit=authorized.value.limit, offset=authorized.value.offset)
     return d.Jobs(jobs=[_job_document(service, row, authorized) for row in rows])
 
 
 def show_job(service: Service, authorized: AuthorizedRequest) -> d.Job:
     """Show a job, with the end of its output."""
     row = _requested_job(service, authorized)
-    result = service.runner.result_of(row) if row.state == "running" else row.result
-    log = last_bytes(service.runner.folder_of(row.id) / LOG, _LOG_BYTES)
+    result = service.runner.find_result(row) if row.state == "running" else row.result
+    log = read_last_bytes(service.runner.job_folder(row.id) / LOG, _LOG_BYTES)
     return msgspec.structs.replace(_job_document(service, row, authorized), log=log, result=result)
 
 
@@ -133,7 +133,7 @@ def show_records(service: Service, authorized: AuthorizedRequest) -> Path:
     """Send the records of a job's campaign, as far as they are written: one JSON document a line."""
     name = show_job(service, authorized).result
     if name is None or not is_result(folder := service.results.path / name):
-        raise Refused(404, "no-records", "this job has no records")
+        raise RequestRefused(404, "no-records", "this job has no records")
     return folder / RECORDS
 
 
@@ -141,9 +141,9 @@ def cancel_job(service: Service, authorized: AuthorizedRequest) -> d.Job:
     """Cancel a job: a running one is interrupted as Ctrl-C does, and keeps what it measured."""
     row = _requested_job(service, authorized)
     if not _may_cancel(authorized.token, row):
-        raise Refused(403, "not-yours", "this job belongs to another token")
-    changed = service.store.cancel(row.id)
-    service.runner.wake()
+        raise RequestRefused(403, "not-yours", "this job belongs to another token")
+    changed = service.store.cancel_job(row.id)
+    service.runner.look_for_jobs()
     return _job_document(service, changed or row, authorized)
 
 
@@ -154,13 +154,13 @@ def add_schedule(service: Service, authorized: AuthorizedRequest) -> d.Schedule:
 
 def list_schedules(service: Service, authorized: AuthorizedRequest) -> d.Schedules:
     """List schedules by name."""
-    return d.Schedules(schedules=service.store.schedules())
+    return d.Schedules(schedules=service.store.list_schedules())
 
 
 def remove_schedule(service: Service, authorized: AuthorizedRequest) -> d.Schedules:
     """Remove a schedule, and list the others. A job that it has queued stays."""
     if not service.store.remove_schedule(authorized.key, authorized.token.name):
-        raise Refused(404, "no-such-schedule", "this token has no schedule with this name")
+        raise RequestRefused(404, "no-such-schedule", "this token has no schedule with this name")
     return list_schedules(service, authorized)
 
 
@@ -174,19 +174,19 @@ def list_results(service: Service, authorized: AuthorizedRequest) -> d.Results:
 def show_history(service: Service, authorized: AuthorizedRequest) -> HistoryDocument:
     """Show the levels and shifts of repeated merges."""
     query = msgspec.structs.asdict(authorized.value)
-    return history([service.results.path], most=query.pop("limit"), **query)
+    return load_history([service.results.path], most=query.pop("limit"), **query)
 
 
 def health(service: Service, authorized: AuthorizedRequest) -> d.Health:
     """Say whether the service can run jobs. Needs no token."""
-    if not service.runner.alive:
-        raise Refused(503, "not-running", "the service cannot run jobs")
+    if not service.runner.can_run_jobs:
+        raise RequestRefused(503, "not-running", "the service cannot run jobs")
     return d.Health(ok=True)
 
 
 def prove(service: Service, authorized: AuthorizedRequest) -> d.Proof:
-    """Show a client that the service knows its token, before it sends that. Needs no token."""
-    return d.Proof(proof=service.store.prove(authorized.value.token, authorized.value.nonce, authorized.key))
+    """Prove to a client that the service knows its token, before the client sends it. Needs no token."""
+    return d.Proof(proof=service.store.make_proof(authorized.value.token, authorized.value.nonce, authorized.key))
 
 
 def describe(service: Service, authorized: AuthorizedRequest) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def describe(service: Service, authorized: AuthorizedRequest) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Route:
-    """One kind of request.
+    """A route of the HTTP interface: method, path, role, and the function that answers.
 
     `role`: that its token needs, None if it needs no token; `takes`: the type of its body or query; `gives`: that of
     its answer; `slow`: one of these is answered at a time.
@@ -220,14 +220,14 @@ class Route:
 
 ROUTES = (
     Route("POST", "/api/jobs", "run", add_job, d.JobRequest, d.Job, 201),
-    Route("GET", "/api/jobs", "read", list_jobs, d.Page, d.Jobs),
+    Route("GET", "/api/jobs", "read", list_jobs, d.PageQuery, d.Jobs),
     Route("GET", "/api/jobs/{id}", "read", show_job, None, d.Job),
     Route("GET", "/api/jobs/{id}/records", "read", show_records, content="application/x-ndjson"),
     Route("DELETE", "/api/jobs/{id}", "run", cancel_job, None, d.Job),
     Route("POST", "/api/schedules", "run", add_schedule, d.ScheduleRequest, d.Schedule, 201),
     Route("GET", "/api/schedules", "read", list_schedules, None, d.Schedules),
     Route("DELETE", "/api/schedules/{name}", "run", remove_schedule, None, d.Schedules),
-    Route("GET", "/api/results", "read", list_results, d.Page, d.Results, slow=True),
+    Route("GET", "/api/results", "read", list_results, d.PageQuery, d.Results, slow=True),
     Route("GET", "/api/history", "read", show_history, d.HistoryQuery, HistoryDocument, slow=True),
     Route("GET", "/api/health", None, health, None, d.Health),
     Route("GET", "/api/proof", None, prove, d.ProofQuery, d.Proof),
@@ -235,18 +235,18 @@ ROUTES = (
 )
 
 
-def _requested_job(service: Service, authorized: AuthorizedRequest) -> d.Row:
-    if (row := service.store.job(int(authorized.key))) is None:
-        raise Refused(404, "no-such-job", "there is no job with this number")
+def _requested_job(service: Service, authorized: AuthorizedRequest) -> d.StoredJob:
+    if (row := service.store.find_job(int(authorized.key))) is None:
+        raise RequestRefused(404, "no-such-job", "there is no job with this number")
     return row
 
 
-def _may_cancel(token: Token, row: d.Row) -> bool:
+def _may_cancel(token: Token, row: d.StoredJob) -> bool:
     return token.role == "run" and token.name in (row.who, LOCAL)
 
 
-def _job_document(service: Service, row: d.Row, authorized: AuthorizedRequest) -> d.Job:
-    ahead = service.store.count_ahead(row.id) if row.state == "queued" else 0
+def _job_document(service: Service, row: d.StoredJob, authorized: AuthorizedRequest) -> d.Job:
+    ahead = service.store.count_jobs_ahead(row.id) if row.state == "queued" else 0
     cancellable = row.state in ("queued", "running") and not row.cancelled and _may_cancel(authorized.token, row)
     schedule = re.match(f"{runner.KEY_PREFIX}({NAME}) ", row.key or "")
     name, stored = schedule and schedule[1], msgspec.structs.asdict(row)
@@ -286,31 +286,34 @@ def openapi_document(routes: Sequence[Route], version: str) -> dict[str, Any]:
 
 def _openapi_operation(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     description = inspect.getdoc(route.answer)
-    content = _json_content(route.gives.__name__) if route.gives else {route.content: {}}
+    content = _openapi_json_content(route.gives.__name__) if route.gives else {route.content: {}}
     operation: dict[str, Any] = {
         "operationId": route.answer.__name__,
         "summary": description,
         "security": [{"token": []}] if route.role else [],
         "responses": {
             str(route.status): {"description": description, "content": content},
-            "default": {"description": "The request was refused.", "content": _json_content(d.Refusal.__name__)},
+            "default": {
+                "description": "The request was refused.",
+                "content": _openapi_json_content(d.Refusal.__name__),
+            },
         },
     }
     in_path = [(name, schema) for name, schema in _PATH_PARAMETERS.items() if f"{{{name}}}" in route.path]
     parameters = [{"name": name, "in": "path", "required": True, "schema": schema} for name, schema in in_path]
     if route.takes is not None and route.method == "POST":
-        operation["requestBody"] = {"required": True, "content": _json_content(route.takes.__name__)}
+        operation["requestBody"] = {"required": True, "content": _openapi_json_content(route.takes.__name__)}
     elif route.takes is not None:
         fields = schemas[route.takes.__name__]["properties"].items()
         parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in fields]
     return {**operation, "parameters": parameters}
 
 
-def _json_content(name: str) -> dict[str, Any]:
+def _openapi_json_content(name: str) -> dict[str, Any]:
     return {"application/json": {"schema": {"$ref": _SCHEMA_REFERENCE.format(name=name)}}}
 
 
-class Api(RequestHandler):
+class ApiHandler(RequestHandler):
     """Checks and answers a request, whatever its path."""
 
     def initialize(self, service: Service) -> None:
@@ -331,7 +334,7 @@ class Api(RequestHandler):
         """Check the request and answer it, whatever its method: tornado's methods `get`, `post`, … are not used."""
         try:
             route, authorized = self._authorize()
-            answer = await self._answer(route, authorized)
+            answer = await self._answer_in_thread(route, authorized)
             self.set_status(route.status)
             self.set_header("Content-Type", route.content)
             if not isinstance(answer, Path):
@@ -342,14 +345,14 @@ class Api(RequestHandler):
                     self.write(piece)
                     await self.flush()
             self.finish()
-        except Refused as refused:
-            self._refuse(refused.status, refused.code, str(refused))
+        except RequestRefused as refused:
+            self._refuse_request(refused.status, refused.code, str(refused))
         except UsageError as error:
-            self._refuse(400, "refused", str(error))
+            self._refuse_request(400, "refused", str(error))
         except sqlite3.OperationalError as error:  # a full disk, for example
-            self._refuse(503, "storage", f"the service cannot store anything now: {error}")
+            self._refuse_request(503, "storage", f"the service cannot store anything now: {error}")
 
-    async def _answer(self, route: Route, authorized: AuthorizedRequest) -> Any:
+    async def _answer_in_thread(self, route: Route, authorized: AuthorizedRequest) -> Any:
         """Answer in a thread, slow routes one at a time; health at once, whatever others ask for."""
         service, loop = self.service, get_running_loop()
         if route.role is None:
@@ -357,53 +360,53 @@ class Api(RequestHandler):
         if not route.slow:
             return await loop.run_in_executor(service.threads, route.answer, service, authorized)
         if service.waiting.locked():
-            raise Refused(429, "busy", "others wait for results already; try again later")
+            raise RequestRefused(429, "busy", "others wait for results already; try again later")
         async with service.waiting:
             return await loop.run_in_executor(service.slow, route.answer, service, authorized)
 
     def _authorize(self) -> tuple[Route, AuthorizedRequest]:
-        """The route of the request, and what the route's answer takes; raises `Refused`."""
+        """Check the request; returns its route and what the route's function takes; raises `RequestRefused`."""
         service, request = self.service, self.request
         check_host_and_origin(service, request)
         if service.only_pages:
-            raise Refused(403, "only-pages", "open the whole address that merge-bench dashboard printed")
+            raise RequestRefused(403, "only-pages", "open the whole address that merge-bench dashboard printed")
         matches = ((route, route.pattern.fullmatch(request.path)) for route in ROUTES)
         routes = {route.method: (route, "".join(match.groups())) for route, match in matches if match}
         route, key = routes.get(request.method or "", (None, ""))
         if route is not None and route.role is None:
-            value = self._checked_input(route) if route.takes else None
+            value = self._read_input(route) if route.takes else None
             return route, AuthorizedRequest(Token("", "read"), request.headers["Host"], value)
         token = self._find_token()
         if not routes:
-            raise Refused(404, "no-such-address", "there is nothing at this address; see /api/openapi.json")
+            raise RequestRefused(404, "no-such-address", "there is nothing at this address; see /api/openapi.json")
         if route is None:
             self.set_header("Allow", ", ".join(routes))
-            raise Refused(405, "no-such-method", "this address does not have that method")
+            raise RequestRefused(405, "no-such-method", "this address does not have that method")
         if route.role == "run" and token.role != "run":
-            raise Refused(403, "read-only", "this token can only read; ask for one with the role run")
-        return route, AuthorizedRequest(token, key, self._checked_input(route))
+            raise RequestRefused(403, "read-only", "this token can only read; ask for one with the role run")
+        return route, AuthorizedRequest(token, key, self._read_input(route))
 
     def _find_token(self) -> Token:
-        """The token in the request's header; raises `Refused` if it is not known, or made too many requests."""
+        """Return the token in the request's header; raises `RequestRefused` if unknown, or after too many requests."""
         kind, _, secret = self.request.headers.get("Authorization", "").partition(" ")
         token = self.service.store.find_token(secret.strip()) if kind.lower() == "bearer" and secret else None
         if self.service.too_many_requests(token or self.request.remote_ip):
             self.set_header("Retry-After", "60")
-            raise Refused(429, "too-many-requests", "too many requests in this minute; wait for the next one")
+            raise RequestRefused(429, "too-many-requests", "too many requests in this minute; wait for the next one")
         if token is None:
             self.set_header("WWW-Authenticate", "Bearer")
             why = "this token is not known" if secret else "this needs a token: Authorization: Bearer TOKEN"
-            raise Refused(401, "no-token", why)
+            raise RequestRefused(401, "no-token", why)
         return token
 
-    def _checked_input(self, route: Route) -> Any:
-        """The body or the query of the request as the type that `route` takes; raises `Refused`."""
+    def _read_input(self, route: Route) -> Any:
+        """Read the body or query of the request as the type that `route` takes; raises `RequestRefused`."""
         if route.method == "POST":
             kind = self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
             if kind != "application/json":
-                raise Refused(415, "not-json", "the body must have the Content-Type application/json")
+                raise RequestRefused(415, "not-json", "the body must have the Content-Type application/json")
         elif self.request.body:
-            raise Refused(400, "body", "this request takes no body")
+            raise RequestRefused(400, "body", "this request takes no body")
         try:
             if route.method == "POST":
                 return msgspec.json.decode(self.request.body, type=route.takes)
@@ -411,17 +414,17 @@ class Api(RequestHandler):
             return msgspec.convert(query, route.takes or _NoFields, strict=False)
         except (ValueError, RecursionError) as error:
             why = "nested too deeply" if isinstance(error, RecursionError) else visible(str(error))[:300]
-            raise Refused(400, "invalid", f"the request is not valid: {why}") from None
+            raise RequestRefused(400, "invalid", f"the request is not valid: {why}") from None
 
-    def _refuse(self, status: int, code: str, message: str) -> None:
+    def _refuse_request(self, status: int, code: str, message: str) -> None:
         self.set_status(status)
-        self.finish(msgspec.json.encode(d.Refusal(error=d.Problem(code=code, message=message))))
+        self.finish(msgspec.json.encode(d.Refusal(error=d.RefusalReason(code=code, message=message))))
 
     def write_error(self, status_code: int, **_: Any) -> None:
         """Answer with an error that tornado found, or with one for a mistake of this program, which is logged."""
         sentences = {400: "the request cannot be understood", 405: "this method does not exist"}
         message = sentences.get(status_code, "the service made a mistake; its log has more")
-        self._refuse(status_code, f"http-{status_code}", message)
+        self._refuse_request(status_code, f"http-{status_code}", message)
 
     def log_exception(self, kind: Any, value: Any, trace: Any) -> None:
         """Log mistakes of this program only."""
@@ -430,11 +433,11 @@ class Api(RequestHandler):
 
 
 def check_host_and_origin(service: Service, request: HTTPServerRequest) -> None:
-    """Raise `Refused` if ``Host`` is no name of the service, or ``Origin`` says that a page of another site asks."""
+    """Raise `RequestRefused` if ``Host`` is no name of the service, or ``Origin`` is that of another site."""
     if request.headers.get("Host", "").lower() not in service.hosts:
-        raise Refused(403, "wrong-host", "this name is not one of the service's own; see serve --host-name")
+        raise RequestRefused(403, "wrong-host", "this name is not one of the service's own; see serve --host-name")
     origin = request.headers.get("Origin")
     scheme, _, host = (origin or "").lower().partition("://")
     # A proxy may speak TLS for a service that does not.
     if origin is not None and (host not in service.hosts or scheme not in (service.scheme, "https")):
-        raise Refused(403, "wrong-origin", "pages of other sites cannot use this service")
+        raise RequestRefused(403, "wrong-origin", "pages of other sites cannot use this service")

@@ -26,9 +26,9 @@ from merge_bench.errors import MergeBenchError, RunFailed, UsageError, first_lin
 from merge_bench.host.network import is_loopback
 from merge_bench.records.writer import RECORDS
 from merge_bench.service.documents import Job, JobRequest, Jobs, Refusal
-from merge_bench.service.job_rules import RESULT_NAME, commands
-from merge_bench.service.store import hash_token, make_proof, token_identifier
-from merge_bench.view.text import cut, visible
+from merge_bench.service.job_rules import RESULT_NAME, job_commands
+from merge_bench.service.store import hash_token, make_token_proof, token_identifier
+from merge_bench.view.text import truncate, visible
 
 PATIENCE_SECONDS = 120.0
 """Seconds for which a client that follows a job repeats a request while the service is away or has too much to do."""
@@ -48,7 +48,7 @@ class _NoRedirects(HTTPErrorProcessor):
     https_response = http_response
 
 
-class _ProvenConnection(HTTPConnection):
+class _TokenCheckedConnection(HTTPConnection):
     """A connection without TLS, whose other end has shown that it knows `token`: another program may have its port.
 
     The client sends a random text; the answer is a hash of that, of the address that the client asks, and of the
@@ -77,7 +77,7 @@ class _ProvenConnection(HTTPConnection):
             answered = str(json.loads(text)["proof"])
         except (ValueError, KeyError, TypeError, RecursionError):
             answered = ""
-        if not hmac.compare_digest(answered.encode(errors="replace"), make_proof(own_hash, nonce, host).encode()):
+        if not hmac.compare_digest(answered.encode(errors="replace"), make_token_proof(own_hash, nonce, host).encode()):
             self.close()
             raise UsageError(
                 f"what answers at http://{host} does not know your token, which was not sent: another program may have"
@@ -86,7 +86,7 @@ class _ProvenConnection(HTTPConnection):
             )
 
 
-class ProvenHandler(HTTPHandler):
+class TokenCheckedHandler(HTTPHandler):
     """Opens ``http:`` addresses, and sends a request only to a service that has shown that it knows `token`."""
 
     def __init__(self, token: str) -> None:
@@ -95,7 +95,7 @@ class ProvenHandler(HTTPHandler):
 
     def http_open(self, request: Request) -> Any:
         """Called by urllib."""
-        return self.do_open(_ProvenConnection, request, token=self._token)  # type: ignore[arg-type]
+        return self.do_open(_TokenCheckedConnection, request, token=self._token)  # type: ignore[arg-type]
 
 
 class Client:
@@ -130,7 +130,7 @@ class Client:
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         # Without TLS a proxy could read the token.
         proxies = {name: proxy for name, proxy in getproxies().items() if name == "https"}
-        self._open = build_opener(_NoRedirects, ProxyHandler(proxies), ProvenHandler(token)).open
+        self._open = build_opener(_NoRedirects, ProxyHandler(proxies), TokenCheckedHandler(token)).open
 
     refusal = ended = ""
     logged_in = False
@@ -138,27 +138,27 @@ class Client:
     @property
     def commands(self) -> Mapping[str, Collection[str]]:
         """The commands that can be queued, each with the keys of its options."""
-        return commands()
+        return job_commands()
 
     def run(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> Job:
         """Queue a job as the form of a page describes it."""
-        return self.add(JobRequest(command=command, configs=list(configs), options=dict(options)))
+        return self.queue_job(JobRequest(command=command, configs=list(configs), options=dict(options)))
 
-    def add(self, request: JobRequest) -> Job:
+    def queue_job(self, request: JobRequest) -> Job:
         """Queue a job; with a `key`, the same request again gives the same job."""
-        return self._request("POST", "/api/jobs", _decode_as(Job), msgspec.json.encode(request))
+        return self._send_request("POST", "/api/jobs", _json_decoder(Job), msgspec.json.encode(request))
 
     def job(self, number: int) -> Job:
-        """The job with this number, and the end of its output."""
-        return self._request("GET", f"/api/jobs/{number}", _decode_as(Job))
+        """Fetch the job with this number, and the end of its output."""
+        return self._send_request("GET", f"/api/jobs/{number}", _json_decoder(Job))
 
     def jobs(self) -> Jobs:
-        """The newest jobs."""
-        return self._request("GET", "/api/jobs", _decode_as(Jobs))
+        """Fetch the newest jobs."""
+        return self._send_request("GET", "/api/jobs", _json_decoder(Jobs))
 
     def cancel(self, number: int) -> Job:
         """Cancel the job with this number."""
-        return self._request("DELETE", f"/api/jobs/{number}", _decode_as(Job))
+        return self._send_request("DELETE", f"/api/jobs/{number}", _json_decoder(Job))
 
     def fetch_records(self, job: Job, results: Path) -> Path:
         """Fetch the records of a job into its folder in `results`, which is returned; other records there are kept."""
@@ -170,7 +170,9 @@ class Client:
             with tempfile.TemporaryDirectory(dir=results, prefix=".") as draft:
                 file = Path(draft, "new", RECORDS)
                 file.parent.mkdir()
-                self._request("GET", f"/api/jobs/{job.id}/records", lambda answer: _write_body(answer, file))
+                self._send_request(
+                    "GET", f"/api/jobs/{job.id}/records", lambda answer: _write_response_body(answer, file)
+                )
                 if not folder.exists():
                     file.parent.rename(folder)
                 elif not filecmp.cmp(file, folder / RECORDS, shallow=False):
@@ -179,7 +181,9 @@ class Client:
             raise RunFailed(f"cannot write the records to {folder}: {error.strerror}") from None
         return folder
 
-    def _request(self, method: str, path: str, read: Callable[[HTTPResponse], _T], body: bytes | None = None) -> _T:
+    def _send_request(
+        self, method: str, path: str, read: Callable[[HTTPResponse], _T], body: bytes | None = None
+    ) -> _T:
         deadline = time.monotonic() + self._wait
         problem: MergeBenchError | None = None
         while True:
@@ -190,8 +194,10 @@ class Client:
                     status = answer.status
                     if status < 300:
                         return read(answer)
-                    why = _decode_as(Refusal)(answer).error.message + f"; check {' or '.join(TOKENS)}" * (status == 401)
-                    problem = (UsageError if status < 500 else RunFailed)(f"{self.url}: {visible(cut(why))}")
+                    why = _json_decoder(Refusal)(answer).error.message + f"; check {' or '.join(TOKENS)}" * (
+                        status == 401
+                    )
+                    problem = (UsageError if status < 500 else RunFailed)(f"{self.url}: {visible(truncate(why))}")
             except (ValueError, RecursionError):
                 status = 0 if answer.length else status  # the connection ended early
                 problem = RunFailed(f"{self.url} is no merge_bench service, or one of another version")
@@ -202,7 +208,7 @@ class Client:
                     why = f"{reason.verify_message}; SSL_CERT_FILE can name the certificate of its authority"
                     raise UsageError(f"the certificate of {self.url} is not trusted: {why}") from None
                 why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-                problem = RunFailed(f"the request to {self.url} failed: {visible(cut(why))}")
+                problem = RunFailed(f"the request to {self.url} failed: {visible(truncate(why))}")
             if status not in _RETRY_STATUSES or time.monotonic() >= deadline:
                 raise problem
             if first_try:
@@ -210,11 +216,11 @@ class Client:
             time.sleep(self._pause)
 
 
-def _decode_as(kind: type[_T]) -> Callable[[HTTPResponse], _T]:
+def _json_decoder(kind: type[_T]) -> Callable[[HTTPResponse], _T]:
     return lambda answer: msgspec.json.decode(answer.read(LONGEST_BYTES), type=kind)  # what is longer is no JSON then
 
 
-def _write_body(answer: HTTPResponse, file: Path) -> None:
+def _write_response_body(answer: HTTPResponse, file: Path) -> None:
     with replacing(file) as stream:
         shutil.copyfileobj(answer, stream, _CHUNK_BYTES)
     if answer.length:
@@ -222,7 +228,7 @@ def _write_body(answer: HTTPResponse, file: Path) -> None:
 
 
 def _read_token(own_file: Path | None) -> str:
-    """The token in the environment, or in the file that it names, or in `own_file`."""
+    """Read the token from the environment, or from the file that it names, or in `own_file`."""
     token, file = os.environ.get(TOKENS[0], ""), os.environ.get(TOKENS[1]) or own_file
     how = f"set {TOKENS[0]}, or {TOKENS[1]} to a file that has it"
     if not token and file is not None:

@@ -16,7 +16,7 @@ Role = Literal["read", "run"]
 
 
 class JobRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to measure.
+    """A job to queue: a command with its configs and options.
 
     `command`: run, tune or `probe NAME`; `options`: the command's, without dashes; `configs`: names of shipped ones,
     the baseline first; `settings`: UCX_… and MERGE_BENCH_… variables, instead of `configs`, and `name`: that of the
@@ -33,7 +33,7 @@ class JobRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key: Name | None = None
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class StoredJob(Struct, frozen=True, kw_only=True):
     """A job as it is stored; times are seconds since the epoch.
 
     `status`: the exit status; `result`: the name of its campaign; `message`: why it ended, if not by itself.
@@ -61,7 +61,7 @@ class Row(Struct, frozen=True, kw_only=True):
         return "gate not met" if self.state == "failed" and self.status == GateNotMet.exit_status else self.state
 
 
-class Job(Row, frozen=True, kw_only=True):
+class Job(StoredJob, frozen=True, kw_only=True):
     """A job.
 
     `command`: as a person would type it; `schedule`: the name of the schedule that queued it; `ahead`: jobs before it;
@@ -150,7 +150,7 @@ class Proof(Struct, frozen=True, kw_only=True):
     proof: str
 
 
-class Problem(Struct, frozen=True, kw_only=True):
+class RefusalReason(Struct, frozen=True, kw_only=True):
     """Why a request was refused: a word for programs and a sentence for people."""
 
     code: str
@@ -160,7 +160,7 @@ class Problem(Struct, frozen=True, kw_only=True):
 class Refusal(Struct, frozen=True, kw_only=True):
     """The body of every answer that is an error."""
 
-    error: Problem
+    error: RefusalReason
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -177,8 +177,8 @@ class HistoryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     limit: Annotated[int, Meta(ge=1, le=20)] = 20
 
 
-class Page(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which part of a list: at most `limit` entries, without the first `offset` ones."""
+class PageQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The part of a list that is asked for: at most `limit` entries, without the first `offset` ones."""
 
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     offset: Annotated[int, Meta(ge=0, le=10**9)] = 0

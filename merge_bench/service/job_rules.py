@@ -58,14 +58,14 @@ _SETTING_VALUE = re.compile(r"[A-Za-z0-9_.,:;=+*^?@%~()\[\] -]*")
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What jobs of this service may contain: the names of results in `results`, and tables in the folders `tables`."""
+class JobRules:
+    """Rules for the contents of jobs: they may name results in `results`, and tables in the folders `tables`."""
 
     results: Path
     tables: Sequence[Path] = ()
 
-    def words(self, request: JobRequest) -> list[str]:
-        """The arguments of `python -m merge_bench` without ``--results``, in the folder of the job.
+    def command_words(self, request: JobRequest) -> list[str]:
+        """Return the arguments of `python -m merge_bench` for a job, without ``--results``, in the folder of the job.
 
         Each value is one word with its option, so that none can become another option. Raises UsageError.
         """
@@ -78,15 +78,15 @@ class Rules:
                     raise UsageError(f"{key} must be true or false")
                 words += [f"--{option.name}"] * bool(value)
             elif value is not None:
-                words.append(f"--{option.name}={self._command_value(option, _printable_text(key, value))}")
-        return [*request.command.split(), *self._config_words(request), *words]
+                words.append(f"--{option.name}={self._command_argument(option, _printable_text(key, value))}")
+        return [*request.command.split(), *self._config_arguments(request), *words]
 
-    def _command_value(self, option: Option, text: str) -> str:
+    def _command_argument(self, option: Option, text: str) -> str:
         """The value of an option as the command gets it: of a table or a result its path."""
         if option.key in TABLES:
             return str(self._find_table(option.key, text))
         if option.key != "against":
-            return _check_value(option, text, option.key)
+            return _check_option_value(option, text, option.key)
         if text == HISTORY:
             return text
         if RESULT_NAME.fullmatch(text) and is_result(self.results / text):
@@ -94,7 +94,7 @@ class Rules:
         raise UsageError(f"against must be {HISTORY}, or the name of a result as /api/results lists them")
 
     def _find_table(self, key: str, text: str) -> Path:
-        """The real path of the table `text`, a file or folder in one of the folders of `tables`; raises UsageError."""
+        """Find the real path of the table `text`, a file or folder in a folder of `tables`; raises UsageError."""
         for folder in self.tables:
             with contextlib.suppress(OSError, RuntimeError):
                 table = (folder / text).resolve()
@@ -103,7 +103,7 @@ class Rules:
         allowed = f" ({', '.join(map(str, self.tables))})" if self.tables else "; this service has none"
         raise UsageError(f"{key} must be in one of the service's folders of tables{allowed}")
 
-    def _config_words(self, request: JobRequest) -> list[str]:
+    def _config_arguments(self, request: JobRequest) -> list[str]:
         own = bool(request.settings) or request.name is not None
         if request.configs and own:
             raise UsageError("a job takes either configs or settings, not both")
@@ -112,7 +112,7 @@ class Rules:
             refuse_code(read_config(path, os.environ))
         paths = list(map(str, shipped))
         if own:
-            check_settings(request.settings)
+            check_job_settings(request.settings)
             paths = [settings_file_name(request.settings, request.name)]
         if request.command == "tune" and len(paths) > 1:
             raise UsageError("tune begins with one config; name only one")
@@ -126,12 +126,12 @@ def typed_command(words: Sequence[str]) -> str:
     return shlex.join(["merge-bench", *words]).replace(f"{FOLDER}/", "")
 
 
-def check_settings(settings: Mapping[str, str]) -> None:
+def check_job_settings(settings: Mapping[str, str]) -> None:
     """Raise UsageError for the first setting that is not allowed, or whose value could be more than a value."""
     for name, value in settings.items():
         option = BY_VARIABLE.get(name)
         if option is not None and option.in_config and option.key not in TABLES:
-            _check_value(_allowed_option("run", _options_of_command("run"), option.key, name), value, name)
+            _check_option_value(_allowed_option("run", _options_of_command("run"), option.key, name), value, name)
         # Judged with a path: some names are harmless with other values, and a job needs none of them.
         elif name not in shipped_names()[1] or judge_variable(name, "/").kind != SETTING or name == "UCX_POSIX_DIR":
             raise UsageError(
@@ -153,35 +153,35 @@ def settings_file_name(settings: Mapping[str, str], name: str | None = None) -> 
         If no file can have this name, or it is that of a shipped config, which has other settings.
     """
     if name is None:
-        return f"job-{hashlib.blake2b(settings_text(settings).encode(), digest_size=4).hexdigest()}{SUFFIX}"
+        return f"job-{hashlib.blake2b(settings_file_text(settings).encode(), digest_size=4).hexdigest()}{SUFFIX}"
     if not re.fullmatch(NAME, name):
         raise UsageError(
             f"a config that is sent to a service is named by {NAME_RULE}, which {name!r} is not; rename it"
         )
     shipped = next((each for each in config_names() if each.casefold() == f"{name}{SUFFIX}".casefold()), None)
-    if shipped is not None and (shipped != name + SUFFIX or read_settings(FOLDER / shipped) != settings):
+    if shipped is not None and (shipped != name + SUFFIX or read_config_settings(FOLDER / shipped) != settings):
         raise UsageError(f"{shipped} is a shipped config with other settings; give yours another name")
     return name + SUFFIX
 
 
-def read_settings(config: Path) -> dict[str, str]:
-    """The settings of a config file, by name, as a job has them; raises UsageError if it cannot be read."""
+def read_config_settings(config: Path) -> dict[str, str]:
+    """Read the settings of a config file, by name; raises UsageError if it cannot be read."""
     read = translate_config(read_config(config, os.environ))
     return {each.name: each.value for each in {**read.options, **read.environment}.values()}
 
 
-def settings_file_among(words: Sequence[str]) -> str | None:
-    """The name of the file with a job's own settings, found among the words of the job; None if it has none."""
+def find_settings_file(words: Sequence[str]) -> str | None:
+    """Return the name of the file with a job's own settings, found in the job's arguments; None if there is none."""
     matches = (re.fullmatch(rf"(?:--config=)?({NAME}{re.escape(SUFFIX)})", word) for word in words)
     return next((match[1] for match in matches if match), None)
 
 
-def settings_text(settings: Mapping[str, str]) -> str:
-    """The text of a config file with these settings, which `check_settings` allowed."""
+def settings_file_text(settings: Mapping[str, str]) -> str:
+    """The text of a config file with these settings, which `check_job_settings` allowed."""
     return "".join(f"{name}='{value}'\n" for name, value in sorted(settings.items()))
 
 
-def commands() -> Mapping[str, Mapping[str, Option]]:
+def job_commands() -> Mapping[str, Mapping[str, Option]]:
     """The commands that a job can run, each with its options by key."""
     tables = {"run": OPTIONS, "tune": (*TUNE_OPTIONS, *TuneOptions.table())}
     tables |= {f"probe {name}": (*PROBE_OPTIONS, *kind.options.table()) for name, kind in probes().items()}
@@ -189,20 +189,20 @@ def commands() -> Mapping[str, Mapping[str, Option]]:
 
 
 def _options_of_command(command: str) -> Mapping[str, Option]:
-    by_command = commands()
+    by_command = job_commands()
     if command not in by_command:
         raise UsageError(f"the command of a job is one of {', '.join(by_command)}")
     return by_command[command]
 
 
-def _allowed_option(command: str, options: Mapping[str, Option], key: str, written: str) -> Option:
-    """The option with this key; raises UsageError if no job may have it; `written`: how the job named it."""
+def _allowed_option(command: str, options: Mapping[str, Option], key: str, typed_name: str) -> Option:
+    """Return the option with this key; raises UsageError if no job may have it; `typed_name`: how the job named it."""
     option = options.get(key)
     free = option is not None and option.parse in (parsers.text, parsers.names, parsers.columns)
     if key in REFUSED or (free and key not in (TEXT | TABLES | {"against"})):
-        raise UsageError(f"a job cannot have the option {written}: {REFUSED.get(key, 'it takes any text')}")
+        raise UsageError(f"a job cannot have the option {typed_name}: {REFUSED.get(key, 'it takes any text')}")
     if option is None:
-        raise UsageError(f"{command} has no option {written!r}{did_you_mean(key, options)}")
+        raise UsageError(f"{command} has no option {typed_name!r}{did_you_mean(key, options)}")
     return add_registry_values(option)
 
 
@@ -215,12 +215,12 @@ def _printable_text(key: str, value: object) -> str:
     return text
 
 
-def _check_value(option: Option, text: str, written: str) -> str:
+def _check_option_value(option: Option, text: str, typed_name: str) -> str:
     if option.key == "on" and "://" in text:
         raise UsageError("on names key columns in a job, which cannot queue another one elsewhere")
-    value = parse_text(option.parse, text, written)
+    value = parse_text(option.parse, text, typed_name)
     most = _LARGEST_VALUES.get(option.key)
     numbers = value if isinstance(value, tuple) else (value,)
     if most is not None and any(isinstance(each, int) and each > most for each in numbers):
-        raise UsageError(f"{written} is at most {most:,} in a job")
+        raise UsageError(f"{typed_name} is at most {most:,} in a job")
     return text

@@ -23,16 +23,16 @@ from zoneinfo import ZoneInfo
 import msgspec
 import psutil
 
-from merge_bench.cluster.supervisor import Child
+from merge_bench.cluster.supervisor import ChildProcess
 from merge_bench.config.files import replacing
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import MergeBenchError, RunFailed, UsageError
 from merge_bench.records.campaign import JOB, OWN_JOB
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
-from merge_bench.service.documents import Row, Schedule, ScheduleRequest
-from merge_bench.service.job_rules import Rules, settings_file_among, settings_text, typed_command
-from merge_bench.service.store import Store, check_name
+from merge_bench.service.documents import Schedule, ScheduleRequest, StoredJob
+from merge_bench.service.job_rules import JobRules, find_settings_file, settings_file_text, typed_command
+from merge_bench.service.store import ServiceStore, check_name
 from merge_bench.units import format_duration
 
 LOG = "log"
@@ -50,7 +50,7 @@ _LATE_SECONDS, _DAY_SECONDS, _MOST_SCHEDULES = 600.0, 86400.0, 100
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 
-def job_mark(instance: str, number: int) -> str:
+def job_variable_value(instance: str, number: int) -> str:
     """The value of the variable `JOB` in processes of job `number` of the service named `instance`."""
     return f"{instance}-{number}"
 
@@ -83,8 +83,8 @@ def _job_command(words: Sequence[str], results: Path) -> list[str]:
 
 
 @dataclass(eq=False)
-class Runner:
-    """A thread that runs the jobs of `store`.
+class JobRunner:
+    """A thread that runs the queued jobs of a service, one at a time.
 
     `folder`: has a folder for each job; `job_seconds`: the longest time of a job; `grace_seconds`: for which a job that
     was interrupted may clean up before it is killed; `retry_seconds`: the pause after which a job that could not be
@@ -92,7 +92,7 @@ class Runner:
     from its words; `current`: the job that runs.
     """
 
-    store: Store
+    store: ServiceStore
     folder: Path
     results: Path
     job_seconds: float
@@ -100,20 +100,20 @@ class Runner:
     retry_seconds: float = 2.0
     own: bool = False
     command: Callable[[Sequence[str], Path], list[str]] = _job_command
-    current: Row | None = None
+    current: StoredJob | None = None
 
     def __post_init__(self) -> None:
         self._result_names: dict[tuple[int, int], str] = {}
         self._failing = self._stopping = False
         self._event = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="jobs", daemon=True)
+        self._thread = threading.Thread(target=self._run_jobs, name="jobs", daemon=True)
 
     def start(self) -> None:
         """Start the thread: it ends what an earlier service left, then runs jobs."""
         self._thread.start()
 
-    def wake(self) -> None:
-        """Make the thread look for jobs at once, because one was queued or cancelled."""
+    def look_for_jobs(self) -> None:
+        """Make the thread look at once for jobs that were queued or cancelled."""
         self._event.set()
 
     def close(self) -> None:
@@ -123,20 +123,20 @@ class Runner:
         self._thread.join()
 
     @property
-    def alive(self) -> bool:
-        """Whether the thread runs, and could run the last job that it tried."""
+    def can_run_jobs(self) -> bool:
+        """Whether the thread runs, and could start the last job."""
         return self._thread.is_alive() and not self._stopping and not self._failing
 
-    def folder_of(self, number: int) -> Path:
+    def job_folder(self, number: int) -> Path:
         """The folder of a job, with its log."""
         return self.folder / str(number)
 
-    def result_of(self, job: Row) -> str | None:
-        """The name of the newest campaign that the job has written, found by the job's mark in its first line."""
+    def find_result(self, job: StoredJob) -> str | None:
+        """Find the newest campaign that a job has written, by the variable in its first line; returns its name."""
         if (name := self._result_names.get((job.id, job.attempts))) is not None:
             return name
         since = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(job.created - _CLOCK_SECONDS))
-        mark = job_mark(self.store.instance, job.id)
+        mark = job_variable_value(self.store.instance, job.id)
         marks, results = (mark, mark + OWN_JOB), ResultsFolder(self.results)
         marked = results.newest(lambda head: head.variable(JOB) in marks, names=lambda name: name >= since)
         for folder, _ in marked:
@@ -144,14 +144,14 @@ class Runner:
             return folder.name
         return None
 
-    def _loop(self) -> None:
+    def _run_jobs(self) -> None:
         while True:
             self._event.clear()
             if self._stopping:
                 break
             try:
-                self._recover()
-                self.current = job = self.store.take()
+                self._end_leftover_jobs()
+                self.current = job = self.store.start_next_job()
                 if job is None:
                     self._failing = False
                     self._event.wait()
@@ -162,29 +162,29 @@ class Runner:
                 _LOGGER.exception("the service cannot run jobs now; it tries again")
                 time.sleep(self.retry_seconds)
 
-    def _recover(self) -> None:
-        """End what is left of a job whose service was killed, or could not store its end."""
+    def _end_leftover_jobs(self) -> None:
+        """End the processes of jobs whose service was killed, and store how these jobs ended."""
         end_job_processes(self.store.instance, self.grace_seconds)
-        if (job := self.store.running()) is not None:
-            result = self.result_of(job)
+        if (job := self.store.find_running_job()) is not None:
+            result = self.find_result(job)
             status = self._recorded_exit_status(result)
             message = None if status is not None else _SERVICE_ENDED
-            self.store.finish(job.id, status, result=result, message=message, interrupted=status is None)
+            self.store.finish_job(job.id, status, result=result, message=message, interrupted=status is None)
 
     def _recorded_exit_status(self, result: str | None) -> int | None:
-        """The exit status in the records of a job whose service was killed; None if they have none, or it failed."""
+        """Read the exit status from the records of a job whose service was killed; None if unknown, or if it failed."""
         try:
             end = read_campaign(self.results / result).end if result else None
         except MergeBenchError:
             return None
         return end.status if end is not None and end.status != RunFailed.exit_status else None
 
-    def _run_job(self, job: Row) -> None:
+    def _run_job(self, job: StoredJob) -> None:
         """Run a job until its last process is gone."""
         try:
             child = self._start_process(job)
         except Exception:
-            self.store.put_back(job.id)
+            self.store.requeue_job(job.id)
             raise
         self._failing = False
         try:
@@ -194,28 +194,28 @@ class Runner:
             end_job_processes(self.store.instance, 0.0)
         interrupted = self._stopping and message is not None
         self._result_names.clear()  # an earlier attempt may have left another campaign
-        self.store.finish(job.id, status, result=self.result_of(job), message=message, interrupted=interrupted)
+        self.store.finish_job(job.id, status, result=self.find_result(job), message=message, interrupted=interrupted)
 
-    def _start_process(self, job: Row) -> Child:
+    def _start_process(self, job: StoredJob) -> ChildProcess:
         """Start the process of a job in the job's folder."""
-        folder = self.folder_of(job.id)
+        folder = self.job_folder(job.id)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if (config := settings_file_among(job.words)) is not None:
+        if (config := find_settings_file(job.words)) is not None:
             with replacing(folder / config) as stream:
-                stream.write(settings_text(job.settings).encode("ascii"))
-        mark = job_mark(self.store.instance, job.id) + (OWN_JOB if self.own else "")
+                stream.write(settings_file_text(job.settings).encode("ascii"))
+        mark = job_variable_value(self.store.instance, job.id) + (OWN_JOB if self.own else "")
         environment = {**os.environ, JOB: mark, **_ENVIRONMENT}
         for key in ("service", "on"):  # a job runs here, and does not queue another one
             environment.pop(BY_KEY[key].variable, None)
         # SIGTERM, so that a job whose service is killed ends its own processes. The kernel sends it when this thread
         # ends.
         words = self.command(job.words, self.results)
-        return Child(words, environment=environment, log=folder / LOG, cwd=folder, death_signal=signal.SIGTERM)
+        return ChildProcess(words, environment=environment, log=folder / LOG, cwd=folder, death_signal=signal.SIGTERM)
 
-    def _wait_for_end(self, job: Row, child: Child) -> str | None:
+    def _wait_for_end(self, job: StoredJob, child: ChildProcess) -> str | None:
         """Wait until the process of a job ends, and return None; or return why it has to be ended before."""
         deadline = time.monotonic() + self.job_seconds
-        log = self.folder_of(job.id) / LOG
+        log = self.job_folder(job.id) / LOG
         while child.poll() is None:
             reasons = {
                 "cancelled": job.cancelled,
@@ -227,20 +227,25 @@ class Runner:
                 return message
             if self._event.wait(_POLL_SECONDS):
                 self._event.clear()
-                job = self.store.job(job.id) or job
+                job = self.store.find_job(job.id) or job
         return None
 
 
 def add_schedule(
-    store: Store, rules: Rules, who: str, request: ScheduleRequest, *, clock: Callable[[], float] = time.time
+    store: ServiceStore,
+    rules: JobRules,
+    token_name: str,
+    request: ScheduleRequest,
+    *,
+    clock: Callable[[], float] = time.time,
 ) -> Schedule:
-    """Check the schedule in `request`, store it for the token named `who`, and return it; raises UsageError."""
+    """Check the schedule in `request`, store it for the token named `token_name`, and return it; raises UsageError."""
     check_name(request.name)
-    command, now = typed_command(rules.words(request.job)), clock()
-    after = times_around(request, now)[2]
-    new = Schedule(**msgspec.structs.asdict(request), who=who, command=command, created=now, next=after)
+    command, now = typed_command(rules.command_words(request.job)), clock()
+    after = schedule_times_around(request, now)[2]
+    new = Schedule(**msgspec.structs.asdict(request), who=token_name, command=command, created=now, next=after)
     with store.transaction():
-        names = [each.name for each in store.schedules()]
+        names = [each.name for each in store.list_schedules()]
         if new.name in names:
             raise UsageError(f"there is already a schedule named {new.name}; remove it first, or choose another name")
         if len(names) >= _MOST_SCHEDULES:
@@ -250,37 +255,44 @@ def add_schedule(
 
 
 def queue_due_jobs(
-    store: Store, rules: Rules, most: int, wake: Callable[[], None], *, clock: Callable[[], float] = time.time
+    store: ServiceStore,
+    rules: JobRules,
+    most_waiting: int,
+    look_for_jobs: Callable[[], None],
+    *,
+    clock: Callable[[], float] = time.time,
 ) -> None:
-    """Queue the jobs of schedules that are due, unless `most` jobs wait, and set next times, in one transaction."""
+    """Queue the jobs of due schedules, unless `most_waiting` jobs wait, and set next times, in one transaction."""
     now = clock()
     with store.transaction():
-        for old in store.schedules():
+        for old in store.list_schedules():
             if now < old.next < now + 9 * _DAY_SECONDS:
                 continue
             last, message, after = old.last_job, None, now + _DAY_SECONDS
             try:
-                before, day, after = times_around(old, now)
+                before, day, after = schedule_times_around(old, now)
                 if now < old.next:
                     raise UsageError("the clock was set back")
                 if old.missed == "skip" and now - before > _LATE_SECONDS:
                     raise UsageError(f"the service did not run on {day} at {old.at}")
-                job = store.job(last or 0)
+                job = store.find_job(last or 0)
                 if job is not None and job.ended is None:
                     raise UsageError(f"the last one, job {last}, had not ended")
                 # By its key a night has one job, whatever the clock was set to.
-                words, key = rules.words(old.job), f"{KEY_PREFIX}{old.name} {day} {old.at}"
-                job, _ = store.add(old.who, words, old.job.settings, most=most, resume=old.job.resume, key=key)
+                words, key = rules.command_words(old.job), f"{KEY_PREFIX}{old.name} {day} {old.at}"
+                job, _ = store.add_job(
+                    old.who, words, old.job.settings, most_queued=most_waiting, resume=old.job.resume, key=key
+                )
                 last = job.id
-                wake()
+                look_for_jobs()
             except MergeBenchError as error:  # for example a full queue, or a config that no longer exists
                 message = str(error)
                 _LOGGER.warning("schedule %s: no job was queued: %s", old.name, message)
             store.put_schedule(msgspec.structs.replace(old, next=after, last_job=last, message=message))
 
 
-def times_around(request: ScheduleRequest, now: float) -> tuple[float, dt.date, float]:
-    """The last time of a schedule up to `now`, its day, and the first time after `now`; times in seconds.
+def schedule_times_around(request: ScheduleRequest, now: float) -> tuple[float, dt.date, float]:
+    """Return the last time of a schedule up to `now`, its day, and the first time after `now`; times in seconds.
 
     Raises UsageError if time, zone or days of the schedule do not exist.
     """

@@ -2,9 +2,9 @@
 
 The `dashboard` command is a service for one person: its page needs no login, and may name any table.
 
-Who logs in with a token gets the pages of a session; other requests go to the API. The gate stands before Bokeh's
-handlers, so none of them can forget to check host, origin and token. A `PageMaker` makes what a page shows, with the
-`Queue` of its session.
+A user who logs in with a token gets the pages of a session; other requests go to the API. `RequestRouter` checks host,
+origin and token before any of Bokeh's handlers gets a request. A `PageApplicationMaker` makes what a page shows, with
+the `JobQueue` of its session.
 """
 
 from __future__ import annotations
@@ -45,10 +45,18 @@ from merge_bench.host.network import free_port, host_in_url, is_loopback, page_o
 from merge_bench.records.results_folder import Entry, ResultsFolder
 from merge_bench.service import api
 from merge_bench.service import documents as d
-from merge_bench.service.api import Api, AuthorizedRequest, Limits, Service, check_host_and_origin
-from merge_bench.service.job_rules import Rules, commands
-from merge_bench.service.runner import LOOK_SECONDS, Runner, queue_due_jobs
-from merge_bench.service.store import FOLDER, LOCAL, Refused, Store, Token, is_served, open_store
+from merge_bench.service.api import ApiHandler, AuthorizedRequest, Service, ServiceLimits, check_host_and_origin
+from merge_bench.service.job_rules import JobRules, job_commands
+from merge_bench.service.runner import LOOK_SECONDS, JobRunner, queue_due_jobs
+from merge_bench.service.store import (
+    FOLDER,
+    LOCAL,
+    RequestRefused,
+    ServiceStore,
+    Token,
+    has_running_service,
+    open_service_store,
+)
 
 if TYPE_CHECKING:
     from bokeh.server.tornado import BokehTornado
@@ -72,13 +80,13 @@ _LOGIN_FORM = (resources.files("merge_bench.service") / "login.html").read_text(
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 
-class QuietResults(ResultsFolder):
+class ServiceResults(ResultsFolder):
     """The results of the service. While a job runs, it reads only the campaigns of that job and of the one before.
 
     `hold_seconds`: for which several pages share one listing of the folder.
     """
 
-    def __init__(self, results: Path, runner: Runner, hold_seconds: float = HOLD_SECONDS) -> None:
+    def __init__(self, results: Path, runner: JobRunner, hold_seconds: float = HOLD_SECONDS) -> None:
         super().__init__(results, other_folders=published_beside(results), hold_seconds=hold_seconds)
         self._runner = runner
         self._recent_names: list[str] = []
@@ -88,42 +96,42 @@ class QuietResults(ResultsFolder):
         job = self._runner.current
         if job is None:
             return super().entries()
-        if (name := self._runner.result_of(job)) is not None and name not in self._recent_names:
+        if (name := self._runner.find_result(job)) is not None and name not in self._recent_names:
             self._recent_names = [*self._recent_names[-1:], name]
         return self.refresh(self._recent_names)
 
 
-class Queue:
-    """The queue of jobs, for the holder of a token, which is checked with each call.
+class TokenQueue:
+    """The queue of jobs for the holder of a token; each call checks the token.
 
     `token`: returns that token, None once it is invalid; `logged_in`: its holder can log out.
     """
 
     def __init__(self, service: Service, token: Callable[[], Token | None], *, logged_in: bool = False) -> None:
         self._service, self.token, self.logged_in = service, token, logged_in
-        self.jobs = partial(self._call_api, api.list_jobs, value=d.Page(limit=_MOST_LISTED_JOBS))
+        self.jobs = partial(self._call_api, api.list_jobs, value=d.PageQuery(limit=_MOST_LISTED_JOBS))
         self.job, self.cancel = (partial(self._call_api, answer) for answer in (api.show_job, api.cancel_job))
 
     @property
     def commands(self) -> Mapping[str, Collection[str]]:
         """The commands that can be queued, each with the keys of its options."""
-        return commands()
+        return job_commands()
 
     @property
     def refusal(self) -> str:
-        """Why no run can be started here, a sentence; empty if one can."""
+        """The reason why this user cannot start runs, as a sentence; empty if the user can."""
         token = self.token()
         return "" if token is not None and token.role == "run" else self._service.read_only
 
     @property
     def ended(self) -> str:
-        """Why the page must no longer show anything, a sentence; empty as long as its token is valid."""
+        """The reason why the page must end, as a sentence; empty as long as its token is valid."""
         return "" if self.token() is not None else "Your session has ended, or your token was removed; log in again."
 
     def run(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> d.Job:
         """Queue a job; raises UsageError or Refused."""
         if refusal := self.refusal:
-            raise Refused(403, "read-only", refusal)
+            raise RequestRefused(403, "read-only", refusal)
         try:
             request = msgspec.convert({"command": command, "configs": configs, "options": options}, d.JobRequest)
         except msgspec.ValidationError as error:
@@ -134,19 +142,23 @@ class Queue:
     def _call_api(self, answer: Callable[[Service, AuthorizedRequest], Any], number: int = 0, value: Any = None) -> Any:
         token = self.token()
         if token is None:
-            raise Refused(401, "no-token", self.ended)
+            raise RequestRefused(401, "no-token", self.ended)
         return answer(self._service, AuthorizedRequest(token, str(number), value))
 
 
-class PageMaker(Protocol):
+class PageApplicationMaker(Protocol):
     """Makes the application that answers requests of pages; `queue`: gives the queue of the session with a name."""
 
     def __call__(
-        self, results: ResultsFolder, hosts: Sequence[str], queue: Callable[[str], Queue], pace: Callable[[], float]
+        self,
+        results: ResultsFolder,
+        hosts: Sequence[str],
+        queue: Callable[[str], TokenQueue],
+        pace: Callable[[], float],
     ) -> BokehTornado: ...
 
 
-class Login(Api):
+class LoginHandler(ApiHandler):
     """Shows the form for a token and begins a session with it; each request counts for the limit.
 
     `ended`: the name of the session that this request ends.
@@ -163,8 +175,8 @@ class Login(Api):
         self.set_header("Content-Security-Policy", _POLICY)
         secret, problem = self.get_body_argument("token", ""), ""
         if self.ended is not None:
-            self.service.sessions.end(self.ended)
-            self.clear_cookie(cookie_name(self.request), path=f"/{self.ended}/")
+            self.service.page_sessions.end_session(self.ended)
+            self.clear_cookie(session_cookie_name(self.request), path=f"/{self.ended}/")
             self.redirect("/", status=303)
             return
         if self.service.too_many_requests(self.request.remote_ip):
@@ -172,9 +184,14 @@ class Login(Api):
             problem = "Too many requests in this minute; wait for the next one."
         elif self.service.store.find_token(secret) is not None:
             secure = self.request.headers.get("Origin", self.service.scheme).startswith("https")  # a proxy's, too
-            path, cookie = self.service.sessions.begin(secret)
+            path, cookie = self.service.page_sessions.begin_session(secret)
             self.set_cookie(
-                cookie_name(self.request), cookie, path=f"/{path}/", httponly=True, samesite="Strict", secure=secure
+                session_cookie_name(self.request),
+                cookie,
+                path=f"/{path}/",
+                httponly=True,
+                samesite="Strict",
+                secure=secure,
             )
             self.redirect(f"/{path}/", status=303)
             return
@@ -184,40 +201,42 @@ class Login(Api):
         await self.finish(_LOGIN_FORM.replace("PROBLEM", problem))
 
 
-def cookie_name(request: HTTPServerRequest) -> str:
+def session_cookie_name(request: HTTPServerRequest) -> str:
     """The name of the session's cookie, with the port, so that people who look at cookies know the service."""
     return f"merge-bench-{request.host.rpartition(':')[2]}"
 
 
-class Gate(Router):
-    """Decides which handler answers a request, once its headers are read and nothing else."""
+class RequestRouter(Router):
+    """Chooses the handler of a request by its headers alone: the API, the login, or a page of a session."""
 
-    def __init__(self, service: Service, make: PageMaker, *, pace: Callable[[], float]) -> None:
+    def __init__(self, service: Service, make: PageApplicationMaker, *, pace: Callable[[], float]) -> None:
         self._service = service
         self._application = Application(log_function=lambda handler: None)
         hosts = [host if ":" in host else f"{host}:80" for host in service.hosts]
 
-        def queue(name: str) -> Queue:
-            sessions = service.sessions
-            return Queue(service, partial(sessions.token, name), logged_in=not sessions.is_own(name))
+        def queue(name: str) -> TokenQueue:
+            sessions = service.page_sessions
+            return TokenQueue(
+                service, partial(sessions.session_token, name), logged_in=not sessions.is_own_session(name)
+            )
 
         self.pages = make(service.results, hosts, queue, pace)
 
     def find_handler(self, request: HTTPServerRequest, **_: Any) -> HTTPMessageDelegate | None:
         """Called by tornado with the headers of each request."""
-        service, morsel = self._service, request.cookies.get(cookie_name(request))
+        service, morsel = self._service, request.cookies.get(session_cookie_name(request))
         cookie = None if morsel is None else morsel.value
         match = _SESSION_PATH.fullmatch(request.path)
         name, path = (match[1], match[2]) if match else ("", request.path)
         page = request.method == "GET" and _PAGE_PATHS.fullmatch(path) is not None
         form = request.path == "/login" or (page and path == "/")
-        handler: type[Api] = Api
+        handler: type[ApiHandler] = ApiHandler
         options: dict[str, Any] = {}
         try:
             check_host_and_origin(service, request)
             if request.path == _ICON_PATH:
                 return self.pages.find_handler(request)
-            if match and page and service.sessions.has(name, cookie):
+            if match and page and service.page_sessions.has_session(name, cookie):
                 if path != "/logout":
                     # The parts of a page have addresses relative to its own.
                     request.path, request.uri = path, (request.uri or "").removeprefix(f"/{name}")
@@ -225,14 +244,14 @@ class Gate(Router):
                     return self.pages.find_handler(request)
                 form, options = True, {"ended": name}
             if form and not service.only_pages:
-                handler = Login
-        except Refused:
-            pass  # `Api` says why
+                handler = LoginHandler
+        except RequestRefused:
+            pass  # `ApiHandler` says why
         return self._application.get_handler_delegate(request, handler, {"service": service, **options})
 
 
 @dataclass(frozen=True)
-class Person:
+class DashboardUser:
     """The only user of a dashboard. `allow_run`: runs can be started, but only after a login."""
 
     allow_run: bool = False
@@ -240,8 +259,8 @@ class Person:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What the operator chose.
+class ServiceSettings:
+    """The settings of a service: results folder, address, port and limits.
 
     `tables`: folders whose tables jobs may read; `host_names`: by which clients reach the service, beside its address,
     each with the port of a proxy if there is one; `tls_cert`, `tls_key`: files; `insecure`: serve another address than
@@ -256,11 +275,11 @@ class Settings:
     tls_cert: str | None = None
     tls_key: str | None = None
     insecure: bool = False
-    limits: Limits = field(default_factory=Limits)
-    person: Person | None = None
+    limits: ServiceLimits = field(default_factory=ServiceLimits)
+    person: DashboardUser | None = None
 
 
-class _Server(HTTPServer):
+class _LimitedServer(HTTPServer):
     """Limits the connections at a time: anybody can open them, and jobs need open files, too."""
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
@@ -270,7 +289,7 @@ class _Server(HTTPServer):
             stream.close()
 
 
-def serve(settings: Settings, make_pages: PageMaker) -> int:
+def serve_until_signal(settings: ServiceSettings, make_pages: PageApplicationMaker) -> int:
     """Serve until a signal ends the service. A job that runs then is interrupted, and found again at the next start.
 
     Raises
@@ -290,8 +309,10 @@ def serve(settings: Settings, make_pages: PageMaker) -> int:
         service = start_service(stack, settings, hosts=_host_header_values(settings, port), scheme=scheme)
         logging.getLogger("tornado.general").setLevel(logging.ERROR)  # what it says about malformed requests
         pace = PAGE_SECONDS_DURING_JOB if person is None else 0.0
-        gate = Gate(service, make_pages, pace=lambda: pace if service.runner.current else 0.0)
-        server = _Server(gate, ssl_options=context, max_body_size=settings.limits.body_bytes, **_CONNECTION_LIMITS)
+        gate = RequestRouter(service, make_pages, pace=lambda: pace if service.runner.current else 0.0)
+        server = _LimitedServer(
+            gate, ssl_options=context, max_body_size=settings.limits.body_bytes, **_CONNECTION_LIMITS
+        )
         pages = BaseServer(loop, gate.pages, server)
         server.listen(port, settings.address)
         url, folder = f"{scheme}://{host_in_url(settings.address)}:{port}/", settings.results.resolve() / FOLDER
@@ -302,12 +323,12 @@ def serve(settings: Settings, make_pages: PageMaker) -> int:
         pages.start()
         stack.callback(pages.stop)
         if person is None:
-            due = (queue_due_jobs, service.store, service.rules, settings.limits.queue, service.runner.wake)
+            due = (queue_due_jobs, service.store, service.rules, settings.limits.queue, service.runner.look_for_jobs)
             PeriodicCallback(lambda: loop.run_in_executor(service.threads, *due), LOOK_SECONDS * 1000).start()
             remarks = [f"Your token is in {folder / TOKEN_FILE}."]
         else:
             remarks = _dashboard_remarks(settings, service, url)
-            url += f"{service.sessions.begin_own(own_token(service))}/"
+            url += f"{service.page_sessions.begin_own_session(make_own_token(service))}/"
             loop.run_in_executor(None, service.results.entries)  # so that the first page does not wait for it
             if person.open_browser:
                 loop.call_later(0.1, webbrowser.open, _write_redirect_file(url, stack))
@@ -321,44 +342,48 @@ def serve(settings: Settings, make_pages: PageMaker) -> int:
     return 0
 
 
-def own_queue(results: Path) -> Queue:
-    """A queue whose jobs this process runs until it ends, with results in `results`, for the user of this process."""
-    stack, settings = contextlib.ExitStack(), Settings(results, 0, "127.0.0.1", person=Person())
+def open_own_queue(results: Path) -> TokenQueue:
+    """Open a queue whose jobs this process runs until it ends, with results in `results`, for its own user."""
+    stack, settings = contextlib.ExitStack(), ServiceSettings(results, 0, "127.0.0.1", person=DashboardUser())
     atexit.register(stack.close)
     service = start_service(stack, settings, hosts=(), scheme="")
-    token = own_token(service)
-    return Queue(service, lambda: token)
+    token = make_own_token(service)
+    return TokenQueue(service, lambda: token)
 
 
-def start_service(stack: contextlib.ExitStack, settings: Settings, *, hosts: Collection[str], scheme: str) -> Service:
+def start_service(
+    stack: contextlib.ExitStack, settings: ServiceSettings, *, hosts: Collection[str], scheme: str
+) -> Service:
     """Open the service's folder, and run the jobs in it until `stack` is closed.
 
     A person's dashboard shows results even if another service runs jobs there, or none can be stored.
     """
     person, results, problem = settings.person, settings.results.resolve(), ""
     try:
-        store = stack.enter_context(_locked_store(results, to_serve=True))
+        store = stack.enter_context(_open_locked_store(results, to_serve=True))
     except UsageError as reason:
         if person is None:
             raise
-        served = is_served(results)
-        store = stack.enter_context(contextlib.closing(open_store(results) if served else Store(Path(":memory:"))))
+        served = has_running_service(results)
+        store = stack.enter_context(
+            contextlib.closing(open_service_store(results) if served else ServiceStore(Path(":memory:")))
+        )
         problem = "a service of these results is running; start runs from its pages" if served else str(reason)
         problem = f"Runs cannot be started from this page: {problem}."
     else:
         _make_token_file(store, results / FOLDER / TOKEN_FILE)
     seconds = settings.limits.job_seconds if person is None else _NO_LIMIT
-    runner = Runner(store, results / FOLDER / "jobs", results, job_seconds=seconds, own=person is not None)
+    runner = JobRunner(store, results / FOLDER / "jobs", results, job_seconds=seconds, own=person is not None)
     shown, tables = settings.results, settings.tables if person is None else (Path.cwd(), Path("/"))
     index = (
-        QuietResults(results, runner)
+        ServiceResults(results, runner)
         if person is None
         else ResultsFolder(shown, other_folders=published_beside(shown), hold_seconds=HOLD_SECONDS)
     )
-    service = Service(store, runner, Rules(results, tables), settings.limits, hosts, scheme, index)
+    service = Service(store, runner, JobRules(results, tables), settings.limits, hosts, scheme, index)
     if person is not None:
         only_pages = bool(problem) or not (is_loopback(settings.address) or person.allow_run)
-        service = replace(service, read_only=problem or _why_read_only(settings, person), only_pages=only_pages)
+        service = replace(service, read_only=problem or _read_only_reason(settings, person), only_pages=only_pages)
     stack.callback(service.slow.shutdown)
     stack.callback(service.threads.shutdown)
     if not problem:
@@ -367,8 +392,8 @@ def start_service(stack: contextlib.ExitStack, settings: Settings, *, hosts: Col
     return service
 
 
-def _why_read_only(settings: Settings, person: Person) -> str:
-    """Why the page whose address is printed cannot start runs, a sentence; empty if it can."""
+def _read_only_reason(settings: ServiceSettings, person: DashboardUser) -> str:
+    """The reason why the page whose address is printed cannot start runs, as a sentence; empty if it can."""
     if person.allow_run:
         return "To start runs, log in with the token of this dashboard; its command says where that is."
     if is_loopback(settings.address):
@@ -379,19 +404,19 @@ def _why_read_only(settings: Settings, person: Person) -> str:
     )
 
 
-def own_token(service: Service) -> Token:
-    """The token of the page whose address is printed, or of a notebook: it can run jobs unless `read_only` is set."""
+def make_own_token(service: Service) -> Token:
+    """Make the token of the page whose address is printed, or of a notebook: it can run jobs unless `read_only`."""
     return Token(LOCAL, "read" if service.read_only else "run")
 
 
-def _dashboard_remarks(settings: Settings, service: Service, url: str) -> list[str]:
+def _dashboard_remarks(settings: ServiceSettings, service: Service, url: str) -> list[str]:
     """The sentences that the dashboard prints below its address."""
     runs = "" if service.read_only else ", and can start runs as you"
     remarks = [f"Whoever has this address sees the results{runs}."]
     if settings.person and settings.person.allow_run and not service.only_pages:
         token = settings.results.resolve() / FOLDER / TOKEN_FILE
         remarks.append(f"To start runs, log in at {url} with the token in {token}.")
-    if service.runner.alive and (waiting := service.store.count_ahead()):
+    if service.runner.can_run_jobs and (waiting := service.store.count_jobs_ahead()):
         remarks.append(f"Jobs that waited in the queue begin now: {waiting}.")
     return remarks
 
@@ -406,21 +431,21 @@ def _write_redirect_file(url: str, stack: contextlib.ExitStack) -> str:
     return file.as_uri()
 
 
-def check_service(settings: Settings) -> str:
-    """Name the newest job, or say ``none``; raises RunFailed if settings or folder would not work."""
+def check_service_start(settings: ServiceSettings) -> str:
+    """Return the newest job as text, or ``none``; raises RunFailed if settings or folder would not work."""
     results = settings.results.resolve()
     try:
         _tls_context(settings)
-        with _locked_store(results, to_serve=False) as store:
+        with _open_locked_store(results, to_serve=False) as store:
             free_port(settings.address, settings.port)
-            if problem := store.problem():
+            if problem := store.find_file_damage():
                 raise UsageError(f"the file of jobs is damaged: {problem}; restore a copy of {results / FOLDER}")
-            return next((f"job {job.id}" for job in store.jobs(limit=1)), "none")
+            return next((f"job {job.id}" for job in store.list_jobs(limit=1)), "none")
     except UsageError as error:
         raise RunFailed(str(error)) from None
 
 
-def _tls_context(settings: Settings) -> ssl.SSLContext | None:
+def _tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
     """Check `settings`, and load their certificate if they name one; raises UsageError if they do not work."""
     for folder in settings.tables:
         if not folder.is_dir():
@@ -445,7 +470,7 @@ def _tls_context(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-def _host_header_values(settings: Settings, port: int) -> frozenset[str]:
+def _host_header_values(settings: ServiceSettings, port: int) -> frozenset[str]:
     """The values of the header ``Host`` that name this service; a page elsewhere may have led another name here."""
     named = [name if re.search(r":\d+$", name) else f"{name}:{port}" for name in settings.host_names]
     hosts = {each.lower() for each in (*page_origins(settings.address, port), *named)}
@@ -453,14 +478,14 @@ def _host_header_values(settings: Settings, port: int) -> frozenset[str]:
 
 
 @contextlib.contextmanager
-def _locked_store(results: Path, *, to_serve: bool) -> Iterator[Store]:
-    """The store, locked: two services would run two jobs at a time. The kernel frees the lock when this process ends.
+def _open_locked_store(results: Path, *, to_serve: bool) -> Iterator[ServiceStore]:
+    """Open the database, locked against a second service. The kernel frees the lock when this process ends.
 
     `to_serve`: also lock out a service of a copy of the folder on this machine; each would end the other's jobs.
     Both locks are files that only their owner can open, so nobody else can hold them.
     """
     with contextlib.ExitStack() as stack:
-        store = stack.enter_context(contextlib.closing(open_store(results)))
+        store = stack.enter_context(contextlib.closing(open_service_store(results)))
         files = [results / FOLDER / "lock"]
         try:
             if to_serve:
@@ -481,7 +506,7 @@ def _locked_store(results: Path, *, to_serve: bool) -> Iterator[Store]:
         yield store
 
 
-def _make_token_file(store: Store, file: Path) -> Path:
+def _make_token_file(store: ServiceStore, file: Path) -> Path:
     """Write the file with the token of who runs the service, unless there is one, and return its path."""
     with contextlib.suppress(OSError):
         token = store.find_token(file.read_text(encoding="ascii", errors="replace").strip())

@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from merge_bench.errors import MergeBenchError, UsageError
-from merge_bench.service.documents import JobState, Row, Schedule
+from merge_bench.service.documents import JobState, Schedule, StoredJob
 
 FOLDER = ".service"
 """The name of the service's folder, inside the folder of its results: a copy of that has everything."""
@@ -60,8 +60,8 @@ SESSION_SECONDS = 12 * 3600.0
 _MOST_SESSIONS = 1000
 
 
-class Refused(MergeBenchError):
-    """A request is refused: with an HTTP status, a word for programs, and a sentence."""
+class RequestRefused(MergeBenchError):
+    """A request that the service refuses, with an HTTP status, a word for programs, and a sentence."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -82,16 +82,16 @@ def hash_token(token: str) -> str:
 
 
 def token_identifier(token_hash: str) -> str:
-    """What tells the service which token is meant: a hash of the token's hash."""
+    """Return the identifier by which a client names a token without sending it: a hash of the token's hash."""
     return hashlib.sha256(b"name" + token_hash.encode()).hexdigest()
 
 
-def make_proof(token_hash: str, nonce: str, host: str) -> str:
-    """The answer to `nonce` of a service that keeps `token_hash`; `host`: the ``Host`` of the request."""
+def make_token_proof(token_hash: str, nonce: str, host: str) -> str:
+    """Compute the proof that a service knows a token, from the random text `nonce` and the request's ``Host``."""
     return hmac.digest(token_hash.encode(), f"{nonce} {host.lower()}".encode(), "sha256").hex()
 
 
-class Store:
+class ServiceStore:
     """The SQLite file of the service, which several threads and processes can use at a time."""
 
     def __init__(self, path: Path) -> None:
@@ -99,15 +99,15 @@ class Store:
         self._connection = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
         self._connection.row_factory = sqlite3.Row
         for pragma in ("journal_mode = WAL", "synchronous = FULL"):
-            self._query(f"PRAGMA {pragma}")
+            self._query_rows(f"PRAGMA {pragma}")
         with self.transaction():
-            (version,) = self._query("PRAGMA user_version")[0]
+            (version,) = self._query_rows("PRAGMA user_version")[0]
             if version > len(_MIGRATIONS):
                 raise UsageError(f"{path} was written by a newer version of merge_bench; use that one")
             for number, migration in enumerate(_MIGRATIONS[version:], start=version + 1):
                 for statement in (*migration.split(";"), f"PRAGMA user_version = {number}"):
-                    self._query(statement)
-        self.instance = str(self._query("SELECT name FROM instance")[0][0])
+                    self._query_rows(statement)
+        self.instance = str(self._query_rows("SELECT name FROM instance")[0][0])
         """A name that no other service has, so that its processes can be found."""
 
     def close(self) -> None:
@@ -115,63 +115,65 @@ class Store:
         with self._lock:
             self._connection.close()
 
-    def problem(self) -> str | None:
-        """What SQLite finds wrong with the file, as text; None if nothing."""
+    def find_file_damage(self) -> str | None:
+        """Return the damage that SQLite finds in the file, as text; None if there is none."""
         try:
-            finding = str(self._query("PRAGMA integrity_check")[0][0])
+            finding = str(self._query_rows("PRAGMA integrity_check")[0][0])
         except sqlite3.DatabaseError as error:
             finding = str(error)
         return None if finding == "ok" else finding
 
     # Jobs.
 
-    def add(
+    def add_job(
         self,
-        who: str,
+        token_name: str,
         words: Sequence[str],
         settings: Mapping[str, str],
         *,
-        most: int,
+        most_queued: int,
         resume: bool = False,
         key: str | None = None,
-    ) -> tuple[Row, bool]:
-        """Queue a job; returns it, and whether it is new: if `who` has a job with this `key`, it is returned instead.
+    ) -> tuple[StoredJob, bool]:
+        """Queue a job; returns it, and whether it is new: a job of this token with the same `key` is returned instead.
 
-        Raises Refused if `most` jobs wait already.
+        Raises RequestRefused if `most_queued` jobs wait already.
         """
         with self.transaction():
-            for earlier in self._select_jobs("SELECT * FROM jobs WHERE who = ? AND key = ?", who, key):
+            for earlier in self._select_jobs("SELECT * FROM jobs WHERE who = ? AND key = ?", token_name, key):
                 if earlier.words != list(words) or earlier.settings != dict(settings):
                     raise UsageError(f"another job, {earlier.id}, has this key; choose one that is new")
                 return earlier, False
-            if (waiting := self.count_ahead()) >= most:
-                raise Refused(429, "queue-full", f"{waiting} jobs are waiting, which is the limit; try again later")
+            if (waiting := self.count_jobs_ahead()) >= most_queued:
+                raise RequestRefused(
+                    429, "queue-full", f"{waiting} jobs are waiting, which is the limit; try again later"
+                )
             columns = "who, key, words, settings, resume, state, created"
             query = f"INSERT INTO jobs ({columns}) VALUES (?, ?, ?, ?, ?, 'queued', ?) RETURNING *"
             written = json.dumps(list(words)), json.dumps(dict(settings))
-            (new,) = self._select_jobs(query, who, key, *written, resume, time.time())
+            (new,) = self._select_jobs(query, token_name, key, *written, resume, time.time())
             return new, True
 
-    def job(self, number: int) -> Row | None:
+    def find_job(self, number: int) -> StoredJob | None:
         """The job with this number; None if there is none."""
         return next(iter(self._select_jobs("SELECT * FROM jobs WHERE id = ?", number)), None)
 
-    def jobs(self, *, limit: int = 100, offset: int = 0) -> list[Row]:
+    def list_jobs(self, *, limit: int = 100, offset: int = 0) -> list[StoredJob]:
         """Jobs, the newest first."""
         return self._select_jobs("SELECT * FROM jobs ORDER BY id DESC LIMIT ? OFFSET ?", limit, offset)
 
-    def running(self) -> Row | None:
+    def find_running_job(self) -> StoredJob | None:
         """The job that runs; None if there is none."""
         return next(iter(self._select_jobs("SELECT * FROM jobs WHERE state = 'running'")), None)
 
-    def count_ahead(self, number: int | None = None) -> int:
+    def count_jobs_ahead(self, number: int | None = None) -> int:
         """How many jobs are queued; with `number`: how many queued or running jobs come before that one."""
         query = "SELECT count(*) FROM jobs WHERE state IN ('queued', ?) AND id < ?"
         values = ("queued", 2**63 - 1) if number is None else ("running", number)
-        return int(self._query(query, *values)[0][0])
+        return int(self._query_rows(query, *values)[0][0])
 
-    def take(self) -> Row | None:
-        """Make the oldest queued job the running one; None if there is none, or one is running."""
+    def start_next_job(self) -> StoredJob | None:
+        """Mark the oldest queued job as running and return it; None if there is none, or one is running."""
         query = (
             "UPDATE jobs SET state = 'running', attempts = attempts + 1, started = ?, message = NULL, result = NULL"
             " WHERE id = (SELECT min(id) FROM jobs WHERE state = 'queued')"
@@ -179,21 +181,21 @@ class Store:
         )
         return next(iter(self._select_jobs(query, time.time())), None)
 
-    def put_back(self, number: int) -> None:
+    def requeue_job(self, number: int) -> None:
         """Queue the job with this number again, because its process could not be started."""
         query = "UPDATE jobs SET state = 'queued', attempts = attempts - 1, started = NULL"
-        self._query(f"{query} WHERE id = ? AND state = 'running'", number)
+        self._query_rows(f"{query} WHERE id = ? AND state = 'running'", number)
 
-    def cancel(self, number: int) -> Row | None:
+    def cancel_job(self, number: int) -> StoredJob | None:
         """Cancel a queued job, or ask for the end of the running one; a job that has ended stays as it is."""
         query = (
             "UPDATE jobs SET cancelled = 1, state = iif(state = 'queued', 'cancelled', state),"
             " ended = iif(state = 'queued', ?, NULL) WHERE id = ? AND state IN ('queued', 'running')"
         )
-        self._query(query, time.time(), number)
-        return self.job(number)
+        self._query_rows(query, time.time(), number)
+        return self.find_job(number)
 
-    def finish(
+    def finish_job(
         self,
         number: int,
         status: int | None,
@@ -216,25 +218,25 @@ class Store:
                 state = "queued" if job.resume and job.attempts < _MOST_ATTEMPTS else "interrupted"
             query = "UPDATE jobs SET state = ?, status = ?, result = ?, message = ?, ended = ? WHERE id = ?"
             ended = None if state == "queued" else time.time()
-            self._query(query, state, status, result, message, ended, number)
+            self._query_rows(query, state, status, result, message, ended, number)
             return state
 
     # Schedules.
 
-    def schedules(self) -> list[Schedule]:
+    def list_schedules(self) -> list[Schedule]:
         """All schedules by name."""
-        rows = self._query("SELECT document FROM schedules ORDER BY name")
+        rows = self._query_rows("SELECT document FROM schedules ORDER BY name")
         return [msgspec.json.decode(row["document"], type=Schedule) for row in rows]
 
     def put_schedule(self, schedule: Schedule) -> None:
         """Store a schedule; it replaces one of the same name."""
         document = msgspec.json.encode(schedule).decode()
-        self._query("INSERT OR REPLACE INTO schedules VALUES (?, ?, ?)", schedule.name, schedule.who, document)
+        self._query_rows("INSERT OR REPLACE INTO schedules VALUES (?, ?, ?)", schedule.name, schedule.who, document)
 
-    def remove_schedule(self, name: str, who: str = LOCAL) -> bool:
-        """Remove a schedule of `who`, or of anybody if that is `LOCAL`; False if there is none."""
+    def remove_schedule(self, name: str, token_name: str = LOCAL) -> bool:
+        """Remove a schedule of `token_name`, or of anybody if that is `LOCAL`; False if there is none."""
         query = "DELETE FROM schedules WHERE name = ? AND ? IN (who, ?) RETURNING 1"
-        return self._query(query, name, who, LOCAL) != []
+        return self._query_rows(query, name, token_name, LOCAL) != []
 
     # Tokens.
 
@@ -243,44 +245,46 @@ class Store:
         check_name(name)
         token = secrets.token_urlsafe(32)
         with self.transaction():
-            if not replace and self._query("SELECT 1 FROM tokens WHERE name = ?", name):
+            if not replace and self._query_rows("SELECT 1 FROM tokens WHERE name = ?", name):
                 raise UsageError(f"there is already a token named {name}; remove it first, or choose another name")
-            self._query("INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?)", name, role, hash_token(token), time.time())
+            self._query_rows(
+                "INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?)", name, role, hash_token(token), time.time()
+            )
         return token
 
     def remove_token(self, name: str) -> None:
         """Remove a token and its schedules; raises UsageError if there is none of that name."""
         with self.transaction():
-            self._query("DELETE FROM schedules WHERE who = ?", name)
-            if not self._query("DELETE FROM tokens WHERE name = ? RETURNING 1", name):
+            self._query_rows("DELETE FROM schedules WHERE who = ?", name)
+            if not self._query_rows("DELETE FROM tokens WHERE name = ? RETURNING 1", name):
                 raise UsageError(f"there is no token named {name}")
 
-    def tokens(self) -> list[Token]:
+    def list_tokens(self) -> list[Token]:
         """All tokens by name."""
-        return [Token(*row) for row in self._query("SELECT name, role, created FROM tokens ORDER BY name")]
+        return [Token(*row) for row in self._query_rows("SELECT name, role, created FROM tokens ORDER BY name")]
 
     def find_token(self, secret: str) -> Token | None:
         """The token with this secret, or None, in a time that does not depend on how much of the secret is right."""
-        return self.find_by_hash(hash_token(secret))
+        return self.find_token_by_hash(hash_token(secret))
 
-    def find_by_hash(self, wanted: str) -> Token | None:
+    def find_token_by_hash(self, token_hash: str) -> Token | None:
         """The token whose secret has this hash; None if there is none."""
-        rows = self._query("SELECT hash, name, role, created FROM tokens")
-        matches = [Token(*values) for stored, *values in rows if hmac.compare_digest(stored, wanted)]
+        rows = self._query_rows("SELECT hash, name, role, created FROM tokens")
+        matches = [Token(*values) for stored, *values in rows if hmac.compare_digest(stored, token_hash)]
         return matches[0] if matches else None
 
-    def prove(self, identifier: str, nonce: str, host: str) -> str:
+    def make_proof(self, identifier: str, nonce: str, host: str) -> str:
         """The proof that the token with this `token_identifier` is known here; a random text if it is not."""
-        hashes = (str(row["hash"]) for row in self._query("SELECT hash FROM tokens"))
+        hashes = (str(row["hash"]) for row in self._query_rows("SELECT hash FROM tokens"))
         own = (each for each in hashes if hmac.compare_digest(token_identifier(each), identifier))
-        return make_proof(next(own, secrets.token_hex(32)), nonce, host)
+        return make_token_proof(next(own, secrets.token_hex(32)), nonce, host)
 
-    def _query(self, query: str, *values: object) -> list[sqlite3.Row]:
+    def _query_rows(self, query: str, *values: object) -> list[sqlite3.Row]:
         with self._lock:
             return self._connection.execute(query, values).fetchall()
 
-    def _select_jobs(self, query: str, *values: object) -> list[Row]:
-        return list(map(_job_row, self._query(query, *values)))
+    def _select_jobs(self, query: str, *values: object) -> list[StoredJob]:
+        return list(map(_stored_job, self._query_rows(query, *values)))
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -292,8 +296,8 @@ class Store:
             yield
 
 
-def open_store(results: Path) -> Store:
-    """The store of the service for these results, in a folder that only its owner can read; raises UsageError."""
+def open_service_store(results: Path) -> ServiceStore:
+    """Open the database of the service for these results, in a folder only its owner can read; raises UsageError."""
     folder = results / FOLDER
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -301,12 +305,12 @@ def open_store(results: Path) -> Store:
         for name in ("service.sqlite", "lock"):
             (folder / name).touch(mode=0o600)
             (folder / name).chmod(0o600)  # a copy may have other modes
-        return Store(folder / "service.sqlite")
+        return ServiceStore(folder / "service.sqlite")
     except (OSError, sqlite3.Error) as error:
         raise UsageError(f"cannot use the folder {folder}: {error}") from None
 
 
-def is_served(results: Path) -> bool:
+def has_running_service(results: Path) -> bool:
     """Whether a service of these results runs on this machine, which then holds the lock of the folder."""
     with contextlib.suppress(OSError), open(results / FOLDER / "lock", "rb") as lock:
         try:
@@ -322,9 +326,9 @@ def check_name(name: str) -> None:
         raise UsageError(f"the name {name!r} must have {NAME_RULE}")
 
 
-def _job_row(row: sqlite3.Row) -> Row:
+def _stored_job(row: sqlite3.Row) -> StoredJob:
     parsed = {name: json.loads(row[name]) for name in ("words", "settings")}
-    return Row(**{**row, **parsed, "resume": bool(row["resume"]), "cancelled": bool(row["cancelled"])})
+    return StoredJob(**{**row, **parsed, "resume": bool(row["resume"]), "cancelled": bool(row["cancelled"])})
 
 
 @dataclass(frozen=True)
@@ -336,19 +340,19 @@ class _Session:
 
 @dataclass
 class Sessions:
-    """Keeps the sessions, with hashes of their cookies and tokens; removing a token ends its sessions.
+    """The sessions of logged-in users, with hashes of their cookies and tokens; removing a token ends its sessions.
 
     `own`: the path of the session that needs no cookie, of who started the dashboard; and its token. `clock`: the
     seconds by which sessions end.
     """
 
-    store: Store
+    store: ServiceStore
     own: tuple[str, Token] | None = None
     clock: Callable[[], float] = time.monotonic
     _by_path: dict[str, _Session] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def begin(self, token: str) -> tuple[str, str]:
+    def begin_session(self, token: str) -> tuple[str, str]:
         """Begin a session for the holder of `token`; returns its path, a random name, and its cookie."""
         path, cookie, now = secrets.token_urlsafe(24), secrets.token_urlsafe(32), self.clock()
         with self._lock:
@@ -357,34 +361,34 @@ class Sessions:
             self._by_path[path] = _Session(hash_token(cookie), hash_token(token), now + SESSION_SECONDS)
         return path, cookie
 
-    def begin_own(self, token: Token) -> str:
+    def begin_own_session(self, token: Token) -> str:
         """Begin the session that needs no cookie and ends with this program; returns its path."""
         path = secrets.token_urlsafe(24)
         self.own = path, token
         return path
 
-    def has(self, path: str, cookie: str | None) -> bool:
+    def has_session(self, path: str, cookie: str | None) -> bool:
         """Whether there is a session with this path and cookie that has not ended."""
-        if self.is_own(path):
+        if self.is_own_session(path):
             return True
         session = self._by_path.get(path)
         same = session is not None and cookie is not None and hmac.compare_digest(session.cookie, hash_token(cookie))
-        return same and self.token(path) is not None
+        return same and self.session_token(path) is not None
 
-    def is_own(self, path: str) -> bool:
+    def is_own_session(self, path: str) -> bool:
         """Whether `path` is that of the session that needs no cookie."""
         return self.own is not None and hmac.compare_digest(self.own[0].encode(), path.encode())
 
-    def token(self, path: str) -> Token | None:
+    def session_token(self, path: str) -> Token | None:
         """The token of the session with this path; None if that session has ended."""
-        if self.own is not None and self.is_own(path):
+        if self.own is not None and self.is_own_session(path):
             return self.own[1]
         session = self._by_path.get(path)
         if session is None or session.ends <= self.clock():
             return None
-        return self.store.find_by_hash(session.token)
+        return self.store.find_token_by_hash(session.token)
 
-    def end(self, path: str) -> None:
+    def end_session(self, path: str) -> None:
         """End the session with this path."""
         with self._lock:
             self._by_path.pop(path, None)

@@ -13,7 +13,7 @@ from merge_bench.analysis.statistics import Effect, paired_effect
 from merge_bench.errors import MergeBenchError, WrongResult
 from merge_bench.records.campaign import Launch
 from merge_bench.records.schema import TuneLine
-from merge_bench.tune.space import Value
+from merge_bench.tune.space import SettingValue
 from merge_bench.units import plural
 
 SCREEN, COMBINE, ABLATE, CONFIRM = "screen", "combine", "ablate", "confirm"
@@ -37,28 +37,28 @@ WHOLE_LEVEL = 6
 class Candidate:
     """The baseline with some values of the space, in the order of their ids; `twin`: the baseline a second time."""
 
-    values: tuple[Value, ...] = ()
+    values: tuple[SettingValue, ...] = ()
     twin: bool = False
 
     @classmethod
-    def of(cls, *values: Value) -> Candidate:
+    def from_values(cls, *values: SettingValue) -> Candidate:
         return cls(tuple(sorted(values, key=lambda value: value.id)))
 
-    def name(self, baseline: str) -> str:
-        """``mutex=y+transports=sysv``; the baseline's own name if there are no values."""
+    def config_name(self, baseline: str) -> str:
+        """The name of the config: ``mutex=y+transports=sysv``; the baseline's own name if there are no values."""
         if self.twin:
             return baseline + AGAIN
         return "+".join(value.id for value in self.values) or baseline
 
-    def with_value(self, value: Value) -> Candidate:
-        return Candidate.of(*self.values, value)
+    def with_value(self, value: SettingValue) -> Candidate:
+        return Candidate.from_values(*self.values, value)
 
-    def without(self, value: Value) -> Candidate:
-        return Candidate.of(*(each for each in self.values if each != value))
+    def without_value(self, value: SettingValue) -> Candidate:
+        return Candidate.from_values(*(each for each in self.values if each != value))
 
 
 @dataclass(frozen=True)
-class Sample:
+class LaunchSample:
     """The result of one launch: the metric, larger is better; None if the launch failed, with the `reason`.
 
     `wrong`: it failed because the result of the merge was wrong.
@@ -69,15 +69,15 @@ class Sample:
     wrong: bool = False
 
 
-def sample_of(launch: Launch, metric: str) -> Sample:
-    """The result of `launch` in `metric`, which is one of the metrics of `compare`."""
+def sample_launch(launch: Launch, metric: str) -> LaunchSample:
+    """Make the sample of a launch in `metric`, which is one of the metrics of `compare`."""
     wrong = any(not check.ok for check in launch.verifications)
     if wrong or any(failure.code == WrongResult.code for failure in launch.failures):
-        return Sample(None, "the merge result was wrong", wrong=True)
+        return LaunchSample(None, "the merge result was wrong", wrong=True)
     if not launch.complete:
-        return Sample(None, launch.failures[0].message if launch.failures else "the launch did not finish")
+        return LaunchSample(None, launch.failures[0].message if launch.failures else "the launch did not finish")
     value = next(each.launch_value for each in METRICS if each.name == metric)(launch)
-    return Sample(value or None, "" if value else f"{metric} was not measured")
+    return LaunchSample(value or None, "" if value else f"{metric} was not measured")
 
 
 class BudgetSpent(MergeBenchError):
@@ -94,39 +94,39 @@ class Evaluator(Protocol):
     """
 
     baseline: str
-    timed: Sequence[tuple[Sample, Sample]]
+    timed: Sequence[tuple[LaunchSample, LaunchSample]]
 
     @property
-    def plans(self) -> int:
-        """How many problem sizes there are, each a plan."""
+    def plan_count(self) -> int:
+        """The number of plans: one for each problem size."""
 
     @property
-    def limited(self) -> bool:
+    def has_budget(self) -> bool:
         """Whether a budget may end the search before each candidate has all its blocks."""
 
-    def block(
-        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, keep: int = 1
-    ) -> list[Sample]:
-        """One launch of each candidate, one after the other in random order; samples in the order of `candidates`.
+    def make_block(
+        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, reserved_confirmations: int = 1
+    ) -> list[LaunchSample]:
+        """Launch each candidate once, in random order; returns samples in the order of `candidates`.
 
-        `keep`: for how many candidates the search leaves time to confirm them; fewer if there is no time for so many,
-        but one at least unless it is 0. Raises BudgetSpent if `search` and the budget has no time for the block, so
-        that nothing was launched; or if the budget is spent before a launch of it.
+        `reserved_confirmations`: for how many candidates the search leaves time to confirm them; fewer if there is no
+        time for so many, but one at least unless it is 0. Raises BudgetSpent if `search` and the budget has no time for
+        the block, so that nothing was launched; or if the budget is spent before a launch of it.
         """
 
-    def joining_values(self, pending: int) -> Sequence[Value]:
-        """Values that the budget had no time for at first, and now has; they join the screening.
+    def joining_values(self, pending_launches: int) -> Sequence[SettingValue]:
+        """Return values that the budget had no time for at first, and now has; they join the screening.
 
-        `pending`: launches until each of those that are screened now can be judged, without the baseline's.
+        `pending_launches`: launches until each of those that are screened now can be judged, without the baseline's.
         """
 
-    def note(self, line: TuneLine) -> None:
-        """Record the decision of a step."""
+    def record_step(self, line: TuneLine) -> None:
+        """Record a step of the search, with its decision."""
 
 
 @dataclass(frozen=True)
-class Options:
-    """How a strategy decides.
+class SearchOptions:
+    """The options of a search: thresholds, numbers of blocks, and error probability.
 
     `threshold`: smaller gains do not count (0.02 for 2 %). `least`, `most`: a candidate is judged after at least and
     at most this many blocks. `confirm`: blocks of the confirmation. `alpha`: error probability of its verdicts.
@@ -139,8 +139,8 @@ class Options:
     alpha: float = 0.05
 
 
-class State(Enum):
-    """What the blocks show about a candidate."""
+class ContestState(Enum):
+    """What the blocks of a contest show about its candidate."""
 
     OPEN = "open"
     GAIN = "gain"
@@ -150,14 +150,14 @@ class State(Enum):
 
 
 @dataclass(frozen=True)
-class Bar:
+class GainBar:
     """What a gain must exceed: below `threshold` it is not worth having, below `floor` it may be noise."""
 
     threshold: float
     floor: float = 0.0
 
     @property
-    def height(self) -> float:
+    def least_gain(self) -> float:
         return max(self.threshold, self.floor)
 
 
@@ -172,7 +172,7 @@ class Contest:
     wrong: bool = False
     plan: int = 0
 
-    def add(self, candidate: Sample, against: Sample) -> None:
+    def add_block(self, candidate: LaunchSample, against: LaunchSample) -> None:
         """Add both samples of a block; if both failed, only a wrong result counts against the candidate."""
         if candidate.value is None:
             self.wrong = self.wrong or candidate.wrong
@@ -192,37 +192,37 @@ class Contest:
         return paired_effect(self.ratios).interval(interval_alpha(len(self.ratios))) if len(self.ratios) > 1 else None
 
     @property
-    def setting(self) -> str | None:
+    def differing_value_id(self) -> str | None:
         """The id of the value that the two differ in; None if they differ in none or in several."""
         differing = set(self.candidate.values) ^ set(self.against.values)
         return differing.pop().id if len(differing) == 1 else None
 
-    def state(self, bar: Bar, *, least: int) -> State:
-        """What the blocks show so far.
+    def judge_state(self, bar: GainBar, *, least: int) -> ContestState:
+        """Judge the candidate by the blocks so far.
 
         Up to 5 blocks a gain counts if even the lower end of its interval reaches the threshold; from 6 on if that end
         is above 1, as in the verdicts of `compare`. The estimate must also exceed the noise. Two failures or one wrong
         result exclude a candidate.
         """
         if self.wrong or len(self.failures) >= MOST_FAILURES:
-            return State.FAILED
+            return ContestState.FAILED
         effect, interval = self.effect, self.interval
         if effect is None or interval is None or len(self.ratios) < least:
-            return State.OPEN
-        worth, noise = math.log1p(bar.threshold), math.log1p(bar.height)
+            return ContestState.OPEN
+        worth, noise = math.log1p(bar.threshold), math.log1p(bar.least_gain)
         low, high = interval
         if (low >= worth or (len(self.ratios) >= WHOLE_LEVEL and low > 0)) and effect.estimate >= noise:
-            return State.GAIN
+            return ContestState.GAIN
         if high <= -worth:
-            return State.LOSS
-        return State.NONE if high < worth else State.OPEN
+            return ContestState.LOSS
+        return ContestState.NONE if high < worth else ContestState.OPEN
 
     def may_gain(self, least: int) -> bool:
-        """Whether at least so many blocks suggest a gain: then the candidate is worth a confirmation."""
+        """Whether at least `least` blocks suggest a gain, so that the candidate is worth a confirmation."""
         return self.effect is not None and len(self.ratios) >= least and self.effect.estimate > 0.0
 
-    def step_figures(self, interval: tuple[float, float] | None = None) -> dict[str, Any]:
-        """Ratio, interval and blocks as fields of a line; `interval`: of the log-ratio, by default the contest's."""
+    def ratio_fields(self, interval: tuple[float, float] | None = None) -> dict[str, Any]:
+        """Return ratio, interval and blocks as fields of a line; `interval`: of the log-ratio, if not the contest's."""
         effect, interval = self.effect, interval or self.interval
         return {
             "ratio": math.exp(effect.estimate) if effect else None,
@@ -231,23 +231,23 @@ class Contest:
             "launches": len(self.ratios),
         }
 
-    def note(
+    def record_decision(
         self, evaluator: Evaluator, phase: str, decision: str, reason: str, interval: tuple[float, float] | None = None
     ) -> None:
         """Record the decision of a step; a confirmation is about a whole config, so it names no setting."""
         fields: dict[str, Any] = {"phase": phase, "decision": decision, "reason": reason, "plan": self.plan}
-        fields |= {"setting": None if phase == CONFIRM else self.setting, **self.step_figures(interval)}
-        config, against = (each.name(evaluator.baseline) for each in (self.candidate, self.against))
-        evaluator.note(TuneLine(config=config, against=against, **fields))
+        fields |= {"setting": None if phase == CONFIRM else self.differing_value_id, **self.ratio_fields(interval)}
+        config, against = (each.config_name(evaluator.baseline) for each in (self.candidate, self.against))
+        evaluator.record_step(TuneLine(config=config, against=against, **fields))
 
 
 def contest_from_blocks(
-    blocks: Sequence[Mapping[Candidate, Sample]], candidate: Candidate, against: Candidate
+    blocks: Sequence[Mapping[Candidate, LaunchSample]], candidate: Candidate, against: Candidate
 ) -> Contest:
-    """The contest of two candidates in blocks that were made."""
+    """Make the contest of two candidates from blocks that were measured."""
     contest = Contest(candidate, against)
     for samples in blocks:
-        contest.add(samples[candidate], samples[against])
+        contest.add_block(samples[candidate], samples[against])
     return contest
 
 
@@ -259,47 +259,56 @@ def interval_alpha(blocks: int) -> float:
     return max(0.05, 2.0 ** (1 - blocks))
 
 
-def run_until_decided(evaluator: Evaluator, contest: Contest, options: Options, bar: Bar, *, keep: int = 1) -> State:
+def make_blocks_until_decided(
+    evaluator: Evaluator, contest: Contest, options: SearchOptions, bar: GainBar, *, reserved_confirmations: int = 1
+) -> ContestState:
     """Make blocks of both candidates until the state is clear, at most 1.5 times `options.most`.
 
-    `keep`: candidates for whose confirmation the search leaves time. A block is only two launches, so more of them are
-    affordable: one slow launch of eight can leave a gain of 10 % undecided.
+    `reserved_confirmations`: candidates for whose confirmation the search leaves time. A block is only two launches, so
+    more of them are affordable: one slow launch of eight can leave a gain of 10 % undecided.
     """
     for _ in range(options.most + options.most // 2):
-        candidate, against = evaluator.block([contest.candidate, contest.against], plan=contest.plan, keep=keep)
-        contest.add(candidate, against)
-        state = contest.state(bar, least=options.least)
-        if state is not State.OPEN:
+        candidate, against = evaluator.make_block(
+            [contest.candidate, contest.against], plan=contest.plan, reserved_confirmations=reserved_confirmations
+        )
+        contest.add_block(candidate, against)
+        state = contest.judge_state(bar, least=options.least)
+        if state is not ContestState.OPEN:
             return state
-    return State.OPEN
+    return ContestState.OPEN
 
 
-def bar_from_twin(twin: Contest, threshold: float) -> Bar:
-    """The bar for a gain: the `threshold`, and the noise that the baseline's twin shows.
+def gain_bar_from_twin(twin: Contest, threshold: float) -> GainBar:
+    """Make the bar for a gain from the `threshold` and the noise that the baseline's twin shows.
 
     The noise is the apparent difference of one config from itself, estimated like that of a candidate, from as many
     blocks. Its whole interval (`verdict.noise_floor`) would not do: from few ratios it is the largest of them, so one
     slow launch would hide every gain.
     """
     effect = twin.effect
-    return Bar(threshold, math.expm1(abs(effect.estimate)) if effect else 0.0)
+    return GainBar(threshold, math.expm1(abs(effect.estimate)) if effect else 0.0)
 
 
-def reason_text(state: State, contest: Contest, bar: Bar, ended: str = "") -> str:
+def decision_reason(state: ContestState, contest: Contest, bar: GainBar, ended: str = "") -> str:
     """The reason of a decision, as a text for people; `ended`: why there were no more blocks."""
-    if state is State.FAILED:
+    if state is ContestState.FAILED:
         times = "once" if len(contest.failures) == 1 else f"{len(contest.failures)} times"
         return f"failed {times}: {contest.failures[-1]}"
     n, threshold, effect = plural(len(contest.ratios), "block"), f"{bar.threshold:.1%}", contest.effect
-    if state is not State.OPEN:
-        outcomes = {State.GAIN: f"at least {threshold} faster", State.LOSS: f"at least {threshold} slower"}
+    if state is not ContestState.OPEN:
+        outcomes = {
+            ContestState.GAIN: f"at least {threshold} faster",
+            ContestState.LOSS: f"at least {threshold} slower",
+        }
         return f"{outcomes.get(state, f'{NO_GAIN}{threshold}')} in {n}"
-    if effect is not None and effect.estimate <= 0.0 and len(contest.ratios) >= Options.least:
+    if effect is not None and effect.estimate <= 0.0 and len(contest.ratios) >= SearchOptions.least:
         return f"not faster in {n}{ended}"
     in_noise = effect is not None and 0.0 < effect.estimate < math.log1p(bar.floor)
     return f"{UNDECIDED} after {n}{ended}" + f": the gain is within the noise of {bar.floor:.1%}" * in_noise
 
 
-def largest_effect_first(contests: Sequence[Contest]) -> list[Contest]:
-    """The contests by effect, the largest first; equal ones by name, so that the order is always the same."""
-    return sorted(contests, key=lambda each: (-(each.effect.estimate if each.effect else 0.0), each.candidate.name("")))
+def sort_by_effect(contests: Sequence[Contest]) -> list[Contest]:
+    """Sort contests by effect, the largest first; equal ones by name, so that the order is always the same."""
+    return sorted(
+        contests, key=lambda each: (-(each.effect.estimate if each.effect else 0.0), each.candidate.config_name(""))
+    )

@@ -33,8 +33,8 @@ from merge_bench.tune.evaluator import (
     WHOLE_LEVEL,
     Candidate,
     Contest,
-    Options,
-    sample_of,
+    SearchOptions,
+    sample_launch,
 )
 from merge_bench.units import format_duration, plural
 
@@ -99,8 +99,8 @@ PHASE_NAMES = {
 
 
 @dataclass(frozen=True)
-class Result:
-    """What the steps of a tuning led to; fields that the document of ``tune --json`` has, too, are described there.
+class TuningResult:
+    """The result of a tuning, from its recorded steps; fields of the document of ``tune --json`` are described there.
 
     - `winner`: the confirmed config; None if nothing beats the baseline, or nothing is confirmed yet
     - `contributions`: for each setting of the winner the step that shows its effect: its ablation out of the winner; if
@@ -154,7 +154,7 @@ class Result:
     variables: dict[str, str]
 
     @property
-    def doubtful(self) -> bool:
+    def baseline_differs_from_itself(self) -> bool:
         """Whether the baseline differed from itself at the level of 95 %: then other differences may be as false.
 
         With fewer blocks the interval has a lower level, at which one of eight quiet hosts would be doubted.
@@ -165,7 +165,7 @@ class Result:
         return not (noise.low or 0.0) <= 1.0 <= (noise.high or math.inf)
 
     @property
-    def untried(self) -> bool:
+    def tried_nothing(self) -> bool:
         """Whether the search ended before it had tried anything."""
         return self.stopped is not None and not self.singles and not self.confirmed
 
@@ -178,35 +178,35 @@ class Result:
         open_still = self.undecided or self.no_gain_seen or self.left_out or self.stopped
         all_decided = self.finished and not open_still
         none = f"{'No config is' if all_decided else 'Found no config'} faster than {self.baseline}"
-        if self.open_in_confirmation:
-            return f"Not decided: {self._open_text(self.open_in_confirmation)}"
+        if self.unconfirmed_gains:
+            return f"Not decided: {self._undecided_text(self.unconfirmed_gains)}"
         if self.confirmed:
             return f"{none}: {self._rejection_text}"
         if self.unconfirmed is not None:
             seen = self.broken_off or [line for line in [self.unconfirmed_step] if line is not None]
-            return f"Not decided: {self._open_text(seen)}"
+            return f"Not decided: {self._undecided_text(seen)}"
         if self.undecided:
             return f"Not decided: too few blocks to judge {len(self.undecided)} of {self.screened} candidates"
         if self.screened == 1 and all_decided:
             return f"{self.singles[0].config} is not faster than {self.baseline}"
         return none if self.screened else "Nothing was decided: no candidate was judged"
 
-    def _open_text(self, lines: Sequence[TuneLine]) -> str:
+    def _undecided_text(self, lines: Sequence[TuneLine]) -> str:
         """What can be said of the best config in `lines`, which are steps without a verdict.
 
         It ``may be faster`` if its estimate exceeds the threshold and the baseline's difference from itself.
         """
-        best = max(lines, key=_ratio, default=None)
-        apart = _ratio(self.noise_floor) or 1.0
-        if best is not None and _ratio(best) > max(1.0 + self.threshold, apart, 1 / apart):
+        best = max(lines, key=_step_ratio, default=None)
+        apart = _step_ratio(self.noise_floor) or 1.0
+        if best is not None and _step_ratio(best) > max(1.0 + self.threshold, apart, 1 / apart):
             return f"{best.config} may be faster than {self.baseline}"
-        if best is None or _ratio(best) <= 1.0 or best.launches < Options.least:
+        if best is None or _step_ratio(best) <= 1.0 or best.launches < SearchOptions.least:
             return f"{lines[0].config if lines else self.unconfirmed} has too few new launches to be judged"
         return f"the gain of {best.config} may be noise"
 
     @property
     def _rejection_text(self) -> str:
-        """What new launches showed of the candidates, if none of them is faster."""
+        """Describe what the confirmation showed of the candidates, if none of them is faster."""
         gain = f"{NO_GAIN}{self.threshold:.1%}"
         names = list(dict.fromkeys(line.config for line in self.confirmed))
         reasons = [line.reason for line in self.confirmed]
@@ -220,22 +220,22 @@ class Result:
         return f"{of} {how} {gain} in new launches"
 
     @property
-    def open_in_confirmation(self) -> list[TuneLine]:
+    def unconfirmed_gains(self) -> list[TuneLine]:
         """Steps of the confirmation that show a gain without a verdict, the best first."""
         lost = {line.config for line in self.confirmed if line.reason in (Verdict.FAILED.value, Verdict.SLOWER.value)}
         lost |= {line.config for line in self.confirmed if self.winner is not None}
-        lines = [line for line in self.confirmed if decision_of(line) == UNDECIDED and line.config not in lost]
-        return sorted(lines, key=_ratio, reverse=True)
+        lines = [line for line in self.confirmed if decision_text(line) == UNDECIDED and line.config not in lost]
+        return sorted(lines, key=_step_ratio, reverse=True)
 
     @property
-    def candidate(self) -> str | None:
-        """The config that was confirmed, or the best that was rejected, or whose confirmation the budget prevented."""
+    def best_config_name(self) -> str | None:
+        """The name of the confirmed config, or else of the best that was rejected or that the budget left open."""
         if self.winner is not None:
             return self.winner.config.name
         return self.confirmed[0].config if self.confirmed else self.unconfirmed
 
     @property
-    def confirmation(self) -> list[TuneLine]:
+    def confirmation_steps(self) -> list[TuneLine]:
         """The confirmation of the winner, a line for each size; if there is none, of all that were rejected."""
         won = self.winner
         return [line for line in self.confirmed if won is None or line.config == won.config.name]
@@ -248,26 +248,26 @@ class Result:
             for plan in self.sizes_left_out
         ]
 
-    def document(
-        self, records: Path, written: Path | None, pruned: Sequence[PrunedValue], error: Failure | None
+    def make_document(
+        self, records: Path, config_path: Path | None, pruned: Sequence[PrunedValue], error: Failure | None
     ) -> TuneDocument:
-        """The document of ``tune --json``; `written`: the file of the config that was found."""
-        won, config = self.winner, None if written is None else str(written)
+        """The document of ``tune --json``; `config_path`: the file of the config that was found."""
+        won, config = self.winner, None if config_path is None else str(config_path)
         winner = won and Winner(config=won.config.name, settings=won.settings, contributions=self.contributions)
         own = {name: getattr(self, name) for name in _IN_DOCUMENT} | {"winner": winner}
         left_out = [*pruned, *self.left_out_values]
         return TuneDocument(records=str(records), config=config, pruned=left_out, error=error, **own)
 
 
-_IN_DOCUMENT = {field.name for field in fields(Result)} & {*TuneDocument.__struct_fields__}
+_IN_DOCUMENT = {field.name for field in fields(TuningResult)} & {*TuneDocument.__struct_fields__}
 
 
-def _ratio(line: TuneLine | None) -> float:
+def _step_ratio(line: TuneLine | None) -> float:
     return line.ratio or 0.0 if line is not None else 0.0
 
 
-def result_of(campaign: Campaign) -> Result:
-    """What the steps in the records of a tuning led to."""
+def tuning_result_of(campaign: Campaign) -> TuningResult:
+    """Read the result of a tuning from its recorded steps."""
     lines, plan, base = campaign.tuning, campaign.plans[0].tune, campaign.head.configs[0].variables
     screened, combined, ablated, confirmed = (
         [line for line in lines if line.phase == phase] for phase in (SCREEN, COMBINE, ABLATE, CONFIRM)
@@ -282,7 +282,7 @@ def result_of(campaign: Campaign) -> Result:
     against_baseline = [line for line in screened if line not in twins]
     settled = {line.config for line in confirmed}
     undecided, no_gain_seen = (
-        [line for line in against_baseline if decision_of(line) == decision and line.config not in settled]
+        [line for line in against_baseline if decision_text(line) == decision and line.config not in settled]
         for decision in (UNDECIDED, NO_GAIN_SEEN)
     )
     rejected = settled - {*accepted}
@@ -292,7 +292,7 @@ def result_of(campaign: Campaign) -> Result:
     combined_or_best = {line.setting for line in combined} | {
         name for line in stops for name in settings.get(line.config, ())
     }
-    return Result(
+    return TuningResult(
         baseline=campaign.head.configs[0].name,
         singles=singles,
         broken_off=broken_off,
@@ -315,8 +315,8 @@ def result_of(campaign: Campaign) -> Result:
         screened=len(against_baseline),
         undecided=[line.config for line in undecided],
         no_gain_seen=[line.config for line in no_gain_seen],
-        threshold=Options.threshold if plan is None or plan.threshold is None else plan.threshold,
-        best_undecided=max(undecided, key=_ratio, default=None),
+        threshold=SearchOptions.threshold if plan is None or plan.threshold is None else plan.threshold,
+        best_undecided=max(undecided, key=_step_ratio, default=None),
         unconfirmed=unconfirmed[-1] if unconfirmed else None,
         unconfirmed_step=next((line for line in lines[::-1] if line.config in unconfirmed[-1:] and line.ratio), None),
         settings=len(plan.values) if plan is not None else None,
@@ -337,14 +337,14 @@ def result_of(campaign: Campaign) -> Result:
     )
 
 
-def recorded_result_of(campaign: Campaign) -> Result:
-    """The result of a tuning that no longer runs; one that was interrupted or failed counts as stopped."""
-    result = result_of(campaign)
+def ended_tuning_result_of(campaign: Campaign) -> TuningResult:
+    """Read the result of a tuning that no longer runs; one that was interrupted or failed counts as stopped."""
+    result = tuning_result_of(campaign)
     regular = campaign.end is not None and campaign.end.status == 0
     return result if regular or result.stopped else replace(result, stopped="the search was interrupted")
 
 
-def decision_of(line: TuneLine) -> str:
+def decision_text(line: TuneLine) -> str:
     """The decision of a step in the words that people read.
 
     A setting that gains alone is ``gained``, not ``kept``. An INCONCLUSIVE confirmation is undecided, or shows no gain
@@ -357,7 +357,7 @@ def decision_of(line: TuneLine) -> str:
         or ((line.phase, line.decision) == (SCREEN, "dropped") and line.reason.startswith(UNDECIDED))
         or (line.phase, line.decision, line.reason) == (CONFIRM, "rejected", Verdict.INCONCLUSIVE.value)
     ):
-        slower = line.ratio is not None and line.ratio <= 1.0 and line.launches >= Options.least
+        slower = line.ratio is not None and line.ratio <= 1.0 and line.launches >= SearchOptions.least
         return NO_GAIN_SEEN if slower else UNDECIDED
     return GAINED if (line.phase, line.decision) == (SCREEN, "kept") else line.decision
 
@@ -370,7 +370,7 @@ def step_name(line: TuneLine) -> str:
 
 
 def _contribution_step(setting: str, winner: ConfigLine, lines: Sequence[TuneLine]) -> TuneLine | None:
-    """The step that shows the effect of a setting of the winner, by the rules of `Result.contributions`."""
+    """The step that shows the effect of a setting of the winner, by the rules of `TuningResult.contributions`."""
     name = winner.config.name
     if len(winner.settings) == 1:
         return next(line for line in lines if line.decision == "accepted" and line.config == name)
@@ -385,8 +385,8 @@ OPEN = "not decided yet"
 
 
 @dataclass(frozen=True)
-class Stage:
-    """What a tuning does now.
+class TuningStage:
+    """The present stage of a running tuning.
 
     `doing`: what it compares: ``comparing each of 4 candidates alone with default, block 2 of 3 to 8``. `left`: how
     long the rest takes, in the words of the terminal; empty if nothing is known about that. `share`: the part of the
@@ -408,33 +408,33 @@ class _LaunchOfBlock:
     launch: Launch
 
     @property
-    def time(self) -> float:
+    def ended_at(self) -> float:
         lines = (self.launch.line, *self.launch.failures)
         return max((line.time for line in lines if line is not None), default=0.0)
 
     @property
-    def over(self) -> bool:
+    def has_ended(self) -> bool:
         return self.launch.end is not None or bool(self.launch.failures)
 
 
-def steps_of(campaign: Campaign) -> list[TuneLine]:
-    """The decisions so far, without the lines that say what the budget leaves out and where it ends the search."""
+def decided_steps(campaign: Campaign) -> list[TuneLine]:
+    """List the decided steps so far, without lines about what the budget leaves out and where it ends the search."""
     return [line for line in campaign.tuning if line.decision not in (LEFT_OUT, STOPPED)]
 
 
-def stage_of(campaign: Campaign) -> Stage:
-    """What the tuning of this campaign does now."""
-    return _StageReader(campaign).stage()
+def tuning_stage_of(campaign: Campaign) -> TuningStage:
+    """Find the present stage of the tuning of a campaign."""
+    return _StageReader(campaign).find_stage()
 
 
 class _StageReader:
     def __init__(self, campaign: Campaign) -> None:
         self.campaign = campaign
         self.tuning = campaign.plans[0].tune or Tuning()
-        self.most, self.confirm = self.tuning.blocks or Options.most, self.tuning.confirm or Options.confirm
+        self.most, self.confirm = self.tuning.blocks or SearchOptions.most, self.tuning.confirm or SearchOptions.confirm
         self.baseline = campaign.head.configs[0].name
         self.twin = self.baseline + AGAIN
-        self.steps = steps_of(campaign)
+        self.steps = decided_steps(campaign)
         self.launches = [
             _LaunchOfBlock(*launch.key, launch.block, launch)
             for launch in campaign.standing
@@ -449,18 +449,18 @@ class _StageReader:
         ends = [one.launch.end for one in self.launches if one.launch.end is not None]
         self.spent_seconds = math.fsum(end.seconds or 0.0 for end in ends)
 
-    def stage(self) -> Stage:
+    def find_stage(self) -> TuningStage:
         screened = {line.config for line in self.steps if line.phase == SCREEN}
         over = self.twin in screened if any(one.config == self.twin for one in self.launches) else bool(screened)
         if over or any(line.decision == STOPPED for line in self.campaign.tuning):
             return self._head_to_head_stage()
         return self._screening_stage(screened)
 
-    def _make_stage(self, doing: str, left: str = "", compared: Sequence[TuneLine | None] = ()) -> Stage:
+    def _make_stage(self, doing: str, left: str = "", compared: Sequence[TuneLine | None] = ()) -> TuningStage:
         share = min(self.spent_seconds / self.budget_seconds, 1.0) if self.budget_seconds else None
-        return Stage(doing, left, share, tuple(line for line in compared if line is not None))
+        return TuningStage(doing, left, share, tuple(line for line in compared if line is not None))
 
-    def _screening_stage(self, screened: set[str]) -> Stage:
+    def _screening_stage(self, screened: set[str]) -> TuningStage:
         """The stage in which each candidate is compared alone with the baseline; `screened`: those decided."""
         exhaustive = self.tuning.strategy == "exhaustive"
         named = [*([] if exhaustive else self.tuning.values), *(one.config for one in self.launches)]
@@ -472,16 +472,20 @@ class _StageReader:
         timing = 0 if self.budget_seconds is None else max((one.block + 1 for one in self.launches), default=1)
         first = min(candidates, default=timing)
         block = max(self.launches[-1].block if self.launches else first, first)
-        done = sum(one.over for one in self.launches if one.block == block)
+        done = sum(one.has_ended for one in self.launches if one.block == block)
         if done >= each_block:
             block, done = block + 1, 0
         number = block - first + 1
-        quick = max(Options.least - number + 1, number <= self.most) * each_block - done
+        quick = max(SearchOptions.least - number + 1, number <= self.most) * each_block - done
         slow = max(self.most - number + 1, 0) * each_block - done
         limit = self.tuning.budget[0] if self.tuning.budget else None
         if limit is not None:
             slow = max(min(slow, int(limit) - len(self.launches)), 0)
-        few = str(self.most) if exhaustive or self.most <= Options.least else f"{Options.least} to {self.most}"
+        few = (
+            str(self.most)
+            if exhaustive or self.most <= SearchOptions.least
+            else f"{SearchOptions.least} to {self.most}"
+        )
         what = plural(len(alive), "combination" if exhaustive else "candidate")
         doing = f"comparing each of {what} alone with {self.baseline}, block {min(number, self.most)} of {few}"
         seconds = self._launch_seconds(0)
@@ -490,7 +494,7 @@ class _StageReader:
             left = self._time_left_text(
                 quick * seconds,
                 slow * seconds + self._confirmation_seconds,
-                f" if each candidate is decided after {max(number, Options.least)} blocks and none gains",
+                f" if each candidate is decided after {max(number, SearchOptions.least)} blocks and none gains",
                 f" if they need {self.most} blocks and one is confirmed",
             )
         launches = [one for one in self.launches if one.block >= first]
@@ -498,10 +502,10 @@ class _StageReader:
         compared.append(self._step_so_far(SCREEN, self.twin, self.baseline, 0, self.launches))  # with its first timing
         return self._make_stage(doing, left, compared)
 
-    def _head_to_head_stage(self) -> Stage:
+    def _head_to_head_stage(self) -> TuningStage:
         """The stage after the screening, in which candidates are compared with each other or confirmed."""
         since = max((line.time for line in self.campaign.tuning), default=0.0)
-        recent = [one for one in self.launches if one.time > since]
+        recent = [one for one in self.launches if one.ended_at > since]
         distinct = dict.fromkeys(one.config for one in recent)
         names = sorted(distinct, key=lambda name: -len(self.settings.get(name, ())))
         if len(names) < 2:
@@ -519,7 +523,7 @@ class _StageReader:
         phase = CONFIRM if confirming else ABLATE if combined or at else COMBINE
         if confirming:
             doing = f"confirming {', '.join(tested)} against {against}{where}, block {blocks} of {self.confirm}"
-            done = Counter(one.plan for one in recent if one.over)
+            done = Counter(one.plan for one in recent if one.has_ended)
             waiting = {size: max(len(names) * self.confirm - done[size], 0) for size in self.sizes}
             seconds = (count * self._launch_seconds(size) for size, count in waiting.items())
             left = self._time_left_text(math.fsum(seconds), None)
@@ -538,17 +542,17 @@ class _StageReader:
         contest = Contest(Candidate(), Candidate(), plan=plan)
         blocks: dict[int, dict[str, Launch]] = {}
         for entry in launches:
-            if entry.over and entry.plan == plan and entry.config in (candidate, against):
+            if entry.has_ended and entry.plan == plan and entry.config in (candidate, against):
                 blocks.setdefault(entry.block, {})[entry.config] = entry.launch
         metric = self.tuning.metric or "throughput"
         for pair in blocks.values():
             if len(pair) == 2:
-                contest.add(sample_of(pair[candidate], metric), sample_of(pair[against], metric))
+                contest.add_block(sample_launch(pair[candidate], metric), sample_launch(pair[against], metric))
         if contest.effect is None:
             return None
         differing = set(self.settings.get(candidate, ())) ^ set(self.settings.get(against, ()))
         return TuneLine(
-            time=launches[-1].time,
+            time=launches[-1].ended_at,
             phase=phase,
             config=candidate,
             against=against,
@@ -556,7 +560,7 @@ class _StageReader:
             setting=differing.pop() if len(differing) == 1 and phase != CONFIRM else None,
             decision=OPEN,
             reason=f"{plural(len(contest.ratios), 'block')} so far",
-            **contest.step_figures(),
+            **contest.ratio_fields(),
         )
 
     @property

@@ -22,29 +22,31 @@ from merge_bench.tune.evaluator import (
     NOISE,
     SCREEN,
     UNDECIDED,
-    Bar,
     BudgetSpent,
     Candidate,
     Contest,
+    ContestState,
     Evaluator,
-    Options,
-    Sample,
-    State,
-    bar_from_twin,
+    GainBar,
+    LaunchSample,
+    SearchOptions,
     contest_from_blocks,
-    largest_effect_first,
-    reason_text,
-    run_until_decided,
+    decision_reason,
+    gain_bar_from_twin,
+    make_blocks_until_decided,
+    sort_by_effect,
 )
-from merge_bench.tune.space import Space, Value
+from merge_bench.tune.space import SettingValue, TuningSpace
 
-DECISIONS = {State.FAILED: "failed", State.OPEN: UNDECIDED, State.GAIN: "kept"}
+DECISIONS = {ContestState.FAILED: "failed", ContestState.OPEN: UNDECIDED, ContestState.GAIN: "kept"}
 """The decision about a candidate that was compared with the baseline; all others are dropped."""
 MOST = 3
 """Candidates that are confirmed together, at most: each one more makes the verdicts of all stricter."""
 
 
-def screen(values: Sequence[Value], evaluator: Evaluator, options: Options) -> tuple[list[Contest], Bar]:
+def screen_values(
+    values: Sequence[SettingValue], evaluator: Evaluator, options: SearchOptions
+) -> tuple[list[Contest], GainBar]:
     """Find the values that gain alone; returns their contests, the strongest first, and the bar that the noise sets.
 
     Every value alone runs against the baseline, block by block, beside the baseline's twin. A value leaves as soon as
@@ -55,79 +57,85 @@ def screen(values: Sequence[Value], evaluator: Evaluator, options: Options) -> t
     """
     twin = Contest(Candidate(twin=True), Candidate())
     for again, own in evaluator.timed:
-        twin.add(again, own)
-    alive = [Contest(Candidate.of(value), Candidate()) for value in values]
+        twin.add_block(again, own)
+    alive = [Contest(Candidate.from_values(value), Candidate()) for value in values]
     blocks: Counter[Candidate] = Counter()
     winners: list[Contest] = []
     seem_faster = 0  # of those that stay undecided after all their blocks
     while True:
         pending = sum(max(options.least - blocks[contest.candidate], 0) for contest in alive)
-        alive += [Contest(Candidate.of(value), Candidate()) for value in evaluator.joining_values(pending)]
+        alive += [Contest(Candidate.from_values(value), Candidate()) for value in evaluator.joining_values(pending)]
         if not alive:
             break
         early = [contest for contest in alive if blocks[contest.candidate] < options.least]
         promising = [contest for contest in alive if contest.may_gain(options.least)]
-        most = 1 if early else most_confirmed_together(options, evaluator.plans)
+        most = 1 if early else max_candidates_to_confirm(options, evaluator.plan_count)
         keep = min(len(winners) + seem_faster + len(promising), most)
         keeps = (keep,) if keep else (1, 0) if early else (0,)
         try:
-            chosen = _race_block(evaluator, early or (promising if evaluator.limited else ()) or alive, twin, keeps)
+            chosen = _make_race_block(
+                evaluator, early or (promising if evaluator.has_budget else ()) or alive, twin, keeps
+            )
         except BudgetSpent:
             if any(contest.ratios for contest in alive):
-                bar = bar_from_twin(twin, options.threshold)
+                bar = gain_bar_from_twin(twin, options.threshold)
                 for contest in alive:
-                    reason = reason_text(State.OPEN, contest, bar, ", when its time was up")
-                    contest.note(evaluator, SCREEN, UNDECIDED, reason)
-                _note_noise(evaluator, twin, options)
+                    reason = decision_reason(ContestState.OPEN, contest, bar, ", when its time was up")
+                    contest.record_decision(evaluator, SCREEN, UNDECIDED, reason)
+                _record_noise(evaluator, twin, options)
             raise
-        bar = bar_from_twin(twin, options.threshold)
+        bar = gain_bar_from_twin(twin, options.threshold)
         for contest in chosen:
             blocks[contest.candidate] += 1
-            state = contest.state(bar, least=options.least)
-            if state is State.OPEN and blocks[contest.candidate] < options.most:
+            state = contest.judge_state(bar, least=options.least)
+            if state is ContestState.OPEN and blocks[contest.candidate] < options.most:
                 continue
             alive.remove(contest)
-            if state is State.GAIN:
+            if state is ContestState.GAIN:
                 winners.append(contest)
-            seem_faster += state is State.OPEN and contest.may_gain(options.least)
-            contest.note(evaluator, SCREEN, DECISIONS.get(state, "dropped"), reason_text(state, contest, bar))
-    return largest_effect_first(winners), _note_noise(evaluator, twin, options)
+            seem_faster += state is ContestState.OPEN and contest.may_gain(options.least)
+            contest.record_decision(
+                evaluator, SCREEN, DECISIONS.get(state, "dropped"), decision_reason(state, contest, bar)
+            )
+    return sort_by_effect(winners), _record_noise(evaluator, twin, options)
 
 
-def _race_block(evaluator: Evaluator, alive: Sequence[Contest], twin: Contest, keeps: Sequence[int]) -> list[Contest]:
-    """Make a block of as many of `alive` as the budget has time for, the best first; returns those.
+def _make_race_block(
+    evaluator: Evaluator, contests: Sequence[Contest], twin: Contest, keeps: Sequence[int]
+) -> list[Contest]:
+    """Make a block of as many of `contests` as the budget has time for, the best first; returns those.
 
     `keeps`: for how many confirmations time is left; what does not fit with the first of them is tried with the next.
     Raises BudgetSpent if there is no time for even one.
     """
     spent = BudgetSpent("nothing is left to be judged")
-    for keep, count in itertools.product(keeps, range(len(alive), 0, -1)):
-        best = largest_effect_first(alive)[:count]
-        chosen = [contest for contest in alive if contest in best]
+    for keep, count in itertools.product(keeps, range(len(contests), 0, -1)):
+        best = sort_by_effect(contests)[:count]
+        chosen = [contest for contest in contests if contest in best]
         candidates = [Candidate(), twin.candidate, *(contest.candidate for contest in chosen)]
         try:
-            samples = evaluator.block(candidates, keep=keep)
+            samples = evaluator.make_block(candidates, reserved_confirmations=keep)
         except BudgetSpent as problem:
             spent = problem
             continue
-        twin.add(samples[1], samples[0])
+        twin.add_block(samples[1], samples[0])
         for contest, sample in zip(chosen, samples[2:], strict=True):
-            contest.add(sample, samples[0])
+            contest.add_block(sample, samples[0])
         return chosen
     raise spent
 
 
-def _note_noise(evaluator: Evaluator, twin: Contest, options: Options) -> Bar:
+def _record_noise(evaluator: Evaluator, twin: Contest, options: SearchOptions) -> GainBar:
     """Record how far the baseline differs from its twin; returns the bar that follows."""
-    bar = bar_from_twin(twin, options.threshold)
-    limit = f"the {'noise' if bar.floor > bar.threshold else 'threshold'} of {bar.height:.1%}"
+    bar = gain_bar_from_twin(twin, options.threshold)
+    limit = f"the {'noise' if bar.floor > bar.threshold else 'threshold'} of {bar.least_gain:.1%}"
     reason = f"the baseline differs from itself by {bar.floor:.1%}; a gain must exceed {limit}"
-    twin.note(evaluator, SCREEN, NOISE, reason)
+    twin.record_decision(evaluator, SCREEN, NOISE, reason)
     return bar
 
 
-def combine(
-    space: Space, winners: Sequence[Contest], evaluator: Evaluator, options: Options, bar: Bar
+def combine_winners(
+    space: TuningSpace, winners: Sequence[Contest], evaluator: Evaluator, options: SearchOptions, bar: GainBar
 ) -> list[Contest]:
     """Add one winner after the other; each stays only if the combination with it gains over the one without.
 
@@ -135,90 +143,101 @@ def combine(
 
     Returns the contests that added a value, in their order; that of the strongest is its own against the baseline.
     """
-    added, keep = list(winners[:1]), min(len(winners), most_confirmed_together(options, evaluator.plans))
+    added, keep = list(winners[:1]), min(len(winners), max_candidates_to_confirm(options, evaluator.plan_count))
     for winner in added:
-        winner.note(evaluator, COMBINE, "kept", "the largest gain alone; the combination starts with this setting")
+        winner.record_decision(
+            evaluator, COMBINE, "kept", "the largest gain alone; the combination starts with this setting"
+        )
     for winner in winners[1:]:
         (value,) = winner.candidate.values
         current = added[-1].candidate
         contest = Contest(current.with_value(value), current)
         clash = space.conflicting_id(value, current.values)
         if clash:
-            contest.note(evaluator, COMBINE, "dropped", f"cannot be combined with {clash}, which gains more")
+            contest.record_decision(evaluator, COMBINE, "dropped", f"cannot be combined with {clash}, which gains more")
             continue
-        state = run_until_decided(evaluator, contest, options, bar, keep=keep)
-        reason = reason_text(state, contest, bar)
-        if state is State.LOSS:
+        state = make_blocks_until_decided(evaluator, contest, options, bar, reserved_confirmations=keep)
+        reason = decision_reason(state, contest, bar)
+        if state is ContestState.LOSS:
             reason += "; the setting gains alone but loses in the combination"
-        if state is State.GAIN:
+        if state is ContestState.GAIN:
             added.append(contest)
-        contest.note(evaluator, COMBINE, "kept" if state is State.GAIN else "dropped", reason)
+        contest.record_decision(evaluator, COMBINE, "kept" if state is ContestState.GAIN else "dropped", reason)
     return added
 
 
-def ablate(added: Sequence[Contest], evaluator: Evaluator, options: Options, bar: Bar) -> Candidate:
-    """Remove each value again, the one that was `added` last first; a value that adds nothing stays out.
+def ablate_values(
+    added_contests: Sequence[Contest], evaluator: Evaluator, options: SearchOptions, bar: GainBar
+) -> Candidate:
+    """Remove each value again, the one that was `added_contests` last first; a value that adds nothing stays out.
 
     Earlier blocks of the same two configs count beside `options.least` new ones. After a value is removed all others
     are tested again, so that the last line of each is about the config that is left.
     """
-    if not added:
+    if not added_contests:
         return Candidate()
-    current, contests = added[-1].candidate, {(contest.candidate, contest.against): contest for contest in added}
-    pairs = [(contest.candidate.values, contest.against.values) for contest in reversed(added)]
+    current, contests = (
+        added_contests[-1].candidate,
+        {(contest.candidate, contest.against): contest for contest in added_contests},
+    )
+    pairs = [(contest.candidate.values, contest.against.values) for contest in reversed(added_contests)]
     order = [value for values, before in pairs for value in values if value not in before]
     waiting = list(order)
     while waiting and len(current.values) > 1:
-        pair = (current, current.without(waiting.pop(0)))
+        pair = (current, current.without_value(waiting.pop(0)))
         contest = contests.setdefault(pair, Contest(*pair))
-        state = run_until_decided(evaluator, contest, replace(options, least=len(contest.ratios) + options.least), bar)
-        reason = reason_text(state, contest, bar)
-        if state is State.GAIN:
-            contest.note(evaluator, ABLATE, "kept", f"{reason} with this setting")
+        state = make_blocks_until_decided(
+            evaluator, contest, replace(options, least=len(contest.ratios) + options.least), bar
+        )
+        reason = decision_reason(state, contest, bar)
+        if state is ContestState.GAIN:
+            contest.record_decision(evaluator, ABLATE, "kept", f"{reason} with this setting")
         else:
-            contest.note(evaluator, ABLATE, "dropped", f"{reason}; the setting is removed")
+            contest.record_decision(evaluator, ABLATE, "dropped", f"{reason}; the setting is removed")
             current = contest.against
             waiting = [each for each in order if each in current.values]
     return current
 
 
-def gains_in_blocks(
-    blocks: Sequence[Mapping[Candidate, Sample]], evaluator: Evaluator, options: Options
+def record_gains(
+    blocks: Sequence[Mapping[Candidate, LaunchSample]], evaluator: Evaluator, options: SearchOptions
 ) -> list[Contest]:
     """Record what `blocks` show of every candidate against their first one; returns the gains, the largest first."""
-    bar, gains = Bar(options.threshold), []
+    bar, gains = GainBar(options.threshold), []
     baseline, *candidates = blocks[0]
     for candidate in candidates:
         contest = contest_from_blocks(blocks, candidate, baseline)
-        state = contest.state(bar, least=options.least)
-        gained = state is State.GAIN and not contest.failures
+        state = contest.judge_state(bar, least=options.least)
+        gained = state is ContestState.GAIN and not contest.failures
         if gained:
             gains.append(contest)
         decision = "kept" if gained else DECISIONS.get(state, "dropped")
-        contest.note(evaluator, SCREEN, decision, reason_text(state, contest, bar))
-    return largest_effect_first(gains)
+        contest.record_decision(evaluator, SCREEN, decision, decision_reason(state, contest, bar))
+    return sort_by_effect(gains)
 
 
 def without_idle_values(
-    best: Candidate, blocks: Sequence[Mapping[Candidate, Sample]], evaluator: Evaluator, options: Options
+    best: Candidate, blocks: Sequence[Mapping[Candidate, LaunchSample]], evaluator: Evaluator, options: SearchOptions
 ) -> Candidate:
-    """`best` without the values that add nothing, as the launches of `blocks` show; the weakest goes first."""
-    bar = Bar(options.threshold)
+    """Remove the values of `best` that add nothing, as the launches of `blocks` show; the weakest goes first."""
+    bar = GainBar(options.threshold)
     while len(best.values) > 1:
-        contests = [contest_from_blocks(blocks, best, best.without(value)) for value in best.values]
-        idle = [each for each in contests if each.state(bar, least=options.least) is not State.GAIN]
+        contests = [contest_from_blocks(blocks, best, best.without_value(value)) for value in best.values]
+        idle = [each for each in contests if each.judge_state(bar, least=options.least) is not ContestState.GAIN]
         if not idle:
             for contest in contests:
-                contest.note(evaluator, ABLATE, "kept", f"{reason_text(State.GAIN, contest, bar)} with this setting")
+                contest.record_decision(
+                    evaluator, ABLATE, "kept", f"{decision_reason(ContestState.GAIN, contest, bar)} with this setting"
+                )
             break
-        least = largest_effect_first(idle)[-1]
-        least.note(evaluator, ABLATE, "dropped", "no gain from this setting")
+        least = sort_by_effect(idle)[-1]
+        least.record_decision(evaluator, ABLATE, "dropped", "no gain from this setting")
         best = least.against
     return best
 
 
 def confirm_or_repair(
-    best: Candidate, evaluator: Evaluator, options: Options, others: Sequence[Candidate] = ()
+    best: Candidate, evaluator: Evaluator, options: SearchOptions, others: Sequence[Candidate] = ()
 ) -> Candidate:
     """Confirm `best` and `others`; returns the fastest that is confirmed, or the empty candidate.
 
@@ -227,47 +246,51 @@ def confirm_or_repair(
     """
     if not best.values:
         return best
-    winner, slower = confirm([best, *others], evaluator, options)
+    winner, slower = confirm_candidates([best, *others], evaluator, options)
     if winner is not None:
         return winner
     try:
         repaired = _without_losing_values(best, slower, evaluator, options)
     except BudgetSpent:
         return Candidate()
-    return Candidate() if repaired == best else confirm([repaired], evaluator, options)[0] or Candidate()
+    return Candidate() if repaired == best else confirm_candidates([repaired], evaluator, options)[0] or Candidate()
 
 
-def blocks_for_verdict(options: Options, sizes: int) -> int:
-    """How many blocks a confirmation needs for a verdict at each of so many sizes."""
+def blocks_needed_for_verdict(options: SearchOptions, sizes: int) -> int:
+    """The number of blocks that a confirmation needs for a verdict at each of so many problem sizes."""
     return least_launches(alpha=options.alpha / sizes, paired=True)
 
 
-def most_confirmed_together(options: Options, sizes: int) -> int:
-    """How many candidates can share a confirmation, so that its blocks suffice for a verdict about each."""
-    fitting = (count for count in range(MOST, 1, -1) if blocks_for_verdict(options, count * sizes) <= options.confirm)
+def max_candidates_to_confirm(options: SearchOptions, sizes: int) -> int:
+    """The number of candidates that can share a confirmation, so that its blocks suffice for a verdict about each."""
+    fitting = (
+        count for count in range(MOST, 1, -1) if blocks_needed_for_verdict(options, count * sizes) <= options.confirm
+    )
     return next(fitting, 1)
 
 
-def _without_losing_values(best: Candidate, slower: Sequence[int], evaluator: Evaluator, options: Options) -> Candidate:
+def _without_losing_values(
+    best: Candidate, slower: Sequence[int], evaluator: Evaluator, options: SearchOptions
+) -> Candidate:
     """`best` without the values that make it slower at the plans `slower`; at least one value stays."""
-    repaired, bar = best, Bar(options.threshold)
+    repaired, bar = best, GainBar(options.threshold)
     for plan in slower:
         for value in best.values:
             if value not in repaired.values or len(repaired.values) < 2:
                 continue
-            contest = Contest(repaired.without(value), repaired, plan=plan)
-            state = run_until_decided(evaluator, contest, options, bar)
-            reason = reason_text(state, contest, bar)
-            if state is State.GAIN:
-                contest.note(evaluator, ABLATE, "dropped", f"{reason} without this setting")
+            contest = Contest(repaired.without_value(value), repaired, plan=plan)
+            state = make_blocks_until_decided(evaluator, contest, options, bar)
+            reason = decision_reason(state, contest, bar)
+            if state is ContestState.GAIN:
+                contest.record_decision(evaluator, ABLATE, "dropped", f"{reason} without this setting")
                 repaired = contest.candidate
             else:
-                contest.note(evaluator, ABLATE, "kept", reason)
+                contest.record_decision(evaluator, ABLATE, "kept", reason)
     return repaired
 
 
-def confirm(
-    candidates: Sequence[Candidate], evaluator: Evaluator, options: Options
+def confirm_candidates(
+    candidates: Sequence[Candidate], evaluator: Evaluator, options: SearchOptions
 ) -> tuple[Candidate | None, list[int]]:
     """Confirm candidates on new launches; returns the fastest that is faster at some size and slower at none, or None.
 
@@ -278,20 +301,22 @@ def confirm(
     recorded as `NO_GAIN`: nobody would take a setting for less. Raises BudgetSpent if the budget ends before each size
     has as many blocks as a verdict needs.
     """
-    sizes, family = evaluator.plans, evaluator.plans * len(candidates)
+    sizes, family = evaluator.plan_count, evaluator.plan_count * len(candidates)
     contests = {each: [Contest(each, Candidate(), plan=plan) for plan in range(sizes)] for each in candidates}
     for block, plan in itertools.product(range(options.confirm), range(sizes)):
         try:
-            against, *samples = evaluator.block([Candidate(), *candidates], plan=plan, search=False)
+            against, *samples = evaluator.make_block([Candidate(), *candidates], plan=plan, search=False)
         except BudgetSpent:
-            if block >= blocks_for_verdict(options, family):
+            if block >= blocks_needed_for_verdict(options, family):
                 break
             for contest in (contest for by_size in contests.values() for contest in by_size if contest.ratios):
-                reason = reason_text(State.OPEN, contest, Bar(options.threshold), ", too few for a verdict")
-                contest.note(evaluator, CONFIRM, UNDECIDED, reason)
+                reason = decision_reason(
+                    ContestState.OPEN, contest, GainBar(options.threshold), ", too few for a verdict"
+                )
+                contest.record_decision(evaluator, CONFIRM, UNDECIDED, reason)
             raise
         for candidate, sample in zip(candidates, samples, strict=True):
-            contests[candidate][plan].add(sample, against)
+            contests[candidate][plan].add_block(sample, against)
     effects = {each: _effects_by_size(by_size) for each, by_size in contests.items()}
     pooled = [effect for by_size in effects.values() for effect in by_size]
     judged = iter(judge_effects(pooled, threshold=options.threshold, alpha=options.alpha, family=family))
@@ -301,7 +326,7 @@ def confirm(
     accepted.sort(key=lambda each: math.fsum(effect.estimate for effect in effects[each]))
     for candidate in [*(each for each in candidates if each not in accepted), *accepted]:  # the winner is the last
         decision = "accepted" if candidate in accepted else "rejected"
-        _note_confirmation(contests[candidate], judgements[candidate], decision, evaluator, options)
+        _record_confirmation(contests[candidate], judgements[candidate], decision, evaluator, options)
     slower = [plan for plan, each in enumerate(judgements[candidates[0]]) if each.verdict is Verdict.SLOWER]
     return accepted[-1] if accepted else None, slower
 
@@ -312,13 +337,17 @@ def _effects_by_size(contests: Sequence[Contest]) -> list[Effect]:
     return effects if len(effects) == len(contests) else []
 
 
-def _note_confirmation(
-    contests: Sequence[Contest], judgements: Sequence[Judgement], decision: str, evaluator: Evaluator, options: Options
+def _record_confirmation(
+    contests: Sequence[Contest],
+    judgements: Sequence[Judgement],
+    decision: str,
+    evaluator: Evaluator,
+    options: SearchOptions,
 ) -> None:
     """Record the confirmation of a candidate, a line for each size; `judgements`: empty if a launch failed."""
     if not judgements:
         for contest in contests:
-            contest.note(evaluator, CONFIRM, decision, Verdict.FAILED.value)
+            contest.record_decision(evaluator, CONFIRM, decision, Verdict.FAILED.value)
         return
     effects = [judgement.effect for judgement in judgements]
     alone = judge_effects(effects, threshold=options.threshold, alpha=options.alpha)
@@ -326,4 +355,4 @@ def _note_confirmation(
         below = own.interval is not None and own.interval[1] < math.log1p(options.threshold)
         none = judgement.verdict is Verdict.INCONCLUSIVE and below
         reason = f"{NO_GAIN}{options.threshold:.1%}" if none else judgement.verdict.value
-        contest.note(evaluator, CONFIRM, decision, reason, (own if none else judgement).interval)
+        contest.record_decision(evaluator, CONFIRM, decision, reason, (own if none else judgement).interval)

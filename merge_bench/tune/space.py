@@ -40,7 +40,7 @@ _Release = Annotated[str, msgspec.Meta(pattern=rf"^{_RELEASE.pattern}\Z")]
 
 
 @dataclass(frozen=True)
-class Value:
+class SettingValue:
     """One value of a setting; `variables` are what it sets in a config."""
 
     setting: str
@@ -57,7 +57,7 @@ class Setting:
     """A setting to try. `releases`: conditions on the version of UCX, as ``>=1.16``."""
 
     name: str
-    values: tuple[Value, ...]
+    values: tuple[SettingValue, ...]
     requires: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
     releases: tuple[str, ...] = ()
@@ -66,28 +66,33 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Space:
+class TuningSpace:
     """A tuning space: its settings in the order of the file, and the SHA-256 of the file."""
 
     settings: tuple[Setting, ...]
     sha256: str
 
     @property
-    def values(self) -> tuple[Value, ...]:
+    def values(self) -> tuple[SettingValue, ...]:
         return tuple(value for setting in self.settings for value in setting.values)
 
-    def conflicting_id(self, value: Value, others: Sequence[Value]) -> str | None:
+    def conflicting_id(self, value: SettingValue, others: Sequence[SettingValue]) -> str | None:
         """The id of the first of `others` with which `value` cannot be combined; None if there is none.
 
         Two values of one setting cannot be combined.
         """
         for other in others:
             same = dict(value.variables).keys() & dict(other.variables)
-            if same or other.setting == value.setting or self._conflict(value, other) or self._conflict(other, value):
+            if (
+                same
+                or other.setting == value.setting
+                or self._names_conflict(value, other)
+                or self._names_conflict(other, value)
+            ):
                 return other.id
         return None
 
-    def restricted_to(self, names: Sequence[str]) -> Space:
+    def restricted_to(self, names: Sequence[str]) -> TuningSpace:
         """This space with only the settings, or values (``name=label``), of `names`.
 
         Raises UsageError if it has no setting, or no value, of a name.
@@ -103,9 +108,9 @@ class Space:
             replace(each, values=tuple(value for value in each.values if {each.name, value.id} & set(names)))
             for each in self.settings
         )
-        return Space(tuple(each for each in chosen if each.values), self.sha256)
+        return TuningSpace(tuple(each for each in chosen if each.values), self.sha256)
 
-    def _conflict(self, value: Value, other: Value) -> bool:
+    def _names_conflict(self, value: SettingValue, other: SettingValue) -> bool:
         """Whether the setting of `value` names `other`, or its setting, as a conflict."""
         setting = next(each for each in self.settings if each.name == value.setting)
         return other.id in setting.conflicts or other.setting in setting.conflicts
@@ -115,14 +120,14 @@ _Variable = Annotated[str, msgspec.Meta(pattern=r"^[A-Z_][A-Z0-9_]*\Z")]
 _Text = Annotated[str, msgspec.Meta(pattern=r"^[^\n]+\Z")]
 
 
-class _Value(msgspec.Struct, forbid_unknown_fields=True):
+class _ValueEntry(msgspec.Struct, forbid_unknown_fields=True):
     label: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z")]
     set: Annotated[dict[_Variable, _Text], msgspec.Meta(min_length=1)]
 
 
-class _Setting(msgspec.Struct, forbid_unknown_fields=True):
+class _SettingEntry(msgspec.Struct, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]*\Z")]
-    values: Annotated[list[_Value], msgspec.Meta(min_length=1)]
+    values: Annotated[list[_ValueEntry], msgspec.Meta(min_length=1)]
     requires: list[Condition] | Condition = []
     conflicts: list[str] | str = []
     ucx: list[_Release] | _Release = []
@@ -130,7 +135,7 @@ class _Setting(msgspec.Struct, forbid_unknown_fields=True):
     source: str | None = None
 
 
-def read_space(path: Path, *, trusted: bool = False) -> Space:
+def read_space(path: Path, *, trusted: bool = False) -> TuningSpace:
     """Read a tuning space; unless it is `trusted`, it may set only what any config may pass to processes.
 
     Raises UsageError, naming the file and what is wrong in it.
@@ -142,18 +147,18 @@ def read_space(path: Path, *, trusted: bool = False) -> Space:
         if document or not isinstance(entries, list) or not entries:
             raise ValueError("the file must contain [[setting]] tables and nothing else")
         settings = tuple(map(_parse_setting, entries))
-        _check_names(settings)
+        _check_unique_names(settings)
         for value in (value for setting in settings for value in setting.values):
             _check_variables(value, trusted)
     except OSError as error:
         raise UsageError(f"--space {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"--space {path}: {error}") from error
-    return Space(settings, hashlib.sha256(text).hexdigest())
+    return TuningSpace(settings, hashlib.sha256(text).hexdigest())
 
 
-def releases_allow(releases: Sequence[str], version: str) -> bool:
-    """Whether a version of UCX fulfils all conditions such as ``>=1.16``."""
+def ucx_version_fulfils(releases: Sequence[str], version: str) -> bool:
+    """Whether this version of UCX fulfils all conditions such as ``>=1.16``."""
     match = re.match(r"(\d+)\.(\d+)", version)
     if match is None:
         return False
@@ -166,20 +171,26 @@ def _parse_setting(entry: Any) -> Setting:
     """The setting of a ``[[setting]]`` table; raises ValueError if the table is wrong."""
     name = entry.get("name") if isinstance(entry, dict) else None
     try:
-        read = msgspec.convert(entry, _Setting)
+        read = msgspec.convert(entry, _SettingEntry)
     except msgspec.ValidationError as error:
         raise ValueError(f"setting {name!r}: {error}; docs/tune.md describes the format") from error
-    values = tuple(Value(read.name, each.label, tuple(sorted(each.set.items()))) for each in read.values)
+    values = tuple(SettingValue(read.name, each.label, tuple(sorted(each.set.items()))) for each in read.values)
     return Setting(
-        read.name, values, _tupled(read.requires), _tupled(read.conflicts), _tupled(read.ucx), read.risk, read.source
+        read.name,
+        values,
+        _as_tuple(read.requires),
+        _as_tuple(read.conflicts),
+        _as_tuple(read.ucx),
+        read.risk,
+        read.source,
     )
 
 
-def _tupled(names: Sequence[str]) -> tuple[str, ...]:
+def _as_tuple(names: Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _check_variables(value: Value, trusted: bool) -> None:
+def _check_variables(value: SettingValue, trusted: bool) -> None:
     for name, text in value.variables:
         if name in OPTIONS:
             try:
@@ -193,7 +204,7 @@ def _check_variables(value: Value, trusted: bool) -> None:
             raise ValueError(f"{value.id}: {name} {judged.effect or 'is not a known setting'}; {REMEDY}")
 
 
-def _check_names(settings: Sequence[Setting]) -> None:
+def _check_unique_names(settings: Sequence[Setting]) -> None:
     names = [setting.name for setting in settings] + [value.id for setting in settings for value in setting.values]
     for name, count in Counter(names).items():
         if count > 1:

@@ -49,15 +49,15 @@ from merge_bench.tune.evaluator import (
     UNDECIDED,
     BudgetSpent,
     Candidate,
-    Options,
-    Sample,
-    sample_of,
+    LaunchSample,
+    SearchOptions,
+    sample_launch,
 )
-from merge_bench.tune.result import STOPPED, Result, result_of
-from merge_bench.tune.search_steps import blocks_for_verdict, confirm_or_repair, most_confirmed_together
-from merge_bench.tune.space import Space, Value
+from merge_bench.tune.result import STOPPED, TuningResult, tuning_result_of
+from merge_bench.tune.search_steps import blocks_needed_for_verdict, confirm_or_repair, max_candidates_to_confirm
+from merge_bench.tune.space import SettingValue, TuningSpace
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.tuning_plan import AffordableSearch, Task, Timing, left_out_lines, load_plans
+from merge_bench.tune.tuning_plan import AffordableSearch, TuningTask, TuningTiming, left_out_lines, plan_baseline_runs
 
 CONFIGS = "configs"
 LONGEST_NAME = 120
@@ -75,8 +75,8 @@ LaunchKey = tuple[str, int, int]
 
 
 @dataclass
-class Budget:
-    """What a tuning may cost; None means no limit.
+class TuningBudget:
+    """The limits on seconds and launches of a tuning; None means no limit.
 
     `launches`: launches of the search; `seconds`: seconds of all launches; `weights`: how long a launch takes at each
     size, as a multiple of the first; `confirm`: blocks of the confirmation, for which the search leaves time.
@@ -87,15 +87,20 @@ class Budget:
     weights: Sequence[float] = ()
     confirm: int = 0
 
-    def fits(self, spent: float, launch: float, launches: int, plan: int = 0, *, keep: int) -> bool:
+    def has_time_for(
+        self, spent: float, launch: float, launches: int, plan: int = 0, *, reserved_confirmations: int
+    ) -> bool:
         """Whether there is time for so many `launches` of a plan after `spent` seconds.
 
-        `launch`: seconds of a launch at the first size; `keep`: candidates whose confirmation has to fit as well.
+        `launch`: seconds of a launch at the first size; `reserved_confirmations`: candidates whose confirmation has to
+        fit as well.
         """
         if self.seconds is None:
             return True
         block = launches * (self.weights[plan] if plan < len(self.weights) else 1.0)
-        return spent + launch * (block + self.confirmation_launches(self.confirm, keep)) <= self.seconds
+        return (
+            spent + launch * (block + self.confirmation_launches(self.confirm, reserved_confirmations)) <= self.seconds
+        )
 
     def confirmation_launches(self, blocks: int, candidates: int) -> float:
         """Launches of a confirmation with so many blocks at each size, in units of a launch at the first size."""
@@ -117,16 +122,16 @@ class ClusterEvaluator:
     launch: MakeLaunch
     metric: str
     seed: int
-    budget: Budget
-    waiting: Sequence[Value] = ()
-    timed: Sequence[tuple[Sample, Sample]] = ()
+    budget: TuningBudget
+    waiting: Sequence[SettingValue] = ()
+    timed: Sequence[tuple[LaunchSample, LaunchSample]] = ()
     _searching: bool = True
     _search_launches: int = 0
     _spent_seconds: float = 0.0
     _spent_launches: int = 0
     _first_size_seconds: list[float] = field(default_factory=list)
     _block: int = 0
-    _samples_by_launch: dict[LaunchKey, tuple[Sample, float]] = field(default_factory=dict)
+    _samples_by_launch: dict[LaunchKey, tuple[LaunchSample, float]] = field(default_factory=dict)
     _next_index: int = 0
     _baseline_failures: int = 0
 
@@ -139,11 +144,11 @@ class ClusterEvaluator:
         self._store_results(campaign)
 
     @property
-    def plans(self) -> int:
+    def plan_count(self) -> int:
         return len(self.prepared)
 
     @property
-    def limited(self) -> bool:
+    def has_budget(self) -> bool:
         return self.budget.seconds is not None or self.budget.launches is not None
 
     @property
@@ -152,13 +157,13 @@ class ClusterEvaluator:
         lengths = self._first_size_seconds
         return max(statistics.median(lengths), statistics.median(lengths[-LATEST:])) if lengths else 0.0
 
-    def block(
-        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, keep: int = 1
-    ) -> list[Sample]:
+    def make_block(
+        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, reserved_confirmations: int = 1
+    ) -> list[LaunchSample]:
         """One launch of each candidate, in random order; a launch that is in the records is not made again."""
         self._searching = search
         if search:
-            self._charge_budget(len(candidates), plan, keep=keep)
+            self._charge_budget(len(candidates), plan, reserved_confirmations=reserved_confirmations)
         block = self._block
         self._block += 1
         order = list(range(len(candidates)))
@@ -166,29 +171,31 @@ class ClusterEvaluator:
         samples = {at: self._sample_of_launch(candidates[at], plan, block) for at in order}
         return [samples[at] for at in sorted(order)]
 
-    def time_baseline(self) -> float:
+    def measure_baseline_seconds(self) -> float:
         """Seconds of a launch of the baseline at the first size: the shorter of two, made unless they are recorded.
 
         The first of all launches often takes longer, because files are read and loops compiled that later ones find.
         """
-        own, twin = self.block([Candidate(), Candidate(twin=True)])
+        own, twin = self.make_block([Candidate(), Candidate(twin=True)])
         self.timed = [(twin, own)]
         return min(self._first_size_seconds)
 
-    def time_sizes(self, sizes: int) -> list[float]:
+    def measure_seconds_by_size(self, sizes: int) -> list[float]:
         """Seconds of a launch of the baseline at each of the first `sizes` after the first, made unless recorded."""
         seconds = []
         for plan in range(1, sizes):
             before = self._spent_seconds
-            self.block([Candidate()], plan=plan)
+            self.make_block([Candidate()], plan=plan)
             seconds.append(self._spent_seconds - before)
         return seconds
 
-    def joining_values(self, pending: int) -> Sequence[Value]:
+    def joining_values(self, pending_launches: int) -> Sequence[SettingValue]:
         """The waiting values that can still be judged in the budget, with time for a confirmation left."""
         for count in range(len(self.waiting), 0, -1):
-            launches = pending + Options.least * (count + 2)
-            if self.budget.fits(self._spent_seconds, MARGIN * self.launch_seconds, launches, keep=1):
+            launches = pending_launches + SearchOptions.least * (count + 2)
+            if self.budget.has_time_for(
+                self._spent_seconds, MARGIN * self.launch_seconds, launches, reserved_confirmations=1
+            ):
                 joined, self.waiting = self.waiting[:count], self.waiting[count:]
                 say(f"there is time for {count} more of the candidates: {', '.join(value.id for value in joined)}")
                 return joined
@@ -197,41 +204,47 @@ class ClusterEvaluator:
     def can_confirm(self, blocks: int, candidates: int = 1) -> bool:
         """Whether the budget has time to confirm so many candidates with so many blocks."""
         launches = math.ceil(self.budget.confirmation_launches(blocks, candidates))
-        return self.budget.fits(self._spent_seconds, self.launch_seconds, launches, keep=0)
+        return self.budget.has_time_for(self._spent_seconds, self.launch_seconds, launches, reserved_confirmations=0)
 
     def confirmable_count(self, most: int) -> int:
         """How many candidates, of `most`, the budget has time to confirm with all blocks."""
         return next((count for count in range(most, 0, -1) if self.can_confirm(self.budget.confirm, count)), 0)
 
-    def note(self, line: TuneLine) -> None:
+    def record_step(self, line: TuneLine) -> None:
         content = msgspec.structs.replace(line, time=0.0)
         if content in self._recorded_steps:
             self._recorded_steps.remove(content)
         else:
             self.writer.write(line)
 
-    def _charge_budget(self, launches: int, plan: int, *, keep: int) -> None:
+    def _charge_budget(self, launches: int, plan: int, *, reserved_confirmations: int) -> None:
         """Count so many launches of the search; raises BudgetSpent if the budget has no time for them.
 
         Only launches and seconds of the records count, so that a resumed tuning ends where it would have ended.
         """
-        keep = max(self.confirmable_count(keep), min(keep, 1))
+        reserved_confirmations = max(self.confirmable_count(reserved_confirmations), min(reserved_confirmations, 1))
         over = self.budget.launches is not None and self._search_launches + launches > self.budget.launches
-        if over or not self.budget.fits(self._spent_seconds, self.launch_seconds, launches, plan, keep=keep):
-            why = "its budget is used up" if over or not keep else "the rest of the budget is for a confirmation"
+        if over or not self.budget.has_time_for(
+            self._spent_seconds, self.launch_seconds, launches, plan, reserved_confirmations=reserved_confirmations
+        ):
+            why = (
+                "its budget is used up"
+                if over or not reserved_confirmations
+                else "the rest of the budget is for a confirmation"
+            )
             raise BudgetSpent(f"the search ended after {self._search_launches} launches; {why}")
         self._search_launches += launches
 
-    def _sample_of_launch(self, candidate: Candidate, plan: int, block: int) -> Sample:
+    def _sample_of_launch(self, candidate: Candidate, plan: int, block: int) -> LaunchSample:
         """The result of a launch, from the records or made now; its time counts. Raises BudgetSpent."""
-        name = candidate.name(self.baseline)
+        name = candidate.config_name(self.baseline)
         key = (name, plan, block)
         if self.budget.seconds is not None and self._spent_seconds >= self.budget.seconds:
             raise BudgetSpent(f"the budget was used up after {self._spent_launches} launches")
         if key not in self._samples_by_launch:
-            prepared = self._plans_of(candidate, name)
+            prepared = self._plan_candidate(candidate, name)
             if isinstance(prepared, str):
-                return Sample(None, prepared)
+                return LaunchSample(None, prepared)
             self._make_launch(Job(prepared[plan], name, plan, block))
             if not candidate.values:
                 self._check_baseline(self._samples_by_launch[key][0])
@@ -244,19 +257,19 @@ class ClusterEvaluator:
 
     def _make_launch(self, job: Job) -> None:
         status = self.launch(job, self._next_index)
-        if (interrupted := signals.interruption()) is not None:
+        if (interrupted := signals.pending_interruption()) is not None:
             raise interrupted
         self._store_results(self._read_campaign())
         if (job.config, job.plan, job.block) not in self._samples_by_launch:
             raise RunFailed(f"a launch ended with status {status}, but its result could not be recorded; {RESUME}")
 
-    def label(self, job: Job) -> str:
+    def launch_label(self, job: Job) -> str:
         """What progress calls the launch that is made next: ``search, launch 36, 1:52/5:00, message-size=4m``."""
         spent, budget = self._spent_seconds, self.budget.seconds
         used = f", {_minutes_text(spent)}/{_minutes_text(budget)}" if budget else ""
         return f"{'search' if self._searching else 'confirm'}, launch {self._next_index}{used}, {job.config}"
 
-    def _check_baseline(self, sample: Sample) -> None:
+    def _check_baseline(self, sample: LaunchSample) -> None:
         if sample.wrong:
             raise WrongResult(f"the baseline {self.baseline} gave a wrong merge result, so it cannot be tuned")
         self._baseline_failures = 0 if sample.value is not None else self._baseline_failures + 1
@@ -283,17 +296,17 @@ class ClusterEvaluator:
             key = (*launch.key, launch.block)
             if key not in self._samples_by_launch:
                 seconds = launch.end.seconds if launch.end else None
-                self._samples_by_launch[key] = sample_of(launch, self.metric), seconds or 0.0
+                self._samples_by_launch[key] = sample_launch(launch, self.metric), seconds or 0.0
 
-    def _plans_of(self, candidate: Candidate, name: str) -> Sequence[PlannedRun] | str:
-        """The candidate's plans, or why its config cannot be used; its config is written before its first launch."""
+    def _plan_candidate(self, candidate: Candidate, name: str) -> Sequence[PlannedRun] | str:
+        """Plan the runs of a candidate, and write its config; returns the runs, or why the config cannot be used."""
         if name in self._configs:
             return self._configs[name]
-        path = self.writer.folder / CONFIGS / f"{file_name(name)}.cfg"
+        path = self.writer.folder / CONFIGS / f"{candidate_file_name(name)}.cfg"
         try:
             path.parent.mkdir(exist_ok=True)
             with replacing(path) as stream:
-                stream.write(config_text(self.text, candidate).encode())
+                stream.write(candidate_config_text(self.text, candidate).encode())
         except OSError as error:
             raise RunFailed(f"cannot write the config {path}: {error.strerror}") from error
         variables: dict[str, str] = {}
@@ -314,7 +327,7 @@ def _minutes_text(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
 
 
-def config_text(baseline: str, candidate: Candidate) -> str:
+def candidate_config_text(baseline: str, candidate: Candidate) -> str:
     """The text of a candidate's config: that of the baseline, then the settings, which take precedence."""
     lines = [baseline.rstrip("\n"), ""] if baseline.strip() else []
     settings = dict(variable for value in candidate.values for variable in value.variables)
@@ -325,14 +338,14 @@ def _export_lines(variables: Iterable[tuple[str, str]]) -> list[str]:
     return [f"export {name}={shlex.quote(text)}" for name, text in variables]
 
 
-def file_name(name: str) -> str:
+def candidate_file_name(name: str) -> str:
     """A file name for a candidate; a name that has to be changed gets a part of its checksum."""
     plain = re.sub(r"[^A-Za-z0-9_=+. -]", "-", name)[:LONGEST_NAME].lstrip(".")
     checksum = hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:8]
     return plain if plain == name else f"{plain}-{checksum}"
 
 
-def run_tuning(task: Task, output: Path, progress: Progress, caller: Caller) -> tuple[Campaign, int, str]:
+def run_tuning(task: TuningTask, output: Path, progress: Progress, caller: Caller) -> tuple[Campaign, int, str]:
     """Search, confirm, and write the config that was found to `output`.
 
     Returns the campaign, the exit status (3 also if the budget was too short to try anything), and what went wrong.
@@ -344,12 +357,12 @@ def run_tuning(task: Task, output: Path, progress: Progress, caller: Caller) -> 
     unfinished = (
         None if task.run.fresh else reopen_newest_campaign(results, line, lambda campaign: campaign.end is None)
     )
-    timing = Timing.of(task)
-    fitting = None if unfinished else timing.fit()
+    timing = TuningTiming.from_task(task)
+    fitting = None if unfinished else timing.fit_search()
     status, problem, untried = 0, "", False
     with (
         caller.signals(),
-        signals.ignored(),  # from here on, a signal is recorded
+        signals.ignore_signals(),  # from here on, a signal is recorded
         unfinished[0] if unfinished else CampaignWriter.create(results, f"tune-{task.baseline}") as writer,
     ):
         if unfinished:
@@ -361,14 +374,14 @@ def run_tuning(task: Task, output: Path, progress: Progress, caller: Caller) -> 
             timing.print_forecast(fitting)
         with caller.surround(writer.logs / "driver.log"):
             try:
-                with signals.interruptible():
+                with signals.allow_interruption():
                     warn_if_host_busy(
                         jobs[0].prepared.settings, writer, wait=task.run.wait_for_quiet, first=caller.look
                     )
                     _search_and_confirm(task, timing, writer, progress)
                     whole = read_campaign(writer.folder)
-                    write_config(whole, task.space, task.text, task.sizes, task.options.metric, output)
-                    untried = result_of(whole).untried
+                    write_tuned_config(whole, task.space, task.text, task.sizes, task.options.metric, output)
+                    untried = tuning_result_of(whole).tried_nothing
                     status = RunFailed.exit_status if untried else 0
             except (RunFailed, WrongResult) as error:
                 status, problem = error.exit_status, str(error)
@@ -383,15 +396,15 @@ def run_tuning(task: Task, output: Path, progress: Progress, caller: Caller) -> 
         return read_campaign(writer.folder), status, problem
 
 
-def _search_and_confirm(task: Task, timing: Timing, writer: CampaignWriter, progress: Progress) -> None:
+def _search_and_confirm(task: TuningTask, timing: TuningTiming, writer: CampaignWriter, progress: Progress) -> None:
     """Run the strategy, then confirm the best candidates; a spent budget ends either, and is recorded."""
     tune_options = task.options
 
     def launch(job: Job, index: int) -> int:
         began = time.monotonic()
-        status = launch_merge(job, writer, LabelledProgress(progress, evaluator.label(job)), index)
+        status = launch_merge(job, writer, LabelledProgress(progress, evaluator.launch_label(job)), index)
         if status == 0:
-            timing.note_launch(job, time.monotonic() - began)
+            timing.note_launch_seconds(job, time.monotonic() - began)
         return status
 
     evaluator = ClusterEvaluator(
@@ -399,66 +412,74 @@ def _search_and_confirm(task: Task, timing: Timing, writer: CampaignWriter, prog
         baseline=task.baseline,
         text=task.text,
         prepared=task.prepared,
-        load=lambda path: load_plans(path, task.run),
+        load=lambda path: plan_baseline_runs(path, task.run),
         launch=launch,
         metric=tune_options.metric,
         seed=task.prepared[0].plan.seed,
-        budget=Budget(tune_options.max_launches, tune_options.budget, timing.weights, tune_options.confirm),
+        budget=TuningBudget(
+            tune_options.max_launches, tune_options.budget, timing.relative_launch_seconds, tune_options.confirm
+        ),
     )
-    options = Options(threshold=tune_options.threshold, most=tune_options.most_blocks, confirm=tune_options.confirm)
+    options = SearchOptions(
+        threshold=tune_options.threshold, most=tune_options.most_blocks, confirm=tune_options.confirm
+    )
     best, spent = Candidate(), None
     try:
         fitting = fit_to_timed_baseline(task, timing, evaluator)
         best = strategies()[tune_options.strategy].tune(task.space, fitting.values, evaluator, options)
     except BudgetSpent as ended:
         spent = ended
-    candidates = best_so_far(read_campaign(writer.folder), task.values, best)
-    together = candidates[: max(evaluator.confirmable_count(most_confirmed_together(options, evaluator.plans)), 1)]
-    first, names = [*together, Candidate()][0], ", ".join(each.name("") for each in together)
+    candidates = candidates_worth_confirming(read_campaign(writer.folder), task.values, best)
+    together = candidates[
+        : max(evaluator.confirmable_count(max_candidates_to_confirm(options, evaluator.plan_count)), 1)
+    ]
+    first, names = [*together, Candidate()][0], ", ".join(each.config_name("") for each in together)
     if spent is not None:
-        judged = result_of(read_campaign(writer.folder)).screened
+        judged = tuning_result_of(read_campaign(writer.folder)).screened
         so_far = f"; best so far: {names}" if together else "; no candidate seems faster so far" if judged else ""
-        _note_stop(evaluator, first, f"{spent}{so_far}")
-        if together and not evaluator.can_confirm(blocks_for_verdict(options, evaluator.plans)):
+        _record_stop(evaluator, first, f"{spent}{so_far}")
+        if together and not evaluator.can_confirm(blocks_needed_for_verdict(options, evaluator.plan_count)):
             return
     try:
         confirm_or_repair(first, evaluator, options, together[1:])
     except BudgetSpent as ended:
-        _note_stop(evaluator, first, f"{ended}, during the confirmation of {names}")
+        _record_stop(evaluator, first, f"{ended}, during the confirmation of {names}")
 
 
-def fit_to_timed_baseline(task: Task, timing: Timing, evaluator: ClusterEvaluator) -> AffordableSearch:
+def fit_to_timed_baseline(task: TuningTask, timing: TuningTiming, evaluator: ClusterEvaluator) -> AffordableSearch:
     """What fits the budget, by the time that recorded launches of the baseline took; a resumed tuning finds the same.
 
     Raises BudgetSpent if not even one setting fits.
     """
     if evaluator.budget.seconds is None:
         return AffordableSearch(task.values, len(task.prepared))
-    launch = evaluator.time_baseline()
+    launch = evaluator.measure_baseline_seconds()
     try:
-        fitting = timing.fit(launch)
+        fitting = timing.fit_search(launch)
         if fitting.sizes > 1 and launch > 0.0:
-            timing.measured = [launch, *evaluator.time_sizes(fitting.sizes)]
-            fitting = timing.fit(launch)
+            timing.measured = [launch, *evaluator.measure_seconds_by_size(fitting.sizes)]
+            fitting = timing.fit_search(launch)
     except UsageError as short:
         raise BudgetSpent(str(short)) from None
     for line in left_out_lines(task, fitting, evaluator.budget.seconds):
-        evaluator.note(line)
+        evaluator.record_step(line)
     evaluator.waiting = [value for value in task.values if value not in fitting.values]
     evaluator.prepared = task.prepared[: fitting.sizes]
-    evaluator.budget.weights = timing.weights[: fitting.sizes]
+    evaluator.budget.weights = timing.relative_launch_seconds[: fitting.sizes]
     timing.print_forecast(fitting)
     return fitting
 
 
-def _note_stop(evaluator: ClusterEvaluator, candidate: Candidate, reason: str) -> None:
+def _record_stop(evaluator: ClusterEvaluator, candidate: Candidate, reason: str) -> None:
     """Record why the search ended early, and its best candidate."""
-    name, against = candidate.name(evaluator.baseline), evaluator.baseline
-    evaluator.note(TuneLine(phase="search", config=name, against=against, decision=STOPPED, reason=reason))
+    name, against = candidate.config_name(evaluator.baseline), evaluator.baseline
+    evaluator.record_step(TuneLine(phase="search", config=name, against=against, decision=STOPPED, reason=reason))
 
 
-def best_so_far(campaign: Campaign, values: Sequence[Value], best: Candidate | None = None) -> list[Candidate]:
-    """The candidates that are worth a confirmation, the best first.
+def candidates_worth_confirming(
+    campaign: Campaign, values: Sequence[SettingValue], best: Candidate | None = None
+) -> list[Candidate]:
+    """List the candidates that are worth a confirmation, the best first.
 
     First the `best` of the search, or the last combination of one that ended early; then the settings that gained alone
     and are not in that; then those that are undecided, if their estimate is a gain.
@@ -474,22 +495,22 @@ def best_so_far(campaign: Campaign, values: Sequence[Value], best: Candidate | N
         elif line.phase == ABLATE and line.decision == "dropped":
             left = line.against
     if not (best and best.values) and left is not None:
-        best = Candidate.of(*(by_id[name] for name in settings[left]))
+        best = Candidate.from_values(*(by_id[name] for name in settings[left]))
     singles = [line for line in steps if line.phase == SCREEN and line.setting in by_id]
     gained = [line for line in singles if line.decision == "kept"]
-    judged = [line for line in singles if line.decision == UNDECIDED and line.launches >= Options.least]
+    judged = [line for line in singles if line.decision == UNDECIDED and line.launches >= SearchOptions.least]
     seem_faster = [line for line in judged if (line.ratio or 0.0) > 1.0]
     ordered = (line for lines in (gained, seem_faster) for line in sorted(lines, key=lambda line: -(line.ratio or 0.0)))
-    alone = [Candidate.of(by_id[line.setting]) for line in ordered if line.setting]
+    alone = [Candidate.from_values(by_id[line.setting]) for line in ordered if line.setting]
     first = [best] if best and best.values else []
     return first + [each for each in alone if not first or each.values[0] not in first[0].values]
 
 
-def write_config(
-    campaign: Campaign, space: Space, baseline: str, sizes: Sequence[str], metric: str, output: Path
+def write_tuned_config(
+    campaign: Campaign, space: TuningSpace, baseline: str, sizes: Sequence[str], metric: str, output: Path
 ) -> None:
     """Write the config that was found, if there is one, to `output`; parameters as of `tuned_config_text`."""
-    result = result_of(campaign)
+    result = tuning_result_of(campaign)
     if result.winner is None:
         return
     text = tuned_config_text(campaign, result, space, baseline=baseline, sizes=sizes, metric=metric)
@@ -501,7 +522,7 @@ def write_config(
 
 
 def tuned_config_text(
-    campaign: Campaign, result: Result, space: Space, *, baseline: str, sizes: Sequence[str], metric: str
+    campaign: Campaign, result: TuningResult, space: TuningSpace, *, baseline: str, sizes: Sequence[str], metric: str
 ) -> str:
     """The text of the config file for what was found.
 
@@ -521,7 +542,10 @@ def tuned_config_text(
         f"# Hosts: {', '.join(hosts)}; {len(launch.line.workers)} workers; {first.hardware.cpu_model or '?'}.",
         f"# UCX {first.ucx.version or 'unknown'} ({first.ucx.origin or 'unknown'});"
         f" merge_bench {campaign.head.version}, commit {commit}; campaign {campaign.head.campaign_id}.",
-        *(f"# {metric} at {sizes[line.plan]}: {_speed_up_text(line)}, {line.reason}." for line in result.confirmation),
+        *(
+            f"# {metric} at {sizes[line.plan]}: {_speed_up_text(line)}, {line.reason}."
+            for line in result.confirmation_steps
+        ),
     ]
     lines = ["".join(letter if letter.isprintable() else "\ufffd" for letter in line) for line in head]
     values = {value.id: value for value in space.values}

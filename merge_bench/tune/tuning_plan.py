@@ -37,11 +37,11 @@ from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.campaign import Campaign, RecordedPlan
 from merge_bench.records.schema import CampaignLine, RunKey, TuneLine
-from merge_bench.tune.evaluator import Options
+from merge_bench.tune.evaluator import SearchOptions
 from merge_bench.tune.options import TuneOptions
 from merge_bench.tune.result import LEFT_OUT, PrunedValue
-from merge_bench.tune.search_steps import blocks_for_verdict
-from merge_bench.tune.space import Setting, Space, Value, read_space, releases_allow
+from merge_bench.tune.search_steps import blocks_needed_for_verdict
+from merge_bench.tune.space import Setting, SettingValue, TuningSpace, read_space, ucx_version_fulfils
 from merge_bench.tune.strategies import strategies
 from merge_bench.units import format_bytes, format_count, format_duration, plural
 
@@ -52,8 +52,8 @@ _MESSAGE_SIZE = BY_KEY["message_size"].variable
 
 
 @dataclass(frozen=True)
-class Context:
-    """What is known about the machine, UCX and the baseline before the first launch.
+class TuningContext:
+    """The machine, UCX and baseline of a tuning, as far as they are known before the first launch.
 
     - `conditions`: those of `space.CONDITIONS` that hold
     - `ucx`: the version of UCX; None if it is unknown
@@ -73,9 +73,9 @@ class Context:
     chunk_bytes: int | None = None
 
 
-def context_of(prepared: PlannedRun, run_options: RunOptions) -> Context:
+def make_tuning_context(planned_run: PlannedRun, run_options: RunOptions) -> TuningContext:
     """The context of a baseline; `run_options`: options of the command line, of which ``--chunk`` fixes nothing."""
-    plan, settings = prepared.plan, prepared.settings
+    plan, settings = planned_run.plan, planned_run.settings
     surroundings = {name: text for name, text in os.environ.items() if name.startswith(("UCX", PREFIX, "RAPIDS_"))}
     variables = {**surroundings, **settings.environment}
     ucx_names, version = None, None
@@ -103,7 +103,7 @@ def context_of(prepared: PlannedRun, run_options: RunOptions) -> Context:
     options |= {"message_size": plan.message_bytes, "error_handling": "peer" if plan.error_handling else "none"}
     options |= {"rmm_pool_size": settings.rmm_pool_bytes, "interface": settings.interface}
     work, rows = plan.workload, plan.rows_per_chunk
-    return Context(
+    return TuningContext(
         conditions=frozenset(name for name, so in holds.items() if so),
         ucx=version,
         ucx_names=ucx_names,
@@ -114,9 +114,9 @@ def context_of(prepared: PlannedRun, run_options: RunOptions) -> Context:
     )
 
 
-def prune_space(space: Space, context: Context) -> tuple[tuple[Value, ...], tuple[PrunedValue, ...]]:
-    """The values that can be tried, and those that cannot, in the order of the space."""
-    values, pruned = list[Value](), list[PrunedValue]()
+def prune_space(space: TuningSpace, context: TuningContext) -> tuple[tuple[SettingValue, ...], tuple[PrunedValue, ...]]:
+    """Split the values of a space into those that can be tried and those that cannot, with reasons."""
+    values, pruned = list[SettingValue](), list[PrunedValue]()
     for setting in space.settings:
         for value in setting.values:
             if (reason := _reason_to_skip(setting, value, context)) is None:
@@ -126,34 +126,34 @@ def prune_space(space: Space, context: Context) -> tuple[tuple[Value, ...], tupl
     return tuple(values), tuple(pruned)
 
 
-def _reason_to_skip(setting: Setting, value: Value, context: Context) -> str | None:
+def _reason_to_skip(setting: Setting, value: SettingValue, context: TuningContext) -> str | None:
     """Why a value makes no sense in this context; None if it can be tried."""
     missing = [condition for condition in setting.requires if condition not in context.conditions]
     if missing:
         return f"requires {', '.join(missing)} (not met in this run)"
-    if setting.releases and (context.ucx is None or not releases_allow(setting.releases, context.ucx)):
+    if setting.releases and (context.ucx is None or not ucx_version_fulfils(setting.releases, context.ucx)):
         return f"needs UCX {', '.join(setting.releases)}; the installed version is {context.ucx or 'unknown'}"
     for name, _ in value.variables:
         if name in context.fixed:
             return f"the command line sets --{BY_VARIABLE[name].name}"
         if name.startswith("UCX_") and context.ucx_names is not None and name not in context.ucx_names:
             return f"the installed UCX {context.ucx} has no variable {name}"
-    if all(_baseline_has(name, text, context) for name, text in value.variables):
+    if all(_is_set_by_baseline(name, text, context) for name, text in value.variables):
         return "the baseline already has this value"
     if (chunk := context.chunk_bytes) is not None and all(
-        _is_never_split(*each, context, chunk) for each in value.variables
+        _message_stays_whole(*each, context, chunk) for each in value.variables
     ):
         return f"no message is that long: a chunk has {format_bytes(chunk)}"
     return None
 
 
-def _is_never_split(name: str, text: str, context: Context, longest: int) -> bool:
+def _message_stays_whole(name: str, text: str, context: TuningContext, longest: int) -> bool:
     """Whether a message of `longest` bytes is split neither by this message size nor by the baseline's."""
     limits = (BY_VARIABLE[name].parse(text), context.options.get(name)) if name == _MESSAGE_SIZE else (None,)
     return all(isinstance(limit, int) and (limit == 0 or limit >= longest) for limit in limits)
 
 
-def _baseline_has(name: str, text: str, context: Context) -> bool:
+def _is_set_by_baseline(name: str, text: str, context: TuningContext) -> bool:
     """Whether the baseline sets this variable to the same value."""
     if name.startswith(PREFIX):
         return name in context.options and BY_VARIABLE[name].parse(text) == context.options[name]
@@ -161,8 +161,8 @@ def _baseline_has(name: str, text: str, context: Context) -> bool:
 
 
 @dataclass(frozen=True)
-class Task:
-    """Everything that is decided before the first launch.
+class TuningTask:
+    """A tuning as it is decided before the first launch.
 
     `head`: the first line of the records. `baseline`, `text`: the name of the baseline, and the text of its config;
     empty for the built-in defaults. `prepared`: the plan of each size. `space`, `values`, `pruned`: the tuning space,
@@ -174,15 +174,15 @@ class Task:
     baseline: str
     text: str
     prepared: list[PlannedRun]
-    space: Space
-    values: tuple[Value, ...]
+    space: TuningSpace
+    values: tuple[SettingValue, ...]
     pruned: tuple[PrunedValue, ...]
     sizes: list[str]
     options: TuneOptions
     run: RunOptions
 
 
-def make_task(baseline: str | None, options: TuneOptions, run: RunOptions) -> Task:
+def make_tuning_task(baseline: str | None, options: TuneOptions, run: RunOptions) -> TuningTask:
     """Read the baseline and the space, plan the sizes, and leave out values that make no sense here.
 
     Raises UsageError if an option, the baseline or the space is wrong, or the launches that are allowed cannot decide
@@ -191,11 +191,11 @@ def make_task(baseline: str | None, options: TuneOptions, run: RunOptions) -> Ta
     space = read_space(Path(options.space or SPACE), trusted=run.trust_config)
     if options.only:
         space = space.restricted_to(options.only)
-    prepared = load_plans(baseline, run)
+    prepared = plan_baseline_runs(baseline, run)
     config = prepared[0].config
-    _refuse_run(prepared[0], options)
+    _check_run_can_be_tuned(prepared[0], options)
     line = make_config_record(prepared[0])
-    kept, pruned = prune_space(space, context_of(prepared[0], run))
+    kept, pruned = prune_space(space, make_tuning_context(prepared[0], run))
     if not kept:
         reasons = "; ".join(f"{each.value}: {each.reason}" for each in pruned)
         raise UsageError(f"this run cannot try any of the tuning settings: {reasons}")
@@ -203,7 +203,7 @@ def make_task(baseline: str | None, options: TuneOptions, run: RunOptions) -> Ta
         raise UsageError(
             f"the baseline has the same name as a setting that `tune` tries: {line.name}; rename the baseline's file"
         )
-    _refuse_low_limits(options, strategies()[options.strategy].first_block(space, kept), len(prepared))
+    _check_limits_allow_verdict(options, strategies()[options.strategy].first_block(space, kept), len(prepared))
     about = {
         "strategy": options.strategy,
         "space": space.sha256,
@@ -224,10 +224,10 @@ def make_task(baseline: str | None, options: TuneOptions, run: RunOptions) -> Ta
     ]
     head = make_campaign_line([line], plans, keys, prepared[0].plan.seed)
     text = read_regular(config.path).decode() if config is not None else ""
-    return Task(head, line.name, text, prepared, space, kept, pruned, sizes, options, run)
+    return TuningTask(head, line.name, text, prepared, space, kept, pruned, sizes, options, run)
 
 
-def load_plans(name: str | Path | None, run: RunOptions) -> list[PlannedRun]:
+def plan_baseline_runs(name: str | Path | None, run: RunOptions) -> list[PlannedRun]:
     """The planned runs of a config, one for each size of ``--chunk``: few iterations, no measurement of the link."""
     tables = run.left is not None or run.workload not in ("auto", "synthetic")
     sized_run = run if tables or "chunk" in run.sources else run.given(chunk=SIZES)
@@ -242,30 +242,30 @@ def load_plans(name: str | Path | None, run: RunOptions) -> list[PlannedRun]:
     return ready
 
 
-def _refuse_run(prepared: PlannedRun, options: TuneOptions) -> None:
+def _check_run_can_be_tuned(planned_run: PlannedRun, options: TuneOptions) -> None:
     """Raise UsageError if this run cannot be tuned, whatever the space."""
-    if not prepared.launcher.owns_processes:
+    if not planned_run.launcher.owns_processes:
         raise UsageError(
             "tune cannot use a running cluster, because it changes UCX settings; omit --scheduler-address and"
             " --scheduler-file"
         )
-    if prepared.plan.verify == "off":
+    if planned_run.plan.verify == "off":
         raise UsageError("tune does not accept --verify off, because a config with wrong results could win")
     if options.metric == "bandwidth" and (
-        not prepared.plan.data_plane.exchanges_by_workers or prepared.plan.workers < 2
+        not planned_run.plan.data_plane.exchanges_by_workers or planned_run.plan.workers < 2
     ):
         raise UsageError("--metric bandwidth needs --exchange ucx and at least 2 workers")
 
 
-def _refuse_low_limits(options: TuneOptions, first_block: int, sizes: int) -> None:
+def _check_limits_allow_verdict(options: TuneOptions, first_block: int, sizes: int) -> None:
     """Raise UsageError for limits with which nothing could be judged or confirmed."""
-    needed = first_block * Options.least
+    needed = first_block * SearchOptions.least
     if options.max_launches is not None and options.max_launches < needed:
         raise UsageError(
             f"--max-launches {options.max_launches} is too few: these settings need at least {needed}; raise it,"
             " or try fewer settings with --only"
         )
-    least = blocks_for_verdict(Options(), sizes)
+    least = blocks_needed_for_verdict(SearchOptions(), sizes)
     if options.confirm < least:
         raise UsageError(f"--confirm {options.confirm} is too low; use at least {least}")
 
@@ -277,7 +277,7 @@ LAUNCH_MARGIN = 1.2
 
 
 @dataclass(frozen=True)
-class Costs:
+class TuningCosts:
     """How many launches a tuning makes, and how long they take.
 
     `launch_seconds`: seconds of a launch at each size; `first_block_launches`: launches of the first block with these
@@ -285,12 +285,12 @@ class Costs:
     """
 
     launch_seconds: Sequence[float]
-    first_block_launches: Callable[[Sequence[Value]], int]
+    first_block_launches: Callable[[Sequence[SettingValue]], int]
     confirm_blocks: int
 
-    def search_seconds(self, values: Sequence[Value]) -> float:
+    def search_seconds(self, values: Sequence[SettingValue]) -> float:
         """Seconds until each of `values` can be judged, after the least number of blocks."""
-        return Options.least * self.first_block_launches(values) * self.launch_seconds[0]
+        return SearchOptions.least * self.first_block_launches(values) * self.launch_seconds[0]
 
     def confirmation_seconds(self, sizes: int | None = None) -> float:
         """Seconds of the confirmation of one candidate at the first `sizes`, by default at all."""
@@ -301,11 +301,11 @@ class Costs:
 class AffordableSearch:
     """What a budget has time for: to try `values`, and to confirm at the first `sizes`."""
 
-    values: tuple[Value, ...]
+    values: tuple[SettingValue, ...]
     sizes: int
 
 
-def fit_to_budget(values: Sequence[Value], costs: Costs, budget: float) -> AffordableSearch:
+def fit_to_budget(values: Sequence[SettingValue], costs: TuningCosts, budget: float) -> AffordableSearch:
     """The first `values`, as many as can be judged within `budget` seconds, with one of them confirmed.
 
     Sizes of the confirmation are left out, the last first, if not all values fit with them. Raises UsageError if one
@@ -317,33 +317,33 @@ def fit_to_budget(values: Sequence[Value], costs: Costs, budget: float) -> Affor
         if costs.search_seconds(values[:count]) + costs.confirmation_seconds(sizes) <= budget:
             return AffordableSearch(tuple(values[:count]), sizes)
     least = costs.search_seconds(values[:1]) + costs.confirmation_seconds(1)
-    launches = Options.least * costs.first_block_launches(values[:1]) + 2 * costs.confirm_blocks
+    launches = SearchOptions.least * costs.first_block_launches(values[:1]) + 2 * costs.confirm_blocks
     raise UsageError(
-        f"--budget {_duration_option(budget)} is too short to judge and confirm even one setting, which takes"
+        f"--budget {_duration_text(budget)} is too short to judge and confirm even one setting, which takes"
         f" {launches} launches of about {format_duration(costs.launch_seconds[0])}; use --budget"
-        f" {round_up_duration(_SPARE * least)} or more, or a smaller --chunk or --confirm"
+        f" {rounded_up_duration_text(_SPARE * least)} or more, or a smaller --chunk or --confirm"
     )
 
 
-def _duration_option(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     """A duration as ``--budget`` takes it: ``90s``, ``3m``."""
     return f"{seconds / 60:g}m" if seconds >= 120 else f"{seconds:g}s"
 
 
-def round_up_duration(seconds: float) -> str:
+def rounded_up_duration_text(seconds: float) -> str:
     """A duration as ``--budget`` takes it, rounded up to ten seconds or half a minute: ``90s``, ``3.5m``."""
-    return _duration_option(math.ceil(seconds / 10) * 10 if seconds <= 110 else math.ceil(seconds / 30) * 30)
+    return _duration_text(math.ceil(seconds / 10) * 10 if seconds <= 110 else math.ceil(seconds / 30) * 30)
 
 
 @dataclass
-class Timing:
-    """How long the launches of a tuning take, and what of it was printed.
+class TuningTiming:
+    """The times of a tuning's launches, and the forecast of its duration that was printed last.
 
     `expected`: how long a launch takes; `jobs`: a launch of each size; `has_noted`: whether a launch has ended;
     `printed`: what was said to fit; `measured`: seconds of a launch at the first sizes, once they are measured.
     """
 
-    task: Task
+    task: TuningTask
     expected: LaunchTimeEstimator
     jobs: list[Job]
     has_noted: bool = False
@@ -351,14 +351,14 @@ class Timing:
     measured: Sequence[float] = ()
 
     @classmethod
-    def of(cls, task: Task) -> Timing:
+    def from_task(cls, task: TuningTask) -> TuningTiming:
         """The timing of a tuning that has not begun."""
         jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
         results = task.prepared[0].settings.results
         return cls(task, LaunchTimeEstimator(results, task.head.plans, launch_seconds_by_rule), jobs)
 
     @property
-    def weights(self) -> tuple[float, ...]:
+    def relative_launch_seconds(self) -> tuple[float, ...]:
         """Time of a launch at each size as a multiple of that at the first: as measured, else by the rule of thumb.
 
         So it stays the same when the tuning is resumed.
@@ -368,8 +368,8 @@ class Timing:
         measured = [seconds / self.measured[0] for seconds in self.measured]
         return (*measured, *tuple(ruled)[len(measured) :])
 
-    def fit(self, launch: float | None = None) -> AffordableSearch:
-        """What fits the budget: everything without a budget, or if nothing is known about the time of a launch.
+    def fit_search(self, launch: float | None = None) -> AffordableSearch:
+        """Choose the values and sizes that fit the budget: all without a budget, or if no time of a launch is known.
 
         `launch`: seconds of a launch at the first size, once it is measured. Raises UsageError if the budget is too
         short for one setting.
@@ -379,7 +379,7 @@ class Timing:
             return AffordableSearch(self.task.values, len(self.jobs))
         return fit_to_budget(self.task.values, costs, budget)
 
-    def note_launch(self, job: Job, seconds: float) -> None:
+    def note_launch_seconds(self, job: Job, seconds: float) -> None:
         """Note the seconds of a launch; after the first one the forecast is printed again, unless there is a budget."""
         baseline_job = Job(self.jobs[job.plan].prepared, self.task.baseline, job.plan)
         self.expected.add_measured_launch(baseline_job, seconds)
@@ -391,11 +391,11 @@ class Timing:
     def print_forecast(self, fitting: AffordableSearch) -> None:
         """Print how long the tuning takes, and what has to wait; nothing if the same was printed before."""
         if fitting != self.printed:
-            for sentence in self.describe_forecast(fitting):
+            for sentence in self.forecast_sentences(fitting):
                 say(sentence)
         self.printed = None if self.expected.launch_seconds(self.jobs[0]) is None else fitting
 
-    def describe_forecast(self, fitting: AffordableSearch) -> list[str]:
+    def forecast_sentences(self, fitting: AffordableSearch) -> list[str]:
         """Sentences on how long the tuning takes, and which candidates and sizes have to wait."""
         costs, budget = self._costs(), self.task.options.budget
         limit = "" if budget is None else f"this ends within the budget of {format_duration(budget)}"
@@ -404,16 +404,17 @@ class Timing:
             return [f"{limit}; {unknown}" if limit else unknown]
         blocks, count = self.task.options.most_blocks, len(fitting.values)
         first = costs.first_block_launches(fitting.values)
-        quick, most, confirming = Options.least * first, blocks * first, 2 * costs.confirm_blocks * fitting.sizes
+        quick, most, confirming = SearchOptions.least * first, blocks * first, 2 * costs.confirm_blocks * fitting.sizes
         search, confirmation = costs.search_seconds(fitting.values), costs.confirmation_seconds(fitting.sizes)
         source = "as the first launches took" if self.has_noted else self.expected.describe_estimate_source(self.jobs)
         sentences = [
             f"this takes about {format_duration(search)} ({quick} launches) if each candidate is decided after"
-            f" {Options.least} blocks and none gains, about {format_duration(most / quick * search + confirmation)}"
-            f" ({most + confirming}) if they need {blocks} blocks and one is confirmed ({source})"
+            f" {SearchOptions.least} blocks and none gains, about"
+            f" {format_duration(most / quick * search + confirmation)} ({most + confirming}) if they need"
+            f" {blocks} blocks and one is confirmed ({source})"
             if budget is None
             else f"{limit}: about {format_duration(search)} ({quick} launches) until {plural(count, 'candidate')}"
-            f" {'has' if count == 1 else 'have'} {Options.least} blocks, about {format_duration(confirmation)}"
+            f" {'has' if count == 1 else 'have'} {SearchOptions.least} blocks, about {format_duration(confirmation)}"
             f" ({confirming}) to confirm one ({source})"
         ]
         missing = [value.id for value in self.task.values if value not in fitting.values]
@@ -424,19 +425,19 @@ class Timing:
             sentences.append(f"the budget has no time for a confirmation at {' and '.join(sizes)}")
         return sentences
 
-    def _costs(self, margin: float = 1.0, launch: float | None = None) -> Costs | None:
+    def _costs(self, margin: float = 1.0, launch: float | None = None) -> TuningCosts | None:
         if launch is not None:
-            seconds: list[float | None] = [launch * weight for weight in self.weights]
+            seconds: list[float | None] = [launch * weight for weight in self.relative_launch_seconds]
         else:
             seconds = [self.expected.launch_seconds(job) for job in self.jobs]
         launches = [margin * each for each in seconds if each is not None]
         if len(launches) < len(seconds):
             return None
         first_block = partial(strategies()[self.task.options.strategy].first_block, self.task.space)
-        return Costs(launches, first_block, self.task.options.confirm)
+        return TuningCosts(launches, first_block, self.task.options.confirm)
 
 
-def left_out_lines(task: Task, fitting: AffordableSearch, budget: float | None) -> list[TuneLine]:
+def left_out_lines(task: TuningTask, fitting: AffordableSearch, budget: float | None) -> list[TuneLine]:
     """A line of the records for each value and each size that the budget leaves out."""
     reason = "" if budget is None else f"the budget of {format_duration(budget)} has no time for it"
     missing = [value.id for value in task.values if value not in fitting.values]
@@ -466,8 +467,8 @@ def time_to_decide_all(campaign: Campaign, space: Path | None = None) -> float |
         return None
     usual = [_rule_of_thumb_seconds(plan) for plan in campaign.plans]
     launch = [LAUNCH_MARGIN * median(known_lengths) * (each or 1.0) / (usual[0] or each or 1.0) for each in usual]
-    costs = Costs(launch, partial(strategy.first_block, tuned_space), plan.confirm)
-    return plan.blocks / Options.least * costs.search_seconds(values) + costs.confirmation_seconds()
+    costs = TuningCosts(launch, partial(strategy.first_block, tuned_space), plan.confirm)
+    return plan.blocks / SearchOptions.least * costs.search_seconds(values) + costs.confirmation_seconds()
 
 
 def _rule_of_thumb_seconds(plan: RecordedPlan) -> float | None:

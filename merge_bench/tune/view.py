@@ -23,15 +23,15 @@ from merge_bench.tune.result import (
     GAINED,
     PHASE_NAMES,
     PrunedValue,
-    Result,
-    decision_of,
-    recorded_result_of,
-    result_of,
+    TuningResult,
+    decided_steps,
+    decision_text,
+    ended_tuning_result_of,
     step_name,
-    steps_of,
+    tuning_result_of,
 )
 from merge_bench.units import plural
-from merge_bench.view.content import Column, Page, by_row
+from merge_bench.view.content import Column, Page, columns_from_rows
 from merge_bench.view.next_command import NextStep
 from merge_bench.view.plot import (
     GREY,
@@ -39,18 +39,27 @@ from merge_bench.view.plot import (
     Bar,
     Boxes,
     Chart,
-    Group,
+    MarkGroup,
     Points,
     Whiskers,
-    bars,
-    columns,
-    rows_axis,
+    bar_chart,
     thin_ticks,
+    top_down_axis,
+    transpose_rows,
 )
-from merge_bench.view.plot.draw import can_draw, draw, try_to_write
-from merge_bench.view.terminal import page_on
-from merge_bench.view.text import capitalized, ends, gib, number, ratio, short, uncapitalized, with_interval
-from merge_bench.view.titles import size_of
+from merge_bench.view.plot.draw import can_draw, draw_file, try_to_write_file
+from merge_bench.view.terminal import open_page
+from merge_bench.view.text import (
+    capitalize,
+    format_gib,
+    format_interval,
+    format_number,
+    format_ratio,
+    format_ratio_with_interval,
+    shorten_middle,
+    uncapitalize,
+)
+from merge_bench.view.titles import plan_size_text
 
 BEST_ESTIMATE = "among the best estimates; tested on new launches, see below"
 """Why an undecided candidate is in the confirmation."""
@@ -75,7 +84,7 @@ _LETTERS = 36
 
 
 def print_tuning(
-    result: Result,
+    result: TuningResult,
     *,
     sizes: Sequence[str],
     metric: str,
@@ -91,33 +100,38 @@ def print_tuning(
     `sizes`: what each plan is called; `pruned`: values that cannot help here; `details`: whether to name each of them;
     `step`: what to do next; `remarks`: where files are; `width`: of a terminal.
     """
-    with page_on(file, width) as page:
-        write_steps(page, result, sizes)
+    with open_page(file, width) as page:
+        write_search_steps(page, result, sizes)
         if pruned and details:
-            page.heading("Cannot help on this cluster")
-            page.table(*by_row(("Value", "Why"), [(each.value, each.reason) for each in pruned], range(2)))
+            page.add_heading("Cannot help on this cluster")
+            page.add_table(
+                *columns_from_rows(("Value", "Why"), [(each.value, each.reason) for each in pruned], range(2))
+            )
         elif pruned:
-            page.line(f"{plural(len(pruned), 'other candidate')} cannot help on this cluster (--details lists them).")
-        write_outcome(page, result, sizes, metric, step.note if step is not None else "")
-        page.line("")
+            page.add_paragraph(
+                f"{plural(len(pruned), 'other candidate')} cannot help on this cluster (--details lists them)."
+            )
+        write_tuning_outcome(page, result, sizes, metric, step.note if step is not None else "")
+        page.add_paragraph("")
         if step is not None:
-            page.next_step(step.command, step.does)
+            page.add_next_command(step.command, step.does)
         for remark in remarks:
-            page.unbroken(remark)
+            page.add_unwrapped(remark)
 
 
-def write_steps(page: Page, result: Result, sizes: Sequence[str]) -> None:
+def write_search_steps(page: Page, result: TuningResult, sizes: Sequence[str]) -> None:
     """Write every step of the search, in tables."""
     where = f" at {sizes[0]}" if len(sizes) > 1 else ""
     new = {line.config for line in (*result.confirmed, *result.broken_off)}
     singles = [
-        replace(line, reason=BEST_ESTIMATE) if decision_of(line) == UNDECIDED and line.config in new else line
+        replace(line, reason=BEST_ESTIMATE) if decision_text(line) == UNDECIDED and line.config in new else line
         for line in result.singles
     ]
     _write_step_table(page, f"Single settings against {result.baseline}{where}", singles, sets=result.variables)
     if (noise := result.noise_floor) is not None:
-        page.line(
-            f"Noise: {noise.reason} ({result.baseline} against its own copy: {ends(noise.low, noise.high)} in"
+        page.add_paragraph(
+            f"Noise: {noise.reason} ({result.baseline} against its own copy:"
+            f" {format_interval(noise.low, noise.high)} in"
             f" {plural(noise.launches, 'block')}, level {100 * (1 - interval_alpha(noise.launches)):.4g}%). A loss is"
             " decided by the interval of its own setting.",
             "dim",
@@ -128,32 +142,35 @@ def write_steps(page: Page, result: Result, sizes: Sequence[str]) -> None:
     _write_step_table(page, "Removed again; each compared with the config without the setting", result.ablated)
     _write_step_table(page, "Confirmation on new launches", result.confirmed, sizes=sizes)
     if result.interactions:
-        page.heading("Settings that help alone but not together")
+        page.add_heading("Settings that help alone but not together")
         for line in result.interactions:
-            page.line(f"{line.setting} with {line.against}: {ratio(line.ratio)} {ends(line.low, line.high)}")
+            page.add_paragraph(
+                f"{line.setting} with {line.against}: {format_ratio(line.ratio)} {format_interval(line.low, line.high)}"
+            )
 
 
-def write_outcome(page: Page, result: Result, sizes: Sequence[str], metric: str, note: str = "") -> None:
+def write_tuning_outcome(page: Page, result: TuningResult, sizes: Sequence[str], metric: str, note: str = "") -> None:
     """Write what was found, how sure it is at each size, and what is not known; `note`: of the next step."""
-    page.heading(result.outcome)
-    several = len({line.config for line in result.confirmation}) > 1
-    for line in result.confirmation:
-        page.line(
-            f"{f'{line.config}, ' if several else ''}{metric} at {sizes[line.plan]}: {ratio(line.ratio)} ×"
-            f" {result.baseline} {ends(line.low, line.high)}, {line.reason}"
+    page.add_heading(result.outcome)
+    several = len({line.config for line in result.confirmation_steps}) > 1
+    for line in result.confirmation_steps:
+        page.add_paragraph(
+            f"{f'{line.config}, ' if several else ''}{metric} at {sizes[line.plan]}: {format_ratio(line.ratio)} ×"
+            f" {result.baseline} {format_interval(line.low, line.high)}, {line.reason}"
         )
     unfinished = "" if result.finished else "The tuning is not finished: the same command resumes it."
-    for sentence in filter(None, (*open_questions(result, sizes), note, unfinished)):
-        page.line(sentence)
+    for sentence in filter(None, (*undecided_sentences(result, sizes), note, unfinished)):
+        page.add_paragraph(sentence)
 
 
-def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
+def undecided_sentences(result: TuningResult, sizes: Sequence[str]) -> list[str]:
     """Sentences on what the search did not decide, why, and what makes its result doubtful."""
     sentences = []
     best, left_out, noise = result.best_undecided, result.left_out, result.noise_floor
-    if result.doubtful and noise is not None:
+    if result.baseline_differs_from_itself and noise is not None:
         sentences.append(
-            f"Doubtful: {result.baseline} differed from itself ({ratio(noise.ratio)} ×, {ends(noise.low, noise.high)}),"
+            f"Doubtful: {result.baseline} differed from itself ({format_ratio(noise.ratio)} ×,"
+            f" {format_interval(noise.low, noise.high)}),"
             " so the host was not quiet, or its speed drifted. Run again on a quiet host, or with --wait-for-quiet 5m."
         )
     sentences += _count_sentences(result)
@@ -180,23 +197,23 @@ def open_questions(result: Result, sizes: Sequence[str]) -> list[str]:
         where = " and ".join(sizes[plan] for plan in result.sizes_left_out)
         sentences.append(f"The budget has no time for a confirmation at {where}.")
     if result.stopped and not result.confirmed:
-        sentences.append(f"{capitalized(result.stopped)}.")
+        sentences.append(f"{capitalize(result.stopped)}.")
     return sentences
 
 
 def _estimate_text(line: TuneLine) -> str:
     """``1.034 × default (0.981 to 1.090) in 4 blocks``."""
-    estimate = f"{ratio(line.ratio)} × {line.against} ({ends(line.low, line.high)})"
+    estimate = f"{format_ratio(line.ratio)} × {line.against} ({format_interval(line.low, line.high)})"
     return f"{estimate} in {plural(line.launches, 'block')}"
 
 
-def _count_sentences(result: Result) -> list[str]:
+def _count_sentences(result: TuningResult) -> list[str]:
     """A sentence on how many candidates were decided in which way; none if all were decided."""
     best, tested = result.best_undecided, {line.config for line in (*result.confirmed, *result.broken_off)}
     if not (result.undecided or result.no_gain_seen):
         return []
     new = len(tested & {line.config for line in result.singles})
-    gained = [line for line in result.singles if decision_of(line) == GAINED and line.config not in tested]
+    gained = [line for line in result.singles if decision_text(line) == GAINED and line.config not in tested]
     judged = result.screened - new - len(gained) - len(result.undecided) - len(result.no_gain_seen)
     counts = {
         f"{new} {'was' if new == 1 else 'were'} tested on new launches": new,
@@ -215,14 +232,14 @@ def _count_sentences(result: Result) -> list[str]:
     return [f"{sentence}{which} {best.config}: {_estimate_text(best)}{open_still}."]
 
 
-def _not_combined_sentences(result: Result) -> list[str]:
+def _not_combined_sentences(result: TuningResult) -> list[str]:
     """Sentences on why settings that gain alone are not in the candidate of a search that ended early."""
-    names = {name.partition("=")[0] for name in (result.candidate or "").split("+")}
+    names = {name.partition("=")[0] for name in (result.best_config_name or "").split("+")}
     others = [each for each in result.not_combined if each.partition("=")[0] in names]
     rest = [each for each in result.not_combined if each not in others]
     they = "it" if len(rest) == 1 else "they"
     reasons = (
-        (rest, f"the search ended before {they} could be combined with {result.candidate}"),
+        (rest, f"the search ended before {they} could be combined with {result.best_config_name}"),
         (others, "a config has no more than one value of a setting"),
     )
     return [f"{', '.join(names)}: gained alone, too, but {why}." for names, why in reasons if names]
@@ -241,69 +258,69 @@ def _write_step_table(
 
     if not lines:
         return
-    page.heading(title)
+    page.add_heading(title)
     measured = [
         text_column("At", lambda line: sizes[line.plan] if sizes else ""),
-        Column("Speed-up", [ratio(line.ratio) for line in lines]),
-        text_column("Interval", lambda line: ends(line.low, line.high)),
+        Column("Speed-up", [format_ratio(line.ratio) for line in lines]),
+        text_column("Interval", lambda line: format_interval(line.low, line.high)),
         Column("Blocks", [str(line.launches) for line in lines]),
     ]
-    decided = [text_column("Decision", decision_of), text_column("Why", lambda line: line.reason)]
+    decided = [text_column("Decision", decision_text), text_column("Why", lambda line: line.reason)]
     variables = text_column("Sets", lambda line: (sets or {}).get(line.setting or "", ""))
-    page.wide_table([text_column("Setting", step_name)], measured, decided, [variables])
+    page.add_wide_table([text_column("Setting", step_name)], measured, decided, [variables])
 
 
 def write_recorded_outcome(page: Page, campaign: Campaign, note: str) -> None:
     """Write what was found and how sure it is, with a chart, and what the config sets; `note`: what is left open."""
-    result = recorded_result_of(campaign)
+    result = ended_tuning_result_of(campaign)
     tuning = campaign.plans[0].tune
-    write_outcome(page, result, _size_names(campaign), (tuning and tuning.metric) or "throughput", note)
-    charts = phase_charts(steps_of(campaign), _size_names(campaign).__getitem__)
+    write_tuning_outcome(page, result, _problem_size_names(campaign), (tuning and tuning.metric) or "throughput", note)
+    charts = phase_charts(decided_steps(campaign), _problem_size_names(campaign).__getitem__)
     for chart in charts[-1:]:  # the confirmation, or as far as the search went
-        page.chart(chart)
+        page.add_chart(chart)
     if result.winner is not None:
         config = result.winner.config
-        page.heading(f"Settings of {config.name}")
-        page.code("\n".join(f"{name}={shlex.quote(value)}" for name, value in config.variables.items()))
+        page.add_heading(f"Settings of {config.name}")
+        page.add_code("\n".join(f"{name}={shlex.quote(value)}" for name, value in config.variables.items()))
 
 
-def write_tuning(page: Page, campaign: Campaign) -> None:
+def write_tuning_section(page: Page, campaign: Campaign) -> None:
     """Write the section of a report with every step of the search, and a chart for each phase."""
-    page.section("Tuning")
-    sizes = _size_names(campaign)
-    write_steps(page, result_of(campaign), sizes)
-    for chart in phase_charts(steps_of(campaign), sizes.__getitem__):
-        page.chart(chart)
+    page.start_section("Tuning")
+    sizes = _problem_size_names(campaign)
+    write_search_steps(page, tuning_result_of(campaign), sizes)
+    for chart in phase_charts(decided_steps(campaign), sizes.__getitem__):
+        page.add_chart(chart)
 
 
-def _size_names(campaign: Campaign) -> list[str]:
-    return [size_of(campaign, plan) for plan in range(len(campaign.plans))]
+def _problem_size_names(campaign: Campaign) -> list[str]:
+    return [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
 
 
-def write_published(page: Page, effects: Sequence[SettingEffect]) -> None:
+def write_published_effects(page: Page, effects: Sequence[SettingEffect]) -> None:
     """Write published effects of single settings, as a table and as a bar chart."""
-    page.section("Published effects of single settings")
+    page.start_section("Published effects of single settings")
     variables = [" ".join(f"{name}={value}" for name, value in each.variables.items()) for each in effects]
-    page.table(
+    page.add_table(
         Column("Setting", [each.label for each in effects], text=True),
         Column("Variables", variables, text=True),
         Column("Base config", [each.beside for each in effects], text=True),
         Column("Metric", [each.metric for each in effects], text=True),
-        Column("Baseline\n(GiB/s)", [gib(each.baseline) for each in effects]),
-        Column("With setting\n(GiB/s)", [gib(each.value) for each in effects]),
-        Column("Ratio", [number(each.ratio) for each in effects]),
+        Column("Baseline\n(GiB/s)", [format_gib(each.baseline) for each in effects]),
+        Column("With setting\n(GiB/s)", [format_gib(each.value) for each in effects]),
+        Column("Ratio", [format_number(each.ratio) for each in effects]),
         Column("Section", [each.section for each in effects], text=True),
         Column("Note", [each.note or "" for each in effects], text=True),
     )
-    page.chart(published_effects_chart([each for each in effects if each.metric == "throughput"]))
+    page.add_chart(published_effects_chart([each for each in effects if each.metric == "throughput"]))
     for source in dict.fromkeys(each.source.rpartition(", ")[0] for each in effects):
-        page.line(f"Published: {source}; ratios are recomputed from the printed values.", "dim")
+        page.add_paragraph(f"Published: {source}; ratios are recomputed from the printed values.", "dim")
 
 
 def published_effects_chart(effects: Sequence[SettingEffect]) -> Chart:
     """The bar chart of published effects of single settings on throughput."""
     names = [each.label if each.beside == "default" else f"{each.label}, added to {each.beside}" for each in effects]
-    return bars(
+    return bar_chart(
         [
             (name, (Bar(name, 0, each.ratio, remark=each.note or "", published=True),))
             for name, each in zip(names, effects, strict=True)
@@ -318,7 +335,7 @@ def published_effects_chart(effects: Sequence[SettingEffect]) -> Chart:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class StepEstimate:
     """A step of a tuning as a chart calls it; `kind`: what was decided."""
 
     label: str
@@ -328,36 +345,36 @@ class Estimate:
     @property
     def ratio_text(self) -> str:
         """The ratio of the step with its interval, as text."""
-        return with_interval(self.step.ratio, self.step.low, self.step.high)
+        return format_ratio_with_interval(self.step.ratio, self.step.low, self.step.high)
 
 
-def draw_figures(
-    result: Result, campaign: Campaign, plots: Sequence[Path], sizes: Sequence[str], metric: str
+def draw_tuning_charts(
+    result: TuningResult, campaign: Campaign, plots: Sequence[Path], sizes: Sequence[str], metric: str
 ) -> list[str]:
     """Draw into the folder of `campaign`, and into `plots`; returns lines that name the files.
 
     Problems are printed on standard error.
     """
-    chart = forest_of_result(result, sizes, metric)
+    chart = tuning_result_chart(result, sizes, metric)
     if chart.empty:
         return []
     own = [path for path in (campaign.folder / name for name in FILES) if can_draw(path)]
     lines = []
     for path in dict.fromkeys([*own, *plots]):
-        if problem := try_to_write(partial(draw, [chart], campaigns=[campaign]), path):
+        if problem := try_to_write_file(partial(draw_file, [chart], campaigns=[campaign]), path):
             say(problem)
         elif path not in own or path.suffix == ".png":
             lines.append(f"Figure: {path}")
     return lines
 
 
-def forest_of_result(result: Result, sizes: Sequence[str], metric: str) -> Chart:
+def tuning_result_chart(result: TuningResult, sizes: Sequence[str], metric: str) -> Chart:
     """The chart of a result: settings alone by their effect, settings in the combination, and the confirmation."""
     singles = sorted(result.singles, key=lambda step: -(step.ratio or 0.0))
     ablated = {step.setting: step for step in (*result.combined, *result.ablated)}
-    confirmed = [(step, _config_and_size(step.config, sizes[step.plan])) for step in result.confirmation]
-    outcome = " ".join(result.winner.settings) if result.winner else uncapitalized(result.outcome)
-    return forest_chart(
+    confirmed = [(step, _config_and_size_label(step.config, sizes[step.plan])) for step in result.confirmation_steps]
+    outcome = " ".join(result.winner.settings) if result.winner else uncapitalize(result.outcome)
+    return speed_up_forest_chart(
         {
             "Each alone": [_make_estimate(step, str(step.setting)) for step in singles],
             "In combination": [_make_estimate(step, str(name)) for name, step in ablated.items()],
@@ -370,15 +387,15 @@ def forest_of_result(result: Result, sizes: Sequence[str], metric: str) -> Chart
     )
 
 
-def _config_and_size(config: str, size: str) -> str:
+def _config_and_size_label(config: str, size: str) -> str:
     """A row's label, ``a=y+b=y, 1,000,000 rows``: the config is shortened, the size is whole."""
     size = size.removesuffix(" per chunk")
-    return f"{short(config, max(_LETTERS - len(f', {size}'), 12))}, {size}"
+    return f"{shorten_middle(config, max(_LETTERS - len(f', {size}'), 12))}, {size}"
 
 
-def _make_estimate(step: TuneLine, label: str) -> Estimate:
-    decision = "kept" if decision_of(step) == "accepted" else decision_of(step)
-    return Estimate(label, decision if decision in _OUTCOMES else "dropped", step)
+def _make_estimate(step: TuneLine, label: str) -> StepEstimate:
+    decision = "kept" if decision_text(step) == "accepted" else decision_text(step)
+    return StepEstimate(label, decision if decision in _OUTCOMES else "dropped", step)
 
 
 def phase_charts(steps: Sequence[TuneLine], size_of: Callable[[int], str]) -> list[Chart]:
@@ -392,10 +409,12 @@ def phase_charts(steps: Sequence[TuneLine], size_of: Callable[[int], str]) -> li
 
 
 def _chart_of_phase(steps: Sequence[TuneLine], phase: str, size: str) -> Chart:
-    noise = next((step for step in steps if decision_of(step) == NOISE), None)
-    estimates = [Estimate(step.setting or step.config, decision_of(step), step) for step in steps if step is not noise]
+    noise = next((step for step in steps if decision_text(step) == NOISE), None)
+    estimates = [
+        StepEstimate(step.setting or step.config, decision_text(step), step) for step in steps if step is not noise
+    ]
     lines = interval_levels_text(step.launches for step in steps if step.low is not None)
-    return forest_chart(
+    return speed_up_forest_chart(
         {"": estimates},
         title=f"Tuning, {PHASE_NAMES.get(phase, phase)}, {size}: speed-up by setting",
         axis="Speed-up in throughput (1 = without the setting, more is better)",
@@ -405,8 +424,8 @@ def _chart_of_phase(steps: Sequence[TuneLine], phase: str, size: str) -> Chart:
     )
 
 
-def forest_chart(
-    sections: Mapping[str, Sequence[Estimate]],
+def speed_up_forest_chart(
+    sections: Mapping[str, Sequence[StepEstimate]],
     *,
     title: str,
     axis: str,
@@ -420,24 +439,24 @@ def forest_chart(
     title of the axis of ratios. `kinds`: what may have been decided, in the order of the legend. `noise`: the step that
     compared the baseline with itself; its interval is drawn as a band.
     """
-    rows: list[str | Estimate] = []
+    rows: list[str | StepEstimate] = []
     for name, estimates in sections.items():
         rows += [*([name.upper()] if name else []), *estimates] if estimates else []
-    placed = {at: row for at, row in enumerate(rows) if isinstance(row, Estimate)}
+    placed = {at: row for at, row in enumerate(rows) if isinstance(row, StepEstimate)}
     steps = [row.step for row in placed.values()]
     groups = _groups_by_kind(placed, kinds)
     if noise and noise.low is not None and noise.high is not None and rows:
         band = Boxes([len(rows) / 2], [noise.low], [noise.high], width=len(rows) + 2, fill=0.25)
-        groups = (Group(GREY, (band,), "the baseline compared with itself"), *groups)
+        groups = (MarkGroup(GREY, (band,), "the baseline compared with itself"), *groups)
     drawn = [value for step in steps for value in (step.ratio, step.low, step.high)]
     drawn += [noise.low, noise.high] if noise else []
     values = [1.0, *(value for value in drawn if value is not None)]
     low, high = min(values), max(values)
     room = 0.06 * max(high - low, 0.02)
-    names = {at: row.label if isinstance(row, Estimate) else row for at, row in enumerate(rows)}
+    names = {at: row.label if isinstance(row, StepEstimate) else row for at, row in enumerate(rows)}
     return Chart(
         Axis(axis, low=max(low - room, 0.0), high=high + room, rule=1.0),
-        rows_axis(names, len(rows) - 1, {at: row.ratio_text for at, row in placed.items()}),
+        top_down_axis(names, len(rows) - 1, {at: row.ratio_text for at, row in placed.items()}),
         groups,
         30 + 24 * len(rows),
         title,
@@ -456,12 +475,12 @@ def interval_levels_text(blocks: Iterable[int]) -> str:
     return f"interval ({', '.join(levels)})" if levels else "interval"
 
 
-def chart_by_step(steps: Sequence[TuneLine]) -> Chart:
+def speed_up_chart(steps: Sequence[TuneLine]) -> Chart:
     """The chart of speed-ups with their intervals by number of the step, without steps that measured nothing."""
     estimates = {
-        number: Estimate(f"step {number}, {PHASE_NAMES.get(step.phase, step.phase)}: {step_name(step)}", kind, step)
+        number: StepEstimate(f"step {number}, {PHASE_NAMES.get(step.phase, step.phase)}: {step_name(step)}", kind, step)
         for number, step in enumerate(steps, 1)
-        if step.ratio is not None and (kind := decision_of(step))
+        if step.ratio is not None and (kind := decision_text(step))
     }
     kinds = list(dict.fromkeys(estimate.kind for estimate in estimates.values()))
     lines = interval_levels_text(step.launches for step in steps if step.low is not None)
@@ -478,8 +497,8 @@ def chart_by_step(steps: Sequence[TuneLine]) -> Chart:
 
 
 def _groups_by_kind(
-    estimates: Mapping[int, Estimate], kinds: Sequence[str], *, upright: bool = False
-) -> tuple[Group, ...]:
+    estimates: Mapping[int, StepEstimate], kinds: Sequence[str], *, upright: bool = False
+) -> tuple[MarkGroup, ...]:
     """A group of marks for each kind of `estimates`, which are by their places on the axis.
 
     `upright`: ratios go upwards, and places to the right.
@@ -492,12 +511,14 @@ def _groups_by_kind(
         rows = [estimates[place] for place in at]
         steps = [row.step for row in rows]
         values = [(step.ratio, step.low, step.high) for step in steps]
-        ratios, low, high = columns([[float("nan") if value is None else value for value in row] for row in values], 3)
+        ratios, low, high = transpose_rows(
+            [[float("nan") if value is None else value for value in row] for row in values], 3
+        )
         details = {
             "setting": [row.label for row in rows],
             "speed-up": [row.ratio_text for row in rows],
-            "why": [f"{decision_of(step)}: {step.reason}; {plural(step.launches, 'block')}" for step in steps],
+            "why": [f"{decision_text(step)}: {step.reason}; {plural(step.launches, 'block')}" for step in steps],
         }
         points = Points(at, ratios, details=details) if upright else Points(ratios, at, details=details)
-        groups.append(Group(_LOOKS.get(kind, GREY), (Whiskers(at, low, high, upright), points), kind))
+        groups.append(MarkGroup(_LOOKS.get(kind, GREY), (Whiskers(at, low, high, upright), points), kind))
     return tuple(groups)

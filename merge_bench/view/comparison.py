@@ -12,13 +12,22 @@ from merge_bench.analysis.documents import CompareDocument, Comparison, Differen
 from merge_bench.analysis.statistics.verdict import MOST
 from merge_bench.errors import stdout_is_stderr
 from merge_bench.units import plural
-from merge_bench.view.content import Column, Page, by_row
-from merge_bench.view.markdown import render
+from merge_bench.view.content import Column, Page, columns_from_rows
+from merge_bench.view.markdown import render_blocks
 from merge_bench.view.next_command import NextStep
-from merge_bench.view.terminal import page_on
-from merge_bench.view.text import NULL, capitalized, cell, ends, gib, ms, ratio, rows
+from merge_bench.view.terminal import open_page
+from merge_bench.view.text import (
+    NULL,
+    capitalize,
+    format_cell,
+    format_gib,
+    format_interval,
+    format_ms,
+    format_ratio,
+    format_row_count,
+)
 
-UNITS: Mapping[str, tuple[str, Callable[[float | None], str]]] = {"B/s": ("GiB/s", gib), "s": ("ms", ms)}
+UNITS: Mapping[str, tuple[str, Callable[[float | None], str]]] = {"B/s": ("GiB/s", format_gib), "s": ("ms", format_ms)}
 STYLES = {"FASTER": "bold green", "SLOWER": "bold red", "FAILED": "bold red", "WRONG": "bold red"}
 _STRIP_COLUMNS = 24
 _MOST_LISTED = 24  # of more blocks than this only the strip is shown
@@ -34,58 +43,61 @@ def print_comparison(
     file: TextIO | None = None,
     width: int | None = None,
 ) -> None:
-    """Print the document of ``compare`` on `file` (standard output), the verdicts last, so that a terminal shows them.
+    """Print the document of ``compare`` on `file` (standard output), the verdicts last.
 
     `metric`: what the sentences are about; `details`: whether to print the tables; `step`: what to do next;
     `gates`: the line about gates that did not fail, printed last. That line, or the error that the command prints below
     it, has the caveats of the verdicts, which are not printed twice.
     """
-    below = printed_below(document, gates)
-    with page_on(file, width) as page:
-        page.heading("merge_bench · compare")
-        for name, path in lettered_results(document):
-            page.unbroken(f"{name}   {path}")
-        pairs = group_by_pair(document, metric)
+    below = text_printed_below(document, gates)
+    with open_page(file, width) as page:
+        page.add_heading("merge_bench · compare")
+        for name, path in labelled_result_folders(document):
+            page.add_unwrapped(f"{name}   {path}")
+        pairs = comparisons_by_candidate(document, metric)
         if details:
             for chosen, comparisons in pairs:
-                page.heading(title_of_comparison(chosen))
-                _write_figures(page, document, chosen, comparisons)
-            page.paragraphs("Notes", document.notes)
+                page.add_heading(title_of_comparison(chosen))
+                _write_comparison_tables(page, document, chosen, comparisons)
+            page.add_paragraphs("Notes", document.notes)
         if pairs:
-            page.heading(f"{'Verdicts' if len(pairs) > 1 else 'Verdict'} on {metric}")
+            page.add_heading(f"{'Verdicts' if len(pairs) > 1 else 'Verdict'} on {metric}")
         for chosen, _ in pairs:
             if len(pairs) > 1 or not details:
-                page.line(title_of_comparison(chosen))
+                page.add_paragraph(title_of_comparison(chosen))
             write_verdict(page, chosen, below=below)
         if step is not None:
-            page.next_step(step.command, step.does)
+            page.add_next_command(step.command, step.does)
     if gates:
         print(gates, file=file)
 
 
-def printed_below(document: CompareDocument, gates: str) -> str:
-    """The text that a command prints below a comparison: `gates`, or the error if it goes to the same place."""
+def text_printed_below(document: CompareDocument, gates: str) -> str:
+    """The text that a command prints below a comparison: `gates`, or the error if standard error is the same."""
     return gates or (document.error.message if document.error is not None and stdout_is_stderr() else "")
 
 
-def markdown(document: CompareDocument, *, metric: str) -> str:
-    """The document of ``compare`` as GitHub-flavoured Markdown; `metric`: the metric of its verdict sentences."""
+def comparison_as_markdown(document: CompareDocument, *, metric: str) -> str:
+    """Render the document of ``compare`` as Markdown; `metric`: the metric of its verdict sentences."""
     page = Page(whole=True)
-    page.pairs(*((name.removesuffix(":"), path) for name, path in lettered_results(document)))
-    write_pairs(page, document, metric)
-    page.paragraphs("Notes", document.notes)
-    return render(page.blocks)
+    page.add_named_values(*((name.removesuffix(":"), path) for name, path in labelled_result_folders(document)))
+    write_comparisons(page, document, metric)
+    page.add_paragraphs("Notes", document.notes)
+    return render_blocks(page.blocks)
 
 
-def write_pairs(page: Page, document: CompareDocument, metric: str) -> None:
-    """Put everything about each candidate and its baseline on a page, the verdict on `metric` first."""
-    for chosen, comparisons in group_by_pair(document, metric):
-        page.heading(title_of_comparison(chosen))
+def write_comparisons(page: Page, document: CompareDocument, metric: str) -> None:
+    """Put verdicts, figures and differences of each candidate and its baseline on a page.
+
+    The verdict is on `metric`.
+    """
+    for chosen, comparisons in comparisons_by_candidate(document, metric):
+        page.add_heading(title_of_comparison(chosen))
         write_verdict(page, chosen)
-        _write_figures(page, document, chosen, comparisons)
+        _write_comparison_tables(page, document, chosen, comparisons)
 
 
-def _write_figures(
+def _write_comparison_tables(
     page: Page, document: CompareDocument, chosen: Comparison, comparisons: Sequence[Comparison]
 ) -> None:
     if any(each.ratio is not None for each in comparisons):
@@ -94,28 +106,33 @@ def _write_figures(
         new = [form(each.candidate_value.median if each.candidate_value else None) for each, _, form in shown]
         values = [Column(chosen.baseline, old), Column(chosen.candidate, new)]
         name = Column("Metric", [f"{each.metric} ({unit})" for each, unit, _ in shown], text=True)
-        judged = judged_columns(comparisons)
-        strips = [ratio_strip([point.ratio for point in each.points]) if each.points else "" for each in comparisons]
+        judged = verdict_columns(comparisons)
+        strips = [
+            draw_ratio_strip([point.ratio for point in each.points]) if each.points else "" for each in comparisons
+        ]
         strip = Column("By block" if chosen.paired else "By launch", strips, text=True, code=True)
         mark = None if chosen.verified else UNVERIFIED
-        page.wide_table([name], [*judged[:3], *values, *judged[3:]], [strip], mark=mark)
+        page.add_wide_table([name], [*judged[:3], *values, *judged[3:]], [strip], mark=mark)
     points = chosen.points
     if 1 < len(points) <= _MOST_LISTED:
         how = "by block" if chosen.paired else "by launch, against the baseline's median"
-        page.line(f"{chosen.metric} {how}: {'  '.join(ratio(point.ratio) for point in points)}")
-    if differences := differences_of_pair(document, chosen):
-        page.line("")
-        page.table(*difference_columns(differences))
+        page.add_paragraph(f"{chosen.metric} {how}: {'  '.join(format_ratio(point.ratio) for point in points)}")
+    if differences := differences_of_comparison(document, chosen):
+        page.add_paragraph("")
+        page.add_table(*difference_columns(differences))
 
 
-def group_by_pair(document: CompareDocument, metric: str) -> list[tuple[Comparison, list[Comparison]]]:
-    """The comparison of each candidate with its baseline in `metric`, or else in the first one, and in all metrics."""
+def comparisons_by_candidate(document: CompareDocument, metric: str) -> list[tuple[Comparison, list[Comparison]]]:
+    """For each candidate, its comparison with the baseline in `metric`, and its comparisons in all metrics.
+
+    Without a comparison in `metric`, that in the first metric stands for it.
+    """
     groups = [list(group) for _, group in groupby(document.comparisons, lambda each: each.pair)]
     return [(next((each for each in group if each.metric == metric), group[0]), group) for group in groups]
 
 
-def lettered_results(document: CompareDocument) -> list[tuple[str, str]]:
-    """The letter, or ``Result`` if there is one, and the folder of each result; for a level, that of its newest."""
+def labelled_result_folders(document: CompareDocument) -> list[tuple[str, str]]:
+    """The label and the folder of each result: ``A:``, ``B:``, or of a single one ``Result``."""
     counts = {each.baseline_result: each.level_of for each in document.comparisons if each.level_of}
     levels = {path: f"level of {count} results, the newest in {path}" for path, count in counts.items()}
     names = (f"{each.letter}:" if each.letter else "Result" for each in document.results)
@@ -125,7 +142,7 @@ def lettered_results(document: CompareDocument) -> list[tuple[str, str]]:
 def title_of_comparison(comparison: Comparison) -> str:
     """The title of a comparison: ``tcp against default · 1,000,000 rows per chunk, 2 workers``."""
     chunk, workers, *others = comparison.plan.items()
-    what = [f"{rows(chunk[1])} rows per chunk"] if isinstance(chunk[1], int) else []
+    what = [f"{format_row_count(chunk[1])} rows per chunk"] if isinstance(chunk[1], int) else []
     what += [plural(workers[1], "worker")] if isinstance(workers[1], int) else []
     what += [f"{name} {value}" for name, value in others]
     aa = ", the same config (A/A)" if comparison.aa else ""
@@ -133,13 +150,13 @@ def title_of_comparison(comparison: Comparison) -> str:
 
 
 def verdict_sentence(comparison: Comparison) -> str:
-    """The verdict in one line, with its reason, ratio, interval and launches."""
+    """The verdict of a comparison in one line, with its reason, ratio, interval and launches."""
     mark = "" if comparison.verified or comparison.ratio is None else f" {UNVERIFIED}"
     reason, level = comparison.reason, comparison.level_of
     noisy = f"what {level} results of the level can tell from noise" if level else "between launches of the same config"
     reasons = {
         "underpowered": "too few launches for a verdict",
-        "wide-interval": f"the true difference may be below or above {percent(comparison.threshold)}",
+        "wide-interval": f"the true difference may be below or above {format_percent(comparison.threshold)}",
         "within-noise": f"the difference is no larger than {noisy}",
     }
     parts = [reasons.get(reason, str(reason)) if reason else None, _ratio_text(comparison)]
@@ -151,14 +168,14 @@ def verdict_sentence(comparison: Comparison) -> str:
 
 
 def write_verdict(page: Page, comparison: Comparison, *, indent: int = 0, below: str = "") -> None:
-    """Put the verdict and its caveats on a page, without caveats that the text `below` contains."""
-    page.line(verdict_sentence(comparison), STYLES.get(comparison.verdict, "bold"), indent=indent)
+    """Put the verdict of a comparison and its caveats on a page, except those that the text `below` contains."""
+    page.add_paragraph(verdict_sentence(comparison), STYLES.get(comparison.verdict, "bold"), indent=indent)
     for caveat in (each for each in comparison.caveats if each not in below):
-        page.line(f"{capitalized(caveat)}.", "yellow", indent=indent)
+        page.add_paragraph(f"{capitalize(caveat)}.", "yellow", indent=indent)
 
 
-def ratio_strip(ratios: Sequence[float], columns: int = _STRIP_COLUMNS) -> str:
-    """A drawing, in characters, of ratios on a logarithmic axis: ``|`` is 1, ``o`` a ratio, a digit several ratios.
+def draw_ratio_strip(ratios: Sequence[float], columns: int = _STRIP_COLUMNS) -> str:
+    """Draw ratios on a logarithmic axis, in characters: ``|`` is 1, ``o`` a ratio, a digit several ratios.
 
     ``[0.99, 1.01, 1.01]`` in 4 columns → ``0.990 [o..|.2] 1.010``
     """
@@ -170,45 +187,51 @@ def ratio_strip(ratios: Sequence[float], columns: int = _STRIP_COLUMNS) -> str:
     for log in logs:
         cells[min(max(math.floor(log / step) + left, 0), len(cells) - 1)] += 1
     drawn = "".join("." if count == 0 else "o" if count == 1 else str(count) if count < 10 else "#" for count in cells)
-    return f"{ratio(math.exp(low))} [{drawn[:left]}|{drawn[left:]}] {ratio(math.exp(high))}"
+    return f"{format_ratio(math.exp(low))} [{drawn[:left]}|{drawn[left:]}] {format_ratio(math.exp(high))}"
 
 
-def judged_columns(comparisons: Sequence[Comparison]) -> list[Column]:
+def verdict_columns(comparisons: Sequence[Comparison]) -> list[Column]:
+    """Make the columns of verdict, speed-up, interval, launches and p value, a row for each comparison."""
     levels = {each.confidence for each in comparisons if each.confidence is not None}
-    interval = f"{percent(levels.pop())} interval" if len(levels) == 1 else "Interval"
+    interval = f"{format_percent(levels.pop())} interval" if len(levels) == 1 else "Interval"
     corrected = any(each.p_holm not in (None, each.p) for each in comparisons)
     rows = []
     for judged in comparisons:
-        launches = f"{_launch_count(judged.baseline_value)} / {_launch_count(judged.candidate_value)}"
+        launches = f"{_launch_count_text(judged.baseline_value)} / {_launch_count_text(judged.candidate_value)}"
         chances = (_p_value_text(judged.p), _p_value_text(judged.p_holm) if corrected else "")
-        rows.append((judged.verdict, ratio(judged.ratio), _interval_text(judged.interval), launches, *chances))
-    return by_row(("Verdict", "Speed-up", interval, "Launches", "p", "p (Holm)"), rows, (0,))
+        rows.append((judged.verdict, format_ratio(judged.ratio), _interval_text(judged.interval), launches, *chances))
+    return columns_from_rows(("Verdict", "Speed-up", interval, "Launches", "p", "p (Holm)"), rows, (0,))
 
 
-def differences_of_pair(document: CompareDocument, comparison: Comparison) -> list[Difference]:
+def differences_of_comparison(document: CompareDocument, comparison: Comparison) -> list[Difference]:
+    """The recorded differences between candidate and baseline of a comparison."""
     return [each for each in document.differences if each.pair == comparison.pair]
 
 
 def difference_columns(differences: Sequence[Difference]) -> list[Column]:
-    rows = [(each.kind, each.name, cell(each.baseline_value), cell(each.candidate_value)) for each in differences]
-    return by_row(("Differs", "", differences[0].baseline, differences[0].candidate), rows, range(4))
+    rows = [
+        (each.kind, each.name, format_cell(each.baseline_value), format_cell(each.candidate_value))
+        for each in differences
+    ]
+    return columns_from_rows(("Differs", "", differences[0].baseline, differences[0].candidate), rows, range(4))
 
 
 def _ratio_text(comparison: Comparison) -> str | None:
     """The ratio of a comparison with interval, threshold, launches and p value; None if it has no ratio."""
     if comparison.ratio is None:
         return None
-    text = f"{ratio(comparison.ratio)} × as fast in {comparison.metric}"
-    threshold = f"threshold {percent(comparison.threshold)}"
+    text = f"{format_ratio(comparison.ratio)} × as fast in {comparison.metric}"
+    threshold = f"threshold {format_percent(comparison.threshold)}"
     if comparison.noise_floor is not None:
         threshold += f", {noise_floor_text(comparison.noise_floor, 'results' if comparison.level_of else 'launches')}"
     if comparison.interval is not None:
-        text += f" ({percent(comparison.interval.level)} interval {_interval_text(comparison.interval)}, {threshold})"
+        level = format_percent(comparison.interval.level)
+        text += f" ({level} interval {_interval_text(comparison.interval)}, {threshold})"
     corrected = " (Holm)" if comparison.p_holm != comparison.p else ""
-    return f"{text}, {_launches_made(comparison)}, p = {_p_value_text(comparison.p_holm)}{corrected}"
+    return f"{text}, {_launches_text(comparison)}, p = {_p_value_text(comparison.p_holm)}{corrected}"
 
 
-def _launches_made(comparison: Comparison) -> str:
+def _launches_text(comparison: Comparison) -> str:
     if comparison.paired or comparison.candidate_value is None:
         return plural(comparison.launches, "block")
     old, new = comparison.baseline_value.launches, comparison.candidate_value.launches
@@ -216,15 +239,15 @@ def _launches_made(comparison: Comparison) -> str:
     return f"{counts}, not interleaved"
 
 
-def _launch_count(value: Value | None) -> str:
-    """``6 (1 failed)``."""
+def _launch_count_text(value: Value | None) -> str:
+    """The number of launches as text: ``6 (1 failed)``."""
     if value is None:
         return NULL
     return f"{value.launches}" + (f" ({value.failed_launches} failed)" if value.failed_launches else "")
 
 
 def _interval_text(interval: Interval | None) -> str:
-    return ends(interval.low, interval.high) if interval is not None else ends()
+    return format_interval(interval.low, interval.high) if interval is not None else format_interval()
 
 
 def _p_value_text(value: float | None) -> str:
@@ -236,9 +259,9 @@ def _p_value_text(value: float | None) -> str:
 def noise_floor_text(floor: float, between: str = "launches") -> str:
     """``noise floor 1.2 %``; above 100 %, that `between`, launches or results, differ too much to judge."""
     many = f"above 100 %: {between} differ too much to judge"
-    return f"noise floor {many if floor > 1.0 else percent(floor)}"
+    return f"noise floor {many if floor > 1.0 else format_percent(floor)}"
 
 
-def percent(share: float) -> str:
-    """A share in percent: ``0.95`` → ``95 %``, ``0.98333`` → ``98.33 %``."""
+def format_percent(share: float) -> str:
+    """Format a share in percent: ``0.95`` → ``95 %``, ``0.98333`` → ``98.33 %``."""
     return f"{100.0 * share:.4g} %"

@@ -43,8 +43,8 @@ class Heading:
 
 
 @dataclass(frozen=True)
-class Line:
-    """A paragraph; `style`: a style of rich, such as ``bold red``; `unbroken`: whether it stays on one line."""
+class Paragraph:
+    """A paragraph; `style`: a style of rich, such as ``bold red``; `unbroken`: whether it is never wrapped."""
 
     text: str
     style: str = ""
@@ -54,14 +54,14 @@ class Line:
 
 @dataclass(frozen=True)
 class NamedValues:
-    """Rows of a name and a value; `mark` stands beside values whose name ends with a unit."""
+    """Names with their values, as texts; `mark` stands beside values whose name ends with a unit."""
 
     rows: tuple[tuple[str, str], ...]
     mark: str | None = None
 
     @property
-    def marked(self) -> list[tuple[str, str, str]]:
-        """Each row as name, value and mark; the mark is empty if the row has none."""
+    def rows_with_marks(self) -> list[tuple[str, str, str]]:
+        """Each row as its name, value and mark; the mark is empty if the row has none."""
         return [(name, value, self.mark if self.mark and name.endswith(")") else "") for name, value in self.rows]
 
 
@@ -85,7 +85,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Code:
+class CodeBlock:
     """Text with its spaces and line ends: commands, settings, the end of a log."""
 
     text: str
@@ -104,7 +104,7 @@ class Drawing:
     chart: Chart
 
 
-Block: TypeAlias = Heading | Line | NamedValues | Table | Code | NextCommand | Drawing
+Block: TypeAlias = Heading | Paragraph | NamedValues | Table | CodeBlock | NextCommand | Drawing
 
 
 @dataclass
@@ -123,7 +123,7 @@ class Section:
 
 @dataclass
 class Page:
-    """A page that functions write a report on, block by block.
+    """A page to which functions add the blocks of a report.
 
     `plain`: whether it is for a pipe, where a line is a row; `whole`: whether it is for HTML or Markdown, which have
     drawings and fold long tables. `source`: the results that the next drawings show. `notes`: why values are absent.
@@ -139,56 +139,56 @@ class Page:
     def blocks(self) -> list[Block]:
         return [block for section in self.sections for block in section.blocks]
 
-    def section(self, title: str, *, folded: bool = False, note: str = "", inner: bool = False) -> None:
-        """Start a section, with the arguments of `Section`."""
+    def start_section(self, title: str, *, folded: bool = False, note: str = "", inner: bool = False) -> None:
+        """Start a section; the blocks that follow are added to it."""
         self.sections.append(Section(title, folded, note, inner))
 
-    def heading(self, text: str) -> None:
-        self._add(Heading(text))
+    def add_heading(self, text: str) -> None:
+        self._add_block(Heading(text))
 
-    def line(self, text: str, style: str = "", *, indent: int = 0) -> None:
-        """Put a paragraph on the page; an empty one is an empty line, and only of text."""
+    def add_paragraph(self, text: str, style: str = "", *, indent: int = 0) -> None:
+        """Add a paragraph; an empty one is an empty line of text, and left out of HTML and Markdown."""
         if text or not self.whole:
-            self._add(Line(text, style, indent))
+            self._add_block(Paragraph(text, style, indent))
 
-    def unbroken(self, text: str, style: str = "") -> None:
-        """Put a line on the page that is not wrapped, so that it can be copied."""
-        self._add(Line(text, style, unbroken=True))
+    def add_unwrapped(self, text: str, style: str = "") -> None:
+        """Add a line that is not wrapped, so that it can be copied."""
+        self._add_block(Paragraph(text, style, unbroken=True))
 
-    def paragraphs(self, heading: str, lines: Sequence[str]) -> None:
-        """Put a heading with paragraphs on the page, if there are any paragraphs."""
+    def add_paragraphs(self, heading: str, lines: Sequence[str]) -> None:
+        """Add a heading with paragraphs, if there are any paragraphs."""
         if lines:
-            self.heading(heading)
+            self.add_heading(heading)
         for line in lines:
-            self.line(line)
+            self.add_paragraph(line)
 
-    def pairs(self, *rows: tuple[str, str], mark: str | None = None) -> None:
-        """Put rows of a name and a value on the page; `mark` stands beside values whose name ends with a unit."""
-        self._add(NamedValues(rows, mark))
+    def add_named_values(self, *rows: tuple[str, str], mark: str | None = None) -> None:
+        """Add rows of a name and a value; `mark` stands beside values whose name ends with a unit."""
+        self._add_block(NamedValues(rows, mark))
 
-    def table(self, *columns: Column, mark: str | None = None) -> None:
-        """Put a table on the page, without empty columns; `mark` ends every row."""
-        self.wide_table(columns, mark=mark)
+    def add_table(self, *columns: Column, mark: str | None = None) -> None:
+        """Add a table without its empty columns; `mark` ends every row."""
+        self.add_wide_table(columns, mark=mark)
 
-    def wide_table(self, first: Sequence[Column], *parts: Sequence[Column], mark: str | None = None) -> None:
-        """Put a table on the page; if its columns do not fit, several tables, each with the columns `first`."""
+    def add_wide_table(self, first: Sequence[Column], *parts: Sequence[Column], mark: str | None = None) -> None:
+        """Add a table; if its columns do not fit, they become several tables, each with the columns `first`."""
         groups = [tuple(column for column in group if any(column.cells)) for group in (first, *parts)]
         if any(groups):
-            self._add(Table(tuple(groups), mark))
+            self._add_block(Table(tuple(groups), mark))
 
-    def code(self, text: str) -> None:
-        self._add(Code(text))
+    def add_code(self, text: str) -> None:
+        self._add_block(CodeBlock(text))
 
-    def next_step(self, command: str, does: str) -> None:
-        self._add(NextCommand(command, does))
+    def add_next_command(self, command: str, does: str) -> None:
+        self._add_block(NextCommand(command, does))
 
-    def drawing(self, make: Callable[[], Chart]) -> None:
-        """Make a chart and put it on the page, unless the page is text, which has no drawings."""
+    def add_drawing(self, make: Callable[[], Chart]) -> None:
+        """Make a chart and add it, unless the page is text, which has no drawings."""
         if self.whole:
-            self.chart(make())
+            self.add_chart(make())
 
-    def chart(self, chart: Chart, heading: str = "") -> None:
-        """Put a chart on the page below a heading, unless one of the first two sections has it.
+    def add_chart(self, chart: Chart, heading: str = "") -> None:
+        """Add a chart below a heading, unless one of the first two sections has it.
 
         Of an empty chart there is the heading alone.
         """
@@ -196,28 +196,29 @@ class Page:
         if any(drawing in section.blocks for section in self.sections[:2]):
             return
         if heading:
-            self.heading(heading)
+            self.add_heading(heading)
         if not chart.empty:
-            self._add(drawing)
+            self._add_block(drawing)
 
-    def warnings(self, cautions: Collection[Caution], heading: str = "Warnings") -> None:
+    def add_warnings(self, cautions: Collection[Caution], heading: str = "Warnings") -> None:
+        """Add warnings with their remedies below a heading, if there are any warnings."""
         if cautions and heading:
-            self.heading(heading)
+            self.add_heading(heading)
         for caution in cautions:
-            self.sections[-1].blocks += caution_lines(caution)
+            self.sections[-1].blocks += caution_paragraphs(caution)
 
-    def note(self, text: str) -> None:
-        """Remember why a value is absent, for `end`."""
+    def keep_note(self, text: str) -> None:
+        """Keep a sentence on why a value is absent, until `add_kept_notes`."""
         if text not in self.notes:
             self.notes.append(text)
 
-    def end(self) -> None:
-        """Put the remembered notes on the page, and forget them."""
+    def add_kept_notes(self) -> None:
+        """Add the notes that `keep_note` kept, and forget them."""
         for text in self.notes:
-            self.line(f"{NULL}  {text}", "dim")
+            self.add_paragraph(f"{NULL}  {text}", "dim")
         self.notes.clear()
 
-    def _add(self, block: Block) -> None:
+    def _add_block(self, block: Block) -> None:
         self.sections[-1].blocks.append(block)
 
 
@@ -240,19 +241,24 @@ class Report:
     decided: bool = True
 
 
-def caution_lines(caution: Caution) -> list[Block]:
-    """The lines of a warning: its code and message, and its remedy."""
-    remedy: list[Block] = [Line(f"→ {caution.remedy}", indent=2)] if caution.remedy else []
-    return [Line(f"{caution.code}: {caution.message}", "yellow"), *remedy]
+def caution_paragraphs(caution: Caution) -> list[Block]:
+    """The paragraphs of a warning: its code and message, and its remedy."""
+    remedy: list[Block] = [Paragraph(f"→ {caution.remedy}", indent=2)] if caution.remedy else []
+    return [Paragraph(f"{caution.code}: {caution.message}", "yellow"), *remedy]
 
 
-def by_row(headings: Sequence[str], rows: Iterable[Sequence[str]], text: Container[int] = ()) -> list[Column]:
-    """Make the columns of a table from its rows; `text`: the indexes, from 0, of columns that are text."""
+def columns_from_rows(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], text: Container[int] = ()
+) -> list[Column]:
+    """Make the columns of a table from its rows; `text`: the indexes, from 0, of columns of text."""
     return [Column(name, cells, at in text) for at, (name, *cells) in enumerate(zip(headings, *rows, strict=True))]
 
 
-def by_pair(cells: Mapping[tuple[int, int], str], *, text: bool = False) -> list[Column]:
-    """Make the columns of a square table, from a sending rank (row) to a receiving one; none for too many ranks."""
+def rank_matrix_columns(cells: Mapping[tuple[int, int], str], *, text: bool = False) -> list[Column]:
+    """Make the columns of a table with a cell for each pair of sending rank (row) and receiving rank (column).
+
+    There are none for more than `LARGEST_MATRIX` ranks.
+    """
     ranks = sorted({rank for pair in cells for rank in pair})
     if len(ranks) > LARGEST_MATRIX:
         return []
@@ -260,8 +266,8 @@ def by_pair(cells: Mapping[tuple[int, int], str], *, text: bool = False) -> list
     return [senders, *(Column(str(to), [cells.get((sender, to), "·") for sender in ranks], text) for to in ranks)]
 
 
-def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
-    """Group items by key; groups are in the order in which their keys first occur."""
+def group_by_key(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
+    """Group items by key, in the order in which keys first occur."""
     groups: dict[_Key, list[_Item]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)

@@ -38,19 +38,20 @@ class NextStep:
 
     @property
     def command(self) -> str:
+        """The command line, for a shell."""
         return f"{self.program} {shlex.join([*self.words, *_option_words(self.options)])}".rstrip()
 
-    def here(self) -> NextStep:
-        """The same command, its program written as the user typed that of this command."""
-        return replace(self, program=program_as_typed(Invocation.of_this_process()))
+    def as_typed(self) -> NextStep:
+        """The same command, with the program as the user typed it to start this process."""
+        return replace(self, program=program_as_typed(ProgramInvocation.of_this_process()))
 
-    def quietly(self, campaign: Campaign) -> str:
+    def quiet_host_advice(self, campaign: Campaign) -> str:
         """Advice to add ``--wait-for-quiet`` if this command measures and `campaign` ran on a busy host; else empty."""
         measures = next(iter(self.words), "") in _MEASURING_COMMANDS and "wait_for_quiet" not in self.options
         return WHEN_QUIET if measures and busy_host_warnings(campaign) and can_wait_for_quiet(campaign) else ""
 
-    def after(self, campaign: Campaign) -> NextStep:
-        """This same command; if a service for clients made `campaign`, with a phrase that says where to type it."""
+    def with_service_advice(self, campaign: Campaign) -> NextStep:
+        """The same command; if a service for clients made `campaign`, with a phrase that says where to type it."""
         if not read_elsewhere(campaign.head.variable(JOB)) or self.reports or "service" in self.options:
             return self
         if self.words and self.words[0] in ("doctor", "transports", "history"):
@@ -62,7 +63,7 @@ class NextStep:
 
 def step_as_typed(step: NextStep | None) -> NextStep | None:
     """`step` with the program as the user typed it; None in a job of a service, whose client or page shows it."""
-    return None if step is None or JOB in os.environ else step.here()
+    return None if step is None or JOB in os.environ else step.as_typed()
 
 
 def service_machine_note() -> str:
@@ -71,7 +72,7 @@ def service_machine_note() -> str:
 
 
 @dataclass(frozen=True)
-class Invocation:
+class ProgramInvocation:
     """How a program was started: its `script`, the first `word` that was typed, and the `python` that runs it."""
 
     script: Path
@@ -79,36 +80,37 @@ class Invocation:
     python: Path
 
     @classmethod
-    def of_this_process(cls) -> Invocation:
+    def of_this_process(cls) -> ProgramInvocation:
         return cls(Path(sys.argv[0]), sys.orig_argv[0], Path(sys.executable))
 
 
-def program_as_typed(started: Invocation) -> str:
+def program_as_typed(started: ProgramInvocation) -> str:
     """The program as the user typed it: ``merge-bench`` or ``python -m merge_bench``, with a path where needed."""
     if started.script.name == _SCRIPT:
         on_path = shutil.which(_SCRIPT)
         by_name = on_path is not None and started.script.exists() and Path(on_path).samefile(started.script)
-        return _SCRIPT if by_name else _short_path(started.script)
+        return _SCRIPT if by_name else _shell_path(started.script)
     word = started.word
     on_path = shutil.which(_PYTHON)
     if on_path is not None and Path(on_path).parent.resolve() == started.python.parent.resolve():
         return _PROGRAM
-    python = word if word and "/" not in word and shutil.which(word) else _short_path(started.python)
+    python = word if word and "/" not in word and shutil.which(word) else _shell_path(started.python)
     return python + _PROGRAM.removeprefix(_PYTHON)
 
 
-def _short_path(path: Path) -> str:
-    """A path as a word for a shell, relative to the current folder if it lies in there."""
+def _shell_path(path: Path) -> str:
+    """Quote a path for a shell, relative to the current folder if the path lies in there."""
     inside = path.is_relative_to(Path.cwd()) and len(path.relative_to(Path.cwd()).parts) > 1
     return shlex.quote(str(path.relative_to(Path.cwd()) if inside else path))
 
 
 def can_wait_for_quiet(campaign: Campaign) -> bool:
     """Whether a campaign's workers ran on the host of the command, which can wait until that host is quiet."""
-    return all(kind.starts_here for kind in launchers_of(campaign))
+    return all(kind.starts_here for kind in launchers_of_campaign(campaign))
 
 
-def launchers_of(campaign: Campaign) -> list[LauncherKind]:
+def launchers_of_campaign(campaign: Campaign) -> list[LauncherKind]:
+    """The launchers that started the launches of a campaign."""
     names = {launch.line.cluster.launcher for launch in campaign.launches if launch.line is not None}
     return [launchers()[name] for name in names & set(launchers())]
 

@@ -23,8 +23,8 @@ _SILENCE_SECONDS = 30.0
 """Seconds after which a log gets the next line."""
 
 
-class _Clock(ProgressColumn):
-    """A column with the time since the display began; rich's own column stops when a task is complete."""
+class _ElapsedTimeColumn(ProgressColumn):
+    """A column with the time since the display began; the column of rich stops when a task is complete."""
 
     def render(self, task: Task) -> Text:
         now = task.get_time()
@@ -32,7 +32,7 @@ class _Clock(ProgressColumn):
 
 
 class TerminalProgress(Progress):
-    """A line with the current phase, and once iterations run the remaining time; from 100 columns on bar and speed."""
+    """Shows the current phase and the remaining time in a line on a terminal; on a wide one bar and speed, too."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._width, self._wide = clock, console.width, console.width >= _WIDE_COLUMNS
@@ -40,7 +40,7 @@ class TerminalProgress(Progress):
         self._bars = Bars(
             TextColumn("{task.description}"),
             *([BarColumn(bar_width=_BAR_COLUMNS)] if self._wide else []),
-            _Clock(),
+            _ElapsedTimeColumn(),
             TextColumn("{task.fields[detail]}"),
             console=console,
             get_time=clock,
@@ -56,11 +56,11 @@ class TerminalProgress(Progress):
     def show_iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
         done = index + 1
         speed = f"  {format_seconds(wall_seconds)}  {format_rate(throughput)}" if self._wide else ""
-        left = time_left(remaining_seconds(self._clock() - self._started, done, total), self.rest)
+        left = time_left_text(remaining_seconds(self._clock() - self._started, done, total), self.rest)
         self._update_line(completed=done, total=total, detail=f"{done:,}/{total:,}{speed}{left and f'  {left}'}")
 
     def _update_line(self, *, completed: int, total: int | None, detail: str) -> None:
-        """Update the line and its bar; of a text that is too long, it shows the beginning."""
+        """Update the line and its bar; a text that is too long is cut."""
         room = self._width - len(detail) - len("0:00:00") - 3 - (_BAR_COLUMNS + 1) * self._wide
         text = self._text if len(self._text) <= room else f"{self._text[: room - 1]}…"
         self._bars.update(self._task, description=text, completed=completed, detail=detail)
@@ -71,7 +71,7 @@ class TerminalProgress(Progress):
 
 
 class LogProgress(Progress):
-    """Progress for a log: a line that says what is going on, each `silence_seconds`."""
+    """Writes the current phase and the remaining time to a log, a line each `silence_seconds`."""
 
     def __init__(
         self, stream: TextIO, silence_seconds: float = _SILENCE_SECONDS, clock: Callable[[], float] = time.monotonic
@@ -88,7 +88,7 @@ class LogProgress(Progress):
 
     def show_iteration(self, index: int, total: int, wall_seconds: float, throughput: float | None) -> None:
         done = index + 1
-        left = time_left(remaining_seconds(self._clock() - self._started, done, total), self.rest)
+        left = time_left_text(remaining_seconds(self._clock() - self._started, done, total), self.rest)
         self._detail = f", {done:,} of {total:,} iterations{left and f', {left}'}"
 
     def close(self) -> None:
@@ -102,8 +102,8 @@ class LogProgress(Progress):
                 print(f"merge_bench: {passed} {self._text}{self._detail}", file=self._stream, flush=True)
 
 
-def time_left(launch_seconds: float, rest_seconds: float | None) -> str:
-    """``3 minutes left``: the time left of a launch, and of the launches after it, if known; empty if none is left."""
+def time_left_text(launch_seconds: float, rest_seconds: float | None) -> str:
+    """``3 minutes left``: of a launch, and of the launches after it, if that is known; empty if no time is left."""
     if rest_seconds is None:
         return f"{format_duration(launch_seconds)} left of this launch" if launch_seconds > 0 else ""
     seconds = launch_seconds + rest_seconds
@@ -115,7 +115,7 @@ def remaining_seconds(elapsed: float, done: int, total: int) -> float:
     return elapsed / done * max(total - done, 0) if done > 0 else float("nan")
 
 
-def progress_for(stream: TextIO, *, quiet: bool = False) -> Progress:
+def make_progress(stream: TextIO, *, quiet: bool = False) -> Progress:
     """Make the display of progress: on a terminal a line with a bar, or none if `quiet`; else lines of a log."""
     console = Console(file=stream, markup=False, highlight=False, emoji=False)
     if not console.is_terminal:

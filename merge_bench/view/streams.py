@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     import msgspec
 
 
-class Terminal(io.TextIOWrapper):
-    """A terminal as standard output: everything unprintable that is written to it is escaped, ``\\u001b`` for example.
+class EscapingTerminal(io.TextIOWrapper):
+    """Standard output on a terminal; escapes all unprintable characters that are written, ``\\u001b`` for example.
 
-    So a terminal obeys no text out of records, logs and file names. JSON stays JSON. `unescaped` is for drawn tables.
+    So a terminal obeys no text out of records, logs and file names. JSON stays JSON.
     """
 
     def write(self, text: str) -> int:
-        super().write(text if text.isprintable() else "".join(map(_escaped_letter, text)))
+        super().write(text if text.isprintable() else "".join(map(_escape_letter, text)))
         return len(text)
 
 
 class _UnescapedTerminal:
-    """A terminal for rich, whose own control characters reach it."""
+    """A stream that writes to an `EscapingTerminal` without escaping, for the control characters of rich."""
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: EscapingTerminal) -> None:
         self._terminal = terminal
 
     def write(self, text: str) -> int:
@@ -41,20 +41,20 @@ class _UnescapedTerminal:
         return getattr(self._terminal, name)
 
 
-def unescaped(stream: TextIO) -> TextIO:
-    """`stream` without escaping, for a library that writes control characters itself and escapes texts."""
-    return _UnescapedTerminal(stream) if isinstance(stream, Terminal) else stream  # type: ignore[return-value]
+def unescaped_stream(stream: TextIO) -> TextIO:
+    """Return `stream` without escaping, for a library that writes control characters itself and escapes texts."""
+    return _UnescapedTerminal(stream) if isinstance(stream, EscapingTerminal) else stream  # type: ignore[return-value]
 
 
-def _escaped_letter(letter: str) -> str:
+def _escape_letter(letter: str) -> str:
     if letter.isprintable() or letter in "\n\t":
         return letter
     units = letter.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
-def take_standard_output() -> None:
-    """Keep standard output for Python's `sys.stdout`: what native code prints goes to standard error from now on.
+def redirect_native_output() -> None:
+    """Redirect what native code prints on standard output to standard error; `sys.stdout` keeps standard output.
 
     Only for the program itself, at its start; a function that another program calls must not do this. Does nothing if
     `sys.stdout` is not the one that Python began with.
@@ -71,7 +71,7 @@ def take_standard_output() -> None:
         before = sys.stdout
         before.flush()
         file = os.fdopen(os.dup(1), "wb", buffering=0 if before.write_through else -1)
-        kind = Terminal if before.isatty() else io.TextIOWrapper
+        kind = EscapingTerminal if before.isatty() else io.TextIOWrapper
         sys.stdout = kind(file, before.encoding, PLAIN, None, before.line_buffering, before.write_through)
         os.dup2(2, 1)
     if isinstance(sys.stderr, io.TextIOWrapper):
@@ -88,15 +88,15 @@ def _open_null_device(descriptor: int) -> None:
         os.close(null)
 
 
-def write_output(contents: bytes) -> None:
-    """Write UTF-8 text on standard output: the bytes themselves, but on a terminal escaped."""
-    if isinstance(sys.stdout, Terminal):
+def write_standard_output(contents: bytes) -> None:
+    """Write UTF-8 text on standard output; on a terminal, unprintable characters are escaped."""
+    if isinstance(sys.stdout, EscapingTerminal):
         sys.stdout.write(contents.decode("utf-8", "replace"))
     else:
         click.echo(contents, nl=False)
 
 
-def flush_output() -> bool:
+def flush_standard_output() -> bool:
     """Flush standard output; returns False if its reader has gone, as with ``| head``.
 
     Raises
@@ -115,11 +115,12 @@ def flush_output() -> bool:
 
 
 def print_document(document: msgspec.Struct, *, indent: int = 0) -> None:
-    write_output(encode_document(document, indent=indent) + b"\n")
+    """Print a document as JSON on standard output."""
+    write_standard_output(encode_document(document, indent=indent) + b"\n")
 
 
 def encode_document(document: msgspec.Struct, *, indent: int = 0) -> bytes:
-    """The document as JSON, on one line if `indent` is 0; in file names, bytes that are not UTF-8 become escapes."""
+    """Encode a document as JSON, on one line if `indent` is 0; bytes that are not UTF-8 become escapes."""
     import msgspec
 
     try:
@@ -128,12 +129,14 @@ def encode_document(document: msgspec.Struct, *, indent: int = 0) -> bytes:
         return json.dumps(msgspec.to_builtins(document)).encode()
 
 
-def say_warnings(warnings: Iterable[Caution]) -> None:
+def print_warnings(warnings: Iterable[Caution]) -> None:
+    """Print warnings on standard error, each once."""
     for caution in dict.fromkeys(warnings):
         warn(caution)
 
 
-def say_log(tail: str | None) -> None:
+def print_log_tail(tail: str | None) -> None:
+    """Print the last lines of a log on standard error, if there are any."""
     if tail:
         print("  the log's last lines:", file=sys.stderr)
         for line in tail.splitlines():

@@ -20,23 +20,23 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from merge_bench.errors import PLAIN, visible, wrapped
-from merge_bench.view.content import Block, Code, Column, Heading, Line, NamedValues, NextCommand, Page, Table
-from merge_bench.view.streams import unescaped
+from merge_bench.view.content import Block, CodeBlock, Column, Heading, NamedValues, NextCommand, Page, Paragraph, Table
+from merge_bench.view.streams import unescaped_stream
 
 _UNWRAPPED_COLUMNS = 100_000
 """The width of a page whose lines are never wrapped."""
 
 
 @contextlib.contextmanager
-def page_on(file: TextIO | None = None, width: int | None = None) -> Iterator[Page]:
-    """Give a page to write on, and print it on `file` (standard output) when the block ends.
+def open_page(file: TextIO | None = None, width: int | None = None) -> Iterator[Page]:
+    """Yield an empty page, and print it on `file` (standard output) when the ``with`` block ends.
 
     The page has lines and colours if `file` is a terminal that knows Unicode; otherwise it is plain, without spaces at
     the ends of lines. `width`: columns of the terminal; by default as many as it has.
     """
     stream = file or sys.stdout
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    terminal = Console(file=unescaped(stream), width=width, markup=False, highlight=False, emoji=False)
+    terminal = Console(file=unescaped_stream(stream), width=width, markup=False, highlight=False, emoji=False)
     if terminal.is_terminal and encoding.lower().startswith("utf"):
         yield (page := Page(plain=False))
         for block in page.blocks:
@@ -53,7 +53,7 @@ def page_on(file: TextIO | None = None, width: int | None = None) -> Iterator[Pa
 
 
 def height_in_lines(blocks: Sequence[Block], width: int) -> int:
-    """The number of lines that `blocks` take on a terminal of `width` columns."""
+    """The number of lines that `blocks` take on a terminal with `width` columns of characters."""
     console = Console(file=io.StringIO(), width=width, markup=False, highlight=False, emoji=False)
     with console.capture() as capture:
         for block in blocks:
@@ -62,14 +62,14 @@ def height_in_lines(blocks: Sequence[Block], width: int) -> int:
 
 
 def _print_block(block: Block, console: Console, *, plain: bool) -> None:
-    """Print one block of a page; text does not show drawings."""
+    """Print one block of a page; drawings are left out."""
     match block:
         case Heading(text):
             console.print()
             console.print(Text(visible(text, "\n"), style="bold cyan"))
-        case Line(text, style, unbroken=True):
+        case Paragraph(text, style, unbroken=True):
             console.print(Text(visible(text, "\n"), style=style), soft_wrap=True)
-        case Line(text, style, indent):  # a command, and an option with its value, stay on one line
+        case Paragraph(text, style, indent):  # a command, and an option with its value, stay on one line
             text, room = visible(text, "\n"), console.width - indent
             words = Text(text if len(text) <= room else wrapped(text, room), style=style)
             console.print(Padding(words, (0, 0, 0, indent)) if indent else words)
@@ -77,33 +77,33 @@ def _print_block(block: Block, console: Console, *, plain: bool) -> None:
             grid = RichTable.grid(padding=(0, 3, 0, 0))
             grid.add_column(style="dim", no_wrap=True)
             grid.add_column(overflow="fold")
-            for name, value, mark in block.marked:
+            for name, value, mark in block.rows_with_marks:
                 grid.add_row(Text(visible(name, "\n")), Text(visible(f"{value}  {mark}" if mark else value, "\n")))
             console.print(grid)
         case Table():
-            for at, columns in enumerate(_fitting_groups(block, console, plain=plain)):
+            for at, columns in enumerate(_split_columns_to_fit(block, console, plain=plain)):
                 if at:
                     console.print()
                 _print_table(columns, block.mark, console, plain=plain)
-        case Code(text):
+        case CodeBlock(text):
             console.print(Text(visible(text, "\n")), soft_wrap=True)
         case NextCommand(command, does):
-            _print_block(Line(f"Next: {command}", "bold", unbroken=True), console, plain=plain)
-            _print_block(Line(f"      ({does})", "dim"), console, plain=plain)
+            _print_block(Paragraph(f"Next: {command}", "bold", unbroken=True), console, plain=plain)
+            _print_block(Paragraph(f"      ({does})", "dim"), console, plain=plain)
 
 
-def _fitting_groups(table: Table, console: Console, *, plain: bool) -> list[list[Column]]:
-    """Tables to print for a wide one: each has the first group of columns, and as many further ones as fit."""
+def _split_columns_to_fit(table: Table, console: Console, *, plain: bool) -> list[list[Column]]:
+    """Split a wide table into tables that fit: each has the first group of columns, and as many others as fit."""
     first, *others = table.groups
     tables = [list(first)]
     for group in others:
-        if _make_table([*tables[-1], *group], table.mark, console, plain=plain)[1].maximum <= console.width:
+        if _make_rich_table([*tables[-1], *group], table.mark, console, plain=plain)[1].maximum <= console.width:
             tables[-1] += group
             continue
         if len(tables[-1]) > len(first):
             tables.append(list(first))
         for column in group:
-            size = _make_table([*tables[-1], column], table.mark, console, plain=plain)[1]
+            size = _make_rich_table([*tables[-1], column], table.mark, console, plain=plain)[1]
             if len(tables[-1]) > len(first) and size.minimum > console.width:
                 tables.append(list(first))
             tables[-1].append(column)
@@ -112,23 +112,25 @@ def _fitting_groups(table: Table, console: Console, *, plain: bool) -> list[list
 
 def _print_table(columns: Sequence[Column], mark: str | None, console: Console, *, plain: bool) -> None:
     """Print one table; columns are narrowed so that words stay whole, if the longest of each column fit."""
-    drawn, size = _make_table(columns, mark, console, plain=plain)
+    drawn, size = _make_rich_table(columns, mark, console, plain=plain)
     if not plain and size.minimum <= console.width < size.maximum:
-        for column, width in zip(drawn.columns, _column_widths(columns, console.width - size.maximum), strict=False):
+        for column, width in zip(
+            drawn.columns, _choose_column_widths(columns, console.width - size.maximum), strict=False
+        ):
             column.width = width
     console.print(drawn)
 
 
-class _Cell(Text):
-    """The text of a cell, at the top of its row, where other cells may take several lines."""
+class _TopAlignedText(Text):
+    """The text of a table cell, at the top of its row, where other cells may take several lines."""
 
     vertical = "top"
 
 
-def _make_table(
+def _make_rich_table(
     columns: Sequence[Column], mark: str | None, console: Console, *, plain: bool
 ) -> tuple[RichTable, Measurement]:
-    """The table of rich, and the columns that it needs: with whole words, and with whole cells; `mark` ends rows."""
+    """Make a table of rich; returns it, and its least width (with whole words) and greatest width (whole cells)."""
     table = RichTable(
         box=None if plain else box.SIMPLE_HEAD,
         show_edge=False,
@@ -142,11 +144,11 @@ def _make_table(
     if mark:
         table.add_column(Text(""), style="bold yellow", no_wrap=True)
     for row in zip(*(column.cells for column in columns), strict=True):
-        table.add_row(*(_Cell(visible(cell, "\n")) for cell in row), *([mark] if mark else []))
+        table.add_row(*(_TopAlignedText(visible(cell, "\n")) for cell in row), *([mark] if mark else []))
     return table, Measurement.get(console, console.options.update_width(_UNWRAPPED_COLUMNS), table)
 
 
-def _column_widths(columns: Sequence[Column], room: int) -> list[int]:
+def _choose_column_widths(columns: Sequence[Column], room: int) -> list[int]:
     """Choose the width of each column so that its longest word fits; wide columns give up most.
 
     `room`: the screen's width minus what all cells need; it is negative.

@@ -22,8 +22,8 @@ _UNIT = re.compile(r"\s*\((?:%|×|[KMG]?i?B(?:/s)?|[nµm]?s)\)$")
 _OPTION = re.compile(r"(?<![^\s(])--[a-z][a-z-]*(?: \d[\w.]*)?")
 
 
-def for_canvas(text: str) -> str:
-    """`text` to be drawn on a canvas, without ``$$`` and other marks of formulas, which Bokeh would typeset."""
+def escape_for_canvas(text: str) -> str:
+    """Put spaces into ``$$`` and other marks of formulas, which Bokeh would typeset on a canvas."""
     return visible(text).replace("$$", "$ $").replace("\\(", "\\ (").replace("\\[", "\\ [")
 
 
@@ -32,89 +32,95 @@ def as_html(text: object) -> str:
     return escape(visible(str(text)), quote=True).replace("$", "&#36;").replace("\\", "&#92;")
 
 
-def unbroken(markup: str) -> str:
-    """HTML in which no line breaks within an option and its number, such as ``--wait-for-quiet 5m``."""
+def keep_options_unbroken(markup: str) -> str:
+    """Mark up HTML so that no line breaks within an option and its number, such as ``--wait-for-quiet 5m``."""
     return _OPTION.sub(r'<span class="unbroken">\g<0></span>', markup)
 
 
-def short(text: str, letters: int = 48) -> str:
+def shorten_middle(text: str, letters: int = 48) -> str:
+    """Return `text`, or if it has more than `letters` characters, its beginning and end around ``…``."""
     if len(text) <= letters:
         return text
     return f"{text[: letters - letters // 3 - 1]}…{text[-(letters // 3) :]}"
 
 
-def cut(text: str, letters: int = LETTERS) -> str:
-    """`text`, or its beginning and its length if it is long."""
+def truncate(text: str, letters: int = LETTERS) -> str:
+    """Return `text`, or if it has more than `letters` characters, its beginning and its length."""
     return text if len(text) <= letters else f"{text[:letters]}… ({len(text):,} characters; all are in the records)"
 
 
-def capitalized(text: str) -> str:
+def capitalize(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def uncapitalized(text: str) -> str:
+def uncapitalize(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def number(value: float | None) -> str:
-    """`value` with three digits or more and no exponent: ``1,234``, ``12.37``, ``0.371``, ``0.0123``."""
+def format_number(value: float | None) -> str:
+    """Format a number with three digits or more and no exponent: ``1,234``, ``12.37``, ``0.371``, ``0.0123``."""
     if value is None:
         return NULL
     size = abs(value) or 1.0
     return format(value, next((form for least, form in _FORMS if size >= least), ".7f"))
 
 
-def gib(value: float | None) -> str:
-    return number(None if value is None else value / GIB)
+def format_gib(byte_count: float | None) -> str:
+    """Format bytes, or bytes per second, as a number of GiB; ``-`` for None."""
+    return format_number(None if byte_count is None else byte_count / GIB)
 
 
-def mib(value: float | None) -> str:
-    return number(None if value is None else value / MIB)
+def format_mib(byte_count: float | None) -> str:
+    """Format bytes as a number of MiB; ``-`` for None."""
+    return format_number(None if byte_count is None else byte_count / MIB)
 
 
-def ms(value: float | None) -> str:
-    return number(None if value is None else value * 1e3)
+def format_ms(seconds: float | None) -> str:
+    """Format seconds as a number of milliseconds; ``-`` for None."""
+    return format_number(None if seconds is None else seconds * 1e3)
 
 
-def rows(value: float | None) -> str:
-    """A number of rows as text: ``25,000,000``."""
-    return NULL if value is None else f"{value:,.0f}"
+def format_row_count(row_count: float | None) -> str:
+    """Format a number of rows: ``25,000,000``; ``-`` for None."""
+    return NULL if row_count is None else f"{row_count:,.0f}"
 
 
-def ratio(value: float | None) -> str:
-    """A ratio as text: ``1.083``, ``0.0123``, ``12.3``; with three decimals from 0.1 to 10."""
+def format_ratio(value: float | None) -> str:
+    """Format a ratio, with three decimals from 0.1 to 10: ``1.083``, ``0.0123``, ``12.3``."""
     if value is None:
         return NULL
     return f"{value:.3f}" if 0.1 <= value < 10 else f"{value:.3g}"
 
 
-def ends(low: float | None = None, high: float | None = None) -> str:
-    """The interval of a ratio as text: ``1.412 to 1.553``."""
-    return NULL if low is None or high is None else f"{ratio(low)} to {ratio(high)}"
+def format_interval(low: float | None = None, high: float | None = None) -> str:
+    """Format the interval of a ratio: ``1.412 to 1.553``; ``-`` if an end is not known."""
+    return NULL if low is None or high is None else f"{format_ratio(low)} to {format_ratio(high)}"
 
 
-def with_interval(value: float | None, low: float | None, high: float | None, sign: str = "") -> str:
-    """A ratio with its interval, if it has one: ``1.471 (1.412 to 1.553)``; `sign` follows the ratio."""
+def format_ratio_with_interval(value: float | None, low: float | None, high: float | None, sign: str = "") -> str:
+    """Format a ratio with its interval, if it has one: ``1.471 (1.412 to 1.553)``; `sign` follows the ratio."""
     if value is None:
         return "not measured"
-    return f"{ratio(value)}{sign}" + (f" ({ends(low, high)})" if low is not None and high is not None else "")
+    return f"{format_ratio(value)}{sign}" + (
+        f" ({format_interval(low, high)})" if low is not None and high is not None else ""
+    )
 
 
-def cell(value: object) -> str:
-    """`value` as the text of a table's cell; ``-`` for None."""
+def format_cell(value: object) -> str:
+    """Format a value for the cell of a table: its text; ``-`` for None."""
     return NULL if value is None else str(value)
 
 
-def binary(count: float, unit: str = "B") -> str:
-    """`count` with a binary prefix: ``32`` → ``32 B``, ``1536`` → ``1.5 KiB``; with `unit` ``""``: ``16 Ki``."""
+def with_binary_prefix(count: float, unit: str = "B") -> str:
+    """Format a number with a binary prefix: ``32`` → ``32 B``, ``1536`` → ``1.5 KiB``."""
     step = 0
     while count >= 1024 and step < len(_BINARY) - 1:
         count, step = count / 1024, step + 1
     return f"{count:.4g} {_BINARY[step]}{unit}".strip()
 
 
-def thin(count: int, most: int) -> Sequence[int]:
-    """The indexes of the items to show of `count`: all, or `most` of them, evenly spread, with both ends."""
+def evenly_spread_indexes(count: int, most: int) -> Sequence[int]:
+    """Choose indexes of `count` items: all, or `most` of them, evenly spread, the first and last included."""
     if count <= most:
         return range(count)
     return [round(at * (count - 1) / max(most - 1, 1)) for at in range(most)]
@@ -137,7 +143,8 @@ class Definition:
 
 
 @cache
-def all_definitions() -> tuple[Definition, ...]:
+def load_definitions() -> tuple[Definition, ...]:
+    """Read all definitions of terms from ``definitions.toml``."""
     from importlib import resources
 
     import msgspec
@@ -147,17 +154,17 @@ def all_definitions() -> tuple[Definition, ...]:
 
 
 @cache
-def definitions() -> tuple[Definition, ...]:
+def report_definitions() -> tuple[Definition, ...]:
     """The definitions that reports list, in the order in which they are read."""
-    return tuple(definition for definition in all_definitions() if definition.in_reports)
+    return tuple(definition for definition in load_definitions() if definition.in_reports)
 
 
-def find_definition(heading: str) -> int | None:
-    """The index, in `definitions`, of the one that explains the heading of a column or row; None if none does."""
+def find_definition_index(heading: str) -> int | None:
+    """The index in `report_definitions` of the definition that explains the heading of a column or row, or None."""
     title = " ".join(heading.split())
-    return _by_heading().get(title, _by_heading().get(_UNIT.sub("", title)))
+    return _definition_indexes().get(title, _definition_indexes().get(_UNIT.sub("", title)))
 
 
 @cache
-def _by_heading() -> dict[str, int]:
-    return {name: at for at, one in enumerate(definitions()) for name in (one.term, *one.headings)}
+def _definition_indexes() -> dict[str, int]:
+    return {name: at for at, one in enumerate(report_definitions()) for name in (one.term, *one.headings)}

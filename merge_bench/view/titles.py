@@ -21,29 +21,31 @@ from merge_bench.records.schema import CampaignLine, FailureLine, Worker
 from merge_bench.records.writer import LOGS
 from merge_bench.units import plural, plural_noun
 from merge_bench.view.plot import Chart
-from merge_bench.view.text import rows, short, visible
+from merge_bench.view.text import format_row_count, shorten_middle, visible
 
 _MOST_NAMES = _MOST_HOSTS = 3
 _MOST_LINES = 4
 _VERSION = re.compile(r"\bUCX (\d[\w.]*)")
 
 
-def title_of(head: CampaignLine, plans: Sequence[RecordedPlan], measured: Collection[int] = ()) -> str:
+def title_of_campaign(head: CampaignLine, plans: Sequence[RecordedPlan], measured: Collection[int] = ()) -> str:
     """The title of a campaign: ``default and tcp: 1,000,000 rows per chunk, 2 workers``; or that it is a tuning.
 
     `measured`: the indexes of the plans that a tuning has measured.
     """
-    configs = listed(config.name for config in head.configs)
+    configs = join_in_words(config.name for config in head.configs)
     what = next((plan.probe for plan in plans if plan.probe is not None), None)
     if what is not None:
         return f"Network measurement {what}: {configs}"
     first = f"Tuning of {configs}" if is_tuning(plans) else configs
-    return f"{first}: {measured_problem(plans, measured)}" + (" (imported)" if head.imported_from is not None else "")
+    return f"{first}: {measured_problem_text(plans, measured)}" + (
+        " (imported)" if head.imported_from is not None else ""
+    )
 
 
 def title_of_entry(entry: Entry, measured: Collection[int] = ()) -> str:
     """The title of a campaign in a results folder; the folder's name if the first line of records cannot be read."""
-    return entry.folder.name if entry.head is None else title_of(entry.head, entry.plans, measured)
+    return entry.folder.name if entry.head is None else title_of_campaign(entry.head, entry.plans, measured)
 
 
 def is_tuning_campaign(campaign: Campaign) -> bool:
@@ -51,25 +53,27 @@ def is_tuning_campaign(campaign: Campaign) -> bool:
     return bool(campaign.tuning) or is_tuning(campaign.plans)
 
 
-def measured_problem(plans: Sequence[RecordedPlan], measured: Collection[int]) -> str:
-    """What a campaign merges; of a tuning, only what it has `measured`, the indexes of plans: it may not get to all."""
+def measured_problem_text(plans: Sequence[RecordedPlan], measured: Collection[int]) -> str:
+    """What a campaign merges, as text; of a tuning, only the plans with the indexes `measured`."""
     if not is_tuning(plans):
-        return problem_of(plans)
+        return problem_text(plans)
     launched = [plan for at, plan in enumerate(plans) if at in measured]
-    return problem_of(launched or [msgspec.structs.replace(plan, rows_per_chunk=None, workload=None) for plan in plans])
+    return problem_text(
+        launched or [msgspec.structs.replace(plan, rows_per_chunk=None, workload=None) for plan in plans]
+    )
 
 
-def problem_of(plans: Sequence[RecordedPlan]) -> str:
-    """What plans merge, and by how many workers: ``1,000,000 rows per chunk, 2 workers``."""
+def problem_text(plans: Sequence[RecordedPlan]) -> str:
+    """What plans merge, and with how many workers: ``1,000,000 rows per chunk, 2 workers``."""
     questions = _benchmark_questions(plans)
-    tables = questions or dict.fromkeys(tables_of(plan) for plan in plans)
+    tables = questions or dict.fromkeys(tables_text(plan) for plan in plans)
     workers = sorted({plan.workers for plan in plans if plan.workers is not None})
     sizes = sorted({plan.rows_per_chunk for plan in plans if plan.rows_per_chunk is not None})
     joins = dict.fromkeys(f"{plan.how} join" for plan in plans if plan.how not in (None, "inner"))
-    parts = [listed(joins)] if joins and not questions else []
-    parts += [f"{listed(map(rows, sizes))} rows per chunk"] if sizes else []
+    parts = [join_in_words(joins)] if joins and not questions else []
+    parts += [f"{join_in_words(map(format_row_count, sizes))} rows per chunk"] if sizes else []
     parts += [text for text in tables if text]
-    parts += [f"{listed(map(str, workers))} {'worker' if workers == [1] else 'workers'}"] if workers else []
+    parts += [f"{join_in_words(map(str, workers))} {'worker' if workers == [1] else 'workers'}"] if workers else []
     return ", ".join(parts) or "problem not recorded"
 
 
@@ -82,21 +86,21 @@ def _benchmark_questions(plans: Sequence[RecordedPlan]) -> list[str]:
     *others, last = (each.partition(" ")[2] for each in questions)
     tables = (table for plan in plans if (work := plan.workload) for table in (work.left, work.right))
     largest = max(((table and table.rows) or 0 for table in tables), default=0)
-    return [f"{benchmarks.pop()} {', '.join(others)} and {last} ({rows(largest)} rows)"]
+    return [f"{benchmarks.pop()} {', '.join(others)} and {last} ({format_row_count(largest)} rows)"]
 
 
-def unusual_engines(plans: Sequence[RecordedPlan]) -> str:
-    """All engines of `plans`, such as ``engine duckdb``, if one is not the choice of ``auto``; else empty."""
+def unusual_engines_text(plans: Sequence[RecordedPlan]) -> str:
+    """The engines of `plans`, such as ``engine duckdb``, if one is not the choice of ``auto``; else empty."""
     usual = True
     for plan in plans:
         dask = not find_recorded_plane(plan.exchange).exchanges_by_workers
         choices = {engines.first_engine(device_memory=device, dask=dask).name for device in (False, True)}
         usual = usual and plan.engine in {*choices, None, ""}
     used = dict.fromkeys(plan.engine for plan in plans if plan.engine)
-    return "" if usual else f"{plural_noun(len(used), 'engine')} {listed(used)}"
+    return "" if usual else f"{plural_noun(len(used), 'engine')} {join_in_words(used)}"
 
 
-def tables_of(plan: RecordedPlan) -> str:
+def tables_text(plan: RecordedPlan) -> str:
     """The tables of a plan: ``orders.parquet ⋈ lines.parquet on o_key = l_key (15,000 / 60,000 rows)``; or empty.
 
     The question of a benchmark stands before it, with a colon.
@@ -104,17 +108,20 @@ def tables_of(plan: RecordedPlan) -> str:
     work = plan.workload
     if work is None or work.left is None or work.right is None:
         return ""
-    counts = " / ".join(rows(table.rows) for table in (work.left, work.right))
+    counts = " / ".join(format_row_count(table.rows) for table in (work.left, work.right))
     question = f"{plan.question}: " if plan.question else ""
-    return f"{question}{_file_names(work.left, work.right)} on {keys_of(work) or '?'} ({counts} rows)"
+    return f"{question}{_file_names(work.left, work.right)} on {merge_keys_text(work) or '?'} ({counts} rows)"
 
 
-def size_of(campaign: Campaign, plan: int) -> str:
-    """What distinguishes one plan of a campaign, given by its index: rows per chunk, the question or the tables."""
+def plan_size_text(campaign: Campaign, plan: int) -> str:
+    """What one plan of a campaign merges, for short: rows per chunk, the question or the tables.
+
+    `plan`: its index.
+    """
     recorded = campaign.plans[plan] if plan < len(campaign.plans) else RecordedPlan()
     work = recorded.workload
     if recorded.rows_per_chunk is not None:
-        return f"{rows(recorded.rows_per_chunk)} rows per chunk"
+        return f"{format_row_count(recorded.rows_per_chunk)} rows per chunk"
     if recorded.question or work is None or work.left is None or work.right is None:
         return recorded.question or "size not recorded"
     return _file_names(work.left, work.right)
@@ -132,7 +139,7 @@ def option_text(name: str, value: object) -> str:
     return f"{count} rows per chunk" if name == "rows_per_chunk" else f"{name.replace('_', ' ')} {count}"
 
 
-def keys_of(work: Workload) -> str:
+def merge_keys_text(work: Workload) -> str:
     """The keys of a merge: ``key, o_key = l_key``, with both names where they differ; empty without keys."""
     keys = []
     for key in work.keys or ():
@@ -151,8 +158,11 @@ def date_text(seconds: float | None) -> str:
     return "" if time is None else f"{time.day} {time:%B %Y, %H:%M} UTC"
 
 
-def short_times(moments: Iterable[float | None], *, clock: bool = False) -> list[str]:
-    """Times as ``25 Nov``, with the year if years differ; as ``25 Nov 14:02`` if `clock` or all are of one day."""
+def short_time_texts(moments: Iterable[float | None], *, clock: bool = False) -> list[str]:
+    """Format times as ``25 Nov``, with the year if years differ; as ``25 Nov 14:02`` if `clock` or on one day.
+
+    `moments`: seconds since the epoch.
+    """
     dates = [utc_time(seconds) for seconds in moments]
     times = [(f"{d.day} {d:%b}", f"{d:%Y}", f"{d:%H:%M}") if d is not None else ("", "", "") for d in dates]
     several = len({year for _, year, _ in times if year}) > 1
@@ -162,15 +172,17 @@ def short_times(moments: Iterable[float | None], *, clock: bool = False) -> list
 
 def _entry_label(entry: Entry) -> str:
     """The label of a campaign in a list: its title, its engines if one is unusual, and its status."""
-    return " · ".join(filter(None, (short(title_of_entry(entry), 60), unusual_engines(entry.plans), entry.status)))
+    return " · ".join(
+        filter(None, (shorten_middle(title_of_entry(entry), 60), unusual_engines_text(entry.plans), entry.status))
+    )
 
 
-def entry_choices(entries: Sequence[Entry], name: Callable[[Entry], str] = _entry_label) -> dict[str, str]:
-    """Choices of a list: the id of each campaign by its label, the time and `name`: ``25 Nov 14:02 · tcp: … · done``.
+def campaign_choices(entries: Sequence[Entry], name: Callable[[Entry], str] = _entry_label) -> dict[str, str]:
+    """The ids of campaigns by their labels in a list, time and `name`: ``25 Nov 14:02 · tcp: … · done``.
 
     The folder's name is added where two labels are the same, and the year where years differ.
     """
-    began = short_times((entry.started for entry in entries), clock=True)
+    began = short_time_texts((entry.started for entry in entries), clock=True)
     labels = [
         " · ".join(filter(None, (time, visible(name(entry))))) for time, entry in zip(began, entries, strict=True)
     ]
@@ -189,31 +201,32 @@ def utc_time(seconds: float | None) -> datetime | None:
         return None
 
 
-def workers_of(launches: Iterable[Launch]) -> list[Worker]:
-    """The recorded workers of all launches that started, with those that are the same in several of them."""
+def recorded_workers(launches: Iterable[Launch]) -> list[Worker]:
+    """The recorded workers of all launches that started; one that is in several launches is there several times."""
     return [worker for launch in launches if launch.line is not None for worker in launch.line.workers]
 
 
 def host_label(campaign: Campaign) -> str:
-    return listed(dict.fromkeys(worker.host for worker in workers_of(campaign.launches)))
+    """The hosts of a campaign's workers, as text."""
+    return join_in_words(dict.fromkeys(worker.host for worker in recorded_workers(campaign.launches)))
 
 
 def ucx_label(campaign: Campaign) -> str:
     """The UCX versions of a campaign: ``UCX 1.21.0``; empty if none is recorded."""
-    versions = {worker.ucx.version for worker in workers_of(campaign.launches) if worker.ucx.version}
-    return f"UCX {listed(sorted(versions))}" if versions else ""
+    versions = {worker.ucx.version for worker in recorded_workers(campaign.launches) if worker.ucx.version}
+    return f"UCX {join_in_words(sorted(versions))}" if versions else ""
 
 
-def listed(names: Iterable[str]) -> str:
-    """Names as a list in words: ``a``, ``a and b``, ``a, b and c``; of many, the first and the number of others."""
-    short_names = [short(visible(name)) for name in names]
+def join_in_words(names: Iterable[str]) -> str:
+    """Join names as people do: ``a``, ``a and b``, ``a, b and c``; of many, the first and the number of others."""
+    short_names = [shorten_middle(visible(name)) for name in names]
     more = len(short_names) - _MOST_NAMES
     shown = [*short_names[:_MOST_NAMES], f"{more} more"] if more > 1 else short_names
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
 
 
-def source_of(campaigns: Sequence[Campaign], among: Sequence[Campaign] = ()) -> str:
-    """A line for each campaign that a picture shows, with the campaign's letter; of many, for the first ones.
+def source_lines(campaigns: Sequence[Campaign], among: Sequence[Campaign] = ()) -> str:
+    """Lines that name the campaigns of a picture, with letter, host and date; of many, the first ones.
 
     What the records lack is named as not recorded: host and UCX of an imported result, or of one whose launches failed.
     `among`: all campaigns of the report, if a picture shows some of them.
@@ -227,16 +240,16 @@ def source_of(campaigns: Sequence[Campaign], among: Sequence[Campaign] = ()) -> 
     return "\n".join([*lines, f"and {more} more results"] if more > 0 else lines)
 
 
-def with_source(charts: Iterable[Chart], campaigns: Sequence[Campaign]) -> list[Chart]:
-    """Copies of `charts` with the lines that name their campaigns, hosts and dates."""
-    source = source_of(campaigns)
+def add_source_lines(charts: Iterable[Chart], campaigns: Sequence[Campaign]) -> list[Chart]:
+    """Return copies of `charts` with the lines that name their campaigns, hosts and dates."""
+    source = source_lines(campaigns)
     return [replace(chart, source=source) for chart in charts]
 
 
 def _source_line(campaign: Campaign) -> str:
-    """A campaign: ``20261122T105951Z-tcp-e0a9d0 · host vm · 2026-11-22 10:59 UTC · UCX 1.21.0 · Intel(R) Xeon(R)``."""
-    workers, time = workers_of(campaign.launches), utc_time(campaign.head.time)
-    hosts = _distinct(worker.host for worker in workers)
+    """A line that names a campaign: folder, hosts, date, UCX, processor and GPU."""
+    workers, time = recorded_workers(campaign.launches), utc_time(campaign.head.time)
+    hosts = _distinct_texts(worker.host for worker in workers)
     where = "host not recorded"
     if hosts:
         several = f"{len(hosts)} hosts, {hosts[0]} to {hosts[-1]}"
@@ -244,7 +257,7 @@ def _source_line(campaign: Campaign) -> str:
     methods = (
         line.method for launch in campaign.launches for line in launch.probes
     )  # of other programs, with their UCX
-    versions = _distinct(worker.ucx.version for worker in workers) or _distinct(
+    versions = _distinct_texts(worker.ucx.version for worker in workers) or _distinct_texts(
         named[1] for method in methods if (named := _VERSION.search(method))
     )
     without = "no UCX loaded" if workers else "UCX not recorded"
@@ -254,13 +267,13 @@ def _source_line(campaign: Campaign) -> str:
         ("imported " if campaign.head.imported_from else "")
         + (f"{time:%Y-%m-%d %H:%M} UTC" if time else "date not recorded"),
         f"UCX {' / '.join(versions)}" if versions else without,
-        *_distinct(worker.hardware.cpu_model for worker in workers)[:1],
-        *_distinct(gpu.name for worker in workers for gpu in worker.hardware.gpus or ())[:1],
+        *_distinct_texts(worker.hardware.cpu_model for worker in workers)[:1],
+        *_distinct_texts(gpu.name for worker in workers for gpu in worker.hardware.gpus or ())[:1],
     ]
     return " · ".join(parts)
 
 
-def _distinct(values: Iterable[str | None]) -> list[str]:
+def _distinct_texts(values: Iterable[str | None]) -> list[str]:
     return list(dict.fromkeys(filter(None, values)))
 
 
@@ -278,6 +291,7 @@ def place_of_failure(failure: FailureLine, campaign: Campaign) -> str:
 
 
 def _phase_reached(launch: Launch) -> str:
+    """How far a launch got: ``after 4 timed iterations``."""
     if launch.line is None:
         return "while the cluster started"
     if launch.link is not None or launch.memory is not None:
@@ -290,7 +304,7 @@ def _phase_reached(launch: Launch) -> str:
 
 
 def logs_of_failure(failure: FailureLine, campaign: Campaign) -> Path | None:
-    """The log files of the launch that failed, or else the folder of all logs; None if no logs are kept."""
+    """The path of the logs of the launch that failed, or else of the folder of all logs; None without logs."""
     folder = campaign.folder / LOGS
     if failure.launch is not None and any(folder.glob(f"launch-{failure.launch:03d}-*")):
         return folder / f"launch-{failure.launch:03d}-*.log"

@@ -12,8 +12,8 @@ from merge_bench.host.description import GpuState
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import encode
-from merge_bench.report.run import print_report
-from merge_bench.view.export.bencher_prometheus import subjects
+from merge_bench.report.run import print_campaign_report
+from merge_bench.view.export.bencher_prometheus import exported_subjects
 from tests.analysis.summaries import append, codes, document
 from tests.helpers.strict_records import validate
 from tests.helpers.synthetic_campaigns import Script, launches, plan, write_campaign
@@ -137,7 +137,7 @@ def test_the_energy_of_a_run_is_the_median_over_launches(tmp_path: Path) -> None
     assert energy(folder)["joules_per_merge"] == 110
     campaign = read_campaign(folder)
     assert [row["gpu_joules_per_merge"] for row in launch_rows(campaign)] == [100, 300, 110]
-    (subject,) = subjects([campaign])
+    (subject,) = exported_subjects([campaign])
     assert {figure.name: figure.value for figure in subject.figures}["gpu_energy_joules"] == 110
 
 
@@ -189,7 +189,7 @@ def test_what_counts_as_throttling(
 def test_the_report_has_a_row_for_each_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     some = {"power cap": 0.16}
     folder = recorded(tmp_path, gpus=[gpu(0), gpu(1, 240.0, throttled_seconds=some)], hosts=[cpus()])
-    print_report(read_campaign(folder), width=120)
+    print_campaign_report(read_campaign(folder), width=120)
     text = capsys.readouterr().out
     assert "Energy per merge (J)" in text
     assert "GPUs and processors" in text
@@ -201,7 +201,7 @@ def test_the_report_has_a_row_for_each_gpu(tmp_path: Path, capsys: pytest.Captur
 def test_the_report_of_a_machine_without_counters_has_no_such_section(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    print_report(read_campaign(recorded(tmp_path)), width=120)
+    print_campaign_report(read_campaign(recorded(tmp_path)), width=120)
     assert "Energy" not in capsys.readouterr().out
 
 

@@ -24,7 +24,7 @@ import pytest
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS
 from merge_bench.report.page import html
-from merge_bench.report.page.build import References, build
+from merge_bench.report.page.build import PublishedReferences, build_report
 from tests.browser.conftest import CONTRAST, PICTURES, Open, Window, started
 from tests.browser.scenario import POINTS, compare_with_an_earlier_run, log_in, start_a_run, watch_it_to_its_end
 from tests.helpers.runs import ROOT
@@ -43,7 +43,7 @@ CAMPAIGNS = Path(__file__).parents[1] / "data" / "campaigns"
 )
 def test_the_contents_stay_in_sight_and_the_page_fits_the_window(kind: str, tmp_path: Path, window: Open) -> None:
     path = tmp_path / "report.html"
-    path.write_text(html.render(build([read_campaign(CAMPAIGNS / kind)], References(), None)))
+    path.write_text(html.render_report(build_report([read_campaign(CAMPAIGNS / kind)], PublishedReferences(), None)))
     view = window(path.as_uri())
     view.complaints.clear()  # the page itself is a file, which no server serves
     page = view.page

@@ -21,7 +21,7 @@ def session(known: list[int], timeout: float) -> Any:
         return known.pop(0) if len(known) > 1 else known[0]
 
     client = SimpleNamespace(_run_on_scheduler=run_on_scheduler)
-    workers = SimpleNamespace(client=client, call=lambda answer: answer)
+    workers = SimpleNamespace(client=client, wait_for_coroutine=lambda answer: answer)
     return SimpleNamespace(workers=workers, plan=SimpleNamespace(timeout=timeout), asked=asked)
 
 

@@ -40,7 +40,7 @@ class Workers:
         self.measured, self.asked, self.used, self.streams = measured, 0, list[str](), 0
         self.l2: int | None = None
 
-    def on_all(self, step: Any) -> list[dict[str, float]]:
+    def run_on_all(self, step: Any) -> list[dict[str, float]]:
         assert step is worker.measure_parcel_writers
         self.asked += 1
         return list(self.measured)
@@ -51,7 +51,7 @@ class Workers:
         ((self.streams, self.l2),) = {(streams, l2) for _, streams, l2 in each}
         return []
 
-    def results(self, submitted: list[Any]) -> list[Any]:
+    def wait_for_results(self, submitted: list[Any]) -> list[Any]:
         return submitted
 
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from merge_bench.campaign import LabelledProgress, Progress
-from merge_bench.view.progress import LogProgress, TerminalProgress, progress_for, remaining_seconds, time_left
+from merge_bench.view.progress import LogProgress, TerminalProgress, make_progress, remaining_seconds, time_left_text
 from tests.view.report.test_text import Terminal
 
 
@@ -31,7 +31,7 @@ def drive(progress: Progress) -> None:
 
 def test_a_pipe_stays_silent_for_half_a_minute() -> None:
     file = io.StringIO()
-    progress = progress_for(file)
+    progress = make_progress(file)
     assert isinstance(progress, LogProgress)
     drive(progress)
     assert file.getvalue() == ""
@@ -59,21 +59,21 @@ def test_a_pipe_then_gets_what_goes_on_and_what_is_left() -> None:
 
 
 def test_the_time_left_is_that_of_the_campaign() -> None:
-    assert time_left(10.0, 110.0) == "2 minutes left"
-    assert time_left(10.0, None) == "10 seconds left of this launch"
-    assert time_left(0.0, 0.0) == time_left(0.0, None) == ""
+    assert time_left_text(10.0, 110.0) == "2 minutes left"
+    assert time_left_text(10.0, None) == "10 seconds left of this launch"
+    assert time_left_text(0.0, 0.0) == time_left_text(0.0, None) == ""
 
 
 def test_quiet_is_silent_on_a_terminal_too() -> None:
     file = Terminal()
-    drive(progress_for(file, quiet=True))
+    drive(make_progress(file, quiet=True))
     assert file.getvalue() == ""
 
 
 def test_a_terminal_shows_phase_speed_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     file = Terminal()
-    assert isinstance(progress_for(file), TerminalProgress)
+    assert isinstance(make_progress(file), TerminalProgress)
     now = [0.0]
     progress = TerminalProgress(Console(file=file, width=100), clock=lambda: now[0])
     progress.show_phase("launching")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import merge_bench
 from merge_bench.campaign.recording import gpu_power_between_readings, host_power_between_readings
-from merge_bench.cluster.worker_calls import Member
+from merge_bench.cluster.worker_calls import LaunchedWorker
 from merge_bench.host.description import GpuState
 from merge_bench.host.gpu import GpuReading
 from merge_bench.host.machine import Package, PowerReading
@@ -14,7 +14,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.testing import fake_cluster
 
 HOSTS = ("a", "a", "b", "b")
-MEMBERS = [Member(rank, f"tcp://{host}:{rank}", f"worker-{rank}", host, 1) for rank, host in enumerate(HOSTS)]
+MEMBERS = [LaunchedWorker(rank, f"tcp://{host}:{rank}", f"worker-{rank}", host, 1) for rank, host in enumerate(HOSTS)]
 
 
 def reading(at: float, key: str | None, millijoules: int, microjoules: int = 0, celsius: int = 40) -> PowerReading:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from merge_bench.campaign.campaign import run_launches
 from merge_bench.campaign.planned_launches import Job, Sweep, make_campaign_line
-from merge_bench.dashboard.live_data import progress_of
+from merge_bench.dashboard.live_data import campaign_progress
 from merge_bench.errors import GateNotMet, LaunchFailed, MergeBenchError, UsageError, WrongResult
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import rows_of
@@ -99,7 +99,7 @@ def test_a_signal_outside_of_a_launch_is_recorded_until_the_command_is_repeated(
         assert (run["error"]["code"], run["error"]["message"]) == ("interrupted", message)
         entries = ResultsFolder(tmp_path).refresh([campaign.folder.name])
         assert [entry.status for entry in entries if entry.folder == campaign.folder] == ["interrupted"]
-        assert progress_of(campaign, running=False).doing == "interrupted"
+        assert campaign_progress(campaign, running=False).doing == "interrupted"
     assert make(tmp_path, made, [])[0] == 0
     assert the(tmp_path).failures == ()
 

@@ -14,9 +14,9 @@ from merge_bench.campaign.make_plan import PlannedRun, options_of_each_run
 from merge_bench.campaign.planned_launches import Sweep, add_config, order_runs_in_blocks, plan_runs
 from merge_bench.config.reader import read_config
 from merge_bench.errors import MergeBenchError, UsageError
-from merge_bench.probe.p2p import P2P
+from merge_bench.probe.p2p import P2PProbe
 from merge_bench.probe.shared import probe_campaign as probes
-from merge_bench.probe.shared.options import Placements
+from merge_bench.probe.shared.options import PairPlacements
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import Config
 from tests.helpers import plans
@@ -209,18 +209,18 @@ def test_a_running_cluster_takes_one_config() -> None:
 
 def test_probes_of_a_running_cluster_make_one_launch_unless_more_are_asked_for() -> None:
     running = given(scheduler_address="tcp://127.0.0.1:1", workers=2)
-    probe = P2P((), (8,), Placements())
-    _, jobs = probes.plan_campaign(probe, [None], running)
+    probe = P2PProbe((), (8,), PairPlacements())
+    _, jobs = probes.plan_probe_campaign(probe, [None], running)
     assert len(jobs) == 1
     with pytest.raises(UsageError, match="omit --launches"):
-        probes.plan_campaign(probe, [None], running.given(launches=2))
-    _, jobs = probes.plan_campaign(probe, [None], given(workers=2))
+        probes.plan_probe_campaign(probe, [None], running.given(launches=2))
+    _, jobs = probes.plan_probe_campaign(probe, [None], given(workers=2))
     assert [job.block for job in jobs] == [0, 1, 2]
 
 
 def test_several_values_are_for_run_alone() -> None:
     with pytest.raises(UsageError, match="only `run` accepts"):
-        probes.plan_campaign(P2P((), (8,), Placements()), [None], given(workers=(1, 2)))
+        probes.plan_probe_campaign(P2PProbe((), (8,), PairPlacements()), [None], given(workers=(1, 2)))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.report.campaign_figures import CampaignCache
-from merge_bench.report.run import print_report
+from merge_bench.report.run import print_campaign_report
 from merge_bench.view.streams import encode_document
 
 COMMANDS = {
@@ -59,15 +59,15 @@ def _dashboard(folder: Path, whole: Path) -> int:
     index = ResultsFolder(folder.parent)
     entries, cache = index.entries(), CampaignCache()
     loaded = cache.load(entries)
-    results_tab.campaign_table(entries, cache.figures)
-    results_tab.content_of(loaded, metric="Throughput", axis=results_tab.ABSOLUTE, datasets=())
-    results_tab.content_of(loaded, metric="Bandwidth", axis=results_tab.OF_LINK, datasets=())
-    network_tab.content_of(loaded, ())
+    results_tab.campaigns_data_frame(entries, cache.known_figures)
+    results_tab.make_results_content(loaded, metric="Throughput", axis=results_tab.ABSOLUTE, datasets=())
+    results_tab.make_results_content(loaded, metric="Bandwidth", axis=results_tab.OF_LINK, datasets=())
+    network_tab.make_network_content(loaded, ())
     for each in loaded:
-        tuning_tab.content_of(each)
+        tuning_tab.make_tuning_content(each)
         if each.campaign is not None:
-            live_data.live_state(each.campaign, running=False)
-            live_data.live_state(each.campaign, running=True)
+            live_data.make_live_state(each.campaign, running=False)
+            live_data.make_live_state(each.campaign, running=True)
     return 2 if any(each.problem for each in loaded) else 0
 
 
@@ -80,5 +80,5 @@ def _summary(folder: Path, whole: Path) -> int:
     document = summarize_campaign(campaign)
     encode_document(document)
     if campaign.probe is None:
-        print_report(campaign, document, details=True, file=io.StringIO())
+        print_campaign_report(campaign, document, details=True, file=io.StringIO())
     return 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click import Command
 
-from merge_bench.cli.common import given_options, say_failures
+from merge_bench.cli.common import print_failures, typed_options
 from merge_bench.cli.run import run
 from merge_bench.cli.tune import tune
 from merge_bench.records.schema import FailureLine
@@ -31,7 +31,7 @@ def test_a_reader_of_both_streams_gets_a_failure_once(
         contextlib.redirect_stdout(output),
         contextlib.redirect_stderr(errors),
     ):
-        say_failures([FAILURE], printed=printed)
+        print_failures([FAILURE], printed_texts=printed)
     text = (tmp_path / names[1]).read_text()
     assert text.count(FAILURE.message) == times
     assert "last words" in text
@@ -53,4 +53,4 @@ def test_options_are_recorded_as_they_were_typed(
     command: Command, words: list[str], options: dict[str, object]
 ) -> None:
     with command.make_context(str(command.name), list(words)):
-        assert given_options() == options
+        assert typed_options() == options

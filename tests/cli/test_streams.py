@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.service.api import Limits
-from merge_bench.view.streams import Terminal, unescaped
+from merge_bench.service.api import ServiceLimits
+from merge_bench.view.streams import EscapingTerminal, unescaped_stream
 from tests.campaign.importing.texts import text
 from tests.helpers.mutations import CAMPAIGNS
 from tests.project.test_schemas import OF_COMMANDS
@@ -53,7 +53,7 @@ EVERY = {"doctor": ["doctor"], **STORED, **MEASURES}
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Variables that lead to a service with a job."""
-    with running(tmp_path_factory.mktemp("service"), Limits()) as found:
+    with running(tmp_path_factory.mktemp("service"), ServiceLimits()) as found:
         assert found.ask("POST", "/api/jobs", {"command": "run", "options": {"chunk": "1e4"}})[0] == 201
         yield {"MERGE_BENCH_SERVICE": f"http://127.0.0.1:{found.port}", "MERGE_BENCH_TOKEN": found.tokens["ci"]}
 
@@ -129,7 +129,7 @@ def test_a_reader_that_has_gone_is_no_traceback(tmp_path: Path) -> None:
     assert [(each.returncode, each.stderr) for each in (done, listed)] == [(141, b"")] * 2
 
 
-_OWN = "import os, sys; from merge_bench.view.streams import take_standard_output; take_standard_output(); "
+_OWN = "import os, sys; from merge_bench.view.streams import redirect_native_output; redirect_native_output(); "
 
 
 def test_without_a_buffer_of_python_every_word_arrives_at_once() -> None:
@@ -167,9 +167,9 @@ def test_a_full_disk_behind_standard_output_is_a_sentence(tmp_path: Path) -> Non
 
 def test_a_terminal_obeys_no_text_of_others() -> None:
     file = io.BytesIO()
-    terminal = Terminal(file, "utf-8", write_through=True)
+    terminal = EscapingTerminal(file, "utf-8", write_through=True)
     print("a\x1b[2J\u202eb\x9b\U000e0041", "c\td", file=terminal)
-    unescaped(terminal).write("\x1b[1mbold\x1b[0m")
+    unescaped_stream(terminal).write("\x1b[1mbold\x1b[0m")
     assert file.getvalue().decode() == "a\\u001b[2J\\u202eb\\u009b\\udb40\\udc41 c\td\n\x1b[1mbold\x1b[0m"
 
 

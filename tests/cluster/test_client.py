@@ -19,9 +19,9 @@ import pytest
 from distributed import LocalCluster
 
 from merge_bench.cluster import scheduler_client
-from merge_bench.cluster.base import Exited
+from merge_bench.cluster.base import EndedProcess
 from merge_bench.cluster.scheduler_client import ask_each_host, count_running_workers
-from merge_bench.cluster.worker_calls import Member, WorkerCalls
+from merge_bench.cluster.worker_calls import LaunchedWorker, WorkerCalls
 from merge_bench.errors import LaunchFailed, UsageError
 from tests.helpers.clusters import scheduler_alone
 
@@ -74,7 +74,7 @@ def test_a_process_that_ends_meanwhile_ends_the_wait(mute: str) -> None:
 
     began = time.monotonic()
     with pytest.raises(LaunchFailed, match="was killed"):
-        scheduler_client.open_client(mute, None, seconds=3600.0, look=look)
+        scheduler_client.open_client(mute, None, seconds=3600.0, check_processes=look)
     assert time.monotonic() - began < 600
 
 
@@ -106,7 +106,7 @@ def test_errors_that_nobody_took_are_in_the_log(tmp_path: Path, capfd: pytest.Ca
     loop, log = asyncio.new_event_loop(), tmp_path / "driver.log"
     gc.disable()
     try:
-        with scheduler_client.redirect_libraries(log):
+        with scheduler_client.redirect_library_output(log):
             future: Any = loop.create_future()
             future.set_exception(TimeoutError("Timeout"))
             future.itself = [future]
@@ -154,15 +154,17 @@ def test_fetching_results_from_a_worker_that_was_killed_ends() -> None:
         run_on_scheduler=lambda *_: {"tcp://a": 0.0},
     )
     launcher = SimpleNamespace(
-        exited=lambda: [Exited("worker-0", "here", 7, -9, "")], tail=lambda role: "", placed=dict
+        ended_processes=lambda: [EndedProcess("worker-0", "here", 7, -9, "")],
+        read_log_tail=lambda role: "",
+        placed=dict,
     )
     calls = WorkerCalls(client, launcher, 15.0)
-    calls.members = [Member(0, "tcp://a", "worker-0", "here", 7)]
+    calls.members = [LaunchedWorker(0, "tcp://a", "worker-0", "here", 7)]
     calls.watch.start(calls.members)
     future = Finished()
     try:
         with pytest.raises(LaunchFailed, match=r"rank 0 .*signal 9"):
-            calls.results([future])
+            calls.wait_for_results([future])
         assert future.released
     finally:
         calls.watch.stop()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.cluster.host_check import check_gpus
+from merge_bench.cluster.host_check import check_gpu_counts
 from merge_bench.cluster.hosts import HostSpec, place_workers
 from merge_bench.cluster.start_on_hosts import RemoteLauncher
 from merge_bench.config.option import COMMAND_LINE, DEFAULT
@@ -25,7 +25,7 @@ UNCOUNTED = (HostSpec("a"), HostSpec("b"))
 
 def check(hosts: Sequence[HostSpec], workers: int, *gpus: int, per_gpu: int = 1, chosen: bool = False) -> None:
     found = dict(zip((host.name for host in hosts), gpus, strict=True))
-    check_gpus(place_workers(hosts, workers, per_gpu), found, per_gpu, chosen=chosen)
+    check_gpu_counts(place_workers(hosts, workers, per_gpu), found, per_gpu, workers_chosen=chosen)
 
 
 def test_one_worker_on_a_host_of_several_gpus_is_refused_with_what_to_write() -> None:

@@ -12,14 +12,14 @@ import pytest
 from distributed import Scheduler
 
 from merge_bench.cluster import dask_commands, dask_scheduler_functions
-from merge_bench.cluster.base import ClusterSettings, Command
-from merge_bench.cluster.dask_commands import SCHEDULER_ROUTES, Place
+from merge_bench.cluster.base import ClusterSettings, ProcessCommand
+from merge_bench.cluster.dask_commands import SCHEDULER_ROUTES, ProcessLocation
 from merge_bench.cluster.scheduler_client import dashboard_link
 from merge_bench.host.pinning import Pin
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
 
-PLACE = Place("here", "/scratch", "lo", "127.0.0.1")
+PLACE = ProcessLocation("here", "/scratch", "lo", "127.0.0.1")
 PLAN = Plan(
     SyntheticSpec(1000, 0.3, 0),
     2,
@@ -35,7 +35,7 @@ PLAN = Plan(
 )
 
 
-def scheduler(dask_dashboard: bool) -> Command:
+def scheduler(dask_dashboard: bool) -> ProcessCommand:
     settings = ClusterSettings({}, Path("results"), dask_dashboard=dask_dashboard)
     return dask_commands.scheduler_command(PLAN, settings, PLACE, {SCHEDULER_ROUTES: "[]"})
 

@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from merge_bench.cli import cli
-from merge_bench.cluster.base import ClusterSettings, Command
+from merge_bench.cluster.base import ClusterSettings, ProcessCommand
 from merge_bench.cluster.dask_commands import THREAD_COUNTS
 from merge_bench.cluster.hosts import HostSpec
-from merge_bench.cluster.launchers.slurm import srun
-from merge_bench.cluster.launchers.ssh import ssh
+from merge_bench.cluster.launchers.slurm import srun_command
+from merge_bench.cluster.launchers.ssh import ssh_command
 from merge_bench.cluster.start_on_hosts import RemoteLauncher
 from merge_bench.host.description import Node
 from merge_bench.merge.plan import Plan
@@ -53,7 +53,9 @@ def settings(config: dict[str, str] | None = None) -> ClusterSettings:
     return ClusterSettings(config or {}, Path("results"), hosts=HOSTS, interface="ib0")
 
 
-def started(launcher: RemoteLauncher, config: dict[str, str] | None = None, **plan_options: str) -> list[Command]:
+def started(
+    launcher: RemoteLauncher, config: dict[str, str] | None = None, **plan_options: str
+) -> list[ProcessCommand]:
     return [each for each in launcher.commands(plan(**plan_options), settings(config)) if each.role != "agent"]
 
 
@@ -69,20 +71,20 @@ def host(cores: int, rdma: list[str]) -> Node:
     )
 
 
-@pytest.mark.parametrize("reach", [ssh, srun])
+@pytest.mark.parametrize("reach", [ssh_command, srun_command])
 def test_threads_of_hosts_that_were_not_asked_are_a_word(reach: Callable[..., tuple[str, ...]]) -> None:
     for command in started(RemoteLauncher("name", reach)):
         assert {command.environment[name] for name in THREAD_COUNTS} == {"THREADS"}, command.role
 
 
 def test_threads_that_the_config_gives_are_printed() -> None:
-    for command in started(RemoteLauncher("ssh", ssh), {"OMP_NUM_THREADS": "5"}):
+    for command in started(RemoteLauncher("ssh", ssh_command), {"OMP_NUM_THREADS": "5"}):
         assert command.environment["OMP_NUM_THREADS"] == "5"
         assert command.environment["NUMBA_NUM_THREADS"] == "THREADS"
 
 
 def test_devices_and_gpus_of_hosts_that_were_not_asked_are_words() -> None:
-    scheduler, *workers = started(RemoteLauncher("ssh", ssh), engine="cudf")
+    scheduler, *workers = started(RemoteLauncher("ssh", ssh_command), engine="cudf")
     assert {each.environment["UCX_NET_DEVICES"] for each in (scheduler, *workers)} == {"RDMA-OF-ib0,ib0"}
     gpus = [each.environment["CUDA_VISIBLE_DEVICES"] for each in workers]
     assert gpus == ["VISIBLE-GPU-0", "VISIBLE-GPU-1", "VISIBLE-GPU-2", "VISIBLE-GPU-0"]

@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 from distributed.nanny import WorkerProcess
 
-from merge_bench.cluster.base import Exited
-from merge_bench.cluster.worker_calls import Loss, Member, find_losses, first_cause
+from merge_bench.cluster.base import EndedProcess
+from merge_bench.cluster.worker_calls import LaunchedWorker, ProcessLoss, find_first_loss, find_losses
 
-MEMBERS = [Member(rank, f"tcp://here:{rank}", f"worker-{rank}", "here", 26485 + rank) for rank in range(3)]
+MEMBERS = [LaunchedWorker(rank, f"tcp://here:{rank}", f"worker-{rank}", "here", 26485 + rank) for rank in range(3)]
 # Printed by UCX 1.21 in rank 0 (process 26485) when rank 1 (process 26486) was killed with SIGKILL.
 LOST = (
     "[1795326721.285635] [vm:26485:0:26502]      cma_ep.c:85   UCX  ERROR process_vm_readv(pid=26486 "
@@ -21,8 +21,8 @@ LOST = (
 )
 
 
-def ended(rank: int, status: int | None, tail: str = "") -> Exited:
-    return Exited(f"worker-{rank}", "here", MEMBERS[rank].pid, status, tail)
+def ended(rank: int, status: int | None, tail: str = "") -> EndedProcess:
+    return EndedProcess(f"worker-{rank}", "here", MEMBERS[rank].pid, status, tail)
 
 
 def nanny(rank: int, status: int) -> str:
@@ -30,12 +30,14 @@ def nanny(rank: int, status: int) -> str:
     return str(WorkerProcess._death_message(None, MEMBERS[rank].pid, status))
 
 
-def found(exited: list[Exited], left: Sequence[int] = (), logs: dict[str, str] | None = None) -> list[Loss]:
+def found(
+    exited: list[EndedProcess], left: Sequence[int] = (), logs: dict[str, str] | None = None
+) -> list[ProcessLoss]:
     return find_losses(exited, [MEMBERS[rank] for rank in left], MEMBERS, lambda name: (logs or {}).get(name, ""))
 
 
-def named(lost: list[Loss]) -> tuple[int | None, bool]:
-    first, certain = first_cause(lost)
+def named(lost: list[ProcessLoss]) -> tuple[int | None, bool]:
+    first, certain = find_first_loss(lost)
     return first.member.rank if first.member else None, certain
 
 
@@ -47,10 +49,10 @@ def test_the_killed_one_is_named_in_any_order_of_arrival(fault: int) -> None:
 
 
 def test_a_killed_scheduler_is_named_before_the_workers_that_ended_over_it() -> None:
-    scheduler = Exited("scheduler", "here", 7, -signal.SIGKILL, "")
-    first, certain = first_cause(found([ended(0, 1), scheduler, ended(1, 1)]))
+    scheduler = EndedProcess("scheduler", "here", 7, -signal.SIGKILL, "")
+    first, certain = find_first_loss(found([ended(0, 1), scheduler, ended(1, 1)]))
     assert certain
-    assert first.shown == "scheduler (process 7 on here)"
+    assert first.title == "scheduler (process 7 on here)"
 
 
 def test_an_aborted_one_alone_is_not_certain() -> None:
@@ -60,18 +62,18 @@ def test_an_aborted_one_alone_is_not_certain() -> None:
 def test_the_one_that_others_report_as_gone_is_named_before_it_is_seen_to_end() -> None:
     lost = found([ended(0, -signal.SIGABRT, LOST)])
     assert named(lost) == (1, False)
-    assert "can no longer read its memory" in first_cause(lost)[0].how
+    assert "can no longer read its memory" in find_first_loss(lost)[0].outcome_text
     assert named(found([ended(0, -signal.SIGABRT, LOST), ended(1, 1)])) == (1, True)
 
 
 def test_process_ids_of_other_hosts_are_other_processes() -> None:
     members = [replace(MEMBERS[0], host="there"), *MEMBERS[1:]]
-    lost = find_losses([Exited("worker-0", "there", 5, -signal.SIGABRT, LOST)], [], members, lambda name: "")
+    lost = find_losses([EndedProcess("worker-0", "there", 5, -signal.SIGABRT, LOST)], [], members, lambda name: "")
     assert named(lost) == (0, False)
 
 
 def test_a_host_is_known_by_its_own_name_and_not_by_how_it_was_reached() -> None:
-    reached = Exited("worker-0", "here.cluster", MEMBERS[0].pid, -signal.SIGABRT, LOST)
+    reached = EndedProcess("worker-0", "here.cluster", MEMBERS[0].pid, -signal.SIGABRT, LOST)
     assert named(found([reached, ended(2, 1)])) == (1, False)
 
 
@@ -80,13 +82,13 @@ def test_behind_nannies_their_logs_show_which_worker_was_killed(left: list[int])
     logs = {"worker-0": nanny(0, -signal.SIGABRT), "worker-1": nanny(1, -signal.SIGKILL)}
     lost = found([], left, logs)
     assert named(lost) == (1, True)
-    assert first_cause(lost)[0].how == "was killed by signal 9 during the run"
+    assert find_first_loss(lost)[0].outcome_text == "was killed by signal 9 during the run"
 
 
 def test_what_a_nanny_logged_of_an_earlier_process_does_not_count() -> None:
     logs = {"worker-1": f"Worker process {MEMBERS[1].pid + 1} was killed by signal 9"}
-    first, certain = first_cause(found([], [1], logs))
-    assert (first.how, certain) == ("left the cluster", False)
+    first, certain = find_first_loss(found([], [1], logs))
+    assert (first.outcome_text, certain) == ("left the cluster", False)
 
 
 def test_behind_nannies_the_log_of_an_aborted_peer_is_enough() -> None:

@@ -17,7 +17,7 @@ import pytest
 from merge_bench.campaign.machine_checks import check_engine, check_gpu_count
 from merge_bench.cluster import dask_commands
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.cluster.dask_commands import Place
+from merge_bench.cluster.dask_commands import ProcessLocation
 from merge_bench.cluster.launchers.local import LocalLauncher
 from merge_bench.errors import UsageError
 from merge_bench.host import machine, pinning
@@ -31,7 +31,7 @@ from tests.helpers import leftovers
 from tests.helpers.fake_nvml import WATTS, identity, library, not_supported
 from tests.helpers.runs import LIMIT, ROOT, Finished, Running, environment, run, start
 
-PLACE = Place("here", "/scratch", "lo", "127.0.0.1")
+PLACE = ProcessLocation("here", "/scratch", "lo", "127.0.0.1")
 PRETENCE = os.pathsep.join([str(ROOT / "tests" / "helpers" / "fake_gpu_site"), str(ROOT)])
 # dask-cuda goes on where it finds no GPU to make a context on, and Dask does not watch GPUs.
 WITHOUT_DRIVER = {"DASK_CUDA_TEST_SINGLE_GPU": "1", "DASK_DISTRIBUTED__DIAGNOSTICS__NVML": "False"}

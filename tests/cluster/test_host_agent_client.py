@@ -13,7 +13,7 @@ import pytest
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.host_agent import TAILS_SILENCE
 from merge_bench.cluster.hosts import HostSpec
-from merge_bench.cluster.start_on_hosts import HostAgentClient, agent_argv
+from merge_bench.cluster.start_on_hosts import HostAgentClient, agent_command
 from merge_bench.errors import LaunchFailed
 from merge_bench.host.description import Node
 from tests.helpers.fake_agents import started
@@ -27,12 +27,12 @@ class Heard:
 
     def __init__(self, folder: Path) -> None:
         self.news: list[dict[str, Any]] = []
-        argv = ["env", f"TMPDIR={folder}", *agent_argv()]  # one that is killed leaves its folder
+        argv = ["env", f"TMPDIR={folder}", *agent_command()]  # one that is killed leaves its folder
         self.line = HostAgentClient("here", argv, folder / "agent.log", lambda _, news: self.news.append(news))
 
     def start(self, shell: str) -> None:
         command = ["sh", "-c", shell]
-        started = self.line.send("start", role="worker-0", argv=command, environment={}, cores=[])(LIMIT)
+        started = self.line.send_request("start", role="worker-0", argv=command, environment={}, cores=[])(LIMIT)
         self.line.started["worker-0"] = started["pid"]
 
     def until(self, true: Callable[[], bool], *, pinging: bool = True) -> None:
@@ -40,7 +40,7 @@ class Heard:
         while not true():
             assert time.monotonic() < deadline, (self.line.lost, self.news[-3:])
             if pinging:
-                self.line.notify("ping")
+                self.line.send_notification("ping")
             time.sleep(0.05)
 
 
@@ -74,8 +74,8 @@ def test_the_lines_that_an_agent_sent_last_are_those_of_a_host_that_does_not_ans
     plan = plan_of_two()
     settings = ClusterSettings({}, Path("results"), hosts=(HostSpec("a"), HostSpec("b")))
     with started({"a": Node(), "b": Node()}, plan, settings, tmp_path) as launcher:
-        assert launcher.tail("worker-1") == "last words of worker-1"
-        assert launcher.tail("worker-7") == ""
+        assert launcher.read_log_tail("worker-1") == "last words of worker-1"
+        assert launcher.read_log_tail("worker-7") == ""
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_a_host_that_cannot_be_reached_is_reported_with_the_message_of_ssh(tmp_p
     said = "echo first word >&2; echo ssh: no route >&2; exit 255"
     line = HostAgentClient("far", ["sh", "-c", said], tmp_path / "agent.log", lambda *_: None)
     with pytest.raises(LaunchFailed, match="far cannot be reached: ssh: no route") as caught:
-        line.send("describe")(LIMIT)
+        line.send_request("describe")(LIMIT)
     assert caught.value.log_tail == "first word\nssh: no route"
     line.close(time.monotonic() + 5)
 
@@ -113,6 +113,6 @@ def test_a_host_that_gives_no_answer_is_reported_with_the_message_of_ssh(tmp_pat
         assert time.monotonic() < deadline
         time.sleep(0.05)
     with pytest.raises(LaunchFailed, match="far did not answer within 1 s: patience") as caught:
-        line.send("describe")(1.0)
+        line.send_request("describe")(1.0)
     assert caught.value.log_tail == "patience"
     line.close(time.monotonic())

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.cluster.dask_commands import Place, commands
-from merge_bench.cluster.host_check import IDLE, idle_port_warnings, rdma_warnings
+from merge_bench.cluster.dask_commands import ProcessLocation, dask_process_commands
+from merge_bench.cluster.host_check import IDLE, idle_rdma_port_warnings, unusable_rdma_port_warnings
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.errors import Caution
 from merge_bench.host import network, pinning
@@ -41,7 +41,7 @@ def describe(tmp_path: Path) -> Callable[..., Host]:
 
 def warned(host: Host, workers: int, config: dict[str, str], *, gpus: bool = True) -> list[Caution]:
     pins = pinning.worker_pins(host, workers, gpus=gpus)
-    return idle_port_warnings({"n1": host, "n2": host}, {"n1": pins, "n2": pins}, config)
+    return idle_rdma_port_warnings({"n1": host, "n2": host}, {"n1": pins, "n2": pins}, config)
 
 
 def test_one_port_for_a_message_where_two_are_near_is_half_the_speed(describe: Callable[..., Host]) -> None:
@@ -109,12 +109,12 @@ def test_no_warning_where_the_user_chose_devices_or_no_rdma(
 
 def test_no_warning_of_a_single_host(describe: Callable[..., Host]) -> None:
     host = describe(sysfs.dgx_a100())
-    assert idle_port_warnings({"n1": host}, {"n1": pinning.worker_pins(host, 8, gpus=True)}, {}) == []
+    assert idle_rdma_port_warnings({"n1": host}, {"n1": pinning.worker_pins(host, 8, gpus=True)}, {}) == []
 
 
 def test_an_interface_of_a_slow_network_leaves_the_fast_one_unused(describe: Callable[..., Host]) -> None:
     host = describe(sysfs.dgx_a100(), "enp61f0")
-    (caution,) = rdma_warnings({"n1": host, "n2": host}, {})
+    (caution,) = unusable_rdma_port_warnings({"n1": host, "n2": host}, {})
     assert caution.message.startswith("UCX on n1, n2 cannot use mlx5_0:1 (ibp12s0), mlx5_1:1 (ibp18s0), ")
     assert caution.message.endswith("which has mlx5_4:1, mlx5_10:1: 400 Gb/s of 2,000 Gb/s")
     assert caution.remedy.startswith("use --interface ibp12s0 or ibp18s0 or ")
@@ -125,12 +125,12 @@ def test_storage_and_management_are_no_loss_and_efa_is_no_port_of_ucx(
     describe: Callable[..., Host], make: Callable[[], Kind]
 ) -> None:
     host = describe(make())
-    assert rdma_warnings({"n1": host, "n2": host}, {}) == []
+    assert unusable_rdma_port_warnings({"n1": host, "n2": host}, {}) == []
 
 
 def test_tcp_beside_fast_ports_says_what_they_would_carry(describe: Callable[..., Host]) -> None:
     host = describe(sysfs.dgx_a100(), "eth0")
-    (caution,) = rdma_warnings({"n1": host, "n2": host}, {})
+    (caution,) = unusable_rdma_port_warnings({"n1": host, "n2": host}, {})
     assert caution.message.endswith("which has no RDMA device: 2,000 Gb/s are unused")
 
 
@@ -158,7 +158,7 @@ def test_the_launcher_warns_of_the_ports_that_its_workers_do_not_get(
     node = Node(**{name: getattr(host, name) for name in Host.__struct_fields__})
     settings = ClusterSettings({}, Path("results"), hosts=(HostSpec("n1", slots=2), HostSpec("n2", slots=2)))
     with started({"n1": node, "n2": node}, plan(4), settings, tmp_path) as launcher:
-        (caution,) = launcher.cautions(settings)
+        (caution,) = launcher.host_warnings(settings)
     assert caution.code == IDLE
 
 
@@ -177,7 +177,7 @@ def test_ports_and_the_interface_reach_each_worker_unless_the_config_names_devic
     describe: Callable[..., Host], config: dict[str, str], expected: list[str]
 ) -> None:
     host = describe(sysfs.dgx_a100())
-    place = Place("n1", "/scratch", host.interface, "10.0.0.1", tuple(host.rdma))
+    place = ProcessLocation("n1", "/scratch", host.interface, "10.0.0.1", tuple(host.rdma))
     parts = dict(enumerate(pins(host, 4)))
-    made = commands(plan(4), ClusterSettings(config, Path("results")), place, parts, config, {}, 1)
+    made = dask_process_commands(plan(4), ClusterSettings(config, Path("results")), place, parts, config, {}, 1)
     assert [each.environment["UCX_NET_DEVICES"] for each in made[1:]] == expected

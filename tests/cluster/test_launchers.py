@@ -12,7 +12,7 @@ from tests.helpers.members import run_with
 
 DOCS = Path(__file__).parents[2] / "docs"
 ELSEWHERE = """
-from merge_bench.cluster.base import Batch, LauncherKind
+from merge_bench.cluster.base import BatchSystem, LauncherKind
 from merge_bench.cluster.hosts import HostSpec
 
 LAUNCHER = LauncherKind(
@@ -22,7 +22,7 @@ LAUNCHER = LauncherKind(
     inside=lambda environ: "ELSEWHERE" in environ,
     hosts=lambda values, environ: (HostSpec(environ["ELSEWHERE"], slots=2),),
     reach=lambda host, command, settings: ("reach", host.name, *command),
-    batch=Batch("ELSE", "esub", "else.job", "# {{ batch.file }}\\n", "HERE"),
+    batch=BatchSystem("ELSE", "esub", "else.job", "# {{ batch.file }}\\n", "HERE"),
 )
 """
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from merge_bench.cli import cli
-from merge_bench.cluster.base import ClusterSettings, Command
+from merge_bench.cluster.base import ClusterSettings, ProcessCommand
 from merge_bench.cluster.launchers.local import LocalLauncher
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.host import network
@@ -37,7 +37,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "rdma_ports", lambda name, sys=None: ["mlx5_0:1"] if name == "ib0" else [])
 
 
-def commands(interface: str | None, protocol: str = "tls", config: dict[str, str] | None = None) -> list[Command]:
+def commands(
+    interface: str | None, protocol: str = "tls", config: dict[str, str] | None = None
+) -> list[ProcessCommand]:
     plan = Plan(
         SyntheticSpec(1000, 0.3, 0),
         2,
@@ -54,7 +56,7 @@ def commands(interface: str | None, protocol: str = "tls", config: dict[str, str
     return LocalLauncher().commands(plan, ClusterSettings(config or {}, Path("results"), interface=interface))
 
 
-def after(command: Command, option: str) -> str:
+def after(command: ProcessCommand, option: str) -> str:
     return command.argv[command.argv.index(option) + 1]
 
 
@@ -131,7 +133,7 @@ def test_shared_memory_that_ucx_prefers_to_the_interface_gives_a_warning(
     interface: str | None, config: dict[str, str], warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("UCX_TLS", raising=False)
-    found = LocalLauncher().cautions(ClusterSettings(config, Path("results"), interface=interface))
+    found = LocalLauncher().host_warnings(ClusterSettings(config, Path("results"), interface=interface))
     assert [each.code for each in found] == ["shared-memory-first"] * warned
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.cluster.host_check import check_ucx
+from merge_bench.cluster.host_check import check_same_ucx_release
 from merge_bench.errors import UsageError
 from merge_bench.host.description import Ucx
 from merge_bench.records.schema import Worker
@@ -33,13 +33,13 @@ def workers(*versions: str | None) -> list[Worker]:
 
 def test_the_refusal_names_releases_with_their_ranks_and_hosts() -> None:
     with pytest.raises(UsageError) as caught:
-        check_ucx(workers("1.21.0", "1.20.1", "1.21.0"))
+        check_same_ucx_release(workers("1.21.0", "1.20.1", "1.21.0"))
     assert "1.20.1 by rank 1 on node1; 1.21.0 by rank 0 on node0, rank 2 on node2." in str(caught.value)
 
 
 def test_one_release_or_none_is_fine() -> None:
-    check_ucx(workers("1.21.0", "1.21.0"))
-    check_ucx(workers(None, None))
+    check_same_ucx_release(workers("1.21.0", "1.21.0"))
+    check_same_ucx_release(workers(None, None))
 
 
 @pytest.mark.cluster

@@ -6,17 +6,17 @@ import pytest
 
 from merge_bench.cluster.ucx_perftest import (
     Perftest,
-    batch_file,
-    has_heading,
+    batch_file_text,
+    has_client_heading,
     iteration_counts,
-    last_error,
+    last_ucx_error,
     median_figures,
-    parse_log,
-    parse_output,
+    parse_client_output,
+    parse_ucx_log,
     perftest_environment,
 )
 from merge_bench.errors import RunFailed
-from merge_bench.probe.p2p import cores_to_bind
+from merge_bench.probe.p2p import choose_cores_of_test
 
 HEADING = "iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr"
 PRINTED = f"""batch,{HEADING}
@@ -48,7 +48,7 @@ LATENCY, BANDWIDTH = Perftest("tag", "lat"), Perftest("tag", "bw")
 
 
 def test_overall_figures_are_read_and_not_those_of_the_last_second() -> None:
-    small, middle, large = parse_output(PRINTED)
+    small, middle, large = parse_client_output(PRINTED)
     assert (small.size, small.iterations) == (8, 1000)
     assert small.seconds == pytest.approx(1 / 3119601)  # finer than the 0.321 µs that are printed
     assert small.bandwidth == pytest.approx(23.80 * 2**20, rel=1e-3)  # MiB, whatever the tool's heading says
@@ -59,17 +59,17 @@ def test_overall_figures_are_read_and_not_those_of_the_last_second() -> None:
 
 def test_columns_are_found_by_their_names() -> None:
     old = "b,iterations,typical_lat,avg_lat,overall_lat,overall_bw,overall_mr\n1048576,10,1,2,250000.0,4,4\n"
-    (row,) = parse_output(old)
+    (row,) = parse_client_output(old)
     assert (row.seconds, row.bandwidth, row.messages) == (0.25, 4 * 2**20, 4)
 
 
 def test_a_rate_too_small_for_two_decimals_is_not_lost() -> None:
-    (row,) = parse_output(f"b,{HEADING}\n8, 20,3991.004,2860.671,2860.671,0.00,0.00,350,350\n")
+    (row,) = parse_client_output(f"b,{HEADING}\n8, 20,3991.004,2860.671,2860.671,0.00,0.00,350,350\n")
     assert row.bandwidth == pytest.approx(8 / 2860.671e-6)
 
 
 def test_the_heading_alone_is_no_figures() -> None:
-    assert parse_output(f"batch,{HEADING}\n") == []
+    assert parse_client_output(f"batch,{HEADING}\n") == []
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_the_heading_alone_is_no_figures() -> None:
 )
 def test_whatever_is_no_figure_is_refused_and_never_a_number(text: str) -> None:
     with pytest.raises(RunFailed, match="ucx_perftest printed"):
-        parse_output(text)
+        parse_client_output(text)
 
 
 def thrice(text: str) -> str:
@@ -112,7 +112,7 @@ def thrice(text: str) -> str:
 
 
 def test_of_the_runs_of_a_size_the_middle_one_counts() -> None:
-    once, found = parse_output(PRINTED), median_figures(thrice(PRINTED), [8, 65536, 4194304])
+    once, found = parse_client_output(PRINTED), median_figures(thrice(PRINTED), [8, 65536, 4194304])
     assert [each.size for each in found] == [8, 65536, 4194304]
     for single, middle in zip(once, found, strict=True):
         assert middle.seconds == pytest.approx(2 * single.seconds, rel=1e-2)
@@ -127,19 +127,19 @@ def test_a_size_that_is_missing_is_named() -> None:
 
 
 def test_a_client_that_never_connected_printed_no_heading() -> None:
-    assert has_heading(PRINTED)
-    assert not has_heading("connect() failed: Connection refused\n")
+    assert has_client_heading(PRINTED)
+    assert not has_client_heading("connect() failed: Connection refused\n")
 
 
 def test_lanes_are_those_of_the_last_wire_up_step() -> None:
-    log = parse_log(LOG, LATENCY)
+    log = parse_ucx_log(LOG, LATENCY)
     assert log.version == "1.21.0"
     assert log.lanes == ("sysv/memory", "cma/memory", "tcp/lo")
     assert log.missing == ("foo", "rc")
 
 
 def test_the_protocol_is_that_of_the_kind_of_send_that_the_test_does() -> None:
-    latency, bandwidth = parse_log(LOG, LATENCY), parse_log(LOG, BANDWIDTH)
+    latency, bandwidth = parse_ucx_log(LOG, LATENCY), parse_ucx_log(LOG, BANDWIDTH)
     assert latency.protocol(0) == "eager nothing [sysv/memory]"
     assert latency.protocol(92) == "eager short [sysv/memory]"
     assert latency.protocol(5028) == "eager copy-in copy-out [sysv/memory]"
@@ -151,20 +151,20 @@ def test_the_protocol_is_that_of_the_kind_of_send_that_the_test_does() -> None:
 def test_logs_of_old_releases_give_lanes_and_no_protocol() -> None:
     old = f"{STAMP} x UCX  INFO  Version 1.13.1 (loaded from /lib/libucp.so.0)\n"
     old += f"{STAMP} x UCX  INFO    ep_cfg[0]: tag(rc_mlx5/mlx5_0:1)\n"
-    log = parse_log(old, BANDWIDTH)
+    log = parse_ucx_log(old, BANDWIDTH)
     assert (log.version, log.lanes, log.protocol(8)) == ("1.13.1", ("rc_mlx5/mlx5_0:1",), None)
 
 
 def test_an_empty_log_gives_nothing() -> None:
-    log = parse_log("", LATENCY)
+    log = parse_ucx_log("", LATENCY)
     assert (log.version, log.lanes, log.missing, log.protocols) == (None, (), (), ())
 
 
 def test_the_batch_has_a_line_a_size_with_the_window_for_bandwidth_alone() -> None:
-    lines = batch_file(BANDWIDTH, [8, 4 << 20], memory="host", count=None, error_handling=False).splitlines()
+    lines = batch_file_text(BANDWIDTH, [8, 4 << 20], memory="host", count=None, error_handling=False).splitlines()
     assert lines[:3] == ["8 -t tag_bw -s 8 -n 20000 -w 2000 -O 32"] * 3
     assert lines[3] == "4194304 -t tag_bw -s 4194304 -n 50 -w 5 -O 32"
-    line, *_ = batch_file(Perftest("am", "lat"), [8], memory="cuda", count=7, error_handling=True).splitlines()
+    line, *_ = batch_file_text(Perftest("am", "lat"), [8], memory="cuda", count=7, error_handling=True).splitlines()
     assert line == "8 -t ucp_am_lat -s 8 -n 7 -w 7 -m cuda -e"
 
 
@@ -187,15 +187,15 @@ def test_the_environment_keeps_the_config_and_adds_a_log(tmp_path: object) -> No
 
 
 def test_the_complaint_is_the_last_error() -> None:
-    assert last_error("x UCX  ERROR first\ny UCX  ERROR no active messages transport to <no debug data>\n").startswith(
-        "no"
-    )
-    assert last_error("all well") == ""
+    assert last_ucx_error(
+        "x UCX  ERROR first\ny UCX  ERROR no active messages transport to <no debug data>\n"
+    ).startswith("no")
+    assert last_ucx_error("all well") == ""
 
 
 def test_both_sides_get_a_core_of_their_own_where_they_share_a_host() -> None:
-    assert cores_to_bind("0-3", "0-3", placement="one-host") == (0, 1)
-    assert cores_to_bind("2,5", "2,5", placement="one-host") == (2, 5)
-    assert cores_to_bind("0", "0", placement="one-host") == (None, None)
-    assert cores_to_bind("0-3", "4-7", placement="one-host") == (None, None)
-    assert cores_to_bind("0-3", "0-3", placement="two-hosts") == (None, None)
+    assert choose_cores_of_test("0-3", "0-3", placement="one-host") == (0, 1)
+    assert choose_cores_of_test("2,5", "2,5", placement="one-host") == (2, 5)
+    assert choose_cores_of_test("0", "0", placement="one-host") == (None, None)
+    assert choose_cores_of_test("0-3", "4-7", placement="one-host") == (None, None)
+    assert choose_cores_of_test("0-3", "0-3", placement="two-hosts") == (None, None)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from merge_bench.cluster import host_agent, host_check
-from merge_bench.cluster.hosts import HostSpec, count_workers, place_workers
+from merge_bench.cluster.hosts import HostSpec, default_worker_count, place_workers
 from merge_bench.cluster.launchers import choose_launcher, pbs, slurm
 from merge_bench.config.options import ClusterOptions
 from merge_bench.errors import UsageError
@@ -20,8 +20,8 @@ from tests.helpers import fake_scontrol
 
 def test_workers_by_slots_then_gpus_then_one() -> None:
     hosts = (HostSpec("a", slots=3, gpus=8), HostSpec("b", gpus=4), HostSpec("c"))
-    assert count_workers(hosts) == 8
-    assert count_workers(hosts, workers_per_gpu=2) == 12
+    assert default_worker_count(hosts) == 8
+    assert default_worker_count(hosts, workers_per_gpu=2) == 12
     assert [p.workers for p in place_workers(hosts, 8)] == [(0, 1, 2), (3, 4, 5, 6), (7,)]
 
 
@@ -140,18 +140,18 @@ def test_hosts_that_differ_are_refused_by_name() -> None:
     from merge_bench import __version__
     from merge_bench.host import machine
 
-    project = Project(version=__version__, sources=host_agent.fingerprint(host_agent.ROOT / "merge_bench"))
+    project = Project(version=__version__, sources=host_agent.source_checksum(host_agent.ROOT / "merge_bench"))
     same = Node(versions=dict(machine.versions()), project=project)
-    host_check.check_alike({"a": same, "b": same})
+    host_check.check_same_software({"a": same, "b": same})
     older = Node(versions={**machine.versions(), "polars": "0.1"}, project=project)
     with pytest.raises(UsageError, match=r"b and this host have different software.*polars 0\.1 instead of"):
-        host_check.check_alike({"a": same, "b": older})
+        host_check.check_same_software({"a": same, "b": older})
     changed = Project(version=__version__, sources="0")
     other = Node(versions=dict(machine.versions()), project=changed)
     with pytest.raises(
         UsageError, match=r"b and this host have different software.*merge_bench .* with sources 0 instead of"
     ):
-        host_check.check_alike({"a": same, "b": other})
+        host_check.check_same_software({"a": same, "b": other})
 
 
 def test_machines_that_hide_their_boot_count_as_different(tmp_path: Path) -> None:
@@ -165,25 +165,25 @@ def test_machines_that_hide_their_boot_count_as_different(tmp_path: Path) -> Non
 
 
 def test_a_host_whose_answer_has_another_form_is_refused_by_name() -> None:
-    assert host_check.parse_node("b", {"stack": "here", "newer": 1}) == Node(stack="here")
+    assert host_check.parse_host_description("b", {"stack": "here", "newer": 1}) == Node(stack="here")
     with pytest.raises(UsageError, match="b and this host have different releases of merge_bench"):
-        host_check.parse_node("b", {"versions": ["polars 0.1"]})
+        host_check.parse_host_description("b", {"versions": ["polars 0.1"]})
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_loopback_is_for_hosts_that_share_the_driver_s_network(address: str) -> None:
     here, there = (Node(interface="lo", address=address, stack=stack) for stack in ("here", "there"))
     far = Node(interface="eth0", address="fe80::1%eth0", stack="there")
-    host_check.check_reachable({"a": here, "b": far}, "here")
-    host_check.check_reachable({"a": there}, None)  # where nobody can tell
+    host_check.check_no_remote_loopback({"a": here, "b": far}, "here")
+    host_check.check_no_remote_loopback({"a": there}, None)  # where nobody can tell
     with pytest.raises(UsageError, match=r"b would listen only on lo \(.*1\)"):
-        host_check.check_reachable({"a": here, "b": there}, "here")
+        host_check.check_no_remote_loopback({"a": here, "b": there}, "here")
 
 
 def test_two_names_that_lead_to_one_host_are_refused() -> None:
-    host_check.check_distinct({"a": Node(stack="1"), "b": Node(stack="2"), "c": Node(), "d": Node()})
+    host_check.check_distinct_hosts({"a": Node(stack="1"), "b": Node(stack="2"), "c": Node(), "d": Node()})
     with pytest.raises(UsageError, match="a and c are names of one host"):
-        host_check.check_distinct({"a": Node(stack="1"), "b": Node(stack="2"), "c": Node(stack="1")})
+        host_check.check_distinct_hosts({"a": Node(stack="1"), "b": Node(stack="2"), "c": Node(stack="1")})
 
 
 @pytest.mark.parametrize(
@@ -206,6 +206,6 @@ def test_an_interface_is_found_by_any_of_its_addresses(address: str) -> None:
 
 def test_fingerprint_sees_every_source(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("1")
-    first = host_agent.fingerprint(tmp_path)
+    first = host_agent.source_checksum(tmp_path)
     (tmp_path / "a.py").write_text("2")
-    assert host_agent.fingerprint(tmp_path) != first
+    assert host_agent.source_checksum(tmp_path) != first

@@ -67,19 +67,22 @@ class NothingWrong:
 def never(watched: Any) -> None:
     calls = WorkerCalls(None, None, 15.0)
     calls.watch = watched
-    calls.until(lambda: False)
+    calls.wait_until(lambda: False)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_next_wait_raises_it(number: signal.Signals) -> None:
-    with signals.raising():
+    with signals.raise_on_signals():
         swallowed(number)
         with pytest.raises(signals.Interrupted, match=f"interrupted by {number.name}"):
             never(NothingWrong())
 
 
 def test_a_wait_for_dask_raises_it() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as mute, signals.raising():  # accepts a connection, and never answers
+    with (
+        socket.create_server(("127.0.0.1", 0)) as mute,
+        signals.raise_on_signals(),
+    ):  # accepts a connection, and never answers
         address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
         swallowed(signal.SIGINT)
         with pytest.raises(signals.Interrupted):
@@ -90,18 +93,18 @@ def test_a_lost_terminal_that_is_ignored_stays_ignored() -> None:
     """As under nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with signals.raising():
+        with signals.raise_on_signals():
             os.kill(os.getpid(), signal.SIGHUP)
-            signals.check()
-            assert not signals.received()
+            signals.raise_if_interrupted()
+            assert not signals.signal_received()
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
 def test_not_while_processes_are_ended() -> None:
-    with signals.raising():
+    with signals.raise_on_signals():
         swallowed(signal.SIGINT)
-        with signals.ignored():
-            signals.check()
-    signals.check()
+        with signals.ignore_signals():
+            signals.raise_if_interrupted()
+    signals.raise_if_interrupted()

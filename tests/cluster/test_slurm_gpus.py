@@ -83,7 +83,7 @@ SETTINGS = ClusterSettings({}, Path("results"))
 def test_a_step_asks_for_the_gpus_of_its_node_and_not_for_the_job_s_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_GPUS_PER_TASK", "1")
     monkeypatch.setenv("SLURM_GPU_BIND", "per_task:1")
-    argv = slurm.srun(HostSpec("n1", gpus=4), ["true"], SETTINGS)
+    argv = slurm.srun_command(HostSpec("n1", gpus=4), ["true"], SETTINGS)
     assert argv[:4] == ("env", "--unset=SLURM_GPUS_PER_TASK", "--unset=SLURM_GPU_BIND", "srun")
     assert argv[-3:] == ("--gpus=4", "--nodelist=n1", "true")
 
@@ -94,6 +94,6 @@ def test_a_step_on_a_node_whose_gpus_slurm_does_not_give_asks_for_none(
 ) -> None:
     for name in [name for name in os.environ if name.startswith("SLURM_")]:
         monkeypatch.delenv(name)
-    argv = slurm.srun(host, ["true"], SETTINGS)
+    argv = slurm.srun_command(host, ["true"], SETTINGS)
     assert argv[0] == "srun"
     assert not any(word.startswith("--gpus") for word in argv)

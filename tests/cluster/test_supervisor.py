@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from merge_bench.cluster.supervisor import Child, end_all, kill_sessions, tail
+from merge_bench.cluster.supervisor import ChildProcess, end_child_processes, kill_sessions, read_log_tail
 
 PARENT = """
 import multiprocessing, sys, time
@@ -40,13 +40,13 @@ def until(reached: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def start(tmp_path: Path, *argv: str | Path, **how: object) -> Child:
+def start(tmp_path: Path, *argv: str | Path, **how: object) -> ChildProcess:
     words = [str(word) for word in argv]
-    return Child(words, environment=os.environ, log=tmp_path / "log", **how)
+    return ChildProcess(words, environment=os.environ, log=tmp_path / "log", **how)
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Iterator[Child]:
+def session(tmp_path: Path) -> Iterator[ChildProcess]:
     """A process with a child, a named semaphore and a resource tracker."""
     program = tmp_path / "parent.py"
     program.write_text(PARENT)
@@ -55,11 +55,11 @@ def session(tmp_path: Path) -> Iterator[Child]:
     child.end()
 
 
-def semaphore(child: Child) -> Path:
+def semaphore(child: ChildProcess) -> Path:
     return Path("/dev/shm") / f"sem.{child.stdout.readline().decode().strip().removeprefix('/')}"
 
 
-def test_the_semaphores_of_killed_processes_are_gone(session: Child) -> None:
+def test_the_semaphores_of_killed_processes_are_gone(session: ChildProcess) -> None:
     left = semaphore(session)
     assert left.exists()
     started = psutil.Process(session.pid).children(recursive=True)
@@ -69,7 +69,7 @@ def test_the_semaphores_of_killed_processes_are_gone(session: Child) -> None:
     assert psutil.wait_procs(started, timeout=10)[1] == []
 
 
-def test_a_tracker_that_does_not_end_is_killed(session: Child) -> None:
+def test_a_tracker_that_does_not_end_is_killed(session: ChildProcess) -> None:
     left = semaphore(session)
     (tracker,) = [
         each for each in psutil.Process(session.pid).children() if "resource_tracker" in " ".join(each.cmdline())
@@ -87,7 +87,7 @@ def test_processes_without_a_tracker_are_not_waited_for(tmp_path: Path) -> None:
     before = time.monotonic()
     kill_sessions([each.pid for each in sleepers], tidy_seconds=60.0)
     assert time.monotonic() - before < 30
-    assert end_all(sleepers, LIMIT) == []
+    assert end_child_processes(sleepers, LIMIT) == []
     assert [each.poll() for each in sleepers] == [-signal.SIGKILL] * 2
     assert psutil.wait_procs(started, timeout=10)[1] == []
 
@@ -95,7 +95,7 @@ def test_processes_without_a_tracker_are_not_waited_for(tmp_path: Path) -> None:
 def test_what_outlives_the_first_process_of_a_session_is_ended_too(tmp_path: Path) -> None:
     child = start(tmp_path, "sh", "-c", "sleep 600 & echo $!; exit 5")
     assert child.wait(LIMIT) == 5
-    left = psutil.Process(int(tail(tmp_path / "log")))
+    left = psutil.Process(int(read_log_tail(tmp_path / "log")))
     assert child.end() == 5
     assert psutil.wait_procs([left], timeout=10)[1] == []
 
@@ -113,10 +113,10 @@ def test_the_status_is_known_before_the_number_is_given_back(tmp_path: Path) -> 
 def test_a_signal_first_lets_a_process_end_by_itself(tmp_path: Path) -> None:
     polite = "trap 'exit 4' TERM; echo ready; while :; do sleep 0.02; done"
     child = start(tmp_path, "sh", "-c", polite)
-    until(lambda: tail(tmp_path / "log") == "ready")
+    until(lambda: read_log_tail(tmp_path / "log") == "ready")
     assert child.end(signal.SIGTERM, LIMIT) == 4
     deaf = start(tmp_path, "sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 0.02; done")
-    until(lambda: tail(tmp_path / "log", lines=1) == "deaf")
+    until(lambda: read_log_tail(tmp_path / "log", lines=1) == "deaf")
     assert deaf.end(signal.SIGTERM, 0.1) == -signal.SIGKILL
 
 
@@ -124,17 +124,17 @@ def test_output_is_appended_to_the_log(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("before\n")
     start(tmp_path, "sh", "-c", "echo one; echo two >&2").wait(LIMIT)
     assert (tmp_path / "log").read_text() == "before\none\ntwo\n"
-    assert tail(tmp_path / "log", lines=2) == "one\ntwo"
-    assert tail(tmp_path / "log", size=4) == "two"
-    assert tail(tmp_path / "no-log") == ""
+    assert read_log_tail(tmp_path / "log", lines=2) == "one\ntwo"
+    assert read_log_tail(tmp_path / "log", size=4) == "two"
+    assert read_log_tail(tmp_path / "no-log") == ""
 
 
 def test_cores_and_environment_are_those_that_were_given(tmp_path: Path) -> None:
     core = max(os.sched_getaffinity(0))
     code = "import os; print(sorted(os.sched_getaffinity(0)), os.environ['GIVEN'], 'HOME' in os.environ)"
-    child = Child([sys.executable, "-c", code], environment={"GIVEN": "x"}, log=tmp_path / "log", cores=[core])
+    child = ChildProcess([sys.executable, "-c", code], environment={"GIVEN": "x"}, log=tmp_path / "log", cores=[core])
     assert child.wait(LIMIT) == 0
-    assert tail(tmp_path / "log") == f"[{core}] x False"
+    assert read_log_tail(tmp_path / "log") == f"[{core}] x False"
 
 
 @pytest.mark.parametrize(("death_signal", "outlives"), [("signal.SIGKILL", False), ("None", True)])
@@ -142,9 +142,9 @@ def test_the_kernel_ends_a_process_whose_parent_was_killed(tmp_path: Path, death
     code = textwrap.dedent(f"""
         import os, signal, time
         from pathlib import Path
-        from merge_bench.cluster.supervisor import Child
+        from merge_bench.cluster.supervisor import ChildProcess
         log = Path({str(tmp_path / "log")!r})
-        child = Child(["sleep", "600"], environment=os.environ, log=log, death_signal={death_signal})
+        child = ChildProcess(["sleep", "600"], environment=os.environ, log=log, death_signal={death_signal})
         print(child.pid, flush=True)
         time.sleep(600)
     """)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from merge_bench.campaign.planned_launches import check_config_for_run, plan_runs
-from merge_bench.cluster.dask_commands import open_port_warning, process_environment, ucx_settings
+from merge_bench.cluster.dask_commands import default_ucx_settings, open_port_warning, process_environment
 from merge_bench.config.allowed_transports import UCX_PORTS
 from merge_bench.config.reader import read_config
 from merge_bench.config.ucx_choice import ucx_choice_undone
@@ -49,7 +49,7 @@ def test_tcp_is_left_out_where_shared_memory_connects_all_workers(
     given: Mapping[str, Any], variables: Mapping[str, str], expected: Mapping[str, str], tmp_path: Path
 ) -> None:
     here = install_ucx(tmp_path, {"self", "tcp", "sysv", "posix", "cma"})
-    assert ucx_settings({**here, **variables}, **{**ONE_HOST, **given}) == expected
+    assert default_ucx_settings({**here, **variables}, **{**ONE_HOST, **given}) == expected
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,11 @@ def test_tcp_is_left_out_where_shared_memory_connects_all_workers(
 def test_tcp_stays_without_shared_memory_and_hooks_where_memory_is_registered(
     transports: set[str], expected: Mapping[str, str], tmp_path: Path
 ) -> None:
-    assert ucx_settings(install_ucx(tmp_path, transports), **ONE_HOST) == expected
+    assert default_ucx_settings(install_ucx(tmp_path, transports), **ONE_HOST) == expected
 
 
 def test_nothing_is_chosen_for_a_ucx_that_is_not_there(tmp_path: Path) -> None:
-    assert ucx_settings({"MERGE_BENCH_UCX": "system", "PATH": str(tmp_path)}, **ONE_HOST) == {}
+    assert default_ucx_settings({"MERGE_BENCH_UCX": "system", "PATH": str(tmp_path)}, **ONE_HOST) == {}
 
 
 def test_config_and_environment_have_precedence() -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from merge_bench.campaign.cluster_session import host_warnings
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.cluster.host_check import rdma_warnings
+from merge_bench.cluster.host_check import unusable_rdma_port_warnings
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.host import network
 from merge_bench.host.description import Node
@@ -38,7 +38,9 @@ def sys(tmp_path: Path) -> Path:
 
 
 def test_hosts_interface_devices_and_the_interface_to_name_instead(sys: Path) -> None:
-    (caution,) = rdma_warnings({"n1": host(sys, "eth0"), "n2": host(sys, "ib0"), "n3": host(sys, "eth0")}, {})
+    (caution,) = unusable_rdma_port_warnings(
+        {"n1": host(sys, "eth0"), "n2": host(sys, "ib0"), "n3": host(sys, "eth0")}, {}
+    )
     assert caution.message == (
         "UCX on n1, n3 cannot use mlx5_0:1 (ib0), mlx5_1:1 (no interface), because it is limited to interface eth0,"
         " which has no RDMA device"
@@ -48,7 +50,7 @@ def test_hosts_interface_devices_and_the_interface_to_name_instead(sys: Path) ->
 
 def test_an_interface_without_an_address_cannot_be_named(sys: Path) -> None:
     plain = host(sys, "eth0", addressed=("lo", "eth0"))
-    (caution,) = rdma_warnings({"n1": plain, "n2": plain}, {})
+    (caution,) = unusable_rdma_port_warnings({"n1": plain, "n2": plain}, {})
     assert caution.remedy == (
         "assign an IP address to ib0 and use it with --interface,"
         " or set UCX_NET_DEVICES=mlx5_0:1,mlx5_1:1,eth0 in the config"
@@ -65,16 +67,16 @@ def test_an_interface_without_an_address_cannot_be_named(sys: Path) -> None:
     ],
 )
 def test_no_warning_where_rdma_is_used_or_not_wanted(sys: Path, interface: str, config: dict[str, str]) -> None:
-    assert rdma_warnings(dict.fromkeys(("n1", "n2"), host(sys, interface)), config) == []
+    assert unusable_rdma_port_warnings(dict.fromkeys(("n1", "n2"), host(sys, interface)), config) == []
 
 
 def test_no_warning_without_rdma_or_of_a_single_host(sys: Path, tmp_path: Path) -> None:
-    assert rdma_warnings(dict.fromkeys(("n1", "n2"), host(tmp_path / "none", "eth0")), {}) == []
-    assert rdma_warnings({"n1": host(sys, "eth0")}, {}) == []
+    assert unusable_rdma_port_warnings(dict.fromkeys(("n1", "n2"), host(tmp_path / "none", "eth0")), {}) == []
+    assert unusable_rdma_port_warnings({"n1": host(sys, "eth0")}, {}) == []
 
 
 def test_ucx_tls_that_names_rdma_does_not_silence_it(sys: Path) -> None:
-    assert rdma_warnings(dict.fromkeys(("n1", "n2"), host(sys, "eth0")), {"UCX_TLS": "rc,tcp,sm,self"})
+    assert unusable_rdma_port_warnings(dict.fromkeys(("n1", "n2"), host(sys, "eth0")), {"UCX_TLS": "rc,tcp,sm,self"})
 
 
 @pytest.mark.parametrize(
@@ -118,9 +120,9 @@ def told_by_ranks(sys: Path, *interfaces: str | None) -> list[RankDescription]:
 
 def test_ranks_over_mpi_have_the_same_warning_once_a_host(sys: Path) -> None:
     told = told_by_ranks(sys, "eth0", "eth0", "eth0")
-    expected = rdma_warnings(dict.fromkeys(("n1", "n2"), host(sys, "eth0")), {})
+    expected = unusable_rdma_port_warnings(dict.fromkeys(("n1", "n2"), host(sys, "eth0")), {})
     assert len(expected) == 1
-    assert ranks.unused_rdma_cautions(told, [("n1", 2), ("n2", 1)], {}) == expected
+    assert ranks.unused_rdma_warnings(told, [("n1", 2), ("n2", 1)], {}) == expected
 
 
 @pytest.mark.parametrize(
@@ -135,4 +137,4 @@ def test_ranks_over_mpi_have_the_same_warning_once_a_host(sys: Path) -> None:
 def test_ranks_over_mpi_give_no_warning_where_rdma_is_used_or_not_wanted(
     sys: Path, interfaces: tuple[str | None, ...], hosts: list[tuple[str, int]], config: dict[str, str]
 ) -> None:
-    assert ranks.unused_rdma_cautions(told_by_ranks(sys, *interfaces), hosts, config) == []
+    assert ranks.unused_rdma_warnings(told_by_ranks(sys, *interfaces), hosts, config) == []

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from merge_bench.cluster.base import Exited
-from merge_bench.cluster.worker_calls import SETTLE_SECONDS, Member, Watch
+from merge_bench.cluster.base import EndedProcess
+from merge_bench.cluster.worker_calls import SETTLE_SECONDS, LaunchedWorker, ProcessWatch
 from merge_bench.errors import LaunchFailed
 
 
@@ -21,13 +21,13 @@ class Dead:
 
     owns_processes = True
 
-    def __init__(self, *ended: Exited) -> None:
+    def __init__(self, *ended: EndedProcess) -> None:
         self.ended = ended
 
-    def exited(self) -> list[Exited]:
+    def ended_processes(self) -> list[EndedProcess]:
         return list(self.ended)
 
-    def tail(self, role: str) -> str:
+    def read_log_tail(self, role: str) -> str:
         return ""
 
     def hosts_by_role(self) -> dict[str, str]:
@@ -44,9 +44,11 @@ class Quiet:
 
 
 def named(*statuses: int) -> str:
-    ended = [Exited(f"w{rank}", "here", 100 + rank, status, "") for rank, status in enumerate(statuses)]
-    members = [Member(rank, f"tcp://here:{rank}", f"w{rank}", "here", 100 + rank) for rank in range(len(statuses))]
-    watch = Watch(Quiet(), Dead(*ended), 15.0)
+    ended = [EndedProcess(f"w{rank}", "here", 100 + rank, status, "") for rank, status in enumerate(statuses)]
+    members = [
+        LaunchedWorker(rank, f"tcp://here:{rank}", f"w{rank}", "here", 100 + rank) for rank in range(len(statuses))
+    ]
+    watch = ProcessWatch(Quiet(), Dead(*ended), 15.0)
     watch.start(members)
     try:
         return first_complaint(watch)
@@ -86,8 +88,8 @@ class Answering:
 
 
 def test_of_two_silent_workers_the_one_that_is_silent_for_longer_is_named() -> None:
-    members = [Member(rank, f"tcp://w{rank}", f"w{rank}", "here", 100 + rank) for rank in range(2)]
-    watch = Watch(Answering(w0=state(11.0), w1=state(12.0)), Dead(), 15.0)
+    members = [LaunchedWorker(rank, f"tcp://w{rank}", f"w{rank}", "here", 100 + rank) for rank in range(2)]
+    watch = ProcessWatch(Answering(w0=state(11.0), w1=state(12.0)), Dead(), 15.0)
     watch.start(members)
     try:
         assert "rank 1 " in first_complaint(watch)
@@ -98,38 +100,38 @@ def test_of_two_silent_workers_the_one_that_is_silent_for_longer_is_named() -> N
 def test_a_driver_that_was_stopped_for_a_while_does_not_take_the_scheduler_for_silent() -> None:
     now = 1000.0
 
-    def begin() -> Watch:
-        return Watch(Quiet(), Dead(), 10.0, clock=lambda: now)
+    def begin() -> ProcessWatch:
+        return ProcessWatch(Quiet(), Dead(), 10.0, clock=lambda: now)
 
     watch = begin()
     for _ in range(100):  # looked at all the time, and never an answer: silent after 7 s
         now += 0.1
         if now > 1007.0:
             break
-        watch.check()
+        watch.raise_for_loss()
     with pytest.raises(LaunchFailed, match="did not answer"):
-        watch.check()
+        watch.raise_for_loss()
     watch = begin()
     now += 60.0  # stopped
-    watch.check()
+    watch.raise_for_loss()
     for _ in range(60):  # and looked at again: the scheduler has all of its time to answer
         now += 0.1
-        watch.check()
+        watch.raise_for_loss()
     now += 1.2
     with pytest.raises(LaunchFailed, match="did not answer"):
-        watch.check()
+        watch.raise_for_loss()
 
 
 def test_one_that_was_killed_may_still_be_ending_when_another_has_aborted() -> None:
-    members = [Member(rank, f"tcp://here:{rank}", f"w{rank}", "here", 100 + rank) for rank in range(2)]
-    dead = Dead(Exited("w1", "here", 101, -signal.SIGABRT, ""))
-    watch = Watch(Quiet(), dead, 15.0)
+    members = [LaunchedWorker(rank, f"tcp://here:{rank}", f"w{rank}", "here", 100 + rank) for rank in range(2)]
+    dead = Dead(EndedProcess("w1", "here", 101, -signal.SIGABRT, ""))
+    watch = ProcessWatch(Quiet(), dead, 15.0)
     watch.start(members)
     try:
-        watch.check()
-        dead.ended += (Exited("w0", "here", 100, -signal.SIGKILL, ""),)
+        watch.raise_for_loss()
+        dead.ended += (EndedProcess("w0", "here", 100, -signal.SIGKILL, ""),)
         with pytest.raises(LaunchFailed, match=r"rank 0 .*signal 9"):
-            watch.check()
+            watch.raise_for_loss()
     finally:
         watch.stop()
 
@@ -137,14 +139,14 @@ def test_one_that_was_killed_may_still_be_ending_when_another_has_aborted() -> N
 @pytest.mark.slow
 def test_of_two_that_left_the_one_whose_peer_was_gone_is_not_named() -> None:
     """Where a nanny stands between, nobody knows how a worker ended; its log tells."""
-    members = [Member(rank, f"tcp://here:{rank}", f"w{rank}", "here", 0) for rank in range(3)]
+    members = [LaunchedWorker(rank, f"tcp://here:{rank}", f"w{rank}", "here", 0) for rank in range(3)]
     tails = {"w0": "process_vm_readv(pid=9) returned -1: No such process", "w1": "merging"}
 
     class Silent(Dead):
-        def tail(self, name: str) -> str:
+        def read_log_tail(self, name: str) -> str:
             return tails[name]
 
-    watch = Watch(Answering(**{"here:2": state()}), Silent(), 15.0)
+    watch = ProcessWatch(Answering(**{"here:2": state()}), Silent(), 15.0)
     watch.start(members)
     try:
         assert "rank 1 " in first_complaint(watch)
@@ -152,15 +154,15 @@ def test_of_two_that_left_the_one_whose_peer_was_gone_is_not_named() -> None:
         watch.stop()
 
 
-def first_complaint(watch: Watch) -> str:
+def first_complaint(watch: ProcessWatch) -> str:
     return str(first_failure(watch))
 
 
-def first_failure(watch: Watch) -> LaunchFailed:
+def first_failure(watch: ProcessWatch) -> LaunchFailed:
     end = time.monotonic() + 30
     while time.monotonic() < end:
         try:
-            watch.check()
+            watch.raise_for_loss()
         except LaunchFailed as failed:
             return failed
         time.sleep(0.02)
@@ -168,18 +170,18 @@ def first_failure(watch: Watch) -> LaunchFailed:
 
 
 def test_workers_that_have_all_left_a_running_cluster_are_missed() -> None:
-    watch = Watch(Answering(), Dead(), 15.0)
-    watch.start([Member(0, "tcp://w0", "w0", "here", 100)])
+    watch = ProcessWatch(Answering(), Dead(), 15.0)
+    watch.start([LaunchedWorker(0, "tcp://w0", "w0", "here", 100)])
     try:
         assert "rank 0 (worker w0, process 100 on here) left the cluster" in first_complaint(watch)
     finally:
         watch.stop()
 
 
-def two(**states: dict[str, Any]) -> Watch:
+def two(**states: dict[str, Any]) -> ProcessWatch:
     """A watch with a limit of 1.4 s, of two workers."""
-    watch = Watch(Answering(**states), Dead(), 2.0)
-    watch.start([Member(rank, f"tcp://w{rank}", f"w{rank}", "here", 100 + rank) for rank in range(2)])
+    watch = ProcessWatch(Answering(**states), Dead(), 2.0)
+    watch.start([LaunchedWorker(rank, f"tcp://w{rank}", f"w{rank}", "here", 100 + rank) for rank in range(2)])
     return watch
 
 
@@ -214,13 +216,13 @@ def first_code(seconds: float, tasks: Callable[[float], int | None], silence: Ca
     `tasks`: how many of its tasks wait, and `silence`: how long it sent no heartbeat, after so many seconds.
     """
     elapsed, client = 0.0, Answering()
-    watch = Watch(client, Dead(), 10.0, clock=lambda: 1000.0 + elapsed, poll_seconds=3600.0)
-    watch.start([Member(0, "tcp://w0", "w0", "here", 100)])
+    watch = ProcessWatch(client, Dead(), 10.0, clock=lambda: 1000.0 + elapsed, poll_seconds=3600.0)
+    watch.start([LaunchedWorker(0, "tcp://w0", "w0", "here", 100)])
     try:
         while elapsed < seconds:
             client.states = {"tcp://w0": state(silence(elapsed), waiting=tasks(elapsed))}
-            watch.ask()
-            watch.check()
+            watch.ask_scheduler()
+            watch.raise_for_loss()
             elapsed += 0.1
     except LaunchFailed as failed:
         return failed.code
@@ -243,8 +245,8 @@ def test_a_lack_of_shared_memory_is_named_as_what_may_have_killed_a_worker_of_th
 ) -> None:
     monkeypatch.setenv("UCX_POSIX_DIR", str(tmp_path / "none"))
     host = socket.gethostname()
-    watch = Watch(Quiet(), Dead(Exited("w0", host, 100, -fault, "")), 15.0)
-    watch.start([Member(0, "tcp://w0", "w0", host, 100)])
+    watch = ProcessWatch(Quiet(), Dead(EndedProcess("w0", host, 100, -fault, "")), 15.0)
+    watch.start([LaunchedWorker(0, "tcp://w0", "w0", host, 100)])
     try:
         problem = f"UCX cannot create shared memory in {tmp_path / 'none'} (No such file or directory)"
         assert (problem in first_complaint(watch)) == named
@@ -256,30 +258,30 @@ class LateNews(Dead):
     """A launcher that hears of its dead scheduler after a while, as from a busy host over ssh."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(Exited("scheduler", "node1", 99, -signal.SIGKILL, ""))
+        super().__init__(EndedProcess("scheduler", "node1", 99, -signal.SIGKILL, ""))
         self._from = time.monotonic() + seconds
 
-    def exited(self) -> list[Exited]:
-        return super().exited() if time.monotonic() > self._from else []
+    def ended_processes(self) -> list[EndedProcess]:
+        return super().ended_processes() if time.monotonic() > self._from else []
 
 
 def test_a_lost_scheduler_is_named_however_late_the_news_of_it_comes() -> None:
-    watch = Watch(Quiet(), LateNews(SETTLE_SECONDS + 0.5), 15.0)
-    watch.start([Member(0, "tcp://w0", "w0", "node2", 100)])
+    watch = ProcessWatch(Quiet(), LateNews(SETTLE_SECONDS + 0.5), 15.0)
+    watch.start([LaunchedWorker(0, "tcp://w0", "w0", "node2", 100)])
     try:
-        watch.settle()  # another error is not waited for so long
+        watch.wait_for_loss()  # another error is not waited for so long
         with pytest.raises(LaunchFailed, match=r"^scheduler \(process 99 on node1\) was killed by signal 9") as raised:
-            watch.settle(lost_scheduler=True)
+            watch.wait_for_loss(lost_scheduler=True)
     finally:
         watch.stop()
     assert raised.value.host == "node1"
 
 
 def test_without_news_a_lost_scheduler_is_silent_within_the_limit() -> None:
-    watch = Watch(Quiet(), Dead(), 2.0)
+    watch = ProcessWatch(Quiet(), Dead(), 2.0)
     watch.start([])
     try:
         with pytest.raises(LaunchFailed, match="did not answer for 1 s"):
-            watch.settle(lost_scheduler=True)
+            watch.wait_for_loss(lost_scheduler=True)
     finally:
         watch.stop()

@@ -23,8 +23,10 @@ from tests.conftest import QUICK_HOOKS
 from tests.helpers.dask_worker import DaskWorker, become_worker
 
 SIZES = [8, 65536]
-BATCH = ucx_perftest.batch_file(Perftest("tag", "lat"), SIZES, memory="host", count=20, error_handling=False)
-ENDLESS = ucx_perftest.batch_file(Perftest("tag", "lat"), [4 << 20], memory="host", count=10**7, error_handling=False)
+BATCH = ucx_perftest.batch_file_text(Perftest("tag", "lat"), SIZES, memory="host", count=20, error_handling=False)
+ENDLESS = ucx_perftest.batch_file_text(
+    Perftest("tag", "lat"), [4 << 20], memory="host", count=10**7, error_handling=False
+)
 LIMITS = [30.0, 30.0]
 
 
@@ -72,14 +74,14 @@ def test_a_client_and_a_server_measure_and_leave_nothing(
     dask_worker: DaskWorker, plugin: worker.MergeWorker, tmp_path: Path, address: str
 ) -> None:
     dask_worker.address = f"ucx://{address}:1234"
-    server = worker_programs.start_server(BATCH)
+    server = worker_programs.start_perftest_server(BATCH)
     assert server.address == address.strip("[]")
     with ThreadPoolExecutor() as pool:
-        served = pool.submit(worker_programs.wait_for_server, server)
-        asked = worker_programs.run_client(server, BATCH, LIMITS)
+        served = pool.submit(worker_programs.wait_for_perftest_server, server)
+        asked = worker_programs.run_perftest_client(server, BATCH, LIMITS)
         assert served.result().status == 0
     assert [each.size for each in ucx_perftest.median_figures(asked.text, SIZES)] == SIZES
-    assert ucx_perftest.parse_log(asked.log, Perftest("tag", "lat")).lanes == ("tcp/lo",)
+    assert ucx_perftest.parse_ucx_log(asked.log, Perftest("tag", "lat")).lanes == ("tcp/lo",)
     assert plugin.children == {}
     assert list(tmp_path.iterdir()) == []
     until(lambda: not [t for t in threading.enumerate() if t.name == "perftest-watch"], "no watching thread")
@@ -92,25 +94,25 @@ def test_ports_that_another_program_or_server_took_meanwhile_are_not_the_end(
     """Two servers start at once and are offered the same port; the loser is then offered another program's."""
     both = threading.Barrier(2)
     with socket.create_server(("127.0.0.1", 0)) as other:
-        same, taken = worker_programs.free_port("127.0.0.1"), other.getsockname()[1]
+        same, taken = worker_programs.find_free_port("127.0.0.1"), other.getsockname()[1]
         offered = [taken, same, same]
 
         def offer(address: str) -> int:
-            port = offered.pop() if offered else worker_programs.free_port(address)
+            port = offered.pop() if offered else worker_programs.find_free_port(address)
             if port == same:
                 both.wait(20)
             return port
 
         with ThreadPoolExecutor() as pool:  # the kernel ends a program with the thread that started it
-            servers = list(pool.map(partial(worker_programs.start_server, find_port=offer), [BATCH, BATCH]))
+            servers = list(pool.map(partial(worker_programs.start_perftest_server, find_port=offer), [BATCH, BATCH]))
             assert offered == []
             ports = {server.port for server in servers}
             assert same in ports
             assert taken not in ports
             assert len(ports) == len(plugin.children) == len(tools(tmp_path)) == 2
             for server in servers:
-                worker_programs.run_client(server, BATCH, LIMITS)
-                assert worker_programs.wait_for_server(server).status == 0
+                worker_programs.run_perftest_client(server, BATCH, LIMITS)
+                assert worker_programs.wait_for_perftest_server(server).status == 0
     assert plugin.children == {}
     assert list(tmp_path.iterdir()) == []
 
@@ -121,7 +123,7 @@ def test_ports_that_are_all_taken_are_a_failure(plugin: worker.MergeWorker, tmp_
         other.bind(("127.0.0.1", 0))
         other.listen()
         with pytest.raises(RunFailed, match="the ucx_perftest server ended with status 255"):
-            worker_programs.start_server(BATCH, find_port=lambda address: int(other.getsockname()[1]))
+            worker_programs.start_perftest_server(BATCH, find_port=lambda address: int(other.getsockname()[1]))
     assert plugin.children == {}
     assert list(tmp_path.iterdir()) == []
 
@@ -129,7 +131,7 @@ def test_ports_that_are_all_taken_are_a_failure(plugin: worker.MergeWorker, tmp_
 @pytest.mark.cluster
 @pytest.mark.parametrize("how", ["aborted", "the driver is gone"])
 def test_a_server_whose_client_never_came_is_ended(plugin: worker.MergeWorker, tmp_path: Path, how: str) -> None:
-    server = worker_programs.start_server(BATCH)
+    server = worker_programs.start_perftest_server(BATCH)
     (tool,) = tools(tmp_path)
     if how == "aborted":
         plugin.abort.set("interrupted")
@@ -139,7 +141,7 @@ def test_a_server_whose_client_never_came_is_ended(plugin: worker.MergeWorker, t
     until(lambda: list(tmp_path.iterdir()) == [], "no folder")
     assert plugin.children == {}
     with pytest.raises(RunFailed):
-        worker_programs.wait_for_server(server)
+        worker_programs.wait_for_perftest_server(server)
 
 
 def has_ended(tool: psutil.Process) -> bool:
@@ -151,11 +153,11 @@ def has_ended(tool: psutil.Process) -> bool:
 
 @pytest.mark.cluster
 def test_an_abort_ends_both_sides_at_once_with_its_own_reason(plugin: worker.MergeWorker, tmp_path: Path) -> None:
-    server = worker_programs.start_server(ENDLESS)
+    server = worker_programs.start_perftest_server(ENDLESS)
     with ThreadPoolExecutor() as pool:
         waiting = [
-            pool.submit(worker_programs.wait_for_server, server),
-            pool.submit(worker_programs.run_client, server, ENDLESS, LIMITS),
+            pool.submit(worker_programs.wait_for_perftest_server, server),
+            pool.submit(worker_programs.run_perftest_client, server, ENDLESS, LIMITS),
         ]
         until(lambda: len(tools(tmp_path)) == 2 and not plugin.children, "a step that waits for each side")
         plugin.abort.set("interrupted by SIGINT")
@@ -168,7 +170,7 @@ def test_an_abort_ends_both_sides_at_once_with_its_own_reason(plugin: worker.Mer
 def test_an_abort_before_a_step_waits_for_the_server_has_its_own_reason(plugin: worker.MergeWorker) -> None:
     plugin.abort.set("interrupted by SIGINT")
     with pytest.raises(RunFailed, match="interrupted by SIGINT"):
-        worker_programs.wait_for_server(worker_programs.Server("127.0.0.1", 1, pid=1))
+        worker_programs.wait_for_perftest_server(worker_programs.PerftestServer("127.0.0.1", 1, pid=1))
 
 
 @pytest.fixture
@@ -195,7 +197,7 @@ def test_a_side_that_ended_because_of_its_peer_leaves_it_to_the_peer_to_say_why(
     later = threading.Timer(0.3, lambda: plugin.abort.set("the peer was killed"))
     later.start()
     with pytest.raises(RunFailed, match="the peer was killed"):
-        worker_programs.start_server(BATCH)
+        worker_programs.start_perftest_server(BATCH)
     later.join()
 
 
@@ -203,18 +205,18 @@ def test_a_side_that_ended_because_of_its_peer_leaves_it_to_the_peer_to_say_why(
 def test_a_side_that_failed_by_itself_is_the_failure(plugin: worker.MergeWorker, system_ucx: Path) -> None:
     write_program(system_ucx / "ucx_perftest", "kill -s KILL $$")
     with pytest.raises(RunFailed, match="the ucx_perftest server was killed by signal 9"):
-        worker_programs.start_server(BATCH)
+        worker_programs.start_perftest_server(BATCH)
 
 
 @pytest.mark.cluster
 def test_the_next_run_ends_and_forgets_what_an_earlier_one_left(plugin: worker.MergeWorker, tmp_path: Path) -> None:
     plugin.abort.set("an earlier run ended")
     plugin.abort.note_heartbeat()
-    assert worker_programs.prepare_worker() in ("wheel", "system")
+    assert worker_programs.find_perftest_origin() in ("wheel", "system")
     plugin.abort.raise_if_set()
-    worker_programs.start_server(BATCH)
+    worker_programs.start_perftest_server(BATCH)
     assert len(tools(tmp_path)) == 1
-    worker_programs.prepare_worker()
+    worker_programs.find_perftest_origin()
     assert tools(tmp_path) == []
     assert plugin.children == {}
     assert list(tmp_path.iterdir()) == []
@@ -224,17 +226,17 @@ def test_the_next_run_ends_and_forgets_what_an_earlier_one_left(plugin: worker.M
 def test_a_host_without_the_tool_is_named(system_ucx: Path) -> None:
     missing = f"{socket.gethostname()}: ucx_perftest is not in the folder of {system_ucx / 'ucx_info'}"
     with pytest.raises(UsageError, match=f"^{re.escape(missing)}"):
-        worker_programs.prepare_worker()
+        worker_programs.find_perftest_origin()
 
 
 @pytest.mark.cluster
 def test_a_client_whose_server_fell_silent_ends_in_time(plugin: worker.MergeWorker, tmp_path: Path) -> None:
-    server = worker_programs.start_server(ENDLESS)
+    server = worker_programs.start_perftest_server(ENDLESS)
     (tool,) = tools(tmp_path)
     tool.suspend()
     try:
         with pytest.raises(RunFailed, match="printed nothing for"):
-            worker_programs.run_client(server, ENDLESS, [0.5])
+            worker_programs.run_perftest_client(server, ENDLESS, [0.5])
         assert [each.pid for each in tools(tmp_path)] == [tool.pid]  # before it wakes: it ends once its client is gone
     finally:
         tool.resume()

@@ -18,7 +18,7 @@ from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.shipped import find_config
 from merge_bench.config.ucx_info import Catalogue, Installed
 from merge_bench.config.variables import UCXX_OVERRIDES
-from merge_bench.report.setup import print_check
+from merge_bench.report.setup import print_config_check
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 Make = Callable[[str], ConfigFile]
@@ -259,7 +259,7 @@ def test_each_shipped_config_passes(
         # It holds the defaults of the releases that UCXX takes; an older UCX does not know some of them.
         assert not result.ok
         return
-    print_check(result, json_output=True)
+    print_config_check(result, json_output=True)
     document = json.loads(capsys.readouterr().out)
     assert document["ok"] is True
     assert document["warnings"] == []
@@ -314,12 +314,12 @@ def test_a_misspelt_name_is_an_error_with_a_suggestion(config_of: Make, capsys: 
     config = config_of("# a\nUCX_RNDV_SCHMEE=am\n")
     result = check_config(config, {})
     assert not result.ok
-    print_check(result)
+    print_config_check(result)
     shown = capsys.readouterr().out
     assert f"{config.path}:2: UCX_RNDV_SCHMEE=am" in shown.replace("\n", "")
     assert "did you mean UCX_RNDV_SCHEME?" in shown
     assert " ".join(shown.split()).count("did you mean") == 1
-    print_check(result, json_output=True)
+    print_config_check(result, json_output=True)
     document = json.loads(capsys.readouterr().out)
     assert set(document) >= {"ok", "variables", "conflicts"}
     assert document["errors"] == list(result.errors)
@@ -336,18 +336,18 @@ def test_a_misspelt_name_is_an_error_with_a_suggestion(config_of: Make, capsys: 
 )
 def test_the_last_line_says_that_a_config_is_fine(config_of: Make, text: str, last: str) -> None:
     shown = io.StringIO()
-    print_check(check_config(config_of(text), {}, ucx="wheel"), file=shown)
+    print_config_check(check_config(config_of(text), {}, ucx="wheel"), file=shown)
     assert shown.getvalue().splitlines()[-1] == last
 
 
 def test_a_config_with_an_error_is_not_called_fine(config_of: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    print_check(check_config(config_of("UCX_RNDV_SCHMEE=am"), {}, ucx="wheel"))
+    print_config_check(check_config(config_of("UCX_RNDV_SCHMEE=am"), {}, ucx="wheel"))
     assert "\nok" not in capsys.readouterr().out
 
 
 def test_the_table_shows_text_as_it_is(config_of: Make) -> None:
     shown = io.StringIO()
     result = check_config(config_of("MY_HELPER='[red]x[/red]'\nUCX_TLS=tcp"), {}, ucx="wheel")
-    print_check(result, file=shown)
+    print_config_check(result, file=shown)
     assert "MY_HELPER=[red]x[/red]" in shown.getvalue()
     assert "no-shared-memory" in shown.getvalue()

@@ -43,7 +43,7 @@ for request in map(json.loads, sys.stdin):
 @contextlib.contextmanager
 def started(nodes: Mapping[str, Node], plan: Plan, settings: ClusterSettings, logs: Path) -> Iterator[RemoteLauncher]:
     """A launcher that has started a cluster on the hosts of `settings`; `nodes`: what they report, by name."""
-    sources = host_agent.fingerprint(host_agent.ROOT / "merge_bench")
+    sources = host_agent.source_checksum(host_agent.ROOT / "merge_bench")
     versions, project = dict(machine.versions()), Project(version=__version__, sources=sources)
     reports = {name: replace(node, versions=versions, project=project) for name, node in nodes.items()}
 

@@ -65,7 +65,7 @@ def half_a_line(writer: CampaignWriter, index: int) -> None:
 Event = Callable[[Job, CampaignWriter, int], int]
 SOFTWARE = Software(s.Git(commit="c", dirty=False, host="h"), sources="f", versions={"dask": "1"})
 """What is not read in these tests: that takes longer than everything else in them."""
-HEARS_SIGNALS = Caller(signals=signals.raising)
+HEARS_SIGNALS = Caller(signals=signals.raise_on_signals)
 """As the command line does, without its redirected output."""
 
 

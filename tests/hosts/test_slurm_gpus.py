@@ -19,12 +19,12 @@ PROGRAM = """
 import json, os, subprocess
 from pathlib import Path
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.cluster.launchers.slurm import allocated_hosts, srun
+from merge_bench.cluster.launchers.slurm import allocated_hosts, srun_command
 hosts = allocated_hosts(os.environ)
 settings = ClusterSettings({}, Path("results"))
 found = {}
 for host in hosts:
-    done = subprocess.run(srun(host, ["/usr/bin/env"], settings), capture_output=True, text=True, timeout=30)
+    done = subprocess.run(srun_command(host, ["/usr/bin/env"], settings), capture_output=True, text=True, timeout=30)
     words = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
     found[host.name] = [host.gpus, words.get("SLURM_GPUS_ON_NODE", done.stderr)]
 print("FOUND", json.dumps(found))

@@ -57,7 +57,7 @@ def test_the_merge_is_planned_without_waiting_for_a_partition(client: Client) ->
 def test_the_scheduler_loads_what_a_merge_needs_and_answers_meanwhile(client: Client) -> None:
     load = functools.partial(time.sleep, 1)
     loading = threading.Thread(
-        target=client.run_on_scheduler, args=(dask_scheduler_functions.import_in_background, load)
+        target=client.run_on_scheduler, args=(dask_scheduler_functions.run_import_in_background, load)
     )
     began = time.monotonic()
     loading.start()

@@ -17,18 +17,18 @@ from merge_bench.merge.workload.synthetic import parcel_bytes
 from merge_bench.probe.shared.exchange_matrix import (
     BLANK,
     PERIOD,
-    Traffic,
+    ExchangeTraffic,
     count_wrong_bytes,
-    equal_matrix,
-    figures_of_exchange,
+    equal_message_matrix,
+    exchange_row_fields,
     fill_message,
     mean_message_bytes,
-    ring_matrix,
+    ring_message_matrix,
     rounds_in_half_a_second,
 )
-from merge_bench.probe.shared.stored_rows import rows_in_order
-from merge_bench.probe.view.charts import panels_of
-from merge_bench.probe.view.show import print_rows
+from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
+from merge_bench.probe.view.charts import make_panels
+from merge_bench.probe.view.show import print_row_tables
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Row
 from merge_bench.records.reader import read_campaign
@@ -72,25 +72,29 @@ UNEVEN = [[[10, 20, 30], [40, 50, 60], [70, 80, 90]], [[1, 2, 3], [4, 5, 6], [7,
 
 
 def test_traffic_leaves_out_what_a_rank_keeps() -> None:
-    traffic = Traffic.of(UNEVEN)
+    traffic = ExchangeTraffic.of_frames(UNEVEN)
     assert traffic.sent == (55, 110, 165)
     assert traffic.received == (121, 110, 99)
-    assert traffic.whole == (66, 165, 264)
+    assert traffic.in_send_buffer == (66, 165, 264)
     assert traffic.busiest_bytes == 165
     assert mean_message_bytes(UNEVEN) == round((20 + 30 + 40 + 60 + 70 + 80 + 2 + 3 + 4 + 6 + 7 + 8) / 12)
-    assert Traffic.of([equal_matrix(100, 4)]).sent == Traffic.of([ring_matrix(100, 4)]).sent == (300,) * 4
-    assert ring_matrix(8, 3) == [[0, 16, 0], [0, 0, 16], [16, 0, 0]]
+    assert (
+        ExchangeTraffic.of_frames([equal_message_matrix(100, 4)]).sent
+        == ExchangeTraffic.of_frames([ring_message_matrix(100, 4)]).sent
+        == (300,) * 4
+    )
+    assert ring_message_matrix(8, 3) == [[0, 16, 0], [0, 0, 16], [16, 0, 0]]
 
 
 def test_figures_by_their_definitions() -> None:
     rounds = [[1.0, 2.0, 6.0], [3.0, 1.0, 1.0], [2.0, 2.0, 2.0]]  # of a rank: the slowest ones are 3, 2, 6
-    found = figures_of_exchange(Traffic.of(UNEVEN), rounds, 100.0)
+    found = exchange_row_fields(ExchangeTraffic.of_frames(UNEVEN), rounds, 100.0)
     assert found["seconds"] == 3.0
     assert (found["seconds_mean"], found["seconds_min"], found["seconds_max"]) == pytest.approx((20 / 9, 5 / 3, 3.0))
     assert (found["bandwidth_min"], found["bandwidth_max"]) == pytest.approx((55 / 3, 165 / 3))
     assert found["bandwidth_bytes_per_second"] == pytest.approx(110 / 3)
     assert found["bus_bandwidth_bytes_per_second"] == pytest.approx(165 / 3 * 2 / 3)
-    even = figures_of_exchange(Traffic.of([equal_matrix(1000, 4)]), [[0.5]] * 4, None)
+    even = exchange_row_fields(ExchangeTraffic.of_frames([equal_message_matrix(1000, 4)]), [[0.5]] * 4, None)
     assert even["bandwidth_bytes_per_second"] == even["bus_bandwidth_bytes_per_second"] == pytest.approx(6000)
 
 
@@ -116,9 +120,9 @@ def stored(folder: Path, backends: Sequence[str] = ("mpi", "ucx"), **changes: An
             writer.write(
                 s.LaunchLine(launch=index, config="default", plan=0, cluster=cluster, workers=[], data_bytes=0, rows=0)
             )
-            for frames, count in ((UNEVEN, 1000), ([equal_matrix(1000, 3)], None)):
+            for frames, count in ((UNEVEN, 1000), ([equal_message_matrix(1000, 3)], None)):
                 fields = {
-                    **figures_of_exchange(Traffic.of(frames), [[seconds]] * 3, 4e6),
+                    **exchange_row_fields(ExchangeTraffic.of_frames(frames), [[seconds]] * 3, 4e6),
                     "count": count,
                     "size": mean_message_bytes(frames),
                     "test": f"{backend}_alltoall{'v' * (count is not None)}",
@@ -140,7 +144,7 @@ def stored(folder: Path, backends: Sequence[str] = ("mpi", "ucx"), **changes: An
                 )
             writer.write(s.LaunchEndLine(launch=index, status=0, seconds=1.0))
         writer.write(s.EndLine(status=0))
-    return rows_in_order(read_campaign(writer.folder))
+    return sorted_campaign_rows(read_campaign(writer.folder))
 
 
 def test_backends_stand_side_by_side_with_their_shares_of_the_link(tmp_path: Path) -> None:
@@ -153,7 +157,7 @@ def test_backends_stand_side_by_side_with_their_shares_of_the_link(tmp_path: Pat
     ]
     assert [row.link_share for row in rows] == pytest.approx([0.5, 0.25, 165 / 1e-3 / 4e6, 165 / 2e-3 / 4e6])
     file = io.StringIO()
-    print_rows(rows, file=file)
+    print_row_tables(rows, file=file)
     lines = [line.split() for line in file.getvalue().splitlines()]
     assert ["1,000", "1,000", "0.0020", "50.0%", "2,000", "0.0010", "25.0%", "0.500"] in lines
     assert ["1,000", "28", "1,000", "0.0001100", "4.1%", "2,000", "0.0000550", "2.1%", "0.500"] in lines
@@ -163,7 +167,7 @@ def test_records_of_a_backend_that_is_offered_no_longer_are_shown(tmp_path: Path
     rows = stored(tmp_path, ("nccl", "ucx"), memory="cuda")
     assert {row.test for row in rows} == {"ucx_alltoall", "nccl_alltoall", "ucx_alltoallv", "nccl_alltoallv"}
     file = io.StringIO()
-    print_rows(rows, file=file)
+    print_row_tables(rows, file=file)
     lines = [line.split() for line in file.getvalue().splitlines()]
     assert ["1,000", "1,000", "0.0020", "50.0%", "2,000", "0.0010", "25.0%", "0.500"] in lines
     assert "cuda memory" in file.getvalue()
@@ -174,17 +178,17 @@ def test_without_a_limit_two_ranks_are_told_why_and_what_to_give(tmp_path: Path)
         file = io.StringIO()
         folder = tmp_path / f"{len(ranks)} {limit}"
         rows = stored(folder, ranks=ranks, limit_bytes_per_second=limit, limit_from="given" if limit else None)
-        print_rows(rows, file=file)
+        print_row_tables(rows, file=file)
         assert ("Give the rate of the link, for example --link-limit" in " ".join(file.getvalue().split())) is told
 
 
 def test_a_drawing_has_a_line_for_each_backend_over_size(tmp_path: Path) -> None:
-    (panel,) = panels_of(stored(tmp_path))
+    (panel,) = make_panels(stored(tmp_path))
     assert "Bandwidth of a rank" in panel.title
     assert "Message size" in panel.x.title
 
 
 def test_wrong_bytes_are_marked(tmp_path: Path) -> None:
     file = io.StringIO()
-    print_rows(stored(tmp_path, wrong=3), file=file)
+    print_row_tables(stored(tmp_path, wrong=3), file=file)
     assert "!!" in file.getvalue()

@@ -16,10 +16,14 @@ from merge_bench.records.schema import ProbeLine
 
 def test_osu_repeats_short_messages_more_often_than_long_ones() -> None:
     # osu_util.h: LARGE_MESSAGE_SIZE 8192, LAT_LOOP 10000/1000, LAT_SKIP 100/10, BW_LOOP 100/20, BW_SKIP 10/2.
-    assert [osu_rules.iterations_by_size(size, osu_rules.LATENCY) for size in (1, 8192, 8193)] == [10_000, 10_000, 1000]
-    assert [osu_rules.iterations_by_size(size, osu_rules.LATENCY_SKIPPED) for size in (8192, 8193)] == [100, 10]
-    assert [osu_rules.iterations_by_size(size, osu_rules.WINDOWS) for size in (8192, 8193)] == [100, 20]
-    assert [osu_rules.iterations_by_size(size, osu_rules.WINDOWS_SKIPPED) for size in (8192, 8193)] == [10, 2]
+    assert [osu_rules.osu_iterations_for_size(size, osu_rules.LATENCY) for size in (1, 8192, 8193)] == [
+        10_000,
+        10_000,
+        1000,
+    ]
+    assert [osu_rules.osu_iterations_for_size(size, osu_rules.LATENCY_SKIPPED) for size in (8192, 8193)] == [100, 10]
+    assert [osu_rules.osu_iterations_for_size(size, osu_rules.WINDOWS) for size in (8192, 8193)] == [100, 20]
+    assert [osu_rules.osu_iterations_for_size(size, osu_rules.WINDOWS_SKIPPED) for size in (8192, 8193)] == [10, 2]
     assert osu_rules.WINDOW == 64
 
 
@@ -33,9 +37,9 @@ def test_a_ping_pong_is_bounded_by_time() -> None:
 def test_times_and_rates_of_a_loop() -> None:
     timed = TimedLoop(size=1000, iterations=500, elapsed=0.01)
     assert timed.message_seconds(osu_rules.THERE_AND_BACK) == pytest.approx(1e-5)  # 10 ms ÷ (2 × 500)
-    assert timed.rate(osu_rules.THERE_AND_BACK) == pytest.approx(1e8)  # 1000 B × 2 × 500 ÷ 10 ms
+    assert timed.bytes_per_second(osu_rules.THERE_AND_BACK) == pytest.approx(1e8)  # 1000 B × 2 × 500 ÷ 10 ms
     assert timed.message_seconds(osu_rules.WINDOW) == pytest.approx(0.01 / (500 * 64))
-    assert timed.rate(osu_rules.WINDOW) == pytest.approx(1000 * 64 * 500 / 0.01)
+    assert timed.bytes_per_second(osu_rules.WINDOW) == pytest.approx(1000 * 64 * 500 / 0.01)
 
 
 def line_of(test: str, size: int, iterations: int, elapsed: float, launch: int = 0) -> ProbeLine:
@@ -51,7 +55,7 @@ def line_of(test: str, size: int, iterations: int, elapsed: float, launch: int =
         size=size,
         iterations=iterations,
         seconds=timed.message_seconds(osu_rules.THERE_AND_BACK),
-        bandwidth_bytes_per_second=None if test.endswith("delay") else timed.rate(osu_rules.THERE_AND_BACK),
+        bandwidth_bytes_per_second=None if test.endswith("delay") else timed.bytes_per_second(osu_rules.THERE_AND_BACK),
     )
 
 
@@ -59,8 +63,8 @@ def test_csv_has_the_columns_and_units_of_the_program_it_comes_from(tmp_path: Pa
     # Its own formula: msg_size * 8.0 * ITERATION_COUNT * 2.0 / elapsed_time, the time in µs.
     throughput = 1024 * 8.0 * 3000 * 2.0 / 6000.0
     for launch in (0, 0, 1):
-        stored_rows.append_to_csv(tmp_path, "one-host", line_of("std", 1024, 3000, 0.006, launch))
-    stored_rows.append_to_csv(tmp_path, "two-hosts-0-2", line_of("buff-delay", 1, 3000, 0.006, 3))
+        stored_rows.append_ping_pong_csv_row(tmp_path, "one-host", line_of("std", 1024, 3000, 0.006, launch))
+    stored_rows.append_ping_pong_csv_row(tmp_path, "two-hosts-0-2", line_of("buff-delay", 1, 3000, 0.006, 3))
     row = f"std,1024,6000.000000,{throughput:.6f}"
     texts = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert texts == {
@@ -71,15 +75,15 @@ def test_csv_has_the_columns_and_units_of_the_program_it_comes_from(tmp_path: Pa
 
 
 def test_blocks_are_rounded_up_and_what_does_not_fit_is_left_out() -> None:
-    assert [osu_rules.block_elements(count, 3) for count in (3, 4, 6)] == [1, 2, 2]
+    assert [osu_rules.reduced_block_elements(count, 3) for count in (3, 4, 6)] == [1, 2, 2]
     # Four vectors of 4-byte elements: 16 B an element.
-    assert osu_rules.split_by_memory([10, 100, 1000], 2, room=1600) == ([10, 100], [1000])
-    assert osu_rules.split_by_memory([3], 2, room=63) == ([], [3])  # rounded up to 4 elements
+    assert osu_rules.split_counts_by_memory([10, 100, 1000], 2, memory_bytes=1600) == ([10, 100], [1000])
+    assert osu_rules.split_counts_by_memory([3], 2, memory_bytes=63) == ([], [3])  # rounded up to 4 elements
 
 
 def test_bus_bandwidth_is_the_whole_vector_without_a_rank_s_own_part() -> None:
-    assert osu_rules.bus_bandwidth(1000, 0.5, 4) == pytest.approx(1500)
-    assert osu_rules.bus_bandwidth(1000, 0.5, 1) is None
+    assert osu_rules.reduce_scatter_bus_bandwidth(1000, 0.5, 4) == pytest.approx(1500)
+    assert osu_rules.reduce_scatter_bus_bandwidth(1000, 0.5, 1) is None
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 7])

@@ -13,12 +13,12 @@ from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.errors import UsageError
 from merge_bench.probe.ranks import mpirun
-from merge_bench.probe.ranks.mpirun import MPICH, OPEN_MPI, Mpi, mpi_release
+from merge_bench.probe.ranks.mpirun import MPICH, OPEN_MPI, MpiInstallation, parse_mpi_release
 from tests.probe.host_networks import DescribedNetwork
 from tests.probe.test_ucc import executable
 
-FIVE = Mpi(OPEN_MPI, "5.0.11", "/env/bin/mpirun", "/env/lib")
-FOUR = Mpi(OPEN_MPI, "4.1.4", "/site/bin/mpirun")
+FIVE = MpiInstallation(OPEN_MPI, "5.0.11", "/env/bin/mpirun", "/env/lib")
+FOUR = MpiInstallation(OPEN_MPI, "4.1.4", "/site/bin/mpirun")
 UCX = "--mca pml ucx --mca osc ucx --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any"
 SSH = (
     "ssh -F /etc/my_ssh -T -o BatchMode=yes -o StrictHostKeyChecking=yes -o ServerAliveInterval=5"
@@ -40,7 +40,7 @@ def settings(**more: object) -> ClusterSettings:
 
 def test_one_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UCX_LOG_LEVEL", "info")
-    found = mpirun.command(FIVE, [("localhost", 2)], settings(), ["prog", "{}"], "/tmp/s", {"UCC_CLS": "basic"})
+    found = mpirun.mpirun_command(FIVE, [("localhost", 2)], settings(), ["prog", "{}"], "/tmp/s", {"UCC_CLS": "basic"})
     assert shlex.join(found) == (
         f"/env/bin/mpirun -n 2 --host localhost:2 --map-by slot --bind-to none {UCX}"
         " --prtemca prte_local_tmpdir_base /tmp/s"
@@ -50,7 +50,7 @@ def test_one_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_two_hosts_with_open_mpi_5() -> None:
     asked = settings(hosts=HOSTS, launcher="ssh", ssh_config="/etc/my_ssh", interface="lo")
-    found = mpirun.command(FIVE, [("node1", 1), ("node2", 1)], asked, ["prog"], "/tmp/s")
+    found = mpirun.mpirun_command(FIVE, [("node1", 1), ("node2", 1)], asked, ["prog"], "/tmp/s")
     assert shlex.join(found) == (
         f"/env/bin/mpirun -n 2 --host node1:1,node2:1 --map-by slot --bind-to none {UCX}"
         " --prtemca prte_local_tmpdir_base /tmp/s"
@@ -61,7 +61,7 @@ def test_two_hosts_with_open_mpi_5() -> None:
 
 def test_two_hosts_with_open_mpi_4() -> None:
     asked = settings(hosts=HOSTS, launcher="ssh", ssh_config="/etc/my_ssh", interface="lo")
-    found = mpirun.command(FOUR, [("node1", 2), ("node2", 1)], asked, ["prog"], "/tmp/s")
+    found = mpirun.mpirun_command(FOUR, [("node1", 2), ("node2", 1)], asked, ["prog"], "/tmp/s")
     assert shlex.join(found) == (
         f"/site/bin/mpirun -n 3 --host node1:2,node2:1 --map-by slot --bind-to none {UCX}"
         f" --mca plm_rsh_agent '{SSH}' --mca oob_tcp_if_include 127.0.0.0/8 --mca btl_tcp_if_include 127.0.0.0/8"
@@ -91,32 +91,34 @@ NODE1 = DescribedNetwork(
 def test_the_network_is_the_chosen_one_or_else_that_of_the_route(
     interface: str | None, peers: list[str], found: str | None
 ) -> None:
-    assert mpirun.subnet(interface, peers, NODE1) == found
+    assert mpirun.interface_subnet(interface, peers, NODE1) == found
 
 
 @pytest.mark.parametrize(("mpi", "first"), [(FIVE, "--prtemca prte_if_include"), (FOUR, "--mca oob_tcp_if_include")])
-def test_without_an_interface_mpirun_keeps_to_the_network_of_the_route(mpi: Mpi, first: str) -> None:
+def test_without_an_interface_mpirun_keeps_to_the_network_of_the_route(mpi: MpiInstallation, first: str) -> None:
     asked = settings(hosts=HOSTS, launcher="ssh")
-    found = mpirun.command(mpi, [("node1", 1), ("node2", 1)], asked, ["prog"], "/tmp/s", host=NODE1)
+    found = mpirun.mpirun_command(mpi, [("node1", 1), ("node2", 1)], asked, ["prog"], "/tmp/s", host=NODE1)
     assert f"{first} 10.1.0.0/16 --mca btl_tcp_if_include 10.1.0.0/16" in shlex.join(found)
 
 
 def test_inside_slurm_its_own_launcher_starts_the_ranks() -> None:
-    found = mpirun.command(FIVE, [("n1", 1), ("n2", 1)], settings(hosts=HOSTS, launcher="slurm"), ["prog"], "/tmp/s")
+    found = mpirun.mpirun_command(
+        FIVE, [("n1", 1), ("n2", 1)], settings(hosts=HOSTS, launcher="slurm"), ["prog"], "/tmp/s"
+    )
     assert not any("ssh" in word for word in found)
 
 
 def test_values_never_stand_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UCX_TOKEN", "s3cret")
     asked = ClusterSettings(environment={"API_KEY": "s3cret"}, results=Path("r"))
-    found = mpirun.command(FIVE, [("localhost", 2)], asked, ["prog"], "/tmp/s", {"UCC_KEY": "s3cret"})
+    found = mpirun.mpirun_command(FIVE, [("localhost", 2)], asked, ["prog"], "/tmp/s", {"UCC_KEY": "s3cret"})
     assert "s3cret" not in shlex.join(found)
     assert [found[i + 1] for i, word in enumerate(found) if word == "-x"] == ["API_KEY", "UCC_KEY", "UCX_TOKEN"]
 
 
 def test_mpich_takes_no_options_of_open_mpi() -> None:
-    mpich = Mpi(MPICH, "4.2.0", "/site/bin/mpirun")
-    found = mpirun.command(mpich, [("localhost", 3)], settings(), ["prog"], "/tmp/s")
+    mpich = MpiInstallation(MPICH, "4.2.0", "/site/bin/mpirun")
+    found = mpirun.mpirun_command(mpich, [("localhost", 3)], settings(), ["prog"], "/tmp/s")
     assert shlex.join(found) == "/site/bin/mpirun -n 3 prog"
 
 
@@ -134,7 +136,7 @@ def test_mpich_takes_no_options_of_open_mpi() -> None:
     ],
 )
 def test_whose_mpi_it_is(text: str, found: tuple[str, str] | None) -> None:
-    assert mpi_release(text) == found
+    assert parse_mpi_release(text) == found
 
 
 @pytest.fixture
@@ -208,15 +210,15 @@ def test_one_that_is_asked_for_is_taken_or_refused(tmp_path: Path, monkeypatch: 
 
 
 def test_a_tool_with_a_ucx_of_its_own_leaves_mpi_s_to_mpi() -> None:
-    found = mpirun.command(FIVE, [("localhost", 2)], settings(), ["prog"], "/tmp/s", ucx=False)
+    found = mpirun.mpirun_command(FIVE, [("localhost", 2)], settings(), ["prog"], "/tmp/s", ucx=False)
     assert "ucx" not in shlex.join(found)
     assert "-x UCX_RNDV_THRESH -x UCX_TLS" in shlex.join(found)  # as a config has them for the tool
 
 
 def test_hosts_that_mpirun_cannot_reach_are_refused() -> None:
-    mpich = Mpi(MPICH, "4.2.0", "/site/bin/mpirun")
-    mpirun.check_hosts(mpich, settings())
-    mpirun.check_hosts(FIVE, settings(hosts=HOSTS))
+    mpich = MpiInstallation(MPICH, "4.2.0", "/site/bin/mpirun")
+    mpirun.check_hosts_supported(mpich, settings())
+    mpirun.check_hosts_supported(FIVE, settings(hosts=HOSTS))
     for mpi, asked, word in (
         (FIVE, settings(launcher="existing"), "--scheduler-address"),
         (mpich, settings(hosts=HOSTS), "requires Open MPI"),
@@ -224,4 +226,4 @@ def test_hosts_that_mpirun_cannot_reach_are_refused() -> None:
         (FIVE, settings(hosts=HOSTS, ssh_config="/my files/ssh"), "without spaces"),
     ):
         with pytest.raises(UsageError, match=word):
-            mpirun.check_hosts(mpi, asked)
+            mpirun.check_hosts_supported(mpi, asked)

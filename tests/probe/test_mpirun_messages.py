@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.errors import LaunchFailed
-from merge_bench.probe.ranks.mpirun import NO_UCX, error_of_output
+from merge_bench.probe.ranks.mpirun import NO_UCX, mpirun_error
 
 DATA = Path(__file__).parents[1] / "data/mpirun"
 BOTH = pytest.mark.parametrize("release", ["4.1.4", "5.0.11"])
@@ -15,7 +15,7 @@ BOTH = pytest.mark.parametrize("release", ["4.1.4", "5.0.11"])
 
 def explained(case: str, release: str, status: int, pids: dict[int, int] | None = None) -> LaunchFailed:
     """The error of a recorded case."""
-    return error_of_output((DATA / f"{case}-{release}.txt").read_text(), status, 30.0, pids)
+    return mpirun_error((DATA / f"{case}-{release}.txt").read_text(), status, 30.0, pids)
 
 
 @pytest.mark.parametrize(("release", "pid"), [("4.1.4", 0), ("5.0.11", 19089)])
@@ -85,13 +85,13 @@ def test_a_program_of_another_mpi() -> None:
 
 def test_an_ssh_that_names_no_host() -> None:
     text = "bash: line 1: orted: command not found\n" + (DATA / "unreachable-4.1.4.txt").read_text().partition("\n")[2]
-    error = error_of_output(text, 1, 30.0)
+    error = mpirun_error(text, 1, 30.0)
     assert str(error) == "mpirun cannot reach a host: bash: line 1: orted: command not found"
 
 
 def test_lines_of_mpirun_itself_are_not_those_of_ssh() -> None:
     text = "[vm:1] plm:ssh: Warning: setpgid failed with errno=Permission denied(13)\n"
-    error = error_of_output(text + (DATA / "daemon-killed-5.0.11.txt").read_text(), 213, 30.0)
+    error = mpirun_error(text + (DATA / "daemon-killed-5.0.11.txt").read_text(), 213, 30.0)
     assert str(error) == "mpirun cannot reach node2"
 
 
@@ -101,24 +101,24 @@ def test_an_mpirun_that_leaves_the_reason_to_ssh() -> None:
         "[vm:1] plm:ssh: Warning: setpgid(7,7) failed in parent with errno=Permission denied(13)\n"
         "Host key for node2 has changed and you have requested strict checking.\nHost key verification failed.\n"
     )
-    assert str(error_of_output(text, 255, 30.0)) == "mpirun cannot reach node2: Host key verification failed."
+    assert str(mpirun_error(text, 255, 30.0)) == "mpirun cannot reach node2: Host key verification failed."
 
 
 def test_mpich() -> None:
-    error = error_of_output("=  BAD TERMINATION\n=   PID 11948 RUNNING AT vm\n=   EXIT CODE: 9\n====\n", 9, 30.0)
+    error = mpirun_error("=  BAD TERMINATION\n=   PID 11948 RUNNING AT vm\n=   EXIT CODE: 9\n====\n", 9, 30.0)
     assert str(error) == "process 11948 on vm ended with status 9 (an exit code or a signal number)"
 
 
 def test_unknown_output() -> None:
-    assert str(error_of_output("---\n\n@@@@@@@\n", 7, 30.0)) == "mpirun ended with status 7"
-    assert str(error_of_output("@@@@@@@\n---\nout of luck\n", 7, 30.0)) == "mpirun ended with status 7: out of luck"
+    assert str(mpirun_error("---\n\n@@@@@@@\n", 7, 30.0)) == "mpirun ended with status 7"
+    assert str(mpirun_error("@@@@@@@\n---\nout of luck\n", 7, 30.0)) == "mpirun ended with status 7: out of luck"
     frame = "-" * 74
     framed = f"{frame}\nof mpirun\n{frame}\n"
-    assert str(error_of_output(f"{framed}of the program\n", 7, 30.0)) == "mpirun ended with status 7: of the program"
-    assert str(error_of_output(framed, 7, 30.0)) == "mpirun ended with status 7: of mpirun"
+    assert str(mpirun_error(f"{framed}of the program\n", 7, 30.0)) == "mpirun ended with status 7: of the program"
+    assert str(mpirun_error(framed, 7, 30.0)) == "mpirun ended with status 7: of mpirun"
 
 
 def test_an_mpirun_that_lost_a_host_and_ends_with_0() -> None:
     """PRRTE does now and then, where its daemon there was killed."""
-    assert str(error_of_output((DATA / "daemon-killed-5.0.11.txt").read_text(), 0, 30.0)) == "mpirun cannot reach node2"
-    assert str(error_of_output("", 0, 30.0)) == "the ranks ended before the measurement was complete"
+    assert str(mpirun_error((DATA / "daemon-killed-5.0.11.txt").read_text(), 0, 30.0)) == "mpirun cannot reach node2"
+    assert str(mpirun_error("", 0, 30.0)) == "the ranks ended before the measurement was complete"

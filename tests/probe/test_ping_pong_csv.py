@@ -12,7 +12,7 @@ from merge_bench.analysis.published import network_rows
 from merge_bench.cli import cli
 from merge_bench.errors import UsageError
 from merge_bench.probe.shared import stored_rows
-from merge_bench.probe.view.show import print_rows
+from merge_bench.probe.view.show import print_row_tables
 from tests.probe.test_mpi_rules import line_of
 
 HEADING = "type,msgsize,time,throughput\n"
@@ -27,7 +27,7 @@ def written(tmp_path: Path, text: str, name: str = "throughput-std-two-hosts.csv
 
 
 def test_time_one_way_and_rate_follow_from_a_row(tmp_path: Path) -> None:
-    one, two = stored_rows.read_csv_rows(written(tmp_path, STD))
+    one, two = stored_rows.read_ping_pong_csv(written(tmp_path, STD))
     assert (one.test, one.size, one.placement, one.config) == ("std", 1024, "two-hosts", "throughput-std-two-hosts")
     assert one.seconds is not None
     assert one.bandwidth is not None
@@ -38,10 +38,10 @@ def test_time_one_way_and_rate_follow_from_a_row(tmp_path: Path) -> None:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     for size, loops, elapsed in ((1, 3000, 0.0021), (1000, 20, 1.5), (1_024_000, 57, 0.09871234)):
-        stored_rows.append_to_csv(tmp_path, "one-host", line_of("buff", size, loops, elapsed))
-    stored_rows.append_to_csv(tmp_path, "one-host", line_of("buff-delay", 1, 10_000, 0.137))
+        stored_rows.append_ping_pong_csv_row(tmp_path, "one-host", line_of("buff", size, loops, elapsed))
+    stored_rows.append_ping_pong_csv_row(tmp_path, "one-host", line_of("buff-delay", 1, 10_000, 0.137))
     files = sorted(tmp_path.glob("*.csv"))
-    delay, *rows = [row for file in files for row in stored_rows.read_csv_rows(file)]
+    delay, *rows = [row for file in files for row in stored_rows.read_ping_pong_csv(file)]
     assert [row.size for row in rows] == [1, 1000, 1_024_000]
     assert [row.seconds.median for row in rows if row.seconds] == pytest.approx(
         [0.0021 / 6000, 1.5 / 40, 0.09871234 / 114]
@@ -57,7 +57,9 @@ def test_the_published_delays_in_the_program_s_own_files(tmp_path: Path) -> None
     for words, place in (("single-node", "one-host"), ("two-nodes", "two-hosts")):
         values = {kind: published[f"{kind}-delay", place] for kind in ("std", "buff")}
         lines = [f"{kind},{value.median * 1e6:.6f}\n" for kind, value in values.items() if value]
-        rows = stored_rows.read_csv_rows(written(tmp_path, "type,time\n" + "".join(lines), f"delay-{words}-all.csv"))
+        rows = stored_rows.read_ping_pong_csv(
+            written(tmp_path, "type,time\n" + "".join(lines), f"delay-{words}-all.csv")
+        )
         assert [(row.test, row.placement) for row in rows] == [("std-delay", place), ("buff-delay", place)]
         assert [row.seconds.median for row in rows if row.seconds] == pytest.approx(
             [value.median for value in values.values() if value]
@@ -94,7 +96,7 @@ def test_the_published_delays_in_the_program_s_own_files(tmp_path: Path) -> None
 )
 def test_what_is_damaged_is_an_error_with_its_line(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(UsageError) as error:
-        stored_rows.read_csv_rows(written(tmp_path, text))
+        stored_rows.read_ping_pong_csv(written(tmp_path, text))
     assert words in str(error.value)
 
 
@@ -102,13 +104,13 @@ def test_a_line_cut_anywhere_is_never_a_number(tmp_path: Path) -> None:
     for length in range(len(HEADING) + len(FIRST) + 1, len(STD) - 1):
         for end in ("", "\n"):
             with pytest.raises(UsageError):
-                stored_rows.read_csv_rows(written(tmp_path, STD[:length] + end))
+                stored_rows.read_ping_pong_csv(written(tmp_path, STD[:length] + end))
 
 
 @pytest.mark.parametrize("name", ["throughput-std.csv", "one-host-and-two-hosts.csv"])
 def test_a_name_that_tells_no_place_or_two_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match=r"must contain exactly one of .*; rename the file"):
-        stored_rows.read_csv_rows(written(tmp_path, STD, name))
+        stored_rows.read_ping_pong_csv(written(tmp_path, STD, name))
 
 
 def test_show_takes_such_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,7 +119,7 @@ def test_show_takes_such_files(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert done.exit_code == 0
     rows = json.loads(done.stdout)["rows"]
     assert [(row["size"], row["source"]) for row in rows] == [(1024, f"file {file.name}"), (65536, f"file {file.name}")]
-    print_rows(stored_rows.read_csv_rows(file))
+    print_row_tables(stored_rows.read_ping_pong_csv(file))
     text = capsys.readouterr().out
     assert "throughput-std-two-hosts (file)" in text
     assert f"file {file.name}; ping-pong over MPI" in text

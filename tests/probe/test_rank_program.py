@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.probe.ranks.launch import ucx_settings_of_ranks
-from merge_bench.probe.ranks.rank import net_devices
+from merge_bench.probe.ranks.launch import rank_ucx_settings
+from merge_bench.probe.ranks.rank import ucx_net_devices_variable
 from tests.helpers.runs import ROOT
 from tests.probe.host_networks import DescribedNetwork
 from tests.probe.test_ucc import executable
@@ -27,7 +27,7 @@ NEAR = DescribedNetwork(
 
 def devices(interface: str | None, peers: Sequence[str], environ: Mapping[str, str]) -> str | None:
     """What UCX gets there; None: what the environment has."""
-    return net_devices(interface, peers, environ, NEAR).get("UCX_NET_DEVICES")
+    return ucx_net_devices_variable(interface, peers, environ, NEAR).get("UCX_NET_DEVICES")
 
 
 def test_one_host_stays_on_loopback() -> None:
@@ -67,13 +67,13 @@ def test_on_one_host_ucx_opens_no_port_and_watches_no_memory_that_is_not_registe
         listed = "".join(f"# Transport: {name}\n# Device: d\n" for name in transports.split())
         printed = f"# Library version: 1.21.0\n{listed}UCX_TLS=all\n"
         executable(tmp_path / "ucx_info", f"#!/bin/sh\ncat <<'END'\n{printed}END\n")
-    assert ucx_settings_of_ranks({"MERGE_BENCH_UCX": "system", "PATH": str(tmp_path)}, hosts=hosts) == settings
+    assert rank_ucx_settings({"MERGE_BENCH_UCX": "system", "PATH": str(tmp_path)}, hosts=hosts) == settings
 
 
 SHOW = """
 import json, os
 from merge_bench.probe.ranks import rank
-rank.prepare_environment({"limit": 60, "peers": [], "ucx": {"UCX_TLS": "^tcp", "UCX_MEM_EVENTS": "n"}})
+rank.prepare_rank_environment({"limit": 60, "peers": [], "ucx": {"UCX_TLS": "^tcp", "UCX_MEM_EVENTS": "n"}})
 print(json.dumps({name: value for name, value in os.environ.items() if name.startswith("UCX_")}))
 """
 

@@ -21,7 +21,7 @@ import pytest
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import Caution, LaunchFailed
 from merge_bench.probe.ranks.launch import RankSession
-from merge_bench.probe.ranks.mpirun import OPEN_MPI, Mpi
+from merge_bench.probe.ranks.mpirun import OPEN_MPI, MpiInstallation
 from merge_bench.probe.reduce_scatter import ReduceScatterOptions, make_probe
 from merge_bench.records.schema import ProbeLine, Worker
 from tests.probe.fake_ucc import fake_ucc
@@ -40,20 +40,20 @@ class FirstRank(RankSession):
             writer=SimpleNamespace(write=self.rows.append),
         )
         self.plan, self.settings, self.progress, self.writer = given.plan, given.settings, given.progress, given.writer
-        self.mpi, self.launch, self.silence = Mpi(OPEN_MPI, "5.0.11", "/env/bin/mpirun"), 0, 60.0
+        self.mpi, self.launch, self.silence = MpiInstallation(OPEN_MPI, "5.0.11", "/env/bin/mpirun"), 0, 60.0
         self.workers = [Worker(rank=rank, host="node0", pid=1, name="") for rank in range(2)]
 
-    def run(self, work: Mapping[str, Any], hosts: Any = None) -> Iterator[Any]:
+    def run_ranks(self, work: Mapping[str, Any], hosts: Any = None) -> Iterator[Any]:
         assert work["algorithms"] == []
         return iter(())
 
-    def execute(self, work: Mapping[str, Any], hosts: Any = None, extra_variables: Any = None, **more: bool) -> Any:
+    def start_ranks(self, work: Mapping[str, Any], hosts: Any = None, extra_variables: Any = None, **more: bool) -> Any:
         environ, printed = {**extra_variables, "OMPI_COMM_WORLD_RANK": "0"}, io.StringIO()
         with patch.dict(os.environ, environ), patch.object(sys, "argv", work["execute"]), redirect_stdout(printed):
             runpy.run_path(work["execute"][0])
         return printed.getvalue()
 
-    def listen(self, ranks: Any, first: float, silence: float) -> Iterator[str]:
+    def read_messages(self, ranks: Any, first: float, silence: float) -> Iterator[str]:
         yield from ranks.splitlines()
 
     def warn(self, caution: Caution) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from merge_bench.cluster.ucx_perftest import lanes_to_others, logged_lanes, logged_version
+from merge_bench.cluster.ucx_perftest import lanes_to_others, logged_lanes, logged_ucx_version
 
 HEAD = "[1795177171.731883] [vm:11351:0]      ucp_worker.c:1912 UCX  INFO    ucp_context_0 "
 VERSION = (
@@ -24,7 +24,7 @@ def test_the_last_line_of_a_place_holds() -> None:
         "inter-node": ("tcp/eth0", "rc_mlx5/mlx5_0:1"),
     }
     assert lanes_to_others(text) == ("sysv/memory", "cma/memory", "tcp/eth0", "rc_mlx5/mlx5_0:1")
-    assert logged_version(text) == "1.20.1"
+    assert logged_ucx_version(text) == "1.20.1"
 
 
 def test_old_releases_do_not_tell_the_place() -> None:
@@ -38,4 +38,4 @@ def test_old_releases_do_not_tell_the_place() -> None:
 def test_a_log_without_such_lines_tells_nothing() -> None:
     assert logged_lanes("") == {}
     assert lanes_to_others(VERSION) == ()
-    assert logged_version("nothing") is None
+    assert logged_ucx_version("nothing") is None

@@ -19,8 +19,8 @@ from click.testing import CliRunner
 from merge_bench import api
 from merge_bench.cli import cli
 from merge_bench.records.reader import read_campaign
-from merge_bench.report.page import ucx_defaults
-from merge_bench.report.page.build import References, build
+from merge_bench.report.page import read_ucx_defaults
+from merge_bench.report.page.build import PublishedReferences, build_report
 from merge_bench.view import markdown
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "campaigns"
@@ -65,7 +65,7 @@ def made(kind: str, name: str) -> str:
         return json.dumps(frames, default=str)
     if name == "report.md" and kind in MERGES:  # without the page: tests/view/html_report has those of merges
         campaigns = [read_campaign(kind)]
-        return markdown.render_report(build(campaigns, References(), ucx_defaults(campaigns)), {})
+        return markdown.render_report(build_report(campaigns, PublishedReferences(), read_ucx_defaults(campaigns)), {})
     if name == "report.md":
         with tempfile.TemporaryDirectory() as folder:
             page, text = Path(folder) / "report.html", Path(folder) / "report.md"

@@ -35,7 +35,7 @@ def given() -> list[tuple[str, ...]]:
             SyntheticSpec(1000, 0.3, 0), 2, iterations=1, warmup=0, launches=1, engine="cudf", exchange="ucx",
             protocol=protocol, verify="ends", timeout=15.0, seed=0,
         )  # fmt: skip
-        place = dask_commands.Place("here", "/scratch", "lo", "127.0.0.1")
+        place = dask_commands.ProcessLocation("here", "/scratch", "lo", "127.0.0.1")
         argv = dask_commands.worker_command(plan, settings, place, 0, {}, Pin((), "0", ())).argv
         if argv[len(dask_commands.DASK) :][:2] != ("cuda", "worker"):
             raise AssertionError(f"this is no dask cuda worker: {' '.join(argv)}")

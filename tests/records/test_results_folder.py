@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.analysis.published import published_beside
-from merge_bench.dashboard.live_tab import newest_running
+from merge_bench.dashboard.live_tab import find_campaign_to_show
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import INTERRUPTED
 from merge_bench.records.results_folder import ResultsFolder
@@ -70,7 +70,7 @@ def test_a_campaign_runs_while_its_writer_lives_and_is_unfinished_when_it_is_gon
         write_launch(writer, Script(config="tcp", end_status=None))
         (running,) = index.entries()
         assert running.status == "running"
-        assert newest_running(index.entries()) == running
+        assert find_campaign_to_show(index.entries()) == running
     (left,) = index.entries()
     assert left.status == "unfinished"
 
@@ -219,4 +219,4 @@ def test_published_results_are_there_before_any_run(tmp_path: Path) -> None:
     entries = ResultsFolder(results, other_folders=published_beside(results)).entries()
     assert {entry.origin for entry in entries} == {"published"}
     assert {entry.kind for entry in entries} == {"import"}
-    assert newest_running(entries) is None
+    assert find_campaign_to_show(entries) is None

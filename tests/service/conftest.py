@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from merge_bench.service.store import hash_token, make_proof, token_identifier
+from merge_bench.service.store import hash_token, make_token_proof, token_identifier
 
 TOKEN = "a-secret-that-nobody-records"
 
@@ -54,7 +54,7 @@ class Fake(ThreadingHTTPServer):
                 if self.path.startswith("/api/proof?"):
                     given = parse_qs(self.path.partition("?")[2])
                     text = json.dumps(
-                        {"proof": make_proof(known[given["token"][0]], given["nonce"][0], self.headers["Host"])}
+                        {"proof": make_token_proof(known[given["token"][0]], given["nonce"][0], self.headers["Host"])}
                     )
                     self.send_response(200)
                     self.send_header("Content-Length", str(len(text)))

@@ -22,11 +22,11 @@ from tornado.testing import bind_unused_port
 
 from merge_bench.dashboard.app import make_pages
 from merge_bench.host.network import page_origins
-from merge_bench.service.api import LOCAL, Limits, Service
-from merge_bench.service.job_rules import Rules
-from merge_bench.service.runner import Runner
-from merge_bench.service.serve import Gate, QuietResults
-from merge_bench.service.store import Store
+from merge_bench.service.api import LOCAL, Service, ServiceLimits
+from merge_bench.service.job_rules import JobRules
+from merge_bench.service.runner import JobRunner
+from merge_bench.service.serve import RequestRouter, ServiceResults
+from merge_bench.service.store import ServiceStore
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Running:
     """A service in a thread of this process."""
 
     port: int
-    store: Store
+    store: ServiceStore
     tokens: Mapping[str, str]
     folder: Path
     mistakes: list[str]
@@ -66,10 +66,10 @@ class Running:
 
     def occupy(self) -> None:
         """Queue a job and wait until it runs: as long as it does, others wait."""
-        self.store.add("ci", ["run"], {}, most=10**6)
-        self.service.runner.wake()
+        self.store.add_job("ci", ["run"], {}, most_queued=10**6)
+        self.service.runner.look_for_jobs()
         deadline = time.monotonic() + 60
-        while self.store.running() is None:
+        while self.store.find_running_job() is None:
             assert time.monotonic() < deadline
             time.sleep(0.01)
 
@@ -107,19 +107,19 @@ class Mistakes(logging.Handler):
 @contextlib.contextmanager
 def running(
     folder: Path,
-    limits: Limits,
+    limits: ServiceLimits,
     *,
     job: Sequence[str] = ("true",),
     clock: Callable[[], float] = time.monotonic,
-    make_results: Callable[[Path, Runner], QuietResults] = QuietResults,
+    make_results: Callable[[Path, JobRunner], ServiceResults] = ServiceResults,
 ) -> Iterator[Running]:
     """A service that runs the command `job` for every job; `clock`: for its limits and sessions."""
     (folder / "results").mkdir()
     (folder / "tables").mkdir()
-    store = Store(folder / "service.sqlite")
+    store = ServiceStore(folder / "service.sqlite")
     tokens = {name: store.add_token(name, role) for name, role in (("ci", "run"), ("other", "run"), ("reader", "read"))}
     tokens[LOCAL] = store.add_token(LOCAL, "run")
-    runner = Runner(store, folder / "jobs", folder / "results", job_seconds=60, command=lambda words, _: list(job))
+    runner = JobRunner(store, folder / "jobs", folder / "results", job_seconds=60, command=lambda words, _: list(job))
     ports, ready, loops, services = [], threading.Event(), [], list[Service]()
 
     async def main() -> None:
@@ -128,7 +128,7 @@ def running(
         service = Service(
             store=store,
             runner=runner,
-            rules=Rules(folder / "results", (folder / "tables",)),
+            rules=JobRules(folder / "results", (folder / "tables",)),
             limits=limits,
             hosts=frozenset(page_origins("127.0.0.1", port)),
             scheme="http",
@@ -136,7 +136,7 @@ def running(
             clock=clock,
         )
         services.append(service)
-        gate = Gate(service, make_pages, pace=lambda: 0.0)
+        gate = RequestRouter(service, make_pages, pace=lambda: 0.0)
         server = HTTPServer(gate, max_body_size=limits.body_bytes)
         server.add_sockets([listening])
         pages = BaseServer(IOLoop.current(), gate.pages, server)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench.service.api import Service
-from merge_bench.service.serve import Settings, start_service
+from merge_bench.service.serve import ServiceSettings, start_service
 from tests.helpers.leftovers import Before, processes
 from tests.helpers.runs import LIMIT, ROOT, environment
 
@@ -112,7 +112,7 @@ class RealService:
 def started(results: Path) -> Iterator[Service]:
     """The service of these results in this process, with its locks and its token; it listens nowhere."""
     with contextlib.ExitStack() as stack:
-        yield start_service(stack, Settings(results, 0, "127.0.0.1"), hosts=(), scheme="http")
+        yield start_service(stack, ServiceSettings(results, 0, "127.0.0.1"), hosts=(), scheme="http")
 
 
 @contextlib.contextmanager

@@ -21,8 +21,8 @@ import pytest
 from hypothesis import strategies as st
 
 from merge_bench.records.results_folder import Entry
-from merge_bench.service.api import LOCAL, ROUTES, Limits, openapi_document
-from merge_bench.service.serve import QuietResults
+from merge_bench.service.api import LOCAL, ROUTES, ServiceLimits, openapi_document
+from merge_bench.service.serve import ServiceResults
 from tests.analysis.history.made_up import Nights, write
 from tests.helpers.examples import examples
 from tests.service.in_process import Running, running
@@ -34,7 +34,7 @@ RUN = {"command": "run", "options": {"chunk": "1e4"}}
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("service"), Limits(queue=10**6, requests=10**9)) as found:
+    with running(tmp_path_factory.mktemp("service"), ServiceLimits(queue=10**6, requests=10**9)) as found:
         yield found
 
 
@@ -86,7 +86,7 @@ def test_the_history_is_that_of_the_command(
 ) -> None:
     assert "no result in" in service.refused(400, "GET", "/api/history")["message"]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-    with running(tmp_path_factory.mktemp("nights"), Limits()) as found:
+    with running(tmp_path_factory.mktemp("nights"), ServiceLimits()) as found:
         write(found.folder / "results", Nights())
         write(found.folder / "results", Nights(count=2, config="shm"))
         status, answer = found.ask("GET", "/api/history?config=tcp&chunk=1000000&metric=wall&threshold=0.01")
@@ -168,7 +168,7 @@ def test_a_body_that_is_too_long_is_not_read(service: Running) -> None:
 
 def test_requests_a_minute_and_the_queue_are_limited(tmp_path: Path) -> None:
     now = 60.0
-    limits = Limits(queue=2, requests=5)
+    limits = ServiceLimits(queue=2, requests=5)
     with running(tmp_path, limits, job=("sleep", "600"), clock=lambda: now) as found:
         found.occupy()
         assert [found.ask("POST", "/api/jobs", RUN)[0] for _ in range(3)] == [201, 201, 429]
@@ -182,13 +182,13 @@ def test_requests_a_minute_and_the_queue_are_limited(tmp_path: Path) -> None:
 def test_health_is_answered_while_results_are_read_and_only_some_wait(tmp_path: Path) -> None:
     reading, go_on = threading.Semaphore(0), threading.Event()
 
-    class SlowResults(QuietResults):
+    class SlowResults(ServiceResults):
         def entries(self) -> tuple[Entry, ...]:
             reading.release()
             assert go_on.wait(60)
             return ()
 
-    slow = running(tmp_path, Limits(), make_results=SlowResults)
+    slow = running(tmp_path, ServiceLimits(), make_results=SlowResults)
     with slow as found, ThreadPoolExecutor(30) as clients:
         asked = [clients.submit(found.ask, "GET", "/api/results") for _ in range(30)]
         assert reading.acquire(timeout=60)
@@ -212,7 +212,7 @@ def no_file_grows_beyond(size: int) -> Iterator[None]:
 
 
 def test_a_full_disk_is_no_mistake_of_the_service(tmp_path: Path) -> None:
-    with running(tmp_path, Limits(), job=("sleep", "600")) as found:
+    with running(tmp_path, ServiceLimits(), job=("sleep", "600")) as found:
         found.occupy()  # so that the service stores nothing by itself
         with no_file_grows_beyond((tmp_path / "service.sqlite-wal").stat().st_size):
             refused = found.refused(503, "POST", "/api/jobs", RUN)
@@ -234,7 +234,7 @@ def test_the_document_has_every_request_and_its_references_exist(service: Runnin
 
 @pytest.mark.slow
 def test_records_of_any_size_are_sent_as_they_are(tmp_path: Path) -> None:
-    with running(tmp_path, Limits()) as found:
+    with running(tmp_path, ServiceLimits()) as found:
         number = found.ask("POST", "/api/jobs", RUN)[1]["id"]
         path = f"/api/jobs/{number}/records"
         assert found.refused(404, "GET", path, token="reader")["code"] == "no-records"

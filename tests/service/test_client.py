@@ -169,7 +169,7 @@ def test_a_request_is_repeated_while_the_service_is_away(
     answers = iter([(503, b"<html>", {}), (429, b'{"error":{"code":"queue-full","message":"wait"}}', {})])
     usual = (201, json.dumps(JOB).encode(), {})
     server = fake(answer=lambda method, path: next(answers, usual))
-    assert Client(server.url, wait=60.0, pause=0.01).add(JobRequest(command="run", key="once")).id == 7
+    assert Client(server.url, wait=60.0, pause=0.01).queue_job(JobRequest(command="run", key="once")).id == 7
     assert [body["key"] for _, _, body in server.asked] == ["once"] * 3
     assert capsys.readouterr().err.count("trying again") == 1
     with socket.socket() as free:

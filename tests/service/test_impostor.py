@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.service.api import Limits
+from merge_bench.service.api import ServiceLimits
 from merge_bench.service.client import Client
-from merge_bench.service.store import FOLDER, hash_token, make_proof, open_store
+from merge_bench.service.store import FOLDER, hash_token, make_token_proof, open_service_store
 from tests.service.conftest import TOKEN
 from tests.service.in_process import running
 from tests.service.services import RealService, ends_well, started
@@ -74,12 +74,12 @@ def answer_with_the_question(request: bytes) -> bytes:
 def answer_with_another_token(request: bytes) -> bytes:
     host = re.search(rb"Host: (\S+)", request)
     assert host is not None
-    return as_http(json.dumps({"proof": make_proof(hash_token("guess"), nonce_in(request), host[1].decode())}))
+    return as_http(json.dumps({"proof": make_token_proof(hash_token("guess"), nonce_in(request), host[1].decode())}))
 
 
 @pytest.mark.parametrize("answer", [answer_with_nothing, answer_with_the_question, answer_with_another_token])
 def test_who_has_the_port_after_the_service_stopped_gets_no_token(answer: Answer, tmp_path: Path) -> None:
-    with running(tmp_path, Limits()) as service:
+    with running(tmp_path, ServiceLimits()) as service:
         port, token = service.port, service.tokens["ci"]
         assert Client(f"http://127.0.0.1:{port}", token).jobs().jobs == []
     with impostor(answer, port) as (_, received), pytest.raises(UsageError, match="was not sent"):
@@ -91,7 +91,7 @@ def test_who_has_the_port_after_the_service_stopped_gets_no_token(answer: Answer
 
 @pytest.mark.parametrize("renamed", [False, True])
 def test_who_passes_requests_on_to_the_service_at_its_other_port_gets_no_token(renamed: bool, tmp_path: Path) -> None:
-    with running(tmp_path, Limits()) as service:
+    with running(tmp_path, ServiceLimits()) as service:
 
         def pass_on(request: bytes) -> bytes:
             given = re.sub(rb"Host: \S+", f"Host: 127.0.0.1:{service.port}".encode(), request) if renamed else request
@@ -111,7 +111,7 @@ def test_who_has_the_port_at_the_other_address_of_localhost_gets_no_token(
     monkeypatch.setattr(
         socket, "getaddrinfo", lambda name, *more: resolve("::1" if name == "localhost" else name, *more)
     )
-    with running(tmp_path, Limits()) as service:
+    with running(tmp_path, ServiceLimits()) as service:
         token = service.tokens["ci"]
         try:
             other = impostor(lambda request: service.raw(request, wait=0.5), service.port, "::1")
@@ -128,7 +128,7 @@ def test_who_has_the_port_at_the_other_address_of_localhost_gets_no_token(
 
 def test_a_proof_counts_for_one_connection() -> None:
     def prove(request: bytes) -> bytes:
-        text = json.dumps({"proof": make_proof(hash_token(TOKEN), nonce_in(request), f"127.0.0.1:{port}")})
+        text = json.dumps({"proof": make_token_proof(hash_token(TOKEN), nonce_in(request), f"127.0.0.1:{port}")})
         return as_http(text, "Connection: close")
 
     with impostor(prove) as (port, received), pytest.raises(RunFailed):
@@ -148,7 +148,7 @@ def test_a_name_that_another_login_takes_does_not_keep_the_service_from_starting
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     results = tmp_path / "results"
-    with contextlib.closing(open_store(results)) as store:
+    with contextlib.closing(open_service_store(results)) as store:
         instance = store.instance
     with socket.socket(socket.AF_UNIX) as taken:
         taken.bind(f"\0merge-bench-{instance}")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from merge_bench.cluster.supervisor import Child
+from merge_bench.cluster.supervisor import ChildProcess
 from merge_bench.records.campaign import Launch
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS
@@ -229,6 +229,6 @@ def until_recorded(service: RealService, reached: Callable[[Launch], bool]) -> N
 
 def test_no_process_inherits_the_token(tmp_path: Path) -> None:
     surroundings = {**os.environ, "MERGE_BENCH_TOKEN": TOKEN, "MERGE_BENCH_TOKEN_FILE": TOKEN}
-    Child(["env"], environment=surroundings, log=tmp_path / "log").wait(LIMIT)
+    ChildProcess(["env"], environment=surroundings, log=tmp_path / "log").wait(LIMIT)
     assert "PATH=" in (tmp_path / "log").read_text()
     assert TOKEN not in (tmp_path / "log").read_text()

@@ -21,21 +21,21 @@ from merge_bench.service.job_rules import (
     REFUSED,
     TABLES,
     TEXT,
-    Rules,
-    check_settings,
-    read_settings,
-    settings_file_among,
-    settings_text,
+    JobRules,
+    check_job_settings,
+    find_settings_file,
+    read_config_settings,
+    settings_file_text,
 )
 from tests.helpers.examples import examples
 
 
-def words(rules: Rules, command: str = "run", **given: Any) -> list[str]:
-    return rules.words(JobRequest(command=command, **given))
+def words(rules: JobRules, command: str = "run", **given: Any) -> list[str]:
+    return rules.command_words(JobRequest(command=command, **given))
 
 
 @pytest.fixture
-def rules(tmp_path: Path) -> Rules:
+def rules(tmp_path: Path) -> JobRules:
     (tmp_path / "tables/sub").mkdir(parents=True)
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret/rows.parquet").touch()
@@ -43,10 +43,10 @@ def rules(tmp_path: Path) -> Rules:
     (tmp_path / "tables/link").symlink_to(tmp_path / "secret")
     (tmp_path / "results/20260101T000000Z-a-1").mkdir(parents=True)
     (tmp_path / "results/20260101T000000Z-a-1/records.jsonl").touch()
-    return Rules(tmp_path / "results", (tmp_path / "tables",))
+    return JobRules(tmp_path / "results", (tmp_path / "tables",))
 
 
-def test_options_become_one_word_each(rules: Rules) -> None:
+def test_options_become_one_word_each(rules: JobRules) -> None:
     given = {"chunk": ["1e4", 20000], "iterations": 1, "verify": "full", "check-link": True, "pipeline": None}
     assert words(rules, options=given) == [
         "run",
@@ -70,29 +70,29 @@ def test_options_become_one_word_each(rules: Rules) -> None:
     assert words(rules, settings={"UCX_TLS": "tcp"}) == ["run", "--config=job-2286e30f.cfg"]
 
 
-def test_a_config_of_a_client_keeps_its_name_whatever_it_sets(rules: Rules) -> None:
+def test_a_config_of_a_client_keeps_its_name_whatever_it_sets(rules: JobRules) -> None:
     for settings in ({"UCX_TLS": "tcp"}, {"UCX_TLS": "sm"}, {}):
         found = words(rules, settings=settings, name="mine")
         assert found == ["run", "--config=mine.cfg"]
-        assert settings_file_among(found) == "mine.cfg"
-        assert settings_file_among(words(rules, "tune", settings=settings, name="mine")) == "mine.cfg"
-    assert settings_file_among(words(rules, settings={"UCX_TLS": "tcp"})) == "job-2286e30f.cfg"
-    assert settings_file_among(words(rules, configs=["tcp"], options={"left": "sub/rows.parquet"})) is None
+        assert find_settings_file(found) == "mine.cfg"
+        assert find_settings_file(words(rules, "tune", settings=settings, name="mine")) == "mine.cfg"
+    assert find_settings_file(words(rules, settings={"UCX_TLS": "tcp"})) == "job-2286e30f.cfg"
+    assert find_settings_file(words(rules, configs=["tcp"], options={"left": "sub/rows.parquet"})) is None
 
 
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "-x", "a/b", "/etc/passwd", "a b", "ä", "a\nb", "a,b", "a=b", "x" * 61]
 )
-def test_a_name_that_is_no_name_of_a_file_is_refused(rules: Rules, name: str) -> None:
+def test_a_name_that_is_no_name_of_a_file_is_refused(rules: JobRules, name: str) -> None:
     with pytest.raises(UsageError, match="rename it"):
         words(rules, settings={"UCX_TLS": "tcp"}, name=name)
 
 
 @pytest.mark.parametrize("name", ["optimized", "Optimized", "default"])
-def test_no_config_of_a_client_pretends_to_be_a_shipped_one(rules: Rules, name: str) -> None:
+def test_no_config_of_a_client_pretends_to_be_a_shipped_one(rules: JobRules, name: str) -> None:
     with pytest.raises(UsageError, match="is a shipped config with other settings"):
         words(rules, settings={"UCX_TLS": "tcp"}, name=name)
-    same = read_settings(FOLDER / "optimized.cfg")
+    same = read_config_settings(FOLDER / "optimized.cfg")
     assert words(rules, settings=same, name="optimized") == ["run", "--config=optimized.cfg"]
     with pytest.raises(UsageError, match="either configs or settings"):
         words(rules, configs=["tcp"], name="tcp")
@@ -100,13 +100,13 @@ def test_no_config_of_a_client_pretends_to_be_a_shipped_one(rules: Rules, name: 
 
 @pytest.mark.parametrize("key", [*REFUSED, "ssh-config", "scheduler-address", "trust-config"])
 @pytest.mark.parametrize("command", ["run", "tune", "probe mpi"])
-def test_options_that_reach_beyond_the_job_are_refused(rules: Rules, command: str, key: str) -> None:
+def test_options_that_reach_beyond_the_job_are_refused(rules: JobRules, command: str, key: str) -> None:
     for value in (True, False, None, "x", 1):
         with pytest.raises(UsageError, match="a job cannot have the option"):
             words(rules, command, options={key: value})
 
 
-def test_every_option_with_free_text_was_decided_about(rules: Rules) -> None:
+def test_every_option_with_free_text_was_decided_about(rules: JobRules) -> None:
     """A new option that takes any text is refused until it is listed."""
     every = [("run", option) for option in OPTIONS]
     every += [(f"probe {name}", option) for name, kind in probes().items() for option in kind.options.table()]
@@ -145,7 +145,7 @@ def test_every_option_with_free_text_was_decided_about(rules: Rules) -> None:
         ({"budget": "5m"}, "run has no option"),
     ],
 )
-def test_wrong_values_are_refused(rules: Rules, options: dict[str, Any], sentence: str) -> None:
+def test_wrong_values_are_refused(rules: JobRules, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence) as found:
         words(rules, options=options)
     assert "\n" not in str(found.value)
@@ -154,25 +154,25 @@ def test_wrong_values_are_refused(rules: Rules, options: dict[str, Any], sentenc
 @pytest.mark.parametrize(
     "command", ["", "serve", "dashboard", "run ", "probe", "probe show", "probe  p2p", "probe --help", "-c"]
 )
-def test_only_three_commands_are_jobs(rules: Rules, command: str) -> None:
+def test_only_three_commands_are_jobs(rules: JobRules, command: str) -> None:
     with pytest.raises(UsageError, match="the command of a job is one of run, tune, probe"):
         words(rules, command)
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../tcp.cfg", "space.toml", "", "--help", "tcp.cfg\0", "./tcp.cfg"])
-def test_only_shipped_configs_are_used(rules: Rules, name: str) -> None:
+def test_only_shipped_configs_are_used(rules: JobRules, name: str) -> None:
     with pytest.raises(UsageError, match="no shipped config"):
         words(rules, configs=[name])
 
 
-def test_configs_and_settings_exclude_each_other_and_tune_takes_one(rules: Rules) -> None:
+def test_configs_and_settings_exclude_each_other_and_tune_takes_one(rules: JobRules) -> None:
     with pytest.raises(UsageError, match="either configs or settings"):
         words(rules, configs=["tcp.cfg"], settings={"UCX_TLS": "tcp"})
     with pytest.raises(UsageError, match="tune begins with one config"):
         words(rules, "tune", configs=["tcp.cfg", "default.cfg"])
 
 
-def test_tables_are_read_below_the_folders_of_the_operator_only(rules: Rules, tmp_path: Path) -> None:
+def test_tables_are_read_below_the_folders_of_the_operator_only(rules: JobRules, tmp_path: Path) -> None:
     inside = str(tmp_path / "tables/sub/rows.parquet")
     for given in ("sub/rows.parquet", inside, "./sub/../sub/rows.parquet"):
         assert words(rules, options={"left": given})[1] == f"--left={inside}"
@@ -181,17 +181,17 @@ def test_tables_are_read_below_the_folders_of_the_operator_only(rules: Rules, tm
         with pytest.raises(UsageError, match=r"left must be in one of the service's folders of tables \("):
             words(rules, options={"left": given})
     with pytest.raises(UsageError, match="this service has none"):
-        words(Rules(tmp_path), options={"right": inside})
+        words(JobRules(tmp_path), options={"right": inside})
 
 
-def test_other_settings_are_another_config(rules: Rules) -> None:
+def test_other_settings_are_another_config(rules: JobRules) -> None:
     """A history is that of one config: settings of others do not move its level."""
     one = words(rules, settings={"UCX_TLS": "tcp", "UCX_LOG_LEVEL": "info"})
     assert one == words(rules, settings={"UCX_LOG_LEVEL": "info", "UCX_TLS": "tcp"})
     assert one != words(rules, settings={"UCX_LOG_LEVEL": "info", "UCX_TLS": "sm,tcp"})
 
 
-def test_against_is_the_name_of_a_result(rules: Rules) -> None:
+def test_against_is_the_name_of_a_result(rules: JobRules) -> None:
     name = "20260101T000000Z-a-1"
     assert words(rules, options={"against": name})[1].endswith(f"/results/{name}")
     assert words(rules, options={"against": "history"})[1] == "--against=history"
@@ -238,7 +238,7 @@ def test_against_is_the_name_of_a_result(rules: Rules) -> None:
 def test_settings_outside_the_list_are_refused(name: str) -> None:
     for value in ("stdout", "1", "tcp"):
         with pytest.raises(UsageError, match=re.escape(name or repr(name))):
-            check_settings({name: value})
+            check_job_settings({name: value})
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_settings_outside_the_list_are_refused(name: str) -> None:
 )
 def test_values_of_settings_hold_no_path_and_nothing_of_a_shell(value: str) -> None:
     with pytest.raises(UsageError, match="UCX_TLS"):
-        check_settings({"UCX_TLS": value})
+        check_job_settings({"UCX_TLS": value})
 
 
 def test_settings_that_a_job_may_have_are_those_of_a_config(tmp_path: Path) -> None:
@@ -256,19 +256,19 @@ def test_settings_that_a_job_may_have_are_those_of_a_config(tmp_path: Path) -> N
         "MERGE_BENCH_CHUNK": "1e4",
         "UCX_RNDV_THRESH": "8k",
     }
-    check_settings(given)
-    (tmp_path / "job.cfg").write_text(settings_text(given))
+    check_job_settings(given)
+    (tmp_path / "job.cfg").write_text(settings_file_text(given))
     found = read_config(tmp_path / "job.cfg", {})
     assert {each.name: each.value for each in found.variables} == given
     assert variables_with_code(found) == []
     with pytest.raises(UsageError, match="MERGE_BENCH_CHUNK: "):
-        check_settings({"MERGE_BENCH_CHUNK": "nothing"})
+        check_job_settings({"MERGE_BENCH_CHUNK": "nothing"})
 
 
 @examples(100)
 @hypothesis.given(st.text(max_size=40), st.sampled_from(["run", "tune", *(f"probe {name}" for name in probes())]))
 def test_no_text_becomes_a_word_of_its_own(text: str, command: str) -> None:
-    rules = Rules(Path("/nonexistent"))
+    rules = JobRules(Path("/nonexistent"))
     for key in ("chunk", "on", "sizes", "only", "left", "against", "engine", text):
         found, refusal = [], ""
         try:
@@ -284,7 +284,7 @@ def test_no_text_becomes_a_word_of_its_own(text: str, command: str) -> None:
     assert config_names()
 
 
-def test_a_config_that_brings_code_is_refused(rules: Rules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_config_that_brings_code_is_refused(rules: JobRules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever lies among the shipped configs, such as one of this site, and whatever the environment says."""
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "site.cfg").write_text("UCX_TLS=tcp\nPYTHONPATH=/some/folder\n")

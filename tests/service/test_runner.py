@@ -17,8 +17,9 @@ import pytest
 from merge_bench.records.campaign import JOB, OWN_JOB
 from merge_bench.records.schema import CampaignLine, EndLine
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.service.runner import LOG, Runner, end_job_processes, job_mark, job_processes
-from merge_bench.service.store import Row, Store
+from merge_bench.service.documents import StoredJob
+from merge_bench.service.runner import LOG, JobRunner, end_job_processes, job_processes, job_variable_value
+from merge_bench.service.store import ServiceStore
 
 POLITE = "import signal, sys, time; signal.signal(2, lambda *_: sys.exit(3)); print(1, flush=True); time.sleep(600)"
 DEAF = "import signal, time; [signal.signal(n, signal.SIG_IGN) for n in (2, 15)]; print(1, flush=True); time.sleep(600)"
@@ -44,9 +45,9 @@ class Service:
 
     def __init__(self, folder: Path, *, own: bool = False, **given: float) -> None:
         (folder / "results").mkdir(exist_ok=True)
-        self.store = Store(folder / "service.sqlite")
+        self.store = ServiceStore(folder / "service.sqlite")
         limits = {"job_seconds": 600.0, "grace_seconds": 0.5, "retry_seconds": 0.05, **given}
-        self.runner = Runner(
+        self.runner = JobRunner(
             self.store,
             folder / "jobs",
             folder / "results",
@@ -56,18 +57,18 @@ class Service:
         )
 
     def add(self, *words: str, resume: bool = False) -> int:
-        row, _ = self.store.add("ci", words, {}, most=100, resume=resume)
-        self.runner.wake()
+        row, _ = self.store.add_job("ci", words, {}, most_queued=100, resume=resume)
+        self.runner.look_for_jobs()
         return row.id
 
-    def job(self, number: int) -> Row:
-        found = self.store.job(number)
+    def job(self, number: int) -> StoredJob:
+        found = self.store.find_job(number)
         assert found is not None
         return found
 
     def running(self, number: int) -> bool:
         """Whether it runs and is ready for signals."""
-        log = self.runner.folder_of(number) / LOG
+        log = self.runner.job_folder(number) / LOG
         return self.job(number).state == "running" and log.exists() and log.read_text() != ""
 
     def members(self) -> list[int]:
@@ -89,14 +90,14 @@ def test_jobs_run_one_after_the_other(service: Service, tmp_path: Path) -> None:
         last = service.add(TIMED, str(tmp_path / "times"))
     until(lambda: service.job(last).state == "done")
     assert (tmp_path / "times").read_text() == "()" * 10
-    assert {row.state for row in service.store.jobs()} == {"done"}
+    assert {row.state for row in service.store.list_jobs()} == {"done"}
 
 
 def test_the_exit_status_is_kept_and_the_output(service: Service) -> None:
     number = service.add("import os, sys; print(os.getcwd(), os.environ.get('MERGE_BENCH_TOKEN')); sys.exit(4)")
     until(lambda: service.job(number).state == "failed")
     assert service.job(number).status == 4
-    folder = service.runner.folder_of(number)
+    folder = service.runner.job_folder(number)
     assert (folder / LOG).read_text() == f"{folder} None\n"
     assert folder.stat().st_mode & 0o077 == 0
 
@@ -109,7 +110,7 @@ def test_a_client_s_token_and_service_do_not_reach_a_job(tmp_path: Path, monkeyp
     number = service.add("import os; print([name for name, value in os.environ.items() if value == 'secret'])")
     until(lambda: service.job(number).state == "done")
     service.runner.close()
-    assert (service.runner.folder_of(number) / LOG).read_text() == "[]\n"
+    assert (service.runner.job_folder(number) / LOG).read_text() == "[]\n"
 
 
 @pytest.mark.parametrize(("program", "status"), [(POLITE, 3), (DEAF, -signal.SIGKILL)])
@@ -118,8 +119,8 @@ def test_a_running_job_is_cancelled_as_by_ctrl_c_and_killed_if_it_does_not_end(
 ) -> None:
     number, after = service.add(program), service.add("pass")
     until(lambda: service.running(number))
-    service.store.cancel(number)
-    service.runner.wake()
+    service.store.cancel_job(number)
+    service.runner.look_for_jobs()
     until(lambda: service.job(after).state == "done")
     job = service.job(number)
     assert (job.state, job.status, job.message) == ("cancelled", status, "cancelled")
@@ -148,7 +149,7 @@ def test_the_end_of_the_service_interrupts_the_job(tmp_path: Path, resume: bool,
     number = service.add(POLITE, resume=resume)
     until(lambda: service.running(number))
     service.runner.close()
-    assert not service.runner.alive
+    assert not service.runner.can_run_jobs
     assert service.job(number).state == state
     assert service.members() == []
 
@@ -173,7 +174,7 @@ def test_a_service_that_is_started_again_ends_what_a_killed_one_left(
     words = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path), program, str(resume)]
     killed = subprocess.Popen(words, start_new_session=True)
     service = Service(tmp_path)
-    until(lambda: service.store.jobs() and service.running(1))
+    until(lambda: service.store.list_jobs() and service.running(1))
     assert service.members() != []
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
@@ -195,19 +196,19 @@ def test_a_job_of_a_person_s_dashboard_is_found_by_its_mark_as_one_of_a_service(
     number = service.add(f"import os, time; print(os.environ[{JOB!r}], flush=True); time.sleep(600)")
     service.runner.start()
     until(lambda: service.running(number))
-    mark = (service.runner.folder_of(number) / LOG).read_text().strip()
-    assert mark == job_mark(service.store.instance, number) + OWN_JOB
+    mark = (service.runner.job_folder(number) / LOG).read_text().strip()
+    assert mark == job_variable_value(service.store.instance, number) + OWN_JOB
     assert len(service.members()) == 1
     with CampaignWriter.create(tmp_path / "results", "x") as writer:
         head = CampaignLine(campaign_id="x", argv=[], version="0", configs=[], plans=[], runs=[])
         writer.write(msgspec.structs.replace(head, surroundings={"environment": {JOB: mark}}))
-    assert service.runner.result_of(service.job(number)) == writer.folder.name
+    assert service.runner.find_result(service.job(number)) == writer.folder.name
     service.runner.close()
     assert service.members() == []
 
 
 def test_processes_of_another_service_are_left_alone(tmp_path: Path) -> None:
-    mark = {**os.environ, JOB: job_mark("another", 1)}
+    mark = {**os.environ, JOB: job_variable_value("another", 1)}
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=mark) as other:
         until(lambda: job_processes("another") == [other.pid])
         end_job_processes("anothe", 0.0)
@@ -222,8 +223,8 @@ def test_a_job_that_was_over_when_its_service_was_killed_does_not_run_again(
 ) -> None:
     service = Service(tmp_path)
     number = service.add("pass", resume=True)
-    service.store.take()
-    mark = job_mark(service.store.instance, number)
+    service.store.start_next_job()
+    mark = job_variable_value(service.store.instance, number)
     with_mark = {"environment": {JOB: mark}}
     head = CampaignLine(campaign_id="x", argv=[], version="0", configs=[], plans=[], runs=[], surroundings=with_mark)
     writer = CampaignWriter.create(tmp_path / "results", "x")
@@ -241,17 +242,17 @@ def test_a_job_that_cannot_be_started_stays_in_the_queue(service: Service, caplo
     service.runner.folder.write_text("a file where folders of jobs should be made")
     first, second = service.add("print(1)"), service.add("print(2)")
     until(lambda: caplog.text.count("it tries again") >= 3)
-    assert not service.runner.alive
+    assert not service.runner.can_run_jobs
     service.runner.folder.unlink()
     until(lambda: service.job(second).state == "done")
     assert [(each.state, each.attempts) for each in map(service.job, (first, second))] == [("done", 1)] * 2
-    assert service.runner.alive
+    assert service.runner.can_run_jobs
 
 
 def test_the_campaign_of_a_job_is_found_though_the_clock_was_set_back(tmp_path: Path) -> None:
     service = Service(tmp_path)
     job = service.job(service.add("print(1)"))
-    mark = job_mark(service.store.instance, job.id)
+    mark = job_variable_value(service.store.instance, job.id)
     with CampaignWriter.create(tmp_path / "results", "tcp") as writer:
         head = CampaignLine(
             campaign_id="x",
@@ -264,4 +265,4 @@ def test_the_campaign_of_a_job_is_found_though_the_clock_was_set_back(tmp_path: 
         )
         writer.write(head)
     queued_later = msgspec.structs.replace(job, created=job.created + 3600)
-    assert service.runner.result_of(queued_later) == writer.folder.name
+    assert service.runner.find_result(queued_later) == writer.folder.name

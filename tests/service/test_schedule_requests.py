@@ -14,13 +14,13 @@ from click.testing import CliRunner
 from hypothesis import strategies as st
 
 from merge_bench.cli import cli
-from merge_bench.cli.service import job_request
+from merge_bench.cli.service import parse_job_request
 from merge_bench.errors import UsageError
-from merge_bench.service.api import Limits
+from merge_bench.service.api import ServiceLimits
 from merge_bench.service.documents import JobRequest
-from merge_bench.service.job_rules import Rules
+from merge_bench.service.job_rules import JobRules
 from merge_bench.service.runner import queue_due_jobs
-from merge_bench.service.store import FOLDER, LOCAL, open_store
+from merge_bench.service.store import FOLDER, LOCAL, open_service_store
 from tests.helpers.examples import examples
 from tests.service.in_process import Running, running
 from tests.service.schemas import ANYTHING, HOSTILE
@@ -61,12 +61,12 @@ RUN = {"command": "run", "options": {"chunk": "1e4"}}
     ],
 )
 def test_words_become_a_request(words: str, expected: JobRequest) -> None:
-    assert job_request(cli, words.split()) == msgspec.structs.replace(expected, resume=True)
+    assert parse_job_request(cli, words.split()) == msgspec.structs.replace(expected, resume=True)
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("service"), Limits(queue=10**6, requests=10**9)) as found:
+    with running(tmp_path_factory.mktemp("service"), ServiceLimits(queue=10**6, requests=10**9)) as found:
         yield found
 
 
@@ -102,7 +102,7 @@ def test_no_schedule_is_a_mistake_of_the_service(service: Running, field: str, v
     assert status in (201, 400), answer
     assert service.mistakes == []
     if status == 201:
-        queue_due_jobs(service.store, Rules(service.folder), 1000, lambda: None, clock=lambda: now)
+        queue_due_jobs(service.store, JobRules(service.folder), 1000, lambda: None, clock=lambda: now)
         assert service.ask("DELETE", f"/api/schedules/{answer['name']}") == (200, {"schedules": []})
 
 
@@ -132,7 +132,7 @@ def test_nothing_is_added_where_no_service_would_see_it(tmp_path: Path) -> None:
         found = CliRunner().invoke(cli, ["serve", "--results", str(folder), *words])
         assert isinstance(found.exception, UsageError) or found.exit_code == 2
         assert not folder.exists()
-    with contextlib.closing(open_store(folder)), open(folder / FOLDER / "lock", "ab") as lock:
+    with contextlib.closing(open_service_store(folder)), open(folder / FOLDER / "lock", "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # as a service does
         for words in added.values():
             assert CliRunner().invoke(cli, ["serve", "--results", str(folder), *words]).exit_code == 0

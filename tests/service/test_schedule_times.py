@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from merge_bench.service.runner import times_around
+from merge_bench.service.runner import schedule_times_around
 from tests.helpers.examples import examples
 from tests.service.test_schedules import ZONES, request, seconds
 
@@ -31,7 +31,7 @@ DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
     ],
 )
 def test_the_next_time_by_hand(zone: str, now: str, expected: str) -> None:
-    assert times_around(request(zone=zone), seconds(now))[2] == seconds(expected)
+    assert schedule_times_around(request(zone=zone), seconds(now))[2] == seconds(expected)
 
 
 @hypothesis.example("Europe/Berlin", dt.datetime(2026, 3, 1), dt.time(0), {6}, 30)
@@ -54,7 +54,7 @@ def test_times_are_those_of_the_wall_clock_each_once(
         wanted = change + dt.timedelta(minutes=near)
         at, weekdays = wanted.time(), {*weekdays, wanted.weekday()}
     days = ",".join(DAYS[day] for day in weekdays)
-    latest, day, following = times_around(request(at=f"{at:%H:%M}", days=days, zone=name), now)
+    latest, day, following = schedule_times_around(request(at=f"{at:%H:%M}", days=days, zone=name), now)
     assert latest <= now < following
     found = []
     walls = [dt.datetime.fromtimestamp(now + 60 * minute, zone) for minute in range(-8 * 1440, 8 * 1440)]

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
 from merge_bench.service.documents import JobRequest, Schedule, ScheduleRequest
-from merge_bench.service.job_rules import Rules
+from merge_bench.service.job_rules import JobRules
 from merge_bench.service.runner import add_schedule, queue_due_jobs
-from merge_bench.service.store import Store
+from merge_bench.service.store import ServiceStore
 from tests.helpers.examples import examples
 
 ZONES = (
@@ -53,7 +53,7 @@ class Nights:
     """A store with schedules, and a clock that the test sets."""
 
     def __init__(self, folder: Path, most: int = 1000) -> None:
-        self.store, self.rules, self.now = Store(folder / "service.sqlite"), Rules(folder), 0.0
+        self.store, self.rules, self.now = ServiceStore(folder / "service.sqlite"), JobRules(folder), 0.0
         self.most = most
 
     def add(self, now: str, **given: Any) -> Schedule:
@@ -62,7 +62,7 @@ class Nights:
 
     def change(self, name: str, **changes: Any) -> None:
         """Change a stored schedule unchecked, as another version of the program could leave it."""
-        (stored,) = (schedule for schedule in self.store.schedules() if schedule.name == name)
+        (stored,) = (schedule for schedule in self.store.list_schedules() if schedule.name == name)
         self.store.put_schedule(msgspec.structs.replace(stored, **changes))
 
     def clock(self) -> float:
@@ -72,16 +72,16 @@ class Nights:
         """The first schedule, after the service has looked at that time."""
         self.now = seconds(now) if isinstance(now, str) else now
         queue_due_jobs(self.store, self.rules, self.most, lambda: None, clock=self.clock)
-        return self.store.schedules()[0]
+        return self.store.list_schedules()[0]
 
     def end(self) -> None:
         """End all jobs."""
-        while (job := self.store.take()) is not None:
-            self.store.finish(job.id, 0)
+        while (job := self.store.start_next_job()) is not None:
+            self.store.finish_job(job.id, 0)
 
     @property
     def keys(self) -> list[str]:
-        return [str(job.key).removeprefix("schedule nightly ") for job in reversed(self.store.jobs(limit=1000))]
+        return [str(job.key).removeprefix("schedule nightly ") for job in reversed(self.store.list_jobs(limit=1000))]
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_what_is_wrong_is_refused_with_one_sentence(nights: Nights, wrong: dict[
     with pytest.raises(UsageError) as found:
         nights.add("2026-11-26T12:00:00+00:00", **wrong)
     assert "\n" not in str(found.value)
-    assert nights.store.schedules() == []
+    assert nights.store.list_schedules() == []
     part = next(iter(wrong))
     if part in ("at", "days", "zone", "name"):
         assert repr(wrong[part]) in str(found.value)
@@ -162,7 +162,7 @@ def test_a_night_is_queued_once_with_its_next_time(nights: Nights) -> None:
     assert nights.keys == []
     for _ in range(3):
         found = nights.look("2026-11-27T01:30:10+00:00")
-    (job,) = nights.store.jobs()
+    (job,) = nights.store.list_jobs()
     assert (job.who, job.key) == ("ci", "schedule nightly 2026-11-27 02:30")
     assert (job.words, job.settings, job.resume) == (["run", "--config=job-2286e30f.cfg"], {"UCX_TLS": "tcp"}, True)
     assert (found.next, found.last_job, found.message) == (seconds("2026-11-28T01:30:00+00:00"), job.id, None)
@@ -191,12 +191,12 @@ def test_nights_do_not_pile_up(nights: Nights, running: bool) -> None:
     nights.add("2026-11-26T12:00:00+00:00", missed="run")
     nights.look("2026-11-27T02:30:00+00:00")
     if running:
-        nights.store.take()
+        nights.store.start_next_job()
     found = nights.look("2026-11-28T02:30:00+00:00")
     assert nights.keys == ["2026-11-27 02:30"]
     assert "the last one, job 1," in str(found.message)
     if running:
-        nights.store.finish(1, 0)
+        nights.store.finish_job(1, 0)
     nights.end()
     nights.look("2026-11-28T09:00:00+00:00")
     assert nights.keys == ["2026-11-27 02:30"]  # the night is over
@@ -207,14 +207,14 @@ def test_nights_do_not_pile_up(nights: Nights, running: bool) -> None:
 def test_a_full_queue_costs_the_night(nights: Nights, caplog: pytest.LogCaptureFixture) -> None:
     nights.add("2026-11-26T12:00:00+00:00")
     for _ in range(3):
-        nights.store.add("other", ["run"], {}, most=3)
+        nights.store.add_job("other", ["run"], {}, most_queued=3)
     found = nights.look("2026-11-27T02:30:00+00:00")
     assert "3 jobs are waiting" in str(found.message)
     assert "3 jobs are waiting" in caplog.text
     assert found.next == seconds("2026-11-28T02:30:00+00:00")
     nights.end()
     nights.look("2026-11-27T02:31:00+00:00")
-    assert len(nights.store.jobs()) == 3
+    assert len(nights.store.list_jobs()) == 3
     assert nights.look("2026-11-28T02:30:00+00:00").last_job == 4
 
 
@@ -226,17 +226,17 @@ def test_what_has_vanished_costs_its_own_nights_only(nights: Nights) -> None:
     nights.change("b", zone="Europe/Gone")
     nights.look("2026-11-27T02:30:00+00:00")
     nights.look("2026-11-27T02:30:15+00:00")
-    first, second, third = nights.store.schedules()
+    first, second, third = nights.store.list_schedules()
     assert "no shipped config" in str(first.message)
     assert "Europe/Gone" in str(second.message)
     assert third.message is None
-    assert [job.key for job in nights.store.jobs()] == ["schedule c 2026-11-27 02:30"]
+    assert [job.key for job in nights.store.list_jobs()] == ["schedule c 2026-11-27 02:30"]
     nights.end()
     nights.change("a", job=JobRequest(command="run", configs=["tcp"]))
     nights.change("b", zone="Europe/Berlin")
     nights.look("2026-11-28T02:30:00+00:00")
-    assert len(nights.store.jobs()) == 4
-    assert [each.message for each in nights.store.schedules()] == [None] * 3
+    assert len(nights.store.list_jobs()) == 4
+    assert [each.message for each in nights.store.list_schedules()] == [None] * 3
 
 
 @examples(60)
@@ -267,7 +267,7 @@ def test_a_clock_that_changes_runs_nothing_twice_and_stops_nothing(
     begin = nights.now + 9 * DAY
     nights.look(nights.now + 10)
     while nights.now < begin + 9 * DAY:
-        nights.look(min(max(nights.now + 10, nights.store.schedules()[0].next + 5), nights.now + DAY / 2))
+        nights.look(min(max(nights.now + 10, nights.store.list_schedules()[0].next + 5), nights.now + DAY / 2))
         nights.end()
     expected = {f"{dt.datetime.fromtimestamp(begin + day * DAY, ZoneInfo(zone)):%Y-%m-%d} {at}" for day in range(1, 8)}
     assert expected <= set(nights.keys)
@@ -278,7 +278,7 @@ def test_a_clock_that_changes_runs_nothing_twice_and_stops_nothing(
 def test_two_processes_queue_a_night_once(nights: Nights, tmp_path: Path) -> None:
     for number in range(20):
         nights.add("2026-11-26T12:00:00+00:00", name=f"s{number}")
-    others = [Store(tmp_path / "service.sqlite") for _ in range(3)]
+    others = [ServiceStore(tmp_path / "service.sqlite") for _ in range(3)]
     nights.now = seconds("2026-11-27T02:30:00+00:00")
     threads = [
         threading.Thread(
@@ -290,8 +290,8 @@ def test_two_processes_queue_a_night_once(nights: Nights, tmp_path: Path) -> Non
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(nights.store.jobs()) == 20
-    assert {each.message for each in nights.store.schedules()} == {None}
+    assert len(nights.store.list_jobs()) == 20
+    assert {each.message for each in nights.store.list_schedules()} == {None}
     for store in others:
         store.close()
 
@@ -300,12 +300,12 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from merge_bench.service.runner import queue_due_jobs
-from merge_bench.service.store import Store
+from merge_bench.service.store import ServiceStore
 from tests.service.test_schedules import Nights, seconds
 nights = Nights(Path(sys.argv[1]))
 kill = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
 if sys.argv[3] == "before":
-    Store.put_schedule = kill
+    ServiceStore.put_schedule = kill
 queue_due_jobs(nights.store, nights.rules, 3, lambda: None, clock=lambda: seconds(sys.argv[2]))
 kill()
 """
@@ -319,8 +319,8 @@ def test_a_kill_leaves_a_night_queued_with_its_next_time_or_neither(
     now = "2026-11-27T02:30:00+00:00"
     words = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path), now, when]
     assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
-    assert len(nights.store.jobs()) == jobs
-    assert (nights.store.schedules()[0].next == added.next) == (jobs == 0)
+    assert len(nights.store.list_jobs()) == jobs
+    assert (nights.store.list_schedules()[0].next == added.next) == (jobs == 0)
     nights.look(now)
     assert nights.keys == ["2026-11-27 02:30"]
 
@@ -330,7 +330,7 @@ def test_schedules_go_with_their_token(nights: Nights) -> None:
     nights.add("2026-11-26T12:00:00+00:00", name="a")
     nights.add("2026-11-26T12:00:00+00:00", name="b", who="other")
     nights.store.remove_token("ci")
-    assert [each.name for each in nights.store.schedules()] == ["b"]
+    assert [each.name for each in nights.store.list_schedules()] == ["b"]
 
 
 def test_names_are_taken_once_and_there_is_a_limit(nights: Nights) -> None:
@@ -339,4 +339,4 @@ def test_names_are_taken_once_and_there_is_a_limit(nights: Nights) -> None:
     for name, why in (("s1", "a schedule named s1;"), ("more", "already 100 schedules")):
         with pytest.raises(UsageError, match=why):
             nights.add("2026-11-26T12:00:00+00:00", name=name)
-    assert len(nights.store.schedules()) == 100
+    assert len(nights.store.list_schedules()) == 100

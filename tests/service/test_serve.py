@@ -25,8 +25,8 @@ import pytest
 from merge_bench.cluster import supervisor
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.network import free_port
-from merge_bench.service.serve import TOKEN_FILE, Settings, check_service
-from merge_bench.service.store import FOLDER, LOCAL, Store, open_store
+from merge_bench.service.serve import TOKEN_FILE, ServiceSettings, check_service_start
+from merge_bench.service.store import FOLDER, LOCAL, ServiceStore, open_service_store
 from tests.helpers.runs import LIMIT, command
 from tests.service.services import RealService, ends_well, started
 from tests.service.test_health import ask
@@ -95,7 +95,7 @@ def test_tokens_are_made_listed_and_removed_while_the_service_runs(service: Real
     assert token not in listed
     operate(service, "token", "remove", "ci")
     assert service.ask("GET", "/api/jobs", token=token)[0] == 401
-    assert "is running already" in problem_of(Settings(service.results, 0, "127.0.0.1"))
+    assert "is running already" in problem_of(ServiceSettings(service.results, 0, "127.0.0.1"))
 
 
 def operate(service: RealService, *words: str, status: int = 0) -> str:
@@ -129,8 +129,8 @@ def test_a_running_service_finds_what_another_process_added(service: RealService
     job = ("--", "run", "--exchange", "dask", "--pipeline", "on")  # ends at once, with a refusal
     assert operate(service, *words, *job).startswith("nightly begins at 20")
     assert operate(service, *words, *job, status=2) == ""
-    with contextlib.closing(Store(service.results / FOLDER / "service.sqlite")) as store:
-        (schedule,) = store.schedules()
+    with contextlib.closing(ServiceStore(service.results / FOLDER / "service.sqlite")) as store:
+        (schedule,) = store.list_schedules()
         store.put_schedule(msgspec.structs.replace(schedule, next=schedule.created))  # as if it was added yesterday
         deadline = time.monotonic() + LIMIT
         while not (jobs := service.ask("GET", "/api/jobs")[1]["jobs"]):
@@ -138,7 +138,7 @@ def test_a_running_service_finds_what_another_process_added(service: RealService
             time.sleep(0.2)
         assert (jobs[0]["who"], jobs[0]["schedule"], jobs[0]["command"]) == (LOCAL, "nightly", schedule.command)
         assert service.until(jobs[0]["id"], "failed")["status"] == 2
-        assert str(schedule.next)[:9] in str(store.schedules()[0].next)
+        assert str(schedule.next)[:9] in str(store.list_schedules()[0].next)
     assert "merge-bench run --exchange=dask --pipeline=on" in operate(service, "schedule", "list")
     operate(service, "schedule", "remove", "nightly")
     operate(service, "schedule", "remove", "nightly", status=2)
@@ -146,38 +146,38 @@ def test_a_running_service_finds_what_another_process_added(service: RealService
 
 
 def test_other_addresses_need_tls_or_a_word_about_the_risk(tmp_path: Path) -> None:
-    settings = Settings(tmp_path, 0, "0.0.0.0")
+    settings = ServiceSettings(tmp_path, 0, "0.0.0.0")
     problem = problem_of(settings)
     assert "--tls-cert" in problem
     assert "--insecure" in problem
-    assert check_service(Settings(tmp_path, 0, "0.0.0.0", insecure=True)) == "none"
-    assert check_service(Settings(tmp_path, 0, "127.0.0.1")) == "none"
+    assert check_service_start(ServiceSettings(tmp_path, 0, "0.0.0.0", insecure=True)) == "none"
+    assert check_service_start(ServiceSettings(tmp_path, 0, "127.0.0.1")) == "none"
 
 
-def problem_of(settings: Settings) -> str:
+def problem_of(settings: ServiceSettings) -> str:
     with pytest.raises(RunFailed) as found:
-        check_service(settings)
+        check_service_start(settings)
     return str(found.value)
 
 
 def test_what_is_wrong_is_found_before_the_service_starts(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for settings, word in (
-        (Settings(tmp_path, 0, "127.0.0.1", tables=(tmp_path / "no",)), "--tables"),
-        (Settings(tmp_path, 0, "127.0.0.1", tls_cert=str(tmp_path / "file"), tls_key="no"), "--tls-cert"),
-        (Settings(tmp_path, 0, "127.0.0.1", host_names=("https://bench.example",)), "--host-name"),
-        (Settings(tmp_path, 0, "127.0.0.1", host_names=("bench.example:port",)), "--host-name"),
-        (Settings(tmp_path, 0, "no.such.host.invalid"), "no.such.host.invalid"),
-        (Settings(tmp_path / "file", 0, "127.0.0.1"), "cannot use the folder"),
+        (ServiceSettings(tmp_path, 0, "127.0.0.1", tables=(tmp_path / "no",)), "--tables"),
+        (ServiceSettings(tmp_path, 0, "127.0.0.1", tls_cert=str(tmp_path / "file"), tls_key="no"), "--tls-cert"),
+        (ServiceSettings(tmp_path, 0, "127.0.0.1", host_names=("https://bench.example",)), "--host-name"),
+        (ServiceSettings(tmp_path, 0, "127.0.0.1", host_names=("bench.example:port",)), "--host-name"),
+        (ServiceSettings(tmp_path, 0, "no.such.host.invalid"), "no.such.host.invalid"),
+        (ServiceSettings(tmp_path / "file", 0, "127.0.0.1"), "cannot use the folder"),
     ):
         problem = problem_of(settings)
         assert word in problem
         assert "\n" not in problem
-    open_store(tmp_path / "damaged").close()
+    open_service_store(tmp_path / "damaged").close()
     (tmp_path / "damaged/.service/service.sqlite").write_bytes(b"no database" * 999)
-    assert "cannot use the folder" in problem_of(Settings(tmp_path / "damaged", 0, "127.0.0.1"))
+    assert "cannot use the folder" in problem_of(ServiceSettings(tmp_path / "damaged", 0, "127.0.0.1"))
     with pytest.raises(UsageError):
-        open_store(tmp_path / "damaged")
+        open_service_store(tmp_path / "damaged")
 
 
 @pytest.mark.slow

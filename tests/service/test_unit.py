@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.cli.service import serve
-from merge_bench.service.runner import Runner
+from merge_bench.service.runner import JobRunner
 from tests.helpers.runs import ROOT
 
 UNIT = (ROOT / "cluster/merge-bench.service").read_text()
@@ -46,7 +46,7 @@ def test_the_unit_starts_the_service_with_options_that_it_has() -> None:
 
 def test_the_unit_gives_a_job_the_time_to_clean_up_that_the_service_gives_it() -> None:
     (seconds,), (mode,) = settings("TimeoutStopSec"), settings("KillMode")
-    grace = inspect.signature(Runner).parameters["grace_seconds"].default
+    grace = inspect.signature(JobRunner).parameters["grace_seconds"].default
     assert float(seconds) >= 2 * grace
     assert mode == "mixed"  # SIGTERM to all would end workers before their job is interrupted
 

@@ -23,8 +23,8 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 from merge_bench.errors import MergeBenchError
 from merge_bench.records.results_folder import YOURS
 from merge_bench.records.writer import RECORDS
-from merge_bench.service.api import ROUTES, Limits
-from merge_bench.service.serve import Queue, QuietResults
+from merge_bench.service.api import ROUTES, ServiceLimits
+from merge_bench.service.serve import ServiceResults, TokenQueue
 from merge_bench.service.store import SESSION_SECONDS, Sessions
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.service.in_process import Running, running
@@ -36,14 +36,14 @@ FORBIDDEN = ("/metadata", "/autoload.js?bokeh-autoload-element=1", "/static", "/
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running(tmp_path_factory.mktemp("service"), Limits(queue=10**6, requests=10**9)) as found:
+    with running(tmp_path_factory.mktemp("service"), ServiceLimits(queue=10**6, requests=10**9)) as found:
         yield found
 
 
 @pytest.fixture
 def waiting_jobs(tmp_path: Path) -> Iterator[Running]:
     """A service in which every job that is added waits for the one that runs."""
-    with running(tmp_path, Limits(), job=("sleep", "600")) as found:
+    with running(tmp_path, ServiceLimits(), job=("sleep", "600")) as found:
         found.occupy()
         yield found
 
@@ -73,7 +73,7 @@ def get(
 
 def session_of(service: Running, token: str) -> tuple[str, str]:
     """The path and the cookie of a new session."""
-    path, cookie = service.service.sessions.begin(service.tokens.get(token, token))
+    path, cookie = service.service.page_sessions.begin_session(service.tokens.get(token, token))
     return f"/{path}", cookie
 
 
@@ -138,11 +138,11 @@ def test_a_session_ends_with_its_token_at_a_logout_after_its_time_and_with_the_s
     assert not opens(left)
     now = 1000.0
     sessions = Sessions(service.store, clock=lambda: now)
-    path, cookie = sessions.begin(service.tokens["reader"])
-    assert not Sessions(service.store, clock=lambda: now).has(path, cookie)
+    path, cookie = sessions.begin_session(service.tokens["reader"])
+    assert not Sessions(service.store, clock=lambda: now).has_session(path, cookie)
     for seconds, valid in ((0, True), (SESSION_SECONDS - 1, True), (1, False)):
         now += seconds
-        assert sessions.has(path, cookie) is valid
+        assert sessions.has_session(path, cookie) is valid
 
 
 def test_without_a_token_there_is_nothing_but_health_the_icon_and_the_form(service: Running) -> None:
@@ -218,7 +218,7 @@ def test_the_websocket_needs_the_cookie_and_the_origin_of_the_service(service: R
 
 def test_what_is_asked_of_the_form_counts(tmp_path: Path) -> None:
     now = 60.0
-    with running(tmp_path, Limits(requests=5), clock=lambda: now) as found:
+    with running(tmp_path, ServiceLimits(requests=5), clock=lambda: now) as found:
         assert [log_in(found, "wrong")[0] for _ in range(6)] == [401] * 5 + [429]
         assert log_in(found, "ci")[0] == 429
         now = 120.0
@@ -234,7 +234,7 @@ def test_while_a_job_runs_no_result_but_that_of_the_job_and_of_the_one_before_is
     class FakeRunner:
         current: Any = None
 
-        def result_of(self, job: Any) -> str | None:
+        def find_result(self, job: Any) -> str | None:
             return job.result
 
     def job(number: int, result: str | None) -> Any:
@@ -246,7 +246,7 @@ def test_while_a_job_runs_no_result_but_that_of_the_job_and_of_the_one_before_is
     old, first, second, foreign = (write_campaign(tmp_path, end=None) for _ in range(4))
     moved = [folder.rename(tmp_path / f"later-{folder.name}") for folder in (first, second, foreign)]
     runner = FakeRunner()
-    index = QuietResults(tmp_path, runner, hold_seconds=0.0)
+    index = ServiceResults(tmp_path, runner, hold_seconds=0.0)
     assert len(listed()) == 4
     for folder in moved:
         folder.rename(tmp_path / folder.name.removeprefix("later-"))
@@ -274,15 +274,15 @@ def test_a_token_that_only_reads_sees_jobs_and_cancels_none_and_one_that_was_rem
         return partial(service.store.find_token, token)
 
     for name, may in (("reader", False), ("other", False), ("ci", True), ("local", True)):
-        assert Queue(api, holder(service.tokens[name])).job(number).cancellable is may
+        assert TokenQueue(api, holder(service.tokens[name])).job(number).cancellable is may
         assert service.ask("GET", f"/api/jobs/{number}", token=name)[1]["cancellable"] is may
     for name in ("reader", "other"):
         with pytest.raises(MergeBenchError, match="another token"):
-            Queue(api, holder(service.tokens[name])).cancel(number)
-    queue = Queue(api, holder(service.store.add_token("guest", "read")))
+            TokenQueue(api, holder(service.tokens[name])).cancel(number)
+    queue = TokenQueue(api, holder(service.store.add_token("guest", "read")))
     assert queue.jobs().jobs[0].id == number
     service.store.remove_token("guest")
     for ask in (queue.jobs, lambda: queue.job(number), lambda: queue.cancel(number)):
         with pytest.raises(MergeBenchError, match="was removed"):
             ask()
-    assert Queue(api, holder(service.tokens["ci"])).cancel(number).state == "cancelled"
+    assert TokenQueue(api, holder(service.tokens["ci"])).cancel(number).state == "cancelled"

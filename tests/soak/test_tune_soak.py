@@ -17,8 +17,8 @@ import pytest
 from merge_bench.config.reader import read_config
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.reader import read_campaign, read_head
-from merge_bench.tune.evaluator import Options
-from merge_bench.tune.result import result_of
+from merge_bench.tune.evaluator import SearchOptions
+from merge_bench.tune.result import tuning_result_of
 from merge_bench.tune.space import read_space
 from tests.helpers.runs import Running, start
 from tests.runs.test_campaigns import gone, kill
@@ -45,7 +45,7 @@ values = [{ label = "sysv", set = { UCX_TLS = "sysv,cma,self" } }]
 name = "mutex"
 values = [{ label = "y", set = { UCX_USE_MT_MUTEX = "y" } }]
 """
-OPTIONS = Options(most=4, confirm=6)
+OPTIONS = SearchOptions(most=4, confirm=6)
 
 
 class Tuning:
@@ -113,7 +113,7 @@ def check(campaign: Campaign, tuning: Tuning, folder: Path) -> None:
     assert made == Counter(anew.asked)
     assert set(made.values()) == {1}
     assert steps(anew.campaign) == steps(campaign)
-    assert result_of(anew.campaign).winner == result_of(campaign).winner
+    assert tuning_result_of(anew.campaign).winner == tuning_result_of(campaign).winner
 
 
 def check_config(tuning: Tuning, settings: list[str]) -> None:
@@ -156,7 +156,7 @@ def test_a_tuning_that_is_killed_ten_times(tmp_path: Path, capsys: pytest.Captur
     campaigns = tuning.campaigns()
     for campaign in campaigns:
         check(campaign, tuning, tmp_path / "replayed")
-    winners = [winner.settings for campaign in campaigns if (winner := result_of(campaign).winner)]
+    winners = [winner.settings for campaign in campaigns if (winner := tuning_result_of(campaign).winner)]
     assert tuning.output.exists() == bool(winners)
     if winners:
         check_config(tuning, winners[-1])
@@ -165,5 +165,5 @@ def test_a_tuning_that_is_killed_ten_times(tmp_path: Path, capsys: pytest.Captur
     with capsys.disabled():
         print(
             f"\nseed {SEED}: killed {killed} times, {cut} launches cut off of {len(launches)} in {len(campaigns)}"
-            f" tunings; {result_of(campaigns[-1]).outcome}"
+            f" tunings; {tuning_result_of(campaigns[-1]).outcome}"
         )

@@ -16,17 +16,17 @@ from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.evaluator import AGAIN, Candidate, Options
+from merge_bench.tune.evaluator import AGAIN, Candidate, SearchOptions
 from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.tune_campaign import Budget, ClusterEvaluator
+from merge_bench.tune.tune_campaign import ClusterEvaluator, TuningBudget
 from tests.helpers.synthetic_campaigns import Script, plan, write_launch, write_start
 from tests.tune.factorials import Truth
 from tests.tune.replay_evaluator import Recorded
 
 TRUTH = Truth({"a": 1.5, "b": 1.2, "c": 1.0}, spread=0.01, outliers=0.0)
 SPEED = TRUTH.recorded(5)
-OPTIONS = Options(confirm=7)
+OPTIONS = SearchOptions(confirm=7)
 PLANS = [plan(), plan(rows_per_chunk=25_000_000)]
 
 
@@ -128,7 +128,7 @@ def evaluator_of(writer: CampaignWriter, launch: Any, **changes: Any) -> Cluster
         "launch": launch,
         "metric": "throughput",
         "seed": 7,
-        "budget": Budget(),
+        "budget": TuningBudget(),
     }
     return ClusterEvaluator(**{**given, **changes})
 

@@ -8,20 +8,22 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from merge_bench.tune.space import Setting, Space, Value
+from merge_bench.tune.space import Setting, SettingValue, TuningSpace
 
 BLOCKS = 24
 
 
-def value(name: str) -> Value:
+def value(name: str) -> SettingValue:
     """A setting with one value."""
-    return Value(name, "y", ((f"UCX_{name.upper()}", "y"),))
+    return SettingValue(name, "y", ((f"UCX_{name.upper()}", "y"),))
 
 
-def space_of(names: Sequence[str], conflicts: Mapping[str, tuple[str, ...]] | None = None) -> Space:
+def space_of(names: Sequence[str], conflicts: Mapping[str, tuple[str, ...]] | None = None) -> TuningSpace:
     """A space of settings with one value each."""
     declared = conflicts or {}
-    return Space(tuple(Setting(name, (value(name),), conflicts=declared.get(name, ())) for name in names), "0" * 64)
+    return TuningSpace(
+        tuple(Setting(name, (value(name),), conflicts=declared.get(name, ())) for name in names), "0" * 64
+    )
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Truth:
     crashes: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def space(self) -> Space:
+    def space(self) -> TuningSpace:
         """The space of these settings."""
         return space_of(tuple(self.gains))
 

@@ -10,8 +10,8 @@ from merge_bench.analysis.compare import METRICS
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.schema import TuneLine
-from merge_bench.tune.evaluator import AGAIN, BudgetSpent, Candidate, Sample
-from merge_bench.tune.space import Value
+from merge_bench.tune.evaluator import AGAIN, BudgetSpent, Candidate, LaunchSample
+from merge_bench.tune.space import SettingValue
 
 Recorded = Mapping[frozenset[str], Sequence[float | None]]
 """By the ids of a candidate's values: the metric of its launch in each block, None where it failed."""
@@ -26,14 +26,14 @@ class ReplayEvaluator:
 
     def __init__(self, recorded: Recorded, *, most_launches: int | None = None, offset: int = 0) -> None:
         self.recorded, self.most_launches = recorded, most_launches
-        self.baseline, self.plans = "default", 1
+        self.baseline, self.plan_count = "default", 1
         self.launches, self._block = 0, offset
-        self.timed: Sequence[tuple[Sample, Sample]] = ()
+        self.timed: Sequence[tuple[LaunchSample, LaunchSample]] = ()
         self.notes: list[TuneLine] = []
 
-    def block(
-        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, keep: int = 1
-    ) -> list[Sample]:
+    def make_block(
+        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, reserved_confirmations: int = 1
+    ) -> list[LaunchSample]:
         """The samples of the next block."""
         if search and self.most_launches is not None and self.launches + len(candidates) > self.most_launches:
             raise BudgetSpent("the budget of launches is spent")
@@ -43,26 +43,26 @@ class ReplayEvaluator:
         return found
 
     @property
-    def limited(self) -> bool:
+    def has_budget(self) -> bool:
         """Whether there is a budget."""
         return self.most_launches is not None
 
-    def joining_values(self, pending: int) -> Sequence[Value]:
+    def joining_values(self, pending_launches: int) -> Sequence[SettingValue]:
         """None: the budget is one of launches."""
         return ()
 
-    def note(self, line: TuneLine) -> None:
+    def record_step(self, line: TuneLine) -> None:
         """Keep the line."""
         self.notes.append(line)
 
-    def _sample(self, candidate: Candidate) -> Sample:
+    def _sample(self, candidate: Candidate) -> LaunchSample:
         ids = frozenset(value.id for value in candidate.values)
         if ids not in self.recorded:
-            raise UsageError(f"nothing was recorded of {candidate.name(self.baseline)}")
+            raise UsageError(f"nothing was recorded of {candidate.config_name(self.baseline)}")
         values = self.recorded[ids]
         at = self._block + (len(values) // 2 if candidate.twin else 0)
         value = values[at % len(values)]
-        return Sample(value, "" if value is not None else "the recorded launch failed")
+        return LaunchSample(value, "" if value is not None else "the recorded launch failed")
 
 
 def recorded_in(

@@ -13,11 +13,11 @@ from merge_bench.campaign.planned_launches import Job
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS, CampaignWriter
-from merge_bench.tune.evaluator import Candidate, Options, Sample
+from merge_bench.tune.evaluator import Candidate, LaunchSample, SearchOptions
 from merge_bench.tune.search_steps import confirm_or_repair
-from merge_bench.tune.space import Space
+from merge_bench.tune.space import TuningSpace
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.tune_campaign import Budget, ClusterEvaluator
+from merge_bench.tune.tune_campaign import ClusterEvaluator, TuningBudget
 
 LaunchKey = tuple[str, int, int | None]
 """A launch's config, plan and block."""
@@ -38,11 +38,13 @@ class _Recorded(ClusterEvaluator):
     asked: list[LaunchKey] = field(default_factory=list)
     blocks: int = 0
 
-    def block(
-        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, keep: int = 1
-    ) -> list[Sample]:
-        samples = super().block(candidates, plan=plan, search=search, keep=keep)
-        self.asked += [(candidate.name(self.baseline), plan, self.blocks) for candidate in candidates]
+    def make_block(
+        self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, reserved_confirmations: int = 1
+    ) -> list[LaunchSample]:
+        samples = super().make_block(
+            candidates, plan=plan, search=search, reserved_confirmations=reserved_confirmations
+        )
+        self.asked += [(candidate.config_name(self.baseline), plan, self.blocks) for candidate in candidates]
         self.blocks += 1
         return samples
 
@@ -50,8 +52,8 @@ class _Recorded(ClusterEvaluator):
 def replay(
     campaign: Campaign,
     folder: Path,
-    space: Space,
-    options: Options,
+    space: TuningSpace,
+    options: SearchOptions,
     *,
     strategy: str = "race",
     metric: str = "throughput",
@@ -76,7 +78,7 @@ def replay(
             launch=launch,
             metric=metric,
             seed=campaign.head.seed or 0,
-            budget=Budget(),
+            budget=TuningBudget(),
         )
         confirm_or_repair(strategies()[strategy].tune(space, space.values, evaluator, options), evaluator, options)
     return Replayed(read_campaign(copy), evaluator.asked)

@@ -15,13 +15,13 @@ from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.evaluator import AGAIN, BudgetSpent, Candidate, Options
-from merge_bench.tune.result import LEFT_OUT, result_of
+from merge_bench.tune.evaluator import AGAIN, BudgetSpent, Candidate, SearchOptions
+from merge_bench.tune.result import LEFT_OUT, tuning_result_of
 from merge_bench.tune.search_steps import confirm_or_repair
-from merge_bench.tune.space import Value
+from merge_bench.tune.space import SettingValue
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.tune_campaign import Budget, best_so_far, fit_to_timed_baseline
-from merge_bench.tune.tuning_plan import AffordableSearch, Costs, fit_to_budget, left_out_lines
+from merge_bench.tune.tune_campaign import TuningBudget, candidates_worth_confirming, fit_to_timed_baseline
+from merge_bench.tune.tuning_plan import AffordableSearch, TuningCosts, fit_to_budget, left_out_lines
 from tests.tune.clusters import PREPARED, TRUTH, Cluster, begin, evaluator_of, search
 from tests.tune.factorials import Truth
 from tests.tune.replay_evaluator import Recorded
@@ -29,11 +29,11 @@ from tests.tune.replay_evaluator import Recorded
 VALUES = tuple(TRUTH.space.values)
 
 
-def costs(*launch: float) -> Costs:
-    def first_block(values: Sequence[Value]) -> int:
+def costs(*launch: float) -> TuningCosts:
+    def first_block(values: Sequence[SettingValue]) -> int:
         return len(values) + 2
 
-    return Costs(launch, first_block, confirm_blocks=8)
+    return TuningCosts(launch, first_block, confirm_blocks=8)
 
 
 # With a launch of 4 s: 3 blocks of 3, 4 or 5 launches take 36, 48 or 60 s, a confirmation 64 s.
@@ -58,7 +58,7 @@ def test_a_budget_for_no_comparison_is_refused_with_the_least_that_suffices() ->
 @pytest.mark.parametrize("seconds", [62.0, 90.0, 130.0, 201.0])
 def test_no_launch_begins_once_the_budget_is_spent(tmp_path: Path, seconds: float) -> None:
     with begin(tmp_path) as writer, pytest.raises(BudgetSpent):
-        search(evaluator_of(writer, Cluster(writer).launch, budget=Budget(seconds=seconds)))
+        search(evaluator_of(writer, Cluster(writer).launch, budget=TuningBudget(seconds=seconds)))
     assert 0.0 < sum(lengths(writer.folder)) < seconds + 4.0
 
 
@@ -70,11 +70,11 @@ def test_launches_that_become_slow_end_the_search_in_the_middle_of_a_block(tmp_p
             cluster.seconds = 4.0 if index < 7 else 30.0
             return cluster.launch(job, index)
 
-        evaluator = evaluator_of(writer, launch, budget=Budget(seconds=50.0))
+        evaluator = evaluator_of(writer, launch, budget=TuningBudget(seconds=50.0))
         with pytest.raises(BudgetSpent):
             search(evaluator)
     assert lengths(writer.folder) == [4.0] * 7 + [30.0]  # the second block is of five launches
-    found = result_of(read_campaign(writer.folder))
+    found = tuning_result_of(read_campaign(writer.folder))
     assert {line.setting for line in found.singles} == {value.id for value in VALUES}  # what they show is not lost
     assert {(line.reason, line.launches) for line in found.singles} == {
         ("undecided after 1 block, when its time was up", 1)
@@ -83,7 +83,7 @@ def test_launches_that_become_slow_end_the_search_in_the_middle_of_a_block(tmp_p
 
 
 def test_the_search_leaves_time_for_the_confirmation(tmp_path: Path) -> None:
-    budget = Budget(seconds=250.0, weights=(1.0, 2.0), confirm=7)
+    budget = TuningBudget(seconds=250.0, weights=(1.0, 2.0), confirm=7)
     with begin(tmp_path) as writer, pytest.raises(BudgetSpent):
         search(evaluator_of(writer, Cluster(writer).launch, budget=budget))
     kept = 3 * 14 * 4.0  # the launches at the second size count twice
@@ -105,11 +105,11 @@ def swaying(**by: Sequence[float]) -> Recorded:
 
 def screened(folder: Path, seconds: float, speed: Recorded) -> tuple[Campaign, str]:
     """A race within so many seconds, and why it ended."""
-    budget = Budget(seconds=seconds, weights=(1.0,), confirm=7)
+    budget = TuningBudget(seconds=seconds, weights=(1.0,), confirm=7)
     with begin(folder) as writer:
         evaluator = evaluator_of(writer, Cluster(writer, speed=speed).launch, budget=budget, prepared=PREPARED[:1])
         with pytest.raises(BudgetSpent) as spent:
-            strategies()["race"].tune(FLAT, FLAT.values, evaluator, Options(confirm=7))
+            strategies()["race"].tune(FLAT, FLAT.values, evaluator, SearchOptions(confirm=7))
     return read_campaign(writer.folder), str(spent.value)
 
 
@@ -118,7 +118,7 @@ def test_where_nothing_seems_faster_no_time_is_kept_for_a_confirmation(tmp_path:
     campaign, why = screened(tmp_path, 130.0, swaying(a=LEVEL, b=LEVEL, c=LEVEL))
     assert sum(lengths(campaign.folder)) == 120.0  # a block of 3 more launches would be too many
     assert why.endswith("its budget is used up")
-    assert best_so_far(campaign, FLAT.values) == []
+    assert candidates_worth_confirming(campaign, FLAT.values) == []
 
 
 def test_the_last_of_the_budget_goes_to_the_best_of_what_is_undecided(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_time_is_left_to_confirm_both_that_seem_faster_and_the_rest_is_for_these
     # 3 blocks of 5 launches take 60 s, 7 of 3 in the confirmation 84, and a block of both that seem faster 16.
     campaign, _ = screened(tmp_path, seconds, swaying(a=SWAYING, b=SWAYING, c=LEVEL))
     assert tuple(line.launches for line in campaign.tuning if line.setting) == blocks
-    assert [each.name("") for each in best_so_far(campaign, FLAT.values)] == ["a=y", "b=y"]
+    assert [each.config_name("") for each in candidates_worth_confirming(campaign, FLAT.values)] == ["a=y", "b=y"]
 
 
 def test_time_is_left_to_confirm_what_seems_faster_after_all_its_blocks(tmp_path: Path) -> None:
@@ -152,14 +152,14 @@ def test_winners_are_combined_only_in_the_time_that_confirming_each_alone_leaves
     campaign, why = screened(tmp_path, 167.0, fast)
     assert why.endswith("the rest of the budget is for a confirmation")
     assert sum(launch.key == ("a=y+b=y", 0) for launch in campaign.launches) == 2
-    assert [each.name("") for each in best_so_far(campaign, FLAT.values)] == ["b=y", "a=y"]
+    assert [each.config_name("") for each in candidates_worth_confirming(campaign, FLAT.values)] == ["b=y", "a=y"]
 
 
 def test_each_block_of_the_copy_counts_as_in_a_comparison(tmp_path: Path) -> None:
     """The first one, which times launches, was left out, so that `compare` showed another noise."""
     campaign, _ = waiting(tmp_path, 180.0, swaying(a=LEVEL, b=LEVEL, c=SWAYING))
     (copy,) = [run for run in campaign.runs if run.config.name.endswith(AGAIN)]
-    noise = result_of(campaign).noise_floor
+    noise = tuning_result_of(campaign).noise_floor
     assert noise is not None
     assert noise.launches == len(copy.launches) > 3
 
@@ -171,7 +171,7 @@ def test_an_undecided_candidate_that_seems_faster_is_confirmed_in_the_time_kept_
     campaign, why = screened(tmp_path, 130.0, swaying(a=LEVEL, b=b, c=LEVEL))
     assert sum(lengths(campaign.folder)) <= 130.0 - 14 * 4.0
     assert why.endswith("the rest of the budget is for a confirmation")
-    assert best_so_far(campaign, FLAT.values)[0].name("default") == "b=y"
+    assert candidates_worth_confirming(campaign, FLAT.values)[0].config_name("default") == "b=y"
 
 
 def test_launches_that_become_slow_leave_time_for_a_confirmation(tmp_path: Path) -> None:
@@ -183,42 +183,42 @@ def test_launches_that_become_slow_leave_time_for_a_confirmation(tmp_path: Path)
             cluster.seconds = 4.0 if index < 10 else 6.0
             return cluster.launch(job, index)
 
-        budget = Budget(seconds=160.0, weights=(1.0,), confirm=7)
+        budget = TuningBudget(seconds=160.0, weights=(1.0,), confirm=7)
         evaluator = evaluator_of(writer, launch, budget=budget, prepared=PREPARED[:1])
         with pytest.raises(BudgetSpent):
-            strategies()["race"].tune(FLAT, FLAT.values, evaluator, Options(confirm=7))
-        found = best_so_far(read_campaign(writer.folder), FLAT.values)[0]
-        assert found.name("default") == "b=y"
+            strategies()["race"].tune(FLAT, FLAT.values, evaluator, SearchOptions(confirm=7))
+        found = candidates_worth_confirming(read_campaign(writer.folder), FLAT.values)[0]
+        assert found.config_name("default") == "b=y"
         assert evaluator.can_confirm(6)
-        confirm_or_repair(found, evaluator, Options(confirm=7))
-    (line,) = result_of(read_campaign(writer.folder)).confirmed
+        confirm_or_repair(found, evaluator, SearchOptions(confirm=7))
+    (line,) = tuning_result_of(read_campaign(writer.folder)).confirmed
     assert line.launches >= 6
 
 
 def waiting(folder: Path, seconds: float, speed: Recorded) -> tuple[Campaign, Candidate]:
     """A race that begins with one of three candidates, because the first launches took long."""
     with begin(folder, values=["a=y", "b=y", "c=y"], budget=[None, seconds]) as writer:
-        budget = Budget(seconds=seconds, weights=(1.0,), confirm=7)
+        budget = TuningBudget(seconds=seconds, weights=(1.0,), confirm=7)
         evaluator = evaluator_of(writer, Cluster(writer, speed=speed).launch, budget=budget, prepared=PREPARED[:1])
         task = cast("Any", SimpleNamespace(values=FLAT.values, space=FLAT, prepared=PREPARED[:1], baseline="default"))
-        evaluator.time_baseline()
+        evaluator.measure_baseline_seconds()
         for line in left_out_lines(task, AffordableSearch(FLAT.values[:1], 1), seconds):
-            evaluator.note(line)
+            evaluator.record_step(line)
         evaluator.waiting = FLAT.values[1:]
         found = Candidate()
         try:
-            found = strategies()["race"].tune(FLAT, FLAT.values[:1], evaluator, Options(confirm=7))
+            found = strategies()["race"].tune(FLAT, FLAT.values[:1], evaluator, SearchOptions(confirm=7))
         except BudgetSpent:
-            found = best_so_far(read_campaign(writer.folder), FLAT.values)[0]
-        confirm_or_repair(found, evaluator, Options(confirm=7))
+            found = candidates_worth_confirming(read_campaign(writer.folder), FLAT.values)[0]
+        confirm_or_repair(found, evaluator, SearchOptions(confirm=7))
     return read_campaign(writer.folder), found
 
 
 def test_candidates_that_waited_join_as_soon_as_there_is_time_for_them_and_a_confirmation(tmp_path: Path) -> None:
     campaign, found = waiting(tmp_path, 180.0, swaying(a=LEVEL, b=LEVEL, c=SWAYING))
-    result = result_of(campaign)
+    result = tuning_result_of(campaign)
     assert {line.setting for line in result.singles} == {"a=y", "b=y", "c=y"}
-    assert (result.left_out, found.name("default")) == ([], "c=y")
+    assert (result.left_out, found.config_name("default")) == ([], "c=y")
     assert [line.launches for line in result.confirmed] == [7]
     assert sum(lengths(campaign.folder)) <= 180.0
 
@@ -226,7 +226,7 @@ def test_candidates_that_waited_join_as_soon_as_there_is_time_for_them_and_a_con
 def test_candidates_for_which_there_is_no_time_beside_a_confirmation_stay_out(tmp_path: Path) -> None:
     # 2 + 3 × 3 launches until the first is judged, 14 of a confirmation; more take a tenth longer.
     campaign, _ = waiting(tmp_path, 112.0, swaying(a=SWAYING, b=LEVEL, c=LEVEL))
-    result = result_of(campaign)
+    result = tuning_result_of(campaign)
     assert [each.value for each in result.left_out] == ["b=y", "c=y"]
     assert [line.launches for line in result.confirmed] == [7]
 
@@ -236,18 +236,18 @@ def test_a_confirmation_that_the_budget_ends_is_judged_by_the_blocks_that_a_verd
     tmp_path: Path, launches: int, blocks: int | None
 ) -> None:
     with begin(tmp_path) as writer:
-        budget = Budget(seconds=4.0 * launches, weights=(1.0,), confirm=8)
+        budget = TuningBudget(seconds=4.0 * launches, weights=(1.0,), confirm=8)
         evaluator = evaluator_of(writer, Cluster(writer).launch, budget=budget, prepared=PREPARED[:1])
         assert evaluator.can_confirm(6) is True  # before the first launch nothing is known of their time
-        found = Candidate.of(VALUES[0])
+        found = Candidate.from_values(VALUES[0])
         if blocks is None:
             with pytest.raises(BudgetSpent):
-                confirm_or_repair(found, evaluator, Options(confirm=8))
+                confirm_or_repair(found, evaluator, SearchOptions(confirm=8))
             assert not evaluator.can_confirm(6)
-            (line,) = result_of(read_campaign(writer.folder)).broken_off  # what it shows is not lost
+            (line,) = tuning_result_of(read_campaign(writer.folder)).broken_off  # what it shows is not lost
             assert (line.decision, line.launches, line.ratio) == ("undecided", 5, pytest.approx(1.5, rel=0.05))
             return
-        assert confirm_or_repair(found, evaluator, Options(confirm=8)) == found
+        assert confirm_or_repair(found, evaluator, SearchOptions(confirm=8)) == found
     (line,) = read_campaign(writer.folder).tuning
     assert (line.decision, line.launches) == ("accepted", blocks)
 
@@ -259,7 +259,7 @@ def lengths(folder: Path) -> list[float]:
 
 @dataclass
 class _Timing:
-    """As `tune.tuning_plan.Timing`, with the costs of this file."""
+    """As `tune.tuning_plan.TuningTiming`, with the costs of this file."""
 
     budget: float
     jobs: int = 1
@@ -267,11 +267,11 @@ class _Timing:
     said: list[AffordableSearch] = field(default_factory=list)
 
     @property
-    def weights(self) -> tuple[float, ...]:
+    def relative_launch_seconds(self) -> tuple[float, ...]:
         return tuple(each / self.measured[0] for each in self.measured) or (1.0,) * self.jobs
 
-    def fit(self, launch: float) -> AffordableSearch:
-        return fit_to_budget(VALUES, costs(*(launch * weight for weight in self.weights)), self.budget)
+    def fit_search(self, launch: float) -> AffordableSearch:
+        return fit_to_budget(VALUES, costs(*(launch * weight for weight in self.relative_launch_seconds)), self.budget)
 
     def print_forecast(self, fitting: AffordableSearch) -> None:
         self.said.append(fitting)
@@ -281,7 +281,7 @@ def fitted(writer: CampaignWriter, budget: float, made: float) -> tuple[Affordab
     """What fits by the first launch, which takes `made` seconds, and how many launches it took to know."""
     cluster = Cluster(writer, seconds=made)
     task = cast("Any", SimpleNamespace(values=VALUES, prepared=PREPARED[:1], baseline="default"))
-    evaluator = evaluator_of(writer, cluster.launch, budget=Budget(seconds=budget))
+    evaluator = evaluator_of(writer, cluster.launch, budget=TuningBudget(seconds=budget))
     return fit_to_timed_baseline(task, cast("Any", _Timing(budget)), evaluator), cluster.made
 
 
@@ -293,7 +293,7 @@ def test_the_first_two_launches_decide_what_fits_and_a_resumed_tuning_decides_th
         assert [(line.setting, line.decision) for line in lines] == [(VALUES[2].id, LEFT_OUT)]
         assert fitted(writer, 230.0, 99.0)[0].values == VALUES[:2]
     assert len(read_campaign(writer.folder).tuning) == 1
-    left = result_of(read_campaign(writer.folder)).left_out
+    left = tuning_result_of(read_campaign(writer.folder)).left_out
     assert [each.value for each in left] == [VALUES[2].id]
 
 
@@ -308,7 +308,7 @@ def test_how_long_launches_take_at_another_size_is_measured(tmp_path: Path, larg
             return cluster.launch(job, index)
 
         task = cast("Any", SimpleNamespace(values=VALUES, prepared=PREPARED, baseline="default"))
-        evaluator = evaluator_of(writer, launch, budget=Budget(seconds=300.0))
+        evaluator = evaluator_of(writer, launch, budget=TuningBudget(seconds=300.0))
         timing = _Timing(300.0, jobs=2)
         fitting = fit_to_timed_baseline(task, cast("Any", timing), evaluator)
         # 60 s until all can be judged, 64 s to confirm one at the first size, 128 or 192 s at the second.
@@ -316,7 +316,7 @@ def test_how_long_launches_take_at_another_size_is_measured(tmp_path: Path, larg
         assert timing.measured == [4.0, large]
         assert evaluator.budget.weights == (1.0, large / 4.0)[:sizes]
         assert cluster.made == 3
-        again = evaluator_of(writer, launch, budget=Budget(seconds=300.0))
+        again = evaluator_of(writer, launch, budget=TuningBudget(seconds=300.0))
         assert fit_to_timed_baseline(task, cast("Any", _Timing(300.0, jobs=2)), again) == fitting
         assert cluster.made == 3  # what is in the records is not made again
 

@@ -15,10 +15,10 @@ from merge_bench.records import schema as s
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
-from merge_bench.tune.result import result_of
+from merge_bench.tune.evaluator import BudgetSpent, Candidate, SearchOptions
+from merge_bench.tune.result import tuning_result_of
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.tune_campaign import Budget, config_text, file_name
+from merge_bench.tune.tune_campaign import TuningBudget, candidate_config_text, candidate_file_name
 from tests.tune.clusters import (
     OPTIONS,
     PREPARED,
@@ -85,7 +85,7 @@ def test_steps_are_the_same_after_one_was_lost(tmp_path: Path, whole: Campaign) 
     """Cut off between a launch and the line that says what was decided by it."""
     with begin(tmp_path) as writer:
         evaluator = evaluator_of(writer, Cluster(writer).launch)
-        write, count = evaluator.note, [0]
+        write, count = evaluator.record_step, [0]
 
         def note(line: s.TuneLine) -> None:
             count[0] += 1
@@ -93,7 +93,7 @@ def test_steps_are_the_same_after_one_was_lost(tmp_path: Path, whole: Campaign) 
                 raise Cut
             write(line)
 
-        evaluator.note = note
+        evaluator.record_step = note
         with pytest.raises(Cut):
             search(evaluator)
     with reopened(writer.folder) as again:
@@ -120,8 +120,8 @@ def test_no_more_launches_than_the_budget_are_made_for_searching(tmp_path: Path,
             strategies()["race"].tune(
                 TRUTH.space,
                 TRUTH.space.values,
-                evaluator_of(writer, cluster.launch, budget=Budget(launches=launches)),
-                Options(least=12, most=20),
+                evaluator_of(writer, cluster.launch, budget=TuningBudget(launches=launches)),
+                SearchOptions(least=12, most=20),
             )
     assert launches - 5 < cluster.made <= launches
 
@@ -131,7 +131,7 @@ def test_a_display_tells_the_search_from_the_confirmation(tmp_path: Path) -> Non
         cluster, labels = Cluster(writer), []
 
         def launch(job: Job, index: int) -> int:
-            labels.append(evaluator.label(job))
+            labels.append(evaluator.launch_label(job))
             return cluster.launch(job, index)
 
         evaluator = evaluator_of(writer, launch)
@@ -146,13 +146,13 @@ def test_a_display_tells_the_search_from_the_confirmation(tmp_path: Path) -> Non
 def test_seconds_of_the_budget_are_those_of_the_records(tmp_path: Path) -> None:
     def spent(writer: CampaignWriter, cluster: Cluster) -> str:
         with pytest.raises(BudgetSpent) as stop:
-            search(evaluator_of(writer, cluster.launch, budget=Budget(seconds=20.0)))
+            search(evaluator_of(writer, cluster.launch, budget=TuningBudget(seconds=20.0)))
         return str(stop.value)
 
     with begin(tmp_path / "once") as writer:
         once = spent(writer, Cluster(writer))
     with begin(tmp_path / "twice") as writer, pytest.raises(Cut):
-        search(evaluator_of(writer, Cluster(writer, 4).launch, budget=Budget(seconds=20.0)))
+        search(evaluator_of(writer, Cluster(writer, 4).launch, budget=TuningBudget(seconds=20.0)))
     with reopened(writer.folder) as again:
         assert spent(again, Cluster(again)) == once
 
@@ -176,7 +176,7 @@ def test_a_config_that_is_refused_costs_no_launch_and_does_not_win(tmp_path: Pat
     campaign = read_campaign(writer.folder)
     assert {each.setting for each in found.values} == {"b"}
     assert not any("a=y" in launch.key[0] for launch in campaign.launches if launch.key)
-    (failed,) = result_of(campaign).failures
+    (failed,) = tuning_result_of(campaign).failures
     assert (failed.setting, failed.reason) == ("a=y", "failed 2 times: UCX_A is unknown")
 
 
@@ -212,16 +212,16 @@ def test_what_was_measured_can_be_replayed(whole: Campaign) -> None:
 
 
 def test_a_candidates_settings_stand_after_the_baselines_and_win() -> None:
-    text = config_text("export UCX_A=n \\", Candidate.of(value("a"), value("b")))
+    text = candidate_config_text("export UCX_A=n \\", Candidate.from_values(value("a"), value("b")))
     assert text == "export UCX_A=n \\\n\nexport UCX_A=y\nexport UCX_B=y\n"
 
 
 @pytest.mark.parametrize("name", ["a/b=y", "é" * 200, "x=y+" * 60 + "x=z", "..", "a\nb"])
 def test_every_name_is_a_file_name_of_its_own(name: str) -> None:
-    made = file_name(name)
+    made = candidate_file_name(name)
     assert len(made.encode()) < 200
     assert "/" not in made
     assert made.isprintable()
     assert not made.startswith(".")
-    assert made != file_name(name + "+")
-    assert file_name("mutex=y+rails=2") == "mutex=y+rails=2"
+    assert made != candidate_file_name(name + "+")
+    assert candidate_file_name("mutex=y+rails=2") == "mutex=y+rails=2"

@@ -15,7 +15,7 @@ from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import Config, ConfigLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.report.next_step import after_recorded_tuning
+from merge_bench.report.next_step import next_step_after_recorded_tuning
 from merge_bench.tune import tune_campaign
 from merge_bench.tune.evaluator import Candidate
 from tests.helpers.synthetic_campaigns import write_campaign
@@ -117,7 +117,7 @@ def test_a_budget_in_which_nothing_can_be_tried_ends_with_status_3_and_advises_o
     campaign = read_campaign(records.parent)
     assert campaign.end is not None
     assert campaign.end.status == 3
-    step = after_recorded_tuning(campaign)
+    step = next_step_after_recorded_tuning(campaign)
     assert "searches anew" in step.does
 
 
@@ -166,10 +166,10 @@ def test_the_best_so_far_is_what_the_steps_have_left(tmp_path: Path) -> None:
                         launches=3,
                     )
                 )
-        return tune_campaign.best_so_far(read_campaign(folder), [value("a"), value("b")])
+        return tune_campaign.candidates_worth_confirming(read_campaign(folder), [value("a"), value("b")])
 
     def best(*steps: tuple[str, str, str, str, str]) -> str:
-        return ", ".join(candidate.name("") for candidate in found(*steps)) or "nothing"
+        return ", ".join(candidate.config_name("") for candidate in found(*steps)) or "nothing"
 
     singles = [("screen", "a=y", "optimized", "a=y", "kept"), ("screen", "b=y", "optimized", "b=y", "kept")]
     assert best() == "nothing"

@@ -13,16 +13,16 @@ from msgspec import structs
 
 from merge_bench.analysis.statistics import paired_effect
 from merge_bench.records.reader import read_campaign
-from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options
-from merge_bench.tune.result import Result, result_of
-from merge_bench.tune.search_steps import confirm_or_repair, most_confirmed_together
-from merge_bench.tune.tune_campaign import Budget
+from merge_bench.tune.evaluator import BudgetSpent, Candidate, SearchOptions
+from merge_bench.tune.result import TuningResult, tuning_result_of
+from merge_bench.tune.search_steps import confirm_or_repair, max_candidates_to_confirm
+from merge_bench.tune.tune_campaign import TuningBudget
 from tests.tune.clusters import Cluster, Cut, begin, evaluator_of, made, reopened, steps
 from tests.tune.factorials import value
 from tests.tune.replay_evaluator import Recorded, ReplayEvaluator
 
-A, B, C = (Candidate.of(value(name)) for name in "abc")
-EIGHT = Options(confirm=8)
+A, B, C = (Candidate.from_values(value(name)) for name in "abc")
+EIGHT = SearchOptions(confirm=8)
 UP = (1.05, 1.06, 1.07, 1.08)
 EVEN = (0.99, 1.01, 1.0, 1.0)
 ONE_BELOW = (0.97, 1.09, 1.08, 1.07, 1.06, 1.05, 1.04, 0.985)
@@ -36,7 +36,7 @@ def launches(**by: Sequence[float]) -> Recorded:
     }
 
 
-def confirmed(*candidates: Candidate, options: Options = EIGHT, **by: Sequence[float]) -> ReplayEvaluator:
+def confirmed(*candidates: Candidate, options: SearchOptions = EIGHT, **by: Sequence[float]) -> ReplayEvaluator:
     """The evaluator after the confirmation, with `found` set."""
     evaluator = ReplayEvaluator(launches(**by))
     confirm_or_repair(candidates[0], evaluator, options, candidates[1:])
@@ -91,7 +91,7 @@ def test_that_there_is_no_gain_is_judged_by_each_ones_own_interval() -> None:
 def test_no_more_are_confirmed_together_than_the_blocks_can_give_a_verdict(
     confirm: int, sizes: int, together: int
 ) -> None:
-    assert most_confirmed_together(Options(confirm=confirm), sizes) == together
+    assert max_candidates_to_confirm(SearchOptions(confirm=confirm), sizes) == together
 
 
 def settled(evaluator: object) -> Candidate:
@@ -112,19 +112,21 @@ def test_cut_off_anywhere_the_same_candidates_are_confirmed(tmp_path: Path) -> N
             assert settled(evaluator_of(again, Cluster(again, speed=RECORDED).launch)) == B
         campaign = read_campaign(writer.folder)
         assert (made(campaign), steps(campaign)) == (made(whole), steps(whole))
-    result = result_of(whole)
+    result = tuning_result_of(whole)
     assert result.outcome == "Found: b=y"
-    assert {(line.config, line.plan) for line in result.confirmation} == {("b=y", 0), ("b=y", 1)}
+    assert {(line.config, line.plan) for line in result.confirmation_steps} == {("b=y", 0), ("b=y", 1)}
 
 
-def outcome(tmp_path: Path, seconds: float | None = None, **by: Sequence[float]) -> Result:
+def outcome(tmp_path: Path, seconds: float | None = None, **by: Sequence[float]) -> TuningResult:
     with begin(tmp_path, values=["a=y", "b=y", "c=y", "d=y"]) as writer:
         evaluator = evaluator_of(
-            writer, Cluster(writer, speed=launches(**by)).launch, budget=Budget(seconds=seconds, weights=(1.0, 1.0))
+            writer,
+            Cluster(writer, speed=launches(**by)).launch,
+            budget=TuningBudget(seconds=seconds, weights=(1.0, 1.0)),
         )
         with contextlib.suppress(BudgetSpent):
             settled(evaluator)
-    return result_of(read_campaign(writer.folder))
+    return tuning_result_of(read_campaign(writer.folder))
 
 
 def test_the_outcome_of_several_says_no_more_than_was_decided(tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ def test_the_outcome_of_several_says_no_more_than_was_decided(tmp_path: Path) ->
     assert excluded.outcome == f"{none} have no gain of at least 2.0% in new launches"
     seen = outcome(tmp_path / "2", a=sinking, b=EVEN, c=EVEN)
     assert seen.outcome == f"{none} showed no gain of at least 2.0% in new launches"
-    assert seen.open_in_confirmation == []
+    assert seen.unconfirmed_gains == []
     open_still = outcome(tmp_path / "3", a=EVEN, b=swaying, c=EVEN)
     assert open_still.outcome == "Not decided: b=y may be faster than default"
 
@@ -147,7 +149,7 @@ def test_blocks_that_suffice_for_one_do_not_for_three(tmp_path: Path) -> None:
 def test_a_gain_within_the_noise_is_no_reason_to_say_may_be_faster(tmp_path: Path) -> None:
     """It was "may be faster" at 0.88 to 1.23, where the baseline differed from itself by 24 %."""
     found = outcome(tmp_path, a=EVEN, b=(0.9, 1.13, 1.14, 0.95), c=EVEN)
-    line = found.open_in_confirmation[0]
+    line = found.unconfirmed_gains[0]
     assert line.config == "b=y"
     assert 1.02 < (line.ratio or 0.0) < 1.1
     noise = found.noise_floor or line

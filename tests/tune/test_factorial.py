@@ -15,10 +15,10 @@ import pytest
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.tune.evaluator import Candidate, Options
-from merge_bench.tune.result import result_of
+from merge_bench.tune.evaluator import Candidate, SearchOptions
+from merge_bench.tune.result import tuning_result_of
 from merge_bench.tune.search_steps import confirm_or_repair
-from merge_bench.tune.space import Setting, Space, Value
+from merge_bench.tune.space import Setting, SettingValue, TuningSpace
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tune_campaign import ClusterEvaluator
 from tests.tune.clusters import Cluster, Cut, begin, evaluator_of, made, reopened, steps
@@ -27,7 +27,7 @@ from tests.tune.replays import replay
 
 RECORDED = read_recorded(Path(__file__).parents[1] / "data" / "factorial-2x4.csv")
 BLOCKS = 6
-OPTIONS = Options(most=BLOCKS, confirm=7)
+OPTIONS = SearchOptions(most=BLOCKS, confirm=7)
 EXHAUSTIVE = BLOCKS * 2**4
 SHARED_MEMORY = frozenset({"sysv-error-handling=y"})
 WHERE = ("before", "middle", "half", "after")
@@ -35,10 +35,10 @@ WHERE = ("before", "middle", "half", "after")
 
 def _setting(name: str, label: str) -> Setting:
     variable = name.upper().replace("-", "_")
-    return Setting(name, (Value(name, label, ((f"UCX_{variable}", label),)),))
+    return Setting(name, (SettingValue(name, label, ((f"UCX_{variable}", label),)),))
 
 
-SPACE = Space(tuple(_setting(*each.split("=")) for each in sorted(frozenset().union(*RECORDED))), "0" * 64)
+SPACE = TuningSpace(tuple(_setting(*each.split("=")) for each in sorted(frozenset().union(*RECORDED))), "0" * 64)
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def same(campaign: Campaign, whole: Campaign) -> None:
     assert made(campaign) == made(whole)
     assert set(made(campaign).values()) == {1}
     assert steps(campaign) == steps(whole)
-    winners = [result_of(each).winner for each in (campaign, whole)]
+    winners = [tuning_result_of(each).winner for each in (campaign, whole)]
     assert [winner.settings for winner in winners if winner] == [["sysv-error-handling=y"]] * 2
 
 

@@ -8,54 +8,57 @@ from collections.abc import Sequence
 import pytest
 
 from merge_bench.tune.evaluator import (
-    Bar,
     Candidate,
     Contest,
-    Sample,
-    State,
-    bar_from_twin,
+    ContestState,
+    GainBar,
+    LaunchSample,
+    decision_reason,
+    gain_bar_from_twin,
     interval_alpha,
-    largest_effect_first,
-    reason_text,
+    sort_by_effect,
 )
 from tests.tune.factorials import value
 
-BAR = Bar(0.02)
+BAR = GainBar(0.02)
 
 
 def contest(*ratios: float, name: str = "a") -> Contest:
-    return Contest(Candidate.of(value(name)), Candidate(), [math.log(ratio) for ratio in ratios])
+    return Contest(Candidate.from_values(value(name)), Candidate(), [math.log(ratio) for ratio in ratios])
 
 
 @pytest.mark.parametrize(
     ("ratios", "state"),
     [
-        ((), State.OPEN),
-        ((1.5, 1.5), State.OPEN),  # too few, however clear
-        ((1.03, 1.10, 1.05), State.GAIN),
-        ((1.01, 1.10, 1.05), State.OPEN),  # the lower end is not worth it
-        ((0.9, 0.95, 0.97), State.LOSS),
-        ((0.99, 1.01, 1.0), State.NONE),
-        ((0.99, 1.0, 1.2), State.OPEN),
-        ((1.005, 1.03, 1.03, 1.04, 1.03, 1.03), State.GAIN),  # six: above 1 for certain, and worth it by estimate
-        ((1.005, 1.018, 1.018, 1.025, 1.019, 1.018), State.OPEN),  # its estimate is not
+        ((), ContestState.OPEN),
+        ((1.5, 1.5), ContestState.OPEN),  # too few, however clear
+        ((1.03, 1.10, 1.05), ContestState.GAIN),
+        ((1.01, 1.10, 1.05), ContestState.OPEN),  # the lower end is not worth it
+        ((0.9, 0.95, 0.97), ContestState.LOSS),
+        ((0.99, 1.01, 1.0), ContestState.NONE),
+        ((0.99, 1.0, 1.2), ContestState.OPEN),
+        (
+            (1.005, 1.03, 1.03, 1.04, 1.03, 1.03),
+            ContestState.GAIN,
+        ),  # six: above 1 for certain, and worth it by estimate
+        ((1.005, 1.018, 1.018, 1.025, 1.019, 1.018), ContestState.OPEN),  # its estimate is not
     ],
 )
-def test_the_state_follows_from_interval_and_estimate(ratios: Sequence[float], state: State) -> None:
-    assert contest(*ratios).state(BAR, least=3) is state
+def test_the_state_follows_from_interval_and_estimate(ratios: Sequence[float], state: ContestState) -> None:
+    assert contest(*ratios).judge_state(BAR, least=3) is state
 
 
 def test_a_gain_must_stand_out_of_the_noise() -> None:
     found = contest(1.03, 1.04, 1.05)
-    assert found.state(Bar(0.02, 0.03), least=3) is State.GAIN
-    assert found.state(Bar(0.02, 0.06), least=3) is State.OPEN
-    assert "within the noise of 6.0%" in reason_text(State.OPEN, found, Bar(0.02, 0.06))
+    assert found.judge_state(GainBar(0.02, 0.03), least=3) is ContestState.GAIN
+    assert found.judge_state(GainBar(0.02, 0.06), least=3) is ContestState.OPEN
+    assert "within the noise of 6.0%" in decision_reason(ContestState.OPEN, found, GainBar(0.02, 0.06))
 
 
 def test_noise_is_what_the_baseline_seems_to_differ_from_itself() -> None:
-    assert bar_from_twin(contest(), 0.02).floor == 0.0
-    assert bar_from_twin(contest(0.96, 0.96, 0.96), 0.02).floor == pytest.approx(1 / 0.96 - 1)
-    one_slow = bar_from_twin(contest(1.0, 1.01, 0.99, 1.0, 0.7, 1.0), 0.02)
+    assert gain_bar_from_twin(contest(), 0.02).floor == 0.0
+    assert gain_bar_from_twin(contest(0.96, 0.96, 0.96), 0.02).floor == pytest.approx(1 / 0.96 - 1)
+    one_slow = gain_bar_from_twin(contest(1.0, 1.01, 0.99, 1.0, 0.7, 1.0), 0.02)
     assert one_slow.floor < 0.01
 
 
@@ -64,31 +67,34 @@ def test_levels_are_those_that_so_few_blocks_can_give() -> None:
 
 
 def test_failures_count_where_the_other_did_not_fail_too() -> None:
-    found, good, bad = contest(), Sample(1.0), Sample(None, "it died")
-    found.add(bad, bad)
+    found, good, bad = contest(), LaunchSample(1.0), LaunchSample(None, "it died")
+    found.add_block(bad, bad)
     assert (found.failures, found.ratios) == ([], [])
-    found.add(bad, good)
-    assert found.state(BAR, least=3) is State.OPEN
-    found.add(good, bad)
-    found.add(bad, good)
-    assert found.state(BAR, least=3) is State.FAILED
-    assert reason_text(State.FAILED, found, BAR) == "failed 2 times: it died"
+    found.add_block(bad, good)
+    assert found.judge_state(BAR, least=3) is ContestState.OPEN
+    found.add_block(good, bad)
+    found.add_block(bad, good)
+    assert found.judge_state(BAR, least=3) is ContestState.FAILED
+    assert decision_reason(ContestState.FAILED, found, BAR) == "failed 2 times: it died"
 
 
 def test_a_wrong_result_is_a_failure_whatever_the_other_did() -> None:
     found = contest(1.5, 1.5, 1.5)
-    found.add(Sample(None, "its result was wrong", wrong=True), Sample(None, "it died"))
-    assert found.state(BAR, least=3) is State.FAILED
+    found.add_block(LaunchSample(None, "its result was wrong", wrong=True), LaunchSample(None, "it died"))
+    assert found.judge_state(BAR, least=3) is ContestState.FAILED
 
 
 def test_equal_effects_are_ranked_by_name() -> None:
     made = [contest(1.1, name="c"), contest(1.1, name="b"), contest(1.2, name="d"), contest(name="a")]
-    assert [each.candidate.name("") for each in largest_effect_first(made)] == ["d=y", "b=y", "c=y", "a=y"]
+    assert [each.candidate.config_name("") for each in sort_by_effect(made)] == ["d=y", "b=y", "c=y", "a=y"]
 
 
 def test_a_candidate_is_called_by_its_settings_in_one_order() -> None:
-    both = Candidate.of(value("b"), value("a"))
-    assert both == Candidate.of(value("a")).with_value(value("b"))
-    assert both.name("default") == "a=y+b=y"
-    assert both.without(value("a")).name("default") == "b=y"
-    assert (Candidate().name("default"), Candidate(twin=True).name("default")) == ("default", "default again")
+    both = Candidate.from_values(value("b"), value("a"))
+    assert both == Candidate.from_values(value("a")).with_value(value("b"))
+    assert both.config_name("default") == "a=y+b=y"
+    assert both.without_value(value("a")).config_name("default") == "b=y"
+    assert (Candidate().config_name("default"), Candidate(twin=True).config_name("default")) == (
+        "default",
+        "default again",
+    )

@@ -53,7 +53,7 @@ def within_the_fifth(job: Job, writer: CampaignWriter, progress: object, index: 
     if index < 4:
         return launch(job, writer, progress, index)
     write_start(writer, _script(job, index))
-    with signals.ignored():  # as `campaign.launch` does
+    with signals.ignore_signals():  # as `campaign.launch` does
         ctrl_c()
     line = s.FailureLine(
         launch=index,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from merge_bench.tune.space import Setting, Space, Value
-from merge_bench.tune.tuning_plan import Context, prune_space
+from merge_bench.tune.space import Setting, SettingValue, TuningSpace
+from merge_bench.tune.tuning_plan import TuningContext, prune_space
 
-HERE = Context(
+HERE = TuningContext(
     conditions=frozenset({"one-host", "no-gpu"}),
     ucx="1.18.1",
     ucx_names=frozenset({"UCX_A", "UCX_B"}),
@@ -18,10 +18,10 @@ HERE = Context(
 )
 
 
-def reason(context: Context = HERE, *variables: tuple[str, str], **changes: object) -> str | None:
+def reason(context: TuningContext = HERE, *variables: tuple[str, str], **changes: object) -> str | None:
     """Why a setting of these variables is left out."""
-    setting = Setting("s", (Value("s", "v", variables or (("UCX_A", "1"),)),))
-    kept, left = prune_space(Space((replace(setting, **changes),), ""), context)
+    setting = Setting("s", (SettingValue("s", "v", variables or (("UCX_A", "1"),)),))
+    kept, left = prune_space(TuningSpace((replace(setting, **changes),), ""), context)
     assert len(kept) + len(left) == 1
     return left[0].reason if left else None
 

@@ -8,7 +8,15 @@ import pytest
 
 from merge_bench.config.shipped import SPACE
 from merge_bench.errors import UsageError
-from merge_bench.tune.space import CONDITIONS, OPTIONS, Setting, Space, Value, read_space, releases_allow
+from merge_bench.tune.space import (
+    CONDITIONS,
+    OPTIONS,
+    Setting,
+    SettingValue,
+    TuningSpace,
+    read_space,
+    ucx_version_fulfils,
+)
 from tests.tune.factorials import space_of, value
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,7 +125,9 @@ def test_only_takes_settings_that_are_there() -> None:
     assert [setting.name for setting in space.restricted_to(["c", "a"]).settings] == ["a", "c"]
     with pytest.raises(UsageError, match="the tuning space has no setting x; its settings are a, b, c"):
         space.restricted_to(["x"])
-    two = Space((Setting("a", (value("a"), Value("a", "n", (("UCX_A", "n"),)))), *space.settings[1:]), "0" * 64)
+    two = TuningSpace(
+        (Setting("a", (value("a"), SettingValue("a", "n", (("UCX_A", "n"),)))), *space.settings[1:]), "0" * 64
+    )
     assert [each.id for each in two.restricted_to(["a=n", "c"]).values] == ["a=n", "c=y"]
     with pytest.raises(UsageError, match="the tuning space has no a=x; it has a=y, a=n"):
         two.restricted_to(["a=x"])
@@ -137,7 +147,7 @@ def test_only_takes_settings_that_are_there() -> None:
     ],
 )
 def test_releases_are_numbers_not_texts(conditions: list[str], version: str, so: bool) -> None:
-    assert releases_allow(conditions, version) is so
+    assert ucx_version_fulfils(conditions, version) is so
 
 
 def test_the_shipped_space_is_read_and_says_where_each_setting_is_from() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
-from merge_bench.tune.result import OPEN, Stage, decision_of, stage_of
+from merge_bench.tune.result import OPEN, TuningStage, decision_text, tuning_stage_of
 from tests.tune.clusters import OPTIONS, Cluster, begin, evaluator_of, search
 
 RECORDED = Path(__file__).parents[1] / "data" / "campaigns" / "tune" / "records.jsonl"
@@ -27,13 +27,13 @@ def cut(records: Path, folder: Path) -> Iterator[Campaign]:
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> list[Stage]:
+def real(tmp_path_factory: pytest.TempPathFactory) -> list[TuningStage]:
     """The stages of a tuning of the real command: 4 settings in 3 blocks."""
-    return [stage_of(campaign) for campaign in cut(RECORDED, tmp_path_factory.mktemp("real"))]
+    return [tuning_stage_of(campaign) for campaign in cut(RECORDED, tmp_path_factory.mktemp("real"))]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> list[Stage]:
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[TuningStage]:
     """The stages of a tuning that combines two settings and confirms them at two sizes, of 1000 seconds at most."""
     with begin(tmp_path_factory.mktemp("tuned")) as writer:
         search(evaluator_of(writer, Cluster(writer).launch))
@@ -42,16 +42,16 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[Stage]:
     for plan in options["plans"]:
         plan["tune"] = {"strategy": "race", "confirm": OPTIONS.confirm, "budget": [None, 1000.0]}
     writer.records.write_bytes(msgspec.json.encode(options) + b"\n" + rest)
-    return [stage_of(campaign) for campaign in cut(writer.records, tmp_path_factory.mktemp("cut"))]
+    return [tuning_stage_of(campaign) for campaign in cut(writer.records, tmp_path_factory.mktemp("cut"))]
 
 
-def test_screening_counts_settings_and_blocks(real: list[Stage]) -> None:
+def test_screening_counts_settings_and_blocks(real: list[TuningStage]) -> None:
     blocks = [re.sub(r".* with default, ", "", stage.doing) for stage in real]
     assert blocks == ["block 1 of 3"] * 5 + ["block 2 of 3"] * 6 + ["block 3 of 3"] * 7
     assert all(stage.doing.startswith("comparing each of 4 candidates alone with default, ") for stage in real)
 
 
-def test_what_the_blocks_show_so_far_is_what_is_recorded_in_the_end(real: list[Stage]) -> None:
+def test_what_the_blocks_show_so_far_is_what_is_recorded_in_the_end(real: list[TuningStage]) -> None:
     decided = {line.config: line for line in read_campaign(RECORDED.parent).tuning}
     assert [len(stage.compared) for stage in real[:3]] == [0, 1, 2]
     for line in real[-1].compared:
@@ -59,10 +59,10 @@ def test_what_the_blocks_show_so_far_is_what_is_recorded_in_the_end(real: list[S
         assert (line.ratio, line.low, line.high) == (final.ratio, final.low, final.high)
         assert (line.launches, line.setting) == (3, final.setting)
         assert line.decision == OPEN
-    assert [decision_of(line) for line in real[-1].compared] == [OPEN] * 4 + ["noise"]
+    assert [decision_text(line) for line in real[-1].compared] == [OPEN] * 4 + ["noise"]
 
 
-def test_the_time_left_goes_down_and_without_a_budget_no_share_is_known(real: list[Stage]) -> None:
+def test_the_time_left_goes_down_and_without_a_budget_no_share_is_known(real: list[TuningStage]) -> None:
     assert all(stage.share is None for stage in real)
     first, last = real[0].left, real[-2].left
     pattern = r"About \S+ \w+ left if each candidate is decided after 3 blocks and none gains, about \S+ \w+ if they"
@@ -71,7 +71,7 @@ def test_the_time_left_goes_down_and_without_a_budget_no_share_is_known(real: li
     assert last.startswith("About 12 seconds left")  # one of 12 s
 
 
-def test_the_combination_and_the_confirmation_are_named(found: list[Stage]) -> None:
+def test_the_combination_and_the_confirmation_are_named(found: list[TuningStage]) -> None:
     said = list(dict.fromkeys(re.sub(r", block .*", "", stage.doing) for stage in found))
     assert "comparing a=y+b=y with a=y at 1,000,000 rows per chunk" in said
     confirming = [stage for stage in found if stage.doing.startswith("confirming a=y+b=y against default")]

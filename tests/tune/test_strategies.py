@@ -11,7 +11,7 @@ import pytest
 
 from merge_bench.errors import UsageError
 from merge_bench.records.schema import TuneLine
-from merge_bench.tune.evaluator import BudgetSpent, Candidate, Options, Sample
+from merge_bench.tune.evaluator import BudgetSpent, Candidate, LaunchSample, SearchOptions
 from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.strategies import strategies
 from tests.tune.factorials import Truth, space_of, value
@@ -34,9 +34,9 @@ class Tuned:
     notes: list[TuneLine] = field(default_factory=list)
 
 
-def tuned(truth: Truth, seed: int, strategy: str = "race", options: Options | None = None) -> Tuned:
+def tuned(truth: Truth, seed: int, strategy: str = "race", options: SearchOptions | None = None) -> Tuned:
     evaluator = ReplayEvaluator(truth.recorded(seed))
-    asked = options or Options()
+    asked = options or SearchOptions()
     candidate = strategies()[strategy].tune(truth.space, truth.space.values, evaluator, asked)
     searched = evaluator.launches
     confirmed = confirm_or_repair(candidate, evaluator, asked)
@@ -102,11 +102,11 @@ def test_a_setting_that_another_makes_superfluous_is_taken_out_again() -> None:
         {"a": 1.3, "b": 1.2, "c": 1.2}, together={frozenset("abc"): 0.7, frozenset("bc"): 1.3}, spread=0.01, outliers=0
     )
     evaluator = ReplayEvaluator(truth.recorded(1))
-    made = strategies()["race"].tune(truth.space, truth.space.values, evaluator, Options())
+    made = strategies()["race"].tune(truth.space, truth.space.values, evaluator, SearchOptions())
     last = {line.setting: line for line in evaluator.notes if line.phase == "ablate"}
     for each in made.values:  # whatever is left was measured against exactly what is left, without it
-        assert last[each.id].config == made.name("default")
-        assert last[each.id].against == made.without(each).name("default")
+        assert last[each.id].config == made.config_name("default")
+        assert last[each.id].against == made.without_value(each).config_name("default")
         assert last[each.id].decision == "kept"
 
 
@@ -114,7 +114,7 @@ def test_conflicts_are_respected() -> None:
     space = space_of("abcd", {"b": ("a",)})
     for name in strategies():
         evaluator = ReplayEvaluator(FOUR.recorded(3))
-        made = strategies()[name].tune(space, space.values, evaluator, Options())
+        made = strategies()[name].tune(space, space.values, evaluator, SearchOptions())
         assert {each.setting for each in made.values} == {"a"}, name
 
 
@@ -124,8 +124,8 @@ def test_a_wrong_result_is_out_at_once() -> None:
 
         asked = 0
 
-        def block(self, candidates: Sequence[Candidate], **more: Any) -> list[Sample]:
-            samples = super().block(candidates, **more)
+        def make_block(self, candidates: Sequence[Candidate], **more: Any) -> list[LaunchSample]:
+            samples = super().make_block(candidates, **more)
             self.asked += 1
             if self.asked != 2:
                 return samples
@@ -136,7 +136,7 @@ def test_a_wrong_result_is_out_at_once() -> None:
             ]
 
     evaluator = Wrong(FOUR.recorded(0))
-    made = strategies()["race"].tune(FOUR.space, FOUR.space.values, evaluator, Options())
+    made = strategies()["race"].tune(FOUR.space, FOUR.space.values, evaluator, SearchOptions())
     assert value("a") not in made.values
     (line,) = [line for line in evaluator.notes if line.setting == "a=y"]
     assert (line.decision, line.reason) == ("failed", "failed once: its result was wrong")
@@ -147,7 +147,7 @@ def test_a_block_in_which_the_baseline_fails_too_says_nothing_of_a_candidate() -
         ids: [None, None, *values[2:]] for ids, values in FOUR.recorded(0).items()
     }
     evaluator = ReplayEvaluator(recorded)
-    made = strategies()["race"].tune(FOUR.space, FOUR.space.values, evaluator, Options(most=12))
+    made = strategies()["race"].tune(FOUR.space, FOUR.space.values, evaluator, SearchOptions(most=12))
     assert value("a") in made.values
 
 
@@ -167,12 +167,12 @@ def test_the_first_block_is_the_largest_and_known_before(name: str) -> None:
     blocks: list[int] = []
 
     class Counting(ReplayEvaluator):
-        def block(self, candidates, *, plan=0, search=True, keep=True):
+        def make_block(self, candidates, *, plan=0, search=True, reserved_confirmations=1):
             blocks.append(len(candidates))
-            return super().block(candidates, plan=plan, search=search)
+            return super().make_block(candidates, plan=plan, search=search)
 
     strategy = strategies()[name]
-    strategy.tune(FOUR.space, FOUR.space.values, Counting(FOUR.recorded(0)), Options())
+    strategy.tune(FOUR.space, FOUR.space.values, Counting(FOUR.recorded(0)), SearchOptions())
     assert blocks[0] == max(blocks) == strategy.first_block(FOUR.space, FOUR.space.values)
 
 
@@ -185,7 +185,7 @@ def test_more_combinations_than_can_be_tried_are_refused() -> None:
 def test_no_launch_is_made_beyond_the_budget() -> None:
     evaluator = ReplayEvaluator(FOUR.recorded(0), most_launches=20)
     with pytest.raises(BudgetSpent):
-        strategies()["race"].tune(FOUR.space, FOUR.space.values, evaluator, Options())
+        strategies()["race"].tune(FOUR.space, FOUR.space.values, evaluator, SearchOptions())
     assert evaluator.launches == 20
 
 

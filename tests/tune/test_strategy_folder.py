@@ -17,7 +17,7 @@ from merge_bench.tune.strategies import Strategy
 def tune(space, values, evaluator, options):
     from merge_bench.tune.evaluator import Candidate
 
-    return Candidate.of(values[0])
+    return Candidate.from_values(values[0])
 
 
 STRATEGY = Strategy(

@@ -10,7 +10,7 @@ import pytest
 from merge_bench.analysis.statistics import median
 from merge_bench.config.shipped import SPACE
 from merge_bench.records.reader import read_campaign
-from merge_bench.report.next_step import after_recorded_tuning
+from merge_bench.report.next_step import next_step_after_recorded_tuning
 from merge_bench.tune.space import read_space
 from merge_bench.tune.tuning_plan import LAUNCH_MARGIN, time_to_decide_all
 
@@ -40,4 +40,4 @@ def test_every_candidate_has_all_its_blocks_and_one_is_confirmed(tmp_path: Path)
 def test_with_another_space_it_is_not_known_and_the_budget_is_doubled(tmp_path: Path) -> None:
     campaign = read_campaign(recorded(tmp_path, space="another", budget=[None, 180.0]))
     assert time_to_decide_all(campaign) is None
-    assert after_recorded_tuning(campaign).command.endswith("--budget 6m")
+    assert next_step_after_recorded_tuning(campaign).command.endswith("--budget 6m")

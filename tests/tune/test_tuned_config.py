@@ -14,14 +14,20 @@ from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.schema import EndLine, TuneLine
-from merge_bench.tune.evaluator import Candidate, Options
-from merge_bench.tune.result import result_of
+from merge_bench.tune.evaluator import Candidate, SearchOptions
+from merge_bench.tune.result import tuning_result_of
 from merge_bench.tune.search_steps import confirm_or_repair
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tune_campaign import tuned_config_text
-from merge_bench.tune.view import Estimate, draw_figures, forest_chart, forest_of_result, print_tuning
+from merge_bench.tune.view import (
+    StepEstimate,
+    draw_tuning_charts,
+    print_tuning,
+    speed_up_forest_chart,
+    tuning_result_chart,
+)
 from merge_bench.view.plot import Boxes, Whiskers
-from merge_bench.view.plot.draw import check_plots, draw
+from merge_bench.view.plot.draw import check_plot_files, draw_file
 from tests.helpers.charts import rows_of
 from tests.tune.clusters import SPEED, TRUTH, Cluster, begin, evaluator_of, search
 from tests.tune.factorials import space_of
@@ -35,8 +41,8 @@ def campaign_of(folder: Path, strategy: str = "race") -> Campaign:
         if strategy == "race":
             search(evaluator)
         else:
-            found = strategies()[strategy].tune(TRUTH.space, TRUTH.space.values, evaluator, Options())
-            confirm_or_repair(found, evaluator, Options())
+            found = strategies()[strategy].tune(TRUTH.space, TRUTH.space.values, evaluator, SearchOptions())
+            confirm_or_repair(found, evaluator, SearchOptions())
     return read_campaign(writer.folder)
 
 
@@ -50,7 +56,7 @@ def nothing(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     with begin(tmp_path_factory.mktemp("nothing")) as writer:
         space = space_of("c")
         assert strategies()["race"].tune(
-            space, space.values, evaluator_of(writer, Cluster(writer).launch), Options()
+            space, space.values, evaluator_of(writer, Cluster(writer).launch), SearchOptions()
         ) == (Candidate())
         writer.write(EndLine(status=0))
     return read_campaign(writer.folder)
@@ -58,7 +64,7 @@ def nothing(tmp_path_factory: pytest.TempPathFactory) -> Campaign:
 
 def text_of(campaign: Campaign, baseline: str = "") -> str:
     return tuned_config_text(
-        campaign, result_of(campaign), TRUTH.space, baseline=baseline, sizes=SIZES, metric="throughput"
+        campaign, tuning_result_of(campaign), TRUTH.space, baseline=baseline, sizes=SIZES, metric="throughput"
     )
 
 
@@ -83,7 +89,7 @@ def test_each_setting_says_what_it_is_worth_in_this_config(campaign: Campaign) -
         assert lines[at - 1].startswith(f"# {name}=y: ")
         assert lines[at - 1].endswith(" blocks) compared with this config without it")
         assert float(lines[at - 1].split()[2]) == pytest.approx(gain, rel=0.03)
-        record = result_of(campaign).contributions[f"{name}=y"]
+        record = tuning_result_of(campaign).contributions[f"{name}=y"]
         assert record is not None
         assert record.config == "a=y+b=y"
 
@@ -100,14 +106,19 @@ def test_what_it_was_measured_on_and_the_confirmation_stand_at_the_top(campaign:
 
 def test_nothing_in_the_records_can_end_a_comment(campaign: Campaign) -> None:
     text = tuned_config_text(
-        campaign, result_of(campaign), TRUTH.space, baseline="", sizes=["x\nexport UCX_EVIL=y", SIZES[1]], metric="m"
+        campaign,
+        tuning_result_of(campaign),
+        TRUTH.space,
+        baseline="",
+        sizes=["x\nexport UCX_EVIL=y", SIZES[1]],
+        metric="m",
     )
     assert "\nexport UCX_EVIL" not in text
 
 
 @pytest.mark.parametrize("strategy", ["one-at-a-time", "exhaustive"])
 def test_contributions_are_of_the_setting_whatever_the_strategy(tmp_path: Path, strategy: str) -> None:
-    result = result_of(campaign_of(tmp_path, strategy))
+    result = tuning_result_of(campaign_of(tmp_path, strategy))
     assert result.winner is not None
     assert result.winner.settings == ["a=y", "b=y"]
     for name, gain in (("a=y", 1.5), ("b=y", 1.2)):
@@ -118,9 +129,11 @@ def test_contributions_are_of_the_setting_whatever_the_strategy(tmp_path: Path, 
 
 def test_nothing_beats_the_baseline_is_said_first(nothing: Campaign) -> None:
     out = io.StringIO()
-    print_tuning(result_of(nothing), sizes=SIZES, metric="throughput", file=out)
+    print_tuning(tuning_result_of(nothing), sizes=SIZES, metric="throughput", file=out)
     assert "\nc=y is not faster than default\n" in out.getvalue()
-    assert forest_of_result(result_of(nothing), SIZES, "throughput").title.endswith(": c=y is not faster than default")
+    assert tuning_result_chart(tuning_result_of(nothing), SIZES, "throughput").title.endswith(
+        ": c=y is not faster than default"
+    )
 
 
 def test_that_settings_stayed_undecided_is_said_first(tmp_path: Path) -> None:
@@ -131,18 +144,18 @@ def test_that_settings_stayed_undecided_is_said_first(tmp_path: Path) -> None:
     with begin(tmp_path) as writer:
         space = space_of("bc")
         strategies()["race"].tune(
-            space, space.values, evaluator_of(writer, Cluster(writer, speed=recorded).launch), Options()
+            space, space.values, evaluator_of(writer, Cluster(writer, speed=recorded).launch), SearchOptions()
         )
-    result, out = result_of(read_campaign(writer.folder)), io.StringIO()
+    result, out = tuning_result_of(read_campaign(writer.folder)), io.StringIO()
     print_tuning(result, sizes=SIZES, metric="throughput", file=out)
     said = "ot decided: too few blocks to judge 1 of 2 candidates"
     assert f"\nN{said}\n" in out.getvalue()
-    assert forest_of_result(result, SIZES, "throughput").title.endswith(": n" + said)
+    assert tuning_result_chart(result, SIZES, "throughput").title.endswith(": n" + said)
     assert (result.undecided, result.no_gain_seen) == (["b=y"], ["c=y"])
 
 
 def test_the_forest_has_every_single_the_combination_and_every_size(campaign: Campaign) -> None:
-    chart = forest_of_result(result_of(campaign), SIZES, "throughput")
+    chart = tuning_result_chart(tuning_result_of(campaign), SIZES, "throughput")
     rows = rows_of(chart)
     together, confirmed = rows.index("IN COMBINATION"), rows.index("CONFIRMATION")
     assert rows[:together] == ["EACH ALONE", "a=y", "b=y", "c=y"]
@@ -157,16 +170,16 @@ def test_the_forest_has_every_single_the_combination_and_every_size(campaign: Ca
 
 
 def test_a_long_name_leaves_room_for_the_whole_size_of_its_confirmation(campaign: Campaign) -> None:
-    found = result_of(campaign)
+    found = tuning_result_of(campaign)
     long = [msgspec.structs.replace(line, config="rendezvous-threshold=64k") for line in found.confirmed]
-    rows = rows_of(forest_of_result(dataclasses.replace(found, confirmed=long, winner=None), SIZES, "throughput"))
+    rows = rows_of(tuning_result_chart(dataclasses.replace(found, confirmed=long, winner=None), SIZES, "throughput"))
     assert rows[-2:] == ["rendezvous-th…ld=64k, 1,000,000 rows", "rendezvous-t…ld=64k, 25,000,000 rows"]
     assert max(map(len, rows)) <= 36
 
 
 def test_figures_lie_in_the_campaigns_folder_and_where_asked_for(campaign: Campaign, tmp_path: Path) -> None:
     plot = tmp_path / "mine.svg"
-    told = draw_figures(result_of(campaign), campaign, [plot], SIZES, "throughput")
+    told = draw_tuning_charts(tuning_result_of(campaign), campaign, [plot], SIZES, "throughput")
     assert told == [f"Figure: {campaign.folder / 'figure.png'}", f"Figure: {plot}"]
     assert (campaign.folder / "figure.png").read_bytes().startswith(b"\x89PNG")
     for svg in (plot, campaign.folder / "figure.svg"):
@@ -179,20 +192,22 @@ def test_figures_lie_in_the_campaigns_folder_and_where_asked_for(campaign: Campa
 
 def test_a_failed_setting_is_drawn_too(tmp_path: Path) -> None:
     step = TuneLine(phase="screen", config="x", against="a", decision="failed", reason="it failed 2 times: <b>")
-    failed = Estimate("x=$y$", "failed", step)
-    with_failure = forest_chart({"$a$": [failed]}, title="Speed-up", axis="ratio", kinds=("failed",), noise=None)
+    failed = StepEstimate("x=$y$", "failed", step)
+    with_failure = speed_up_forest_chart(
+        {"$a$": [failed]}, title="Speed-up", axis="ratio", kinds=("failed",), noise=None
+    )
     assert list(with_failure.y.beside.values()) == ["not measured"]
     for name in ("a.png", "a.svg", "a.html"):
-        draw([with_failure], tmp_path / name)
+        draw_file([with_failure], tmp_path / name)
         assert (tmp_path / name).stat().st_size > 1000
 
 
 def test_plots_are_looked_at_before(tmp_path: Path) -> None:
     output = [("--output", tmp_path / "tuned.cfg")]
-    assert check_plots([str(tmp_path / "a.png")], output) == (tmp_path / "a.png",)
+    assert check_plot_files([str(tmp_path / "a.png")], output) == (tmp_path / "a.png",)
     with pytest.raises(UsageError, match=r"must end in .png, .svg or .html"):
-        check_plots(["a.pdf"], output)
+        check_plot_files(["a.pdf"], output)
     with pytest.raises(UsageError, match="there is no folder"):
-        check_plots([str(tmp_path / "none" / "a.png")], output)
+        check_plot_files([str(tmp_path / "none" / "a.png")], output)
     with pytest.raises(UsageError, match="two options write to"):
-        check_plots([str(tmp_path / "a.png")] * 2, output)
+        check_plot_files([str(tmp_path / "a.png")] * 2, output)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from merge_bench.view.text import all_definitions
+from merge_bench.view.text import load_definitions
 from tools.reference import page, table
 
 _INTRO = """\
@@ -12,7 +12,7 @@ that of the records; reports show GiB/s, ms and GiB, with the unit in each headi
 
 def text() -> str:
     """The page."""
-    terms = all_definitions()
+    terms = load_definitions()
     parts = [_INTRO]
     for group in dict.fromkeys(one.group for one in terms):
         rows = ([one.term, one.unit, one.text] for one in terms if one.group == group)

@@ -12,7 +12,7 @@ import pkgutil
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from merge_bench.cluster.base import Batch, ClusterSettings, Launcher, LauncherKind
+from merge_bench.cluster.base import BatchSystem, ClusterSettings, Launcher, LauncherKind
 from merge_bench.cluster.hosts import HostSpec
 from merge_bench.config.options import ClusterOptions
 from merge_bench.errors import Caution, UsageError
@@ -22,30 +22,30 @@ AUTO = "auto"
 
 @functools.cache
 def launchers() -> Mapping[str, LauncherKind]:
-    """Every launcher by its name, in the order in which they are shown."""
+    """Return every launcher by its name, in the order in which they are shown."""
     modules = (importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__))
     kinds: list[LauncherKind] = [module.LAUNCHER for module in modules]
     return {kind.name: kind for kind in sorted(kinds, key=lambda kind: (kind.place, kind.name))}
 
 
-class Chosen(NamedTuple):
-    """The launcher that runs a command, and its hosts: none for this machine or a running cluster."""
+class ChosenLauncher(NamedTuple):
+    """The launcher that the options choose, and its hosts: none for this machine or a running cluster."""
 
     launcher: LauncherKind
     hosts: tuple[HostSpec, ...]
 
 
-def choose_launcher(options: ClusterOptions, environ: Mapping[str, str]) -> Chosen:
-    """The launcher that runs a command, and its hosts; or UsageError."""
-    chosen = choose_kind(options, environ)
+def choose_launcher(options: ClusterOptions, environ: Mapping[str, str]) -> ChosenLauncher:
+    """Return the launcher that the options and the environment choose, and its hosts; raises UsageError."""
+    chosen = choose_launcher_kind(options, environ)
     try:
-        return Chosen(chosen, chosen.hosts(options, environ))
+        return ChosenLauncher(chosen, chosen.hosts(options, environ))
     except UsageError as error:
         raise UsageError(f"--launcher {chosen.name}: {error}" if chosen.variables else str(error)) from None
 
 
-def choose_kind(options: ClusterOptions, environ: Mapping[str, str]) -> LauncherKind:
-    """The launcher that runs a command.
+def choose_launcher_kind(options: ClusterOptions, environ: Mapping[str, str]) -> LauncherKind:
+    """Return the kind of launcher that the options and the environment choose.
 
     With ``auto``: the launcher whose options are given, else that of the batch job which this process is in, if its
     nodes can be reached, else the one that starts processes here. Raises UsageError if options contradict each other.
@@ -59,7 +59,7 @@ def choose_kind(options: ClusterOptions, environ: Mapping[str, str]) -> Launcher
             raise UsageError(f"{what}; leave out --launcher and --hosts")
         return running
     if name == AUTO:
-        return with_options[0] if with_options else _automatic_kind(options, environ)[0]
+        return with_options[0] if with_options else _automatic_launcher_kind(options, environ)[0]
     chosen = kinds[name]
     if chosen.needs and chosen not in with_options:
         raise UsageError(f"--launcher {name} needs {' or '.join(map(_option_name, chosen.needs))}")
@@ -70,13 +70,18 @@ def choose_kind(options: ClusterOptions, environ: Mapping[str, str]) -> Launcher
 
 
 def leftover_job_warning(options: ClusterOptions, environ: Mapping[str, str]) -> Caution | None:
-    """A warning if ``auto`` passes over variables of a job that cannot be reached."""
-    automatic = options.launcher == AUTO and choose_kind(options, environ).starts_here
-    return _automatic_kind(options, environ)[1] if automatic else None
+    """Return a warning if ``--launcher auto`` ignores a batch job whose hosts cannot be reached, or None."""
+    automatic = options.launcher == AUTO and choose_launcher_kind(options, environ).starts_here
+    return _automatic_launcher_kind(options, environ)[1] if automatic else None
 
 
-def _automatic_kind(options: ClusterOptions, environ: Mapping[str, str]) -> tuple[LauncherKind, Caution | None]:
-    """The launcher that the environment suggests, else the one for this machine; and a warning about an ignored job."""
+def _automatic_launcher_kind(
+    options: ClusterOptions, environ: Mapping[str, str]
+) -> tuple[LauncherKind, Caution | None]:
+    """Return the launcher of the batch job that this process is in, else the local one, and a warning or None.
+
+    The warning is about a batch job whose hosts cannot be reached.
+    """
     passed_over = None
     for kind in launchers().values():
         if not kind.inside(environ):
@@ -86,11 +91,11 @@ def _automatic_kind(options: ClusterOptions, environ: Mapping[str, str]) -> tupl
         except UsageError as error:
             names = [name for name in kind.variables if name in environ]
             what = f"{names[0]} is set, but no job can be reached: {error}; everything runs on this machine"
-            remedy = f"unset {' '.join(names)}, or add --launcher {_local_kind().name}"
+            remedy = f"unset {' '.join(names)}, or add --launcher {_local_launcher_kind().name}"
             passed_over = passed_over or Caution("no-job", what, remedy)
         else:
             return kind, None
-    return _local_kind(), passed_over
+    return _local_launcher_kind(), passed_over
 
 
 def choices() -> tuple[str, ...]:
@@ -99,19 +104,21 @@ def choices() -> tuple[str, ...]:
 
 def help_text() -> str:
     conditions = dict.fromkeys(kind.auto for kind in launchers().values() if kind.auto)
-    return f"How processes are started; auto: {', '.join([*conditions, f'else {_local_kind().name}'])}."
+    return f"How processes are started; auto: {', '.join([*conditions, f'else {_local_launcher_kind().name}'])}."
 
 
-def batch_systems() -> dict[str, Batch]:
-    """The batch systems that jobs are made for, by the name of their launcher."""
+def batch_systems() -> dict[str, BatchSystem]:
+    """Return the batch systems for which ``submit`` makes jobs, by the name of their launcher."""
     return {name: kind.batch for name, kind in launchers().items() if kind.batch is not None}
 
 
-def storage_titles() -> list[str]:
+def systems_with_storage_option() -> list[str]:
+    """Return the names of the batch systems whose jobs have the option ``--storage``."""
     return [batch.title for batch in batch_systems().values() if batch.storage]
 
 
 def make_launcher(settings: ClusterSettings) -> Launcher:
+    """Make the launcher that the settings name."""
     kind = launchers()[settings.launcher]
     if kind.make is not None:
         return kind.make()
@@ -121,7 +128,7 @@ def make_launcher(settings: ClusterSettings) -> Launcher:
     return RemoteLauncher(kind.name, kind.reach)
 
 
-def _local_kind() -> LauncherKind:
+def _local_launcher_kind() -> LauncherKind:
     return next(kind for kind in launchers().values() if kind.starts_here)
 
 

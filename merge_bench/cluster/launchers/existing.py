@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from merge_bench.cluster.base import Access, ClusterSettings, Launcher, LauncherKind
+from merge_bench.cluster.base import ClusterSettings, Launcher, LauncherKind, SchedulerAccess
 from merge_bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 class ExistingCluster(Launcher):
-    """Reached through `--scheduler-address` or `--scheduler-file`."""
+    """The launcher of a running cluster, which `--scheduler-address` or `--scheduler-file` names."""
 
     name = "existing"
     owns_processes = False
 
-    def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> Access:
-        """Start nothing; gives how to reach the scheduler. Raises UsageError if the scheduler's file does not exist."""
+    def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> SchedulerAccess:
+        """Return how to reach the running scheduler; raises UsageError if the scheduler's file does not exist."""
         file = Path(settings.scheduler_file) if settings.scheduler_file else None
         if file and not file.exists():
             raise UsageError(f"--scheduler-file {file}: there is no such file")
-        return Access(address=settings.scheduler_address, scheduler_file=file)
+        return SchedulerAccess(address=settings.scheduler_address, scheduler_file=file)
 
 
 LAUNCHER = LauncherKind(

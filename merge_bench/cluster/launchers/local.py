@@ -10,8 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from merge_bench.cluster import signals
-from merge_bench.cluster.base import Access, ClusterSettings, Command, Exited, Launcher, LauncherKind
-from merge_bench.cluster.supervisor import Child, end_all, tail
+from merge_bench.cluster.base import (
+    ClusterSettings,
+    EndedProcess,
+    Launcher,
+    LauncherKind,
+    ProcessCommand,
+    SchedulerAccess,
+)
+from merge_bench.cluster.supervisor import ChildProcess, end_child_processes, read_log_tail
 from merge_bench.config.allowed_transports import SHARED_MEMORY, allowed
 from merge_bench.config.installation import search_path
 from merge_bench.errors import Caution, LaunchFailed, say
@@ -26,7 +33,7 @@ STOP_SECONDS = 10.0  # for killed processes to be gone: freeing much memory take
 
 
 class LocalLauncher(Launcher):
-    """All processes run on this machine and bind to one interface of it, by default loopback.
+    """Starts all processes on this machine, bound to one of its network interfaces, by default loopback.
 
     It pins no cores: the kernel places workers of one host well, and figures stay comparable with earlier ones.
     """
@@ -34,17 +41,17 @@ class LocalLauncher(Launcher):
     name = "local"
 
     def __init__(self) -> None:
-        self._started: dict[str, tuple[Child, str, Path]] = {}  # with its host and its log, by role
+        self._started: dict[str, tuple[ChildProcess, str, Path]] = {}  # with its host and its log, by role
 
-    def commands(self, plan: Plan, settings: ClusterSettings) -> list[Command]:
+    def commands(self, plan: Plan, settings: ClusterSettings) -> list[ProcessCommand]:
         return self._commands(plan, settings, "SCRATCH")
 
-    def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> Access:
-        """Start scheduler and workers at once; workers find the scheduler through its file.
+    def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> SchedulerAccess:
+        """Start scheduler and workers at once, and return how to reach the scheduler.
 
         Raises LaunchFailed if the interface does not exist any more, or has lost its address.
         """
-        access = self.make_scratch(plan)
+        access = self.make_scratch_folder(plan)
         base = {**os.environ, **search_path(os.environ), "MERGE_BENCH_PARENT": str(os.getpid())}
         try:
             commands = self._commands(plan, settings, str(self.scratch))
@@ -52,16 +59,16 @@ class LocalLauncher(Launcher):
             raise LaunchFailed(str(error)) from error
         for command in commands:
             log = logs / f"{prefix}{command.role}.log"
-            with signals.deferred():
-                child = Child(command.argv, environment={**base, **command.environment}, log=log)
+            with signals.defer_interruption():
+                child = ChildProcess(command.argv, environment={**base, **command.environment}, log=log)
                 self._started[command.role] = child, command.host, log
         return access
 
     def hosts_by_role(self) -> Mapping[str, str]:
         return {role: host for role, (_, host, _) in self._started.items()}
 
-    def cautions(self, settings: ClusterSettings) -> list[Caution]:
-        """A warning if an interface was named, but UCX may use shared memory, which it prefers to any interface."""
+    def host_warnings(self, settings: ClusterSettings) -> list[Caution]:
+        """Return a warning if an interface was named, but UCX may use shared memory, which it prefers."""
         from merge_bench.cluster.dask_commands import LOOPBACK
 
         config = {**os.environ, **settings.environment}
@@ -70,27 +77,27 @@ class LocalLauncher(Launcher):
         what = "UCX uses shared memory between workers on the same host, so little or no data goes over"
         return [Caution(CODE, f"{what} {settings.interface}", REMEDY)]
 
-    def exited(self) -> list[Exited]:
+    def ended_processes(self) -> list[EndedProcess]:
         return [
-            Exited(role, host, child.pid, status, tail(log))
+            EndedProcess(role, host, child.pid, status, read_log_tail(log))
             for role, (child, host, log) in self._started.items()
             if (status := child.poll()) is not None
         ]
 
-    def tail(self, role: str) -> str:
-        return tail(self._started[role][2]) if role in self._started else ""
+    def read_log_tail(self, role: str) -> str:
+        return read_log_tail(self._started[role][2]) if role in self._started else ""
 
     def stop(self) -> None:
-        """End every process, children of theirs included, and remove the scratch folder.
+        """End every process and its children, and remove the scratch folder.
 
         A kill does no harm to workers: their data is in memory, and results are in the driver's files.
         """
-        for child in end_all([child for child, _, _ in self._started.values()], STOP_SECONDS):
+        for child in end_child_processes([child for child, _, _ in self._started.values()], STOP_SECONDS):
             say(f"process {child.pid} was killed and has not ended yet")
         self._started = {}
         super().stop()
 
-    def _commands(self, plan: Plan, settings: ClusterSettings, scratch: str) -> list[Command]:
+    def _commands(self, plan: Plan, settings: ClusterSettings, scratch: str) -> list[ProcessCommand]:
         from merge_bench.cluster import dask_commands
         from merge_bench.cluster.dask_commands import LOOPBACK
         from merge_bench.host import network, pinning
@@ -105,8 +112,10 @@ class LocalLauncher(Launcher):
         else:
             rdma = tuple(network.rdma_ports(interface))
             pins = dict.fromkeys(range(plan.workers), pinning.Pin((), None, rdma))
-        place = dask_commands.Place(socket.gethostname(), scratch, interface, address, rdma)
-        return dask_commands.commands(plan, settings, place, pins, settings.environment, os.environ, plan.threads)
+        place = dask_commands.ProcessLocation(socket.gethostname(), scratch, interface, address, rdma)
+        return dask_commands.dask_process_commands(
+            plan, settings, place, pins, settings.environment, os.environ, plan.threads
+        )
 
 
 LAUNCHER = LauncherKind(name="local", help="Processes on this machine.", place=1, starts_here=True, make=LocalLauncher)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from merge_bench.cluster.base import Batch, LauncherKind
+from merge_bench.cluster.base import BatchSystem, LauncherKind
 from merge_bench.cluster.hosts import HostSpec, is_host_name
-from merge_bench.cluster.launchers.ssh import ssh
+from merge_bench.cluster.launchers.ssh import ssh_command
 from merge_bench.config.files import read_regular
 from merge_bench.errors import UsageError
 
@@ -33,7 +33,7 @@ DIRECTIVES = """\
 
 
 def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
-    """The hosts of ``PBS_NODEFILE``; it names a host once for each of its processes.
+    """Return the hosts of the PBS job, with as many slots as the file ``PBS_NODEFILE`` has lines for each.
 
     Raises UsageError if this process does not run inside a job, or the node file cannot be read.
     """
@@ -54,7 +54,8 @@ def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
     return tuple(HostSpec(name, slots=number) for name, number in slots.items())
 
 
-def _inside_job(environ: Mapping[str, str]) -> bool:
+def _is_inside_pbs_job(environ: Mapping[str, str]) -> bool:
+    """Return whether this process is in a PBS job of several hosts, or in one whose node file is damaged."""
     try:
         return bool(environ.get("PBS_NODEFILE")) and len(allocated_hosts(environ)) > 1
     except UsageError:  # `allocated_hosts` says why
@@ -66,9 +67,9 @@ LAUNCHER = LauncherKind(
     help="The hosts of a PBS job's node file, reached with the OpenSSH client.",
     place=4,
     auto="the batch system inside a job on several nodes",
-    inside=_inside_job,
+    inside=_is_inside_pbs_job,
     variables=("PBS_NODEFILE",),
     hosts=lambda options, environ: allocated_hosts(environ),
-    reach=ssh,
-    batch=Batch("PBS", "qsub", "pbs.qsub", DIRECTIVES, "PBS_O_WORKDIR", storage=True),
+    reach=ssh_command,
+    batch=BatchSystem("PBS", "qsub", "pbs.qsub", DIRECTIVES, "PBS_O_WORKDIR", storage=True),
 )

@@ -9,8 +9,8 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from merge_bench.cluster.base import Batch, ClusterSettings, LauncherKind
-from merge_bench.cluster.hosts import HostSpec, expand_host_list, is_host_name, split_list
+from merge_bench.cluster.base import BatchSystem, ClusterSettings, LauncherKind
+from merge_bench.cluster.hosts import HostSpec, expand_host_list, is_host_name, split_host_list
 from merge_bench.errors import UsageError, first_line
 
 DIRECTIVES = """\
@@ -49,8 +49,8 @@ _STEP_OPTIONS = tuple(
 )
 
 
-def srun(host: HostSpec, command: Sequence[str], settings: ClusterSettings) -> tuple[str, ...]:
-    """``srun … --nodelist HOST COMMAND``, with all of the node's cores, and all GPUs that the job has there.
+def srun_command(host: HostSpec, command: Sequence[str], settings: ClusterSettings) -> tuple[str, ...]:
+    """Return ``srun … --nodelist HOST COMMAND``, with all cores of the node, and all GPUs that the job has there.
 
     Steps share the allocation's resources with each other; only SLURM's own variables reach the nodes.
     """
@@ -60,7 +60,7 @@ def srun(host: HostSpec, command: Sequence[str], settings: ClusterSettings) -> t
 
 
 def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
-    """The nodes of the allocation that this process runs in, with their tasks and GPUs as far as SLURM gives them.
+    """Return the hosts of the SLURM job that this process runs in, with their numbers of tasks and GPUs if known.
 
     Raises UsageError if this process does not run inside an allocation, or ``scontrol`` fails.
     """
@@ -73,8 +73,8 @@ def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
     names, problem = _expand_node_list(nodes, environ.get("PATH"))
     if problem:
         raise UsageError(f"scontrol show hostnames {nodes} failed: {problem}")
-    slots = _tasks_per_node(environ.get("SLURM_TASKS_PER_NODE", ""), len(names))
-    gpus = _gpus_by_node(environ, names, slots, _show_job(job, environ.get("PATH")))
+    slots = _parse_tasks_per_node(environ.get("SLURM_TASKS_PER_NODE", ""), len(names))
+    gpus = _gpu_counts_by_node(environ, names, slots, _scontrol_job_text(job, environ.get("PATH")))
     if gpus is not None:
         return tuple(HostSpec(name, gpus=number) for name, number in zip(names, gpus, strict=True))
     if len(slots) != len(names):
@@ -83,9 +83,12 @@ def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
 
 
 @functools.cache
-def _expand_node_list(nodes: str, path: str | None) -> tuple[tuple[str, ...], str]:
-    """The host names in a list such as ``node[01-03]``, and why there are none; `path`: the ``PATH`` for scontrol."""
-    text, problem = _scontrol("show", "hostnames", nodes)
+def _expand_node_list(nodes: str, program_path: str | None) -> tuple[tuple[str, ...], str]:
+    """Return the host names in a list such as ``node[01-03]``, and an error text if there are none.
+
+    `program_path`: the ``PATH`` for scontrol.
+    """
+    text, problem = _run_scontrol("show", "hostnames", nodes)
     names = tuple(text.split())
     if not problem and (not names or not all(map(is_host_name, names))):
         problem = "status 0, and no host names"
@@ -93,13 +96,16 @@ def _expand_node_list(nodes: str, path: str | None) -> tuple[tuple[str, ...], st
 
 
 @functools.cache
-def _show_job(job: str, path: str | None) -> str:
-    """What ``scontrol`` prints about a job in detail; empty if it fails. `path`: the ``PATH`` for scontrol."""
-    return _scontrol("--details", "show", "job", job)[0] if job.isdecimal() else ""
+def _scontrol_job_text(job: str, program_path: str | None) -> str:
+    """Return what ``scontrol`` prints about a job in detail; empty if it fails.
+
+    `program_path`: the ``PATH`` for scontrol.
+    """
+    return _run_scontrol("--details", "show", "job", job)[0] if job.isdecimal() else ""
 
 
-def _scontrol(*words: str) -> tuple[str, str]:
-    """What ``scontrol`` prints, and why it failed, empty if it did not."""
+def _run_scontrol(*words: str) -> tuple[str, str]:
+    """Run ``scontrol``, and return what it prints and an error text, which is empty if it succeeds."""
     import subprocess
 
     try:
@@ -113,30 +119,33 @@ def _scontrol(*words: str) -> tuple[str, str]:
     return done.stdout, ""
 
 
-def _gpus_by_node(
-    environ: Mapping[str, str], names: Sequence[str], tasks: Sequence[int], shown: str
+def _gpu_counts_by_node(
+    environ: Mapping[str, str], node_names: Sequence[str], tasks_by_node: Sequence[int], job_text: str
 ) -> list[int] | None:
-    """The number of GPUs that the job has on each of its nodes; None if it has none, or SLURM does not tell.
+    """Return the number of GPUs that the job has on each of its nodes; None if there are none, or it is unknown.
 
-    `shown`: what ``scontrol`` prints about the job, which tells it for every form of its options. Without that the
-    variables of a job are taken, and nodes are taken to be alike. `tasks`: of each node, [] if unknown.
+    `job_text`: what ``scontrol`` prints about the job, which has these numbers for every form of the job's options. If
+    it is empty, the job's environment variables count, and nodes are assumed to be alike. `tasks_by_node`: the number
+    of tasks of each node, [] if unknown.
     """
-    allocated = _allocated_gpus(shown)
+    allocated = _parse_allocated_gpus(job_text)
     if allocated:
-        return [allocated.get(name, 0) for name in names]
-    each_node = _number(environ.get("SLURM_GPUS_PER_NODE"))
-    each_task = _number(environ.get("SLURM_GPUS_PER_TASK")) or _number(environ.get("SLURM_TRES_PER_TASK"))
-    if each_node is None and each_task is not None and len(tasks) == len(names):
-        return [each_task * number for number in tasks]
-    number = each_node or _number(environ.get("SLURM_GPUS_ON_NODE"))
-    total = _number(environ.get("SLURM_GPUS"))
-    if number is None and total is not None and total % len(names) == 0:
-        number = total // len(names)
-    return None if number is None else [number] * len(names)
+        return [allocated.get(name, 0) for name in node_names]
+    each_node = _parse_gpu_count(environ.get("SLURM_GPUS_PER_NODE"))
+    each_task = _parse_gpu_count(environ.get("SLURM_GPUS_PER_TASK")) or _parse_gpu_count(
+        environ.get("SLURM_TRES_PER_TASK")
+    )
+    if each_node is None and each_task is not None and len(tasks_by_node) == len(node_names):
+        return [each_task * number for number in tasks_by_node]
+    number = each_node or _parse_gpu_count(environ.get("SLURM_GPUS_ON_NODE"))
+    total = _parse_gpu_count(environ.get("SLURM_GPUS"))
+    if number is None and total is not None and total % len(node_names) == 0:
+        number = total // len(node_names)
+    return None if number is None else [number] * len(node_names)
 
 
-def _allocated_gpus(shown: str) -> dict[str, int]:
-    """The GPUs of each node in the lines ``Nodes=n[1-2] … GRES=gpu:a100:4(IDX:0-3)`` of ``scontrol``."""
+def _parse_allocated_gpus(job_text: str) -> dict[str, int]:
+    """Return the number of GPUs by node, from lines ``Nodes=n[1-2] … GRES=gpu:a100:4(IDX:0-3)`` of ``scontrol``."""
     from merge_bench.host.files import parse_cores
 
     def count_entry(words: str, indexes: str) -> int:
@@ -144,24 +153,24 @@ def _allocated_gpus(shown: str) -> dict[str, int]:
         return int(last) if last.isdecimal() and len(last) < 5 else len(parse_cores(indexes))
 
     gpus: dict[str, int] = {}
-    for match in re.finditer(r"^\s*Nodes=(\S+) .*\bGRES(?:_IDX)?=(\S+)", shown, re.MULTILINE):
+    for match in re.finditer(r"^\s*Nodes=(\S+) .*\bGRES(?:_IDX)?=(\S+)", job_text, re.MULTILINE):
         entries = re.findall(r"(?<!\w)gpu((?::[^:,()]+)*)(?:\(IDX:([^)]*)\))?", match[2])
         with contextlib.suppress(ValueError):  # not a list of names or indexes
             count = sum(count_entry(*entry) for entry in entries)
-            for part in split_list(match[1]):
+            for part in split_host_list(match[1]):
                 gpus |= dict.fromkeys(expand_host_list(part), count)
     return gpus if any(gpus.values()) else {}
 
 
-def _number(text: str | None) -> int | None:
-    """The number of GPUs in ``4``, ``a100:4``, ``a100:2,v100:2``, ``cpu=8,gres/gpu=1`` or ``gres:gpu:1``."""
+def _parse_gpu_count(text: str | None) -> int | None:
+    """Return the number of GPUs in ``4``, ``a100:4``, ``a100:2,v100:2``, ``cpu=8,gres/gpu=1`` or ``gres:gpu:1``."""
     parts = [part for part in (text or "").split(",") if "=" not in part or "gpu" in part]
     numbers = [match[1] for part in parts if (match := re.search(r"(?:^|[:=])(\d{1,4})(?:\(.*)?$", part))]
     return sum(map(int, numbers)) if numbers else None
 
 
-def _tasks_per_node(text: str, nodes: int) -> list[int]:
-    """The number of tasks on each of `nodes` nodes: ``4(x2),1`` → [4, 4, 1]; [] if the text has another form."""
+def _parse_tasks_per_node(text: str, nodes: int) -> list[int]:
+    """Return the number of tasks on each of `nodes` nodes: ``4(x2),1`` → [4, 4, 1]; [] if the text has another form."""
     counts: list[int] = []
     for part in filter(None, text.split(",")):
         match = re.fullmatch(r"([1-9]\d{0,3})(?:\(x(\d{1,6})\))?", part)
@@ -171,8 +180,8 @@ def _tasks_per_node(text: str, nodes: int) -> list[int]:
     return counts
 
 
-def _inside_job(environ: Mapping[str, str]) -> bool:
-    """Whether SLURM's variables are those of a job of several nodes; an impossible number of nodes counts, too."""
+def _is_inside_slurm_job(environ: Mapping[str, str]) -> bool:
+    """Return whether SLURM's variables are those of a job with several nodes, or have an impossible number of nodes."""
     nodes = environ.get("SLURM_JOB_NUM_NODES") or environ.get("SLURM_NNODES") or "1"
     return nodes.strip() != "1"
 
@@ -182,10 +191,10 @@ LAUNCHER = LauncherKind(
     help="The nodes of a SLURM allocation, reached with srun.",
     place=3,
     auto="the batch system inside a job on several nodes",
-    inside=_inside_job,
+    inside=_is_inside_slurm_job,
     variables=("SLURM_JOB_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_ID"),
     hosts=lambda options, environ: allocated_hosts(environ),
     mpirun_finds_hosts=True,  # with srun
-    reach=srun,
-    batch=Batch("SLURM", "sbatch", "slurm.sbatch", DIRECTIVES, "SLURM_SUBMIT_DIR"),
+    reach=srun_command,
+    batch=BatchSystem("SLURM", "sbatch", "slurm.sbatch", DIRECTIVES, "SLURM_SUBMIT_DIR"),
 )

@@ -22,15 +22,15 @@ _SETTINGS = (
 CONNECT_SECONDS = 10
 
 
-def ssh_client(settings: ClusterSettings) -> tuple[str, ...]:
+def ssh_client_command(settings: ClusterSettings) -> tuple[str, ...]:
     file = ("-F", settings.ssh_config) if settings.ssh_config else ()
     limit = f"ConnectTimeout={max(1, min(CONNECT_SECONDS, int(settings.start_timeout)))}"
     return ("ssh", *file, "-T", *(word for setting in (*_SETTINGS, limit) for word in ("-o", setting)))
 
 
-def ssh(host: HostSpec, command: Sequence[str], settings: ClusterSettings) -> tuple[str, ...]:
-    """``ssh … HOST COMMAND``; the shell on the host gets the command as one quoted line."""
-    return (*ssh_client(settings), "--", host.name, f"exec {shlex.join(command)}")
+def ssh_command(host: HostSpec, command: Sequence[str], settings: ClusterSettings) -> tuple[str, ...]:
+    """Return ``ssh … HOST COMMAND``; the shell on the host gets the command as one quoted line."""
+    return (*ssh_client_command(settings), "--", host.name, f"exec {shlex.join(command)}")
 
 
 LAUNCHER = LauncherKind(
@@ -40,5 +40,5 @@ LAUNCHER = LauncherKind(
     auto="ssh with --hosts",
     needs=("hosts",),
     hosts=lambda options, environ: read_hosts(Path(options.hosts or "")),
-    reach=ssh,
+    reach=ssh_command,
 )

@@ -15,40 +15,38 @@ from merge_bench.merge.memory import BufferPool, aligned_size
 from merge_bench.merge.worker import current_plugin
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.synthetic import parcel_bytes
-from merge_bench.probe.shared.exchange_matrix import BLANK, Matrix, count_wrong_bytes, fill_message
+from merge_bench.probe.shared.exchange_matrix import BLANK, MessageMatrix, count_wrong_bytes, fill_message
 
 HELD = "all-to-all"
 WARM_UPS = 3
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Seconds of this rank in each round, and how many bytes that arrived in the last one are wrong."""
+class MeasuredRounds:
+    """The seconds of each round of an exchange on this rank, and the number of wrong bytes received in the last."""
 
     seconds: list[float]
     wrong: int
 
 
-def parcel_sizes(spec: SyntheticSpec, workers: int, rank: int) -> tuple[list[int], list[int]]:
+def merge_parcel_bytes(spec: SyntheticSpec, workers: int, rank: int) -> tuple[list[int], list[int]]:
+    """Return the bytes that this rank sends to each rank in a merge, of the left and of the right frame."""
     return parcel_bytes(spec, rank, workers)
 
 
-def prepare_messages(frames: Sequence[Matrix]) -> float:
-    """Make the messages of these frames for the data plane, and exchange them untimed.
-
-    Returns the seconds of the fastest round.
-    """
+def prepare_exchange_buffers(frames: Sequence[MessageMatrix]) -> float:
+    """Allocate the messages of these frames, exchange them as a warm-up, and return the fastest round's seconds."""
     free_messages()
     plugin = current_plugin()
-    plugin.children[HELD] = held = HeldMessages(frames, plugin.exchange)
+    plugin.children[HELD] = held = ExchangeBuffers(frames, plugin.exchange)
     return min(held.exchange_seconds() for _ in range(WARM_UPS))
 
 
-def measure_rounds(rounds: int) -> Measured:
-    """Exchange the messages that were prepared so many times, then check and free them."""
+def measure_exchange_rounds(rounds: int) -> MeasuredRounds:
+    """Exchange the prepared messages so many times, check the last received ones, and free them all."""
     plugin = current_plugin()
     held = plugin.children[HELD]
-    assert isinstance(held, HeldMessages)
+    assert isinstance(held, ExchangeBuffers)
     gc.collect()
     gc.disable()
     try:
@@ -59,21 +57,21 @@ def measure_rounds(rounds: int) -> Measured:
         gc.enable()
     wrong = held.count_wrong_bytes()
     free_messages()
-    return Measured(seconds, wrong)
+    return MeasuredRounds(seconds, wrong)
 
 
 def free_messages() -> None:
-    """Free the messages; none may be in flight."""
+    """Free the messages of this worker; none may be in flight."""
     current_plugin().children.pop(HELD, None)
 
 
-class HeldMessages:
-    """The messages of one worker in host memory: for each frame one to and one from each peer.
+class ExchangeBuffers:
+    """The messages of one worker in host memory: in each frame one to and one from each peer.
 
     The memory has been written to, and is freed with this object.
     """
 
-    def __init__(self, frames: Sequence[Matrix], exchange: Exchange) -> None:
+    def __init__(self, frames: Sequence[MessageMatrix], exchange: Exchange) -> None:
         self._exchange, rank = exchange, exchange.rank
         self._frames = [
             (self._allocate_by_peer(frame[rank]), self._allocate_by_peer([row[rank] for row in frame]))
@@ -84,14 +82,14 @@ class HeldMessages:
                 fill_message(message, sender=rank, receiver=peer, frame=number)
 
     def _allocate_by_peer(self, sizes: Sequence[int]) -> dict[int, Bytes]:
-        """A buffer for each peer that has a message, by its rank."""
+        """Allocate a buffer for each peer with a message, and return the buffers by the peer's rank."""
         chosen = {peer: size for peer, size in enumerate(sizes) if size and peer != self._exchange.rank}
         pool = BufferPool()
         pool.reserve(sum(map(aligned_size, chosen.values())))
         return {peer: pool.take(size) for peer, size in chosen.items()}
 
     def exchange_seconds(self) -> float:
-        """Exchange all frames as a merge does, each after a barrier; returns the seconds without the barriers."""
+        """Exchange the messages of all frames as a merge does, and return the seconds without the barriers."""
         seconds = 0.0
         for sends, receives in self._frames:
             self._exchange.barrier()
@@ -99,12 +97,13 @@ class HeldMessages:
         return seconds
 
     def overwrite_received(self) -> None:
-        """Overwrite what arrived, so that bytes of an earlier round cannot pass the check."""
+        """Overwrite the received messages, so that bytes of an earlier round cannot pass the check."""
         for _, receives in self._frames:
             for message in receives.values():
                 message.fill(BLANK)
 
     def count_wrong_bytes(self) -> int:
+        """Return the number of wrong bytes in the received messages."""
         return sum(
             count_wrong_bytes(message, peer, self._exchange.rank, number)
             for number, (_, receives) in enumerate(self._frames)
@@ -112,4 +111,4 @@ class HeldMessages:
         )
 
     def end(self) -> None:
-        """The memory is freed with this object."""
+        """Do nothing: the memory is freed with this object."""

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 from merge_bench.campaign import Progress
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import signals, supervisor
-from merge_bench.cluster.dask_commands import forwarded_variables, ucx_settings
-from merge_bench.cluster.host_check import rdma_warnings
+from merge_bench.cluster.dask_commands import default_ucx_settings, forwarded_variables
+from merge_bench.cluster.host_check import unusable_rdma_port_warnings
 from merge_bench.cluster.launchers import launchers
-from merge_bench.cluster.start_on_hosts import main_argv
-from merge_bench.cluster.supervisor import tail
+from merge_bench.cluster.start_on_hosts import module_command
+from merge_bench.cluster.supervisor import read_log_tail
 from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.errors import Caution, LaunchFailed
 from merge_bench.probe.ranks import messages, mpirun
@@ -33,7 +33,7 @@ long vector over a slow network may take as long as an iteration of a merge."""
 
 
 class RankSession:
-    """The ranks of one launch: between `start` and `end` they measure.
+    """One launch of MPI ranks: starts them, reads their messages, records their rows, and ends them.
 
     `hosts`: hosts as mpirun names them, with the number of ranks on each. `workers`: the ranks that were started last.
     `host_numbers`: for each of them a number; ranks with equal numbers are on one host. `doing`: what goes on, as the
@@ -43,7 +43,7 @@ class RankSession:
     def __init__(self, job: Job, writer: CampaignWriter, progress: Progress, launch: int) -> None:
         self.job, self.writer, self.progress, self.launch = job, writer, progress, launch
         self.plan, self.settings = job.prepared.plan, job.prepared.settings
-        self.hosts = mpirun.ranks_by_host(self.plan, self.settings)
+        self.hosts = mpirun.rank_counts_by_host(self.plan, self.settings)
         self.silence = SILENCE_FACTOR * self.plan.timeout
         self.doing = "while starting"
         self.workers: list[Worker] = []
@@ -51,15 +51,15 @@ class RankSession:
         self._ranks: list[MpirunProcess] = []
         self._scratch: Path | None = None
 
-    def start(self, mpi: mpirun.Mpi) -> None:
-        """Begin the launch; `mpi` starts the ranks of each piece of work."""
+    def start(self, mpi: mpirun.MpiInstallation) -> None:
+        """Make the scratch folder of the launch; `mpi`: the MPI that later starts the ranks."""
         self.mpi, self._began = mpi, time.monotonic()
         self.progress.show_phase(f"starting ranks with {mpi.mpirun} ({mpi.name})")
-        with signals.deferred():
+        with signals.defer_interruption():
             self._scratch = supervisor.make_scratch_folder()
 
     def find_cause(self, error: Exception) -> None:
-        """None: the end of a rank is always a `LaunchFailed`, which needs no other cause."""
+        """Return None: the end of a rank is always a `LaunchFailed`, which needs no other cause."""
 
     def end(self, *, succeeded: bool) -> None:
         """End all ranks, and remove the scratch folder."""
@@ -69,7 +69,7 @@ class RankSession:
         if self._scratch is not None:
             supervisor.remove_scratch_folder(self._scratch)
 
-    def execute(
+    def start_ranks(
         self,
         work: Mapping[str, Any],
         hosts: mpirun.Hosts | None = None,
@@ -77,7 +77,7 @@ class RankSession:
         *,
         ucx: bool = True,
     ) -> MpirunProcess:
-        """Start ranks with mpirun for a piece of work.
+        """Start ranks with mpirun for a piece of work, and return the process of mpirun.
 
         `hosts`: their hosts, by default all; `extra_variables`: more variables for their environment; `ucx`: whether
         MPI sends over UCX only.
@@ -91,32 +91,36 @@ class RankSession:
             "library": self.mpi.library,
             "peers": [name for name, _ in hosts] if len(hosts) > 1 else [],
             "names": sorted(self.settings.environment),
-            "ucx": ucx_settings_of_ranks({**os.environ, **environment}, hosts=len(hosts)),
+            "ucx": rank_ucx_settings({**os.environ, **environment}, hosts=len(hosts)),
         }
-        argv = main_argv("merge_bench.probe.ranks.rank", json.dumps(spec))
-        words = mpirun.command(self.mpi, hosts, self.settings, argv, str(self._scratch), extra_variables, ucx=ucx)
-        with signals.deferred():
+        argv = module_command("merge_bench.probe.ranks.rank", json.dumps(spec))
+        words = mpirun.mpirun_command(
+            self.mpi, hosts, self.settings, argv, str(self._scratch), extra_variables, ucx=ucx
+        )
+        with signals.defer_interruption():
             ranks = MpirunProcess(words, environment, self.writer.logs / f"launch-{self.launch:03d}-mpirun.log")
             self._ranks.append(ranks)
         return ranks
 
-    def run(
+    def run_ranks(
         self, work: Mapping[str, Any], row_type: type[ReportedRow], hosts: mpirun.Hosts | None = None
     ) -> Iterator[ReportedRow]:
-        """Start ranks for a piece of work; once they are up, returns the rows of `row_type` that they report.
+        """Start ranks for a piece of work, wait until all have started, and return the rows that they report.
+
+        `row_type`: the type of these rows.
 
         Their warnings are recorded, and so is the launch when its first ranks are up. Raises LaunchFailed, also while
         the rows are read, if ranks fail, fall silent, or end before they are done.
         """
-        reported = self._reported_messages(self.execute(work, hosts), hosts or self.hosts)
+        reported = self._reported_messages(self.start_ranks(work, hosts), hosts or self.hosts)
         next(reported, None)
         return (row for row in reported if isinstance(row, row_type))
 
     def _reported_messages(self, ranks: MpirunProcess, hosts: mpirun.Hosts) -> Iterator[Message]:
-        """The message that the ranks have started, then the rows that they report."""
+        """Yield the message that the ranks have started, then the rows that they report."""
         done = False
         try:
-            for message in self.listen(ranks, self.settings.start_timeout, self.silence):
+            for message in self.read_messages(ranks, self.settings.start_timeout, self.silence):
                 match message:
                     case messages.Hello():
                         self._record_started_ranks(message.ranks, hosts)
@@ -136,8 +140,8 @@ class RankSession:
             # mpirun may end with 0 although it lost a host: PRRTE does, if its daemon there was killed.
             raise ranks.end_error(0, self.silence)
 
-    def listen(self, ranks: MpirunProcess, first: float, silence: float) -> Iterator[str | Message]:
-        """The messages that `ranks` print, and all their other lines, which are also logged.
+    def read_messages(self, ranks: MpirunProcess, first: float, silence: float) -> Iterator[str | Message]:
+        """Yield the messages that `ranks` print, and all their other lines, which are also logged.
 
         `first`, `silence`: as of `MpirunProcess.lines`. Raises LaunchFailed if a rank reports an error, nothing comes
         in time, or mpirun fails; the error says what was being done.
@@ -157,16 +161,18 @@ class RankSession:
             raise
         host, rank = message.host, message.rank
         text = f"{host if rank is None else f'rank {rank} on {host}'}: {message.message}"
-        raise LaunchFailed(text, host=host, rank=rank, log_tail=tail(ranks.log), code=message.code or "run-failed")
+        raise LaunchFailed(
+            text, host=host, rank=rank, log_tail=read_log_tail(ranks.log), code=message.code or "run-failed"
+        )
 
     def warn(self, caution: Caution) -> None:
-        """Record a warning about this launch."""
+        """Write a warning about this launch to the records."""
         self.writer.write(WarningLine.of(caution, self.launch))
 
     def make_line(
         self, method: str, selected: Sequence[str], extra_settings: Mapping[str, str] | None = None, **figures: Any
     ) -> ProbeLine:
-        """A line of the records for a row that the ranks measured that were started last.
+        """Return a line of the records for a row that the last started ranks measured.
 
         `selected`: UCX's lanes; `extra_settings`: settings besides the environment's; `figures`: other fields.
         """
@@ -181,18 +187,18 @@ class RankSession:
         return ProbeLine(launch=self.launch, method=method, selected=list(selected), **{**fields, **figures})
 
     def describe_method(self) -> str:
-        """What measures, as text: MPI and its UCX, as the first rank has loaded them, and the mpirun."""
+        """Return a text that names the MPI and the UCX that the first rank has loaded, and the mpirun."""
         versions, ucx = self.workers[0].versions, self.workers[0].ucx
         loaded = f"{versions['mpi']} ({self.mpi.mpirun}), mpi4py {versions['mpi4py']} with loops in numba"
         return f"{loaded}, UCX {ucx.version or 'of unknown version'} ({ucx.origin})" if ucx.lanes else loaded
 
     def _transport_settings(self) -> str:
-        """The settings of the environment that choose transports, as the end of a sentence."""
+        """Return the environment's settings that choose transports, as the end of a sentence."""
         listed = transport_settings({**os.environ, **self.settings.environment})
         return ", with " + ", ".join(f"{name}={value}" for name, value in listed.items()) if listed else ""
 
     def _record_started_ranks(self, reports: Sequence[RankDescription], hosts: mpirun.Hosts) -> None:
-        """Keep what the ranks report about themselves; for the first ranks of the launch also record the launch."""
+        """Keep the ranks' descriptions; for the first ranks of the launch also write the launch to the records."""
         first = not self.workers
         self.workers = [report.worker for report in reports]
         self.host_numbers = [report.host_number for report in reports]
@@ -212,7 +218,7 @@ class RankSession:
                 )
             )
             variables = {**forwarded_variables(os.environ), **self.settings.environment}
-            for caution in unused_rdma_cautions(reports, hosts, variables):
+            for caution in unused_rdma_warnings(reports, hosts, variables):
                 self.warn(caution)
         for worker in self.workers if self.mpi.kind == mpirun.OPEN_MPI else ():
             if not worker.ucx.lanes:
@@ -223,19 +229,19 @@ class RankSession:
                 raise LaunchFailed(message, host=worker.host, rank=worker.rank, code=mpirun.NO_UCX)
 
 
-def ucx_settings_of_ranks(variables: Mapping[str, str], *, hosts: int) -> dict[str, str]:
-    """UCX's settings of ranks on this number of hosts, by the rule of workers; on one host no tcp, in any case.
+def rank_ucx_settings(variables: Mapping[str, str], *, hosts: int) -> dict[str, str]:
+    """Return the UCX settings that ranks on this number of hosts get, as workers do; on one host never tcp.
 
     `variables`: the environment with the config, which have precedence.
     """
-    settings = ucx_settings(variables, hosts=hosts, exchange="ucx", protocol="mpi", error_handling=False)
+    settings = default_ucx_settings(variables, hosts=hosts, exchange="ucx", protocol="mpi", error_handling=False)
     return settings if hosts > 1 else {"UCX_TLS": "^tcp", **settings}
 
 
-def unused_rdma_cautions(
+def unused_rdma_warnings(
     reports: Sequence[RankDescription], hosts: mpirun.Hosts, config: Mapping[str, str]
 ) -> list[Caution]:
-    """Warnings about RDMA devices that the ranks do not use; `reports`: one of each rank, host by host."""
+    """Return warnings about RDMA ports that the ranks do not use; `reports`: of each rank, host by host."""
     names = [name for name, count in hosts for _ in range(count)]
     networks = {name: each.network for name, each in zip(names, reports, strict=True) if each.network}
-    return rdma_warnings(networks, config)
+    return unusable_rdma_port_warnings(networks, config)

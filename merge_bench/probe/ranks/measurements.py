@@ -19,8 +19,8 @@ from merge_bench.probe.ranks import osu_rules, timed_loops
 from merge_bench.probe.ranks.messages import ExchangeRow, Row, Warn, send_to_driver
 from merge_bench.probe.ranks.rank import Rank
 from merge_bench.probe.shared import exchange_matrix
-from merge_bench.probe.shared.exchange_matrix import MOST_RANKS, Matrix
-from merge_bench.probe.shared.options import parse_sizes
+from merge_bench.probe.shared.exchange_matrix import MOST_RANKS, MessageMatrix
+from merge_bench.probe.shared.options import parse_message_sizes
 from merge_bench.units import format_bytes, format_count
 
 Loop = Callable[..., Any]
@@ -31,120 +31,130 @@ UNIT = 8
 """Bytes of the elements of MPI_Alltoallv: MPI counts them with an int, and parcels are whole multiples."""
 
 
-def _gather_reports(rank: Rank, seconds: Any) -> tuple[list[Any], tuple[str, ...]] | None:
-    """The `seconds` of every rank, and UCX's lanes on all of them; None except on rank 0. All ranks call this."""
+def _gather_seconds_and_lanes(rank: Rank, seconds: Any) -> tuple[list[Any], tuple[str, ...]] | None:
+    """Return the `seconds` of every rank, and the UCX lanes of all ranks; None except on rank 0.
+
+    All ranks call this.
+    """
     reports = rank.comm.gather((seconds, rank.lanes()))
     if reports is None:
         return None
     return [each for each, _ in reports], tuple(dict.fromkeys(lane for _, lanes in reports for lane in lanes))
 
 
-class RankOfPair:
-    """One of two ranks, with its buffers: `buffer` for messages, `ack` for the answer to a window of them."""
+class PairRank:
+    """One of two measured ranks, with a buffer for messages and one (`ack`) for the answer to a window of them."""
 
     def __init__(self, rank: Rank, largest: int) -> None:
         self.rank = rank
-        self.buffer, self.ack = timed_loops.page_aligned_buffer(largest), np.zeros(64, np.uint8)
-        self.handles = timed_loops.mpi_handles(MPI.BYTE, rank.comm)
-        self.requests = timed_loops.request_buffers(osu_rules.WINDOW)
+        self.buffer, self.ack = timed_loops.make_page_aligned_buffer(largest), np.zeros(64, np.uint8)
+        self.handles = timed_loops.c_mpi_handles(MPI.BYTE, rank.comm)
+        self.requests = timed_loops.make_request_buffers(osu_rules.WINDOW)
 
-    def time_loop(self, loop: Loop, size: int, iterations: int, incoming: Any = None) -> osu_rules.TimedLoop:
-        """Time a loop on both ranks; `incoming`: the buffer of what is received, by default the one that is sent."""
+    def measure_loop_time(self, loop: Loop, size: int, iterations: int, incoming: Any = None) -> osu_rules.TimedLoop:
+        """Run a compiled loop on both ranks, and return its time on the first rank.
+
+        `incoming`: the buffer for received messages, by default the buffer of sent ones.
+        """
         rank, arrivals = self.rank, self.buffer if incoming is None else incoming
         ends = rank.rank == 0, 1 - rank.rank
         arguments = (self.buffer, arrivals, size, iterations, *ends, *self.handles, *self.requests, rank.done)
-        rank.watch.touch()
+        rank.watch.record_progress()
         rank.comm.Barrier()
         began = MPI.Wtime()
         failed = loop(*arguments)
         elapsed = MPI.Wtime() - began
-        timed_loops.check_status(failed, f"{size} bytes")
+        timed_loops.check_loop_status(failed, f"{size} bytes")
         return osu_rules.TimedLoop(size, iterations, elapsed)
 
 
-def measure_pair(rank: Rank) -> None:
-    """Measure the pattern of the spec at its sizes; the first rank reports each row."""
+def measure_rank_pair(rank: Rank) -> None:
+    """Measure messages of the spec's pattern and sizes between two ranks; the first rank reports each row."""
     spec = rank.spec
     if rank.size != 2:
         raise RunFailed(f"the ping-pong needs exactly 2 ranks, but mpirun started {rank.size}")
     rank.watch.reports = rank.rank == 0
-    sizes = parse_sizes(spec["sizes"])
-    pattern = _measure_ping_pong if spec["pattern"] == osu_rules.PING_PONG else _measure_osu
-    for test, timed, messages, has_rate in pattern(RankOfPair(rank, sizes[-1]), sizes):
+    sizes = parse_message_sizes(spec["sizes"])
+    pattern = _measure_ping_pong if spec["pattern"] == osu_rules.PING_PONG else _measure_osu_tests
+    for test, timed, messages, has_rate in pattern(PairRank(rank, sizes[-1]), sizes):
         if rank.rank == 0:
-            seconds, rate = timed.message_seconds(messages), timed.rate(messages) if has_rate else None
+            seconds, rate = timed.message_seconds(messages), timed.bytes_per_second(messages) if has_rate else None
             send_to_driver(Row(test, timed.size, timed.iterations, [seconds], rank.lanes(), rate=rate))
 
 
-def _measure_ping_pong(pair: RankOfPair, sizes: tuple[int, ...]) -> Iterable[Result]:
-    """A ping-pong with standard, then with buffered sends: messages of all sizes, then the delay of one byte."""
+def _measure_ping_pong(pair: PairRank, sizes: tuple[int, ...]) -> Iterable[Result]:
+    """Yield the results of a ping-pong with standard, then with buffered sends, and of the delay of one byte."""
     fixed_count = pair.rank.spec["iterations"]
     room = bytearray(osu_rules.BUFFERED_MESSAGES * (sizes[-1] + MPI.BSEND_OVERHEAD))
     for name, function in (("std", "MPI_Send"), ("buff", "MPI_Bsend")):
         loop = timed_loops.ping_pong_loop(function)
         if name == "buff":
             MPI.Attach_buffer(room)
-        pair.time_loop(loop, 1, 1)  # compiles it
+        pair.measure_loop_time(loop, 1, 1)  # compiles it
         for size in sizes:
-            warm = [pair.time_loop(loop, size, osu_rules.WARM_UP) for _ in range(osu_rules.WARM_UPS)]
+            warm = [pair.measure_loop_time(loop, size, osu_rules.WARM_UP) for _ in range(osu_rules.WARM_UPS)]
             quickest = min(timed.elapsed for timed in warm) / osu_rules.WARM_UP
             iterations = fixed_count or pair.rank.comm.bcast(osu_rules.ping_pong_iterations(quickest))
-            timed = pair.time_loop(loop, size, iterations)
+            timed = pair.measure_loop_time(loop, size, iterations)
             yield name, timed, osu_rules.THERE_AND_BACK, True
-        timed = pair.time_loop(loop, 1, fixed_count or osu_rules.DELAYS)
+        timed = pair.measure_loop_time(loop, 1, fixed_count or osu_rules.DELAYS)
         yield f"{name}-delay", timed, osu_rules.THERE_AND_BACK, False
         if name == "buff":
             MPI.Detach_buffer()
 
 
-def _measure_osu(pair: RankOfPair, sizes: tuple[int, ...]) -> Iterable[Result]:
-    """Latency and bandwidth as the OSU micro-benchmarks define them."""
-    fixed_count, incoming = pair.rank.spec["iterations"], timed_loops.page_aligned_buffer(sizes[-1])
+def _measure_osu_tests(pair: PairRank, sizes: tuple[int, ...]) -> Iterable[Result]:
+    """Yield the results of latency and bandwidth tests as the OSU micro-benchmarks define them."""
+    fixed_count, incoming = pair.rank.spec["iterations"], timed_loops.make_page_aligned_buffer(sizes[-1])
     ping_pong, stream = timed_loops.ping_pong_loop("MPI_Send"), timed_loops.bandwidth_loop()
     for size in sizes:
-        pair.time_loop(ping_pong, size, osu_rules.iterations_by_size(size, osu_rules.LATENCY_SKIPPED), incoming)
-        count = fixed_count or osu_rules.iterations_by_size(size, osu_rules.LATENCY)
-        timed = pair.time_loop(ping_pong, size, count, incoming)
+        pair.measure_loop_time(
+            ping_pong, size, osu_rules.osu_iterations_for_size(size, osu_rules.LATENCY_SKIPPED), incoming
+        )
+        count = fixed_count or osu_rules.osu_iterations_for_size(size, osu_rules.LATENCY)
+        timed = pair.measure_loop_time(ping_pong, size, count, incoming)
         yield "osu_latency", timed, osu_rules.THERE_AND_BACK, False
     for size in sizes:
-        pair.time_loop(stream, size, osu_rules.iterations_by_size(size, osu_rules.WINDOWS_SKIPPED), pair.ack)
-        count = fixed_count or osu_rules.iterations_by_size(size, osu_rules.WINDOWS)
-        timed = pair.time_loop(stream, size, count, pair.ack)
+        pair.measure_loop_time(
+            stream, size, osu_rules.osu_iterations_for_size(size, osu_rules.WINDOWS_SKIPPED), pair.ack
+        )
+        count = fixed_count or osu_rules.osu_iterations_for_size(size, osu_rules.WINDOWS)
+        timed = pair.measure_loop_time(stream, size, count, pair.ack)
         yield "osu_bw", timed, osu_rules.WINDOW, True
 
 
-def measure_all_to_all(rank: Rank) -> None:
-    """Make every exchange of the spec, the ring first, and report each row."""
+def measure_all_to_all_exchanges(rank: Rank) -> None:
+    """Make every all-to-all exchange of the spec, the ring first, and report each row to the driver."""
     spec, ranks = rank.spec, rank.size
     rank.watch.reports = rank.rank == 0
     rank.warn_of_few_cores()
     uniform, uneven = timed_loops.all_to_all_loop(), timed_loops.all_to_all_v_loop()
     if spec["ring"] and ranks > 2:
         whole_units = -(-spec["ring"] // UNIT) * UNIT
-        _measure_frames(rank, uneven, [exchange_matrix.ring_matrix(whole_units, ranks)], whole=False)
+        _measure_exchange(rank, uneven, [exchange_matrix.ring_message_matrix(whole_units, ranks)], whole=False)
     for size in spec["sizes"]:
-        _measure_frames(rank, uniform, [exchange_matrix.equal_matrix(size, ranks)], whole=True)
+        _measure_exchange(rank, uniform, [exchange_matrix.equal_message_matrix(size, ranks)], whole=True)
     for table in spec["tables"]:
         mine = parcel_bytes(SyntheticSpec(**table), rank.rank, ranks)
-        rank.watch.touch()
+        rank.watch.record_progress()
         left, right = zip(*rank.comm.allgather(mine), strict=True)
-        _measure_frames(rank, uneven, [left, right], whole=False)
+        _measure_exchange(rank, uneven, [left, right], whole=False)
 
 
-def _measure_frames(rank: Rank, loop: Loop, frames: Sequence[Matrix], *, whole: bool) -> None:
-    """Time an exchange of these frames and check what arrived; rank 0 reports the row.
+def _measure_exchange(rank: Rank, loop: Loop, frames: Sequence[MessageMatrix], *, whole: bool) -> None:
+    """Time one all-to-all exchange of these frames, and check the received messages; rank 0 reports the row.
 
     `whole`: a rank also sends to itself, as with MPI_Alltoall.
     """
     buffers_by_frame = [_FrameBuffers(frame, rank, number, whole=whole) for number, frame in enumerate(frames)]
 
     def rank_seconds(rounds: int) -> Any:
-        """Seconds of this rank in each round, all frames together."""
+        """Return the seconds of this rank in each round, all frames together."""
         times_by_frame = np.zeros((len(buffers_by_frame), rounds))
         for times, frame in zip(times_by_frame, buffers_by_frame, strict=True):
-            rank.watch.touch()
+            rank.watch.record_progress()
             rank.comm.Barrier()
-            timed_loops.check_status(loop(*frame.arguments, times, rank.done), f"{frame.largest} bytes")
+            timed_loops.check_loop_status(loop(*frame.arguments, times, rank.done), f"{frame.largest} bytes")
         return times_by_frame.sum(axis=0)
 
     slowest_rank_seconds = rank.comm.allreduce(float(rank_seconds(EXCHANGE_WARM_UPS).min()), op=MPI.MAX)
@@ -154,7 +164,7 @@ def _measure_frames(rank: Rank, loop: Loop, frames: Sequence[Matrix], *, whole: 
         frame.target[:] = exchange_matrix.BLANK
     seconds_by_round = np.concatenate([before, rank_seconds(1)])
     wrong = rank.comm.allreduce(sum(frame.count_wrong_bytes() for frame in buffers_by_frame))
-    if reports := _gather_reports(rank, seconds_by_round.tolist()):
+    if reports := _gather_seconds_and_lanes(rank, seconds_by_round.tolist()):
         send_to_driver(ExchangeRow([[list(row) for row in frame] for frame in frames], *reports, wrong))
 
 
@@ -165,7 +175,7 @@ class _FrameBuffers:
     displacements. `largest`: bytes of the largest message.
     """
 
-    def __init__(self, matrix: Matrix, rank: Rank, number: int, *, whole: bool) -> None:
+    def __init__(self, matrix: MessageMatrix, rank: Rank, number: int, *, whole: bool) -> None:
         self._rank, self._number = rank.rank, number
         sends, self._receives = (
             [size if whole or peer != self._rank else 0 for peer, size in enumerate(sizes)]
@@ -175,81 +185,82 @@ class _FrameBuffers:
         for sizes in (sends, self._receives):
             if not whole and sum(sizes) // UNIT > osu_rules.LARGEST_MESSAGE:
                 raise RunFailed(f"MPI_Alltoallv cannot address {format_bytes(sum(sizes))}; use a smaller --chunk")
-        source, self.target = (timed_loops.page_aligned_buffer(sum(sizes)) for sizes in (sends, self._receives))
-        for peer, message in _message_views(source, sends):
+        source, self.target = (timed_loops.make_page_aligned_buffer(sum(sizes)) for sizes in (sends, self._receives))
+        for peer, message in _message_views_by_rank(source, sends):
             exchange_matrix.fill_message(message, self._rank, peer, number)
         counts = [np.array(sizes, np.int64) // UNIT for sizes in (sends, self._receives)]
         sent, received = ((each.astype(np.int32), (each.cumsum() - each).astype(np.int32)) for each in counts)
         buffers = (source, self.target, self.largest) if whole else (source, *sent, self.target, *received)
-        handles = timed_loops.mpi_handles(MPI.BYTE if whole else MPI.INT64_T, rank.comm)
+        handles = timed_loops.c_mpi_handles(MPI.BYTE if whole else MPI.INT64_T, rank.comm)
         self.arguments: tuple[Any, ...] = (*buffers, *handles)
 
     def count_wrong_bytes(self) -> int:
-        """How many bytes that arrived are wrong."""
+        """Return the number of wrong bytes in the received messages."""
         return sum(
             exchange_matrix.count_wrong_bytes(message, peer, self._rank, self._number)
-            for peer, message in _message_views(self.target, self._receives)
+            for peer, message in _message_views_by_rank(self.target, self._receives)
         )
 
 
-def _message_views(buffer: Any, sizes: Sequence[int]) -> list[tuple[int, Any]]:
-    """Each rank with its message in the buffer."""
+def _message_views_by_rank(buffer: Any, sizes: Sequence[int]) -> list[tuple[int, Any]]:
+    """Return each rank and a view of its message in the buffer, in which messages lie by rank."""
     ends = np.cumsum(sizes)
     return [(peer, buffer[end - size : end]) for peer, (size, end) in enumerate(zip(sizes, ends, strict=True))]
 
 
-def measure_reduce_scatter(rank: Rank) -> None:
-    """Measure every algorithm with vectors of every count that fits into memory, and report each row."""
+def measure_reduce_scatter_algorithms(rank: Rank) -> None:
+    """Measure every reduce-scatter algorithm with vectors of every count that fits into memory; report each row."""
     spec, ranks = rank.spec, rank.size
     if ranks > MOST_RANKS:
         raise RunFailed(
             f"reduce-scatter cannot be checked with {ranks} ranks: float32 sums are exact only up to {MOST_RANKS}"
             " ranks; use fewer ranks"
         )
-    counts = _counts_that_fit(rank, [int(count) for count in spec["counts"]])
+    counts = _vector_counts_that_fit(rank, [int(count) for count in spec["counts"]])
     if not counts or not spec["algorithms"]:  # those of ucc_perftest are not measured here
         return
     loops = {"mpi": timed_loops.reduce_scatter_loop, "reduces": timed_loops.rooted_reduces_loop}
-    longest = osu_rules.block_elements(counts[-1], ranks)
+    longest = osu_rules.reduced_block_elements(counts[-1], ranks)
     source, target = np.empty(longest * ranks, np.float32), np.empty(longest, np.float32)
     exchange_matrix.fill_contribution(source, rank.rank)
     rank.watch.reports = rank.rank == 0
     for name in spec["algorithms"]:
         loop = loops[name]()
         for count in counts:
-            block = osu_rules.block_elements(count, ranks)
-            _measure_count(rank, name, loop, source, target[:block])
+            block = osu_rules.reduced_block_elements(count, ranks)
+            _measure_vector_count(rank, name, loop, source, target[:block])
 
 
-def _measure_count(rank: Rank, name: str, loop: Loop, source: Any, own_block: Any) -> None:
+def _measure_vector_count(rank: Rank, name: str, loop: Loop, source: Any, own_block: Any) -> None:
+    """Time and check a reduce-scatter of the vector `source` into this rank's block; rank 0 reports the row."""
     ranks, block, count = rank.size, own_block.size, own_block.size * rank.size
-    real, add, comm = timed_loops.mpi_handles(MPI.FLOAT, MPI.SUM, rank.comm)
-    requests = timed_loops.request_buffers(ranks)
+    real, add, comm = timed_loops.c_mpi_handles(MPI.FLOAT, MPI.SUM, rank.comm)
+    requests = timed_loops.make_request_buffers(ranks)
 
     def mean_seconds(iterations: int) -> float:
-        """Mean seconds of an operation on this rank, over so many iterations."""
-        rank.watch.touch()
+        """Return the mean seconds of an operation on this rank, over so many iterations."""
+        rank.watch.record_progress()
         rank.comm.Barrier()
         inside = loop(source, own_block, block, iterations, real, add, comm, ranks, *requests, rank.done)
-        timed_loops.check_status(int(-min(inside, 0)), f"{format_count(count)} elements")
+        timed_loops.check_loop_status(int(-min(inside, 0)), f"{format_count(count)} elements")
         return float(inside) / iterations
 
-    mean_seconds(osu_rules.iterations_by_count(count, osu_rules.OPERATIONS_SKIPPED))
+    mean_seconds(osu_rules.collective_iterations_for_count(count, osu_rules.OPERATIONS_SKIPPED))
     own_block[:] = -1  # so that results of the warm-up cannot pass the check
-    iterations = rank.spec["iterations"] or osu_rules.iterations_by_count(count, osu_rules.OPERATIONS)
+    iterations = rank.spec["iterations"] or osu_rules.collective_iterations_for_count(count, osu_rules.OPERATIONS)
     seconds = mean_seconds(iterations)
     wrong = rank.comm.allreduce(exchange_matrix.count_wrong_sums(own_block, block * rank.rank, ranks))
-    if reports := _gather_reports(rank, seconds):
+    if reports := _gather_seconds_and_lanes(rank, seconds):
         send_to_driver(Row(name, count * osu_rules.ELEMENT, iterations, *reports, wrong=wrong))
 
 
-def _counts_that_fit(rank: Rank, counts: list[int]) -> list[int]:
-    """The counts whose vectors fit into the memory of every rank; rank 0 reports a warning about others."""
+def _vector_counts_that_fit(rank: Rank, counts: list[int]) -> list[int]:
+    """Return the element counts whose vectors fit into every rank's memory; rank 0 reports a warning about others."""
     from merge_bench.host.machine import available_bytes
 
     available = int(available_bytes())
     room = rank.comm.allreduce(available // rank.local_ranks, op=MPI.MIN)
-    kept, left_out = osu_rules.split_by_memory(counts, rank.size, room)
+    kept, left_out = osu_rules.split_counts_by_memory(counts, rank.size, room)
     if rank.rank == 0 and left_out:
         listed = ", ".join(format_count(count) for count in left_out)
         message = (

@@ -22,11 +22,14 @@ _send_lock = threading.Lock()
 
 
 class _Message(msgspec.Struct, frozen=True, tag_field=KEY, tag=str.lower):
-    """A message; its tag is the name of its class in lower case."""
+    """A message from a rank to the driver; its tag is the name of its class in lower case."""
 
 
 class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank is. `host_number`: equal for ranks on one host. `network`: its host's, if UCX got an interface."""
+    """The description of one MPI rank.
+
+    `host_number`: equal for ranks on one host. `network`: that of its host, if UCX got an interface.
+    """
 
     worker: Worker
     host_number: int
@@ -34,13 +37,13 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hello(_Message, frozen=True):
-    """All ranks have started."""
+    """The message that all ranks have started, with their descriptions."""
 
     ranks: list[RankDescription]
 
 
 class Row(_Message, frozen=True):
-    """The result of one test at one size.
+    """The message with the result of one test at one message size.
 
     `seconds`: seconds of an operation, as the test defines it, on each rank that measures time. `rate`: bytes per
     second, if the test has one. `wrong`: how many elements are wrong, if they were checked. `selected`: UCX's lanes.
@@ -56,7 +59,7 @@ class Row(_Message, frozen=True):
 
 
 class ExchangeRow(_Message, frozen=True):
-    """The result of one exchange of `probe all-to-all`.
+    """The message with the result of one exchange of `probe all-to-all`.
 
     `frames`: bytes from each rank to each, for each frame; `rounds`: seconds by rank and round; others as of `Row`.
     """
@@ -72,7 +75,7 @@ class Warn(_Message, frozen=True):
 
 
 class Error(_Message, frozen=True):
-    """Why a rank aborts; `rank` is None before MPI has started."""
+    """The message with the error for which a rank aborts; `rank` is None before MPI has started."""
 
     rank: int | None
     host: str
@@ -81,11 +84,11 @@ class Error(_Message, frozen=True):
 
 
 class Progress(_Message, frozen=True):
-    """A timed loop has done more operations."""
+    """The message that a timed loop has made progress."""
 
 
 class Done(_Message, frozen=True):
-    """The ranks have reported all results."""
+    """The message that the ranks have reported all results."""
 
 
 Message = Hello | Row | ExchangeRow | Warn | Error | Progress | Done
@@ -99,7 +102,7 @@ def send_to_driver(message: Message) -> None:
 
 
 def parse_message(line: str) -> Message | None:
-    """The message in a line of standard output, or None; raises msgspec.ValidationError if it has another form."""
+    """Return the message in a line of standard output, or None; raises msgspec.ValidationError for a damaged one."""
     if not line.startswith(f'{{"{KEY}"'):
         return None
     with contextlib.suppress(json.JSONDecodeError):  # it may be cut off

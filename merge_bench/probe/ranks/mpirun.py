@@ -25,8 +25,8 @@ from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.dask_commands import forwarded_variables
 from merge_bench.cluster.hosts import place_workers
 from merge_bench.cluster.launchers import launchers
-from merge_bench.cluster.launchers.ssh import ssh_client
-from merge_bench.cluster.supervisor import Child, tail
+from merge_bench.cluster.launchers.ssh import ssh_client_command
+from merge_bench.cluster.supervisor import ChildProcess, read_log_tail
 from merge_bench.config.files import open_without_links
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.host import network
@@ -82,8 +82,11 @@ _AFTER_END_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Mpi:
-    """An mpirun that fits mpi4py; `library`: the folder of the libmpi that mpi4py loads, None if mpi4py finds it."""
+class MpiInstallation:
+    """An installed MPI whose mpirun fits mpi4py.
+
+    `library`: the folder of the libmpi that mpi4py loads, None if mpi4py finds it.
+    """
 
     kind: str
     version: str
@@ -92,49 +95,53 @@ class Mpi:
 
     @property
     def name(self) -> str:
-        """The kind and the version: ``Open MPI 5.0.11``."""
+        """The kind and the version of the MPI, such as ``Open MPI 5.0.11``."""
         return f"{self.kind} {self.version}"
 
 
-def mpi_release(text: str) -> tuple[str, str] | None:
-    """Kind and version of an MPI, as ``mpirun --version`` or ``MPI_Get_library_version`` says; None if unknown."""
+def parse_mpi_release(text: str) -> tuple[str, str] | None:
+    """Return kind and version of an MPI from ``mpirun --version`` or ``MPI_Get_library_version``; None if unknown."""
     matches = ((kind, pattern.search(text)) for kind, pattern in _KINDS)
     return next(((kind, match[1]) for kind, match in matches if match), None)
 
 
-def find_mpi(wanted: str | None = None, tool: str | None = None, *, prefix: str | None = None) -> Mpi:
-    """The mpirun that fits mpi4py: the one that was `wanted`, else the first of `find_mpiruns` that fits.
+def find_mpi(
+    requested_mpirun: str | None = None, tool_libmpi: str | None = None, *, prefix: str | None = None
+) -> MpiInstallation:
+    """Return the MPI whose mpirun fits mpi4py: the requested mpirun, else the first of the installed ones that fits.
 
-    `tool`: the libmpi file that a tool under this mpirun loads. `prefix`: the folder of the environment whose mpirun
-    comes first, by default this Python's. Raises UsageError if there is none, none fits, or the one that fits cannot
-    send over UCX.
+    `tool_libmpi`: the libmpi file that a tool under this mpirun loads. `prefix`: the folder of the environment whose
+    mpirun comes first, by default this Python's. Raises UsageError if there is none, none fits, or the one that fits
+    cannot send over UCX.
     """
     path, libraries = os.environ.get("PATH", ""), os.environ.get("LD_LIBRARY_PATH", "")
-    return _find_mpi_cached(path, prefix or sys.prefix, libraries, wanted, tool)
+    return _find_mpi_cached(path, prefix or sys.prefix, libraries, requested_mpirun, tool_libmpi)
 
 
 @functools.lru_cache(maxsize=8)
-def _find_mpi_cached(path: str, prefix: str, libraries: str, wanted: str | None, tool: str | None) -> Mpi:
-    """The result of `find_mpi`, kept by all that it depends on: `libraries` is LD_LIBRARY_PATH, which loaders read."""
-    named = shutil.which(wanted, path=path) if wanted else None
-    if wanted and named is None:
-        raise UsageError(f"--mpirun {wanted}: program not found")
+def _find_mpi_cached(
+    path: str, prefix: str, library_path: str, requested_mpirun: str | None, tool_libmpi: str | None
+) -> MpiInstallation:
+    """Return the result of `find_mpi`, which is kept for the same arguments; `library_path`: LD_LIBRARY_PATH."""
+    named = shutil.which(requested_mpirun, path=path) if requested_mpirun else None
+    if requested_mpirun and named is None:
+        raise UsageError(f"--mpirun {requested_mpirun}: program not found")
     unfit = []
-    for mpirun in [os.path.abspath(named)] if named else find_mpiruns(path, prefix, tool):
-        release = mpi_release(output_or_none([mpirun, "--version"]) or "")
+    for mpirun in [os.path.abspath(named)] if named else find_mpiruns(path, prefix, tool_libmpi):
+        release = parse_mpi_release(program_output_or_none([mpirun, "--version"]) or "")
         if release is None:
             unfit.append(f"{mpirun} is neither Open MPI, MPICH nor Intel MPI")
             continue
         library = _libmpi_folder(mpirun)
         chosen = {"MPI4PY_LIBMPI": library} if library else {}
-        loaded = output_or_none([sys.executable, "-P", "-c", _LIBRARY_VERSION], chosen)
-        if loaded is not None and mpi_release(loaded) == release:
-            mpi = Mpi(*release, mpirun, library)
+        loaded = program_output_or_none([sys.executable, "-P", "-c", _LIBRARY_VERSION], chosen)
+        if loaded is not None and parse_mpi_release(loaded) == release:
+            mpi = MpiInstallation(*release, mpirun, library)
             if mpi.kind == OPEN_MPI and not _can_use_ucx(mpirun):
                 without = "which was built without UCX (ompi_info lists no pml ucx)"
                 raise UsageError(f"{mpirun} belongs to {mpi.name}, {without}; {_OTHER}")
             return mpi
-        release_text = " ".join(mpi_release(loaded or "") or ("another MPI",))
+        release_text = " ".join(parse_mpi_release(loaded or "") or ("another MPI",))
         theirs = "no MPI (missing or broken)" if loaded is None else release_text
         unfit.append(f"{mpirun} is {' '.join(release)}, but mpi4py loads {theirs}")
     if not unfit:
@@ -142,8 +149,11 @@ def _find_mpi_cached(path: str, prefix: str, libraries: str, wanted: str | None,
     raise UsageError(f"no mpirun matches the MPI that mpi4py uses: {'; '.join(unfit)}; {_OTHER if named else _REMEDY}")
 
 
-def find_mpiruns(path: str, prefix: str, tool: str | None = None) -> list[str]:
-    """Paths of every mpirun (else mpiexec): one whose libmpi is `tool`, that of `prefix`/bin, and those on `path`."""
+def find_mpiruns(path: str, prefix: str, tool_libmpi: str | None = None) -> list[str]:
+    """Return the paths of every mpirun, or else mpiexec, in `prefix`/bin and on `path`.
+
+    One that has the library `tool_libmpi` comes first.
+    """
     programs: dict[str, str] = {}
     for folder in [f"{prefix}/bin", *path.split(os.pathsep)]:
         program = next((file for name in _NAMES if (file := shutil.which(name, path=folder or "."))), None)
@@ -152,33 +162,33 @@ def find_mpiruns(path: str, prefix: str, tool: str | None = None) -> list[str]:
 
     def has_other_libmpi(mpirun: str) -> bool:
         libraries = Path(_libmpi_folder(mpirun) or "/nonexistent").glob("libmpi.so*")
-        return tool is None or Path(tool).resolve() not in {library.resolve() for library in libraries}
+        return tool_libmpi is None or Path(tool_libmpi).resolve() not in {library.resolve() for library in libraries}
 
     return sorted(programs.values(), key=has_other_libmpi)
 
 
 def _libmpi_folder(mpirun: str) -> str | None:
-    """The folder of the libmpi beside the folder of this mpirun; None if there is none."""
+    """Return the folder of the libmpi that is installed with this mpirun; None if there is none."""
     prefix = Path(mpirun).parent.parent
     folders = (prefix / "lib", prefix / "lib64", *prefix.glob("lib/*-linux-gnu"))
     return next((str(folder) for folder in folders if any(folder.glob("libmpi.so*"))), None)
 
 
 def _can_use_ucx(mpirun: str) -> bool:
-    """Whether ``ompi_info`` beside this mpirun lists UCX; True without a working ``ompi_info``."""
-    listed = output_or_none([str(Path(mpirun).with_name("ompi_info")), "--parsable"])
+    """Return whether ``ompi_info`` beside this mpirun lists UCX; True without a working ``ompi_info``."""
+    listed = program_output_or_none([str(Path(mpirun).with_name("ompi_info")), "--parsable"])
     return listed is None or "mca:pml:ucx:" in listed
 
 
-def output_or_none(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> str | None:
-    """What a program prints on standard output; None if it fails, cannot be started, or takes too long."""
+def program_output_or_none(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> str | None:
+    """Run a program, and return its standard output; None if it fails, cannot be started, or takes too long."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         return program_output(argv, environment)
     return None
 
 
 def program_output(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
-    """What a program prints on standard output; raises OSError or subprocess.SubprocessError if it fails."""
+    """Run a program, and return its standard output; raises OSError or subprocess.SubprocessError if it fails."""
     return subprocess.run(
         argv,
         env={**os.environ, **run_as_root_variables(), **(environment or {})},
@@ -192,12 +202,12 @@ def program_output(argv: Sequence[str], environment: Mapping[str, str] | None = 
 
 
 def run_as_root_variables() -> dict[str, str]:
-    """The variables without which Open MPI does not run as root, if this is root, as in most containers."""
+    """Return the variables without which Open MPI does not run as root; {} if this user is not root."""
     names = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
     return dict.fromkeys(names, "1") if os.geteuid() == 0 else {}
 
 
-def check_hosts(mpi: Mpi, settings: ClusterSettings) -> None:
+def check_hosts_supported(mpi: MpiInstallation, settings: ClusterSettings) -> None:
     """Raise UsageError if a running cluster was named, or the hosts need what this mpirun does not support."""
     if not launchers()[settings.launcher].owns_processes:
         raise UsageError("this probe starts its own ranks with mpirun; omit --scheduler-address and --scheduler-file")
@@ -215,16 +225,16 @@ def check_hosts(mpi: Mpi, settings: ClusterSettings) -> None:
         raise UsageError(f"--ssh-config {settings.ssh_config!r}: mpirun needs a file path without spaces")
 
 
-def ranks_by_host(plan: Plan, settings: ClusterSettings) -> Hosts:
-    """The hosts of all ranks of a plan, each with its number of ranks."""
+def rank_counts_by_host(plan: Plan, settings: ClusterSettings) -> Hosts:
+    """Return the hosts of a plan's ranks, each with its number of ranks."""
     if not settings.hosts:
         return [("localhost", plan.workers)]
     placements = place_workers(settings.hosts, plan.workers, settings.workers_per_gpu)
     return [(placement.host.name, len(placement.workers)) for placement in placements]
 
 
-def command(
-    mpi: Mpi,
+def mpirun_command(
+    mpi: MpiInstallation,
     hosts: Hosts,
     settings: ClusterSettings,
     argv: Sequence[str],
@@ -234,7 +244,7 @@ def command(
     ucx: bool = True,
     host: HostNetwork = network,
 ) -> tuple[str, ...]:
-    """The command line that runs `argv` in every rank, with the config's variables and the driver's UCX settings.
+    """Return the mpirun command line that runs `argv` in every rank, with the config's variables.
 
     It has only names of variables (``-x NAME``); mpirun takes their values from its environment. `ucx`: MPI sends over
     UCX only; False for a tool that loads its own UCX, so that MPI chooses itself. `host`: where mpirun is started.
@@ -253,13 +263,15 @@ def command(
     )
 
 
-def _daemon_options(mpi: Mpi, settings: ClusterSettings, scratch: str, host: HostNetwork) -> list[str]:
-    """The words of mpirun by which its daemons reach each other: options of PRRTE in Open MPI 5, of ORTE in 4."""
+def _daemon_options(mpi: MpiInstallation, settings: ClusterSettings, scratch: str, host: HostNetwork) -> list[str]:
+    """Return mpirun's options for its daemons on other hosts: those of PRRTE in Open MPI 5, of ORTE in 4."""
     new = int(mpi.version.partition(".")[0]) >= 5
     options = [("prte_local_tmpdir_base", scratch)] if new else []  # ORTE refuses it if a site has set another
     if settings.hosts and not launchers()[settings.launcher].mpirun_finds_hosts:
-        options.append(("plm_ssh_agent" if new else "plm_rsh_agent", " ".join(ssh_client(settings))))
-    range_ = subnet(settings.interface, [each.name for each in settings.hosts], host) if settings.hosts else None
+        options.append(("plm_ssh_agent" if new else "plm_rsh_agent", " ".join(ssh_client_command(settings))))
+    range_ = (
+        interface_subnet(settings.interface, [each.name for each in settings.hosts], host) if settings.hosts else None
+    )
     if range_:
         options.append(("prte_if_include" if new else "oob_tcp_if_include", range_))
     words = [word for name, value in options for word in ("--prtemca" if new else "--mca", name, value)]
@@ -268,8 +280,8 @@ def _daemon_options(mpi: Mpi, settings: ClusterSettings, scratch: str, host: Hos
     return words
 
 
-def subnet(interface: str | None, peers: Sequence[str], host: HostNetwork = network) -> str | None:
-    """The address range of `interface`, as ``10.0.0.0/24``: other hosts may have other names for their interfaces.
+def interface_subnet(interface: str | None, peers: Sequence[str], host: HostNetwork = network) -> str | None:
+    """Return the address range of a network interface, such as ``10.0.0.0/24``; None if it is unknown.
 
     If this `host` has no such interface, or none was named, it is the range of the interface to the `peers`. None if
     none was named and some peer is in another range, in which its daemon would have no address here.
@@ -286,19 +298,19 @@ def subnet(interface: str | None, peers: Sequence[str], host: HostNetwork = netw
     return None
 
 
-def error_of_output(text: str, status: int, silence: float, pids: Mapping[int, int] | None = None) -> LaunchFailed:
-    """The error for an mpirun that printed `text` and ended with `status`.
+def mpirun_error(text: str, status: int, silence: float, pids: Mapping[int, int] | None = None) -> LaunchFailed:
+    """Return the error for an mpirun that printed `text` and ended with exit status `status`.
 
     `silence`: seconds without progress after which a rank ends itself. `pids`: process ids that the ranks reported;
     Open MPI 4 prints 0 for ranks on its own host.
     """
     ended = f"mpirun ended with status {status}" if status else "the ranks ended before the measurement was complete"
-    error = _known_error(text, " ".join(text.split()), silence, pids or {})
-    return error or LaunchFailed(ended + _first_line_with_words(text))
+    error = _recognized_error(text, " ".join(text.split()), silence, pids or {})
+    return error or LaunchFailed(ended + _first_message_line(text))
 
 
-def _known_error(text: str, flat: str, silence: float, pids: Mapping[int, int]) -> LaunchFailed | None:
-    """The error for a known line in mpirun's output `text`; None without such a line; `flat`: `text` as one line."""
+def _recognized_error(text: str, flat: str, silence: float, pids: Mapping[int, int]) -> LaunchFailed | None:
+    """Return the error for a known line in mpirun's output `text`, or None; `flat`: `text` as one line."""
     if match := _LOADER.search(text):
         return LaunchFailed(f"{match[1]} does not start ({match[2]}); {OWN_MPIRUN}", code=NOT_STARTED)
     if match := _KILLED.search(flat):
@@ -325,13 +337,13 @@ def _known_error(text: str, flat: str, silence: float, pids: Mapping[int, int]) 
         message = f"{ranks} cannot use UCX (pml ucx): UCX does not load, or has no transport between the ranks"
         return LaunchFailed(message, host=match[1] if match else None, code=NO_UCX)
     if match := _STATUS.search(flat):
-        message = f"rank {match[1]} ended with status {match[2]}{_first_line_with_words(text)}"
+        message = f"rank {match[1]} ended with status {match[2]}{_first_message_line(text)}"
         return LaunchFailed(message, rank=int(match[1]), code=DIED)
     return None
 
 
-def _first_line_with_words(text: str) -> str:
-    """A colon and the first line with words outside of the frames of dashes that mpirun prints, else inside; or ""."""
+def _first_message_line(text: str) -> str:
+    """Return a colon and the first line of a message in mpirun's output; empty if there is none."""
     inside: list[str] = []
     framed = False
     for line in (each.strip() for each in text.splitlines()):
@@ -345,20 +357,23 @@ def _first_line_with_words(text: str) -> str:
 
 
 class MpirunProcess:
-    """One mpirun in a session of its own, and the lines that its ranks print; `pids`: those that they have reported."""
+    """A running mpirun in a session of its own, and the lines that its ranks print.
+
+    `pids`: the process number of each rank, once reported.
+    """
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self.log = log
         self.pids: dict[int, int] = {}
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._start = log.stat().st_size if log.exists() else 0
-        self._process = Child(
+        self._process = ChildProcess(
             argv, environment={**os.environ, **run_as_root_variables(), **environment}, log=log, stdout=subprocess.PIPE
         )
         threading.Thread(target=self._queue_lines, name="mpirun", daemon=True).start()
 
     def lines(self, first: float, silence: float) -> Iterator[str]:
-        """Every line that ranks print until mpirun ends.
+        """Yield every line that ranks print until mpirun ends.
 
         The first has to come within `first` seconds, others within `silence` seconds of the one before. Raises
         LaunchFailed if nothing comes in that time, or mpirun ends with a status other than 0.
@@ -376,18 +391,18 @@ class MpirunProcess:
                 heard, limit = time.monotonic(), silence
                 yield line
             elif time.monotonic() - heard > limit:
-                raise LaunchFailed(f"the ranks reported nothing for {limit:g} s", log_tail=tail(self.log))
+                raise LaunchFailed(f"the ranks reported nothing for {limit:g} s", log_tail=read_log_tail(self.log))
         status = self._process.wait(STOP_SECONDS)
         if status is None:
-            raise LaunchFailed("the ranks ended, but mpirun did not", log_tail=tail(self.log))
+            raise LaunchFailed("the ranks ended, but mpirun did not", log_tail=read_log_tail(self.log))
         if status:
             raise self.end_error(status, silence)
 
     def end_error(self, status: int, silence: float) -> LaunchFailed:
-        """The error for an mpirun that ended with `status`, from its last output."""
+        """Return the error for this mpirun, which ended with exit status `status`, from its last output."""
         printed = self.log.read_bytes()[self._start :].decode(errors="replace")
-        error = error_of_output(printed, status, silence, self.pids)
-        error.log_tail = tail(self.log)
+        error = mpirun_error(printed, status, silence, self.pids)
+        error.log_tail = read_log_tail(self.log)
         return error
 
     def stop(self) -> None:
@@ -395,7 +410,7 @@ class MpirunProcess:
         self._process.end(signal.SIGTERM, STOP_SECONDS)
 
     def log_line(self, line: str) -> None:
-        """Write a line that is not a message into the log, where mpirun's own output is."""
+        """Write a line of a rank that is not a message into the log of mpirun."""
         with contextlib.suppress(OSError), open(self.log, "a", opener=open_without_links) as log:
             log.write(line + "\n")
 

@@ -43,49 +43,49 @@ COPIES = 4
 
 @dataclass(frozen=True)
 class TimedLoop:
-    """How long a loop took on the first rank: `iterations` with messages of `size` bytes, `elapsed` seconds."""
+    """The time of a loop on the first rank: `iterations` with messages of `size` bytes took `elapsed` seconds."""
 
     size: int
     iterations: int
     elapsed: float
 
     def message_seconds(self, messages: int) -> float:
-        """Seconds of each of the `messages` of an iteration: `THERE_AND_BACK`, or those of a `WINDOW`."""
+        """Return the seconds per message, with this number of messages in an iteration."""
         return self.elapsed / (messages * self.iterations)
 
-    def rate(self, messages: int) -> float:
-        """Bytes per second: size × messages × iterations ÷ time."""
+    def bytes_per_second(self, messages: int) -> float:
+        """Return the bytes per second, with this number of messages in an iteration."""
         return self.size * messages * self.iterations / self.elapsed
 
 
-def iterations_by_size(size: int, small_and_large: tuple[int, int]) -> int:
-    """OSU's number of iterations for messages of `size` bytes: up to 8192 bytes the first, else the second."""
+def osu_iterations_for_size(size: int, small_and_large: tuple[int, int]) -> int:
+    """Return OSU's number of iterations for messages of `size` bytes: up to 8192 bytes the first, else the second."""
     return small_and_large[size > LARGE]
 
 
 def ping_pong_iterations(seconds_each: float) -> int:
-    """Iterations of a ping-pong: 3000, or as many of `seconds_each` as take a tenth of a second, but at least 20."""
+    """Return the number of ping-pong iterations: 3000, or fewer if they take over a tenth of a second, at least 20."""
     return int(min(PING_PONGS, max(FEWEST, ROW_SECONDS / max(seconds_each, 1e-9))))
 
 
-def iterations_by_count(count: int, small_middle_large: tuple[int, int, int]) -> int:
-    """The number of iterations for a vector of `count` elements: up to 64Ki, up to 4Mi, or more."""
+def collective_iterations_for_count(count: int, small_middle_large: tuple[int, int, int]) -> int:
+    """Return one of three numbers of iterations for a vector of `count` elements: up to 64Ki, up to 4Mi, or more."""
     return small_middle_large[(count > SMALL) + (count > MIDDLE)]
 
 
-def block_elements(count: int, ranks: int) -> int:
-    """Elements of the block that a rank keeps: `count` ÷ `ranks`, rounded up."""
+def reduced_block_elements(count: int, ranks: int) -> int:
+    """Return the elements of the block that a rank keeps of a reduced vector: `count` ÷ `ranks`, rounded up."""
     return -(-count // ranks)
 
 
-def split_by_memory(counts: Sequence[int], ranks: int, room: int) -> tuple[list[int], list[int]]:
-    """The counts whose vectors fit in `room` bytes of each rank, and those that do not."""
-    needed = {count: COPIES * ELEMENT * block_elements(count, ranks) * ranks for count in counts}
-    return [n for n in counts if needed[n] <= room], [n for n in counts if needed[n] > room]
+def split_counts_by_memory(counts: Sequence[int], ranks: int, memory_bytes: int) -> tuple[list[int], list[int]]:
+    """Return the element counts whose vectors fit into `memory_bytes` of each rank, and those that do not."""
+    needed = {count: COPIES * ELEMENT * reduced_block_elements(count, ranks) * ranks for count in counts}
+    return [n for n in counts if needed[n] <= memory_bytes], [n for n in counts if needed[n] > memory_bytes]
 
 
-def bus_bandwidth(size: int, seconds: float, ranks: int) -> float | None:
-    """Bus bandwidth in bytes per second: size of the whole vector ÷ time × (N − 1) ÷ N.
+def reduce_scatter_bus_bandwidth(size: int, seconds: float, ranks: int) -> float | None:
+    """Return the bus bandwidth in bytes per second: size of the whole vector ÷ time × (N − 1) ÷ N.
 
     So nccl-tests and ucc_perftest define it. Each rank must send and receive at least that, with any algorithm. None
     for one rank, which sends nothing.
@@ -93,8 +93,8 @@ def bus_bandwidth(size: int, seconds: float, ranks: int) -> float | None:
     return size / seconds * (ranks - 1) / ranks if ranks > 1 and seconds > 0 else None
 
 
-def collective_figures(count: int, average: float, least: float, most: float, *, ranks: int) -> dict[str, Any]:
-    """The fields of a row of reduce-scatter, from the elements of the vector and the ranks' seconds of an operation."""
+def reduce_scatter_row_fields(count: int, average: float, least: float, most: float, *, ranks: int) -> dict[str, Any]:
+    """Return the fields of a reduce-scatter row from the vector's elements and the ranks' seconds per operation."""
     size = count * ELEMENT
     return {
         "size": size,
@@ -102,7 +102,7 @@ def collective_figures(count: int, average: float, least: float, most: float, *,
         "seconds": average,
         "seconds_min": least,
         "seconds_max": most,
-        "bandwidth_bytes_per_second": bus_bandwidth(size, average, ranks),
-        "bandwidth_min": bus_bandwidth(size, most, ranks),
-        "bandwidth_max": bus_bandwidth(size, least, ranks),
+        "bandwidth_bytes_per_second": reduce_scatter_bus_bandwidth(size, average, ranks),
+        "bandwidth_min": reduce_scatter_bus_bandwidth(size, most, ranks),
+        "bandwidth_max": reduce_scatter_bus_bandwidth(size, least, ranks),
     }

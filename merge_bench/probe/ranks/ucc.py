@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from merge_bench.cluster.ucx_perftest import lanes_to_others, logged_version
+from merge_bench.cluster.ucx_perftest import lanes_to_others, logged_ucx_version
 from merge_bench.errors import Caution, LaunchFailed, UsageError
 from merge_bench.probe.ranks import mpirun, osu_rules
-from merge_bench.probe.ranks.mpirun import OWN_MPIRUN, output_or_none, program_output
+from merge_bench.probe.ranks.mpirun import OWN_MPIRUN, program_output, program_output_or_none
 from merge_bench.units import format_count
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ _TWO_UCX = (
 
 
 @dataclass(frozen=True)
-class Tool:
-    """A ucc_perftest, the release of its UCC, and the MPI library that it loads (None if unknown)."""
+class UccPerftest:
+    """An installed ucc_perftest, the release of its UCC, and the MPI library that it loads (None if unknown)."""
 
     path: str
     version: tuple[int, ...]
@@ -91,15 +91,18 @@ class PrintedRow:
 
 @dataclass(frozen=True)
 class DoublingRun:
-    """One run of ucc_perftest: elements of a rank's block, each twice those before, and its iterations."""
+    """One run of ucc_perftest over counts of elements that double.
+
+    `blocks`: elements of a rank's block, each twice the one before.
+    """
 
     blocks: tuple[int, ...]
     iterations: int
     warm_up: int
 
 
-def find_tool() -> Tool:
-    """The ucc_perftest on PATH.
+def find_ucc_perftest() -> UccPerftest:
+    """Return the ucc_perftest on PATH.
 
     Raises UsageError if there is none, or its release is unknown: UCC 1.5 changed the vector whose elements it counts.
     """
@@ -110,7 +113,7 @@ def find_tool() -> Tool:
     info = str(beside) if beside.exists() else INFO
     release, problem = None, "printed no version"
     try:
-        release = parse_version(program_output([info, "-v"]))
+        release = parse_ucc_version(program_output([info, "-v"]))
     except subprocess.CalledProcessError as error:
         problem = f"failed with status {error.returncode}"
     except subprocess.TimeoutExpired as error:
@@ -120,28 +123,28 @@ def find_tool() -> Tool:
     if release is None:
         unknown = f"the UCC version of {path} is unknown: `{info} -v` {problem}"
         raise UsageError(f"{unknown}; repair this installation of UCC")
-    return Tool(path, release, libmpi_path(output_or_none(["ldd", path]) or ""))
+    return UccPerftest(path, release, parse_libmpi_path(program_output_or_none(["ldd", path]) or ""))
 
 
-def libmpi_path(text: str) -> str | None:
-    """The path of libmpi in the output of ldd; None if there is none."""
+def parse_libmpi_path(text: str) -> str | None:
+    """Return the path of libmpi in the output of ldd; None if there is none."""
     match = _LIBMPI.search(text)
     return match and match[1]
 
 
-def parse_version(text: str) -> tuple[int, ...] | None:
-    """The version of UCC in the output of ucc_info; None if there is none."""
+def parse_ucc_version(text: str) -> tuple[int, ...] | None:
+    """Return the version of UCC in the output of ucc_info; None if there is none."""
     match = _VERSION.search(text)
     return match and tuple(int(number) for number in match.groups() if number)
 
 
-def doubling_runs(counts: Sequence[int], ranks: int, iterations: int | None) -> list[DoublingRun]:
-    """The runs of ucc_perftest for whole vectors of `counts` elements; a run doubles from a first to a last block."""
+def plan_doubling_runs(counts: Sequence[int], ranks: int, iterations: int | None) -> list[DoublingRun]:
+    """Return the runs of ucc_perftest that cover vectors of `counts` elements; within a run the counts double."""
     runs: list[DoublingRun] = []
     for count in counts:
-        block = osu_rules.block_elements(count, ranks)
-        often = iterations or osu_rules.iterations_by_count(count, osu_rules.OPERATIONS)
-        before = osu_rules.iterations_by_count(count, osu_rules.OPERATIONS_SKIPPED)
+        block = osu_rules.reduced_block_elements(count, ranks)
+        often = iterations or osu_rules.collective_iterations_for_count(count, osu_rules.OPERATIONS)
+        before = osu_rules.collective_iterations_for_count(count, osu_rules.OPERATIONS_SKIPPED)
         last = runs[-1] if runs else None
         if last and last.blocks[-1] * 2 == block and (last.iterations, last.warm_up) == (often, before):
             runs[-1] = DoublingRun((*last.blocks, block), often, before)
@@ -150,15 +153,15 @@ def doubling_runs(counts: Sequence[int], ranks: int, iterations: int | None) -> 
     return runs
 
 
-def command(tool: Tool, chain: DoublingRun, *, trace: bool) -> list[str]:
-    """The command of one run of ucc_perftest; with `trace` each count is run once, to log its transport."""
-    count, warm_up = (1, 0) if trace else (chain.iterations, chain.warm_up)
-    blocks = f"-b {chain.blocks[0]} -e {chain.blocks[-1]} -n {count} -w {warm_up}"
+def ucc_perftest_command(tool: UccPerftest, run: DoublingRun, *, trace: bool) -> list[str]:
+    """Return the command of one run of ucc_perftest; with `trace` each count is run once, to log its transport."""
+    count, warm_up = (1, 0) if trace else (run.iterations, run.warm_up)
+    blocks = f"-b {run.blocks[0]} -e {run.blocks[-1]} -n {count} -w {warm_up}"
     return [tool.path, *f"-c reduce_scatter -F -d float32 -o sum -m host {blocks}".split()]
 
 
-def parse_table(text: str) -> tuple[list[PrintedRow], list[str]]:
-    """The rows of the table in the output of ucc_perftest, and a message for each damaged line."""
+def parse_printed_table(text: str) -> tuple[list[PrintedRow], list[str]]:
+    """Return the rows of the table in the output of ucc_perftest, and a message for each damaged line."""
     heading = _HEADING.search(text)
     if heading is None:
         return [], ["its output has no table of times and bandwidths"]
@@ -166,7 +169,7 @@ def parse_table(text: str) -> tuple[list[PrintedRow], list[str]]:
     for line in text[heading.end() :].splitlines():
         row = _ROW.fullmatch(line.strip())
         words = line.lstrip("# ").split()
-        if row is not None and (decimals := _decimals(words[2:])) is not None:
+        if row is not None and (decimals := _decimal_places(words[2:])) is not None:
             count, size, numbers = int(words[0]), int(words[1]), [float(word) for word in words[2:]]
             if size == count * osu_rules.ELEMENT:
                 seconds, rates = (each / 1e6 for each in numbers[:3]), (each * 1e9 for each in numbers[3:])
@@ -178,14 +181,16 @@ def parse_table(text: str) -> tuple[list[PrintedRow], list[str]]:
     return rows, damaged
 
 
-def _decimals(words: Sequence[str]) -> tuple[int, int] | None:
-    """How many decimals the times and the bandwidths of a line have; None if one has fewer: the line was cut off."""
+def _decimal_places(words: Sequence[str]) -> tuple[int, int] | None:
+    """Return the numbers of decimal places of the times and of the bandwidths in a line; None if it is cut off."""
     decimals = [len(word.partition(".")[2]) for word in words]
     return (decimals[0], decimals[3]) if len(set(decimals[:3])) == len(set(decimals[3:])) == 1 else None
 
 
-def count_factor(table: Sequence[PrintedRow], traced: Mapping[int, str], ranks: int, release: tuple[int, ...]) -> int:
-    """The factor from the counts of a `table` to the counts of the whole source vector: 1, or `ranks`.
+def printed_count_factor(
+    table: Sequence[PrintedRow], traced: Mapping[int, str], ranks: int, release: tuple[int, ...]
+) -> int:
+    """Return the factor from the counts in a printed table to those of the whole source vector: 1, or `ranks`.
 
     It follows from the trace, which has source counts; else from rows whose bandwidth fits only one factor; else from
     the `release` of UCC. `traced`: the result of `transport_layers`.
@@ -199,8 +204,8 @@ def count_factor(table: Sequence[PrintedRow], traced: Mapping[int, str], ranks: 
     return 1 if release >= SOURCE_SIDE_SINCE else ranks
 
 
-def bandwidth_contradiction(printed: PrintedRow, factor: int, ranks: int) -> str | None:
-    """Why the bandwidth of a row does not fit its time and `factor` times its size; None if it does."""
+def bandwidth_contradiction_text(printed: PrintedRow, factor: int, ranks: int) -> str | None:
+    """Return how the bandwidth of a printed row contradicts its time and `factor` times its size; None if it fits."""
     if _bandwidth_fits(printed, factor, ranks):
         return None
     rate = " / ".join(f"{each / 1e9:.{printed.decimals[1]}f}" for each in printed.bandwidth)
@@ -211,124 +216,126 @@ def bandwidth_contradiction(printed: PrintedRow, factor: int, ranks: int) -> str
 
 
 def _bandwidth_fits(printed: PrintedRow, factor: int, ranks: int) -> bool:
-    """Whether the bandwidths of a row fit its mean, least and greatest time, and `factor` times its size."""
+    """Return whether the bandwidths of a printed row fit its three times and `factor` times its size."""
     size = printed.size * factor
     half_a_digit = [0.5 * 10.0**-each for each in printed.decimals]  # the largest error by rounding
     of_time, of_rate = half_a_digit[0] * 1e-6, half_a_digit[1] * 1e9
     for seconds, rate in zip(printed.seconds, printed.bandwidth, strict=True):
-        least = osu_rules.bus_bandwidth(size, seconds + of_time, ranks) or 0.0
-        greatest = osu_rules.bus_bandwidth(size, seconds - of_time, ranks) or float("inf")
+        least = osu_rules.reduce_scatter_bus_bandwidth(size, seconds + of_time, ranks) or 0.0
+        greatest = osu_rules.reduce_scatter_bus_bandwidth(size, seconds - of_time, ranks) or float("inf")
         if least * (1 - _FLOAT32) > rate + of_rate or rate - of_rate > greatest * (1 + _FLOAT32):
             return False
     return True
 
 
-def transport_layers(text: str) -> dict[int, str]:
-    """The transport layers of reduce-scatter (``TL_SHARP``) by source count, from the trace."""
+def parse_transport_layers(text: str) -> dict[int, str]:
+    """Return the transport layers of reduce-scatter (``TL_SHARP``) by count of source elements, from UCC's trace."""
     return {int(count): layers.strip() for count, layers in _INIT.findall(text)}
 
 
-def why_no_sharp(text: str) -> str:
-    """Why SHARP was not used, from UCC's output if it says so."""
+def sharp_failure_text(text: str) -> str:
+    """Return why SHARP was not used, as far as UCC's output has a reason."""
     match = _NOT_THERE.search(text)
     return f"UCC reports “{match[0]}”" if match else "UCC reports no reason"
 
 
-def check_one_job(text: str, ranks: int) -> None:
-    """Raise LaunchFailed if each rank ran by itself: ucc_perftest is linked with another MPI than the mpirun's."""
+def check_ranks_are_one_job(text: str, ranks: int) -> None:
+    """Raise LaunchFailed if ucc_perftest ran as one job per rank, because it is linked with another MPI."""
     if len(_COLLECTIVE.findall(text)) > 1:
         raise LaunchFailed(f"{TOOL} ran as {ranks} separate jobs instead of one job of {ranks} ranks; {OWN_MPIRUN}")
 
 
-def measure_with_ucc(session: RankSession, name: str, counts: Sequence[int], iterations: int | None) -> list[str]:
-    """Measure the algorithm `name` at every count with ucc_perftest, and record each row that passes the checks.
+def measure_with_ucc(session: RankSession, algorithm: str, counts: Sequence[int], iterations: int | None) -> list[str]:
+    """Measure an algorithm at every count with ucc_perftest, and record each row that passes the checks.
 
     Returns a message for each row that does not, and for missing counts. Raises LaunchFailed if the tool cannot be
     started, or ends early; the rows before that are recorded.
     """
-    tool, ranks = find_tool(), session.plan.workers
+    tool, ranks = find_ucc_perftest(), session.plan.workers
     problems, warned = [], False
-    for chain in doubling_runs(counts, ranks, iterations):
+    for run in plan_doubling_runs(counts, ranks, iterations):
         trace: list[str] = []
         printed: list[str] = []
-        _run_in_ranks(session, name, command(tool, chain, trace=True), TRACE, trace)
+        _run_ucc_perftest(session, algorithm, ucc_perftest_command(tool, run, trace=True), TRACE, trace)
         traced = "\n".join(trace)
         try:
-            _run_in_ranks(session, name, command(tool, chain, trace=False), {}, printed)
+            _run_ucc_perftest(session, algorithm, ucc_perftest_command(tool, run, trace=False), {}, printed)
         finally:
-            lines, wrong = _lines_of_table(session, name, tool, chain, traced, "\n".join(printed))
+            lines, wrong = _make_record_lines(session, algorithm, tool, run, traced, "\n".join(printed))
             for line in lines:
                 session.writer.write(line)
         problems += wrong
         if not warned and any(line.test.endswith(SHARP_ASKED) for line in lines):
             warned = True
             message = (
-                f"reduce-scatter did not use SHARP, although {SHARP} requests it: {why_no_sharp(traced)};"
+                f"reduce-scatter did not use SHARP, although {SHARP} requests it: {sharp_failure_text(traced)};"
                 f" these rows are called “{UCP} {SHARP_ASKED}”"
             )
             session.warn(Caution(NO_SHARP, message, _GET_SHARP))
     return problems
 
 
-def _lines_of_table(
-    session: RankSession, name: str, tool: Tool, chain: DoublingRun, trace: str, printed: str
+def _make_record_lines(
+    session: RankSession, algorithm: str, tool: UccPerftest, run: DoublingRun, trace: str, printed: str
 ) -> tuple[list[ProbeLine], list[str]]:
-    """The lines of the records for a printed table, and messages for rows that are missing or contradict themselves.
+    """Return the record lines for a printed table, and messages for rows that are missing or contradictory.
 
     Bandwidths are computed from size and time. A row is called ``ucc-sharp`` only if the trace shows that SHARP carried
     it: UCC falls back to UCP silently.
     """
-    ranks, layers = session.plan.workers, transport_layers(trace)
+    ranks, layers = session.plan.workers, parse_transport_layers(trace)
     release = ".".join(str(number) for number in tool.version)
     method = (
-        f"{TOOL} of UCC {release}, UCX {logged_version(trace) or 'of unknown version'}, started by"
+        f"{TOOL} of UCC {release}, UCX {logged_ucx_version(trace) or 'of unknown version'}, started by"
         f" {session.mpi.name} ({session.mpi.mpirun}), results not verified"
     )
-    table, problems = parse_table(printed)
-    factor = count_factor(table, layers, ranks, tool.version)
+    table, problems = parse_printed_table(printed)
+    factor = printed_count_factor(table, layers, ranks, tool.version)
     lines = []
     for row in table:
-        if wrong := bandwidth_contradiction(row, factor, ranks):
+        if wrong := bandwidth_contradiction_text(row, factor, ranks):
             problems.append(wrong)
             continue
         count = row.count * factor
-        layer, fields = layers.get(count), dict[str, Any](test=name)
-        if name == SHARP and "TL_SHARP" not in (layer or ""):
+        layer, fields = layers.get(count), dict[str, Any](test=algorithm)
+        if algorithm == SHARP and "TL_SHARP" not in (layer or ""):
             test = f"{UCP if layer else 'ucc'} {SHARP_ASKED}"
             fields = {"test": test, "as_requested": False if layer else None}
         lines.append(
             session.make_line(
                 method,
                 lanes_to_others(trace),
-                extra_settings=ENVIRONMENT[name],
+                extra_settings=ENVIRONMENT[algorithm],
                 probe=osu_rules.REDUCE_SCATTER,
                 protocol=layer,
-                iterations=chain.iterations,
-                **osu_rules.collective_figures(count, *row.seconds, ranks=ranks),
+                iterations=run.iterations,
+                **osu_rules.reduce_scatter_row_fields(count, *row.seconds, ranks=ranks),
                 **fields,
             )
         )
     if not problems:
         counts = {line.count for line in lines}
-        missing = [block * ranks for block in chain.blocks if block * ranks not in counts]
+        missing = [block * ranks for block in run.blocks if block * ranks not in counts]
         problems += [f"it ended before the line for {format_count(count)} elements" for count in missing[:1]]
     return lines, problems
 
 
-def _run_in_ranks(
-    session: RankSession, name: str, argv: Sequence[str], more: Mapping[str, str], printed: list[str]
+def _run_ucc_perftest(
+    session: RankSession, algorithm: str, argv: Sequence[str], extra_variables: Mapping[str, str], printed: list[str]
 ) -> None:
-    """Run ucc_perftest in every rank; its output is added to `printed`; `more`: variables of the environment."""
-    session.doing = f"while {TOOL} measured {name}"
-    session.progress.show_phase(f"{name}: {' '.join(argv[-8:])}")
-    ranks = session.execute({"execute": list(argv)}, extra_variables={**ENVIRONMENT[name], **more}, ucx=False)
+    """Run ucc_perftest in every rank, and add its output lines to `printed`."""
+    session.doing = f"while {TOOL} measured {algorithm}"
+    session.progress.show_phase(f"{algorithm}: {' '.join(argv[-8:])}")
+    ranks = session.start_ranks(
+        {"execute": list(argv)}, extra_variables={**ENVIRONMENT[algorithm], **extra_variables}, ucx=False
+    )
     limit = SILENCE_FACTOR * session.silence
     try:
-        for line in session.listen(ranks, max(limit, session.settings.start_timeout), limit):
+        for line in session.read_messages(ranks, max(limit, session.settings.start_timeout), limit):
             if isinstance(line, str):
                 printed.append(line)
     except LaunchFailed as error:
         if error.code == mpirun.DIED and _SEGMENTATION_FAULT in str(error):
             error.args = (f"{error}{_TWO_UCX}",)
         raise
-    check_one_job("\n".join(printed), session.plan.workers)
+    check_ranks_are_one_job("\n".join(printed), session.plan.workers)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from merge_bench.campaign.make_plan import PlannedRun
     from merge_bench.campaign.planned_launches import Job
     from merge_bench.errors import Caution
-    from merge_bench.probe.ranks.mpirun import Mpi
+    from merge_bench.probe.ranks.mpirun import MpiInstallation
     from merge_bench.records.campaign import Range, Row
     from merge_bench.records.writer import CampaignWriter
 
@@ -34,8 +34,8 @@ ALL_TO_ALL = "all-to-all"
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A quantity of rows: its title, its unit for people, how many SI units that unit is, and the row's field."""
+class RowQuantity:
+    """A measured quantity of a row: its title, its displayed unit, that unit in SI units, and the row's field."""
 
     title: str
     unit: str
@@ -43,40 +43,40 @@ class Measure:
     field: str
     less_is_better: bool = False
 
-    def value_in(self, row: Row | None) -> Range | None:
-        """The value of this quantity in a row, in this unit; None if it was not measured."""
+    def value_range(self, row: Row | None) -> Range | None:
+        """Return the range of this quantity in a row, in the displayed unit; None if it was not measured."""
         from merge_bench.records.campaign import Range
 
         value: Range | None = getattr(row, self.field) if row is not None else None
         return value and Range(value.median / self.scale, value.low / self.scale, value.high / self.scale)
 
 
-ONE_WAY = Measure("Latency, one way", "µs", 1e-6, "seconds", less_is_better=True)
-TIME = Measure("Mean time of an operation", "µs", 1e-6, "seconds", less_is_better=True)
-RATE = Measure("Bandwidth", "MB/s", 1e6, "bandwidth")
-THROUGHPUT = Measure("Throughput", "MB/s", 1e6, "bandwidth")
-BUS = Measure("Bus bandwidth", "GB/s", 1e9, "bandwidth")
-WORKER_RATE = Measure("Bandwidth of a rank", "GB/s", 1e9, "bandwidth")
-SLOWEST = Measure("Time of the slowest rank", "µs", 1e-6, "seconds", less_is_better=True)
+ONE_WAY = RowQuantity("Latency, one way", "µs", 1e-6, "seconds", less_is_better=True)
+TIME = RowQuantity("Mean time of an operation", "µs", 1e-6, "seconds", less_is_better=True)
+RATE = RowQuantity("Bandwidth", "MB/s", 1e6, "bandwidth")
+THROUGHPUT = RowQuantity("Throughput", "MB/s", 1e6, "bandwidth")
+BUS = RowQuantity("Bus bandwidth", "GB/s", 1e9, "bandwidth")
+WORKER_RATE = RowQuantity("Bandwidth of a rank", "GB/s", 1e9, "bandwidth")
+SLOWEST = RowQuantity("Time of the slowest rank", "µs", 1e-6, "seconds", less_is_better=True)
 
 
-def kind_by_test_name(test: str, otherwise: str) -> str:
-    """The kind of a test by its name: ``tag_bw`` is a bandwidth test; `otherwise` if the name does not say."""
+def test_kind_by_name(test: str, otherwise: str) -> str:
+    """Return the kind of a test by its name: ``tag_bw`` is a bandwidth test; `otherwise` if the name has no kind."""
     words = set(re.split(r"[^a-z0-9]+", test.lower()))
     if words & _BANDWIDTH_WORDS:
         return RATE_TEST
     return LATENCY_TEST if words & _LATENCY_WORDS else otherwise
 
 
-def family_of_test(test: str) -> str:
-    """The common name of a latency and a bandwidth test: ``tag_lat``, ``tag_bw`` → ``tag``."""
+def test_family_name(test: str) -> str:
+    """Return the common part of the names of a latency and a bandwidth test: ``tag_lat``, ``tag_bw`` → ``tag``."""
     words = re.split(r"([^A-Za-z0-9]+)", test)
     common = [word for word in words if word.lower() not in _BANDWIDTH_WORDS | _LATENCY_WORDS]
     return "".join(common).strip("_- .") or test
 
 
 def placement_text(placement: str) -> str:
-    """The placement of ranks in words: ``one-host`` → ``one host``."""
+    """Return the placement of ranks in words: ``one-host`` → ``one host``."""
     return placement.replace("-", " ") if placement in (ONE_HOST, TWO_HOSTS) else placement
 
 
@@ -101,34 +101,34 @@ class Probe:
     def parts(self) -> tuple[Probe, ...]:
         return (self,)
 
-    def cautions(self) -> tuple[Caution, ...]:
-        """Warnings that are given before anything is started."""
+    def planning_warnings(self) -> tuple[Caution, ...]:
+        """Return the warnings that are printed before anything is started."""
         return ()
 
     def describe(self) -> dict[str, Any]:
-        """What to measure, as plain data: the plan in the records."""
+        """Return what this probe measures as plain data for the plan in the records."""
         raise NotImplementedError
 
-    def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        """The run with as many workers as this measurement needs, by default as it is.
+    def prepare(self, planned_run: PlannedRun) -> PlannedRun:
+        """Return the run with as many workers as this measurement needs, by default unchanged.
 
         Raises UsageError if there are too few hosts, or a tool is missing.
         """
-        return prepared
+        return planned_run
 
-    def commands(self, prepared: PlannedRun) -> list[str]:
-        """What a launch would start: for each process a line with its host, and one with its command."""
+    def commands(self, planned_run: PlannedRun) -> list[str]:
+        """Return the processes that a launch starts: for each a line with its host, and one with its command."""
         from merge_bench.cluster.launchers import make_launcher
 
-        commands = make_launcher(prepared.settings).commands(prepared.plan, prepared.settings)
+        commands = make_launcher(planned_run.settings).commands(planned_run.plan, planned_run.settings)
         return [line for each in commands for line in (f"# {each.role} on {each.host}", each.shell_line())]
 
-    def expected_launch_seconds(self, prepared: PlannedRun) -> float | None:
-        """Seconds that a launch takes on two cores; None if that is not known, or depends on options."""
+    def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
+        """Return the expected seconds of a launch on two cores; None if they are unknown."""
         return None
 
     def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
-        """Start a Dask cluster for launch number `index`, measure, and end its processes; returns the exit status."""
+        """Start a Dask cluster for launch number `index`, measure, end the cluster, and return the exit status."""
         from merge_bench.campaign.launch import make_launch
 
         return make_launch(job, writer, progress, index, self.measure, merges=False, exchange=self.exchange)
@@ -143,40 +143,43 @@ class Probe:
 
 @dataclass(frozen=True, kw_only=True)
 class MpirunProbe(Probe):
-    """A measurement in ranks that mpirun starts; `mpirun_asked`: the value of ``--mpirun``."""
+    """A network measurement in ranks that mpirun starts; `mpirun_asked`: the value of ``--mpirun``."""
 
     iterations: int | None
     mpirun_asked: str | None = None
 
     def tool_libmpi(self) -> str | None:
-        """Path of the libmpi that a tool in the ranks loads; None without such a tool."""
+        """Return the path of the libmpi that a tool in the ranks loads; None without such a tool."""
         return None
 
-    def mpi(self) -> Mpi:
-        """The MPI that starts the ranks; raises UsageError if none fits mpi4py."""
+    def mpi(self) -> MpiInstallation:
+        """Return the MPI that starts the ranks; raises UsageError if none fits mpi4py."""
         from merge_bench.probe.ranks import mpirun
 
         return mpirun.find_mpi(self.mpirun_asked, self.tool_libmpi())
 
-    def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        """The run as it is; raises UsageError if this MPI cannot start ranks on the hosts."""
+    def prepare(self, planned_run: PlannedRun) -> PlannedRun:
+        """Return the run unchanged; raises UsageError if this MPI cannot start ranks on the hosts."""
         from merge_bench.probe.ranks import mpirun
 
-        mpirun.check_hosts(self.mpi(), prepared.settings)
-        return prepared
+        mpirun.check_hosts_supported(self.mpi(), planned_run.settings)
+        return planned_run
 
-    def commands(self, prepared: PlannedRun) -> list[str]:
-        """A line with the hosts of the ranks, and the mpirun command; WORK and SCRATCH are known only at the start."""
-        from merge_bench.cluster.start_on_hosts import main_argv
+    def commands(self, planned_run: PlannedRun) -> list[str]:
+        """Return a line with the hosts of the ranks, and one with the mpirun command.
+
+        WORK and SCRATCH stand for what is known only at the start.
+        """
+        from merge_bench.cluster.start_on_hosts import module_command
         from merge_bench.probe.ranks import mpirun
 
-        hosts = mpirun.ranks_by_host(prepared.plan, prepared.settings)
-        argv = main_argv("merge_bench.probe.ranks.rank", "WORK")
-        words = mpirun.command(self.mpi(), hosts, prepared.settings, argv, "SCRATCH")
+        hosts = mpirun.rank_counts_by_host(planned_run.plan, planned_run.settings)
+        argv = module_command("merge_bench.probe.ranks.rank", "WORK")
+        words = mpirun.mpirun_command(self.mpi(), hosts, planned_run.settings, argv, "SCRATCH")
         return ["# ranks on " + ", ".join(f"{name} ({count})" for name, count in hosts), shlex.join(words)]
 
     def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
-        """Start ranks for the launch number `index`, measure, and end them; returns the exit status."""
+        """Start ranks for launch number `index`, measure, end the ranks, and return the exit status."""
         from merge_bench.campaign.launch import record_launch_outcome
         from merge_bench.probe.ranks.launch import RankSession
 
@@ -189,11 +192,11 @@ class MpirunProbe(Probe):
 
 @dataclass(frozen=True)
 class ProbeKind(Generic[OptionsT]):
-    """What each file of the folder `probe` declares as ``PROBE``.
+    """The declaration of a probe, which each file of the folder `probe` has as ``PROBE``.
 
     `name`, `help`: of the command; the records have the name, too. `options`: besides those that all probes share.
     `make`: makes the measurement from them and from what the command line gave of those of `run`; raises UsageError.
-    `other_tests`: kind of its tests whose names do not say bandwidth or latency (`kind_by_test_name`), as tables and
+    `other_tests`: kind of its tests whose names do not say bandwidth or latency (`test_kind_by_name`), as tables and
     charts need it. `latency`: what its latency tests measure. `in_rank`: what runs in each rank that mpirun starts.
     """
 
@@ -202,5 +205,5 @@ class ProbeKind(Generic[OptionsT]):
     options: type[OptionsT]
     make: Callable[[OptionsT, RunOptions], Probe]
     other_tests: str = LATENCY_TEST
-    latency: Measure = ONE_WAY
+    latency: RowQuantity = ONE_WAY
     in_rank: Callable[[Any], None] | None = None

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Matrix = Sequence[Sequence[int]]
+MessageMatrix = Sequence[Sequence[int]]
 Bytes = npt.NDArray[np.uint8]
 
 PERIOD = 251
@@ -31,13 +31,13 @@ MOST_RANKS = EXACT // VALUES
 Vector = np.ndarray[Any, Any]
 
 
-def equal_matrix(size: int, ranks: int) -> list[list[int]]:
-    """The matrix in which every rank sends `size` bytes to every rank, itself included, as `MPI_Alltoall` counts."""
+def equal_message_matrix(size: int, ranks: int) -> list[list[int]]:
+    """Return the matrix of an exchange in which every rank sends `size` bytes to every rank, itself included."""
     return [[size] * ranks for _ in range(ranks)]
 
 
-def ring_matrix(size: int, ranks: int) -> list[list[int]]:
-    """The matrix in which every rank sends to the next rank alone what it sends to all others in `equal_matrix`."""
+def ring_message_matrix(size: int, ranks: int) -> list[list[int]]:
+    """Return the matrix of an exchange in which every rank sends (ranks − 1) × `size` bytes to the next rank only."""
     return [
         [size * (ranks - 1) if receiver == (sender + 1) % ranks else 0 for receiver in range(ranks)]
         for sender in range(ranks)
@@ -45,18 +45,18 @@ def ring_matrix(size: int, ranks: int) -> list[list[int]]:
 
 
 def rounds_in_half_a_second(seconds: float) -> int:
-    """Number of rounds of `seconds` each that take half a second together, but 10 to 1000."""
+    """Return the number of rounds of `seconds` each that take half a second together, limited to 10 to 1000."""
     return int(min(MOST_ROUNDS, max(FEWEST_ROUNDS, ROW_SECONDS / max(seconds, 1e-9))))
 
 
 def fill_message(message: Bytes, sender: int, receiver: int, frame: int) -> None:
-    """Write the contents of one message of a frame."""
+    """Fill one message of a frame with bytes that depend on sender, receiver, frame and position."""
     for part, expected in _parts_with_contents(message, sender, receiver, frame):
         part[:] = expected
 
 
 def count_wrong_bytes(message: Bytes, sender: int, receiver: int, frame: int) -> int:
-    """Number of bytes of a message that are not as `fill_message` writes them."""
+    """Return the number of bytes of a message that differ from what `fill_message` writes."""
     return sum(
         int(np.count_nonzero(part != expected))
         for part, expected in _parts_with_contents(message, sender, receiver, frame)
@@ -64,7 +64,7 @@ def count_wrong_bytes(message: Bytes, sender: int, receiver: int, frame: int) ->
 
 
 def _parts_with_contents(message: Bytes, sender: int, receiver: int, frame: int) -> Iterator[tuple[Any, Bytes]]:
-    """Two views of a message, its whole periods and the bytes after them, each with the contents it has to have."""
+    """Yield two views of a message, its whole periods and the bytes after them, each with its expected contents."""
     first = SENDER * sender + RECEIVER * receiver + FRAME * frame
     pattern = ((first + np.arange(PERIOD)) % PERIOD).astype(np.uint8)
     whole = message.size // PERIOD * PERIOD
@@ -73,45 +73,47 @@ def _parts_with_contents(message: Bytes, sender: int, receiver: int, frame: int)
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """Bytes of one exchange by rank: `sent` to others, `received` from them, and the `whole` send buffer."""
+class ExchangeTraffic:
+    """The bytes of one exchange by rank: `sent` to others, `received` from them, and in the whole send buffer."""
 
     sent: tuple[int, ...]
     received: tuple[int, ...]
-    whole: tuple[int, ...]
+    in_send_buffer: tuple[int, ...]
 
     @classmethod
-    def of(cls, frames: Sequence[Matrix]) -> Traffic:
-        """The bytes of all `frames` of an exchange together."""
+    def of_frames(cls, frames: Sequence[MessageMatrix]) -> ExchangeTraffic:
+        """Return the bytes of all frames of an exchange together."""
         total = np.sum([np.array(frame, np.int64) for frame in frames], axis=0)
         own = np.diagonal(total)
         return cls(*(tuple(map(int, each)) for each in (total.sum(1) - own, total.sum(0) - own, total.sum(1))))
 
     @property
     def busiest_bytes(self) -> int:
-        """Bytes in one direction of the rank that sends or receives most."""
+        """The bytes in one direction of the rank that sends or receives most."""
         return max(*self.sent, *self.received)
 
 
-def mean_message_bytes(frames: Sequence[Matrix]) -> int:
-    """Mean bytes of a message from one rank to another in a frame."""
+def mean_message_bytes(frames: Sequence[MessageMatrix]) -> int:
+    """Return the mean bytes of a message from one rank to another in a frame."""
     total = np.sum([np.array(frame, np.int64) for frame in frames], axis=0)
     ranks = len(total)
     return round(int(total.sum() - total.trace()) / (len(frames) * ranks * (ranks - 1)))
 
 
-def figures_of_exchange(traffic: Traffic, rounds: Sequence[Sequence[float]], limit: float | None) -> dict[str, Any]:
-    """The fields of a row of all-to-all: times and rates from the seconds `rounds[rank][round]`.
+def exchange_row_fields(
+    traffic: ExchangeTraffic, round_seconds: Sequence[Sequence[float]], link_limit: float | None
+) -> dict[str, Any]:
+    """Return the fields of an all-to-all row: times and rates from the seconds `round_seconds[rank][round]`.
 
     ``seconds``: the median over rounds of the slowest rank. ``seconds_mean``, ``seconds_min``, ``seconds_max``:
     average, least and greatest over ranks of a rank's mean, the three that ``osu_alltoall`` prints. A rank's bandwidth
     is what it sends to others ÷ ``seconds``. Bus bandwidth is (S ÷ ``seconds``) × (n − 1) ÷ n as nccl-tests defines it
-    for all-to-all, with S the mean send buffer of a rank, its own part included. `limit`: bytes per second that a rank
-    can send.
+    for all-to-all, with S the mean send buffer of a rank, its own part included. `link_limit`: bytes per second that a
+    rank can send.
     """
     ranks = len(traffic.sent)
-    seconds = median(max(each) for each in zip(*rounds, strict=True))
-    means = [mean(each) for each in rounds]
+    seconds = median(max(each) for each in zip(*round_seconds, strict=True))
+    means = [mean(each) for each in round_seconds]
     rate = [sent / seconds if seconds > 0 else None for sent in traffic.sent]
     rates = [each for each in rate if each is not None]
     return {
@@ -122,32 +124,37 @@ def figures_of_exchange(traffic: Traffic, rounds: Sequence[Sequence[float]], lim
         "bandwidth_bytes_per_second": mean(rates) if rates else None,
         "bandwidth_min": min(rates, default=None),
         "bandwidth_max": max(rates, default=None),
-        "bus_bandwidth_bytes_per_second": mean(traffic.whole) / seconds * (ranks - 1) / ranks if rates else None,
+        "bus_bandwidth_bytes_per_second": mean(traffic.in_send_buffer) / seconds * (ranks - 1) / ranks
+        if rates
+        else None,
         "busiest_bytes": traffic.busiest_bytes,
-        "limit_bytes_per_second": limit,
+        "limit_bytes_per_second": link_limit,
     }
 
 
 def fill_contribution(vector: Vector, rank: int) -> None:
-    """Fill the vector that a rank contributes; an element depends only on its index and the rank."""
+    """Fill the vector that a rank contributes to a sum; an element depends only on its index and the rank."""
     rows, rest = _split_at_last_period(vector)
     rows[:] = _contributed_period(0, rank)
     rest[:] = _contributed_period(0, rank)[: rest.size]
 
 
 def count_wrong_sums(block: Vector, first: int, ranks: int) -> int:
-    """Number of wrong elements in `block`, which begins at index `first` of the sum of all ranks' vectors."""
+    """Return the number of wrong elements in a block of the sum of all ranks' vectors.
+
+    `first`: the index of the block's first element in the sum.
+    """
     expected = np.sum([_contributed_period(first, rank) for rank in range(ranks)], axis=0)
     rows, rest = _split_at_last_period(block)
     return int(np.count_nonzero(rows != expected) + np.count_nonzero(rest != expected[: rest.size]))
 
 
 def _contributed_period(first: int, rank: int) -> Vector:
-    """The elements that a rank contributes from index `first` on, until they repeat."""
+    """Return one period of the elements that a rank contributes, from index `first` on."""
     return ((first + STEP * rank + np.arange(VALUES)) % VALUES).astype(np.float32)
 
 
 def _split_at_last_period(vector: Vector) -> tuple[Vector, Vector]:
-    """Two views of a vector: its whole periods, one a row, and the elements after them."""
+    """Return two views of a vector: its whole periods, one a row, and the elements after them."""
     whole = vector.size // VALUES * VALUES
     return vector[:whole].reshape(-1, VALUES), vector[whole:]

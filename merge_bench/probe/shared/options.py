@@ -73,7 +73,7 @@ class MpirunOptions(Options):
 
 
 def parse_names(option: str, text: str, allowed: Collection[str]) -> tuple[str, ...]:
-    """The names in the value `text` of an option; raises UsageError without one, or if one is not `allowed`."""
+    """Return the names in the comma-separated value `text` of an option; raises UsageError if one is not allowed."""
     names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     unknown = [name for name in names if name not in allowed]
     if unknown or not names:
@@ -81,23 +81,25 @@ def parse_names(option: str, text: str, allowed: Collection[str]) -> tuple[str, 
     return names
 
 
-def parse_sizes(text: str) -> tuple[int, ...]:
-    """The sizes in bytes that the value of ``--sizes`` lists, ascending and without repeats.
+def parse_message_sizes(text: str) -> tuple[int, ...]:
+    """Return the message sizes in bytes in the value of ``--sizes``, ascending and without repeats.
 
     Raises UsageError if `text` has another form, or a value that is out of range.
     """
-    return _parse_numbers("--sizes", text, parse_bytes, "1 byte to 16 GiB")
+    return _parse_number_list("--sizes", text, parse_bytes, "1 byte to 16 GiB")
 
 
-def parse_counts(text: str) -> tuple[int, ...]:
-    """The numbers of elements that ``--counts`` lists, such as ``16Ki..128Mi`` or ``1e6,3e6``; raises UsageError."""
-    return _parse_numbers("--counts", text, parse_count, "1 to 16Gi")
+def parse_element_counts(text: str) -> tuple[int, ...]:
+    """Return the numbers of elements in the value of ``--counts``, such as ``16Ki..128Mi``; raises UsageError."""
+    return _parse_number_list("--counts", text, parse_count, "1 to 16Gi")
 
 
-def _parse_numbers(option: str, text: str, read: Callable[[str], int], limits: str) -> tuple[int, ...]:
+def _parse_number_list(option: str, text: str, read: Callable[[str], int], limits: str) -> tuple[int, ...]:
     values: set[int] = set()
     try:
-        for value in itertools.chain.from_iterable(_expand_range(part.strip(), read) for part in text.split(",")):
+        for value in itertools.chain.from_iterable(
+            _expand_number_range(part.strip(), read) for part in text.split(",")
+        ):
             if not 1 <= value <= LARGEST:
                 raise ValueError(f"{value} is out of range ({limits})")
             values.add(value)
@@ -108,7 +110,7 @@ def _parse_numbers(option: str, text: str, read: Callable[[str], int], limits: s
     return tuple(sorted(values))
 
 
-def _expand_range(part: str, read: Callable[[str], int]) -> Iterator[int]:
+def _expand_number_range(part: str, read: Callable[[str], int]) -> Iterator[int]:
     first, dots, rest = part.partition("..")
     if not dots:
         yield read(part)
@@ -123,8 +125,8 @@ def _expand_range(part: str, read: Callable[[str], int]) -> Iterator[int]:
 
 
 @dataclass(frozen=True)
-class Placements:
-    """On which hosts both ends of a measurement are.
+class PairPlacements:
+    """The requested placements of the two ranks of a measured pair: on one host, or on two.
 
     `requested`: () for two-hosts where there are two hosts, else one-host; with `both`, one-host in any case.
     """
@@ -133,24 +135,24 @@ class Placements:
     both: bool = False
 
     @classmethod
-    def parse(cls, text: str | None, *, both: bool = False) -> Placements:
-        """The placements that the value of ``--placement`` lists; raises UsageError if it has another word."""
+    def parse(cls, text: str | None, *, both: bool = False) -> PairPlacements:
+        """Return the placements in the value of ``--placement``; raises UsageError if it has another word."""
         return cls(() if text is None else parse_names("--placement", text, PLACEMENTS), both)
 
-    def _of_run(self, prepared: PlannedRun) -> tuple[str, ...]:
-        two = len(prepared.settings.hosts) > 1
+    def _placements_of_run(self, planned_run: PlannedRun) -> tuple[str, ...]:
+        two = len(planned_run.settings.hosts) > 1
         return self.requested or (*((ONE_HOST,) if self.both or not two else ()), *((TWO_HOSTS,) if two else ()))
 
-    def prepare(self, prepared: PlannedRun) -> PlannedRun:
-        """The run with as many workers as the placements need: two or one on the first host, one on the second.
+    def prepare(self, planned_run: PlannedRun) -> PlannedRun:
+        """Return the run with as many workers as the placements need: two or one on the first host, one on the second.
 
         Raises UsageError if there are too few hosts or workers.
         """
-        placements, hosts = self._of_run(prepared), prepared.settings.hosts
+        placements, hosts = self._placements_of_run(planned_run), planned_run.settings.hosts
         if EVERY_PAIR in placements:
-            if prepared.plan.workers < 2:
+            if planned_run.plan.workers < 2:
                 raise UsageError("--placement every-pair needs at least two workers; use --workers 2 or more")
-            return prepared
+            return planned_run
         slots = [2 if ONE_HOST in placements else 1]
         if TWO_HOSTS in placements:
             if len(hosts) < 2:
@@ -160,12 +162,15 @@ class Placements:
                 )
             slots.append(1)
         hosts = tuple(replace(host, slots=count) for host, count in zip(hosts, slots, strict=False))
-        plan = replace(prepared.plan, workers=sum(slots))
-        return replace(prepared, plan=plan, settings=replace(prepared.settings, hosts=hosts))
+        plan = replace(planned_run.plan, workers=sum(slots))
+        return replace(planned_run, plan=plan, settings=replace(planned_run.settings, hosts=hosts))
 
-    def pairs(self, prepared: PlannedRun, hosts: list[str]) -> list[tuple[tuple[int, int], str]]:
-        """Each pair of ranks to measure, with its placement; `hosts`: of each rank. Raises UsageError without one."""
-        placements = self._of_run(prepared)
+    def rank_pairs(self, planned_run: PlannedRun, hosts: list[str]) -> list[tuple[tuple[int, int], str]]:
+        """Return each pair of ranks to measure, with its placement; raises UsageError if a placement has no pair.
+
+        `hosts`: the host of each rank.
+        """
+        placements = self._placements_of_run(planned_run)
         every = [
             (pair, ONE_HOST if hosts[pair[0]] == hosts[pair[1]] else TWO_HOSTS)
             for pair in itertools.combinations(range(len(hosts)), 2)
@@ -182,20 +187,20 @@ class Placements:
                 )
         return [(first_pairs[placement], placement) for placement in placements]
 
-    def pair_count(self, prepared: PlannedRun) -> int:
-        """How many pairs of ranks are measured."""
-        placements, workers = self._of_run(prepared), prepared.plan.workers
+    def rank_pair_count(self, planned_run: PlannedRun) -> int:
+        """Return the number of pairs of ranks to measure."""
+        placements, workers = self._placements_of_run(planned_run), planned_run.plan.workers
         return workers * (workers - 1) // 2 if EVERY_PAIR in placements else len(placements)
 
 
 def placement_of_workers(workers: Sequence[Worker]) -> str:
-    """On how many hosts the workers are: ``one-host``, ``two-hosts``, or ``4-hosts``."""
+    """Return the placement of workers by their number of hosts: ``one-host``, ``two-hosts``, or ``4-hosts``."""
     hosts = len({worker.host for worker in workers})
     return {1: ONE_HOST, 2: TWO_HOSTS}.get(hosts, f"{hosts}-hosts")
 
 
 def are_lanes_as_requested(requested: str | None, lanes: Sequence[str]) -> bool | None:
-    """Whether every lane that UCX selected (``tcp/eth0``) is of a transport that ``UCX_TLS`` = `requested` allows.
+    """Return whether the value `requested` of ``UCX_TLS`` allows the transport of every lane (``tcp/eth0``).
 
     None if ``UCX_TLS`` is not set, or no lane is known.
     """

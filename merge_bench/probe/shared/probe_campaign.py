@@ -33,11 +33,14 @@ REPETITIONS = 3
 RULE = "as measured on two cores"
 
 
-def plan_campaign(probe: Probe, configs: Sequence[str | None], options: RunOptions) -> tuple[CampaignLine, list[Job]]:
-    """Read every config (None: the built-in defaults) and plan its launches: 3 of each, or 1 on a running cluster.
+def plan_probe_campaign(
+    probe: Probe, configs: Sequence[str | None], options: RunOptions
+) -> tuple[CampaignLine, list[Job]]:
+    """Read every config, and return the campaign line of the records and the planned launches of a probe.
 
-    `options`: options of the command line, perhaps with another number of launches. Raises UsageError if an option or a
-    config is wrong, or `probe` needs other hosts.
+    Each config (None: the built-in defaults) gets 3 launches, or 1 on a running cluster. `options`: options of the
+    command line, perhaps with another number of launches. Raises UsageError if an option or a config is wrong, or
+    `probe` needs other hosts.
     """
     engine = engines.first_engine(device_memory=probe.device_memory).name
 
@@ -50,9 +53,9 @@ def plan_campaign(probe: Probe, configs: Sequence[str | None], options: RunOptio
         variants = plan_runs(name, options, with_engine, several=probe.sweeps)
         add_config(lines, make_config_record(variants[0]))
         for sized, part in itertools.product(variants, probe.parts):
-            planned = part.prepare(replace(sized, warnings=(*sized.warnings, *probe.cautions())))
+            planned = part.prepare(replace(sized, warnings=(*sized.warnings, *probe.planning_warnings())))
             ready.append((planned, lines[-1], _recorded_plan(probe, part, planned)))
-    first, *_ = (prepared for prepared, _, _ in ready)
+    first, *_ = (planned_run for planned_run, _, _ in ready)
     if len({each.settings.results for each, _, _ in ready}) > 1:
         raise UsageError("the configs set different folders for results; choose one folder with --results")
     running = not first.launcher.owns_processes
@@ -61,15 +64,15 @@ def plan_campaign(probe: Probe, configs: Sequence[str | None], options: RunOptio
     plans: list[dict[str, Any]] = []
     plans += (plan for _, _, plan in ready if plan not in plans)
     jobs = [
-        Job(prepared, line.name, plans.index(plan), block)
-        for block, (prepared, line, plan) in order_runs_in_blocks(ready, blocks=blocks, seed=first.plan.seed)
+        Job(planned_run, line.name, plans.index(plan), block)
+        for block, (planned_run, line, plan) in order_runs_in_blocks(ready, blocks=blocks, seed=first.plan.seed)
     ]
     keys = [RunKey(config=line.name, plan=plans.index(plan)) for _, line, plan in ready]
     return make_campaign_line(lines, [{"launches": blocks, **plan} for plan in plans], keys, first.plan.seed), jobs
 
 
-def _recorded_plan(probe: Probe, part: Probe, prepared: PlannedRun) -> dict[str, Any]:
-    return {"probe": probe.name, **part.describe(), **({"workers": prepared.plan.workers} if probe.sweeps else {})}
+def _recorded_plan(probe: Probe, part: Probe, planned_run: PlannedRun) -> dict[str, Any]:
+    return {"probe": probe.name, **part.describe(), **({"workers": planned_run.plan.workers} if probe.sweeps else {})}
 
 
 def _part_of_job(probe: Probe, head: CampaignLine, job: Job) -> Probe:
@@ -78,13 +81,13 @@ def _part_of_job(probe: Probe, head: CampaignLine, job: Job) -> Probe:
 
 
 def _launch_label(head: CampaignLine, job: Job) -> str:
-    """What progress calls a launch: its config, with backend and number of workers where those differ."""
+    """Return the name of a launch in progress messages: config, and backend and number of workers if they vary."""
     plan = head.plans[job.plan]
     return f"{job.config} {plan['backend']}/{plan['workers']}" if "backend" in plan else job.config
 
 
-def expected_time(probe: Probe, head: CampaignLine, jobs: Sequence[Job]) -> LaunchTimeEstimator:
-    """How long the launches take, from earlier ones or as the probe says."""
+def expected_campaign_time(probe: Probe, head: CampaignLine, jobs: Sequence[Job]) -> LaunchTimeEstimator:
+    """Return the expected time of the launches, from earlier launches or as the probe expects."""
     results = jobs[0].prepared.settings.results
     return LaunchTimeEstimator(
         results, head.plans, lambda job: _part_of_job(probe, head, job).expected_launch_seconds(job.prepared), RULE
@@ -92,17 +95,17 @@ def expected_time(probe: Probe, head: CampaignLine, jobs: Sequence[Job]) -> Laun
 
 
 def describe_dry_run(probe: Probe, head: CampaignLine, jobs: Sequence[Job]) -> str:
-    """The text of ``--dry-run``: what the launches of each config start, how long they take, and their order."""
+    """Return the text of ``--dry-run``: what the launches of each config start, their expected time and order."""
     lines: list[str] = []
     for run in head.runs:
         alike = [job for job in jobs if (job.config, job.plan) == (run.config, run.plan)]
         lines.append(f"## {_launch_label(head, alike[0])}: {plural(len(alike), 'launch')}")
         lines += _part_of_job(probe, head, alike[0]).commands(alike[0].prepared)
-    lines.append(f"## {expected_time(probe, head, jobs).describe_estimate(jobs)}")
+    lines.append(f"## {expected_campaign_time(probe, head, jobs).describe_estimate(jobs)}")
     return "\n".join([*lines, "## order: " + " ".join(_launch_label(head, job) for job in jobs)])
 
 
-def run_campaign(
+def run_probe_campaign(
     probe: Probe,
     head: CampaignLine,
     jobs: Sequence[Job],
@@ -112,7 +115,7 @@ def run_campaign(
     caller: Caller = UNTOUCHED,
     wait_for_quiet: float | None = None,
 ) -> tuple[Path, int]:
-    """Make the campaign, or resume it unless `fresh`; returns its folder and the exit status."""
+    """Run a probe's campaign, or resume it unless `fresh`, and return its folder and the exit status."""
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
         shown = LabelledProgress(progress, f"{jobs.index(job) + 1}/{len(jobs)} {_launch_label(head, job)}")
@@ -129,5 +132,5 @@ def run_campaign(
         resume=not fresh,
         caller=caller,
         wait_for_quiet=wait_for_quiet,
-        expected=expected_time(probe, head, jobs),
+        expected=expected_campaign_time(probe, head, jobs),
     )

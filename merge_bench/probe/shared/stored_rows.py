@@ -29,8 +29,8 @@ from merge_bench.probe.shared import (
     RATE_TEST,
     THROUGHPUT,
     WORKER_RATE,
-    Measure,
-    kind_by_test_name,
+    RowQuantity,
+    test_kind_by_name,
 )
 from merge_bench.records import ONE_HOST, TWO_HOSTS
 from merge_bench.records.campaign import FROM_FILE, Campaign, Row, rows_of
@@ -50,20 +50,20 @@ _ROWS = {
 }
 
 
-def kind_of_test(row: Row) -> str:
-    """The kind of the test that a row is of: `LATENCY_TEST`, `RATE_TEST`, `PING_PONG`, `COLLECTIVE` or `ALL_TO_ALL`."""
+def row_test_kind(row: Row) -> str:
+    """Return the kind of the test of a row: `LATENCY_TEST`, `RATE_TEST`, `PING_PONG`, `COLLECTIVE` or `ALL_TO_ALL`."""
     probe = probes().get(row.probe)
-    return kind_by_test_name(row.test, otherwise=probe.other_tests if probe else LATENCY_TEST)
+    return test_kind_by_name(row.test, otherwise=probe.other_tests if probe else LATENCY_TEST)
 
 
-def measure_of(row: Row) -> Measure:
-    """The quantity that tables and charts show of a row."""
+def row_quantity(row: Row) -> RowQuantity:
+    """Return the quantity of a row that tables and charts show."""
     probe = probes().get(row.probe)
-    return MEASURES.get(kind_of_test(row), probe.latency if probe else ONE_WAY)
+    return MEASURES.get(row_test_kind(row), probe.latency if probe else ONE_WAY)
 
 
-def rows_in_order(campaign: Campaign) -> list[Row]:
-    """The rows of `campaign` by config, in the order of the command line: the baseline first.
+def sorted_campaign_rows(campaign: Campaign) -> list[Row]:
+    """Return the rows of a campaign by config, in the order of the command line: the baseline first.
 
     Rows of all-to-all then by number of ranks, and the data plane of merges before MPI.
     """
@@ -71,29 +71,29 @@ def rows_in_order(campaign: Campaign) -> list[Row]:
 
     def place(row: Row) -> tuple[int, int, bool, str]:
         config = order.index(row.config) if row.config in order else len(order)
-        if kind_of_test(row) != ALL_TO_ALL:
+        if row_test_kind(row) != ALL_TO_ALL:
             return config, 0, False, ""
         return config, len(row.ranks), row.count is not None, "" if row.test.startswith("ucx") else row.test
 
     return sorted(rows_of(campaign), key=place)
 
 
-def ucx_latency_rows(results: Path) -> list[Row]:
-    """The rows of tag_lat of the first config in this host's newest `probe p2p` in the folder `results`; or []."""
+def newest_ucx_latency_rows(results: Path) -> list[Row]:
+    """Return the rows of the test tag_lat in this host's newest `probe p2p` in a results folder; [] without one."""
     this_host = socket.gethostname()
     folders = ResultsFolder(results).newest(
         lambda head: head.host == this_host, names=lambda name: "-probe-p2p-" in name
     )
     for folder, _ in folders:
         with contextlib.suppress(UsageError):
-            rows = rows_in_order(read_campaign(folder))
+            rows = sorted_campaign_rows(read_campaign(folder))
             if latencies := [row for row in rows if row.test == "tag_lat" and row.memory == "host"]:
                 return [row for row in latencies if row.config == latencies[0].config]
     return []
 
 
-def label_rows(campaigns: Sequence[Campaign], labels: Sequence[str] = ()) -> list[tuple[Campaign, Row]]:
-    """The rows of several campaigns, each with its campaign.
+def rows_with_campaigns(campaigns: Sequence[Campaign], labels: Sequence[str] = ()) -> list[tuple[Campaign, Row]]:
+    """Return the rows of several campaigns, each with its campaign, and with config names that are unique.
 
     The name of a config that two campaigns have gets the campaign's label: of `labels`, else its time and id. Raises
     UsageError if a campaign has no network measurement, or is given twice.
@@ -111,7 +111,7 @@ def label_rows(campaigns: Sequence[Campaign], labels: Sequence[str] = ()) -> lis
     return [
         (campaign, replace(row, config=f"{row.config} ({name})") if config_counts[row.config] > 1 else row)
         for campaign, name in zip(campaigns, names, strict=True)
-        for row in rows_in_order(campaign)
+        for row in sorted_campaign_rows(campaign)
     ]
 
 
@@ -120,10 +120,11 @@ def _short_campaign_id(campaign: Campaign) -> str:
     return "-".join(filter(None, (first, rest.rpartition("-")[2])))
 
 
-def append_to_csv(folder: Path, place: str, line: ProbeLine) -> None:
-    """Add a line of a ping-pong to the CSV file of its test (``std``, ``buff-delay``, …); a new file gets a heading.
+def append_ping_pong_csv_row(folder: Path, placement: str, line: ProbeLine) -> None:
+    """Append a row of a ping-pong to the CSV file of its test (``std``, ``buff-delay``, …), after a heading if new.
 
-    `place`: the placement, with the ranks if there are several pairs. Raises RunFailed if the file cannot be written.
+    `placement`: the placement, with the ranks if there are several pairs. Raises RunFailed if the file cannot be
+    written.
     """
     name, micros = line.test.removesuffix("-delay"), (line.seconds or 0.0) * 1e6
     if line.bandwidth_bytes_per_second is None:
@@ -131,7 +132,7 @@ def append_to_csv(folder: Path, place: str, line: ProbeLine) -> None:
     else:
         kind, heading, rate = "throughput", RATE_COLUMNS, line.bandwidth_bytes_per_second * 8 / 1e6
         row = f"{name},{line.size},{micros * 2 * line.iterations:.6f},{rate:.6f}"
-    path = folder / f"{kind}-{name}-{place}-launch-{line.launch:03d}.csv"
+    path = folder / f"{kind}-{name}-{placement}-launch-{line.launch:03d}.csv"
     try:
         with open(path, "a", opener=open_without_links, encoding="ascii") as file:
             file.write(f"{row}\n" if file.tell() else f"{heading}\n{row}\n")
@@ -139,8 +140,8 @@ def append_to_csv(folder: Path, place: str, line: ProbeLine) -> None:
         raise RunFailed(f"cannot write a CSV file in {folder}: {error.strerror}") from error
 
 
-def read_csv_rows(path: Path) -> list[Row]:
-    """The rows of a CSV file of the ping-pong, of this program or of the original; its name has the placement.
+def read_ping_pong_csv(path: Path) -> list[Row]:
+    """Return the rows of a CSV file of a ping-pong, of this program or of the original; its name has the placement.
 
     Raises UsageError if it is another kind of file, a line is cut off, a row is there twice, or time and rate of a row
     do not fit.

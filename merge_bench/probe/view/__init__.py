@@ -20,9 +20,9 @@ from merge_bench.analysis import published
 from merge_bench.analysis.documents import Failure
 from merge_bench.config.files import replacing
 from merge_bench.errors import Caution, UsageError
-from merge_bench.probe.view.charts import panels_of
+from merge_bench.probe.view.charts import make_panels
 from merge_bench.records.campaign import Campaign, Row
-from merge_bench.view.plot.draw import check_plots, draw, write_each
+from merge_bench.view.plot.draw import check_plot_files, draw_file, write_each_file
 from merge_bench.view.streams import print_document
 
 COLUMNS = tuple(
@@ -65,26 +65,26 @@ class ReferencesDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Output:
-    """Files to write, and published rows to show beside the measured ones."""
+class OutputFiles:
+    """The requested output of a probe: files to write, and published rows to show beside the measured ones."""
 
     csv_file: Path | None = None
     plots: tuple[Path, ...] = ()
     references: tuple[Row, ...] = ()
 
 
-def check_outputs(csv_file: str | None, plots: Sequence[str], references: Sequence[str]) -> Output:
-    """What ``--csv``, ``--plot`` and ``--reference`` ask for, checked before anything is measured.
+def parse_output_options(csv_file: str | None, plots: Sequence[str], references: Sequence[str]) -> OutputFiles:
+    """Return the output that ``--csv``, ``--plot`` and ``--reference`` request, after checking their values.
 
     Raises UsageError if a file cannot be written, cannot be drawn, or is named twice, or a published result is unknown.
     """
     table = Path(csv_file) if csv_file else None
-    drawings = check_plots(plots, [("--csv", table)] if table is not None else [])
+    drawings = check_plot_files(plots, [("--csv", table)] if table is not None else [])
     try:
         rows = tuple(row for name in dict.fromkeys(references) for row in published.network_rows(name))
     except UsageError as error:
         raise UsageError(f"--reference: {error}") from None
-    return Output(table, drawings, rows)
+    return OutputFiles(table, drawings, rows)
 
 
 def print_references(*, as_json: bool) -> None:
@@ -99,16 +99,16 @@ def print_references(*, as_json: bool) -> None:
         print(f"{name:{width}}  {cite}")
 
 
-def write_files(output: Output, rows: Sequence[Row], campaigns: Sequence[Campaign]) -> list[str]:
-    """Write the CSV and the drawings of `rows`, which `campaigns` measured; returns a message for each failure."""
+def write_output_files(output: OutputFiles, rows: Sequence[Row], campaigns: Sequence[Campaign]) -> list[str]:
+    """Write the CSV file and the drawings of `rows` of `campaigns`, and return a message for each failure."""
     files: dict[Path, Callable[[Path], object]] = {}
     if output.csv_file is not None:
-        files[output.csv_file] = partial(write_csv, rows)
-    files |= dict.fromkeys(output.plots, lambda file: draw(panels_of(rows), file, campaigns))
-    return [f"{problem}; the records contain all measurements" for problem in write_each(files)]
+        files[output.csv_file] = partial(write_rows_csv, rows)
+    files |= dict.fromkeys(output.plots, lambda file: draw_file(make_panels(rows), file, campaigns))
+    return [f"{problem}; the records contain all measurements" for problem in write_each_file(files)]
 
 
-def write_csv(rows: Sequence[Row], path: Path) -> None:
+def write_rows_csv(rows: Sequence[Row], path: Path) -> None:
     """Write `rows` into the file `path`; raises OSError if that fails, and what was there before stays."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -118,7 +118,7 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
 
 
 def _csv_cells(row: Row) -> Iterator[Any]:
-    """The cells of a row in the order of `COLUMNS`; a list becomes words as a shell splits them, None an empty cell."""
+    """Yield the CSV cells of a row in the order of `COLUMNS`; a list becomes words for a shell, None an empty cell."""
     for name in _FIELDS:
         value = getattr(row, name)
         if name.endswith(("_range", "_ranks")):

@@ -14,27 +14,27 @@ from merge_bench.probe.shared import (
     LATENCY_TEST,
     PING_PONG,
     RATE_TEST,
-    Measure,
-    family_of_test,
+    RowQuantity,
     placement_text,
+    test_family_name,
 )
-from merge_bench.probe.shared.stored_rows import kind_of_test, measure_of
+from merge_bench.probe.shared.stored_rows import row_quantity, row_test_kind
 from merge_bench.records.campaign import Campaign, Range, Row
 from merge_bench.view.plot import (
     Axis,
     Band,
     Chart,
-    Group,
     Line,
     Mark,
+    MarkGroup,
     Points,
     Whiskers,
-    columns,
     size_ticks,
     tick_label,
+    transpose_rows,
 )
-from merge_bench.view.text import binary, visible
-from merge_bench.view.titles import source_of
+from merge_bench.view.text import visible, with_binary_prefix
+from merge_bench.view.titles import source_lines
 
 MANY = 60
 """Points of a series; more get a band instead of whiskers, and small markers or none."""
@@ -60,8 +60,8 @@ class _Series:
         self.doubtful = [row.as_requested is False or bool(row.wrong) for row in self.rows]
 
 
-def panels_of(rows: Sequence[Row]) -> tuple[Chart, ...]:
-    """The panels that `rows` fill: latency, bandwidth, throughput of a ping-pong, bus bandwidth, all-to-all.
+def make_panels(rows: Sequence[Row]) -> tuple[Chart, ...]:
+    """Return a chart for each quantity of `rows`: latency, bandwidth, throughput, bus bandwidth, all-to-all.
 
     A panel has one quantity. Axes are logarithmic, except those of a ping-pong whose sizes go up in equal steps: they
     are linear and there is a panel for each placement, because one is many times the other. Rows without a value are
@@ -70,10 +70,10 @@ def panels_of(rows: Sequence[Row]) -> tuple[Chart, ...]:
     return tuple(chart for chart, _ in _panels_with_rows(rows))
 
 
-def panels_of_results(
+def make_panels_of_results(
     labelled: Sequence[tuple[Campaign, Row]], others: Sequence[Row] = (), among: Sequence[Campaign] = ()
 ) -> tuple[Chart, ...]:
-    """The panels of rows with their campaigns, and of published rows; each names the campaigns whose rows it shows.
+    """Return the charts of measured and of published rows; each names the campaigns whose rows it shows.
 
     `among`: all results of the report.
     """
@@ -81,58 +81,61 @@ def panels_of_results(
     panels = []
     for chart, rows in _panels_with_rows([*(row for _, row in labelled), *others]):
         shown = {id(campaign): campaign for row in rows if (campaign := campaigns.get(id(row))) is not None}
-        panels.append(replace(chart, source=source_of(list(shown.values()), among)))
+        panels.append(replace(chart, source=source_lines(list(shown.values()), among)))
     return tuple(panels)
 
 
 def _panels_with_rows(rows: Sequence[Row]) -> Iterator[tuple[Chart, Sequence[Row]]]:
-    """Each panel with the rows that it shows."""
-    linear = _sizes_in_equal_steps(rows)
-    label = _label_maker(rows, apart=linear)
+    """Yield each chart with the rows that it shows."""
+    linear = _has_sizes_in_equal_steps(rows)
+    label = _make_label_function(rows, apart=linear)
     order = list(dict.fromkeys(map(label, rows)))
     for kind in (LATENCY_TEST, RATE_TEST, PING_PONG, COLLECTIVE, ALL_TO_ALL):
-        of_kind = [row for row in rows if kind_of_test(row) == kind]
+        of_kind = [row for row in rows if row_test_kind(row) == kind]
         apart = linear and kind == PING_PONG
-        for measure, placement in dict.fromkeys((measure_of(row), row.placement if apart else "") for row in of_kind):
-            drawn = [row for row in of_kind if measure_of(row) == measure and placement in ("", row.placement)]
-            if lines := _series_by_label(drawn, label, order, log=not apart):
-                shown = [row for row in drawn if measure.value_in(row) is not None]
-                yield _make_panel(drawn, lines, measure, placement, log=not apart), shown
+        for quantity, placement in dict.fromkeys(
+            (row_quantity(row), row.placement if apart else "") for row in of_kind
+        ):
+            drawn = [row for row in of_kind if row_quantity(row) == quantity and placement in ("", row.placement)]
+            if all_series := _series_by_label(drawn, label, order, log=not apart):
+                shown = [row for row in drawn if quantity.value_range(row) is not None]
+                yield _make_panel(drawn, all_series, quantity, placement, log=not apart), shown
 
 
-def _sizes_in_equal_steps(rows: Sequence[Row]) -> bool:
-    """Whether each series of a ping-pong has 8 sizes or more in equal steps; sizes below 1 KiB do not count."""
-    lines: dict[object, list[int]] = {}
+def _has_sizes_in_equal_steps(rows: Sequence[Row]) -> bool:
+    """Return whether each series of a ping-pong has 8 sizes or more in equal steps, without those below 1 KiB."""
+    all_series: dict[object, list[int]] = {}
     for row in rows:
-        if kind_of_test(row) == PING_PONG and row.size >= 1024:
-            lines.setdefault((row.series, row.source), []).append(row.size)
-    return bool(lines) and all(
-        len(sizes) >= 8 and len({b - a for a, b in itertools.pairwise(sorted(sizes))}) == 1 for sizes in lines.values()
+        if row_test_kind(row) == PING_PONG and row.size >= 1024:
+            all_series.setdefault((row.series, row.source), []).append(row.size)
+    return bool(all_series) and all(
+        len(sizes) >= 8 and len({b - a for a, b in itertools.pairwise(sorted(sizes))}) == 1
+        for sizes in all_series.values()
     )
 
 
-def _label_maker(rows: Sequence[Row], *, apart: bool) -> Label:
-    """Returns the function that labels a row's series: its config, and what else differs between `rows`.
+def _make_label_function(rows: Sequence[Row], *, apart: bool) -> Label:
+    """Return a function that gives the label of a row's series: its config, and what else differs between `rows`.
 
     `apart`: ping-pongs have a panel for each placement, so that labels do not name it.
     """
 
-    def several(of: Callable[[Row], object]) -> bool:
+    def has_several(of: Callable[[Row], object]) -> bool:
         return len({of(row) for row in rows if of(row)}) > 1
 
-    tests, placements = several(lambda row: family_of_test(row.test)), several(lambda row: row.placement)
-    memories, together = several(lambda row: row.memory), (COLLECTIVE, ALL_TO_ALL)
-    pairs = {(row.placement, row.ranks) for row in rows if row.ranks and kind_of_test(row) not in together}
-    groups = several(lambda row: len(row.ranks) if kind_of_test(row) == ALL_TO_ALL else 0)
+    tests, placements = has_several(lambda row: test_family_name(row.test)), has_several(lambda row: row.placement)
+    memories, together = has_several(lambda row: row.memory), (COLLECTIVE, ALL_TO_ALL)
+    pairs = {(row.placement, row.ranks) for row in rows if row.ranks and row_test_kind(row) not in together}
+    groups = has_several(lambda row: len(row.ranks) if row_test_kind(row) == ALL_TO_ALL else 0)
     ranks = len(pairs) > len({placement for placement, _ in pairs})
 
     def label(row: Row) -> str:
         parts = [
             row.config,
-            family_of_test(row.test) if tests else "",
-            placement_text(row.placement) if placements and not (apart and kind_of_test(row) == PING_PONG) else "",
+            test_family_name(row.test) if tests else "",
+            placement_text(row.placement) if placements and not (apart and row_test_kind(row) == PING_PONG) else "",
             "→".join(map(str, row.ranks)) if ranks and len(row.ranks) in (1, 2) else "",
-            f"{len(row.ranks)} ranks" if groups and kind_of_test(row) == ALL_TO_ALL else "",
+            f"{len(row.ranks)} ranks" if groups and row_test_kind(row) == ALL_TO_ALL else "",
             f"{row.memory} memory" if memories else "",
         ]
         source = "" if row.source is None else f" ({row.source})" if row.from_file else f" (published: {row.source})"
@@ -142,50 +145,52 @@ def _label_maker(rows: Sequence[Row], *, apart: bool) -> Label:
 
 
 def _series_by_label(rows: Sequence[Row], label: Label, order: Sequence[str], *, log: bool) -> list[_Series]:
-    """A series for each label, without the rows that have no value."""
+    """Group rows into a series for each label, without the rows that have no value."""
     points: dict[str, list[tuple[float, Range, Row]]] = {}
     for row in rows:
-        value = range_of_row(row)
+        value = row_value_range(row)
         if value is not None and (value.low > 0 or not log):
-            at = row.count if kind_of_test(row) == COLLECTIVE and row.count is not None else row.size
+            at = row.count if row_test_kind(row) == COLLECTIVE and row.count is not None else row.size
             points.setdefault(label(row), []).append((at, value, row))
-    return [_Series(name, order.index(name), line) for name, line in points.items()]
+    return [_Series(name, order.index(name), series) for name, series in points.items()]
 
 
-def range_of_row(row: Row) -> Range | None:
-    """Median, least and greatest value of a row in the unit of `measure_of`; None if nothing was measured.
+def row_value_range(row: Row) -> Range | None:
+    """Return median, least and greatest value of a row in the displayed unit of its quantity; None if not measured.
 
     The extremes are over ranks where those are known, which include the extremes over launches.
     """
-    measure = measure_of(row)
-    value = measure.value_in(row)
+    quantity = row_quantity(row)
+    value = quantity.value_range(row)
     least, most = row.bandwidth_ranks
-    if value is None or kind_of_test(row) != COLLECTIVE or least is None or most is None:
+    if value is None or row_test_kind(row) != COLLECTIVE or least is None or most is None:
         return value
-    return Range(value.median, least / measure.scale, most / measure.scale)
+    return Range(value.median, least / quantity.scale, most / quantity.scale)
 
 
-def _make_panel(rows: Sequence[Row], lines: Sequence[_Series], measure: Measure, placement: str, *, log: bool) -> Chart:
-    """The panel of the series `lines` of `rows`; `log`: both axes are logarithmic, else linear from 0."""
-    tests = list(dict.fromkeys(row.test for row in rows if measure.value_in(row) is not None))
+def _make_panel(
+    rows: Sequence[Row], all_series: Sequence[_Series], quantity: RowQuantity, placement: str, *, log: bool
+) -> Chart:
+    """Return the chart of all series of `rows`; `log`: both axes are logarithmic, else linear from 0."""
+    tests = list(dict.fromkeys(row.test for row in rows if quantity.value_range(row) is not None))
     absent = [test for test in dict.fromkeys(row.test for row in rows) if test not in tests]
-    over_ranks = kind_of_test(rows[0]) == COLLECTIVE
-    title = ", ".join(filter(None, (measure.title, placement and placement_text(placement))))
+    over_ranks = row_test_kind(rows[0]) == COLLECTIVE
+    title = ", ".join(filter(None, (quantity.title, placement and placement_text(placement))))
     named = f"{rows[0].probe} ({', '.join(tests)})" if over_ranks else ", ".join(tests)
     extremes = "over ranks and launches" if over_ranks else "over launches"
-    note = _points_note(lines, extremes)
+    note = _points_note_text(all_series, extremes)
     if absent:
-        note += f" Not drawn, because they have no {measure.title.lower()}: {visible(', '.join(absent))}."
+        note += f" Not drawn, because they have no {quantity.title.lower()}: {visible(', '.join(absent))}."
     x_title, x_unit = ("Elements of the whole vector", "") if over_ranks else ("Message size (B)", "B")
-    sizes = [x for line in lines for x in line.x]
+    sizes = [x for series in all_series for x in series.x]
     ticks = size_ticks(min(sizes), max(sizes), log=log, most=12)
     groups = [
-        Group(line.index, tuple(_marks_of_series(line, x, x_unit, measure.unit, extremes)), line.label)
-        for line, x in zip(lines, _shifted_x(lines, log=log), strict=True)
+        MarkGroup(series.index, tuple(_marks_of_series(series, x, x_unit, quantity.unit, extremes)), series.label)
+        for series, x in zip(all_series, _shifted_x_values(all_series, log=log), strict=True)
     ]
     return Chart(
         Axis(x_title, {at: tick_label(at, x_unit) for at in ticks}, log=log, grid=log),
-        Axis(f"{measure.title} ({_UNITS.get(measure.unit, measure.unit)})", low=None if log else 0.0, log=log),
+        Axis(f"{quantity.title} ({_UNITS.get(quantity.unit, quantity.unit)})", low=None if log else 0.0, log=log),
         tuple(groups),
         400,
         f"{title}: {visible(named)}",
@@ -193,52 +198,52 @@ def _make_panel(rows: Sequence[Row], lines: Sequence[_Series], measure: Measure,
     )
 
 
-def _shifted_x(lines: Sequence[_Series], *, log: bool) -> Iterator[list[float]]:
-    """The x of the points of each series, shifted so that the bars of several at one x do not hide each other."""
-    barred = [line for line in lines if line.spreads and not line.has_many_points]
-    places = sorted({math.log2(x) if log else x for line in barred for x in line.x})
+def _shifted_x_values(all_series: Sequence[_Series], *, log: bool) -> Iterator[list[float]]:
+    """Yield the x values of each series, shifted so that the bars of several series do not hide each other."""
+    barred = [series for series in all_series if series.spreads and not series.has_many_points]
+    places = sorted({math.log2(x) if log else x for series in barred for x in series.x})
     step = 0.0
     if len(barred) > 1:
         gap = min((right - left for left, right in itertools.pairwise(places)), default=1.0)
         step = min(_APART * ((places[-1] - places[0]) or gap), gap / 2 / len(barred))
-    for line in lines:
-        shift = (barred.index(line) - (len(barred) - 1) / 2) * step if line in barred else 0.0
-        yield [x * 2**shift if log else x + shift for x in line.x]
+    for series in all_series:
+        shift = (barred.index(series) - (len(barred) - 1) / 2) * step if series in barred else 0.0
+        yield [x * 2**shift if log else x + shift for x in series.x]
 
 
-def _points_note(lines: Sequence[_Series], extremes: str) -> str:
-    """The note below a panel: what its points, bars and hollow points are."""
-    origins = {"as published" if line.rows[0].source else "medians over launches" for line in lines}
+def _points_note_text(all_series: Sequence[_Series], extremes: str) -> str:
+    """Return the note below a chart about its points, bars and hollow points."""
+    origins = {"as published" if series.rows[0].source else "medians over launches" for series in all_series}
     text = f"Points: {', or '.join(sorted(origins, reverse=True))}"
-    if drawn := {line.has_many_points for line in lines if line.spreads}:
+    if drawn := {series.has_many_points for series in all_series if series.spreads}:
         names = " and ".join(name for name, many in (("bars", False), ("bands", True)) if many in drawn)
         text += f"; {names}: minimum to maximum {extremes}"
-    if any(any(line.doubtful) for line in lines):
+    if any(any(series.doubtful) for series in all_series):
         text += ". Hollow: other transports than requested, or a wrong result"
     return f"{text}."
 
 
-def _marks_of_series(line: _Series, x: Sequence[float], x_unit: str, unit: str, extremes: str) -> Iterator[Mark]:
-    """The marks of the series `line`, drawn at `x`."""
-    y, low, high = columns([(value.median, value.low, value.high) for value in line.values], 3)
-    yield Line(x, y, dashed=bool(line.rows[0].source))
-    if line.spreads:
+def _marks_of_series(series: _Series, x: Sequence[float], x_unit: str, unit: str, extremes: str) -> Iterator[Mark]:
+    """Yield the marks of a series, drawn at `x`."""
+    y, low, high = transpose_rows([(value.median, value.low, value.high) for value in series.values], 3)
+    yield Line(x, y, dashed=bool(series.rows[0].source))
+    if series.spreads:
         band = Band(x, low, high)
-        yield from (band, *band.edges) if line.has_many_points else [Whiskers(x, low, high, upright=True)]
-    texts = [_details_of_row(row) for row in line.rows]
+        yield from (band, *band.edges) if series.has_many_points else [Whiskers(x, low, high, upright=True)]
+    texts = [_details_of_row(row) for row in series.rows]
     details = {
-        "series": [line.label] * len(x),
-        "size" if x_unit else "elements": [_exact_text(at, x_unit) for at in line.x],
+        "series": [series.label] * len(x),
+        "size" if x_unit else "elements": [_exact_count_text(at, x_unit) for at in series.x],
         "value": [f"{value:,.6g} {unit}" for value in y],
-        "range": [f"{value.low:,.6g} to {value.high:,.6g} {unit} {extremes}" for value in line.values],
+        "range": [f"{value.low:,.6g} to {value.high:,.6g} {unit} {extremes}" for value in series.values],
     }
     details |= {key: [text[key] for text in texts] for key in texts[0] if any(text[key] for text in texts)}
-    yield Points(x, y, line.doubtful, size=4 if line.has_many_points else 9, details=details)
+    yield Points(x, y, series.doubtful, size=4 if series.has_many_points else 9, details=details)
 
 
-def _exact_text(count: float, unit: str) -> str:
+def _exact_count_text(count: float, unit: str) -> str:
     text = f"{count:,.0f} {unit}".strip()
-    return f"{text} ({binary(count, unit)})" if count >= 1024 else text
+    return f"{text} ({with_binary_prefix(count, unit)})" if count >= 1024 else text
 
 
 def _details_of_row(row: Row) -> dict[str, str]:

@@ -21,17 +21,17 @@ from merge_bench.probe.shared import (
     THROUGHPUT,
     TIME,
     WORKER_RATE,
-    Measure,
-    family_of_test,
+    RowQuantity,
     placement_text,
+    test_family_name,
 )
-from merge_bench.probe.shared.stored_rows import kind_of_test, measure_of
+from merge_bench.probe.shared.stored_rows import row_quantity, row_test_kind
 from merge_bench.records.campaign import Range, Row
 from merge_bench.units import plural
-from merge_bench.view.content import Column, Page, grouped
+from merge_bench.view.content import Column, Page, group_by_key
 from merge_bench.view.next_command import service_machine_note
-from merge_bench.view.terminal import page_on
-from merge_bench.view.text import NULL, binary, number, ratio, thin
+from merge_bench.view.terminal import open_page
+from merge_bench.view.text import NULL, evenly_spread_indexes, format_number, format_ratio, with_binary_prefix
 
 _SHOWN = 40
 _PAIR_SIZES = 4
@@ -66,7 +66,7 @@ MOST_SIDE_BY_SIDE = 4
 OTHER_LANES, WRONG, REMARK = "!", "!!", "*"
 
 
-def print_rows(
+def print_row_tables(
     rows: Sequence[Row],
     *,
     baseline: str | None = None,
@@ -76,22 +76,24 @@ def print_rows(
     file: TextIO | None = None,
     width: int | None = None,
 ) -> None:
-    """Print the tables of `rows` on `file` (standard output); a terminal shows about 40 of many sizes, a pipe all.
+    """Print the tables of measured rows on `file`, by default standard output.
+
+    A terminal shows about 40 of many sizes, a pipe all.
 
     `baseline`: the config that others are compared with; a speed-up is a ratio of medians, above 1 if it is better;
     `remarks`, `records`: sentences for the end, and where the records are.
     """
-    with page_on(file, width) as page:
-        write_rows(page, rows, baseline=baseline)
-        page.warnings(warnings)
-        page.paragraphs("Remarks", remarks)
+    with open_page(file, width) as page:
+        write_row_tables(page, rows, baseline=baseline)
+        page.add_warnings(warnings)
+        page.add_paragraphs("Remarks", remarks)
         if records:
-            page.heading("Records")
+            page.add_heading("Records")
         for record in records:
-            page.unbroken(str(record))
+            page.add_unwrapped(str(record))
 
 
-def print_summary(
+def print_mpi_summary(
     rows: Sequence[Row],
     ucx: Sequence[Row],
     *,
@@ -101,56 +103,60 @@ def print_summary(
     file: TextIO | None = None,
     width: int | None = None,
 ) -> None:
-    """Print the short output of `probe mpi`: a few sizes for each config, placement and pair of ranks.
+    """Print the short output of `probe mpi`: times at a few sizes for each config, placement and pair of ranks.
 
-    `ucx`: rows of `probe p2p` on this host, for the column beside MPI's; other parameters as of `print_rows`.
+    `ucx`: rows of `probe p2p` on this host, for the column beside MPI's; other parameters as of `print_row_tables`.
     """
-    with page_on(file, width) as page:
-        tables = grouped(rows, lambda row: (row.config, row.placement, row.ranks))
+    with open_page(file, width) as page:
+        tables = group_by_key(rows, lambda row: (row.config, row.placement, row.ranks))
         for (config, placement, ranks), mine in tables.items():
             of = f", ranks {ranks[0]} and {ranks[1]}" if len(ranks) == 2 and len(tables) > 1 else ""
             beside = [row for row in ucx if row.placement == placement]
-            _write_mpi_beside_ucx(page, f"{config}, {placement_text(placement)}{of}", mine, beside)
+            _write_mpi_and_ucx_table(page, f"{config}, {placement_text(placement)}{of}", mine, beside)
         if rows:
             method = rows[0].method.partition(", one message")[0]
-            page.line(f"{method}; medians over {plural(rows[0].launches, 'launch')}", "dim")
+            page.add_paragraph(f"{method}; medians over {plural(rows[0].launches, 'launch')}", "dim")
             ours = next((each for each in ucx if each.placement in {row.placement for row in rows}), None)
-            page.line(f"UCX: probe p2p, {ours.method}, config {ours.config}" if ours else WITHOUT, "dim")
-            page.line("All sizes, ranges and lanes: --details, or `show --details` of the records.", "dim")
-        page.warnings(warnings)
+            page.add_paragraph(f"UCX: probe p2p, {ours.method}, config {ours.config}" if ours else WITHOUT, "dim")
+            page.add_paragraph("All sizes, ranges and lanes: --details, or `show --details` of the records.", "dim")
+        page.add_warnings(warnings)
         for remark in remarks:
-            page.line(remark)
+            page.add_paragraph(remark)
         for path in records:
-            page.unbroken(f"Records: {path}{service_machine_note()}")
+            page.add_unwrapped(f"Records: {path}{service_machine_note()}")
 
 
-def write_rows(page: Page, rows: Sequence[Row], *, baseline: str | None = None) -> None:
-    """Write what `probe p2p` found, then the tables of `rows`, compared with config `baseline`, and their footnotes."""
+def write_row_tables(page: Page, rows: Sequence[Row], *, baseline: str | None = None) -> None:
+    """Write the conclusions of `probe p2p`, and the tables of `rows` with footnotes, compared to a baseline config."""
     for sentence in _p2p_conclusions(rows):
-        page.line(sentence)
-    tables = tables_of(rows)
-    together = [line for table in tables if table.kind == COLLECTIVE for line in table.lines]
+        page.add_paragraph(sentence)
+    tables = make_series_tables(rows)
+    together = [series for table in tables if table.kind == COLLECTIVE for series in table.series]
     for table in tables:
         if table.kind == ALL_TO_ALL:
-            _write_all_to_all(page, table, baseline)
+            _write_all_to_all_table(page, table, baseline)
         elif table.kind == COLLECTIVE:
-            _write_collective(page, table, _reference_line(table.lines[0], together, baseline))
+            _write_reduce_scatter_table(page, table, _reference_series(table.series[0], together, baseline))
         elif table.by_pair:
-            _write_pairs(page, table)
+            _write_rank_pair_table(page, table)
         else:
-            _write_comparison(page, table, baseline)
+            _write_comparison_tables(page, table, baseline)
         _write_footnotes(page, table)
-    if exchanged := [row for table in tables if table.kind == ALL_TO_ALL for line in table.lines for row in line.rows]:
-        _write_convention(page, exchanged)
+    if exchanged := [
+        row for table in tables if table.kind == ALL_TO_ALL for series in table.series for row in series.rows
+    ]:
+        _write_all_to_all_legend(page, exchanged)
 
 
 def _p2p_conclusions(rows: Sequence[Row]) -> list[str]:
-    """A sentence for each series of `probe p2p`: bandwidth of its largest message, latency of its smallest, and lanes.
+    """Return a sentence for each series of `probe p2p`: bandwidth at the largest size, latency at the smallest, lanes.
 
     Empty for more than 6 series; then the tables of pairs say it.
     """
     measured = [row for row in rows if row.probe == "p2p" and row.source is None]
-    series = grouped(measured, lambda row: (row.config, family_of_test(row.test), row.placement, row.memory, row.ranks))
+    series = group_by_key(
+        measured, lambda row: (row.config, test_family_name(row.test), row.placement, row.memory, row.ranks)
+    )
     tests, pairs = ({key[at] for key in series} for at in (1, 4))
     sentences = []
     for (config, test, placement, memory, ranks), mine in series.items():
@@ -158,234 +164,253 @@ def _p2p_conclusions(rows: Sequence[Row]) -> list[str]:
         of += [f"{memory} memory"] if memory != "host" else []
         of += [f"ranks {' and '.join(map(str, ranks))}"] if len(pairs) > 1 else []
         parts = []
-        for measure, name, pick in ((RATE, "", max), (ONE_WAY, " one way", min)):
-            valued = [row for row in mine if measure_of(row) is measure and measure.value_in(row) is not None]
+        for quantity, name, pick in ((RATE, "", max), (ONE_WAY, " one way", min)):
+            valued = [row for row in mine if row_quantity(row) is quantity and quantity.value_range(row) is not None]
             if valued:
                 row = pick(valued, key=lambda row: row.size)
-                parts.append(f"{_median_text(measure, row)} {measure.unit}{name} at {binary(row.size)}")
+                parts.append(f"{_median_text(quantity, row)} {quantity.unit}{name} at {with_binary_prefix(row.size)}")
         lanes = dict.fromkeys(lane for row in mine for lane in row.selected)
         parts += [f"over {' and '.join(lanes)}"] if lanes else []
         sentences.append(f"{', '.join(of)}: {', '.join(parts)}.")
     return sentences if len(sentences) <= _CONCLUSIONS else []
 
 
-def _write_comparison(page: Page, table: Table, baseline: str | None) -> None:
+def _write_comparison_tables(page: Page, table: SeriesTable, baseline: str | None) -> None:
     ping_pong = table.kind == PING_PONG
-    measures = (ONE_WAY, THROUGHPUT) if ping_pong else (measure_of(table.lines[0].rows[0]),)
-    page.heading(f"{table.title or 'Ping-pong'}: {' and '.join(_measure_heading(measure) for measure in measures)}")
-    sizes = sorted({row.size for line in table.lines for row in line.rows})
+    quantities = (ONE_WAY, THROUGHPUT) if ping_pong else (row_quantity(table.series[0].rows[0]),)
+    page.add_heading(
+        f"{table.title or 'Ping-pong'}: {' and '.join(_quantity_heading(quantity) for quantity in quantities)}"
+    )
+    sizes = sorted({row.size for series in table.series for row in series.rows})
     small = [size for size in sizes if ping_pong and size < 1024]
     for group, unit in ((small, 1), ([size for size in sizes if size not in small], 1024 if ping_pong else 1)):
         if group:
-            _write_sizes(page, table, measures, group, unit, baseline)
-    if any(line.config == baseline for line in table.lines) and _compared_lines(table, baseline):
-        page.line(f"Speed-up: ratio of medians; above 1 is better than {baseline}.", "dim")
+            _write_size_table(page, table, quantities, group, unit, baseline)
+    if any(series.config == baseline for series in table.series) and _series_compared_with_baseline(table, baseline):
+        page.add_paragraph(f"Speed-up: ratio of medians; above 1 is better than {baseline}.", "dim")
 
 
-def _measure_heading(measure: Measure) -> str:
-    return f"{measure.title} ({'; '.join(filter(None, (measure.unit, _UNITS[measure.unit])))})"
+def _quantity_heading(quantity: RowQuantity) -> str:
+    return f"{quantity.title} ({'; '.join(filter(None, (quantity.unit, _UNITS[quantity.unit])))})"
 
 
-def _compared_lines(table: Table, baseline: str | None) -> list[Line]:
-    """The series that are compared with the baseline: those of other configs, without published ones."""
-    return [line for line in table.lines if line.config != baseline and not line.published]
+def _series_compared_with_baseline(table: SeriesTable, baseline: str | None) -> list[TableSeries]:
+    """Return the series that are compared with the baseline: those of other configs, without published ones."""
+    return [series for series in table.series if series.config != baseline and not series.published]
 
 
-def _write_sizes(
-    page: Page, table: Table, measures: Sequence[Measure], sizes: Sequence[int], unit: int, baseline: str | None
+def _write_size_table(
+    page: Page,
+    table: SeriesTable,
+    quantities: Sequence[RowQuantity],
+    sizes: Sequence[int],
+    unit: int,
+    baseline: str | None,
 ) -> None:
     # On a terminal some of many sizes, evenly, with the first and the last.
-    shown_sizes = sizes if page.plain else [sizes[at] for at in thin(len(sizes), _SHOWN)]
-    base = next((line for line in table.lines if line.config == baseline and not line.published), None)
+    shown_sizes = sizes if page.plain else [sizes[at] for at in evenly_spread_indexes(len(sizes), _SHOWN)]
+    base = next((series for series in table.series if series.config == baseline and not series.published), None)
     first = [Column("Size\n(KiB)" if unit > 1 else "Size\n(B)", [_size_text(size, unit) for size in shown_sizes])]
     # A test that was not measured at these sizes has no columns.
-    lines = [line for line in table.lines if any(size in line.by_size for size in shown_sizes)]
+    lines = [series for series in table.series if any(size in series.by_size for size in shown_sizes)]
     blocks: list[list[Column]] = []
-    for line in lines:
-        rows, speed_up = [line.by_size.get(size) for size in shown_sizes], None
-        if base is not None and line in _compared_lines(table, baseline):
+    for series in lines:
+        rows, speed_up = [series.by_size.get(size) for size in shown_sizes], None
+        if base is not None and series in _series_compared_with_baseline(table, baseline):
             pairs = zip((base.by_size.get(size) for size in shown_sizes), rows, strict=True)
-            speed_up = Column(f"Speed-up over\n{base.label}", [_speed_up_text(measures[0], *pair) for pair in pairs])
-        blocks.append([*_line_columns(line, rows, measures, speed_up), _mark_column(rows)])
+            speed_up = Column(f"Speed-up over\n{base.label}", [_speed_up_text(quantities[0], *pair) for pair in pairs])
+        blocks.append([*_series_columns(series, rows, quantities, speed_up), _footnote_mark_column(rows)])
     if base in lines:  # beside the others wherever a terminal has no room for all
         first += blocks.pop(lines.index(base))
-    page.wide_table(first, *blocks)
+    page.add_wide_table(first, *blocks)
     if len(shown_sizes) < len(sizes):
-        page.line(f"Shown: {len(shown_sizes)} of {len(sizes)} sizes; use --csv, --json or a pipe to get all.", "dim")
+        page.add_paragraph(
+            f"Shown: {len(shown_sizes)} of {len(sizes)} sizes; use --csv, --json or a pipe to get all.", "dim"
+        )
 
 
 def _size_text(size: int, unit: int) -> str:
     return f"{size // unit:,}" if size % unit == 0 else f"{size / unit:,.2f}"
 
 
-def _line_columns(
-    line: Line, rows: Sequence[Row | None], measures: Sequence[Measure], speed_up: Column | None
+def _series_columns(
+    series: TableSeries, rows: Sequence[Row | None], quantities: Sequence[RowQuantity], speed_up: Column | None
 ) -> list[Column]:
-    """The columns of a series, without those of a measure that has no value; `speed_up`: of the first measure."""
+    """Return the table columns of a series, for each quantity that has a value.
+
+    `speed_up`: the column with the speed-up, put after the first quantity.
+    """
     columns = []
-    for measure in measures:
-        values = [measure.value_in(row) for row in rows]
-        if not any(values) and measure is not measures[0]:
+    for quantity in quantities:
+        values = [quantity.value_range(row) for row in rows]
+        if not any(values) and quantity is not quantities[0]:
             continue
-        columns.append(_median_column(f"{line.label}\n({measure.unit})", measure, rows))
-        if measure is measures[0]:
-            if any(row.launches > 1 for row in line.rows):
-                columns.append(Column(f"min–max\n({measure.unit})", [_range_text(value) for value in values]))
+        columns.append(_median_column(f"{series.label}\n({quantity.unit})", quantity, rows))
+        if quantity is quantities[0]:
+            if any(row.launches > 1 for row in series.rows):
+                columns.append(Column(f"min–max\n({quantity.unit})", [_min_max_text(value) for value in values]))
             columns += [speed_up] if speed_up is not None else []
     return columns
 
 
-def _median_column(heading: str, measure: Measure, rows: Sequence[Row | None]) -> Column:
-    return Column(heading, [_median_text(measure, row) for row in rows])
+def _median_column(heading: str, quantity: RowQuantity, rows: Sequence[Row | None]) -> Column:
+    return Column(heading, [_median_text(quantity, row) for row in rows])
 
 
-def _median_text(measure: Measure, row: Row | None) -> str:
-    value = measure.value_in(row)
-    return number(None if value is None else value.median)
+def _median_text(quantity: RowQuantity, row: Row | None) -> str:
+    value = quantity.value_range(row)
+    return format_number(None if value is None else value.median)
 
 
-def _mark_column(rows: Sequence[Row | None]) -> Column:
-    return Column("", [_mark_of_row(row) for row in rows], text=True)
+def _footnote_mark_column(rows: Sequence[Row | None]) -> Column:
+    return Column("", [_footnote_mark(row) for row in rows], text=True)
 
 
-def _range_text(value: Range | None) -> str:
-    return NULL if value is None else f"{number(value.low)}–{number(value.high)}"
+def _min_max_text(value: Range | None) -> str:
+    return NULL if value is None else f"{format_number(value.low)}–{format_number(value.high)}"
 
 
-def _factor_text(value: float | None) -> str:
-    return number(value) if value is None or value >= 0.1 else f"{value:.2g}"
+def _speed_up_number(value: float | None) -> str:
+    return format_number(value) if value is None or value >= 0.1 else f"{value:.2g}"
 
 
 def _speed_up_text(
-    measure: Measure, base: Row | None, row: Row | None, form: Callable[[float | None], str] = _factor_text
+    quantity: RowQuantity, base: Row | None, row: Row | None, form: Callable[[float | None], str] = _speed_up_number
 ) -> str:
-    old, new = measure.value_in(base), measure.value_in(row)
+    old, new = quantity.value_range(base), quantity.value_range(row)
     if old is None or new is None or not old.median or not new.median:
         return form(None)
-    return form(old.median / new.median if measure.less_is_better else new.median / old.median)
+    return form(old.median / new.median if quantity.less_is_better else new.median / old.median)
 
 
-def _write_pairs(page: Page, table: Table) -> None:
-    """Write the table of many pairs of ranks: a row for each pair, a column for each of a few sizes."""
-    measure = measure_of(table.lines[0].rows[0])
-    page.heading(f"{table.title}: {_measure_heading(measure)}")
-    sizes = sorted({row.size for line in table.lines for row in line.rows})
-    shown_sizes = [sizes[at] for at in thin(len(sizes), _PAIR_SIZES)]
-    rows_by_size = [(size, [line.by_size.get(size) for line in table.lines]) for size in shown_sizes]
-    page.table(
-        Column("Pair", [line.label for line in table.lines], text=True),
-        Column("Placement", [placement_text(line.rows[0].placement) for line in table.lines], text=True),
-        *(_median_column(f"{binary(size)}\n({measure.unit})", measure, at_size) for size, at_size in rows_by_size),
-        Column("", [max((_mark_of_row(row) for row in line.rows), key=len) for line in table.lines], text=True),
+def _write_rank_pair_table(page: Page, table: SeriesTable) -> None:
+    """Write the table of many pairs of ranks: a row for each pair, a column for each of a few message sizes."""
+    quantity = row_quantity(table.series[0].rows[0])
+    page.add_heading(f"{table.title}: {_quantity_heading(quantity)}")
+    sizes = sorted({row.size for series in table.series for row in series.rows})
+    shown_sizes = [sizes[at] for at in evenly_spread_indexes(len(sizes), _PAIR_SIZES)]
+    rows_by_size = [(size, [series.by_size.get(size) for series in table.series]) for size in shown_sizes]
+    page.add_table(
+        Column("Pair", [series.label for series in table.series], text=True),
+        Column("Placement", [placement_text(series.rows[0].placement) for series in table.series], text=True),
+        *(
+            _median_column(f"{with_binary_prefix(size)}\n({quantity.unit})", quantity, at_size)
+            for size, at_size in rows_by_size
+        ),
+        Column("", [max((_footnote_mark(row) for row in series.rows), key=len) for series in table.series], text=True),
     )
-    page.line("Medians at a few sizes; use --csv or --json to get all sizes with their ranges.", "dim")
+    page.add_paragraph("Medians at a few sizes; use --csv or --json to get all sizes with their ranges.", "dim")
 
 
-def _reference_line(line: Line, lines: Sequence[Line], baseline: str | None) -> Line | None:
-    """The series that `line` is compared with: the baseline's of the same test, or the first test of its own config."""
-    measured = [other for other in lines if not other.published]
-    same_test = [other for other in measured if other.config == baseline and other.rows[0].test == line.rows[0].test]
-    same_config = [other for other in measured if other.config == line.config]
-    base = next(iter(same_test if baseline not in (None, line.config) else same_config), None)
-    return None if base is line or line.published else base
+def _reference_series(
+    series: TableSeries, all_series: Sequence[TableSeries], baseline: str | None
+) -> TableSeries | None:
+    """Return the series that `series` is compared with, or None: the baseline's, or its own config's first test."""
+    measured = [other for other in all_series if not other.published]
+    same_test = [other for other in measured if other.config == baseline and other.rows[0].test == series.rows[0].test]
+    same_config = [other for other in measured if other.config == series.config]
+    base = next(iter(same_test if baseline not in (None, series.config) else same_config), None)
+    return None if base is series or series.published else base
 
 
-def _write_collective(page: Page, table: Table, base: Line | None) -> None:
-    """Write the table of one series of reduce-scatter, compared with the series `base`."""
-    (line,) = table.lines
-    rows = line.rows
-    page.heading(f"{rows[0].probe}, {table.title}: {_COLLECTIVE}")
+def _write_reduce_scatter_table(page: Page, table: SeriesTable, base: TableSeries | None) -> None:
+    """Write the table of one series of reduce-scatter, with speed-ups over the series `base`."""
+    (series,) = table.series
+    rows = series.rows
+    page.add_heading(f"{rows[0].probe}, {table.title}: {_COLLECTIVE}")
     sizes = [
         Column("Count", ["" if row.count is None else f"{row.count:,}" for row in rows]),
         Column("Size of whole\nvector (B)", [f"{row.size:,}" for row in rows]),
     ]
     times = [
         _median_column("Time avg\n(µs)", TIME, rows),
-        Column("min\n(µs)", [_scaled_text(row.seconds_ranks[0], TIME) for row in rows]),
-        Column("max\n(µs)", [_scaled_text(row.seconds_ranks[1], TIME) for row in rows]),
+        Column("min\n(µs)", [_value_in_unit_text(row.seconds_ranks[0], TIME) for row in rows]),
+        Column("max\n(µs)", [_value_in_unit_text(row.seconds_ranks[1], TIME) for row in rows]),
     ]
     if base is not None:
-        other = base.config if base.config != line.config else base.rows[0].test
+        other = base.config if base.config != series.config else base.rows[0].test
         ratios = [_speed_up_text(TIME, base.by_size.get(row.size), row) for row in rows]
         times.append(Column(f"Speed-up over\n{other}", ratios))
     rates = [
         _median_column("Bus bandwidth avg\n(GB/s)", BUS, rows),
-        Column("max\n(GB/s)", [_scaled_text(row.bandwidth_ranks[1], BUS) for row in rows]),
-        Column("min\n(GB/s)", [_scaled_text(row.bandwidth_ranks[0], BUS) for row in rows]),
+        Column("max\n(GB/s)", [_value_in_unit_text(row.bandwidth_ranks[1], BUS) for row in rows]),
+        Column("min\n(GB/s)", [_value_in_unit_text(row.bandwidth_ranks[0], BUS) for row in rows]),
         Column("Wrong\nelements", [NULL if row.wrong is None else f"{row.wrong:,}" for row in rows]),
-        _mark_column(rows),
+        _footnote_mark_column(rows),
     ]
-    page.wide_table(sizes, times, rates)
-    page.line("min and max are over ranks and launches.", "dim")
+    page.add_wide_table(sizes, times, rates)
+    page.add_paragraph("min and max are over ranks and launches.", "dim")
 
 
-def _scaled_text(value: float | None, measure: Measure) -> str:
-    return number(None if value is None else value / measure.scale)
+def _value_in_unit_text(value: float | None, quantity: RowQuantity) -> str:
+    return format_number(None if value is None else value / quantity.scale)
 
 
-def _write_all_to_all(page: Page, table: Table, baseline: str | None) -> None:
+def _write_all_to_all_table(page: Page, table: SeriesTable, baseline: str | None) -> None:
     """Write a table of all-to-all: for each size, backend and config the time, rate, share of the link, and a ratio."""
-    rows = [row for line in table.lines for row in line.rows]
+    rows = [row for series in table.series for row in series.rows]
     uneven = rows[0].count is not None
-    page.heading(f"All-to-all, {table.title}: {UNEVEN if uneven else EQUAL}")
+    page.add_heading(f"All-to-all, {table.title}: {UNEVEN if uneven else EQUAL}")
     points = sorted({(row.size, row.count or 0) for row in rows})
     sizes = [Column("Rows of\na chunk", [f"{count:,}" for _, count in points])] if uneven else []
     sizes.append(Column("Mean size\n(B)" if uneven else "Size\n(B)", [f"{size:,}" for size, _ in points]))
 
-    def at_points(line: Line) -> list[Row | None]:
-        by_point = {(row.size, row.count or 0): row for row in line.rows}
+    def at_points(series: TableSeries) -> list[Row | None]:
+        by_point = {(row.size, row.count or 0): row for row in series.rows}
         return [by_point.get(point) for point in points]
 
     blocks = []
-    for line in table.lines:
-        measured, base = at_points(line), _reference_line(line, table.lines, baseline)
+    for series in table.series:
+        measured, base = at_points(series), _reference_series(series, table.series, baseline)
         shares = [None if row is None else row.link_share for row in measured]
         columns = [
-            _median_column(f"{line.label}\n(µs)", SLOWEST, measured),
-            _median_column(f"{line.label}\n(GB/s)", WORKER_RATE, measured),
+            _median_column(f"{series.label}\n(µs)", SLOWEST, measured),
+            _median_column(f"{series.label}\n(GB/s)", WORKER_RATE, measured),
         ]
         if any(share is not None for share in shares):
             columns.append(Column("of link", [NULL if share is None else f"{share:.1%}" for share in shares]))
         if base is not None:
-            ratios = [_speed_up_text(WORKER_RATE, *pair, ratio) for pair in zip(at_points(base), measured, strict=True)]
+            ratios = [
+                _speed_up_text(WORKER_RATE, *pair, format_ratio) for pair in zip(at_points(base), measured, strict=True)
+            ]
             columns.append(Column(f"÷ {base.label}\n(GB/s)", ratios))
-        blocks.append([*columns, _mark_column(measured)])
-    page.wide_table(sizes, *blocks)
+        blocks.append([*columns, _footnote_mark_column(measured)])
+    page.add_wide_table(sizes, *blocks)
 
 
-def _write_convention(page: Page, rows: Sequence[Row]) -> None:
+def _write_all_to_all_legend(page: Page, rows: Sequence[Row]) -> None:
     """Write what the columns of all-to-all mean, once below all tables."""
-    page.line(CONVENTION, "dim")
+    page.add_paragraph(CONVENTION, "dim")
     for origin in dict.fromkeys(row.link_limit_from for row in rows if row.link_limit_from):
-        page.line(f"Of link: what the busiest rank reached of {_LIMITS.get(origin, origin)}.", "dim")
+        page.add_paragraph(f"Of link: what the busiest rank reached of {_LIMITS.get(origin, origin)}.", "dim")
     if any(row.link_limit is None and len(row.ranks) == 2 for row in rows):
-        page.line(NO_LIMIT, "dim")
+        page.add_paragraph(NO_LIMIT, "dim")
 
 
-def _write_mpi_beside_ucx(page: Page, title: str, rows: Sequence[Row], ucx: Sequence[Row]) -> None:
+def _write_mpi_and_ucx_table(page: Page, title: str, rows: Sequence[Row], ucx: Sequence[Row]) -> None:
     """Write a table of MPI's times at a few sizes, beside the times of UCX without MPI."""
-    latencies = [row for row in rows if kind_of_test(row) != RATE_TEST]
+    latencies = [row for row in rows if row_test_kind(row) != RATE_TEST]
     tests = list(dict.fromkeys(row.test.removesuffix(_DELAY) for row in latencies))
     sizes = sorted({row.size for row in rows})
-    sizes = [sizes[at] for at in thin(len(sizes), _SUMMARY_SIZES)]
+    sizes = [sizes[at] for at in evenly_spread_indexes(len(sizes), _SUMMARY_SIZES)]
     times = {(row.test.removesuffix(_DELAY), row.size): row for row in latencies}
     rates = {row.size: row for row in rows if row.bandwidth_median is not None and row.test in ("std", "osu_bw")}
     ours = {row.size: row for row in ucx}
-    page.heading(f"{title}: time of a message in one direction")
-    columns = [Column("Size", [binary(size) for size in sizes])]
+    page.add_heading(f"{title}: time of a message in one direction")
+    columns = [Column("Size", [with_binary_prefix(size) for size in sizes])]
     for test in tests:
         at_sizes = [times.get((test, size)) for size in sizes]
         columns.append(_median_column(f"{_MPI.get(test, test)}\n(µs)", ONE_WAY, at_sizes))
     if ours and tests:
         columns.append(_median_column("UCX\n(µs)", ONE_WAY, [ours.get(size) for size in sizes]))
-        ratios = [_speed_up_text(ONE_WAY, times.get((tests[0], size)), ours.get(size), ratio) for size in sizes]
+        ratios = [_speed_up_text(ONE_WAY, times.get((tests[0], size)), ours.get(size), format_ratio) for size in sizes]
         columns.append(Column(f"{_MPI.get(tests[0], tests[0])}\n÷ UCX", ratios))
     rated = _MPI["osu_bw" if "osu_latency" in tests else "std"]
-    page.table(*columns, _median_column(f"{rated}\n(MB/s)", RATE, [rates.get(size) for size in sizes]))
+    page.add_table(*columns, _median_column(f"{rated}\n(MB/s)", RATE, [rates.get(size) for size in sizes]))
 
 
-class Line:
-    """One series in a table: a label that differs from the table's other series, and its rows in order, and by size."""
+class TableSeries:
+    """One series in a table: its label, which no other series there has, and its rows in order and by size."""
 
     def __init__(self, label: str, rows: Sequence[Row]) -> None:
         self.label, self.config, self.published = label, rows[0].config, rows[0].source is not None
@@ -394,17 +419,17 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Table:
-    """The series that stand in one table. `by_pair`: so many pairs of ranks that each is a row."""
+class SeriesTable:
+    """All series of one table; `by_pair`: whether each series is a row, as there are many pairs of ranks."""
 
     kind: str
     title: str
-    lines: Sequence[Line]
+    series: Sequence[TableSeries]
     by_pair: bool
 
 
-def tables_of(rows: Sequence[Row]) -> list[Table]:
-    """The tables of `rows`.
+def make_series_tables(rows: Sequence[Row]) -> list[SeriesTable]:
+    """Group rows into tables, and return the tables.
 
     Several configs are compared: a table for each test, placement and pair, with a column a config. One config: a table
     for each test (all tests of a ping-pong together), with a column a placement. Collectives: a table for each series.
@@ -415,21 +440,21 @@ def tables_of(rows: Sequence[Row]) -> list[Table]:
     several = len({row.config for row in measured}) > 1
     groups: dict[tuple[object, ...], list[Row]] = {}
     for row in measured:
-        many = len({other.ranks for other in measured if _same_test(other, row)}) > MOST_SIDE_BY_SIDE
-        key = _group_key(row, apart=several, by_pair=many and kind_of_test(row) not in TOGETHER)
+        many = len({other.ranks for other in measured if _is_same_test(other, row)}) > MOST_SIDE_BY_SIDE
+        key = _table_key(row, apart=several, by_pair=many and row_test_kind(row) not in TOGETHER)
         groups.setdefault(key, []).append(row)
     for row in rows:
         if row.source is not None:
-            _group_of_published(groups, row).append(row)
-    return [_make_table(found, by_pair=bool(key[1])) for key, found in groups.items()]
+            _table_group_of_published_row(groups, row).append(row)
+    return [_make_series_table(found, by_pair=bool(key[1])) for key, found in groups.items()]
 
 
-def _same_test(row: Row, other: Row) -> bool:
+def _is_same_test(row: Row, other: Row) -> bool:
     return (row.probe, row.test, row.memory) == (other.probe, other.test, other.memory)
 
 
-def _group_key(row: Row, *, apart: bool, by_pair: bool) -> tuple[object, ...]:
-    kind = kind_of_test(row)
+def _table_key(row: Row, *, apart: bool, by_pair: bool) -> tuple[object, ...]:
+    kind = row_test_kind(row)
     if kind == COLLECTIVE:
         return kind, False, row.series
     if kind == ALL_TO_ALL:
@@ -439,14 +464,14 @@ def _group_key(row: Row, *, apart: bool, by_pair: bool) -> tuple[object, ...]:
     return kind, by_pair, row.probe, test, row.memory, place
 
 
-def _group_of_published(groups: dict[tuple[object, ...], list[Row]], row: Row) -> list[Row]:
-    kind = kind_of_test(row)
+def _table_group_of_published_row(groups: dict[tuple[object, ...], list[Row]], row: Row) -> list[Row]:
+    kind = row_test_kind(row)
     alike = [
         found
         for (_, by_pair, *_), found in groups.items()
         if not by_pair
         and kind != COLLECTIVE
-        and any(_same_test(one, row) and one.placement == row.placement and one.source is None for one in found)
+        and any(_is_same_test(one, row) and one.placement == row.placement and one.source is None for one in found)
     ]
     if len(alike) == 1:
         return alike[0]
@@ -454,17 +479,17 @@ def _group_of_published(groups: dict[tuple[object, ...], list[Row]], row: Row) -
     return groups.setdefault((kind, False, "published", row.source, series), [])
 
 
-def _make_table(rows: Sequence[Row], *, by_pair: bool) -> Table:
-    def several(of: Callable[[Row], object]) -> bool:
+def _make_series_table(rows: Sequence[Row], *, by_pair: bool) -> SeriesTable:
+    def has_several(of: Callable[[Row], object]) -> bool:
         return len({of(row) for row in rows}) > 1
 
-    tests, placements = several(lambda row: row.test), several(lambda row: row.placement)
+    tests, placements = has_several(lambda row: row.test), has_several(lambda row: row.placement)
     pairs = {(row.placement, row.ranks) for row in rows if row.ranks}
     ranks = len(pairs) > len({placement for placement, _ in pairs})
     title: list[Callable[[Row], str]] = []
     heading: list[Callable[[Row], str]] = []
     for varies, of in (
-        (several(lambda row: (row.config, row.source)), lambda row: row.config),
+        (has_several(lambda row: (row.config, row.source)), lambda row: row.config),
         (tests, lambda row: row.test),
         (placements, lambda row: placement_text(row.placement)),
         (ranks, _ranks_text),
@@ -473,42 +498,42 @@ def _make_table(rows: Sequence[Row], *, by_pair: bool) -> Table:
     if not ranks and len(pairs) > 1:
         title.remove(_ranks_text)  # the placements have a pair each
 
-    def joined(row: Row, parts: Sequence[Callable[[Row], str]]) -> str:
+    def joined_texts(row: Row, parts: Sequence[Callable[[Row], str]]) -> str:
         return ", ".join(filter(None, (of(row) for of in parts)))
 
     lines = []
-    for mine in grouped(rows, lambda row: (row.series, row.source)).values():
+    for mine in group_by_key(rows, lambda row: (row.series, row.source)).values():
         origin = "" if mine[0].source is None else " (file)" if mine[0].from_file else " (published)"
-        lines.append(Line((joined(mine[0], heading) or mine[0].config) + origin, mine))
+        lines.append(TableSeries((joined_texts(mine[0], heading) or mine[0].config) + origin, mine))
     memory = ", cuda memory" if rows[0].memory == "cuda" else ""
-    return Table(kind_of_test(rows[0]), joined(rows[0], title) + memory, lines, by_pair)
+    return SeriesTable(row_test_kind(rows[0]), joined_texts(rows[0], title) + memory, lines, by_pair)
 
 
 def _ranks_text(row: Row) -> str:
-    if kind_of_test(row) in TOGETHER:
+    if row_test_kind(row) in TOGETHER:
         return f"{len(row.ranks)} ranks" if row.ranks else ""
     return f"rank {' to '.join(map(str, row.ranks))}" if len(row.ranks) in (1, 2) else ""
 
 
-def _mark_of_row(row: Row | None) -> str:
-    """The mark beside a row that a footnote explains: a wrong result, other transports, or a remark; else empty."""
+def _footnote_mark(row: Row | None) -> str:
+    """Return the mark that a row's footnote explains: a wrong result, other transports, or a remark; else empty."""
     if row is None or row.wrong:
         return WRONG if row else ""
     return OTHER_LANES if row.as_requested is False else REMARK if row.note else ""
 
 
-def _write_footnotes(page: Page, table: Table) -> None:
+def _write_footnotes(page: Page, table: SeriesTable) -> None:
     """Write below `table` how each of its series was measured; series with the same sentences together."""
-    for sentences, lines in grouped(table.lines, lambda line: tuple(_footnote_sentences(line.rows))).items():
+    for sentences, lines in group_by_key(table.series, lambda line: tuple(_footnote_sentences(line.rows))).items():
         (first, _), *rest = sentences
-        labels = "; ".join(line.label for line in lines) if len(lines) <= 8 else f"all {len(lines)}"
-        page.line(f"{labels}: {first}", "dim")
+        labels = "; ".join(series.label for series in lines) if len(lines) <= 8 else f"all {len(lines)}"
+        page.add_paragraph(f"{labels}: {first}", "dim")
         for text, style in rest:
-            page.line(text, style, indent=2)
+            page.add_paragraph(text, style, indent=2)
 
 
 def _footnote_sentences(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """The footnotes of a series, each a sentence with its style."""
+    """Return the footnotes of a series, each a sentence with its style."""
     first = rows[0]
     notes = [(f"{REMARK} {note}", "yellow") for note in dict.fromkeys(row.note for row in rows) if note]
     requested = ", ".join(f"{name}={value}" for name, value in first.requested.items())
@@ -531,7 +556,7 @@ def _footnote_sentences(rows: Sequence[Row]) -> list[tuple[str, str]]:
 
 
 def _hosts_text(rows: Sequence[Row]) -> str:
-    """The names of the hosts of `rows`; their number if they are many."""
+    """Return the names of the hosts of `rows`, or their number if they are many."""
     hosts = list(dict.fromkeys(row.hosts for row in rows if row.hosts))
     if len(hosts) != 1:
         return ""
@@ -548,25 +573,27 @@ def _doubt_sentences(rows: Sequence[Row], requested: str | None, lanes: Sequence
         if other[0].test.endswith(SHARP_ASKED):
             used = f"{' / '.join(dict.fromkeys(row.protocol or '?' for row in other))} was used"
             though = " although SHARP was requested"
-        doubts.append((f"{OTHER_LANES} {_sizes_text(other, rows)}: {used}{though}", "bold yellow"))
+        doubts.append((f"{OTHER_LANES} {_marked_sizes_text(other, rows)}: {used}{though}", "bold yellow"))
     if requested is not None and not lanes:
         doubts.append(("unknown whether the requested transports were used", "dim"))
     if wrong := [row for row in rows if row.wrong]:
         result = "WRONG RESULT; the table shows the number of wrong elements"
-        doubts.append((f"{WRONG} {_sizes_text(wrong, rows)}: {result}", "bold red"))
+        doubts.append((f"{WRONG} {_marked_sizes_text(wrong, rows)}: {result}", "bold red"))
     return doubts
 
 
-def _sizes_text(marked: Sequence[Row], rows: Sequence[Row]) -> str:
+def _marked_sizes_text(marked: Sequence[Row], rows: Sequence[Row]) -> str:
     if len(marked) == len(rows):
         return "every size"
-    return binary(marked[0].size) if len(marked) == 1 else f"{len(marked)} of {len(rows)} sizes"
+    return with_binary_prefix(marked[0].size) if len(marked) == 1 else f"{len(marked)} of {len(rows)} sizes"
 
 
 def _protocols_text(rows: Sequence[Row]) -> str:
-    """The protocol of each run of measured sizes that have the same, as text."""
+    """Return a text with the protocol of each range of message sizes."""
     if all(row.protocol is None for row in rows):
         return ""
     runs = [list(run) for _, run in groupby(rows, lambda row: row.protocol)]
-    spans = (" to ".join(dict.fromkeys((binary(run[0].size), binary(run[-1].size)))) for run in runs)
+    spans = (
+        " to ".join(dict.fromkeys((with_binary_prefix(run[0].size), with_binary_prefix(run[-1].size)))) for run in runs
+    )
     return "; ".join(f"{span} {run[0].protocol or 'not known'}" for span, run in zip(spans, runs, strict=True))

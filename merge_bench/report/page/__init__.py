@@ -25,7 +25,7 @@ PICTURE_FORMATS = ("png", "svg")
 
 
 @dataclass(frozen=True)
-class Outputs:
+class ReportFiles:
     """The paths that a report is written to, None where one was not asked for; `figures` is a folder."""
 
     page: Path
@@ -33,33 +33,33 @@ class Outputs:
     figures: Path | None
 
 
-def write_page(campaigns: Sequence[Campaign], path: Path | None) -> Path:
-    """Write the HTML page of a report, by default in the first campaign's folder; returns its path.
+def write_html_page(campaigns: Sequence[Campaign], path: Path | None) -> Path:
+    """Write the report of campaigns as an HTML page, by default in the first campaign's folder; returns its path.
 
     Raises
     ------
     UsageError
         If it cannot be written there.
     """
-    outputs = Outputs(path or campaigns[0].folder / REPORT, None, None)
-    check_outputs(outputs, campaigns)
+    outputs = ReportFiles(path or campaigns[0].folder / REPORT, None, None)
+    check_report_files(outputs, campaigns)
     from merge_bench.report.page import html
-    from merge_bench.report.page.build import References, build
+    from merge_bench.report.page.build import PublishedReferences, build_report
 
-    page = html.render(build(campaigns, References(), ucx_defaults(campaigns)))
-    if problems := _write_file(outputs.page, page):
+    page = html.render_report(build_report(campaigns, PublishedReferences(), read_ucx_defaults(campaigns)))
+    if problems := _write_text_file(outputs.page, page):
         raise UsageError(f"cannot write the report: {problems[0]}")
     return outputs.page
 
 
-def check_campaigns(campaigns: Sequence[Campaign]) -> None:
+def refuse_repeated_campaigns(campaigns: Sequence[Campaign]) -> None:
     """Raise UsageError if a campaign is named twice."""
     for number, campaign in enumerate(campaigns):
         if any(campaign.records.samefile(other.records) for other in campaigns[:number]):
             raise UsageError(f"{campaign.folder} is named twice; name each result once")
 
 
-def check_outputs(outputs: Outputs, campaigns: Sequence[Campaign]) -> None:
+def check_report_files(outputs: ReportFiles, campaigns: Sequence[Campaign]) -> None:
     """Raise UsageError if a file of the report cannot be written, or would replace records."""
     needed = [("the report", "bokeh")] + ([("--figures", "matplotlib")] if outputs.figures else [])
     for what, library in needed:
@@ -80,12 +80,12 @@ def check_outputs(outputs: Outputs, campaigns: Sequence[Campaign]) -> None:
         check_writable("--figures", outputs.figures / "figure-01.png")
 
 
-def ucx_defaults(campaigns: Sequence[Campaign]) -> Mapping[str, str] | None:
-    """The default of every setting of UCX; None unless this machine has the UCX version that all campaigns ran with."""
+def read_ucx_defaults(campaigns: Sequence[Campaign]) -> Mapping[str, str] | None:
+    """Read the default of every UCX setting; None unless this machine has the UCX version of all campaigns."""
     from merge_bench.config.ucx_info import effective_settings, find_installed
-    from merge_bench.view.titles import workers_of
+    from merge_bench.view.titles import recorded_workers
 
-    workers = (worker for campaign in campaigns for worker in workers_of(campaign.launches))
+    workers = (worker for campaign in campaigns for worker in recorded_workers(campaign.launches))
     versions = {worker.ucx.version for worker in workers if worker.ucx.config}
     if not versions:
         return None
@@ -93,8 +93,8 @@ def ucx_defaults(campaigns: Sequence[Campaign]) -> Mapping[str, str] | None:
     return effective_settings(installed, {}) if installed and versions == {installed.version} else None
 
 
-def write_report(report: Report, outputs: Outputs) -> int:
-    """Write all files of a report that can be written, and print why others were not; returns the exit status."""
+def write_report(report: Report, outputs: ReportFiles) -> int:
+    """Write the files of a report, and print why any could not be written; returns the exit status."""
     from merge_bench.report.page import html
     from merge_bench.view import markdown
 
@@ -106,8 +106,8 @@ def write_report(report: Report, outputs: Outputs) -> int:
     if outputs.markdown is not None:
         folder = outputs.markdown.resolve().parent
         linked = {number: os.path.relpath(Path(path).resolve(), folder) for number, path in pictures.items()}
-        problems += _write_file(outputs.markdown, markdown.render_report(report, linked))
-    problems += _write_file(outputs.page, html.render(report))
+        problems += _write_text_file(outputs.markdown, markdown.render_report(report, linked))
+    problems += _write_text_file(outputs.page, html.render_report(report))
     for path in [outputs.page, *([outputs.markdown] if outputs.markdown else [])]:
         if not any(problem.startswith(f"{path}: ") for problem in problems):
             print(path)
@@ -117,9 +117,9 @@ def write_report(report: Report, outputs: Outputs) -> int:
 
 
 def _write_figures(report: Report, folder: Path) -> tuple[dict[int, str], list[str]]:
-    """Write drawings as PNG and SVG; returns the path of each PNG by the drawing's number, from 1, and what failed."""
+    """Write drawings as PNG and SVG; returns the paths of PNG by the drawing's number, from 1, and failures."""
     from merge_bench.view.content import Drawing
-    from merge_bench.view.plot.draw import draw
+    from merge_bench.view.plot.draw import draw_file
 
     drawings = [block for section in report.sections for block in section.blocks if isinstance(block, Drawing)]
     pictures: dict[int, str] = {}
@@ -129,14 +129,14 @@ def _write_figures(report: Report, folder: Path) -> tuple[dict[int, str], list[s
         path = folder / f"figure-{number:02d}-{words}"
         try:
             for form in PICTURE_FORMATS:
-                draw([drawing.chart], path.with_name(f"{path.name}.{form}"))
+                draw_file([drawing.chart], path.with_name(f"{path.name}.{form}"))
             pictures[number] = str(path.with_name(f"{path.name}.png"))
         except Exception as problem:  # a drawing must not cost the others, nor the report
             problems.append(f"{path.name}: {problem}")
     return pictures, problems
 
 
-def _write_file(path: Path, content: str) -> list[str]:
+def _write_text_file(path: Path, content: str) -> list[str]:
     try:
         with replacing(path) as stream:
             stream.write(content.encode("utf-8", "replace"))

@@ -16,14 +16,14 @@ from merge_bench.analysis.compare import compare_campaigns
 from merge_bench.analysis.documents import CompareDocument
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.errors import MergeBenchError
-from merge_bench.probe.shared import ONE_WAY, PING_PONG, THROUGHPUT, Measure, placement_text
-from merge_bench.probe.shared.stored_rows import kind_of_test, label_rows, measure_of
-from merge_bench.probe.view.charts import panels_of_results
-from merge_bench.probe.view.show import write_rows
+from merge_bench.probe.shared import ONE_WAY, PING_PONG, THROUGHPUT, RowQuantity, placement_text
+from merge_bench.probe.shared.stored_rows import row_quantity, row_test_kind, rows_with_campaigns
+from merge_bench.probe.view.charts import make_panels_of_results
+from merge_bench.probe.view.show import write_row_tables
 from merge_bench.records.campaign import Campaign, Row
 from merge_bench.records.schema import Worker
 from merge_bench.report import run_sections as sections
-from merge_bench.report.next_step import after_recorded_tuning
+from merge_bench.report.next_step import next_step_after_recorded_tuning
 from merge_bench.report.page.results import (
     SourceRun,
     group_by_problem,
@@ -31,15 +31,21 @@ from merge_bench.report.page.results import (
     write_exchange_share,
     write_results,
 )
-from merge_bench.report.run import headline, write_conclusion, write_overview, write_run, write_verdicts
+from merge_bench.report.run import (
+    headline_sentence,
+    write_conclusion,
+    write_run_details,
+    write_runs_table,
+    write_verdicts,
+)
 from merge_bench.tune import view as tuning
-from merge_bench.tune.result import recorded_result_of
+from merge_bench.tune.result import ended_tuning_result_of
 from merge_bench.units import plural
 from merge_bench.view import comparison, titles
-from merge_bench.view.content import Column, Page, Report, by_row, grouped
+from merge_bench.view.content import Column, Page, Report, columns_from_rows, group_by_key
 from merge_bench.view.plot import Chart, merge
-from merge_bench.view.text import NULL, binary, capitalized, cell, gib, uncapitalized
-from merge_bench.view.text import number as rounded
+from merge_bench.view.text import NULL, capitalize, format_cell, format_gib, uncapitalize, with_binary_prefix
+from merge_bench.view.text import format_number as rounded
 
 MOST_RUNS = 24
 """Runs that get a section of their own, at most."""
@@ -49,14 +55,18 @@ _MOST_UNFOLDED = 3
 
 
 @dataclass(frozen=True)
-class References:
+class PublishedReferences:
+    """Published results that a report shows beside the measured ones."""
+
     merges: tuple[MergeResult, ...] = ()
     settings: tuple[SettingEffect, ...] = ()
     rows: tuple[Row, ...] = ()
 
 
-def build(campaigns: Sequence[Campaign], references: References, defaults: Mapping[str, str] | None) -> Report:
-    """The report of `campaigns`; `defaults`: the default settings of the UCX that they ran with, if known.
+def build_report(
+    campaigns: Sequence[Campaign], references: PublishedReferences, defaults: Mapping[str, str] | None
+) -> Report:
+    """Build the report of `campaigns`; `defaults`: the default settings of the UCX that they ran with, if known.
 
     The conclusion stands first, then the figures, then what they rest on.
     """
@@ -64,29 +74,29 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     merges = [campaign for campaign in campaigns if not _is_probe(campaign)]
     probes = [campaign for campaign in campaigns if _is_probe(campaign)]
     campaigns = [*merges, *probes]  # the merges first, so that each result has one letter everywhere
-    page.source = titles.source_of(merges, campaigns)
+    page.source = titles.source_lines(merges, campaigns)
     sources = source_runs(merges)
-    letters = _letters(campaigns)
-    rows = label_rows(probes, letters[len(merges) :] if len(campaigns) > 1 else ()) if probes else []
+    letters = _result_letters(campaigns)
+    rows = rows_with_campaigns(probes, letters[len(merges) :] if len(campaigns) > 1 else ()) if probes else []
     state, alarm = _verification_sentence(sources, probes, bool(rows))
-    panels = panels_of_results(rows, references.rows, campaigns) if rows else ()
+    panels = make_panels_of_results(rows, references.rows, campaigns) if rows else ()
     both = [*(row for _, row in rows), *references.rows]
     _write_conclusion(page, campaigns, merges, sources, both, panels)
     for campaign in merges:
         if titles.is_tuning_campaign(campaign):
-            page.source = titles.source_of([campaign], campaigns)
-            tuning.write_tuning(page, campaign)
-    page.source = titles.source_of(merges, campaigns)
+            page.source = titles.source_lines([campaign], campaigns)
+            tuning.write_tuning_section(page, campaign)
+    page.source = titles.source_lines(merges, campaigns)
     if sources:
-        page.section("Results")
+        page.start_section("Results")
         if len(campaigns) == 1 and titles.is_tuning_campaign(merges[0]):  # of several results the conclusion has it
-            write_overview(page, [each.document for each in sources], [each.name for each in sources])
-        if references.merges or any(source.samples(merge.THROUGHPUT) for source in sources):
+            write_runs_table(page, [each.document for each in sources], [each.name for each in sources])
+        if references.merges or any(source.launch_values(merge.THROUGHPUT) for source in sources):
             write_results(page, sources, references.merges, campaigns)
         _write_comparisons(page, merges, sources)
     if references.settings:
         page.source = ""  # of others, as its title and its lines say
-        tuning.write_published(page, references.settings)
+        tuning.write_published_effects(page, references.settings)
     if probes:
         _write_network(page, both, panels, measured=bool(rows))
         write_exchange_share(page, sources, probes)
@@ -96,16 +106,18 @@ def build(campaigns: Sequence[Campaign], references: References, defaults: Mappi
     _write_commands(page, campaigns)
     _write_environments(page, campaigns, defaults)
     more = len(campaigns) - 1
-    title = titles_of(campaigns)[0] + (f", and {plural(more, 'more result')}" if more else "")
+    title = campaign_titles(campaigns)[0] + (f", and {plural(more, 'more result')}" if more else "")
     shown = tuple(section for section in page.sections if section.blocks)
-    report = Report(title, _when_and_where(campaigns), state, alarm, shown)
+    report = Report(title, _when_and_where_sentence(campaigns), state, alarm, shown)
     if alarm:
         return report
-    results = [(at, recorded_result_of(each)) for at, each in enumerate(campaigns) if titles.is_tuning_campaign(each)]
+    results = [
+        (at, ended_tuning_result_of(each)) for at, each in enumerate(campaigns) if titles.is_tuning_campaign(each)
+    ]
     if rows and not sources and (best := _network_headline([row for _, row in rows if not row.wrong])):
         return replace(report, state=best, verified=state)
     if not results:
-        sentence, decided = headline([source.document for source in sources], merges)
+        sentence, decided = headline_sentence([source.document for source in sources], merges)
         return replace(report, state=sentence, verified=state, decided=decided) if sentence else report
     outcomes = (": ".join(filter(None, (letters[at], result.outcome))) for at, result in results)
     decided = all(result.winner is not None for _, result in results)
@@ -116,33 +128,35 @@ def _is_probe(campaign: Campaign) -> bool:
     return campaign.probe is not None or any(launch.probes and not launch.timed for launch in campaign.launches)
 
 
-def _letters(campaigns: Sequence[Campaign]) -> list[str]:
-    """The letter of each result of a report; empty if it is the only one."""
+def _result_letters(campaigns: Sequence[Campaign]) -> list[str]:
+    """The letters of the results of a report; the letter of a single result is empty."""
     return [result_letter(at, len(campaigns)) or "" for at in range(len(campaigns))]
 
 
-def titles_of(campaigns: Sequence[Campaign]) -> list[str]:
+def campaign_titles(campaigns: Sequence[Campaign]) -> list[str]:
     """A title for each campaign: its configs, what it merged, and by how many workers."""
     measured = [{run.plan_index for run in campaign.runs if aggregate.complete_launches(run)} for campaign in campaigns]
-    return [titles.title_of(one.head, one.plans, sizes) for one, sizes in zip(campaigns, measured, strict=True)]
+    return [
+        titles.title_of_campaign(one.head, one.plans, sizes) for one, sizes in zip(campaigns, measured, strict=True)
+    ]
 
 
-def _when_and_where(campaigns: Sequence[Campaign]) -> str:
-    """One line that says when and where campaigns were measured, and with which versions, each of them once."""
+def _when_and_where_sentence(campaigns: Sequence[Campaign]) -> str:
+    """A line that says when and where campaigns were measured, and with which versions."""
     dates = [titles.date_text(time) for time in sorted(campaign.head.time for campaign in campaigns)]
-    hosts = titles.listed(dict.fromkeys(host for campaign in campaigns if (host := titles.host_label(campaign))))
+    hosts = titles.join_in_words(dict.fromkeys(host for campaign in campaigns if (host := titles.host_label(campaign))))
     parts = [
         " to ".join(dict.fromkeys((dates[0], dates[-1]))) if len(dates) < 3 else f"{len(dates)} results",
         f"on {hosts}" if hosts else "",
-        titles.listed(dict.fromkeys(ucx for campaign in campaigns if (ucx := titles.ucx_label(campaign)))),
-        f"merge_bench {titles.listed(dict.fromkeys(campaign.head.version for campaign in campaigns))}",
+        titles.join_in_words(dict.fromkeys(ucx for campaign in campaigns if (ucx := titles.ucx_label(campaign)))),
+        f"merge_bench {titles.join_in_words(dict.fromkeys(campaign.head.version for campaign in campaigns))}",
         campaigns[0].head.campaign_id if len(campaigns) == 1 else "",
     ]
     return " · ".join(filter(None, parts))
 
 
 def _verification_sentence(sources: Sequence[SourceRun], probes: Sequence[Campaign], network: bool) -> tuple[str, bool]:
-    """One sentence that says whether the results are verified, and whether it is an alarm.
+    """A sentence that says whether the results are verified, and whether it is an alarm.
 
     `network`: whether the `probes` measured anything.
     """
@@ -172,71 +186,75 @@ def _write_conclusion(
     panels: Sequence[Chart],
 ) -> None:
     """Put the section "Conclusion" on a page: what `run` printed, or the verdicts on several campaigns."""
-    page.section("Conclusion")
+    page.start_section("Conclusion")
     if len(campaigns) > 1:
         rows_of = []
-        for letter, campaign, title in zip(_letters(campaigns), campaigns, titles_of(campaigns), strict=True):
+        for letter, campaign, title in zip(
+            _result_letters(campaigns), campaigns, campaign_titles(campaigns), strict=True
+        ):
             parts = (title, titles.date_text(campaign.head.time), titles.host_label(campaign))
             rows_of.append((letter, " · ".join(filter(None, parts))))
-        page.pairs(*rows_of)
+        page.add_named_values(*rows_of)
     documents = [source.document for source in sources]
     probed = [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
     tunings = [campaign for campaign in merges if titles.is_tuning_campaign(campaign)]
     for campaign in tunings:
-        page.source = titles.source_of([campaign], campaigns)
-        tuning.write_recorded_outcome(page, campaign, after_recorded_tuning(campaign).note)
-    page.source = titles.source_of(merges, campaigns)
+        page.source = titles.source_lines([campaign], campaigns)
+        tuning.write_recorded_outcome(page, campaign, next_step_after_recorded_tuning(campaign).note)
+    page.source = titles.source_lines(merges, campaigns)
     if len(campaigns) == 1 and merges and not tunings:
         write_conclusion(page, merges[0], documents, str(merges[0].records), whole=True)
     elif merges:
         if len(merges) > 1:
             write_verdicts(page, merges, {source.name: source.look for source in sources})
         if len(campaigns) > 1:
-            write_overview(page, documents, [each.name for each in sources], apart=True)
-        sections.write_findings(page, documents, probed)
-    if tunings and len(campaigns) == 1 and not (step := after_recorded_tuning(tunings[0])).reports:
-        page.next_step(step.command, step.does)
+            write_runs_table(page, documents, [each.name for each in sources], apart=True)
+        sections.write_errors_and_warnings(page, documents, probed)
+    if tunings and len(campaigns) == 1 and not (step := next_step_after_recorded_tuning(tunings[0])).reports:
+        page.add_next_command(step.command, step.does)
     if not merges:
-        _write_best_values(page, rows)
+        _write_best_network_values(page, rows)
         _write_charts(page, panels[:1])
         sections.write_warnings_by_kind(page, list(dict.fromkeys(probed)))
 
 
-def _best_values(rows: Sequence[Row]) -> Iterator[tuple[Measure, float, Row]]:
-    """The best median of each network test, config and placement in each of its measures, with its row."""
-    for series in grouped(rows, lambda row: (row.test, row.config, row.placement, row.source)).values():
-        for measure in (ONE_WAY, THROUGHPUT) if kind_of_test(series[0]) == PING_PONG else (measure_of(series[0]),):
-            values = [(ranges.median, row.size, row) for row in series if (ranges := measure.value_in(row)) is not None]
+def _best_network_values(rows: Sequence[Row]) -> Iterator[tuple[RowQuantity, float, Row]]:
+    """Yield the best median of each network test, config and placement in each measure, with its row."""
+    for series in group_by_key(rows, lambda row: (row.test, row.config, row.placement, row.source)).values():
+        for measure in (ONE_WAY, THROUGHPUT) if row_test_kind(series[0]) == PING_PONG else (row_quantity(series[0]),):
+            values = [
+                (ranges.median, row.size, row) for row in series if (ranges := measure.value_range(row)) is not None
+            ]
             if values:
                 value, _, row = (min if measure.less_is_better else max)(values, key=lambda each: each[:2])
                 yield measure, value, row
 
 
 def _network_headline(rows: Sequence[Row]) -> str:
-    """The best value in each measure, with its message size and what reached it; empty if there is none."""
+    """A sentence with the best network value in each measure, and its message size; empty without values."""
     parts = []
-    for measure, best_values in grouped(_best_values(rows), lambda best: best[0]).items():
+    for measure, best_values in group_by_key(_best_network_values(rows), lambda best: best[0]).items():
         _, value, row = (min if measure.less_is_better else max)(best_values, key=lambda best: best[1])
         word = "least" if measure.less_is_better else "highest"
         reached = ", ".join((row.test, row.config, placement_text(row.placement)))
-        size = binary(row.size)
-        parts.append(f"{word} {uncapitalized(measure.title)}: {rounded(value)} {measure.unit} at {size} ({reached})")
-    return capitalized("; ".join(parts))
+        size = with_binary_prefix(row.size)
+        parts.append(f"{word} {uncapitalize(measure.title)}: {rounded(value)} {measure.unit} at {size} ({reached})")
+    return capitalize("; ".join(parts))
 
 
-def _write_best_values(page: Page, rows: Sequence[Row]) -> None:
+def _write_best_network_values(page: Page, rows: Sequence[Row]) -> None:
     """Put a table on a page: the best value of each network test, config and placement, and its message size."""
     cells = [
         (
             *(row.test, row.config, placement_text(row.placement), f"{measure.title} ({measure.unit})"),
-            *(rounded(value), binary(row.size), row.source or "measured"),
+            *(rounded(value), with_binary_prefix(row.size), row.source or "measured"),
         )
-        for measure, value, row in _best_values(rows)
+        for measure, value, row in _best_network_values(rows)
     ]
     if cells:
         headings = ("Test", "Config", "Placement", "What", "Best median", "At message size", "From")
-        columns = by_row(headings, cells, (0, 1, 2, 3, 6))
-        page.table(*(columns if any(row.source for row in rows) else columns[:-1]))
+        columns = columns_from_rows(headings, cells, (0, 1, 2, 3, 6))
+        page.add_table(*(columns if any(row.source for row in rows) else columns[:-1]))
 
 
 def _write_comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence[SourceRun]) -> None:
@@ -244,11 +262,11 @@ def _write_comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence
     alone = [[campaign] for campaign in merges if len(campaign.runs) > 1 and not titles.is_tuning_campaign(campaign)]
     together = len(merges) > 1
     for group in [list(merges)] if together else alone:
-        page.section("Comparison")
+        page.start_section("Comparison")
         try:
             document = compare_campaigns(group)
         except MergeBenchError as reason:
-            page.line(f"Not compared: {str(reason).removeprefix('not comparable: ')}", "yellow")
+            page.add_paragraph(f"Not compared: {str(reason).removeprefix('not comparable: ')}", "yellow")
         else:
             _write_comparison(page, document, {source.name: source.look for source in sources})
             return
@@ -258,107 +276,109 @@ def _write_comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence
             document = compare_campaigns(group)
         except MergeBenchError:
             continue  # the reason stands above
-        page.section(f"Comparison within {own_sources[0].part}")
+        page.start_section(f"Comparison within {own_sources[0].part}")
         looks = dict(zip(group[0].labels, (source.look for source in own_sources), strict=True))
         _write_comparison(page, document, looks)
 
 
 def _write_comparison(page: Page, document: CompareDocument, looks: Mapping[str, int]) -> None:
     mark = None if document.verified else UNVERIFIED
-    page.chart(merge.speedups(document, "throughput", looks))
-    chosen = [pair for pair, _ in comparison.group_by_pair(document, "throughput")]
+    page.add_chart(merge.speedup_chart(document, "throughput", looks))
+    chosen = [pair for pair, _ in comparison.comparisons_by_candidate(document, "throughput")]
     pairs = Column("Throughput", [comparison.title_of_comparison(each) for each in chosen], text=True)
-    page.table(pairs, *comparison.judged_columns(chosen), mark=mark)
+    page.add_table(pairs, *comparison.verdict_columns(chosen), mark=mark)
     for note in document.notes:
-        page.line(note, "dim")
-    page.section("Comparison in detail", folded=len(chosen) > _MOST_UNFOLDED, inner=True)
-    comparison.write_pairs(page, document, "throughput")
+        page.add_paragraph(note, "dim")
+    page.start_section("Comparison in detail", folded=len(chosen) > _MOST_UNFOLDED, inner=True)
+    comparison.write_comparisons(page, document, "throughput")
 
 
 def _write_network(page: Page, rows: Sequence[Row], panels: Sequence[Chart], *, measured: bool) -> None:
-    page.section("Network")
+    page.start_section("Network")
     if not measured:
-        page.line("Nothing was measured.", "bold red")
+        page.add_paragraph("Nothing was measured.", "bold red")
         return
     configs = list(dict.fromkeys(row.config for row in rows if row.source is None))
     _write_charts(page, panels)
-    write_rows(page, rows, baseline=configs[0] if len(configs) > 1 else None)
+    write_row_tables(page, rows, baseline=configs[0] if len(configs) > 1 else None)
 
 
 def _write_charts(page: Page, panels: Sequence[Chart]) -> None:
     for panel in panels:
         page.source = panel.source
-        page.chart(panel)
+        page.add_chart(panel)
 
 
 def _write_runs(page: Page, sources: Sequence[SourceRun], campaigns: Sequence[Campaign]) -> None:
-    """Put a folded section for each run on a page; of many runs, for the confirmed and the first ones."""
+    """Put a folded section for each run on a page; of many runs only for the confirmed and the first ones."""
     confirmed = {step.config for source in sources for step in source.campaign.tuning if step.phase == "confirm"}
     first = [source for source in sources if source.run.config.name in confirmed]
     chosen = [*first, *(source for source in sources if source not in first)][:MOST_RUNS]
     problems = {source: name for name, alike in group_by_problem(sources).items() for source in alike}
     if not sources:
         return
-    page.section("Every run")
-    page.line("Workers, pairs of workers, transports, iterations and checks of each run; open one to see them.", "dim")
+    page.start_section("Every run")
+    page.add_paragraph(
+        "Workers, pairs of workers, transports, iterations and checks of each run; open one to see them.", "dim"
+    )
     if len(chosen) < len(sources):
         left = len(sources) - len(chosen)
-        page.line(f"{left} more runs have no separate section; the tables above contain their numbers.", "dim")
+        page.add_paragraph(f"{left} more runs have no separate section; the tables above contain their numbers.", "dim")
     for source in sources:
         if source in chosen:
             document = source.document
             rate = document.throughput_bytes_per_second.median
-            notes = [f"{gib(rate)} GiB/s"] if rate is not None else []
+            notes = [f"{format_gib(rate)} GiB/s"] if rate is not None else []
             notes += [f"limited by {document.bottleneck.what}"] if document.bottleneck else []
             title = source.label + (f": {problems[source]}" if len(set(problems.values())) > 1 else "")
-            page.section(title, folded=True, note=", ".join(notes), inner=True)
-            page.source = titles.source_of([source.campaign], campaigns)
-            write_run(page, source.campaign, source.run, source.document)
+            page.start_section(title, folded=True, note=", ".join(notes), inner=True)
+            page.source = titles.source_lines([source.campaign], campaigns)
+            write_run_details(page, source.campaign, source.run, source.document)
 
 
 def _write_commands(page: Page, campaigns: Sequence[Campaign]) -> None:
-    page.section("How to repeat the measurement")
-    for letter, campaign in zip(_letters(campaigns), campaigns, strict=True):
+    page.start_section("How to repeat the measurement")
+    for letter, campaign in zip(_result_letters(campaigns), campaigns, strict=True):
         if letter:
-            page.line(f"{letter}: {campaign.head.campaign_id}")
+            page.add_paragraph(f"{letter}: {campaign.head.campaign_id}")
         _write_command(page, campaign)
 
 
 def _write_failures(page: Page, campaigns: Sequence[Campaign]) -> None:
-    page.section("Failures")
+    page.start_section("Failures")
     for campaign in campaigns:
         name = campaign.head.campaign_id if len(campaigns) > 1 else None
         for failure in [*campaign.failures, *(each for launch in campaign.standing for each in launch.failures)]:
             where = ", ".join(filter(None, (name, titles.place_of_failure(failure, campaign))))
-            page.line(f"{failure.code}: {failure.message}" + (f" ({where})" if where else ""), "bold red")
+            page.add_paragraph(f"{failure.code}: {failure.message}" + (f" ({where})" if where else ""), "bold red")
             if failure.log_tail:
-                page.code(failure.log_tail)
+                page.add_code(failure.log_tail)
             if logs := titles.logs_of_failure(failure, campaign):
-                page.line(f"Logs: {logs}")
+                page.add_paragraph(f"Logs: {logs}")
 
 
 def _write_all_warnings(page: Page, campaigns: Sequence[Campaign], sources: Sequence[SourceRun]) -> None:
-    """Put all warnings, folded, on a page, if the conclusion has only some of them."""
+    """Put a folded section with all warnings on a page, if the conclusion has only some of them."""
     cautions = [caution for source in sources for caution in source.document.warnings]
     cautions += [caution for campaign in campaigns if _is_probe(campaign) for caution in campaign.cautions]
     distinct = dict.fromkeys(cautions)
     if sections.leaves_warnings_out(list(distinct)):
-        page.section(sections.ALL_WARNINGS, folded=True, note=plural(len(distinct), "warning"))
-        page.warnings(distinct, heading="")
+        page.start_section(sections.ALL_WARNINGS, folded=True, note=plural(len(distinct), "warning"))
+        page.add_warnings(distinct, heading="")
 
 
 def _write_environments(page: Page, campaigns: Sequence[Campaign], defaults: Mapping[str, str] | None) -> None:
-    for letter, campaign in zip(_letters(campaigns), campaigns, strict=True):
-        page.section(f"Environment of {letter}" if letter else "Environment", folded=True)
+    for letter, campaign in zip(_result_letters(campaigns), campaigns, strict=True):
+        page.start_section(f"Environment of {letter}" if letter else "Environment", folded=True)
         _write_environment(page, campaign, defaults)
-        page.heading("Records")
-        page.line(str(campaign.records))
+        page.add_heading("Records")
+        page.add_paragraph(str(campaign.records))
         if campaign.truncated:
-            page.line("The last line of the records is incomplete and was ignored.", "yellow")
+            page.add_paragraph("The last line of the records is incomplete and was ignored.", "yellow")
 
 
-def command_of(argv: Sequence[str]) -> str:
-    """A command line with which a shell repeats `argv`; merge_bench is called as ``python -m merge_bench``."""
+def shell_command(argv: Sequence[str]) -> str:
+    """Quote `argv` as a command line for a shell; merge_bench is called as ``python -m merge_bench``."""
     program, *words = argv or ("",)
     if PurePath(program).name in ("__main__.py", "merge-bench"):
         return shlex.join(["python", "-m", "merge_bench", *words])
@@ -369,48 +389,50 @@ def _write_command(page: Page, campaign: Campaign) -> None:
     """Put the command that repeats a campaign, and the version of merge_bench that it ran with, on a page."""
     imported = campaign.head.imported_from
     if imported is not None:
-        page.line(f"Imported from {imported.file}, which {imported.program} printed.")
-        page.code(imported.command or "the imported text does not contain the command line")
+        page.add_paragraph(f"Imported from {imported.file}, which {imported.program} printed.")
+        page.add_code(imported.command or "the imported text does not contain the command line")
         return
     words = list(campaign.head.argv)
     if campaign.extensions and "--extend" in words:  # what adds launches does not measure it again
         del words[(at := words.index("--extend")) : at + 2]
     words = [word for word in words if not word.startswith("--extend=")]
-    page.code(command_of(words))
+    page.add_code(shell_command(words))
     git = campaign.head.git
     commit = (git and git.commit) or "not known"
     changed = ", with local changes" if git and git.dirty else ""
-    page.line(f"merge_bench {campaign.head.version}, commit {commit}{changed}.", "dim")
+    page.add_paragraph(f"merge_bench {campaign.head.version}, commit {commit}{changed}.", "dim")
 
 
 def _write_environment(page: Page, campaign: Campaign, defaults: Mapping[str, str] | None) -> None:
-    """Put hosts, packages, UCX settings and configs on a page; `defaults`: settings of the same UCX if none are set."""
+    """Put hosts, packages, UCX settings and configs of a campaign on a page; `defaults`: those of UCX."""
     # Every worker of every launch. Launches on the same hosts record the same values, so sets of values stay small.
-    workers = titles.workers_of(campaign.launches)
+    workers = titles.recorded_workers(campaign.launches)
     if workers:
         _write_hosts(page, workers)
         _write_devices(page, workers)
-        page.heading("Packages")
-        page.pairs(*sorted(joined_values(worker.versions for worker in workers).items()))
-        _write_ucx(page, workers, defaults)
+        page.add_heading("Packages")
+        page.add_named_values(*sorted(joined_values(worker.versions for worker in workers).items()))
+        _write_ucx_settings(page, workers, defaults)
     else:
-        page.line("The records do not describe the machine: no launch started, or the result was imported.", "dim")
+        page.add_paragraph(
+            "The records do not describe the machine: no launch started, or the result was imported.", "dim"
+        )
     _write_configs(page, campaign)
 
 
 def _write_hosts(page: Page, workers: Sequence[Worker]) -> None:
-    hosts = grouped(workers, lambda worker: worker.host)
-    page.heading("Hosts")
+    hosts = group_by_key(workers, lambda worker: worker.host)
+    page.add_heading("Hosts")
     rows = []
     for host, workers_here in hosts.items():
         ranks, hardware = sorted({worker.rank for worker in workers_here}), workers_here[0].hardware
         complete = len(ranks) > 2 and ranks[-1] - ranks[0] + 1 == len(ranks)
         listed_ranks = f"{ranks[0]} to {ranks[-1]}" if complete else ", ".join(map(str, ranks))
-        counts = map(cell, (hardware.cpu_model, hardware.cores_online, hardware.numa_nodes))
-        settings = map(cell, (hardware.kernel, hardware.huge_pages, hardware.tcp_congestion_control))
-        rows.append((host, listed_ranks, *counts, gib(hardware.memory_bytes), *settings))
+        counts = map(format_cell, (hardware.cpu_model, hardware.cores_online, hardware.numa_nodes))
+        settings = map(format_cell, (hardware.kernel, hardware.huge_pages, hardware.tcp_congestion_control))
+        rows.append((host, listed_ranks, *counts, format_gib(hardware.memory_bytes), *settings))
     headings = ("Host", "Ranks", "Processor", "Cores", "NUMA nodes", "Memory\n(GiB)", "Kernel", "Huge pages", "TCP")
-    page.table(*by_row(headings, rows, (0, 1, 2, 6, 7, 8)))
+    page.add_table(*columns_from_rows(headings, rows, (0, 1, 2, 6, 7, 8)))
 
 
 def _write_devices(page: Page, workers: Sequence[Worker]) -> None:
@@ -425,46 +447,48 @@ def _write_devices(page: Page, workers: Sequence[Worker]) -> None:
         for name in hardware.infiniband or ():
             rows[worker.host, "InfiniBand", name] = None
         for gpu in hardware.gpus or ():
-            rows[worker.host, "GPU", _known_values(msgspec.to_builtins(gpu))] = None
+            rows[worker.host, "GPU", _known_values_text(msgspec.to_builtins(gpu))] = None
     if rows:
-        page.heading("Devices")
-        page.table(*by_row(("Host", "Device", "Description"), rows, range(3)))
+        page.add_heading("Devices")
+        page.add_table(*columns_from_rows(("Host", "Device", "Description"), rows, range(3)))
 
 
-def _write_ucx(page: Page, workers: Sequence[Worker], defaults: Mapping[str, str] | None) -> None:
+def _write_ucx_settings(page: Page, workers: Sequence[Worker], defaults: Mapping[str, str] | None) -> None:
     ucx = [worker.ucx for worker in workers]
     about = joined_values({"version": each.version, "origin": each.origin, "path": each.path} for each in ucx)
     settings = joined_values(each.config for each in ucx)
     if about:
-        page.heading("UCX")
-        page.pairs(*about.items())
+        page.add_heading("UCX")
+        page.add_named_values(*about.items())
     if not settings:
         return
     environment = joined_values(worker.environment for worker in workers)
     if defaults is not None:
         shown = {name for name in settings if settings[name] != defaults.get(name)} - set(OF_A_PROCESS)
-        page.heading("UCX settings that differ from the defaults")
+        page.add_heading("UCX settings that differ from the defaults")
     else:
         shown = {name for name, value in settings.items() if name in environment or " / " in value}
-        page.heading("UCX settings that the environment sets or that differ between workers")
-        page.line("The defaults are unknown: this machine has no UCX of that version.", "dim")
+        page.add_heading("UCX settings that the environment sets or that differ between workers")
+        page.add_paragraph("The defaults are unknown: this machine has no UCX of that version.", "dim")
     absent = NULL if defaults else ""
     rows = [(name, value, (defaults or {}).get(name, absent)) for name, value in settings.items() if name in shown]
-    page.table(*by_row(("Setting", "Value", "Default"), rows, range(3)))
+    page.add_table(*columns_from_rows(("Setting", "Value", "Default"), rows, range(3)))
     if not shown:
-        page.line("None.")
-    page.line(f"The records contain all {len(settings)} settings; a / separates values of different workers.", "dim")
+        page.add_paragraph("None.")
+    page.add_paragraph(
+        f"The records contain all {len(settings)} settings; a / separates values of different workers.", "dim"
+    )
 
 
 def _write_configs(page: Page, campaign: Campaign) -> None:
-    page.heading("Configs")
+    page.add_heading("Configs")
     for config in (*campaign.head.configs, *(line.config for line in campaign.added)):
-        page.line(f"{config.name}" + (f" ({config.path})" if config.path else ""))
+        page.add_paragraph(f"{config.name}" + (f" ({config.path})" if config.path else ""))
         if config.variables:
-            page.code("\n".join(f"{name}={shlex.quote(value)}" for name, value in config.variables.items()))
+            page.add_code("\n".join(f"{name}={shlex.quote(value)}" for name, value in config.variables.items()))
 
 
-def _known_values(values: Mapping[str, object]) -> str:
-    """``index 0, name H200, nvlink bus 2 4``: names and values, without the unknown ones."""
-    texts = {name: _known_values(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+def _known_values_text(values: Mapping[str, object]) -> str:
+    """The known values with their names, as text: ``index 0, name H200, nvlink bus 2 4``."""
+    texts = {name: _known_values_text(value) if isinstance(value, Mapping) else value for name, value in values.items()}
     return ", ".join(f"{name} {value}" for name, value in texts.items() if value is not None)

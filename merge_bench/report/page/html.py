@@ -18,8 +18,16 @@ from markupsafe import Markup, escape
 
 from merge_bench.view.content import FOLDED, Report, Table
 from merge_bench.view.plot import Chart
-from merge_bench.view.plot.interactive import figure_of
-from merge_bench.view.text import cut, definitions, find_definition, short, thin, unbroken, visible
+from merge_bench.view.plot.interactive import make_figure
+from merge_bench.view.text import (
+    evenly_spread_indexes,
+    find_definition_index,
+    keep_options_unbroken,
+    report_definitions,
+    shorten_middle,
+    truncate,
+    visible,
+)
 
 ROWS_IN_VIEW = 24
 """Rows of a table that stand in view; of more, the table scrolls."""
@@ -31,7 +39,8 @@ _STYLES = {"bold red": "bad", "red": "bad", "bold yellow": "warn", "yellow": "wa
 _STYLES |= {"bold green": "good", "bold": "strong", "dim": "note", "": ""}
 
 
-def render(report: Report) -> str:
+def render_report(report: Report) -> str:
+    """Render a report as an HTML page."""
     items: dict[str, Any] = {}
     environment = Environment(
         loader=FunctionLoader(_read_template),
@@ -41,19 +50,19 @@ def render(report: Report) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "code": _code_markup,
+        "code": _code_as_html,
         "style": lambda name: _STYLES.get(name, ""),
-        "cut": cut,
-        "unbroken": lambda text: Markup(unbroken(str(escape(visible(text))))),
-        "short": short,
-        "defined": find_definition,
+        "cut": truncate,
+        "unbroken": lambda text: Markup(keep_options_unbroken(str(escape(visible(text))))),
+        "short": shorten_middle,
+        "defined": find_definition_index,
         "name_and_unit": _name_and_unit,
     }
     environment.tests |= {"of_kind": lambda block, kind: type(block).__name__ == kind}
-    environment.globals.update(view=_view_of_table, plot=lambda chart: _add_plot(chart, items))
+    environment.globals.update(view=_table_template_values, plot=lambda chart: _add_plot(chart, items))
     nonce = secrets.token_urlsafe(16)
     core = Resources(mode="inline", components=["bokeh"], log_level="warn")  # no widgets, tables, WebGL or mathematics
-    body = environment.get_template("body.html.j2").render(report=report, definitions=definitions())
+    body = environment.get_template("body.html.j2").render(report=report, definitions=report_definitions())
     return environment.get_template("page.html.j2").render(
         title=f"{report.title}: merge_bench report",
         nonce=nonce,
@@ -65,13 +74,13 @@ def render(report: Report) -> str:
     )
 
 
-def _view_of_table(table: Table) -> dict[str, Any]:
-    """How a table is shown: its rows, whether they scroll, the title if they are folded, and what was left out."""
+def _table_template_values(table: Table) -> dict[str, Any]:
+    """The values with which a template shows a table: rows, scrolling, a title if folded, what is left out."""
     rows = table.rows
-    kept = thin(len(rows), MOST_ROWS)
+    kept = evenly_spread_indexes(len(rows), MOST_ROWS)
     note = f"{len(kept)} of {len(rows)} rows, evenly chosen; all are in the records."
     return {
-        "rows": [[cut(cell) for cell in rows[at]] for at in kept],
+        "rows": [[truncate(cell) for cell in rows[at]] for at in kept],
         "scrolls": ROWS_IN_VIEW < len(kept) <= FOLDED,
         "folded": f"{len(kept):,} rows" if len(kept) > FOLDED else None,
         "note": note if len(kept) < len(rows) else None,
@@ -79,7 +88,7 @@ def _view_of_table(table: Table) -> dict[str, Any]:
 
 
 def _name_and_unit(heading: str) -> tuple[str, str]:
-    """The name in a column's heading, and the unit that the heading ends with; empty if it has none."""
+    """Split the heading of a column into its name and its unit, which is empty if there is none."""
     text = " ".join(heading.split())
     name, bracket, unit = text.rpartition(" (")
     return (name, unit.removesuffix(")")) if bracket and unit.endswith(")") else (text, "")
@@ -93,22 +102,22 @@ def _add_plot(chart: Chart, items: dict[str, Any]) -> tuple[str | None, str]:
     """Add a chart to `items`; returns its name there and its note, or None and why it could not be drawn."""
     name = f"plot-{len(items) + 1}"
     try:
-        items[name] = json_item(figure_of(chart, note=False))
+        items[name] = json_item(make_figure(chart, note=False))
     except Exception as problem:  # a drawing must not cost the tables
         return None, f"{NOT_DRAWN}: {problem}"
     return name, chart.note
 
 
 def _json_for_script(value: object) -> str:
-    """`value` as JSON that cannot end the script element it stands in."""
+    """Encode a value as JSON that cannot end the script element around it."""
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "\\u2028")
 
 
 def _make_visible(value: object) -> object:
-    """`value`, if it is a text that is not HTML, with marks for its unprintable characters."""
+    """Return `value`, a text that is not HTML with its unprintable characters made visible."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _code_markup(text: str) -> Markup:
-    """`text` as HTML that keeps its line ends."""
-    return Markup("\n".join(unbroken(str(escape(visible(line)))) for line in text.split("\n")))
+def _code_as_html(text: str) -> Markup:
+    """Escape a text as HTML that keeps its line ends."""
+    return Markup("\n".join(keep_options_unbroken(str(escape(visible(line)))) for line in text.split("\n")))

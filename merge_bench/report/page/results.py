@@ -18,17 +18,24 @@ from merge_bench.analysis.documents import RunDocument
 from merge_bench.analysis.published import MergeResult
 from merge_bench.analysis.summary import summarize_run
 from merge_bench.errors import UsageError
-from merge_bench.probe.shared.stored_rows import rows_in_order
-from merge_bench.probe.view.charts import panels_of
+from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
+from merge_bench.probe.view.charts import make_panels
 from merge_bench.records.campaign import Campaign
-from merge_bench.tune.result import steps_of
+from merge_bench.tune.result import decided_steps
 from merge_bench.tune.view import phase_charts
 from merge_bench.units import GIB
-from merge_bench.view.content import Column, Page, by_row, grouped
+from merge_bench.view.content import Column, Page, columns_from_rows, group_by_key
 from merge_bench.view.plot import Bar, Chart, merge
 from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, LabelledRun, Metric
-from merge_bench.view.text import NULL, binary, gib, ms, number
-from merge_bench.view.titles import is_tuning_campaign, option_text, size_of, source_of, tables_of, with_source
+from merge_bench.view.text import NULL, format_gib, format_ms, format_number, with_binary_prefix
+from merge_bench.view.titles import (
+    add_source_lines,
+    is_tuning_campaign,
+    option_text,
+    plan_size_text,
+    source_lines,
+    tables_text,
+)
 
 _USUAL_WORKLOAD = ("workload name", "synthetic")
 _LAUNCHES = "Launches"
@@ -39,7 +46,7 @@ _MOST_COLUMNS = 6
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SourceRun(LabelledRun):
-    """A run of a campaign in a report, its document, and its name in every table and drawing.
+    """A run of a campaign in a report, with its document and its name in every table and drawing.
 
     `name`: the name that `compare` uses, with the campaign's letter where there are several; `label`: that name, with a
     mark if the run is not verified.
@@ -49,12 +56,12 @@ class SourceRun(LabelledRun):
     document: RunDocument
     name: str
 
-    def samples(self, metric: Metric) -> list[float]:
+    def launch_values(self, metric: Metric) -> list[float]:
         return aggregate.launch_medians(aggregate.complete_launches(self.run), metric.value)
 
 
 def source_runs(campaigns: Sequence[Campaign]) -> list[SourceRun]:
-    """Every run of `campaigns`; runs with the same config, or engine, of a campaign have the same look.
+    """Return every run of `campaigns`; runs with the same config, or engine, of a campaign have the same look.
 
     Without runs that a tuning planned and never launched.
     """
@@ -78,7 +85,7 @@ def source_runs(campaigns: Sequence[Campaign]) -> list[SourceRun]:
 
 
 def group_by_problem(sources: Sequence[SourceRun]) -> dict[str, list[SourceRun]]:
-    """The runs that merge the same, by a title that says how their problem differs from the others."""
+    """Group runs by what they merge; returns them by a title that says how their problem differs from others."""
     groups: list[list[SourceRun]] = []
     for source in sources:
         same = next((group for group in groups if have_same_problem(group[0].run, source.run)), None)
@@ -89,8 +96,8 @@ def group_by_problem(sources: Sequence[SourceRun]) -> dict[str, list[SourceRun]]
     names = dict.fromkeys(name for values in problems for name in values)
     values_of = {name: {values[name] for values in problems if name in values} for name in names}
     varying = [name for name in names if name == "rows_per_chunk" or len(values_of[name]) > 1]
-    files = [tables_of(group[0].run.plan) for group in groups]
-    short = [_short_title(values, varying, tables) for values, tables in zip(problems, files, strict=True)]
+    files = [tables_text(group[0].run.plan) for group in groups]
+    short = [_short_problem_title(values, varying, tables) for values, tables in zip(problems, files, strict=True)]
     titled: dict[str, list[SourceRun]] = {}
     for group, values, title in zip(groups, problems, short, strict=True):
         if short.count(title) > 1:
@@ -99,8 +106,8 @@ def group_by_problem(sources: Sequence[SourceRun]) -> dict[str, list[SourceRun]]
     return titled
 
 
-def _short_title(values: Mapping[str, str], varying: Sequence[str], tables: str) -> str:
-    """The properties of a problem that vary, in few words: files with keys and rows, or what is unusual."""
+def _short_problem_title(values: Mapping[str, str], varying: Sequence[str], tables: str) -> str:
+    """The title of a problem in few words: the properties in `varying`, or the files of its tables."""
     shown = [name for name in varying if name in values and not (tables and name.startswith("workload "))]
     parts = [_option_with_value(name, values[name]) for name in shown if (name, values[name]) != _USUAL_WORKLOAD]
     return ", ".join(filter(None, (tables, *parts)))
@@ -109,26 +116,26 @@ def _short_title(values: Mapping[str, str], varying: Sequence[str], tables: str)
 def write_results(
     page: Page, sources: Sequence[SourceRun], published: Sequence[MergeResult], campaigns: Sequence[Campaign]
 ) -> None:
-    """Put throughput and bandwidth, each as a table and as bars, and charts of every iteration on a page.
+    """Put tables and bar charts of throughput and bandwidth, and charts of every iteration, on a page.
 
     A single run has no tables, since the conclusion has its figures. `campaigns`: all campaigns of the report.
     """
     problems = group_by_problem(sources)
     beside = _published_by_problem(published)
     for metric in (THROUGHPUT, BANDWIDTH) if len(sources) > 1 or published else ():
-        if not any(source.samples(metric) for source in sources):
+        if not any(source.launch_values(metric) for source in sources):
             continue
-        page.heading(f"{metric.title} by problem and config (GiB/s, medians over launches)")
+        page.add_heading(f"{metric.title} by problem and config (GiB/s, medians over launches)")
         _write_metric_table(page, metric, problems, beside)
         _note_missing_intervals(page, sources)
         _note_published(page, [each for each in published if each.metric == metric.title.lower()])
-        page.chart(merge.rates_chart(metric, problems, published_bars(published, metric, sources)))
+        page.add_chart(merge.rates_chart(metric, problems, published_bars(published, metric, sources)))
     source_before = page.source
     for name, runs in problems.items():
         heading = f"Every iteration: {name}" if len(problems) > 1 else "Every iteration"
         shown = [each for each in campaigns if any(each is source.campaign for source in runs)]
-        page.source = source_of(shown, campaigns)
-        page.chart(merge.iterations(runs, name if len(problems) > 1 else ""), heading)
+        page.source = source_lines(shown, campaigns)
+        page.add_chart(merge.iterations_chart(runs, name if len(problems) > 1 else ""), heading)
     page.source = source_before
 
 
@@ -141,41 +148,45 @@ def _write_metric_table(
     key = metric.title.lower()
     configs = list(dict.fromkeys(each.config for found in beside.values() for each in found if each.metric == key))
 
-    def measured(name: str, label: str) -> tuple[str, str, str]:
+    def measured_cells(name: str, label: str) -> tuple[str, str, str]:
         return _measured_cells(next((each for each in problems.get(name, ()) if each.label == label), None), metric)
 
-    def printed(name: str, config: str) -> str:
+    def published_cell(name: str, config: str) -> str:
         values = (each for each in beside.get(name, ()) if (each.config, each.metric) == (config, key))
-        return next((gib(each.value) for each in values), "")
+        return next((format_gib(each.value) for each in values), "")
 
     if len(labels) <= _MOST_COLUMNS:
         columns = [Column("Problem", names, text=True)]
         for label in labels:
-            columns += by_row((label, *_MORE_HEADINGS), [measured(name, label) for name in names])
-        columns += [Column(f"{config}\n(published)", [printed(name, config) for name in names]) for config in configs]
+            columns += columns_from_rows((label, *_MORE_HEADINGS), [measured_cells(name, label) for name in names])
+        columns += [
+            Column(f"{config}\n(published)", [published_cell(name, config) for name in names]) for config in configs
+        ]
     else:
         columns = [Column("Config", [*labels, *(f"{config} (published)" for config in configs)], text=True)]
         for name in names:
-            rows = [measured(name, label) for label in labels]
-            columns += by_row((name, *_MORE_HEADINGS), [*rows, *((printed(name, each), "", "") for each in configs)])
+            rows = [measured_cells(name, label) for label in labels]
+            columns += columns_from_rows(
+                (name, *_MORE_HEADINGS), [*rows, *((published_cell(name, each), "", "") for each in configs)]
+            )
     counts = {count for column in columns if column.heading == _LAUNCHES for count in column.cells if count}
     if len(counts) == 1:
         columns = [column for column in columns if column.heading != _LAUNCHES]
-    page.table(*columns)
+    page.add_table(*columns)
     if len(counts) == 1:
-        page.line(f"Launches per config: {counts.pop()}.", "dim")
+        page.add_paragraph(f"Launches per config: {counts.pop()}.", "dim")
 
 
 def _measured_cells(source: SourceRun | None, metric: Metric) -> tuple[str, str, str]:
-    """Three cells of a table for `metric` of a run: the median, its interval, and the number of launches."""
+    """The cells of a table for `metric` of a run: the median, its interval, and the number of launches."""
     if source is None:
         return "", "", ""
     spread = source.document.bandwidth_bytes_per_second.spread
     if metric is THROUGHPUT or spread is None:
         spread = source.document.throughput_bytes_per_second
-    ends = f"{gib(spread.ci95[0])} to {gib(spread.ci95[1])}" if spread.ci95 else ""
+    ends = f"{format_gib(spread.ci95[0])} to {format_gib(spread.ci95[1])}" if spread.ci95 else ""
     launches = 0 if spread.median is None else source.document.measured.launches
-    return gib(spread.median), ends, str(launches)
+    return format_gib(spread.median), ends, str(launches)
 
 
 def _option_with_value(name: str, value: str) -> str:
@@ -186,21 +197,23 @@ def _note_missing_intervals(page: Page, sources: Sequence[SourceRun]) -> None:
     few = dict.fromkeys(each.name for each in sources if each.document.throughput_bytes_per_second.ci95 is None)
     if few:
         names = ", ".join(few) if len(few) <= _MOST_COLUMNS else f"{len(few)} configs"
-        page.line(f"No 95 % interval for {names}: it needs at least 6 launches.", "dim")
+        page.add_paragraph(f"No 95 % interval for {names}: it needs at least 6 launches.", "dim")
 
 
 def _note_published(page: Page, shown: Sequence[MergeResult]) -> None:
     for source in dict.fromkeys(f"Published: {each.source}; {each.hardware}." for each in shown):
-        page.line(source, "dim")
-    for note, noted in grouped(shown, lambda each: each.note).items():
+        page.add_paragraph(source, "dim")
+    for note, noted in group_by_key(shown, lambda each: each.note).items():
         if note:
-            page.line(f"{', '.join(f'{each.config} {each.published}' for each in noted)}: {note}.", "dim", indent=2)
+            page.add_paragraph(
+                f"{', '.join(f'{each.config} {each.published}' for each in noted)}: {note}.", "dim", indent=2
+            )
 
 
 def published_bars(
     published: Sequence[MergeResult], metric: Metric, sources: Sequence[SourceRun]
 ) -> dict[str, list[Bar]]:
-    """Bars of published values of `metric`, by the titles that `group_by_problem` gives to these numbers of rows."""
+    """Make bars of published values of `metric`, by the title of the problem with that number of rows."""
     key = metric.title.lower()
     bars: dict[str, list[Bar]] = {}
     for name, results in _published_by_problem(published).items():
@@ -213,7 +226,7 @@ def published_bars(
 
 
 def _published_by_problem(published: Sequence[MergeResult]) -> dict[str, list[MergeResult]]:
-    return grouped(published, lambda each: option_text("rows_per_chunk", each.rows_per_chunk))
+    return group_by_key(published, lambda each: option_text("rows_per_chunk", each.rows_per_chunk))
 
 
 PARTS_NOTE = (
@@ -232,27 +245,27 @@ def write_exchange_share(page: Page, sources: Sequence[SourceRun], probes: Seque
     all_to_alls = [campaign for campaign in probes if campaign.probe == ALL_TO_ALL]
     if not all_to_alls or not sources:
         return
-    page.section("Exchange and all-to-all")
+    page.start_section("Exchange and all-to-all")
     shares = [
         (source, share)
         for source in sources
         if (share := compare_exchange_with_probes(source.run, all_to_alls)) is not None
     ]
     if not shares:
-        page.line(NO_ALL_TO_ALL)
+        page.add_paragraph(NO_ALL_TO_ALL)
         return
     headings = ("Run", "Workers", "All-to-all\n(GB/s a worker)", "measured with", "Exchange of\nthe merge (GB/s)")
     rates = []
     for source, share in shares:
-        messages = f"{'the same parcels' if share.parcels else 'equal messages'} ({binary(share.size)})"
+        messages = f"{'the same parcels' if share.parcels else 'equal messages'} ({with_binary_prefix(share.size)})"
         exchange = (
-            number(share.all_to_all / 1e9),
+            format_number(share.all_to_all / 1e9),
             messages,
-            number(share.exchange / 1e9),
+            format_number(share.exchange / 1e9),
             f"{share.bandwidth_share:.0%}",
         )
         rates.append((source.label, str(source.run.plan.workers), *exchange))
-    page.table(*by_row((*headings, "of all-to-all"), rates, (0, 3)))
+    page.add_table(*columns_from_rows((*headings, "of all-to-all"), rates, (0, 3)))
     apart = [(source, share) for source, share in shares if share.phase is not None]
     if apart:
         spent = ("Run", "Exchange\nphase (ms)", "at all-to-all\nrate (ms)", "slower\ntransfers (ms)")
@@ -260,11 +273,13 @@ def write_exchange_share(page: Page, sources: Sequence[SourceRun], probes: Seque
         for source, share in apart:
             seconds = (share.phase, share.ideal, share.slower, share.waiting, share.other)
             part = NULL if share.phase_bandwidth_share is None else f"{share.phase_bandwidth_share:.0%}"
-            parts.append((source.label, *map(ms, seconds), part))
-        page.table(*by_row((*spent, "waiting\n(ms)", "rest (ms)", "of all-to-all"), parts, (0,)))
-        page.line(PARTS_NOTE, "dim")
+            parts.append((source.label, *map(format_ms, seconds), part))
+        page.add_table(*columns_from_rows((*spent, "waiting\n(ms)", "rest (ms)", "of all-to-all"), parts, (0,)))
+        page.add_paragraph(PARTS_NOTE, "dim")
     if len(apart) < len(shares):
-        page.line("With --pipeline on, the exchange overlaps partition and join and has no phase of its own.", "dim")
+        page.add_paragraph(
+            "With --pipeline on, the exchange overlaps partition and join and has no phase of its own.", "dim"
+        )
 
 
 def charts_of_kind(campaign: Campaign, kind: str) -> Sequence[Chart]:
@@ -290,21 +305,23 @@ def charts_of_kind(campaign: Campaign, kind: str) -> Sequence[Chart]:
         "throughput": lambda: [merge.rates_chart(merge.THROUGHPUT, problems, {})],
         "bandwidth": lambda: [merge.rates_chart(merge.BANDWIDTH, problems, {})],
         "speed-up": lambda: [
-            merge.speedups(
+            merge.speedup_chart(
                 compare_campaigns([campaign]), "throughput", {source.name: source.look for source in sources}
             )
         ],
-        "iterations": lambda: [merge.iterations(runs, name if several else "") for name, runs in problems.items()],
-        "workers": lambda: each_run(lambda source: merge.workers(source.run)),
-        "phases": lambda: each_run(lambda source: merge.phases(source.run)),
-        "timeline": lambda: each_run(lambda source: merge.timeline(campaign, source.run)),
-        "pairs": lambda: each_run(lambda source: merge.pairs(source.run, source.document.lanes)),
-        "tuning": lambda: phase_charts(steps_of(campaign), partial(size_of, campaign)),
-        "network": lambda: panels_of(rows_in_order(campaign)),
+        "iterations": lambda: [
+            merge.iterations_chart(runs, name if several else "") for name, runs in problems.items()
+        ],
+        "workers": lambda: each_run(lambda source: merge.worker_bandwidth_chart(source.run)),
+        "phases": lambda: each_run(lambda source: merge.phases_chart(source.run)),
+        "timeline": lambda: each_run(lambda source: merge.timeline_chart(campaign, source.run)),
+        "pairs": lambda: each_run(lambda source: merge.pair_rates_chart(source.run, source.document.lanes)),
+        "tuning": lambda: phase_charts(decided_steps(campaign), partial(plan_size_text, campaign)),
+        "network": lambda: make_panels(sorted_campaign_rows(campaign)),
     }
     if kind not in kinds:
         raise UsageError(f"there is no plot {kind!r}; choose from {', '.join(kinds)}")
     least = merge.LEAST_MAPPED
     if kind == "pairs" and all((run.plan.workers or least) < least for run in campaign.runs):
         raise UsageError(f"a map of pairs needs at least {least} workers; Result.pairs() has their figures")
-    return with_source([chart for chart in kinds[kind]() if not chart.empty], [campaign])
+    return add_source_lines([chart for chart in kinds[kind]() if not chart.empty], [campaign])

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from merge_bench.tune.evaluator import Candidate, Evaluator, Options
-    from merge_bench.tune.space import Space, Value
+    from merge_bench.tune.evaluator import Candidate, Evaluator, SearchOptions
+    from merge_bench.tune.space import SettingValue, TuningSpace
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Strategy:
     name: str
     help: str
     place: int
-    tune: Callable[[Space, Sequence[Value], Evaluator, Options], Candidate]
-    first_block: Callable[[Space, Sequence[Value]], int] = lambda space, values: len(values) + 2
+    tune: Callable[[TuningSpace, Sequence[SettingValue], Evaluator, SearchOptions], Candidate]
+    first_block: Callable[[TuningSpace, Sequence[SettingValue]], int] = lambda space, values: len(values) + 2
 
 
 @functools.cache

@@ -10,34 +10,38 @@ from merge_bench.errors import UsageError
 from merge_bench.tune.strategies import Strategy
 
 if TYPE_CHECKING:
-    from merge_bench.tune.evaluator import Candidate, Evaluator, Options
-    from merge_bench.tune.space import Space, Value
+    from merge_bench.tune.evaluator import Candidate, Evaluator, SearchOptions
+    from merge_bench.tune.space import SettingValue, TuningSpace
 
 MOST = 256
 
 
-def tune(space: Space, values: Sequence[Value], evaluator: Evaluator, options: Options) -> Candidate:
-    """The combination with the largest effect, without the values that add nothing; the baseline if none gains."""
+def tune(space: TuningSpace, values: Sequence[SettingValue], evaluator: Evaluator, options: SearchOptions) -> Candidate:
+    """Measure every combination; returns the fastest without values that add nothing, the baseline if none gains."""
     from merge_bench.tune.evaluator import Candidate
-    from merge_bench.tune.search_steps import gains_in_blocks, without_idle_values
+    from merge_bench.tune.search_steps import record_gains, without_idle_values
 
     candidates = all_combinations(space, values)
     blocks = [
-        dict(zip(candidates, evaluator.block(candidates, keep=block >= options.least), strict=True))
+        dict(
+            zip(
+                candidates, evaluator.make_block(candidates, reserved_confirmations=block >= options.least), strict=True
+            )
+        )
         for block in range(options.most)
     ]
-    gains = gains_in_blocks(blocks, evaluator, options)
+    gains = record_gains(blocks, evaluator, options)
     return without_idle_values(gains[0].candidate, blocks, evaluator, options) if gains else Candidate()
 
 
-def all_combinations(space: Space, values: Sequence[Value]) -> list[Candidate]:
+def all_combinations(space: TuningSpace, values: Sequence[SettingValue]) -> list[Candidate]:
     """Every combination of values: the baseline first, then every set that can be combined.
 
     Raises UsageError if there are more than 256.
     """
     from merge_bench.tune.evaluator import Candidate
 
-    by_setting: dict[str, list[Value | None]] = {}
+    by_setting: dict[str, list[SettingValue | None]] = {}
     for value in values:
         by_setting.setdefault(value.setting, [None]).append(value)
     candidates = []
@@ -46,7 +50,7 @@ def all_combinations(space: Space, values: Sequence[Value]) -> list[Candidate]:
         if all(
             space.conflicting_id(value, [other for other in picked if other is not value]) is None for value in picked
         ):
-            candidates.append(Candidate.of(*picked))
+            candidates.append(Candidate.from_values(*picked))
         if len(candidates) > MOST:
             raise UsageError(f"the tuning space has more than {MOST} combinations; select fewer settings with --only")
     return candidates

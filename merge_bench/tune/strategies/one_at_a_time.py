@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from merge_bench.tune.strategies import Strategy
 
 if TYPE_CHECKING:
-    from merge_bench.tune.evaluator import Candidate, Evaluator, Options
-    from merge_bench.tune.space import Space, Value
+    from merge_bench.tune.evaluator import Candidate, Evaluator, SearchOptions
+    from merge_bench.tune.space import SettingValue, TuningSpace
 
 
-def tune(space: Space, values: Sequence[Value], evaluator: Evaluator, options: Options) -> Candidate:
-    """All values that gain alone, as far as they can be combined."""
+def tune(space: TuningSpace, values: Sequence[SettingValue], evaluator: Evaluator, options: SearchOptions) -> Candidate:
+    """Measure each value alone; returns the combination of all values that gain, as far as they can be combined."""
     from merge_bench.tune.evaluator import Candidate
-    from merge_bench.tune.search_steps import screen
+    from merge_bench.tune.search_steps import screen_values
 
-    winners, _ = screen(values, evaluator, options)
+    winners, _ = screen_values(values, evaluator, options)
     combination = Candidate()
     for winner in winners:
         (value,) = winner.candidate.values

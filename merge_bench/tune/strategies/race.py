@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from merge_bench.tune.strategies import Strategy
 
 if TYPE_CHECKING:
-    from merge_bench.tune.evaluator import Candidate, Evaluator, Options
-    from merge_bench.tune.space import Space, Value
+    from merge_bench.tune.evaluator import Candidate, Evaluator, SearchOptions
+    from merge_bench.tune.space import SettingValue, TuningSpace
 
 
-def tune(space: Space, values: Sequence[Value], evaluator: Evaluator, options: Options) -> Candidate:
-    """The smallest combination that keeps the whole gain."""
-    from merge_bench.tune.search_steps import ablate, combine, screen
+def tune(space: TuningSpace, values: Sequence[SettingValue], evaluator: Evaluator, options: SearchOptions) -> Candidate:
+    """Search by race, combination and ablation; returns the smallest combination that keeps the whole gain."""
+    from merge_bench.tune.search_steps import ablate_values, combine_winners, screen_values
 
-    winners, bar = screen(values, evaluator, options)
-    return ablate(combine(space, winners, evaluator, options, bar), evaluator, options, bar)
+    winners, bar = screen_values(values, evaluator, options)
+    return ablate_values(combine_winners(space, winners, evaluator, options, bar), evaluator, options, bar)
 
 
 STRATEGY = Strategy(

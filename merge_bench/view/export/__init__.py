@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Exporter:
-    """A format for results.
+    """An export format of results.
 
     `name`: as ``--format`` takes it; `help`: what the file contains, in a few words; `place`: its position in lists;
     `encode`: returns the contents of the file, or raises UsageError with a sentence if the format cannot express these
@@ -35,11 +35,12 @@ class Exporter:
 
 @functools.cache
 def exporters() -> Mapping[str, Exporter]:
-    """Every exporter by its name, in the order in which they are shown; the first is the default."""
+    """Return every exporter by its name, in the order in which they are shown; the first is the default."""
     modules = (importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__))
     exporters = [value for module in modules for value in vars(module).values() if isinstance(value, Exporter)]
     return {exporter.name: exporter for exporter in sorted(exporters, key=lambda each: (each.place, each.name))}
 
 
 def help_text() -> str:
+    """The help of ``--format``: each format with its description."""
     return f"Format; {'; '.join(f'{exporter.name}: {exporter.help}' for exporter in exporters().values())}."

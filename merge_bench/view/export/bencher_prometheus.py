@@ -53,9 +53,12 @@ HELP = {
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One number of a result. `name`: a key of `HELP`, which ends in the unit. `interval`: 95 % over launches; of a
-    network measurement the range of its launches; None if unknown."""
+class ExportedFigure:
+    """One number of a result, as it is exported.
+
+    `name`: a key of `HELP`, which ends in the unit. `interval`: 95 % over launches; of a network measurement the range
+    of its launches; None if unknown.
+    """
 
     name: str
     value: float
@@ -63,7 +66,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Subject:
+class ExportedSubject:
     """One config with one problem, or one row of a network measurement, with its figures.
 
     `name`, `labels`: the same for every result that measured the same. `figures`: none if the result was wrong.
@@ -72,7 +75,7 @@ class Subject:
 
     name: str
     labels: Mapping[str, str]
-    figures: tuple[Figure, ...]
+    figures: tuple[ExportedFigure, ...]
     verified: bool | None
     wrong: bool
     launches: int
@@ -80,12 +83,12 @@ class Subject:
     measured: float | None
 
 
-def subjects(campaigns: Sequence[Campaign]) -> list[Subject]:
-    """Every subject of `campaigns`.
+def exported_subjects(campaigns: Sequence[Campaign]) -> list[ExportedSubject]:
+    """Return every subject of `campaigns`.
 
     Raises UsageError if two of them have the same name, so that their figures could not be told apart.
     """
-    by_name: dict[str, tuple[Subject, Campaign]] = {}
+    by_name: dict[str, tuple[ExportedSubject, Campaign]] = {}
     for campaign in campaigns:
         for subject in _probe_subjects(campaign) if campaign.probe is not None else _run_subjects(campaign):
             if subject.name in by_name:
@@ -100,25 +103,25 @@ def subjects(campaigns: Sequence[Campaign]) -> list[Subject]:
     return [subject for subject, _ in by_name.values()]
 
 
-def _run_subjects(campaign: Campaign) -> Iterator[Subject]:
+def _run_subjects(campaign: Campaign) -> Iterator[ExportedSubject]:
     from merge_bench.analysis.summary import summarize_run
-    from merge_bench.view.titles import problem_of
+    from merge_bench.view.titles import problem_text
 
     for run in campaign.runs:
         document = summarize_run(campaign, run, campaign.head.campaign_id)
-        plan, what, wrong = run.plan, problem_of([run.plan]), document.verification.state == "wrong"
+        plan, what, wrong = run.plan, problem_text([run.plan]), document.verification.state == "wrong"
         labels = {
             "config": run.config.name,
             "problem": what,
             "engine": plan.engine or "",
             "exchange": plan.exchange or "",
             "hosts": str(len(document.plan["hosts"])),
-            "options": ", ".join(_unusual_options(plan)),
+            "options": ", ".join(_unusual_option_texts(plan)),
         }
         ways = [f"engine {plan.engine}"] * bool(plan.engine) + [f"exchange {plan.exchange}"] * bool(plan.exchange)
         times = [launch.line.time for launch in run.launches if launch.line is not None]
-        yield Subject(
-            name=", ".join([f"{run.config.name}: {what}", *ways, *_unusual_options(plan)]),
+        yield ExportedSubject(
+            name=", ".join([f"{run.config.name}: {what}", *ways, *_unusual_option_texts(plan)]),
             labels=labels,
             figures=() if wrong else tuple(_run_figures(document)),
             verified=document.verified,
@@ -129,8 +132,8 @@ def _run_subjects(campaign: Campaign) -> Iterator[Subject]:
         )
 
 
-def _unusual_options(plan: RecordedPlan) -> Iterator[str]:
-    """The options without their usual values that decide which rows are merged, and how, in words."""
+def _unusual_option_texts(plan: RecordedPlan) -> Iterator[str]:
+    """Texts of the options of a plan that decide which rows are merged, and how, where they are not the usual ones."""
     work = plan.workload
     if work is not None and work.name == "synthetic":
         if work.payload_columns not in (None, 1):
@@ -147,8 +150,8 @@ def _unusual_options(plan: RecordedPlan) -> Iterator[str]:
         yield "runtime filter"
 
 
-def _run_figures(document: RunDocument) -> Iterator[Figure]:
-    """The figures of a run that were measured."""
+def _run_figures(document: RunDocument) -> Iterator[ExportedFigure]:
+    """Yield the figures of a run that were measured."""
     from merge_bench.analysis.aggregate import PHASES
     from merge_bench.analysis.documents import Spread
 
@@ -167,10 +170,10 @@ def _run_figures(document: RunDocument) -> Iterator[Figure]:
     for name, figure in spreads.items():
         value, interval = (figure.median, figure.ci95) if isinstance(figure, Spread) else (figure, None)
         if value is not None:
-            yield Figure(name, value, interval)
+            yield ExportedFigure(name, value, interval)
 
 
-def _probe_subjects(campaign: Campaign) -> Iterator[Subject]:
+def _probe_subjects(campaign: Campaign) -> Iterator[ExportedSubject]:
     from merge_bench.records.campaign import rows_of
 
     times = [launch.line.time for launch in campaign.standing if launch.line is not None]
@@ -188,7 +191,7 @@ def _probe_subjects(campaign: Campaign) -> Iterator[Subject]:
         what = [f"{row.config}: {row.probe} {row.test}", row.placement, f"{row.memory} memory"]
         what += [f"ranks {' '.join(map(str, row.ranks))}"] * bool(row.ranks) + [f"{row.size} B"]
         what += [f"{row.count} elements"] * (row.count is not None)
-        yield Subject(
+        yield ExportedSubject(
             name=", ".join(what),
             labels=labels,
             figures=tuple(_probe_row_figures(row)) if not row.wrong else (),
@@ -200,17 +203,17 @@ def _probe_subjects(campaign: Campaign) -> Iterator[Subject]:
         )
 
 
-def _probe_row_figures(row: Row) -> Iterator[Figure]:
+def _probe_row_figures(row: Row) -> Iterator[ExportedFigure]:
     ranges = {"probe_seconds": row.seconds, "probe_bandwidth_bytes_per_second": row.bandwidth}
     for name, figure in ranges.items():
         if figure is not None:
-            yield Figure(name, figure.median, (figure.low, figure.high) if row.launches > 1 else None)
+            yield ExportedFigure(name, figure.median, (figure.low, figure.high) if row.launches > 1 else None)
     if row.messages_per_second is not None:
-        yield Figure("probe_messages_per_second", row.messages_per_second)
+        yield ExportedFigure("probe_messages_per_second", row.messages_per_second)
 
 
 def _encode_bencher(campaigns: Sequence[Campaign]) -> bytes:
-    """Results as JSON of Bencher; `lower_value` and `upper_value` are the ends of an interval, if there is one.
+    """Encode results as JSON of Bencher; `lower_value` and `upper_value` are the ends of an interval, if there is one.
 
     A result that was not verified has a mark in its name. The format has no other place for it, and its figures must
     not continue the series of a verified one.
@@ -219,7 +222,7 @@ def _encode_bencher(campaigns: Sequence[Campaign]) -> bytes:
 
     from merge_bench.analysis.aggregate import UNVERIFIED
 
-    all_subjects = subjects(campaigns)
+    all_subjects = exported_subjects(campaigns)
     wrong = next((subject for subject in all_subjects if subject.wrong), None)
     if wrong is not None:
         raise UsageError(f"the result of {wrong.name!r} is wrong, and Bencher would store its figures unmarked")
@@ -244,7 +247,7 @@ BENCHER = Exporter("bencher", _BENCHER_HELP, place=2, encode=_encode_bencher)
 
 
 def _encode_prometheus(campaigns: Sequence[Campaign]) -> bytes:
-    all_subjects = subjects(campaigns)
+    all_subjects = exported_subjects(campaigns)
     lines: list[str] = []
     for name, help in {**HELP, **_STATE_GAUGES}.items():
         samples = [(subject.labels, value) for subject in all_subjects for value in _gauge_values(subject, name)]
@@ -256,8 +259,8 @@ def _encode_prometheus(campaigns: Sequence[Campaign]) -> bytes:
     return ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
 
 
-def _gauge_values(subject: Subject, name: str) -> Iterator[float]:
-    """The value of the gauge `name` for one subject, if it has one; network measurements are not verified."""
+def _gauge_values(subject: ExportedSubject, name: str) -> Iterator[float]:
+    """Yield the value of the gauge `name` for one subject, if it has one."""
     yield from (float(figure.value) for figure in subject.figures if figure.name == name)
     if name == "measured_timestamp_seconds" and subject.measured is not None:
         yield float(subject.measured)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def _encode_csv(campaigns: Sequence[Campaign]) -> bytes:
-    """Results as CSV of RFC 4180 in UTF-8, with line ends ``\\n``; an unknown value is an empty cell."""
+    """Encode results as CSV of RFC 4180 in UTF-8, with line ends ``\\n``; an unknown value is an empty cell."""
     import csv
     import io
 

@@ -23,11 +23,11 @@ PHASES, SENT, RECEIVED = KINDS = "", " sends", " receives"
 """Kinds of tracks of a worker, each as what follows the rank in the track's name."""
 
 
-def _encode(campaigns: Sequence[Campaign]) -> bytes:
+def _encode_trace(campaigns: Sequence[Campaign]) -> bytes:
     import json
 
     from merge_bench.analysis.timelines import read_aligned_timelines
-    from merge_bench.view.titles import source_of
+    from merge_bench.view.titles import source_lines
 
     if len(campaigns) > 1:
         raise UsageError("a trace shows one RESULT, because hosts and launches of several would share its tracks")
@@ -40,14 +40,14 @@ def _encode(campaigns: Sequence[Campaign]) -> bytes:
         )
     largest = f"{1e6 * max(aligned.error for aligned in launches):.1f} us"
     alignment = f"hosts are aligned at the barriers, for drawing only; error at most {largest}"
-    about = {"result": source_of([campaign]), "alignment": alignment}
-    events = Trace(campaign, launches).events()
+    about = {"result": source_lines([campaign]), "alignment": alignment}
+    events = TraceMaker(campaign, launches).make_events()
     document = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": about}
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-class Trace:
-    """Makes the trace events of a campaign; `events` has microseconds, other times are nanoseconds from the first."""
+class TraceMaker:
+    """Makes the trace events of a campaign, with times in nanoseconds from the first event."""
 
     def __init__(self, campaign: Campaign, launches: Sequence[AlignedTimeline]) -> None:
         self._campaign, self._launches = campaign, launches
@@ -66,8 +66,8 @@ class Trace:
         self._first = self._bases[0] + self._unix[0]
         self._slices: list[Event] = []
 
-    def events(self) -> list[Event]:
-        """All events: names of processes and tracks, then the others by time, a slice before the slices inside it."""
+    def make_events(self) -> list[Event]:
+        """Return all events, in microseconds: names of processes and tracks, then the others by time."""
         messages: list[tuple[Event, Event]] = []
         for number, aligned in enumerate(self._launches):
             for iteration in aligned.timeline.iterations:
@@ -111,7 +111,8 @@ class Trace:
     ) -> Event:
         aligned = self._launches[number]
         at, until = (
-            self._nanoseconds(number, aligned.seconds_on_common_clock(rank, seconds)) for seconds in (begin, end)
+            self._nanoseconds_from_first(number, aligned.seconds_on_common_clock(rank, seconds))
+            for seconds in (begin, end)
         )
         event = {
             "ph": "X",
@@ -126,13 +127,13 @@ class Trace:
         self._slices.append(event)
         return event
 
-    def _nanoseconds(self, number: int, seconds: float) -> int:
-        """Nanoseconds from the first event to a time on the clock of rank 0's host in one launch."""
+    def _nanoseconds_from_first(self, number: int, seconds: float) -> int:
+        """Nanoseconds from the first event to `seconds` on the clock of rank 0's host in launch `number`."""
         base = self._bases[number]
         return round((base + self._unix[number] - self._first) * 1e9) + round((seconds - base) * 1e9)
 
     def _warning_events(self) -> Iterator[Event]:
-        """An instant event for each warning, at its recorded time, or at the nearest end of the trace."""
+        """Make an instant event for each warning, at its recorded time, or at the nearest end of the trace."""
         last = max((event["ts"] + event["dur"] for event in self._slices), default=0)
         own = [warning for aligned in self._launches for warning in aligned.launch.warnings]
         for warning in [*self._campaign.warnings, *own]:
@@ -154,7 +155,7 @@ class Trace:
             rank, kind = event.pop("track")
             key = event["pid"], rank, KINDS.index(kind)
             end = event["ts"] + event["dur"]
-            tracks[id(event)] = *key, _lane_number(lanes.setdefault(key, []), event["ts"], end, inside=kind == PHASES)
+            tracks[id(event)] = *key, _add_to_lane(lanes.setdefault(key, []), event["ts"], end, inside=kind == PHASES)
         numbers = {track: number for number, track in enumerate(sorted(set(tracks.values())), 1)}
         for event in self._slices:
             event["tid"] = numbers[tracks[id(event)]]
@@ -166,7 +167,7 @@ class Trace:
 
 
 def _flow_events(messages: Sequence[tuple[Event, Event]]) -> Iterator[Event]:
-    """Flow events from each batch as sent to the same batch as received.
+    """Make flow events from each batch as sent to the same batch as received.
 
     A flow ends in the last nanosecond of the slice received, which has to be open then.
     """
@@ -177,8 +178,8 @@ def _flow_events(messages: Sequence[tuple[Event, Event]]) -> Iterator[Event]:
         yield {"ph": "f", "bp": "e", "ts": at, "pid": received["pid"], **same, "tid": received["tid"]}
 
 
-def _lane_number(lanes: list[list[int]], begin: int, end: int, *, inside: bool) -> int:
-    """The first lane where a slice overlaps no other, or if `inside` lies inside the open ones; it is added there.
+def _add_to_lane(lanes: list[list[int]], begin: int, end: int, *, inside: bool) -> int:
+    """Add a slice to the first lane where it overlaps no other, or if `inside` lies in them; returns the lane's index.
 
     Slices are given in the order of their begins. A lane is the ends of its open slices, the outermost first.
     """
@@ -196,5 +197,5 @@ EXPORTER = Exporter(
     "trace",
     help="the timelines as Chrome trace events, for Perfetto: phases, messages, link measurement, warnings",
     place=4,
-    encode=_encode,
+    encode=_encode_trace,
 )

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from merge_bench.view.text import binary, capitalized
+from merge_bench.view.text import capitalize, with_binary_prefix
 
 Values = Sequence[float]
 Ticks = Mapping[Any, str]
@@ -100,7 +100,7 @@ class Cells:
     details: Details = field(default_factory=dict)
 
     @property
-    def limits(self) -> tuple[float, float]:
+    def colour_limits(self) -> tuple[float, float]:
         """The values at the ends of the colour scale: 0, and the highest value."""
         return 0.0, max((value for value in self.values if value == value), default=0.0) or 1.0
 
@@ -119,8 +119,8 @@ Mark = Points | Line | Band | Whiskers | Boxes | Cells | Texts
 
 
 @dataclass(frozen=True)
-class Group:
-    """Marks with the same look, number `index` of `look`; a `label` gives them an entry in the legend."""
+class MarkGroup:
+    """Marks with the same look, that of series number `index`; a `label` gives them an entry in the legend."""
 
     index: int
     marks: tuple[Mark, ...]
@@ -128,7 +128,7 @@ class Group:
 
     @property
     def legend_order(self) -> list[int]:
-        """The places of the marks as a legend draws them, one over the other: white ones below."""
+        """The indexes of the marks in the order in which a legend draws them: white ones first."""
         return sorted(range(len(self.marks)), key=lambda at: not getattr(self.marks[at], "white", False))
 
 
@@ -160,7 +160,7 @@ class Chart:
 
     x: Axis
     y: Axis
-    groups: tuple[Group, ...] = ()
+    groups: tuple[MarkGroup, ...] = ()
     height: int = 300
     title: str = ""
     note: str = ""
@@ -168,7 +168,7 @@ class Chart:
     square: bool = False
 
     @property
-    def marks(self) -> Iterator[tuple[Group, Mark]]:
+    def marks(self) -> Iterator[tuple[MarkGroup, Mark]]:
         return ((group, mark) for group in self.groups for mark in group.marks)
 
     @property
@@ -176,8 +176,8 @@ class Chart:
         return not any(mark.at if isinstance(mark, Whiskers | Boxes) else mark.x for _, mark in self.marks)
 
 
-def columns(rows: Iterable[Sequence[Any]], count: int) -> Sequence[Sequence[Any]]:
-    """Rows turned into `count` columns, which are empty if there are no rows."""
+def transpose_rows(rows: Iterable[Sequence[Any]], count: int) -> Sequence[Sequence[Any]]:
+    """Turn rows into `count` columns, which are empty if there are no rows."""
     return tuple(zip(*rows, strict=True)) or ((),) * count
 
 
@@ -204,8 +204,8 @@ GREY = -1
 
 
 @dataclass(frozen=True)
-class Look:
-    """A series' colour, and its marker: Matplotlib's name, Bokeh's name, and the character."""
+class SeriesLook:
+    """The colour of a series, and its marker: the names in Matplotlib and in Bokeh, and the character."""
 
     colour: str
     marker: str
@@ -213,19 +213,19 @@ class Look:
     symbol: str
 
 
-def look(index: int) -> Look:
-    """The look of series number `index`: a colour and a marker, whose combination repeats after 56 series."""
+def look_of_series(index: int) -> SeriesLook:
+    """Return the look of series number `index`: a colour and a marker, whose combination repeats after 56 series."""
     which = index % len(_MARKERS)
-    return Look(_COLOURS[index % len(_COLOURS)], _MARKERS[which], _SHAPES[which], _SYMBOLS[which])
+    return SeriesLook(_COLOURS[index % len(_COLOURS)], _MARKERS[which], _SHAPES[which], _SYMBOLS[which])
 
 
 def tick_label(count: float, unit: str = "B") -> str:
-    """`count` with a binary prefix, and the unit only if there is one: ``1``, ``32``, ``1 KiB``."""
-    return f"{count:.4g}" if count < 1024 else binary(count, unit)
+    """The label of a tick of an axis of sizes: ``1``, ``32``, ``1 KiB``."""
+    return f"{count:.4g}" if count < 1024 else with_binary_prefix(count, unit)
 
 
 def size_ticks(low: float, high: float, *, log: bool, most: int) -> list[int]:
-    """At most `most` ticks of an axis of sizes: powers of two, or without `log` multiples of a power of two from 0."""
+    """Choose at most `most` ticks of an axis of sizes: powers of two, or multiples of one if not `log`."""
     if log:
         first, last = max(int(low), 1).bit_length() - 1, max(int(high) - 1, 1).bit_length()
         return [1 << power for power in range(first, last + 1, thinning_step(last - first + 1, most))]
@@ -235,8 +235,8 @@ def size_ticks(low: float, high: float, *, log: bool, most: int) -> list[int]:
     return list(range(0, int(high) + step, step))
 
 
-def value_ticks(low: float, high: float) -> list[float]:
-    """Ticks of a logarithmic axis that enclose `low` to `high`: powers of ten, and steps between if these are few."""
+def logarithmic_ticks(low: float, high: float) -> list[float]:
+    """Choose ticks of a logarithmic axis that enclose `low` to `high`: powers of ten, and steps between."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     parts = (1, 2, 3, 4, 5, 6, 8) if high / low < 10 else (1, 2, 5) if high / low < 1000 else (1,)
     ticks = [part * 10.0**power for power in range(first, last + 1) for part in parts]
@@ -246,7 +246,7 @@ def value_ticks(low: float, high: float) -> list[float]:
 
 
 def thinning_step(count: int, most: int) -> int:
-    """The step at which items are taken, so that at most `most` of `count` are left."""
+    """The step at which to take items of `count`, so that there are at most `most`."""
     return max(-(-count // most), 1)
 
 
@@ -256,7 +256,7 @@ def bar_height_pixels(bars: int) -> int:
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar, in the chart's unit.
+    """One bar of a bar chart, with values in the chart's unit.
 
     `index`: the number of its series' look, the same in every chart. `value`: None if nothing was measured; then there
     is no bar. `interval`: of the value, if there are enough launches. `points`: names and values of single launches.
@@ -272,10 +272,10 @@ class Bar:
     published: bool = False
 
 
-def bars(
+def bar_chart(
     rows: Sequence[tuple[str, Sequence[Bar]]], *, title: str, axis: str, unit: str, line: float | None = None, note: str
 ) -> Chart:
-    """A chart of horizontal bars from 0, row below row, with half a bar of room below each row.
+    """Make a chart of horizontal bars from 0, with half a bar of room below each row.
 
     Parameters
     ----------
@@ -301,9 +301,9 @@ def bars(
     in_legend = any(bar.series != label for label, row in rows for bar in row)  # rows say it otherwise
     return Chart(
         Axis(axis, low=0.0, high=1.05 * max(ends, default=1.0), rule=line),
-        rows_axis(ticks, at - 1.5),
+        top_down_axis(ticks, at - 1.5),
         tuple(
-            Group(placed[0][2].index, tuple(_bar_marks(placed, unit)), name if in_legend else "")
+            MarkGroup(placed[0][2].index, tuple(_bar_marks(placed, unit)), name if in_legend else "")
             for name, placed in series.items()
         ),
         30 + thick * (len(drawn) + len(rows) // 2),
@@ -313,46 +313,46 @@ def bars(
 
 
 def _bar_chart_note(parts: str, drawn: Sequence[Bar]) -> str:
-    """The note of a bar chart, without those of `parts` that none of the bars has."""
+    """Make the note of a bar chart from `parts`, without those about marks that no bar in `drawn` has."""
     absent = {"white bars"} if not any(bar.interval for bar in drawn) else set()
     absent |= {"points"} if not any(bar.points for bar in drawn) else set()
     kept = [part for part in parts.split("; ") if part.partition(":")[0] not in absent]
     kept += ["hatched: as published"] if any(bar.published for bar in drawn) else []
-    return f"{capitalized('; '.join(kept))}." if any(kept) else ""
+    return f"{capitalize('; '.join(kept))}." if any(kept) else ""
 
 
 def _bar_marks(placed: Sequence[tuple[float, str, Bar]], unit: str) -> Iterator[Mark]:
-    """The marks of one series: bars, intervals, and points that are shifted up or down to hide each other less.
+    """Make the marks of one series: bars, intervals, and points that are shifted up or down to hide each other less.
 
     `placed`: each bar with its place and its row's name.
     """
     measured = [(at, bar.value, row, bar) for at, row, bar in placed if bar.value is not None]
-    at, values, rows, drawn = columns(measured, 4)
+    at, values, rows, drawn = transpose_rows(measured, 4)
     details = {
         "row": rows,
         "series": [bar.series for bar in drawn],
-        "value": [with_unit(value, unit) for value in values],
-        "interval": [f"{e[0]:,.4g} to {with_unit(e[1], unit)}" if (e := bar.interval) else "-" for bar in drawn],
+        "value": [format_with_unit(value, unit) for value in values],
+        "interval": [f"{e[0]:,.4g} to {format_with_unit(e[1], unit)}" if (e := bar.interval) else "-" for bar in drawn],
         "remark": [bar.remark or "-" for bar in drawn],
     }
     yield Boxes(at, [0.0] * len(at), values, hatched=placed[0][2].published, details=details)
     if ends := [(place, *bar.interval) for place, _, _, bar in measured if bar.interval]:
-        at, low, high = columns(ends, 3)
+        at, low, high = transpose_rows(ends, 3)
         yield Boxes(at, low, high, width=_INTERVAL_HEIGHT, white=True)
     if points := [
         (value, place + (-0.16, 0.0, 0.16)[number % 3], name)
         for place, _, _, bar in measured
         for number, (name, value) in enumerate(bar.points)
     ]:
-        x, y, names = columns(points, 3)
-        details = {"of": names, "value": [with_unit(value, unit) for value in x]}
+        x, y, names = transpose_rows(points, 3)
+        details = {"of": names, "value": [format_with_unit(value, unit) for value in x]}
         yield Points(x, y, white=True, size=5, details=details)
 
 
-def stacked_bars(
+def stacked_bar_marks(
     parts: Sequence[str], rows: Mapping[str, Sequence[float]], *, at: Sequence[float] = (), upright: bool = False
-) -> tuple[Sequence[float], tuple[Group, ...]]:
-    """Stacked bars: the end of each bar in milliseconds, and a group of marks for each part.
+) -> tuple[Sequence[float], tuple[MarkGroup, ...]]:
+    """Make stacked bars; returns the end of each bar in milliseconds, and a group of marks for each part.
 
     `rows`: milliseconds of each of `parts`, by the row's name; `at`: the places of rows, by default 0, 1, …; `upright`:
     along y, and without boxes of no height, whose edges would be seen.
@@ -361,23 +361,27 @@ def stacked_bars(
     for number, part in enumerate(parts):
         values = [row[number] for row in rows.values()]
         starts, ends = ends, [end + value for end, value in zip(ends, values, strict=True)]
-        details = {"row": list(rows), "part": [part] * len(rows), "value": [with_unit(ms, "ms") for ms in values]}
+        details = {
+            "row": list(rows),
+            "part": [part] * len(rows),
+            "value": [format_with_unit(ms, "ms") for ms in values],
+        }
         seen = [end if end > start else math.nan for start, end in zip(starts, ends, strict=True)] if upright else ends
         boxes = Boxes(at or range(len(rows)), starts, seen, upright, details=details)
-        groups.append(Group(number, (boxes,), part))
+        groups.append(MarkGroup(number, (boxes,), part))
     return ends, tuple(groups)
 
 
-def rows_axis(ticks: Ticks, last: float, beside: Ticks | None = None) -> Axis:
-    """The axis of rows from the top down; `last`: the place of the last bar or point."""
+def top_down_axis(ticks: Ticks, last: float, beside: Ticks | None = None) -> Axis:
+    """Make the vertical axis of rows from the top down; `last`: the place of the last bar or point."""
     return Axis(ticks=ticks, low=last + 0.9, high=-0.9, grid=False, beside=beside or {})
 
 
 def thin_ticks(ticks: Ticks, most: int) -> Ticks:
-    """`ticks`, or at most `most` of them, evenly chosen."""
+    """Return `ticks`, or at most `most` of them, evenly chosen."""
     return dict(list(ticks.items())[:: thinning_step(len(ticks), most)])
 
 
-def with_unit(value: float, unit: str) -> str:
-    """A value with its unit, as shown beside the pointer; ``not known`` for NaN."""
+def format_with_unit(value: float, unit: str) -> str:
+    """Format a value with its unit, to be shown beside the pointer; ``not known`` for NaN."""
     return f"{value:,.4g} {unit}" if value == value else "not known"

@@ -10,7 +10,7 @@ from merge_bench.config.files import check_writable, replacing
 from merge_bench.errors import UsageError, require, say
 from merge_bench.records.campaign import Campaign
 from merge_bench.view.plot import Chart
-from merge_bench.view.titles import with_source
+from merge_bench.view.titles import add_source_lines
 
 _LIBRARIES = {".png": "matplotlib", ".svg": "matplotlib", ".html": "bokeh"}
 
@@ -20,8 +20,10 @@ def can_draw(path: Path) -> bool:
     return importlib.util.find_spec(_LIBRARIES[path.suffix.lower()]) is not None
 
 
-def check_plots(names: Sequence[str], others: Sequence[tuple[str, Path]] = ()) -> tuple[Path, ...]:
-    """The paths of the options ``--plot``, checked; `others`: options and paths of other files to be written.
+def check_plot_files(names: Sequence[str], others: Sequence[tuple[str, Path]] = ()) -> tuple[Path, ...]:
+    """Check that the files of ``--plot`` can be written; returns their paths.
+
+    `others`: options and paths of other files to be written.
 
     Raises
     ------
@@ -44,7 +46,7 @@ def check_plots(names: Sequence[str], others: Sequence[tuple[str, Path]] = ()) -
     return plots
 
 
-def draw(charts: Sequence[Chart], path: Path, campaigns: Sequence[Campaign] = ()) -> None:
+def draw_file(charts: Sequence[Chart], path: Path, campaigns: Sequence[Campaign] = ()) -> None:
     """Draw the charts of some campaigns into one file, which is replaced whole or not at all.
 
     Raises
@@ -55,32 +57,32 @@ def draw(charts: Sequence[Chart], path: Path, campaigns: Sequence[Campaign] = ()
     if not charts:
         raise ValueError("no row has a value to draw")
     if campaigns:
-        charts = with_source(charts, campaigns)
+        charts = add_source_lines(charts, campaigns)
     extension = path.suffix.lower()
     with replacing(path) as stream:
         if _LIBRARIES[extension] == "bokeh":
             from merge_bench.view.plot import interactive
 
-            stream.write(interactive.page(charts).encode())
+            stream.write(interactive.render_html_page(charts).encode())
         else:
             from merge_bench.view.plot import static
 
-            static.draw(charts, stream, extension.removeprefix("."))
+            static.draw_image(charts, stream, extension.removeprefix("."))
 
 
-def write_each(files: Mapping[Path, Callable[[Path], object]]) -> list[str]:
-    """Let each function write its file, and say so on standard error; returns a sentence for each that failed."""
+def write_each_file(files: Mapping[Path, Callable[[Path], object]]) -> list[str]:
+    """Call each function with its file, and print each file written; returns a sentence for each failure."""
     problems = []
     for file, make in files.items():
-        if problem := try_to_write(make, file):
+        if problem := try_to_write_file(make, file):
             problems.append(problem)
         else:
             say(f"wrote {file}")
     return problems
 
 
-def try_to_write(make: Callable[[Path], object], file: Path) -> str | None:
-    """Let `make` write `file`; returns a sentence if that fails, whatever the error, and else None."""
+def try_to_write_file(make: Callable[[Path], object], file: Path) -> str | None:
+    """Call `make` with `file`, which it writes; returns a sentence if that fails, whatever the error, else None."""
     try:
         make(file)
     except Exception as problem:

@@ -30,17 +30,17 @@ from merge_bench.view.plot import (
     Boxes,
     Cells,
     Chart,
-    Group,
     Line,
     Mark,
+    MarkGroup,
     Points,
     Texts,
     Ticks,
     Whiskers,
-    look,
-    value_ticks,
+    logarithmic_ticks,
+    look_of_series,
 )
-from merge_bench.view.text import for_canvas, short
+from merge_bench.view.text import escape_for_canvas, shorten_middle
 
 _NARROW_PIXELS = 700
 """The width of a figure in a narrow window."""
@@ -61,49 +61,49 @@ _SCALE = "scale"
 _NUMBER_FIELDS = ("x", "y", "low", "high", "at", "start", "end", "values")
 
 
-def page(charts: Sequence[Chart]) -> str:
-    """An HTML page of `charts`, one below the other; a click on a legend hides a series in all."""
-    figures = [figure_of(chart) for chart in charts]
-    hide_together(figures)
-    whole = file_html(column(*figures, sizing_mode="stretch_width"), INLINE, for_canvas(charts[0].title))
+def render_html_page(charts: Sequence[Chart]) -> str:
+    """Render `charts` as an HTML page, one below the other; a click on a legend hides a series in all."""
+    figures = [make_figure(chart) for chart in charts]
+    link_hidden_series(figures)
+    whole = file_html(column(*figures, sizing_mode="stretch_width"), INLINE, escape_for_canvas(charts[0].title))
     return _EXTERNAL_LINK.sub("", whole)  # Panel adds links to other servers, though none is needed
 
 
-def figure_of(chart: Chart, *, note: bool = True, pixels: int = _NARROW_PIXELS) -> Any:
-    """`chart` as a Bokeh figure, as wide as its page.
+def make_figure(chart: Chart, *, note: bool = True, pixels: int = _NARROW_PIXELS) -> Any:
+    """Make a Bokeh figure of `chart`, as wide as its page.
 
     `note`: whether a text below says what its marks mean; `pixels`: how wide the figure is at least, for its texts.
     """
     plot = BokehChart(chart).figure
-    letters = _letters_below(chart, pixels)
+    letters = _letters_per_line(chart, pixels)
     if note and chart.note:
         text = chart.note + (" Click a legend entry to hide its series." if plot.legend else "")
-        _add_text(plot, text, letters, text_font_size="9pt")
+        _add_text_below(plot, text, letters, text_font_size="9pt")
     if chart.source:
-        _add_text(plot, chart.source, letters, text_font_size="8pt")
+        _add_text_below(plot, chart.source, letters, text_font_size="8pt")
     return plot
 
 
-def _letters_below(chart: Chart, pixels: int) -> int:
-    """The letters of a line below a figure of this width, between what stands on the left and on the right."""
+def _letters_per_line(chart: Chart, pixels: int) -> int:
+    """The number of letters that fit into a line of text below a figure that is `pixels` wide."""
     if chart.square:
         return (chart.height + 90) // 6
     left, right = (
-        max((len(short(label)) for label in (labels or {}).values()), default=0)
+        max((len(shorten_middle(label)) for label in (labels or {}).values()), default=0)
         for labels in (chart.y.ticks, chart.y.beside)
     )
     room = pixels - 2 * _AXIS_PIXELS - _LETTER_PIXELS * (max(left, 6) + right)
     return max(int(room / _LETTER_PIXELS), _LEAST_LETTERS)
 
 
-def _add_text(plot: Any, text: str, letters: int, **look: Any) -> None:
+def _add_text_below(plot: Any, text: str, letters: int, **look: Any) -> None:
     """Add `text` below a figure, each of its lines broken where it is longer than `letters`."""
-    lines = [textwrap.fill(for_canvas(line), letters) for line in text.split("\n")]
+    lines = [textwrap.fill(escape_for_canvas(line), letters) for line in text.split("\n")]
     plot.add_layout(Title(text="\n".join(lines), text_font_style="normal", **look), "below")
 
 
-def hide_together(figures: Sequence[Any]) -> None:
-    """Make a series that is hidden in one of `figures` hidden in all."""
+def link_hidden_series(figures: Sequence[Any]) -> None:
+    """Link Bokeh `figures` so that a series hidden in one of them is hidden in all."""
     items = [(plot, item) for plot in figures for legend in plot.legend for item in legend.items]
     for plot, item in items:
         for other, twin in items:
@@ -113,13 +113,13 @@ def hide_together(figures: Sequence[Any]) -> None:
 
 
 class BokehChart:
-    """A chart as a Bokeh `figure`, in which another chart with the same groups of marks can be shown."""
+    """A Bokeh `figure` of a chart, which can show another chart with the same groups of marks instead."""
 
     def __init__(self, chart: Chart) -> None:
         tools = f"pan,box_zoom,{'xwheel_zoom' if chart.y.ticks else 'wheel_zoom'},reset,save"
         wide: dict[str, Any] = {"frame_width": chart.height} if chart.square else {"sizing_mode": "stretch_width"}
         self.figure: Any = figure(
-            title=textwrap.fill(for_canvas(chart.title), _TITLE_LETTERS),
+            title=textwrap.fill(escape_for_canvas(chart.title), _TITLE_LETTERS),
             frame_height=chart.height,
             tools=tools,
             active_drag="box_zoom",
@@ -147,37 +147,39 @@ class BokehChart:
             )
             self.figure.add_layout(legend, "below")
 
-    def show(self, chart: Chart) -> None:
-        """Show `chart`, which has the same groups of marks, instead; only changed columns are sent."""
+    def show_chart(self, chart: Chart) -> None:
+        """Show another chart, which has the same groups of marks; only changed columns are sent."""
         for renderer, (group, mark) in zip(self._renderers, chart.marks, strict=True):
-            source, columns = renderer.data_source, _source_columns(mark, look(group.index).colour)
+            source, columns = renderer.data_source, _source_columns(mark, look_of_series(group.index).colour)
             if isinstance(mark, Texts):
-                columns = _padded_texts(columns, len(source.data["text"]))
-            changed = {name: values for name, values in columns.items() if not _equal_values(values, source.data[name])}
+                columns = _pad_texts(columns, len(source.data["text"]))
+            changed = {
+                name: values for name, values in columns.items() if not _values_are_equal(values, source.data[name])
+            }
             if any(len(values) != len(source.data[name]) for name, values in changed.items()):
                 source.data = columns
             elif changed:
                 source.patch({name: [(slice(len(values)), values)] for name, values in changed.items()})
             if isinstance(mark, Cells):
-                low, high = mark.limits
+                low, high = mark.colour_limits
                 self.figure.right[0].color_mapper.update(low=low, high=high)
                 self.figure.extra_y_ranges[_SCALE].update(start=low, end=high)
         for which in ("x", "y"):
             axis: Axis = getattr(chart, which)
-            self._set_limits(axis, which)
+            self._set_axis_limits(axis, which)
             if axis.ticks is not None and axis.ticks != getattr(self._chart, which).ticks:
                 _set_ticks(getattr(self.figure, f"{which}axis")[0], axis.ticks)
         self._chart = chart
 
     def _set_up_axis(self, axis: Axis, which: str) -> None:
         drawn = getattr(self.figure, f"{which}axis")[0]
-        drawn.axis_label = for_canvas(axis.title)
+        drawn.axis_label = escape_for_canvas(axis.title)
         getattr(self.figure, f"{which}grid").update(grid_line_color=GRID, visible=axis.grid)
-        self._set_limits(axis, which)
+        self._set_axis_limits(axis, which)
         if axis.ticks is None:
             drawn.formatter = models.NumeralTickFormatter(format="0,0.[000000]")
-            if axis.log and (ends := self._value_ends(which)):
-                drawn.ticker = models.FixedTicker(ticks=value_ticks(*ends))
+            if axis.log and (ends := self._positive_value_range(which)):
+                drawn.ticker = models.FixedTicker(ticks=logarithmic_ticks(*ends))
         else:
             _set_ticks(drawn, axis.ticks)
             drawn.major_label_policy = models.NoOverlap(min_distance=2 if which == "x" else 0)
@@ -190,62 +192,64 @@ class BokehChart:
             _set_ticks(beside, axis.beside)
             self.figure.add_layout(beside, "right")
 
-    def _value_ends(self, which: str) -> tuple[float, float] | None:
+    def _positive_value_range(self, which: str) -> tuple[float, float] | None:
         """The least and the greatest positive value of points and bars along an axis; None if there are none."""
         names = ("x",) if which == "x" else ("y", "low", "high", "start", "end")
         values = [at for _, mark in self._chart.marks for name in names for at in getattr(mark, name, ()) if at > 0]
         return (float(min(values)), float(max(values))) if values else None
 
-    def _set_limits(self, axis: Axis, which: str) -> None:
+    def _set_axis_limits(self, axis: Axis, which: str) -> None:
         limits = getattr(self.figure, f"{which}_range")
         if axis.high is not None:
             limits.update(start=axis.low, end=axis.high, reset_start=axis.low, reset_end=axis.high)
         elif axis.low is not None:
             limits.start = axis.low
 
-    def _draw_group(self, group: Group) -> LegendItem:
+    def _draw_group(self, group: MarkGroup) -> LegendItem:
         renderers = []
         for mark in group.marks:
-            source = models.ColumnDataSource(_source_columns(mark, look(group.index).colour))
+            source = models.ColumnDataSource(_source_columns(mark, look_of_series(group.index).colour))
             renderers.append(_draw_mark(self.figure, mark, group.index, source))
             if details := getattr(mark, "details", None):
-                self.figure.add_tools(hover(renderers[-1], details))
+                self.figure.add_tools(make_hover_tool(renderers[-1], details))
         self._renderers += renderers
         in_legend = [renderers[at] for at in group.legend_order]
         return LegendItem(
-            label=value(short(for_canvas(group.label), _LEGEND_LETTERS)), name=group.label, renderers=in_legend
+            label=value(shorten_middle(escape_for_canvas(group.label), _LEGEND_LETTERS)),
+            name=group.label,
+            renderers=in_legend,
         )
 
 
-def hover(renderer: Any, fields: Iterable[str]) -> models.HoverTool:
+def make_hover_tool(renderer: Any, fields: Iterable[str]) -> models.HoverTool:
     return models.HoverTool(renderers=[renderer], tooltips=[(name, f"@{{{name}}}") for name in fields], visible=False)
 
 
 def _axis_range(axis: Axis) -> models.Range1d | models.DataRange1d:
-    """The range of an axis, fixed if both ends are known, as a browser cannot find them without data."""
+    """Make the range of an axis: fixed if the upper end is known, else from the data."""
     return models.DataRange1d() if axis.high is None else models.Range1d()
 
 
 def _set_ticks(drawn: Any, ticks: Ticks) -> None:
     drawn.ticker = models.FixedTicker(ticks=list(ticks))
-    drawn.major_label_overrides = {at: for_canvas(short(label)) for at, label in ticks.items()}
+    drawn.major_label_overrides = {at: escape_for_canvas(shorten_middle(label)) for at, label in ticks.items()}
     drawn.minor_tick_line_color = None
 
 
 def _source_columns(mark: Mark, colour: str) -> dict[str, Any]:
-    """The columns of a mark for Bokeh: numbers as arrays, which reach a page as bytes, and texts as lists."""
+    """Make the columns of a mark's Bokeh source: numbers as arrays, which reach a page as bytes, and texts as lists."""
     numbers = [name for name in _NUMBER_FIELDS if hasattr(mark, name)]
     columns: dict[str, Any] = {name: np.array(getattr(mark, name), dtype=np.float32) for name in numbers}
     if isinstance(mark, Points) and mark.hollow:
         columns["fill"] = ["transparent" if hollow else colour for hollow in mark.hollow]
     if isinstance(mark, Texts):
-        columns["text"] = list(map(for_canvas, mark.texts))
+        columns["text"] = list(map(escape_for_canvas, mark.texts))
         columns["colour"] = ["#FFFFFF" if light else "#000000" for light in mark.light]
     return columns | {name: list(texts) for name, texts in getattr(mark, "details", {}).items()}
 
 
-def _padded_texts(columns: dict[str, Any], count: int) -> dict[str, Any]:
-    """The columns of texts, filled up to `count` with empty texts that have no place.
+def _pad_texts(columns: dict[str, Any], count: int) -> dict[str, Any]:
+    """Fill columns of texts up to `count` with empty texts that have no place.
 
     Bokeh fails where there are fewer texts than before, as it takes new colours for the old ones; nothing on the page
     that waits for it goes on then, and Panel's table waits in an endless loop.
@@ -255,19 +259,19 @@ def _padded_texts(columns: dict[str, Any], count: int) -> dict[str, Any]:
     return {**places, "text": columns["text"] + [""] * more, "colour": columns["colour"] + ["#000000"] * more}
 
 
-def _equal_values(new: Any, old: Any) -> bool:
+def _values_are_equal(new: Any, old: Any) -> bool:
     return np.array_equal(new, old, equal_nan=True) if isinstance(new, np.ndarray) else bool(new == old)
 
 
 def _draw_mark(plot: Any, mark: Mark, index: int, source: models.ColumnDataSource) -> Any:
-    colour = look(index).colour
+    colour = look_of_series(index).colour
     common: dict[str, Any] = {"source": source, "color": colour}
     if getattr(mark, "hatched", False):
         common |= {"hatch_pattern": value("right_diagonal_line"), "hatch_color": colour}
     match mark:
         case Points():
             common["fill_color"] = "white" if mark.white else "fill" if mark.hollow else colour
-            return plot.scatter("x", "y", **common, marker=look(index).shape, size=mark.size)
+            return plot.scatter("x", "y", **common, marker=look_of_series(index).shape, size=mark.size)
         case Line():
             return plot.line("x", "y", **common, line_width=mark.width, line_dash="dashed" if mark.dashed else "solid")
         case Band():
@@ -283,7 +287,7 @@ def _draw_mark(plot: Any, mark: Mark, index: int, source: models.ColumnDataSourc
                 return plot.vbar(x="at", bottom="start", top="end", width=mark.width, **common)
             return plot.hbar(y="at", left="start", right="end", height=mark.width, **common)
         case Cells():
-            low, high = mark.limits
+            low, high = mark.colour_limits
             scale = models.LinearColorMapper(palette=HEAT, low=low, high=high, nan_color=GRID)
             # Letters of a colour bar do not follow a page's style sheet, and those of an axis do.
             bar = ColorBar(color_mapper=scale, ticker=models.FixedTicker(ticks=[]), width=14, padding=0)

@@ -28,22 +28,22 @@ from merge_bench.view.plot import (
     Boxes,
     Cells,
     Chart,
-    Group,
     Line,
     Mark,
+    MarkGroup,
     Points,
     Texts,
     Whiskers,
+    bar_chart,
     bar_height_pixels,
-    bars,
-    columns,
-    rows_axis,
-    stacked_bars,
+    format_with_unit,
+    stacked_bar_marks,
     thin_ticks,
     thinning_step,
-    with_unit,
+    top_down_axis,
+    transpose_rows,
 )
-from merge_bench.view.titles import option_text, workers_of
+from merge_bench.view.titles import option_text, recorded_workers
 
 LEAST_MAPPED = 4
 """A map of worker pairs needs at least so many workers; for fewer, a table says more."""
@@ -73,7 +73,7 @@ class LabelledRun:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of launches, a rate in bytes per second or a share; `scale`: the factor from that to `unit`."""
+    """A metric that a chart shows for each launch; `scale`: the factor from bytes per second or a share to `unit`."""
 
     title: str
     value: aggregate.IterationFigure
@@ -82,7 +82,8 @@ class Metric:
     scale: float = 1 / GIB
     line: float | None = None
 
-    def points(self, run: Run) -> tuple[tuple[str, float], ...]:
+    def launch_values(self, run: Run) -> tuple[tuple[str, float], ...]:
+        """The name and the value, in `unit`, of each launch of a run in which the metric was measured."""
         values = [(launch, aggregate.launch_median(launch, self.value)) for launch in aggregate.complete_launches(run)]
         return tuple((f"launch {launch.index}", value * self.scale) for launch, value in values if value is not None)
 
@@ -96,18 +97,18 @@ OF_LINK = Metric("Fraction of the link limit", aggregate.link_fraction, _OF_LINK
 def rates_chart(
     metric: Metric, problems: Mapping[str, Sequence[LabelledRun]], published: Mapping[str, Sequence[Bar]]
 ) -> Chart:
-    """A bar chart of a metric of every run, with the runs of one problem together.
+    """Make a bar chart of a metric of every run, with the runs of one problem together.
 
     `problems`: the runs by the name of their problem. `published`: bars of published results by the name of a problem,
     which stand in groups of their own, below.
     """
     rows: dict[str, Sequence[Bar]] = {
-        name: [_median_bar(labelled.label, labelled.look, metric.points(labelled.run)) for labelled in runs]
+        name: [_median_bar(labelled.label, labelled.look, metric.launch_values(labelled.run)) for labelled in runs]
         for name, runs in problems.items()
     }
     rows |= {f"{name}, published" if name in rows else name: others for name, others in published.items()}
-    return bars(
-        _chart_rows(rows),
+    return bar_chart(
+        _bar_rows(rows),
         title=f"{metric.title} by problem" if len(rows) > 1 else metric.title,
         axis=metric.axis,
         unit=metric.unit,
@@ -117,15 +118,15 @@ def rates_chart(
 
 
 def _median_bar(series: str, index: int, points: Sequence[tuple[str, float]]) -> Bar:
-    """A bar for the median over launches with its interval; `points`: the name and value of each launch."""
+    """Make a bar for the median over launches with its interval; `points`: the name and value of each launch."""
     values = [value for _, value in points]
     interval = median_interval(values)
     ends = (interval.low, interval.high) if interval else None
     return Bar(series, index, median(values) if values else None, ends, tuple(points) if len(points) > 1 else ())
 
 
-def iterations(runs: Sequence[LabelledRun], problem: str = "", *, most_points: int = MOST_POINTS) -> Chart:
-    """A chart of the throughput of every timed iteration of `runs` in GiB/s: a point each, by launch.
+def iterations_chart(runs: Sequence[LabelledRun], problem: str = "", *, most_points: int = MOST_POINTS) -> Chart:
+    """Make a chart with a point for the throughput of every timed iteration of `runs` in GiB/s, by launch.
 
     `problem`: the name of what they merge, for the title, where there are charts of several problems. Of more
     iterations than `most_points`, some of each launch are left out, but never the slowest or fastest.
@@ -149,7 +150,7 @@ def iterations(runs: Sequence[LabelledRun], problem: str = "", *, most_points: i
     for run in measured:
         placed = [((run.part, launch.index), launch) for launch in launches[run]]
         marks = tuple(_iteration_marks([(places[key], names[key], launch) for key, launch in placed], step))
-        groups.append(Group(run.look, marks, run.label if len(measured) > 1 else ""))
+        groups.append(MarkGroup(run.look, marks, run.label if len(measured) > 1 else ""))
     thinned = f"; shown: one of {step} iterations, plus the slowest and fastest of each launch" if step > 1 else ""
     return Chart(
         Axis("Launch", thin_ticks({places[key]: names[key] for key in keys}, 24), grid=False),
@@ -162,7 +163,7 @@ def iterations(runs: Sequence[LabelledRun], problem: str = "", *, most_points: i
 
 
 def _iteration_marks(launches: Sequence[tuple[int, str, Launch]], step: int) -> Iterator[Mark]:
-    """Points for one of `step` iterations of each launch, and lines for its quartiles.
+    """Make points for one of `step` iterations of each launch, and lines for its quartiles.
 
     `launches`: each with its place on the axis and its name.
     """
@@ -178,21 +179,21 @@ def _iteration_marks(launches: Sequence[tuple[int, str, Launch]], step: int) -> 
         last = max(index for index, _, _ in kept) or 1
         points += [(place - 0.35 + 0.7 * index / last, value, far, name, str(index)) for index, value, far in kept]
         lines.append((place - 0.38, place + 0.38, *quartiles(values)))
-    x, y, far, names, indices = columns(points, 5)
-    details = {"launch": names, "iteration": indices, "value": [with_unit(value, "GiB/s") for value in y]}
+    x, y, far, names, indices = transpose_rows(points, 5)
+    details = {"launch": names, "iteration": indices, "value": [format_with_unit(value, "GiB/s") for value in y]}
     yield Points(x, y, hollow=far, size=6, details=details)
-    left, right, low, middle, high = columns(lines, 5)
+    left, right, low, middle, high = transpose_rows(lines, 5)
     yield Whiskers(middle, left, right, width=3)
     for quartile in (low, high):
         yield Whiskers(quartile, left, right, width=1, dotted=True)
 
 
-def workers(run: Run) -> Chart:
-    """A bar chart of every worker's bandwidth for the left and right frame, in GiB/s; empty if none was measured."""
+def worker_bandwidth_chart(run: Run) -> Chart:
+    """Make a bar chart of every worker's bandwidth for the left and right frame in GiB/s; empty if not measured."""
     launches = aggregate.complete_launches(run)
     figures = [{worker.rank: worker.bandwidth for worker in aggregate.worker_figures([launch])} for launch in launches]
 
-    def bar(rank: int, index: int, frame: str) -> Bar:
+    def frame_bar(rank: int, index: int, frame: str) -> Bar:
         rates = [
             (f"launch {launch.index}", rate / GIB)
             for launch, of in zip(launches, figures, strict=True)
@@ -201,12 +202,15 @@ def workers(run: Run) -> Chart:
         return replace(_median_bar(f"{frame} frame", index, rates), interval=None)
 
     rows = [
-        (f"{worker.rank} {worker.host}", (bar(worker.rank, 0, "left"), bar(worker.rank, 1, "right")))
+        (
+            f"{worker.rank} {worker.host}",
+            (frame_bar(worker.rank, 0, "left"), frame_bar(worker.rank, 1, "right")),
+        )
         for worker in aggregate.worker_figures(launches)
     ]
     measured = [each.value is not None for _, row in rows for each in row]
     lacking = "" if all(measured) else ", no bar: nothing was sent"
-    return bars(
+    return bar_chart(
         rows if any(measured) else [],
         title="Bandwidth of each worker",
         axis="Bandwidth: bytes sent to other workers ÷ seconds in flight (GiB/s)",
@@ -215,18 +219,18 @@ def workers(run: Run) -> Chart:
     )
 
 
-def phases(run: Run) -> Chart:
-    """A chart of the milliseconds that every worker spends in each phase of an iteration; empty if not measured."""
+def phases_chart(run: Run) -> Chart:
+    """Make a chart of the milliseconds of every worker in each phase of an iteration; empty if not measured."""
     launches = aggregate.complete_launches(run)
     figures = aggregate.worker_figures(launches)
     rows = {f"{each.rank} {each.host}": parts for each in figures if (parts := phase_milliseconds(each))}
-    ends, groups = stacked_bars(PARTS, rows)
+    ends, groups = stacked_bar_marks(PARTS, rows)
     there = {part for parts in rows.values() for part, ms in zip(PARTS, parts, strict=True) if ms}
     wall = 1e3 * (aggregate.run_median(launches, aggregate.wall_seconds) or 0.0)
     other = "; other: time of the worker outside these phases" if PARTS[-1] in there else ""
     return Chart(
         Axis("Time (ms)", low=0.0, high=1.05 * max([*ends, wall], default=1.0), rule=wall or None),
-        rows_axis(dict(enumerate(rows)), len(rows) - 1),
+        top_down_axis(dict(enumerate(rows)), len(rows) - 1),
         tuple(group for group in groups if group.label in there),
         30 + int(1.4 * bar_height_pixels(len(rows)) * len(rows)),
         "Phases of each worker in an iteration",
@@ -244,11 +248,11 @@ def phase_milliseconds(worker: aggregate.WorkerFigures) -> tuple[float, ...] | N
     return tuple(1e3 * seconds for seconds in (*parts, max((worker.seconds or 0.0) - sum(parts), 0.0)))
 
 
-def pairs(run: Run, lanes: Sequence[Lane]) -> Chart:
-    """A map of the rate from every worker to every other in GiB/s; `lanes`: the transports of each pair."""
+def pair_rates_chart(run: Run, lanes: Sequence[Lane]) -> Chart:
+    """Make a map of the rate from every worker to every other in GiB/s; `lanes`: the transports of each pair."""
     launches = aggregate.complete_launches(run)
     lane_of = {(lane.from_rank, lane.to_rank): lane for lane in lanes}
-    return pair_map(
+    return pair_rates_map(
         {
             pair: (flow.bytes, flow.seconds)
             for pair, flow in aggregate.worker_pair_figures(launches).items()
@@ -258,18 +262,18 @@ def pairs(run: Run, lanes: Sequence[Lane]) -> Chart:
             "lanes selected": {pair: ", ".join(lane.transports) for pair, lane in lane_of.items()},
             "placement": {pair: lane.placement for pair, lane in lane_of.items()},
         },
-        {worker.rank: worker.host for worker in workers_of(launches)},
+        {worker.rank: worker.host for worker in recorded_workers(launches)},
     )
 
 
-def pair_map(
+def pair_rates_map(
     traffic: Mapping[tuple[int, int], tuple[float, float | None]],
     details: Mapping[str, Mapping[tuple[int, int], str | None]],
     hosts: Mapping[int, str],
     *,
     most_printed: int = MOST_PRINTED,
 ) -> Chart:
-    """A square map of the rate from each rank to each other, senders from the top down.
+    """Make a square map of the rate from each rank to each other in GiB/s, senders from the top down.
 
     `traffic`: bytes and seconds in flight of each pair; `details`: further texts of each pair, by name. Rates stand
     in their cells for up to `most_printed` workers. Empty for fewer than `LEAST_MAPPED` workers.
@@ -282,7 +286,7 @@ def pair_map(
     shown: dict[str, Sequence[str]] = {
         "from": [names[sender] for sender, _ in traffic],
         "to": [names[receiver] for _, receiver in traffic],
-        "value": [with_unit(rate, "GiB/s") for rate in rates],
+        "value": [format_with_unit(rate, "GiB/s") for rate in rates],
         **{name: [texts.get(pair) or "not known" for pair in traffic] for name, texts in details.items()},
         "sent in an iteration": [f"{sent / MIB:,.1f} MiB" for sent, _ in traffic.values()],
     }
@@ -293,7 +297,7 @@ def pair_map(
     return Chart(
         Axis("to rank", {at: str(ranks[at]) for at in rows}, low=-0.5, high=end, grid=False),
         Axis("from rank", rows, low=end, high=-0.5, grid=False),
-        (Group(0, (cells, _printed_values(cells) if len(ranks) <= most_printed else Texts((), (), (), ()))),),
+        (MarkGroup(0, (cells, _value_texts(cells) if len(ranks) <= most_printed else Texts((), (), (), ()))),),
         min(max(36 * len(ranks), 260), 720),
         "Rate of each pair of workers",
         "Bytes ÷ seconds in flight of that pair in GiB/s; rows send, columns receive.",
@@ -301,16 +305,16 @@ def pair_map(
     )
 
 
-def _printed_values(cells: Cells) -> Texts:
-    """The texts of a map's values, the highest with three digits or more; ``?`` where a value is not known."""
-    _, high = cells.limits
+def _value_texts(cells: Cells) -> Texts:
+    """Make the texts of the values of a map; ``?`` where a value is not known."""
+    _, high = cells.colour_limits
     digits = max(2 - math.floor(math.log10(high)), 0)
     texts = [f"{value:,.{digits}f}" if value == value else "?" for value in cells.values]
     return Texts(cells.x, cells.y, texts, [value < _LIGHT_BELOW * high for value in cells.values])
 
 
-def speedups(document: CompareDocument, metric: str, looks: Mapping[str, int]) -> Chart:
-    """A bar chart of each config's speed-up over the baseline in a metric, like figure 1 of the report of 2022.
+def speedup_chart(document: CompareDocument, metric: str, looks: Mapping[str, int]) -> Chart:
+    """Make a bar chart of each config's speed-up over the baseline in a metric.
 
     `looks`: the number of each run's look, by the run's name in the document.
     """
@@ -326,8 +330,8 @@ def speedups(document: CompareDocument, metric: str, looks: Mapping[str, int]) -
         ends, points = (interval.low, interval.high) if interval else None, points if len(points) > 1 else ()
         bar = Bar(name, number, ratio, ends, points, remark=comparison.verdict)
         groups.setdefault((comparison.baseline, plan), [first]).append(bar)
-    return bars(
-        _chart_rows({plan: row for (_, plan), row in groups.items()}),
+    return bar_chart(
+        _bar_rows({plan: row for (_, plan), row in groups.items()}),
         title=f"Speed-up in {metric} over the baseline",
         axis=f"Speed-up in {metric} (1 = the baseline, more is better)",
         unit="×",
@@ -336,8 +340,8 @@ def speedups(document: CompareDocument, metric: str, looks: Mapping[str, int]) -
     )
 
 
-def _chart_rows(groups: Mapping[str, Sequence[Bar]]) -> list[tuple[str, Sequence[Bar]]]:
-    """Rows of a bar chart: one for each group, or, if there is one group, one for each of its bars."""
+def _bar_rows(groups: Mapping[str, Sequence[Bar]]) -> list[tuple[str, Sequence[Bar]]]:
+    """Make the rows of a bar chart: one for each group, or of a single group one for each bar."""
     if len(groups) == 1:
         return [(bar.series, (bar,)) for group in groups.values() for bar in group]
     return list(groups.items())
@@ -363,8 +367,8 @@ _SPANS = {
 _BATCHES = {False: _RowLook("sends", 1, 0.17, 0.12), True: _RowLook("receives", 5, 0.33, 0.12)}
 
 
-def timeline(campaign: Campaign, run: Run) -> Chart:
-    """A chart of the iteration whose wall-clock time is nearest to the median; empty if no timeline was recorded.
+def timeline_chart(campaign: Campaign, run: Run) -> Chart:
+    """Make a timeline of the iteration with nearly the median wall-clock time; empty if none was recorded.
 
     What began before the workers left the opening barrier is cut off.
     """
@@ -392,7 +396,7 @@ def _iteration_chart(aligned: AlignedTimeline, iteration: TimelineIteration) -> 
         note.append(f"Hosts are aligned at the barriers, for this drawing only; error: {error}.")
     return Chart(
         Axis("Time since the opening barrier (ms)", low=-0.02 * end, high=1.02 * end),
-        rows_axis(rows, len(rows) - 1),
+        top_down_axis(rows, len(rows) - 1),
         tuple(_timeline_groups(aligned, iteration, zero, -0.02 * end)),
         40 + (64 if len(rows) <= 8 else 36 if len(rows) <= 16 else 22) * len(rows),
         f"Timeline of iteration {iteration.index}, launch {aligned.launch.index} (nearest to the median)",
@@ -402,8 +406,8 @@ def _iteration_chart(aligned: AlignedTimeline, iteration: TimelineIteration) -> 
 
 def _timeline_groups(
     aligned: AlignedTimeline, iteration: TimelineIteration, zero: float, least: float
-) -> Iterator[Group]:
-    """The groups of marks: one for each kind of span, then the messages.
+) -> Iterator[MarkGroup]:
+    """Make the groups of marks of a timeline: one for each kind of span, then the messages.
 
     `zero`: seconds at 0 on the axis; `least`: milliseconds at its left end.
     """
@@ -428,19 +432,21 @@ def _timeline_groups(
     if 0 < len(flows) <= MOST_FLOWS:
         x = [(at(sender, sent.begin), at(receiver, got.end), math.nan) for sender, sent, receiver, got in flows]
         y = [(sender + _BATCHES[False].at, receiver + _BATCHES[True].at, math.nan) for sender, _, receiver, _ in flows]
-        yield Group(GREY, (Line(list(chain(*x)), list(chain(*y)), dashed=True, width=1),), "from sender to receiver")
+        yield MarkGroup(
+            GREY, (Line(list(chain(*x)), list(chain(*y)), dashed=True, width=1),), "from sender to receiver"
+        )
 
 
-def _box_group(look: _RowLook, boxes: Sequence[tuple[int, float, float, str]], *, fill: float) -> Iterator[Group]:
-    """A group of boxes, each given as rank, begin and end in milliseconds, and text; none without boxes."""
+def _box_group(look: _RowLook, boxes: Sequence[tuple[int, float, float, str]], *, fill: float) -> Iterator[MarkGroup]:
+    """Make a group of boxes, each given as rank, begin and end in milliseconds, and text; none without boxes."""
     if boxes:
-        ranks, begins, ends, what = columns(boxes, 4)
+        ranks, begins, ends, what = transpose_rows(boxes, 4)
         details = {
             "rank": list(map(str, ranks)),
             "what": what,
-            "begin": [with_unit(begin, "ms") for begin in begins],
-            "length": [with_unit(end - begin, "ms") for _, begin, end, _ in boxes],
+            "begin": [format_with_unit(begin, "ms") for begin in begins],
+            "length": [format_with_unit(end - begin, "ms") for _, begin, end, _ in boxes],
         }
         places = [rank + look.at for rank in ranks]
         mark = Boxes(places, begins, ends, width=look.height, fill=fill, details=details)
-        yield Group(look.index, (mark,), look.label)
+        yield MarkGroup(look.index, (mark,), look.label)

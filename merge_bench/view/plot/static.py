@@ -29,11 +29,11 @@ from merge_bench.view.plot import (
     Points,
     Texts,
     Whiskers,
-    look,
+    logarithmic_ticks,
+    look_of_series,
     thinning_step,
-    value_ticks,
 )
-from merge_bench.view.text import short, visible
+from merge_bench.view.text import shorten_middle, visible
 
 _SETTINGS: Any = {
     "text.parse_math": False,  # labels are data: a dollar sign is one
@@ -56,32 +56,32 @@ _ROW_NAME_LETTERS = 36
 """Letters of a row's name, at most."""
 
 
-def draw(charts: Sequence[Chart], stream: IO[bytes], form: str) -> None:
-    """Draw `charts` side by side, with one legend for all below them, into `stream` as `form` (``png`` or ``svg``)."""
-    with _matplotlib_settings():
-        figure = _side_by_side(charts)
+def draw_image(charts: Sequence[Chart], stream: IO[bytes], form: str) -> None:
+    """Draw `charts` side by side with one legend into `stream`; `form`: ``png`` or ``svg``."""
+    with _use_matplotlib_settings():
+        figure = _draw_side_by_side(charts)
         figure.savefig(stream, format=form, dpi=150, metadata={"Date": None} if form == "svg" else None)
 
 
-def figure_of(chart: Chart) -> Figure:
-    with _matplotlib_settings():
-        return _side_by_side([chart])
+def make_figure(chart: Chart) -> Figure:
+    with _use_matplotlib_settings():
+        return _draw_side_by_side([chart])
 
 
 @contextlib.contextmanager
-def _matplotlib_settings() -> Iterator[None]:
+def _use_matplotlib_settings() -> Iterator[None]:
     with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         yield
 
 
-def _side_by_side(charts: Sequence[Chart]) -> Figure:
-    """A figure of charts side by side, with one legend, and the lines that name their results."""
+def _draw_side_by_side(charts: Sequence[Chart]) -> Figure:
+    """Draw charts side by side in a figure, with one legend and the lines that name their results."""
     width = len(charts) * max(map(_width_inches, charts))
     letters = int(_LEGEND_LETTERS * width / _CHART_INCHES)
-    note = _wrapped_lines(dict.fromkeys(chart.note for chart in charts if chart.note), letters)
-    source = _wrapped_lines(dict.fromkeys(chart.source for chart in charts if chart.source), int(1.4 * letters))
-    labels = {g.label: _wrapped_lines([g.label], letters) for chart in charts for g in chart.groups if g.label}
+    note = _wrap_texts(dict.fromkeys(chart.note for chart in charts if chart.note), letters)
+    source = _wrap_texts(dict.fromkeys(chart.source for chart in charts if chart.source), int(1.4 * letters))
+    labels = {g.label: _wrap_texts([g.label], letters) for chart in charts for g in chart.groups if g.label}
     columns = max(1, min(len(labels), letters // (max(map(len, labels.values()), default=1) + 8)))
     lines = 1 + note.count("\n") + sum(1 + label.count("\n") for label in labels.values()) / columns
     height = 1.2 + max(chart.height for chart in charts) / _PIXELS_PER_INCH + 0.2 * lines
@@ -114,8 +114,8 @@ def _width_inches(chart: Chart) -> float:
     return max(wide, chart.height / _PIXELS_PER_INCH + 1.4 * _BESIDE_INCHES) if chart.square else wide
 
 
-def _wrapped_lines(texts: Iterable[str], letters: int) -> str:
-    """`texts` in lines of at most `letters` letters, with marks for unprintable characters."""
+def _wrap_texts(texts: Iterable[str], letters: int) -> str:
+    """Wrap texts into lines of at most `letters` letters; unprintable characters are made visible."""
     return "\n".join(textwrap.fill(visible(line), letters) for text in texts for line in text.split("\n"))
 
 
@@ -130,7 +130,7 @@ def _set_up_axis(axes: Axes, axis: Axis, which: str) -> None:
     if axis.rule is not None:
         (axes.axvline if which == "x" else axes.axhline)(axis.rule, color=NEUTRAL, linestyle="--", linewidth=1)
     if axis.ticks is not None:
-        labels = [visible(short(label, _ROW_NAME_LETTERS)) for label in axis.ticks.values()]
+        labels = [visible(shorten_middle(label, _ROW_NAME_LETTERS)) for label in axis.ticks.values()]
         room = 100 // (max(map(len, labels), default=0) + 1) if which == "x" else len(labels)
         step = thinning_step(len(labels), max(room, 1))
         drawn.set_ticks(list(axis.ticks)[::step], labels[::step], fontsize=8)
@@ -138,7 +138,7 @@ def _set_up_axis(axes: Axes, axis: Axis, which: str) -> None:
     elif axis.log or drawn.get_data_interval()[1] >= 1000:
         drawn.set_major_formatter(FuncFormatter(lambda at, _: f"{at:,.10g}"))
     if axis.ticks is None and axis.log:
-        ticks = value_ticks(*getattr(axes.dataLim, f"interval{which}"))
+        ticks = logarithmic_ticks(*getattr(axes.dataLim, f"interval{which}"))
         drawn.set_major_locator(FixedLocator(ticks))
         drawn.set_minor_formatter(NullFormatter())
         if len(ticks) < 4:
@@ -151,7 +151,7 @@ def _set_up_axis(axes: Axes, axis: Axis, which: str) -> None:
 
 def _draw_mark(axes: Axes, mark: Mark, index: int, name: str) -> Any:
     """Draw a mark with look number `index`; returns the object of Matplotlib that stands for it in the legend."""
-    mark_look = look(index)
+    mark_look = look_of_series(index)
     colour = mark_look.colour
     match mark:
         case Points():
@@ -178,7 +178,7 @@ def _draw_mark(axes: Axes, mark: Mark, index: int, name: str) -> Any:
         case Cells():
             values = np.full((max(mark.y, default=0) + 1, max(mark.x, default=0) + 1), np.nan)
             values[list(mark.y), list(mark.x)] = mark.values
-            low, high = mark.limits
+            low, high = mark.colour_limits
             image = axes.imshow(values, cmap=matplotlib.colormaps[HEAT_STATIC], vmin=low, vmax=high)
             axes.figure.colorbar(image, ax=axes).set_label(mark.unit)
         case Texts():

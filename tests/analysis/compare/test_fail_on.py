@@ -12,7 +12,7 @@ from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
-from merge_bench.regressions.gates import Gate, gate_summary, with_gate_error
+from merge_bench.regressions.gates import RegressionGate, apply_gates, gate_summary
 from tests.analysis.compare.test_document import SIX, faster, on_busy_host
 from tests.helpers.synthetic_campaigns import interleaved, write_campaign
 
@@ -24,7 +24,7 @@ def measured(tmp_path: Path, walls: list[float], **changes: object) -> Campaign:
 @pytest.mark.parametrize(("by", "status"), [(0.5, 5), (0.99, 0), (1.0, 0), (2.0, 0)])
 def test_a_slower_night_ends_with_5(tmp_path: Path, by: float, status: int) -> None:
     before, now = measured(tmp_path, list(SIX)), measured(tmp_path, faster(by))
-    document, found = Gate(before, ("slower",), 0.02).evaluate(now)
+    document, found = RegressionGate(before, ("slower",), 0.02).judge_campaign(now)
     assert found == status
     assert (document.error is None) == (status == 0)
     (verdict,) = {each.verdict for each in document.comparisons if each.metric == "throughput"}
@@ -45,7 +45,7 @@ def test_a_slower_night_ends_with_5(tmp_path: Path, by: float, status: int) -> N
 
 def test_configs_of_one_campaign_are_held_against_the_first(tmp_path: Path) -> None:
     campaign = read_campaign(write_campaign(tmp_path, *interleaved({"base": SIX, "tuned": faster(0.7)})))
-    document, status = Gate(None, ("slower",), 0.02).evaluate(campaign)
+    document, status = RegressionGate(None, ("slower",), 0.02).judge_campaign(campaign)
     assert status == 5
     assert document.error is not None
     assert "tuned is SLOWER in throughput" in document.error.message
@@ -55,7 +55,7 @@ def test_a_gate_that_passes_without_every_verdict_says_so(tmp_path: Path) -> Non
     eight = [*SIX, 0.16, 0.17]
     walls = {"base": eight, "tuned": [wall / 2 for wall in eight], "same": eight[::-1]}
     campaign = read_campaign(write_campaign(tmp_path, *interleaved(walls)))
-    document, status = Gate(None, ("slower",), 0.02).evaluate(campaign)
+    document, status = RegressionGate(None, ("slower",), 0.02).judge_campaign(campaign)
     assert status == 0
     said = gate_summary(document, metric="throughput", fail_on=["slower"])
     assert said.startswith(
@@ -66,7 +66,7 @@ def test_a_gate_that_passes_without_every_verdict_says_so(tmp_path: Path) -> Non
 
 def test_a_gate_that_decides_nothing_on_a_busy_host_says_so(tmp_path: Path) -> None:
     before, now = measured(tmp_path, list(SIX)), on_busy_host(measured(tmp_path, faster(0.99)).folder)
-    document, status = Gate(before, ("slower",), 0.02).evaluate(read_campaign(now))
+    document, status = RegressionGate(before, ("slower",), 0.02).judge_campaign(read_campaign(now))
     assert status == 0
     said = gate_summary(document, metric="throughput", fail_on=["slower"])
     assert "; B was measured while other processes kept the host's cores busy, so launches vary more; " in said
@@ -74,7 +74,7 @@ def test_a_gate_that_decides_nothing_on_a_busy_host_says_so(tmp_path: Path) -> N
 
 def test_a_gate_that_is_not_met_on_a_busy_host_says_so(tmp_path: Path) -> None:
     before, now = measured(tmp_path, list(SIX)), on_busy_host(measured(tmp_path, faster(0.5)).folder)
-    document, status = Gate(before, ("slower",), 0.02).evaluate(read_campaign(now))
+    document, status = RegressionGate(before, ("slower",), 0.02).judge_campaign(read_campaign(now))
     assert status == 5
     assert document.error is not None
     assert "nightly is SLOWER in throughput; " in document.error.message
@@ -102,13 +102,13 @@ def test_a_gate_that_is_not_met_on_a_busy_host_says_so(tmp_path: Path) -> None:
 def test_too_few_launches_for_a_verdict_are_said_before_the_run(
     tmp_path: Path, has: int, makes: int, fail_on: tuple[str, ...], says: str | None
 ) -> None:
-    doubt = Gate(measured(tmp_path, list(SIX[:has])), fail_on, 0.02).power_warning(makes)
+    doubt = RegressionGate(measured(tmp_path, list(SIX[:has])), fail_on, 0.02).power_warning(makes)
     assert doubt is None if says is None else str(doubt).endswith(says)
 
 
 def test_a_verdict_on_one_launch_is_inconclusive(tmp_path: Path) -> None:
     before, now = measured(tmp_path, [SIX[0]]), measured(tmp_path, faster(0.125))
-    document, status = Gate(before, ("slower",), 0.02).evaluate(now)
+    document, status = RegressionGate(before, ("slower",), 0.02).judge_campaign(now)
     assert status == 0
     assert {each.verdict for each in document.comparisons if each.metric == "throughput"} == {"INCONCLUSIVE"}
 
@@ -116,8 +116,8 @@ def test_a_verdict_on_one_launch_is_inconclusive(tmp_path: Path) -> None:
 def test_another_problem_cannot_be_compared(tmp_path: Path) -> None:
     before, now = measured(tmp_path, list(SIX)), measured(tmp_path, list(SIX), rows_per_chunk=25_000_000)
     with pytest.raises(UsageError, match="rows per chunk"):
-        Gate(before, (), 0.02).evaluate(now)
-    document, status = Gate(before, ("slower",), 0.02).evaluate(now)
+        RegressionGate(before, (), 0.02).judge_campaign(now)
+    document, status = RegressionGate(before, ("slower",), 0.02).judge_campaign(now)
     assert status == 5
     assert document.error is not None
     assert "rows per chunk" in document.error.message
@@ -125,7 +125,7 @@ def test_another_problem_cannot_be_compared(tmp_path: Path) -> None:
 
 def test_a_campaign_with_nothing_to_compare_meets_no_gate_unless_that_is_meant(tmp_path: Path) -> None:
     campaign = measured(tmp_path, list(SIX))
-    found = [Gate(None, ("slower",), 0.02, allowed).evaluate(campaign) for allowed in (False, True)]
+    found = [RegressionGate(None, ("slower",), 0.02, allowed).judge_campaign(campaign) for allowed in (False, True)]
     assert [(document.error is None, status) for document, status in found] == [(False, 5), (True, 0)]
     said = gate_summary(found[1][0], metric="throughput", fail_on=["slower"])
     assert said.startswith("nothing was compared: ")
@@ -134,23 +134,23 @@ def test_a_campaign_with_nothing_to_compare_meets_no_gate_unless_that_is_meant(t
 
 def test_a_metric_that_nothing_has_meets_no_gate(tmp_path: Path) -> None:
     campaign = read_campaign(write_campaign(tmp_path, *interleaved({"base": SIX, "tuned": SIX})))
-    document, status = Gate(None, ("slower",), 0.02).evaluate(campaign)
+    document, status = RegressionGate(None, ("slower",), 0.02).judge_campaign(campaign)
     assert status == 0
     others = [each for each in document.comparisons if each.metric != "throughput"]
     without = msgspec.structs.replace(document, comparisons=others)
-    assert with_gate_error(without, metric="throughput", fail_on=["slower"])[1] == 5
+    assert apply_gates(without, metric="throughput", fail_on=["slower"])[1] == 5
 
 
 def test_a_gate_needs_something_to_hold_against() -> None:
     options = RunOptions(fail_on=("slower",))
     with pytest.raises(UsageError, match="--against"):
-        Gate.from_options(options, compared=1, runs=1)
-    assert Gate.from_options(options, compared=2, runs=2) == Gate(None, ("slower",), 0.02)
-    assert Gate.from_options(RunOptions(), compared=2, runs=2) is None
+        RegressionGate.from_options(options, compared=1, runs=1)
+    assert RegressionGate.from_options(options, compared=2, runs=2) == RegressionGate(None, ("slower",), 0.02)
+    assert RegressionGate.from_options(RunOptions(), compared=2, runs=2) is None
 
 
-def asked(against: Path) -> Gate | None:
-    return Gate.from_options(RunOptions(against=str(against)), compared=1, runs=1)
+def asked(against: Path) -> RegressionGate | None:
+    return RegressionGate.from_options(RunOptions(against=str(against)), compared=1, runs=1)
 
 
 def test_a_folder_of_one_result_is_that_result(tmp_path: Path) -> None:

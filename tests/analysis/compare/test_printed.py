@@ -13,8 +13,8 @@ import pytest
 from merge_bench.analysis.compare import compare_campaigns
 from merge_bench.analysis.documents import CompareDocument
 from merge_bench.records.reader import read_campaign
-from merge_bench.view.comparison import markdown, percent, print_comparison, ratio_strip
-from merge_bench.view.markdown import escaped
+from merge_bench.view.comparison import comparison_as_markdown, draw_ratio_strip, format_percent, print_comparison
+from merge_bench.view.markdown import escape_markdown
 from merge_bench.view.next_command import NextStep
 from tests.analysis.compare.test_document import NOISE, SIX, failing, faster, on_busy_host
 from tests.helpers.synthetic_campaigns import Script, interleaved, write_campaign
@@ -139,7 +139,7 @@ def test_a_verdict_of_a_busy_host_has_a_caveat_beside_it(tmp_path: Path) -> None
     print_comparison(document, metric="throughput", gates=gates, file=file)
     assert file.getvalue().count("measured while") == 1
     assert file.getvalue().endswith(f"\n{gates}\n")
-    assert f"**\n\nThis result was {said}\n" in markdown(document, metric="throughput")
+    assert f"**\n\nThis result was {said}\n" in comparison_as_markdown(document, metric="throughput")
 
 
 def test_sides_with_different_numbers_of_launches_are_counted_apart(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_every_line_with_numbers_is_marked_where_nothing_was_verified(tmp_path: 
     numbers = [line for line in text(folder).splitlines() if re.search(r"\d\.\d{3} ", line) and "by block:" not in line]
     assert len(numbers) == 7
     assert all("UNVERIFIED" in line for line in numbers)
-    rows = [line for line in markdown(document(folder), metric="wall").splitlines() if " to " in line]
+    rows = [line for line in comparison_as_markdown(document(folder), metric="wall").splitlines() if " to " in line]
     assert len(rows) == 7
     assert all("UNVERIFIED" in row for row in rows)
 
@@ -229,17 +229,17 @@ def test_a_narrow_terminal_gets_the_points_in_a_table_of_their_own(tuned: Path) 
     ],
 )
 def test_points_are_drawn_to_scale_on_either_side_of_1(ratios: list[float], drawn: str) -> None:
-    assert ratio_strip(ratios, 4) == drawn
+    assert draw_ratio_strip(ratios, 4) == drawn
 
 
 @pytest.mark.parametrize(("share", "shown"), [(0.95, "95 %"), (0.02, "2 %"), (0.9833333, "98.33 %")])
 def test_shares_are_shown_in_percent(share: float, shown: str) -> None:
-    assert percent(share) == shown
+    assert format_percent(share) == shown
 
 
 def test_markdown_says_the_same(tuned: Path) -> None:
-    lines = markdown(document(tuned), metric="throughput").splitlines()
-    assert lines[0] == f"* Result: {escaped(str(tuned))}"
+    lines = comparison_as_markdown(document(tuned), metric="throughput").splitlines()
+    assert lines[0] == f"* Result: {escape_markdown(str(tuned))}"
     assert lines[2] == "### tuned against base · 1,000,000 rows per chunk, 2 workers"
     assert lines[4].startswith("**FASTER: 1.250 × as fast in throughput (")
     table = [line for line in lines if line.startswith("| ")]
@@ -251,7 +251,7 @@ def test_markdown_says_the_same(tuned: Path) -> None:
 
 def test_markdown_takes_nothing_in_the_records_for_markup(tmp_path: Path) -> None:
     scripts = interleaved({"base": SIX, "a|b*<script>": SIX})
-    found = markdown(document(written(tmp_path, scripts)), metric="throughput")
+    found = comparison_as_markdown(document(written(tmp_path, scripts)), metric="throughput")
     assert "a\\|b\\*\\<script\\>" in found
     assert "a|b" not in found
     assert "<script>" not in found.replace("\\<script\\>", "")

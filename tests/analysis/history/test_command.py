@@ -23,8 +23,8 @@ import merge_bench
 from merge_bench.errors import UsageError
 from merge_bench.records.writer import RECORDS
 from merge_bench.regressions import index
-from merge_bench.regressions.document import HistoryDocument, history
-from merge_bench.regressions.view import charts_of, print_history
+from merge_bench.regressions.document import HistoryDocument, load_history
+from merge_bench.regressions.view import history_charts, print_history
 from tests.analysis.history.made_up import FIRST_NIGHT, Nights, dated, write
 from tests.helpers.command_line import exit_status
 from tests.helpers.synthetic_campaigns import Script, interleaved, write_campaign
@@ -55,7 +55,7 @@ def results(kept: Path, tmp_path: Path) -> Path:
 
 
 def document(*folders: Path, **options: Any) -> HistoryDocument:
-    return history(folders, **options)
+    return load_history(folders, **options)
 
 
 def ended(*words: str | Path) -> int:
@@ -122,7 +122,7 @@ def test_a_noise_floor_that_says_nothing_is_no_percentage(results: Path, floor: 
 
 def test_results_of_one_day_have_their_times_in_the_picture(results: Path) -> None:
     def ends(folder: Path) -> tuple[str, str]:
-        (chart,) = charts_of(document(folder))
+        (chart,) = history_charts(document(folder))
         first, *_, last = (chart.x.ticks or {}).values()
         return first, last
 

@@ -14,8 +14,8 @@ from merge_bench.analysis.documents import Failure
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
-from merge_bench.regressions.document import accept_level, history
-from merge_bench.regressions.gates import Gate, gate_summary
+from merge_bench.regressions.document import accept_level, load_history
+from merge_bench.regressions.gates import RegressionGate, gate_summary
 from merge_bench.view.comparison import print_comparison
 from tests.analysis.history.made_up import Nights, write
 
@@ -25,9 +25,9 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def gate(results: Path, *fail_on: str, allow_no_baseline: bool = False) -> Gate:
+def gate(results: Path, *fail_on: str, allow_no_baseline: bool = False) -> RegressionGate:
     options = RunOptions(against="history", fail_on=fail_on, results=str(results), allow_no_baseline=allow_no_baseline)
-    found = Gate.from_options(options, compared=1, runs=1)
+    found = RegressionGate.from_options(options, compared=1, runs=1)
     assert found is not None
     return found
 
@@ -36,7 +36,7 @@ def held(results: Path, night: int, *fail_on: str) -> tuple[str, int]:
     """The verdict on the result of that night, and the exit status, when it was the last one."""
     for later in sorted(results.glob("0*"))[night + 1 :]:
         shutil.rmtree(later)
-    document, status = gate(results, *fail_on).evaluate(read_campaign(next(results.glob(f"{night:04d}-*"))))
+    document, status = gate(results, *fail_on).judge_campaign(read_campaign(next(results.glob(f"{night:04d}-*"))))
     return document.comparisons[0].verdict if document.comparisons else "", status
 
 
@@ -54,7 +54,7 @@ def test_nights_like_those_before_pass(tmp_path: Path) -> None:
 def test_a_loss_that_stays_does_not_pass_until_it_is_accepted(tmp_path: Path) -> None:
     write(tmp_path, Nights(count=40, shift=20, factor=1.08, launches=5))
     assert held(tmp_path, 39, "slower") == ("SLOWER", 5)
-    found = history([tmp_path])
+    found = load_history([tmp_path])
     accept_level(found, by="ann", reason="it stays")
     verdict, status = held(tmp_path, 39, "slower")
     assert (verdict in ("EQUIVALENT", "INCONCLUSIVE"), status) == (True, 0)
@@ -62,7 +62,7 @@ def test_a_loss_that_stays_does_not_pass_until_it_is_accepted(tmp_path: Path) ->
 
 def test_after_a_loss_that_ended_the_gate_is_as_good_as_before(tmp_path: Path) -> None:
     write(tmp_path, Nights(count=44, shift=30, until=36, factor=1.08, launches=5))
-    (series,) = history([tmp_path]).series
+    (series,) = load_history([tmp_path]).series
     assert [(shift.result, shift.ended, shift.returns) for shift in series.shifts] == [
         (30, 36, False),
         (36, None, True),
@@ -80,7 +80,7 @@ def test_a_verdict_against_one_result_knows_the_nights_from_history_or_says_that
 
     def against(results: Path) -> tuple[str, list[str]]:
         one, other = (read_campaign(results / f"00{night}-tcp") for night in (12, 19))  # 3 % apart, unchanged
-        found = Gate(one, ("slower",), 0.02).evaluate(other)[0].comparisons[0]
+        found = RegressionGate(one, ("slower",), 0.02).judge_campaign(other)[0].comparisons[0]
         return found.verdict, found.caveats
 
     assert against(tmp_path) == ("INCONCLUSIVE", [])
@@ -96,7 +96,7 @@ def test_a_verdict_against_one_result_needs_no_scipy(tmp_path: Path, monkeypatch
     for name in ("scipy", "scipy.stats"):
         monkeypatch.setitem(sys.modules, name, None)
     one, other = (read_campaign(tmp_path / f"00{night}-tcp") for night in (12, 19))
-    document, _ = Gate(one, ("slower",), 0.02).evaluate(other)
+    document, _ = RegressionGate(one, ("slower",), 0.02).judge_campaign(other)
     assert len(document.comparisons) == len(METRICS)
 
 
@@ -105,7 +105,7 @@ def test_the_noise_from_night_to_night_is_no_loss(tmp_path: Path) -> None:
     write(
         tmp_path, Nights(count=20, shift=99, launches=5, noise=0.03)
     )  # the last one is 3 % slower than the median night
-    document, status = gate(tmp_path, "slower").evaluate(read_campaign(tmp_path / "0019-tcp"))
+    document, status = gate(tmp_path, "slower").judge_campaign(read_campaign(tmp_path / "0019-tcp"))
     assert document is not None
     assert (document.comparisons[0].verdict, document.comparisons[0].reason, status) == (
         "INCONCLUSIVE",
@@ -127,7 +127,7 @@ def test_the_noise_from_night_to_night_is_no_loss(tmp_path: Path) -> None:
 def test_the_first_results_have_nothing_to_be_held_against(tmp_path: Path) -> None:
     write(tmp_path, Nights(count=3, shift=99))
     gates = ["slower"], ["inconclusive"], ["not-faster"], []
-    found = [gate(tmp_path, *on).evaluate(read_campaign(tmp_path / "0002-tcp")) for on in gates]
+    found = [gate(tmp_path, *on).judge_campaign(read_campaign(tmp_path / "0002-tcp")) for on in gates]
     why = f"nothing was compared: 3 earlier results of this merge are needed, and {tmp_path} has 2"
     assert [(document.notes, status) for document, status in found] == [([why], 5)] * 4
     assert [gate_summary(document, metric="throughput", fail_on=["slower"]) for document, _ in found] == [""] * 4
@@ -138,7 +138,7 @@ def test_the_first_results_pass_if_that_is_meant(tmp_path: Path) -> None:
     write(tmp_path, Nights(count=3, shift=99))
     for on in (["slower"], ["inconclusive"], []):
         allowed = gate(tmp_path, *on, allow_no_baseline=True)
-        document, status = allowed.evaluate(read_campaign(tmp_path / "0002-tcp"))
+        document, status = allowed.judge_campaign(read_campaign(tmp_path / "0002-tcp"))
         assert (document.error, status) == (None, 0)
         said = gate_summary(document, metric="throughput", fail_on=on)
         assert said == f"{document.notes[0]}; this passes, because of --allow-no-baseline"
@@ -146,7 +146,7 @@ def test_the_first_results_pass_if_that_is_meant(tmp_path: Path) -> None:
 
 def test_a_result_is_not_held_against_itself(tmp_path: Path) -> None:
     write(tmp_path, Nights(count=20, shift=99))
-    document, _ = gate(tmp_path).evaluate(read_campaign(tmp_path / "0019-tcp"))
+    document, _ = gate(tmp_path).judge_campaign(read_campaign(tmp_path / "0019-tcp"))
     assert document is not None
     assert document.comparisons[0].level_of == 19
     assert document.results[0].path == str(tmp_path / "0018-tcp")
@@ -155,4 +155,4 @@ def test_a_result_is_not_held_against_itself(tmp_path: Path) -> None:
 
 def test_several_configs_are_refused() -> None:
     with pytest.raises(UsageError, match="takes one config"):
-        Gate.from_options(RunOptions(against="history"), compared=2, runs=2)
+        RegressionGate.from_options(RunOptions(against="history"), compared=2, runs=2)

@@ -18,9 +18,11 @@ def test_a_table_is_one_series_whatever_it_is_called(tmp_path: Path) -> None:
 
     for path in ("data/orders", "../data/orders/", "/data/orders"):
         result(path, "f1")
-    assert [len(HistoryIndex([tmp_path]).runs(series)) for series in HistoryIndex([tmp_path]).series()] == [3]
+    assert [
+        len(HistoryIndex([tmp_path]).runs_of_series(series)) for series in HistoryIndex([tmp_path]).list_series()
+    ] == [3]
     result("data/orders", "f2")
     result("data/orders", None)
     result("data/orders", None)
     found = HistoryIndex([tmp_path])
-    assert sorted(len(found.runs(series)) for series in found.series()) == [1, 2, 3]
+    assert sorted(len(found.runs_of_series(series)) for series in found.list_series()) == [1, 2, 3]

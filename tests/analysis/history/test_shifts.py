@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import history_alarms as made
-from merge_bench.regressions.shifts import DRIFTS, NOISE, find_other_changes, find_ramps, find_shifts
+from merge_bench.regressions.shifts import DRIFTS, NOISE, find_drift_or_noise_change, find_gradual_changes, find_shifts
 
 SERIES = 25
 
@@ -40,24 +40,24 @@ def test_a_return_keeps_the_levels_with_which_the_loss_was_found() -> None:
 def test_a_ramp_is_named_with_its_nights_and_two_steps_are_two() -> None:
     ramp = np.clip((np.arange(120) - 59) / 10.0, 0.0, 1.0)  # results 60 to 69
     results = (np.array(steady(120)) * (1.0 - 0.06 * ramp)).tolist()
-    found = find_ramps(results, find_shifts(results))
+    found = find_gradual_changes(results, find_shifts(results))
     assert found[0] == (pytest.approx(60, abs=3), pytest.approx(69, abs=3))
     two = steady(60) + [0.95 * value for value in steady(20, seed=2)] + [0.9 * value for value in steady(40, seed=3)]
     assert [shift.at for shift in find_shifts(two)] == [60, 80]
-    assert find_ramps(two, find_shifts(two)) == {}
+    assert find_gradual_changes(two, find_shifts(two)) == {}
 
 
 def test_drift_and_noise_that_changed_are_findings_and_no_shifts() -> None:
     drifting = np.array(steady(300)) * np.exp(-2e-4 * np.arange(300))
     assert find_shifts(drifting) == []
-    (found,) = find_other_changes(drifting.tolist(), [1.0] * 300, 0, 0.02)
+    (found,) = find_drift_or_noise_change(drifting.tolist(), [1.0] * 300, 0, 0.02)
     assert (found.kind, found.since) == (DRIFTS, 0)
     assert found.change == pytest.approx(-0.058, abs=0.01)
     random = np.random.default_rng(2)
     grown = np.exp(np.append(random.normal(0.0, 0.005, 150), random.normal(0.0, 0.01, 150))).tolist()
-    (found,) = find_other_changes(grown, [1.0] * 300, 0, 0.02)
+    (found,) = find_drift_or_noise_change(grown, [1.0] * 300, 0, 0.02)
     assert (found.kind, found.since) == (NOISE, pytest.approx(150, abs=15))
-    assert find_other_changes(steady(300), [1.0] * 300, 0, 0.02) == []
+    assert find_drift_or_noise_change(steady(300), [1.0] * 300, 0, 0.02) == []
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 
 import merge_bench
 from merge_bench.errors import UsageError
-from merge_bench.forecast.model import GPUS, recognised_gpu
+from merge_bench.forecast.model import GPUS, find_gpu_by_driver_name
 from tests.analysis.predict.made_up import Cluster, Setup, write, write_probe
 from tests.helpers.command_line import exit_status
 
@@ -221,7 +221,7 @@ def test_another_gpu_is_scaled_by_memory_bandwidth_unless_it_was_measured(tmp_pa
     ],
 )
 def test_gpus_are_recognised_by_their_drivers_names(driver: str, name: str | None) -> None:
-    assert recognised_gpu(driver) == (GPUS[name] if name else None)
+    assert find_gpu_by_driver_name(driver) == (GPUS[name] if name else None)
 
 
 def test_the_page_lists_the_memory_bandwidths_that_are_used() -> None:

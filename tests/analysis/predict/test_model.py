@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.forecast.model import NIC, PARTITION, Problem, Unknown, forecast_merge, slowest_worker_factor
+from merge_bench.forecast.model import (
+    NIC,
+    PARTITION,
+    MergeScenario,
+    UnknownParameter,
+    forecast_merge,
+    slowest_worker_factor,
+)
 
 VALUES = {
     "partition_rate": 40e6,
@@ -23,7 +30,7 @@ VALUES = {
 }
 
 problems = st.builds(
-    lambda hosts, more, rows: Problem(hosts * more, hosts, rows, 16.0),
+    lambda hosts, more, rows: MergeScenario(hosts * more, hosts, rows, 16.0),
     st.integers(1, 32),
     st.integers(1, 16),
     st.floats(1e3, 1e9),
@@ -47,14 +54,16 @@ values = st.fixed_dictionaries(
 
 
 @given(problems, values, st.floats(1, 100), st.sampled_from(["nic_rate", "local_rate", "join_rate", "partition_rate"]))
-def test_more_of_any_rate_is_never_slower(problem: Problem, known: dict[str, float], times: float, name: str) -> None:
+def test_more_of_any_rate_is_never_slower(
+    problem: MergeScenario, known: dict[str, float], times: float, name: str
+) -> None:
     faster = forecast_merge(problem, {**known, name: known[name] * times})
     assert faster.wall <= forecast_merge(problem, known).wall * (1 + 1e-12)
 
 
 @given(problems, values)
-def test_more_workers_never_process_or_exchange_fewer_bytes(problem: Problem, known: dict[str, float]) -> None:
-    more = Problem(problem.workers * 2, problem.hosts, problem.rows_per_chunk, problem.row_bytes)
+def test_more_workers_never_process_or_exchange_fewer_bytes(problem: MergeScenario, known: dict[str, float]) -> None:
+    more = MergeScenario(problem.workers * 2, problem.hosts, problem.rows_per_chunk, problem.row_bytes)
     one, other = forecast_merge(problem, known), forecast_merge(more, known)
     assert more.data_bytes == pytest.approx(2 * problem.data_bytes)
     assert other.crossing >= one.crossing
@@ -64,7 +73,7 @@ def test_more_workers_never_process_or_exchange_fewer_bytes(problem: Problem, kn
 
 @given(st.floats(1e3, 1e9), values)
 def test_one_worker_exchanges_nothing_and_has_no_bandwidth(rows: float, known: dict[str, float]) -> None:
-    alone = forecast_merge(Problem(1, 1, rows, 16.0), known)
+    alone = forecast_merge(MergeScenario(1, 1, rows, 16.0), known)
     assert alone.exchange == alone.crossing == alone.between_hosts == 0
     assert alone.bandwidth is None
     assert alone.wall == pytest.approx(2 * rows / known["partition_rate"] + 2 * rows / known["join_rate"])
@@ -72,7 +81,7 @@ def test_one_worker_exchanges_nothing_and_has_no_bandwidth(rows: float, known: d
 
 @given(problems, values)
 def test_overlap_hides_at_most_the_shorter_side_and_parts_add_up_without_it(
-    problem: Problem, known: dict[str, float]
+    problem: MergeScenario, known: dict[str, float]
 ) -> None:
     apart = forecast_merge(problem, {**known, "overlap": 0.0})
     hidden = forecast_merge(problem, {**known, "overlap": 1.0})
@@ -85,7 +94,8 @@ def test_overlap_hides_at_most_the_shorter_side_and_parts_add_up_without_it(
 def test_workers_of_a_host_share_its_link() -> None:
     # 4 workers on each of 2 hosts: 4 · 4 messages of 2 MB cross each link, each way, for each frame.
     found = forecast_merge(
-        Problem(8, 2, 1e6, 16.0), {**VALUES, "local_latency": 0, "nic_latency": 0, "nic_overhead": 0, "meeting": 0}
+        MergeScenario(8, 2, 1e6, 16.0),
+        {**VALUES, "local_latency": 0, "nic_latency": 0, "nic_overhead": 0, "meeting": 0},
     )
     assert found.exchange == pytest.approx(2 * 16 * 2e6 / 1e9)
     assert found.bandwidth == pytest.approx(7 * 2e6 / (16 * 2e6 / 1e9))
@@ -95,16 +105,17 @@ def test_workers_of_a_host_share_its_link() -> None:
 
 def test_the_fullest_host_decides_where_workers_are_uneven() -> None:
     found = forecast_merge(
-        Problem(5, 2, 1e6, 16.0), {**VALUES, "local_latency": 0, "nic_latency": 0, "nic_overhead": 0, "meeting": 0}
+        MergeScenario(5, 2, 1e6, 16.0),
+        {**VALUES, "local_latency": 0, "nic_latency": 0, "nic_overhead": 0, "meeting": 0},
     )
     assert found.exchange == pytest.approx(2 * 3 * 2 * 3.2e6 / 1e9)
 
 
 def test_a_link_that_is_not_known_is_named_and_one_that_is_not_needed_is_not_asked_for() -> None:
     without = {name: value for name, value in VALUES.items() if not name.startswith("nic")}
-    assert forecast_merge(Problem(4, 1, 1e6, 16.0), without).limit != PARTITION
-    with pytest.raises(Unknown, match="nic_rate"):
-        forecast_merge(Problem(4, 2, 1e6, 16.0), without)
+    assert forecast_merge(MergeScenario(4, 1, 1e6, 16.0), without).limit != PARTITION
+    with pytest.raises(UnknownParameter, match="nic_rate"):
+        forecast_merge(MergeScenario(4, 2, 1e6, 16.0), without)
 
 
 @pytest.mark.parametrize(("spread", "workers"), [(0.1, 2), (0.6, 2), (0.3, 16), (0.2, 256)])

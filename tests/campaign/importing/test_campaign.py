@@ -19,7 +19,7 @@ from merge_bench.campaign.cudf_merge_report import import_report
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
-from merge_bench.report.run import print_report
+from merge_bench.report.run import print_campaign_report
 from tests.campaign.importing.texts import BANDWIDTHS, WALLS, text
 from tests.helpers.documents import summarized
 from tests.helpers.strict_records import validate
@@ -39,7 +39,7 @@ def codes(document: dict[str, Any]) -> dict[str, str]:
 
 def report_of(campaign: Campaign) -> str:
     page = io.StringIO()
-    print_report(campaign, file=page)
+    print_campaign_report(campaign, file=page)
     return page.getvalue()
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from merge_bench.campaign.cudf_merge_report import Report, import_report
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
-from merge_bench.report.run import print_report
+from merge_bench.report.run import print_campaign_report
 from tests.campaign.importing.texts import LAYOUTS, read, text
 
 PLAIN = text("ucxx").splitlines()
@@ -136,7 +136,7 @@ def test_lines_left_out_are_counted_and_the_first_is_shown(tmp_path: Path) -> No
     assert message.startswith("4 lines are not part of the report")
     assert message.endswith(f"line 3: {UCX_TABLE[2]}")
     page = io.StringIO()
-    print_report(campaign, file=page, details=False)
+    print_campaign_report(campaign, file=page, details=False)
     assert "imported-lines: 4 lines" in page.getvalue()
 
 

@@ -26,7 +26,7 @@ from merge_bench.host.doctor import (
     free_bytes,
     worst_state,
 )
-from merge_bench.report.setup import print_findings
+from merge_bench.report.setup import print_doctor_findings
 from tests.helpers.runs import environment
 from tests.host.doctor.conftest import Make
 
@@ -68,7 +68,7 @@ def test_a_difference_names_the_host_and_is_weighed_by_what_differs() -> None:
 
 def test_people_see_what_is_bad_before_what_is_doubtful() -> None:
     page = io.StringIO()
-    print_findings(
+    print_doctor_findings(
         [
             Finding("one", OK, "fine", host="a"),
             Finding("two", WARN, "so so", "times scatter", "mend it", "a"),

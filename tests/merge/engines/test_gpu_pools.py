@@ -31,13 +31,13 @@ class Cluster:
             for rank, gpu in enumerate(gpus)
         ]
 
-    def on_all(self, step: Callable[..., Any]) -> list[Any]:
+    def run_on_all(self, step: Callable[..., Any]) -> list[Any]:
         return [self.do(rank, step) for rank in range(len(self.gpus))]
 
     def submit(self, step: Callable[..., Any], each: Sequence[tuple[Any, ...]]) -> list[Any]:
         return [self.do(rank, step, *arguments) for rank, arguments in enumerate(each)]
 
-    def results(self, found: list[Any]) -> list[Any]:
+    def wait_for_results(self, found: list[Any]) -> list[Any]:
         return found
 
     def do(self, rank: int, step: Callable[..., Any], *arguments: Any) -> Any:

@@ -25,7 +25,7 @@ def board(results: Path) -> Dashboard:
 
 def update(tab: Any) -> None:
     """Read and show, as the event loop does repeatedly."""
-    tab.show(tab.refresh())
+    tab.show_update(tab.read_update())
 
 
 def list_again(dashboard: Dashboard) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from merge_bench.errors import UsageError
 from merge_bench.service.documents import Job, Jobs
-from merge_bench.service.job_rules import commands
+from merge_bench.service.job_rules import job_commands
 
 
 def job(number: int, state: str, command: str = "merge-bench run", **more: object) -> Job:
@@ -41,7 +41,7 @@ class FakeQueue:
     refusal: str = ""
     ended: str = ""
     logged_in: bool = False
-    commands: Mapping[str, Collection[str]] = field(default_factory=commands)
+    commands: Mapping[str, Collection[str]] = field(default_factory=job_commands)
     asked: list[tuple[str, list[str], dict[str, str]]] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)
     log: str = "log of NUMBER"

@@ -15,7 +15,7 @@ from panel.models.comm_manager import CommManager
 from pyviz_comms import Comm
 
 from merge_bench.dashboard.app import Dashboard
-from merge_bench.dashboard.components import with_tip
+from merge_bench.dashboard.components import word_with_definition
 from merge_bench.view.text import as_html
 from tests.view.dashboard.boards import board, build, list_again, texts, update
 from tests.view.dashboard.queues import FakeQueue, job
@@ -29,16 +29,16 @@ def test_what_was_read_before_a_tab_was_left_is_shown_when_it_is_chosen_again(tm
     build(view)
     interleaved(tmp_path)
     list_again(view)
-    view.results.refresh()  # and the tab was left before this was shown
+    view.results.read_update()  # and the tab was left before this was shown
     update(view.results)
     configs = list(view.results.table.value["Configs"])
     view.results.table.selection = [configs.index("default, tuned")]
-    view.results.refresh()
+    view.results.read_update()
     update(view.results)
     assert "FASTER" in texts(view.results.parts)
     tuning(tmp_path)
     list_again(view)
-    view.tuning.refresh()
+    view.tuning.read_update()
     update(view.tuning)
     assert "Found: tls=sm" in texts(view.tuning.layout)
 
@@ -79,7 +79,7 @@ def test_text_is_escaped_and_what_prints_nothing_becomes_visible() -> None:
 
 
 def test_words_show_their_definitions_to_pointer_keyboard_and_screen_reader() -> None:
-    found = with_tip("Throughput")
+    found = word_with_definition("Throughput")
     assert 'tabindex="0"' in found
     assert 'aria-label="Throughput: Data processed ÷ wall-clock' in found
 

@@ -10,7 +10,7 @@ from typing import Any
 from bokeh.document import Document
 from pyviz_comms import Comm
 
-from merge_bench.dashboard.background import Pauses, Session
+from merge_bench.dashboard.background import PageSession, SessionPauses
 
 
 def test_a_failure_of_one_view_is_not_the_end_of_its_updates() -> None:
@@ -25,12 +25,12 @@ def test_a_failure_of_one_view_is_not_the_end_of_its_updates() -> None:
     shown: list[int] = []
 
     async def main() -> None:
-        session = Session()
-        session.every(0.01, work, shown.append)
-        session.every(0.01, lambda: 7, lambda _: shown.append(-1), lambda: False)
+        session = PageSession()
+        session.schedule_updates(0.01, work, shown.append)
+        session.schedule_updates(0.01, lambda: 7, lambda _: shown.append(-1), lambda: False)
         while len(shown) < 3:
             await asyncio.sleep(0.01)
-        session.close()
+        session.end_tasks()
         await asyncio.sleep(0.05)
         count = len(shown)
         await asyncio.sleep(0.05)
@@ -50,12 +50,12 @@ def test_a_view_that_drew_something_rests_before_it_draws_again() -> None:
         return True
 
     async def main() -> None:
-        session = Session(pauses=Pauses(drawn=3600.0))
-        session.every(0.01, lambda: 1, draw)
-        session.every(0.01, lambda: 2, looked.append)
+        session = PageSession(pauses=SessionPauses(drawn=3600.0))
+        session.schedule_updates(0.01, lambda: 1, draw)
+        session.schedule_updates(0.01, lambda: 2, looked.append)
         while len(looked) < 20:
             await asyncio.sleep(0.01)
-        session.close()
+        session.end_tasks()
 
     asyncio.run(asyncio.wait_for(main(), 60))
     assert drawn == [1]
@@ -64,7 +64,7 @@ def test_a_view_that_drew_something_rests_before_it_draws_again() -> None:
 class Page:
     """A page without a browser, which answers or not. Tests in tests/browser have a real one."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: PageSession) -> None:
         self.asked: list[int] = []
         self.answers = False
         (self._field,) = session.page_ready.pane.get_root(Document(), Comm()).children
@@ -84,13 +84,13 @@ def draw_while(page_does: Callable[[Page, list[int]], Any], answer: float = 10.0
     pages: list[Page] = []
 
     async def main() -> None:
-        session = Session(pauses=Pauses(drawn=0.0, answer=answer))
+        session = PageSession(pauses=SessionPauses(drawn=0.0, answer=answer))
         page = Page(session)
         pages.append(page)
         drawn: list[int] = []
-        session.every(0.0, lambda: 1, lambda _: drawn.append(1) is None)
+        session.schedule_updates(0.0, lambda: 1, lambda _: drawn.append(1) is None)
         await page_does(page, drawn)
-        session.close()
+        session.end_tasks()
 
     asyncio.run(asyncio.wait_for(main(), 60))
     return pages[0]
@@ -130,9 +130,9 @@ def test_updates_keep_their_pace_unless_a_person_does_something_or_the_pace_chan
     pace = [3600.0]
 
     async def main() -> None:
-        session = Session(lambda: pace[0])
-        session.every(0.01, lambda: pace[0], read.append)
-        session.every(0.01, lambda: 0, looked.append, lambda: bool(looked.append(0)))
+        session = PageSession(lambda: pace[0])
+        session.schedule_updates(0.01, lambda: pace[0], read.append)
+        session.schedule_updates(0.01, lambda: 0, looked.append, lambda: bool(looked.append(0)))
 
         async def wait(count: int) -> None:
             before = len(looked)
@@ -141,12 +141,12 @@ def test_updates_keep_their_pace_unless_a_person_does_something_or_the_pace_chan
 
         await wait(3)
         assert read == [3600.0]
-        session.touch()
+        session.request_update()
         await wait(3)
         assert read == [3600.0, 3600.0]
         pace[0] = 1800.0
         await wait(3)
         assert read == [3600.0, 3600.0, 1800.0]
-        session.close()
+        session.end_tasks()
 
     asyncio.run(asyncio.wait_for(main(), 60))

@@ -9,7 +9,7 @@ import panel as pn
 import pytest
 
 from merge_bench.regressions.view import series_sentence
-from merge_bench.view.text import capitalized
+from merge_bench.view.text import capitalize
 from tests.analysis.history.made_up import Nights, write
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.view.dashboard.boards import board, list_again, texts, update
@@ -27,11 +27,11 @@ def test_it_shows_the_conclusion_the_chart_and_each_shift_with_what_differs_and_
     view = board(tmp_path / "results")
     update(view.history)
     update(view.history)
-    document = view.history.refresh().document
+    document = view.history.read_update().document
     assert document is not None
     first, *rest = view.history.parts.objects
     conclusion = html.unescape(first.value).replace("\u00a0%", " %")  # a number stays beside its unit
-    assert capitalized(series_sentence(document, document.series[0])) in conclusion
+    assert capitalize(series_sentence(document, document.series[0])) in conclusion
     assert " %" not in html.unescape(first.value)
     assert len(view.history.parts.select(pn.pane.Bokeh)) == 1
     shown = texts(rest[-1])
@@ -41,7 +41,7 @@ def test_it_shows_the_conclusion_the_chart_and_each_shift_with_what_differs_and_
     button.clicks += 1
     assert view.tabs.value == "Results"
     update(view.results)
-    assert [entry.folder.name for entry in view.results.chosen] == ["0029-tcp", "0030-tcp"]
+    assert [entry.folder.name for entry in view.results.chosen_entries] == ["0029-tcp", "0030-tcp"]
     compared = texts(view.results.parts)
     assert "Not compared: A: tcp and B: tcp differ in UCX version" in compared
     assert "Differences between the runs" in compared
@@ -59,10 +59,10 @@ def test_a_series_and_a_metric_can_be_chosen_and_nothing_is_read_again_until_a_r
     view.history.metric.value = "wall"
     update(view.history)
     assert "Wall of other: 1,000,000 rows per chunk, 2 workers over 3 results" in texts(view.history.parts)
-    before = view.history.refresh()
+    before = view.history.read_update()
     write_campaign(tmp_path / "results", end=None)  # goes on
     list_again(view)
-    assert view.history.refresh() is before
+    assert view.history.read_update() is before
     write(tmp_path / "more", Nights(count=4, config="other"))[3].rename(tmp_path / "results" / "new")
     list_again(view)
     update(view.history)

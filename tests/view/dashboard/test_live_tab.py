@@ -19,12 +19,12 @@ from bokeh.core.properties import value
 from merge_bench.analysis.documents import run_documents
 from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.dashboard.app import Dashboard
-from merge_bench.dashboard.live_data import live_state
+from merge_bench.dashboard.live_data import make_live_state
 from merge_bench.records.reader import read_campaign
-from merge_bench.report.next_step import after_recorded_tuning
-from merge_bench.report.run import print_report
-from merge_bench.tune.result import recorded_result_of
-from merge_bench.view.text import as_html, gib
+from merge_bench.report.next_step import next_step_after_recorded_tuning
+from merge_bench.report.run import print_campaign_report
+from merge_bench.tune.result import ended_tuning_result_of
+from merge_bench.view.text import as_html, format_gib
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
 from tests.view.dashboard.boards import board, drawn_in, held, list_again, texts, update, visible_cards, visible_parts
 
@@ -182,7 +182,7 @@ def test_beside_a_conclusion_no_large_figure_is_of_the_last_launch(kind: str, tm
     figures = dict(large_figures(view))
     names = ["Verified", "Wall-clock", "Throughput", "Bandwidth", "Limited by"]
     assert list(figures) == (names if kind == "run" else [names[0], "Fastest config", *names[1:]])
-    assert figures["Throughput"] == f"{gib(best.throughput_bytes_per_second.median)} GiB/s"
+    assert figures["Throughput"] == f"{format_gib(best.throughput_bytes_per_second.median)} GiB/s"
     assert best.bottleneck is not None
     assert figures["Limited by"] == best.bottleneck.what
     assert "Of the last launch" not in above_the_cards(view)
@@ -307,7 +307,7 @@ def test_every_config_is_named_in_full_however_many_there_are(tmp_path: Path) ->
 
 
 def test_a_campaign_whose_end_is_recorded_has_ended_although_its_process_has_not() -> None:
-    state = live_state(read_campaign(CAMPAIGNS / "run"), running=True)
+    state = make_live_state(read_campaign(CAMPAIGNS / "run"), running=True)
     assert not state.running
     assert any("is slow in partition" in note.message for note in state.notes)
 
@@ -325,11 +325,11 @@ def test_a_check_that_is_missing_is_no_passed_one(tmp_path: Path) -> None:
     """The terminal said UNVERIFIED, and this tab that all checks had passed."""
     whole = write_campaign(tmp_path, Script())
     campaign = read_campaign(whole)
-    assert live_state(campaign, running=False).checks == "2 checks, all passed"
+    assert make_live_state(campaign, running=False).checks == "2 checks, all passed"
     lines = (whole / "records.jsonl").read_bytes().splitlines(keepends=True)
     last = max(at for at, line in enumerate(lines) if b'"kind":"verification"' in line)
     (whole / "records.jsonl").write_bytes(b"".join(lines[:last] + lines[last + 1 :]))
-    assert live_state(read_campaign(whole), running=False).checks == "1 check, others are missing"
+    assert make_live_state(read_campaign(whole), running=False).checks == "1 check, others are missing"
 
 
 def conclusion_shown(view: Dashboard) -> str:
@@ -350,7 +350,7 @@ def test_an_ended_campaign_begins_with_what_the_terminal_printed(kind: str, tmp_
     campaign = read_campaign(tmp_path / kind)
     printed = io.StringIO()
     warnings = {caution for document in run_documents(summarize_campaign(campaign)) for caution in document.warnings}
-    print_report(campaign, details=False, file=printed, above=warnings)
+    print_campaign_report(campaign, details=False, file=printed, above=warnings)
     lines = printed.getvalue().partition("Records: ")[0]
     words = [word for word in lines.split() if not set(word) <= set("─")]
     assert "Next:" in words
@@ -360,8 +360,8 @@ def test_an_ended_campaign_begins_with_what_the_terminal_printed(kind: str, tmp_
 def test_an_ended_tuning_begins_with_its_outcome_and_the_next_step(tmp_path: Path) -> None:
     shown = conclusion_shown(live_of("tune", tmp_path))
     campaign = read_campaign(tmp_path / "tune")
-    assert recorded_result_of(campaign).outcome in shown
-    assert f"Next: {after_recorded_tuning(campaign).here().command}" in " ".join(shown.split())
+    assert ended_tuning_result_of(campaign).outcome in shown
+    assert f"Next: {next_step_after_recorded_tuning(campaign).as_typed().command}" in " ".join(shown.split())
 
 
 def test_a_campaign_that_goes_on_has_no_conclusion_yet(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import panel as pn
 
-from merge_bench.dashboard.network_tab import content_of
+from merge_bench.dashboard.network_tab import make_network_content
 from merge_bench.records.results_folder import ResultsFolder
-from merge_bench.report.campaign_figures import CampaignCache, Loaded
+from merge_bench.report.campaign_figures import CampaignCache, LoadedCampaign
 from merge_bench.view.plot import Whiskers
 from tests.helpers.synthetic_campaigns import write_campaign
 from tests.view.dashboard.boards import board, texts, update
@@ -18,13 +18,13 @@ from tests.view.dashboard.samples import probing
 CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
 
-def load(results: Path) -> list[Loaded]:
+def load(results: Path) -> list[LoadedCampaign]:
     return CampaignCache().load(ResultsFolder(results).entries())
 
 
 def test_configs_and_placements_are_series_of_the_panels_of_latency_and_bandwidth(tmp_path: Path) -> None:
     probing(tmp_path)
-    found = content_of(load(tmp_path), ())
+    found = make_network_content(load(tmp_path), ())
     latency, bandwidth = found.charts
     assert "Latency" in latency.title
     assert "Bandwidth" in bandwidth.title
@@ -41,20 +41,20 @@ def test_configs_and_placements_are_series_of_the_panels_of_latency_and_bandwidt
 
 def test_published_series_stand_in_the_same_panel(tmp_path: Path) -> None:
     probing(tmp_path)
-    found = content_of(load(tmp_path), ("nthu-hw4-latency",))
+    found = make_network_content(load(tmp_path), ("nthu-hw4-latency",))
     labels = [group.label for group in found.charts[0].groups]
     assert any("published" in label for label in labels)
     assert any("tcp" in label for label in labels)
 
 
 def test_a_published_dataset_alone_is_enough() -> None:
-    assert content_of([], ("nthu-hw4-latency",)).charts
-    assert content_of([], ()).charts == ()
+    assert make_network_content([], ("nthu-hw4-latency",)).charts
+    assert make_network_content([], ()).charts == ()
 
 
 def test_a_campaign_of_merges_is_refused_with_a_sentence(tmp_path: Path) -> None:
     write_campaign(tmp_path)
-    found = content_of(load(tmp_path), ("nthu-hw4-latency",))
+    found = make_network_content(load(tmp_path), ("nthu-hw4-latency",))
     assert "contains results of merges" in found.problems[0]
     assert found.charts
 
@@ -62,7 +62,7 @@ def test_a_campaign_of_merges_is_refused_with_a_sentence(tmp_path: Path) -> None
 def test_the_table_has_the_values_that_the_charts_draw() -> None:
     """Of a collective these are the extremes over ranks, which one launch has, too."""
     folder = Path(__file__).parents[2] / "data" / "campaigns" / "reduce-scatter"
-    found = content_of(
+    found = make_network_content(
         CampaignCache().load([entry for entry in ResultsFolder(folder.parent).entries() if entry.folder == folder]), ()
     )
     assert found.frame is not None

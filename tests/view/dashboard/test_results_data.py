@@ -14,14 +14,20 @@ import pytest
 from merge_bench.analysis.documents import run_documents
 from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.dashboard import components
-from merge_bench.dashboard.results_tab import ABSOLUTE, OF_LINK, Content, campaign_table, content_of
+from merge_bench.dashboard.results_tab import (
+    ABSOLUTE,
+    OF_LINK,
+    ResultsContent,
+    campaigns_data_frame,
+    make_results_content,
+)
 from merge_bench.records import schema as s
 from merge_bench.records.results_folder import ResultsFolder
-from merge_bench.report.campaign_figures import CampaignCache, Loaded
+from merge_bench.report.campaign_figures import CampaignCache, LoadedCampaign
 from merge_bench.units import GIB
 from merge_bench.view.plot import Boxes, Chart, Points
-from merge_bench.view.plot.interactive import figure_of
-from merge_bench.view.text import gib
+from merge_bench.view.plot.interactive import make_figure
+from merge_bench.view.text import format_gib
 from tests.helpers.charts import bars_of
 from tests.helpers.documents import summarized
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
@@ -30,16 +36,18 @@ from tests.view.dashboard.samples import broken, hostile, interleaved, probing
 CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
 
-def load(results: Path, cache: CampaignCache | None = None) -> list[Loaded]:
+def load(results: Path, cache: CampaignCache | None = None) -> list[LoadedCampaign]:
     entries = ResultsFolder(results).entries()
     return (cache or CampaignCache()).load(sorted(entries, key=lambda entry: entry.started or 0))
 
 
-def chosen(results: Path, metric: str = "Throughput", axis: str = ABSOLUTE, datasets: tuple[str, ...] = ()) -> Content:
-    return content_of(load(results), metric=metric, axis=axis, datasets=datasets)
+def chosen(
+    results: Path, metric: str = "Throughput", axis: str = ABSOLUTE, datasets: tuple[str, ...] = ()
+) -> ResultsContent:
+    return make_results_content(load(results), metric=metric, axis=axis, datasets=datasets)
 
 
-def chart_of(found: Content, title: str) -> Chart:
+def chart_of(found: ResultsContent, title: str) -> Chart:
     return next(chart for chart in found.charts if chart.title.startswith(title))
 
 
@@ -47,9 +55,9 @@ def test_the_table_has_the_numbers_of_the_summary(tmp_path: Path) -> None:
     write_campaign(tmp_path)
     (one,) = load(tmp_path)
     cache = CampaignCache()
-    assert cache.read_small([one.entry])
-    assert not cache.read_small([one.entry])
-    row = campaign_table([one.entry], cache.figures).iloc[0]
+    assert cache.read_small_campaigns([one.entry])
+    assert not cache.read_small_campaigns([one.entry])
+    row = campaigns_data_frame([one.entry], cache.known_figures).iloc[0]
     assert one.campaign is not None
     document = summarized(one.campaign)
     assert row["Throughput (GiB/s)"] == pytest.approx(document["throughput_bytes_per_second"]["median"] / GIB)
@@ -60,7 +68,7 @@ def test_the_table_has_the_numbers_of_the_summary(tmp_path: Path) -> None:
 
 def test_a_campaign_that_was_not_looked_at_has_gaps_and_not_zeros(tmp_path: Path) -> None:
     write_campaign(tmp_path)
-    row = campaign_table([load(tmp_path)[0].entry], lambda _: None).iloc[0]
+    row = campaigns_data_frame([load(tmp_path)[0].entry], lambda _: None).iloc[0]
     assert math.isnan(row["Throughput (GiB/s)"])
     assert row["Status"] == "done"
 
@@ -69,16 +77,16 @@ def test_large_campaigns_are_not_read_for_the_table(tmp_path: Path) -> None:
     write_campaign(tmp_path)
     entry = load(tmp_path)[0].entry
     cache = CampaignCache(small=100)
-    assert not cache.read_small([entry])
-    assert cache.figures(entry) is None
+    assert not cache.read_small_campaigns([entry])
+    assert cache.known_figures(entry) is None
     cache.load([entry])  # but it is known once it was chosen
-    assert cache.figures(entry) is not None
+    assert cache.known_figures(entry) is not None
 
 
 def test_an_empty_table_has_columns_of_the_same_kinds(tmp_path: Path) -> None:
     write_campaign(tmp_path)
-    full = campaign_table([load(tmp_path)[0].entry], lambda _: None)
-    assert list(campaign_table((), lambda _: None).dtypes) == list(full.dtypes)
+    full = campaigns_data_frame([load(tmp_path)[0].entry], lambda _: None)
+    assert list(campaigns_data_frame((), lambda _: None).dtypes) == list(full.dtypes)
 
 
 def test_one_campaign_of_two_configs_is_compared_by_block(tmp_path: Path) -> None:
@@ -206,16 +214,16 @@ def test_every_chart_can_be_drawn(tmp_path: Path) -> None:
     interleaved(tmp_path)
     found = chosen(tmp_path, datasets=("gadi-v100",))
     assert len(found.charts) == 3
-    assert all(figure_of(chart).renderers for chart in found.charts)
+    assert all(make_figure(chart).renderers for chart in found.charts)
 
 
 def test_real_tables_are_named_by_their_files_keys_rows_and_engine() -> None:
     entries = [entry for entry in ResultsFolder(CAMPAIGNS).entries() if entry.folder.name == "tables"]
-    row = campaign_table(entries, lambda _: None).iloc[0]
+    row = campaigns_data_frame(entries, lambda _: None).iloc[0]
     tables = "orders.parquet ⋈ lines.parquet on o_key = l_key (5,000 / 20,000 rows)"
     assert row["Problem"] == f"{tables}, 2 workers, native"
     assert row["Kind"] == "merge"
-    charts = content_of(CampaignCache().load(entries), metric="Throughput", axis=ABSOLUTE, datasets=()).charts
+    charts = make_results_content(CampaignCache().load(entries), metric="Throughput", axis=ABSOLUTE, datasets=()).charts
     assert charts
 
 
@@ -223,8 +231,8 @@ def test_a_campaign_of_several_configs_names_the_one_in_the_table_and_lists_each
     shutil.copytree(CAMPAIGNS / "sweep", tmp_path / "sweep")
     (one,) = load(tmp_path)
     cache = CampaignCache()
-    cache.read_small([one.entry])
-    row = campaign_table([one.entry], cache.figures).iloc[0]
+    cache.read_small_campaigns([one.entry])
+    row = campaigns_data_frame([one.entry], cache.known_figures).iloc[0]
     assert one.campaign is not None
     documents = {run.config.name: run for run in run_documents(summarize_campaign(one.campaign))}
     rates = {name: run.throughput_bytes_per_second.median or 0.0 for name, run in documents.items()}
@@ -233,12 +241,12 @@ def test_a_campaign_of_several_configs_names_the_one_in_the_table_and_lists_each
     assert row["Throughput (GiB/s)"] == pytest.approx(rates[fastest] / GIB)
     figures = {column.heading: list(column.cells) for column in chosen(tmp_path).figures}
     assert figures["Config"] == list(documents) == ["default", "tcp"]
-    assert figures["Throughput (GiB/s)"] == [gib(rate) for rate in rates.values()]
+    assert figures["Throughput (GiB/s)"] == [format_gib(rate) for rate in rates.values()]
     assert figures["Launches"] == ["3", "3"]
 
 
 def test_small_rates_keep_two_figures_in_tables() -> None:
     rates, counts = pd.Series([0.0018, 12.5, float("nan")]), pd.Series([1, 2_000_000])
-    shown = components.table(pd.DataFrame({"Rate": rates[:2], "Rows": counts})).formatters
+    shown = components.make_table(pd.DataFrame({"Rate": rates[:2], "Rows": counts})).formatters
     assert (shown["Rate"].format, shown["Rows"].format) == ("0,0.0000", "0,0")
-    assert components.table(pd.DataFrame({"Rate": [0.5, 12.0]})).formatters["Rate"].format == "0,0.000"
+    assert components.make_table(pd.DataFrame({"Rate": [0.5, 12.0]})).formatters["Rate"].format == "0,0.000"

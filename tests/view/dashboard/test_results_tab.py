@@ -30,7 +30,7 @@ def test_a_campaign_keeps_its_place_and_stays_chosen_when_others_come_and_when_o
     update(view.results)
     assert list(view.results.table.value["Folder"]) == [*before, later.name]
     assert view.results.table.selection == [place]
-    assert [entry.folder for entry in view.results.chosen] == [mine]
+    assert [entry.folder for entry in view.results.chosen_entries] == [mine]
     assert "FASTER" in texts(view.results.parts)
     shutil.rmtree(later)
     list_again(view)
@@ -47,11 +47,11 @@ def test_what_is_chosen_before_new_rows_have_reached_the_browser_is_what_was_mea
     place = list(view.results.table.value["Folder"]).index(mine.name)
     write_campaign(tmp_path)
     list_again(view)
-    found = view.results.refresh()
+    found = view.results.read_update()
     view.results.table.selection = [place]
-    view.results.show(found)
+    view.results.show_update(found)
     update(view.results)
-    assert [entry.folder for entry in view.results.chosen] == [mine]
+    assert [entry.folder for entry in view.results.chosen_entries] == [mine]
     assert view.results.table.selection == [place]
 
 
@@ -69,7 +69,7 @@ def test_rows_change_only_once_the_browser_has_built_the_table(tmp_path: Path) -
     assert view.table.value["Status"].iloc[place] == "unfinished"
     with (folder / "records.jsonl").open("ab") as stream:
         stream.write(b'{"schema":1,"kind":"end","time":1.0,"status":0}\n')
-    view.renew()
+    view.replace_table()
     before = view.table.value
     update(view)
     assert view.table.value is before
@@ -112,11 +112,11 @@ def test_an_answer_is_not_worked_out_again_unless_something_changed(tmp_path: Pa
     view = board(tmp_path)
     update(view.results)
     view.results.table.selection = [0]
-    first = view.results.refresh().content
+    first = view.results.read_update().content
     assert first.verdicts
-    assert view.results.refresh().content is first
+    assert view.results.read_update().content is first
     view.results.metric.value = "Bandwidth"
-    assert view.results.refresh().content is not first
+    assert view.results.read_update().content is not first
 
 
 def test_without_an_own_result_the_command_that_makes_one_is_shown(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from merge_bench.config.shipped import shipped_files
 from merge_bench.dashboard.app import Dashboard
-from merge_bench.dashboard.run_tab import Form
+from merge_bench.dashboard.run_tab import RunForm
 from merge_bench.probe import probes
 from merge_bench.service.documents import Job
 from merge_bench.view.text import as_html
@@ -27,12 +27,12 @@ def board(results: Path, *jobs: Job, refusal: str = "") -> tuple[Dashboard, Fake
 
 
 @pytest.fixture
-def form_and_queue(tmp_path: Path) -> tuple[Form, FakeQueue]:
+def form_and_queue(tmp_path: Path) -> tuple[RunForm, FakeQueue]:
     view, queue = board(tmp_path)
     return view.run.form, queue
 
 
-def test_the_form_becomes_a_job_and_shows_its_command_line(form_and_queue: tuple[Form, FakeQueue]) -> None:
+def test_the_form_becomes_a_job_and_shows_its_command_line(form_and_queue: tuple[RunForm, FakeQueue]) -> None:
     form, queue = form_and_queue
     form.configs.value, form.fields["chunk"].value, form.fields["workers"].value = ["tcp.cfg"], "2e6", "3"
     assert "merge-bench run --config=tcp.cfg --chunk=2e6 --workers=3" in texts(form.layout)
@@ -45,7 +45,7 @@ def test_the_form_becomes_a_job_and_shows_its_command_line(form_and_queue: tuple
     assert queue.asked[1] == ("run", ["default.cfg", "tcp.cfg"], options)
 
 
-def test_each_config_says_what_it_does_and_ones_own_can_be_run(form_and_queue: tuple[Form, FakeQueue]) -> None:
+def test_each_config_says_what_it_does_and_ones_own_can_be_run(form_and_queue: tuple[RunForm, FakeQueue]) -> None:
     form, _ = form_and_queue
     about = {each.name: each.about for each in shipped_files()}
     assert as_html(about["tcp.cfg"]) not in texts(form.layout)
@@ -55,7 +55,7 @@ def test_each_config_says_what_it_does_and_ones_own_can_be_run(form_and_queue: t
 
 
 def test_a_tuning_and_every_probe_can_be_started_with_the_fields_they_take(
-    form_and_queue: tuple[Form, FakeQueue],
+    form_and_queue: tuple[RunForm, FakeQueue],
 ) -> None:
     form, queue = form_and_queue
     assert set(form.command.options) == {"run", "tune", *(f"probe {name}" for name in probes())}
@@ -67,7 +67,7 @@ def test_a_tuning_and_every_probe_can_be_started_with_the_fields_they_take(
     assert queue.asked == [("tune", ["tcp.cfg"], {"chunk": "1e6", "budget": "10m"}), ("probe p2p", ["tcp.cfg"], {})]
 
 
-def test_tables_are_merged_on_a_key_with_one_name_or_two(form_and_queue: tuple[Form, FakeQueue]) -> None:
+def test_tables_are_merged_on_a_key_with_one_name_or_two(form_and_queue: tuple[RunForm, FakeQueue]) -> None:
     form, queue = form_and_queue
     keys = ("on", "left_on", "right_on")
     assert not any(form.fields[name].visible for name in keys)
@@ -159,7 +159,7 @@ def test_the_output_and_the_result_of_each_job_can_be_shown(tmp_path: Path) -> N
     assert "log of 1" in texts(view.run.layout)
     click(view, "Result 1")
     assert view.tabs.value == "Results"
-    assert [entry.folder.name for entry in view.results.chosen] == ["mine"]
+    assert [entry.folder.name for entry in view.results.chosen_entries] == ["mine"]
 
 
 def test_only_what_the_service_says_can_be_cancelled_and_a_refusal_is_a_sentence(tmp_path: Path) -> None:

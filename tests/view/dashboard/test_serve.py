@@ -27,7 +27,14 @@ from merge_bench.dashboard.app import log_exception, make_pages
 from merge_bench.errors import MergeBenchError, UsageError
 from merge_bench.host.network import is_loopback, page_origins
 from merge_bench.records.campaign import JOB, read_elsewhere
-from merge_bench.service.serve import Person, Queue, Settings, own_token, serve, start_service
+from merge_bench.service.serve import (
+    DashboardUser,
+    ServiceSettings,
+    TokenQueue,
+    make_own_token,
+    serve_until_signal,
+    start_service,
+)
 
 
 class Browser(webbrowser.BaseBrowser):
@@ -63,7 +70,12 @@ def test_control_c_and_a_hang_up_end_it_with_0(
 
     browser.visit = open_browser
     before = signal.getsignal(number)
-    assert serve(Settings(tmp_path, 0, "127.0.0.1", person=Person(open_browser=True)), make_pages) == 0
+    assert (
+        serve_until_signal(
+            ServiceSettings(tmp_path, 0, "127.0.0.1", person=DashboardUser(open_browser=True)), make_pages
+        )
+        == 0
+    )
     ((url, page, *modes),) = opened
     printed = re.search(r"http://127\.0\.0\.1:\d+/([\w-]{32})/", capsys.readouterr().err)
     assert printed is not None
@@ -128,7 +140,7 @@ def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         refusal = f"^cannot serve on 127.0.0.1, port {port}: Address already in use"
         with pytest.raises(UsageError, match=refusal):
-            serve(Settings(tmp_path, port, "127.0.0.1", person=Person()), make_pages)
+            serve_until_signal(ServiceSettings(tmp_path, port, "127.0.0.1", person=DashboardUser()), make_pages)
 
 
 @pytest.mark.parametrize(
@@ -143,10 +155,10 @@ def test_a_taken_port_is_one_sentence(tmp_path: Path) -> None:
 def test_who_has_the_address_starts_runs_on_loopback_only_and_elsewhere_a_login_has_to_be_allowed(
     tmp_path: Path, address: str, allow_run: bool, runs: bool, logs_in: bool
 ) -> None:
-    settings = Settings(tmp_path, 0, address, person=Person(allow_run=allow_run))
+    settings = ServiceSettings(tmp_path, 0, address, person=DashboardUser(allow_run=allow_run))
     with contextlib.ExitStack() as stack:
         service = start_service(stack, settings, hosts=(), scheme="http")
-        queue = Queue(service, lambda: own_token(service))
+        queue = TokenQueue(service, lambda: make_own_token(service))
         assert (queue.refusal == "", not service.only_pages) == (runs, logs_in)
         if not runs:
             with pytest.raises(MergeBenchError, match=r"log in|other machines can reach"):
@@ -155,11 +167,15 @@ def test_who_has_the_address_starts_runs_on_loopback_only_and_elsewhere_a_login_
 
 def test_beside_a_service_of_the_same_results_the_dashboard_shows_its_jobs_and_starts_none(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
-        first = start_service(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
+        first = start_service(
+            stack, ServiceSettings(tmp_path, 0, "127.0.0.1", person=DashboardUser()), hosts=(), scheme="http"
+        )
         first.runner.command = lambda words, _: [sys.executable, "-c", "import time; time.sleep(600)"]
-        number = Queue(first, lambda: own_token(first)).run("run", [], {"chunk": "1e6"}).id
-        second = start_service(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
-        queue = Queue(second, lambda: own_token(second))
+        number = TokenQueue(first, lambda: make_own_token(first)).run("run", [], {"chunk": "1e6"}).id
+        second = start_service(
+            stack, ServiceSettings(tmp_path, 0, "127.0.0.1", person=DashboardUser()), hosts=(), scheme="http"
+        )
+        queue = TokenQueue(second, lambda: make_own_token(second))
         assert "a service of these results is running" in queue.refusal
         assert [job.id for job in queue.jobs().jobs] == [number]
         assert not queue.job(number).cancellable
@@ -167,10 +183,12 @@ def test_beside_a_service_of_the_same_results_the_dashboard_shows_its_jobs_and_s
 
 def test_a_job_of_the_dashboard_is_marked_as_one_whose_output_is_read_on_this_machine(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
-        service = start_service(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
+        service = start_service(
+            stack, ServiceSettings(tmp_path, 0, "127.0.0.1", person=DashboardUser()), hosts=(), scheme="http"
+        )
         print_mark = f"import os; print(os.environ[{JOB!r}])"
         service.runner.command = lambda words, _: [sys.executable, "-c", print_mark]
-        queue = Queue(service, lambda: own_token(service))
+        queue = TokenQueue(service, lambda: make_own_token(service))
         number = queue.run("run", [], {"chunk": "1e6"}).id
         end = time.monotonic() + 60.0
         while (job := queue.job(number)).ended is None and time.monotonic() < end:
@@ -181,8 +199,10 @@ def test_a_job_of_the_dashboard_is_marked_as_one_whose_output_is_read_on_this_ma
 def test_results_that_cannot_be_written_are_shown_all_the_same(tmp_path: Path) -> None:
     (tmp_path / ".service").write_text("no folder")
     with contextlib.ExitStack() as stack:
-        service = start_service(stack, Settings(tmp_path, 0, "127.0.0.1", person=Person()), hosts=(), scheme="http")
-        queue = Queue(service, lambda: own_token(service))
+        service = start_service(
+            stack, ServiceSettings(tmp_path, 0, "127.0.0.1", person=DashboardUser()), hosts=(), scheme="http"
+        )
+        queue = TokenQueue(service, lambda: make_own_token(service))
         assert "cannot use the folder" in queue.refusal
         assert queue.jobs().jobs == []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from merge_bench.config.reader import read_config
-from merge_bench.dashboard.tuning_tab import Content, content_of
+from merge_bench.dashboard.tuning_tab import TuningContent, make_tuning_content
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.report.campaign_figures import CampaignCache
@@ -24,9 +24,9 @@ from tests.view.report.test_tuning import changed, confirmed
 CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
 
-def found(results: Path) -> Content:
+def found(results: Path) -> TuningContent:
     (entry,) = ResultsFolder(results).entries()
-    return content_of(CampaignCache().load([entry])[0])
+    return make_tuning_content(CampaignCache().load([entry])[0])
 
 
 def test_a_tuning_is_told_from_other_campaigns_by_its_first_line(tmp_path: Path) -> None:
@@ -261,12 +261,12 @@ def test_a_rejected_candidate_has_its_figures_and_is_not_called_the_fastest(tmp_
     """Lists named it as the fastest config because of the launches for which the search had chosen it."""
     campaign = confirmed(tmp_path, "c", changed(0.94, 0.99, 1.01, 0.97))
     (entry,) = ResultsFolder(campaign.folder.parent).entries()
-    content = content_of(CampaignCache().load([entry])[0])
+    content = make_tuning_content(CampaignCache().load([entry])[0])
     assert "c=y has no gain of at least 2.0%" in content.outcome
     assert [
         bool(re.match(r"0\.9\d+ × \(.*\) at .* rows per chunk: no gain of", each)) for each in content.details[:2]
     ] == [True, True]
-    (cache := CampaignCache()).read_small([entry])
-    known = cache.figures(entry)
+    (cache := CampaignCache()).read_small_campaigns([entry])
+    known = cache.known_figures(entry)
     assert known is not None
     assert known.fastest.startswith("default at ")

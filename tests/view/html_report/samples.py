@@ -13,7 +13,7 @@ import msgspec
 
 from merge_bench.records.reader import read_campaign
 from merge_bench.report.page import html
-from merge_bench.report.page.build import References, build
+from merge_bench.report.page.build import PublishedReferences, build_report
 from merge_bench.view.content import Drawing, Report
 from tests.helpers.synthetic_campaigns import interleaved, write_campaign
 
@@ -56,12 +56,12 @@ def add(folder: Path, **record: Any) -> Path:
 
 def report_of(*folders: Path, defaults: Mapping[str, str] | None = None, **references: Any) -> Report:
     """The report as data."""
-    return build([read_campaign(folder) for folder in folders], References(**references), defaults)
+    return build_report([read_campaign(folder) for folder in folders], PublishedReferences(**references), defaults)
 
 
 def page_of(*folders: Path) -> Page:
     """The page, parsed."""
-    return Page(html.render(report_of(*folders)))
+    return Page(html.render_report(report_of(*folders)))
 
 
 def text_of(*folders: Path) -> Page:
@@ -69,7 +69,7 @@ def text_of(*folders: Path) -> Page:
     report = report_of(*folders)
     for section in report.sections:
         section.blocks = [block for block in section.blocks if not isinstance(block, Drawing)]
-    return Page(html.render(report))
+    return Page(html.render_report(report))
 
 
 @dataclass

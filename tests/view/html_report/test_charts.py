@@ -14,28 +14,28 @@ from matplotlib.figure import Figure
 
 from merge_bench.analysis.documents import run_documents
 from merge_bench.analysis.summary import summarize_campaign
-from merge_bench.probe.view.charts import panels_of
+from merge_bench.probe.view.charts import make_panels
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import Run
 from merge_bench.records.reader import read_campaign
-from merge_bench.tune.view import Estimate, chart_by_step, forest_chart, interval_levels_text
+from merge_bench.tune.view import StepEstimate, interval_levels_text, speed_up_chart, speed_up_forest_chart
 from merge_bench.view.plot import (
     Axis,
     Bar,
     Boxes,
     Cells,
     Chart,
-    Group,
+    MarkGroup,
     Points,
     Texts,
     Whiskers,
-    bars,
+    bar_chart,
     interactive,
     merge,
     static,
 )
 from merge_bench.view.plot.merge import LabelledRun
-from merge_bench.view.text import for_canvas, short, visible
+from merge_bench.view.text import escape_for_canvas, shorten_middle, visible
 from tests.helpers.charts import bars_of, rows_of
 from tests.helpers.synthetic_campaigns import Script, interleaved, launches, plan, write_campaign
 from tests.probe.samples import latency, rate
@@ -89,7 +89,7 @@ def test_a_run_that_measured_nothing_has_no_bar(tmp_path: Path) -> None:
 
 
 def test_iterations_keep_the_order_in_which_launches_were_made(tmp_path: Path) -> None:
-    chart = merge.iterations(runs(tmp_path, *interleaved({"default": BASE[:2], "tcp": SLOW[:2]})))
+    chart = merge.iterations_chart(runs(tmp_path, *interleaved({"default": BASE[:2], "tcp": SLOW[:2]})))
     assert chart.x.ticks == {0: "0", 1: "1", 2: "2", 3: "3"}
     default, tcp = chart.groups
     points, medians, *_ = default.marks
@@ -106,21 +106,21 @@ def test_iterations_keep_the_order_in_which_launches_were_made(tmp_path: Path) -
 
 def test_charts_of_several_problems_name_theirs(tmp_path: Path) -> None:
     found = runs(tmp_path, *launches(2))
-    titles = [merge.iterations(found, problem).title for problem in ("", "1,000,000 rows per chunk")]
+    titles = [merge.iterations_chart(found, problem).title for problem in ("", "1,000,000 rows per chunk")]
     assert titles[1] == f"{titles[0]}: 1,000,000 rows per chunk"
 
 
 def test_a_page_and_a_print_have_the_same_ticks_of_values() -> None:
     """Bokeh's own would be decades alone: one or two for most measurements."""
-    (chart,) = panels_of([rate(size=1, megabytes=0.04), rate(size=2, megabytes=7.0)])
-    page, axes = interactive.figure_of(chart), static.figure_of(chart).axes[0]
+    (chart,) = make_panels([rate(size=1, megabytes=0.04), rate(size=2, megabytes=7.0)])
+    page, axes = interactive.make_figure(chart), static.make_figure(chart).axes[0]
     assert page.yaxis[0].ticker.ticks == pytest.approx(list(axes.yaxis.get_majorticklocs()))
     assert len(page.yaxis[0].ticker.ticks) >= 7
 
 
 def test_far_out_iterations_are_flagged(tmp_path: Path) -> None:
     walls = (0.1, 0.101, 0.102, 0.103, 0.9)
-    chart = merge.iterations(runs(tmp_path, Script(plan=plan(iterations=5), walls=walls)))
+    chart = merge.iterations_chart(runs(tmp_path, Script(plan=plan(iterations=5), walls=walls)))
     points = chart.groups[0].marks[0]
     assert isinstance(points, Points)
     assert points.hollow == (False, False, False, False, True)
@@ -130,7 +130,7 @@ def test_the_chart_and_the_warning_flag_the_same_iterations(tmp_path: Path) -> N
     """A time far out is a throughput near the others where all are spread."""
     walls = (0.1, 0.11, 0.12, 0.13, 0.14, 0.15, 0.16, 0.35)
     campaign = read_campaign(write_campaign(tmp_path, Script(plan=plan(iterations=len(walls)), walls=walls)))
-    points = merge.iterations([LabelledRun("default", 0, campaign.runs[0])]).groups[0].marks[0]
+    points = merge.iterations_chart([LabelledRun("default", 0, campaign.runs[0])]).groups[0].marks[0]
     assert isinstance(points, Points)
     hollow = [index for index, far in zip(points.details["iteration"], points.hollow, strict=True) if far]
     (warning,) = [each for each in run_documents(summarize_campaign(campaign))[0].warnings if each.code == "outliers"]
@@ -141,7 +141,7 @@ def test_the_chart_and_the_warning_flag_the_same_iterations(tmp_path: Path) -> N
 def test_too_many_iterations_are_thinned_but_never_the_slowest(tmp_path: Path) -> None:
     walls = [0.1 + 0.001 * (number % 7) for number in range(40)]
     walls[37] = 0.5
-    chart = merge.iterations(runs(tmp_path, Script(plan=plan(iterations=40), walls=walls)), most_points=10)
+    chart = merge.iterations_chart(runs(tmp_path, Script(plan=plan(iterations=40), walls=walls)), most_points=10)
     points = chart.groups[0].marks[0]
     assert isinstance(points, Points)
     assert "37" in points.details["iteration"]
@@ -156,7 +156,7 @@ def test_phases_that_overlap_are_told_apart_and_sum_up_to_the_workers_time(tmp_p
             rank=worker.rank, seconds=0.08, phases_seconds=phases, overlap_seconds=0.01, join_overlap_seconds=0.005
         )
 
-    chart = merge.phases(one(tmp_path, Script(worker=overlapping)))
+    chart = merge.phases_chart(one(tmp_path, Script(worker=overlapping)))
     assert rows_of(chart) == ["0 node0", "1 node0"]
     parts = [mark for _, mark in chart.marks if isinstance(mark, Boxes)]
     assert [part.end[0] - part.start[0] for part in parts] == pytest.approx((10, 10, 15, 40, 5))  # ms
@@ -172,7 +172,9 @@ def test_phases_that_add_up_to_more_than_the_wall_clock_time_say_so(tmp_path: Pa
         phases = s.Phases(partition=partition, exchange=0.01, join=join)
         return s.WorkerIteration(rank=worker.rank, seconds=partition + 0.01 + join, phases_seconds=phases)
 
-    chart = merge.phases(one(tmp_path, Script(plan=plan(iterations=3), walls=[0.06, 0.05, 0.08], worker=changing)))
+    chart = merge.phases_chart(
+        one(tmp_path, Script(plan=plan(iterations=3), walls=[0.06, 0.05, 0.08], worker=changing))
+    )
     last = max(end for _, mark in chart.marks if isinstance(mark, Boxes) for end in mark.end)
     assert chart.x.rule == pytest.approx(60)
     assert last > 60
@@ -183,9 +185,9 @@ def test_phases_that_add_up_to_more_than_the_wall_clock_time_say_so(tmp_path: Pa
 def test_text_below_a_figure_breaks_sooner_beside_long_labels() -> None:
     def longest(label: str) -> int:
         chart = replace(
-            bars([(label, [Bar("a", 0, 1.0)])], title="x", axis="x", unit="s", note=""), source="word " * 60
+            bar_chart([(label, [Bar("a", 0, 1.0)])], title="x", axis="x", unit="s", note=""), source="word " * 60
         )
-        below = [part.text for part in interactive.figure_of(chart).below if hasattr(part, "text")]
+        below = [part.text for part in interactive.make_figure(chart).below if hasattr(part, "text")]
         return max(map(len, below[-1].split("\n")))
 
     assert longest("x" * 48) < longest("default") - 20
@@ -199,7 +201,7 @@ def test_the_level_of_an_interval_is_that_of_so_many_blocks() -> None:
 
 def test_the_map_of_pairs_has_lanes_and_bytes(tmp_path: Path) -> None:
     campaign = read_campaign(write_campaign(tmp_path, Script(plan=plan(4))))
-    chart = merge.pairs(campaign.runs[0], run_documents(summarize_campaign(campaign))[0].lanes)
+    chart = merge.pair_rates_chart(campaign.runs[0], run_documents(summarize_campaign(campaign))[0].lanes)
     (_, cells), (_, texts) = chart.marks
     assert isinstance(cells, Cells)
     assert isinstance(texts, Texts)
@@ -221,20 +223,20 @@ def test_the_map_of_pairs_has_lanes_and_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workers", [2, 3])
 def test_below_four_workers_there_is_no_map_of_pairs(workers: int, tmp_path: Path) -> None:
     campaign = read_campaign(write_campaign(tmp_path, Script(plan=plan(workers))))
-    assert merge.pairs(campaign.runs[0], run_documents(summarize_campaign(campaign))[0].lanes).empty
+    assert merge.pair_rates_chart(campaign.runs[0], run_documents(summarize_campaign(campaign))[0].lanes).empty
 
 
 def map_of(rates: Mapping[tuple[int, int], float | None], host: str = "a") -> Chart:
     """The map of these GiB/s; `rates` name at least four ranks."""
     traffic = {pair: (GIB, None if value is None else 1 / value) for pair, value in rates.items()}
-    return merge.pair_map(traffic, {"lanes": {(0, 1): host}}, dict.fromkeys(range(100), host))
+    return merge.pair_rates_map(traffic, {"lanes": {(0, 1): host}}, dict.fromkeys(range(100), host))
 
 
 def test_a_map_begins_at_zero_and_prints_its_values() -> None:
     (_, cells), (_, texts) = map_of({(0, 1): 10.0, (1, 0): 9.5, (1, 2): None, (2, 3): 0.04}).marks
     assert isinstance(cells, Cells)
     assert isinstance(texts, Texts)
-    assert cells.limits == (0.0, 10.0)
+    assert cells.colour_limits == (0.0, 10.0)
     assert texts.texts == ["10.0", "9.5", "?", "0.0"]
     assert texts.light == [False, False, False, True]
 
@@ -254,12 +256,12 @@ def test_a_note_speaks_of_what_is_drawn(tmp_path: Path) -> None:
 
 
 def test_phases_without_time_are_not_in_the_legend(tmp_path: Path) -> None:
-    labels = [group.label for group in merge.phases(one(tmp_path)).groups]
+    labels = [group.label for group in merge.phases_chart(one(tmp_path)).groups]
     assert labels == ["partition alone", "exchange alone", "join", "other"]
 
 
 def test_workers_have_both_frames_with_a_point_a_launch(tmp_path: Path) -> None:
-    chart = merge.workers(one(tmp_path, *launches(2)))
+    chart = merge.worker_bandwidth_chart(one(tmp_path, *launches(2)))
     assert rows_of(chart) == ["0 node0", "1 node0"]
     assert [group.label for group in chart.groups] == ["left frame", "right frame"]
     found = bars_of(chart)
@@ -272,18 +274,18 @@ def test_workers_have_both_frames_with_a_point_a_launch(tmp_path: Path) -> None:
 
 def test_dask_and_imported_runs_have_neither_workers_nor_pairs(tmp_path: Path) -> None:
     run = one(tmp_path, Script(plan=plan(exchange="dask")))
-    assert merge.workers(run).empty
-    assert merge.phases(run).empty
-    assert merge.pairs(run, []).empty
-    assert not merge.iterations([LabelledRun("dask", 0, run)]).empty
+    assert merge.worker_bandwidth_chart(run).empty
+    assert merge.phases_chart(run).empty
+    assert merge.pair_rates_chart(run, []).empty
+    assert not merge.iterations_chart([LabelledRun("dask", 0, run)]).empty
 
 
 STRIP = Chart(
     Axis("Launch", {0: EVIL, 3: "3"}),
     Axis("GiB/s", low=0.0),
     (
-        Group(0, (Points((0, 1), (1.0, 2.0), (False, True)), Whiskers((1.5,), (-0.4,), (0.4,), dotted=True)), EVIL),
-        Group(1, (Points((3,), (1.0,)), Whiskers((1.0,), (2.6,), (3.4,), width=3)), "other"),
+        MarkGroup(0, (Points((0, 1), (1.0, 2.0), (False, True)), Whiskers((1.5,), (-0.4,), (0.4,), dotted=True)), EVIL),
+        MarkGroup(1, (Points((3,), (1.0,)), Whiskers((1.0,), (2.6,), (3.4,), width=3)), "other"),
     ),
     title="Strip",
 )
@@ -296,15 +298,18 @@ def step(decision: str, ratio: float | None = None, low: float | None = None, hi
     )
 
 
-FOREST = forest_chart(
-    {EVIL: [Estimate(EVIL, "kept", step("kept", 1.2, 1.1, 1.3)), Estimate("b", "failed", step("failed"))], "no": []},
+FOREST = speed_up_forest_chart(
+    {
+        EVIL: [StepEstimate(EVIL, "kept", step("kept", 1.2, 1.1, 1.3)), StepEstimate("b", "failed", step("failed"))],
+        "no": [],
+    },
     title=f"Forest {EVIL}",
     axis="ratio",
     kinds=("kept", "dropped", "failed"),
     noise=step("noise", 1.0, 0.99, 1.01),
 )
 CHARTS: list[Chart] = [
-    bars(
+    bar_chart(
         [
             (EVIL, [Bar(EVIL, 0, 1.0, (0.5, 1.5), (("launch 0", 0.9), ("launch 1", 1.1))), Bar("b", 1, None)]),
             ("second", [Bar("their", 8, 2.0, published=True)]),
@@ -319,8 +324,8 @@ CHARTS: list[Chart] = [
     map_of({(0, 1): 1.0, (1, 0): 1.0, (2, 3): 1.0}, EVIL),
     map_of({(0, 1): 1.0, (1, 2): None, (2, 3): 1.0}),
     FOREST,
-    chart_by_step([step("kept", 1.2, 1.1, 1.3), step("failed"), step("dropped", 0.9)]),
-    *panels_of(
+    speed_up_chart([step("kept", 1.2, 1.1, 1.3), step("failed"), step("dropped", 0.9)]),
+    *make_panels(
         [
             latency(EVIL, 1),
             latency(EVIL, 2, as_requested=False),
@@ -333,27 +338,27 @@ CHARTS: list[Chart] = [
 @pytest.mark.slow
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.title.split()[0])
 def test_both_libraries_draw_it_whatever_its_labels_are(chart: Chart, caplog: pytest.LogCaptureFixture) -> None:
-    item = json_item(interactive.figure_of(chart))
+    item = json_item(interactive.make_figure(chart))
     assert item["doc"]["roots"]
     assert not caplog.records  # Bokeh logs columns that are missing
     for form in ("png", "svg"):
-        static.draw([chart], drawn := io.BytesIO(), form)
+        static.draw_image([chart], drawn := io.BytesIO(), form)
     assert ElementTree.fromstring(drawn.getvalue()).tag.endswith("svg")
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.title.split()[0])
 def test_both_libraries_draw_the_same_axes_labels_and_marks(chart: Chart) -> None:
-    page, figure = interactive.figure_of(chart), static.figure_of(chart)
+    page, figure = interactive.make_figure(chart), static.make_figure(chart)
     assert isinstance(figure, Figure)
     axes = figure.axes[0]
     assert len(page.renderers) == len(list(chart.marks))
     for name in ("x", "y"):
         axis, drawn = getattr(chart, name), getattr(axes, f"{name}axis")
-        assert getattr(page, f"{name}axis")[0].axis_label == for_canvas(axis.title)
+        assert getattr(page, f"{name}axis")[0].axis_label == escape_for_canvas(axis.title)
         assert drawn.get_label_text() == visible(axis.title)
         if axis.ticks is not None:
             overrides = getattr(page, f"{name}axis")[0].major_label_overrides
-            assert overrides == {at: for_canvas(short(label)) for at, label in axis.ticks.items()}
+            assert overrides == {at: escape_for_canvas(shorten_middle(label)) for at, label in axis.ticks.items()}
             assert set(drawn.get_majorticklocs()) <= {float(at) for at in axis.ticks}
         if axis.high is not None:
             limits = getattr(page, f"{name}_range")
@@ -367,7 +372,7 @@ def test_both_libraries_draw_the_same_axes_labels_and_marks(chart: Chart) -> Non
 def test_every_bar_lies_within_the_axis_of_rows() -> None:
     """Rows of many bars are named at their middle, and the last of them reaches far below its name."""
     many = [Bar(f"series {number}", number, 1.0) for number in range(6)]
-    chart = bars([("first", many), ("second", many)], title="Bars", axis="GiB/s", unit="GiB/s", note="")
+    chart = bar_chart([("first", many), ("second", many)], title="Bars", axis="GiB/s", unit="GiB/s", note="")
     places = [at for _, mark in chart.marks if isinstance(mark, Boxes) for at in mark.at]
     assert len(places) == 12
     assert chart.y.high is not None
@@ -380,12 +385,12 @@ def test_a_figure_shows_another_picture_and_sends_only_what_changed() -> None:
     drawn = interactive.BokehChart(map_of({(0, 1): 1.0, (2, 3): 2.0}))
     source = drawn.figure.renderers[0].data_source
     lanes = source.data["lanes"]
-    drawn.show(map_of({(0, 1): 1.0, (2, 3): 3.0}))
+    drawn.show_chart(map_of({(0, 1): 1.0, (2, 3): 3.0}))
     assert source.data["lanes"] is lanes
     assert list(source.data["values"]) == [1.0, 3.0]
     assert drawn.figure.right[0].color_mapper.high == 3.0
     assert drawn.figure.extra_y_ranges["scale"].end == 3.0
-    drawn.show(map_of({(0, 1): 1.0, (2, 3): 3.0, (3, 4): 5.0}))
+    drawn.show_chart(map_of({(0, 1): 1.0, (2, 3): 3.0, (3, 4): 5.0}))
     assert list(source.data["value"]) == ["1 GiB/s", "3 GiB/s", "5 GiB/s"]
     assert drawn.figure.x_range.end == 4.5
     assert drawn.figure.xaxis[0].major_label_overrides == {rank: str(rank) for rank in range(5)}
@@ -399,5 +404,5 @@ def test_a_forest_says_on_both_sides_what_each_row_is() -> None:
 
 
 def test_a_figure_can_be_saved_later_with_any_labels(tmp_path: Path) -> None:
-    static.figure_of(CHARTS[0]).savefig(tmp_path / "x.png")
-    static.figure_of(map_of({(0, 1): 1.0, (2, 3): 1.0}, "$\\frac{")).savefig(tmp_path / "y.png")
+    static.make_figure(CHARTS[0]).savefig(tmp_path / "x.png")
+    static.make_figure(map_of({(0, 1): 1.0, (2, 3): 1.0}, "$\\frac{")).savefig(tmp_path / "y.png")

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from merge_bench.records.reader import read_campaign
-from merge_bench.report.next_step import after_tuning
+from merge_bench.report.next_step import next_step_after_tuning
 from merge_bench.report.page import html
-from merge_bench.report.page.build import References, build
-from merge_bench.report.run import print_report
-from merge_bench.tune.result import result_of
-from merge_bench.view.content import Drawing, Heading, Line, NamedValues, NextCommand, Report, Table
+from merge_bench.report.page.build import PublishedReferences, build_report
+from merge_bench.report.run import print_campaign_report
+from merge_bench.tune.result import tuning_result_of
+from merge_bench.view.content import Drawing, Heading, NamedValues, NextCommand, Paragraph, Report, Table
 from tests.helpers.synthetic_campaigns import interleaved
 from tests.tune.test_time_to_decide import recorded
 from tests.view.html_report.samples import Page, add, report_of, write_campaign
@@ -28,12 +28,12 @@ CAMPAIGNS = Path(__file__).parents[2] / "data" / "campaigns"
 
 @functools.cache
 def report(*kinds: str) -> Report:
-    return build([read_campaign(CAMPAIGNS / kind) for kind in kinds], References(), None)
+    return build_report([read_campaign(CAMPAIGNS / kind) for kind in kinds], PublishedReferences(), None)
 
 
 def printed(kind: str) -> str:
     file = io.StringIO()
-    print_report(read_campaign(CAMPAIGNS / kind), details=False, file=file)
+    print_campaign_report(read_campaign(CAMPAIGNS / kind), details=False, file=file)
     return file.getvalue()
 
 
@@ -100,7 +100,7 @@ def test_a_tuning_begins_with_its_outcome_and_its_runs_are_folded() -> None:
     tuning = report("tune")
     first = tuning.sections[0].blocks
     assert first[0] == Heading("Found no config faster than default")
-    assert isinstance(first[1], Line)
+    assert isinstance(first[1], Paragraph)
     assert first[1].text == "Of 4 candidates, 3 were dropped, 1 showed no gain (not ruled out)."
     assert isinstance(first[3], Drawing)
     assert tables(tuning, "Tuning")[0][1][:3] == ("rendezvous-scheme=get_zcopy", "0.517", "0.455 to 0.739")
@@ -117,7 +117,7 @@ def test_the_figures_of_a_run_are_louder_than_that_they_are_verified() -> None:
     limit = dict(facts.rows)["Limited by"].partition(":")[0]
     found = f"Wall-clock {wall} ms, throughput {through} GiB/s, bandwidth {band} GiB/s; limited by {limit}"
     assert (run.state, run.decided) == (found, True)
-    page = Page(html.render(run))
+    page = Page(html.render_report(run))
     (state,) = page.all("p", class_="state verdict")
     assert state.text == found
     assert any(each.startswith("Verified: ") for each in page.texts("p"))
@@ -134,7 +134,7 @@ def test_two_runs_begin_with_their_verdict_and_several_with_their_checks(tmp_pat
 def test_a_run_that_measured_nothing_has_no_results() -> None:
     failed = read_campaign(CAMPAIGNS / "failed")
     head = replace(failed, launches=tuple(replace(launch, iterations=()) for launch in failed.launches))
-    found = build([head], References(), None)
+    found = build_report([head], PublishedReferences(), None)
     assert "Results" not in [section.title for section in found.sections]
     assert (found.state.partition(":")[0], found.alarm) == ("Incomplete", True)
     assert report("failed").state.startswith("UNVERIFIED: default. Incomplete: ")
@@ -145,7 +145,7 @@ def test_the_outcome_of_a_tuning_is_louder_than_that_its_results_are_verified() 
     tuning = report("tune")
     assert tuning.state == "Found no config faster than default"
     assert (tuning.alarm, tuning.decided) == (False, False)
-    page = Page(html.render(tuning))
+    page = Page(html.render_report(tuning))
     (state,) = page.all("p", class_="state verdict open")
     assert state.text == tuning.state
     assert not [each for each in page.all("p") if "fine" in each.attributes.get("class", "")]
@@ -154,15 +154,17 @@ def test_the_outcome_of_a_tuning_is_louder_than_that_its_results_are_verified() 
 
 def test_the_conclusion_of_a_tuning_ends_with_the_command_that_the_terminal_names(tmp_path: Path) -> None:
     campaign = read_campaign(recorded(tmp_path))  # something is undecided
-    step = after_tuning(campaign, result_of(campaign), written=None, enough_seconds=None)  # it has no budget of time
-    last = build([campaign], References(), None).sections[0].blocks[-1]
+    step = next_step_after_tuning(
+        campaign, tuning_result_of(campaign), written=None, enough_seconds=None
+    )  # it has no budget of time
+    last = build_report([campaign], PublishedReferences(), None).sections[0].blocks[-1]
     assert last == NextCommand(step.command, step.does)
 
 
 def test_a_tuning_that_was_interrupted_ends_with_the_command_that_resumes_it(tmp_path: Path) -> None:
     lines = (CAMPAIGNS / "tune" / "records.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "records.jsonl").write_bytes(b"".join(lines[:40]))
-    last = build([read_campaign(tmp_path)], References(), None).sections[0].blocks[-1]
+    last = build_report([read_campaign(tmp_path)], PublishedReferences(), None).sections[0].blocks[-1]
     assert isinstance(last, NextCommand)
     assert last.command.startswith("python -m merge_bench tune --chunk 2e4 --workers 2 --iterations 3 --only ")
 
@@ -170,20 +172,22 @@ def test_a_tuning_that_was_interrupted_ends_with_the_command_that_resumes_it(tmp
 def test_a_tuning_without_a_launch_is_no_network_measurement(tmp_path: Path) -> None:
     head = (CAMPAIGNS / "tune" / "records.jsonl").read_bytes().splitlines(keepends=True)[0]
     (tmp_path / "records.jsonl").write_bytes(head)
-    found = build([read_campaign(tmp_path)], References(), None)
+    found = build_report([read_campaign(tmp_path)], PublishedReferences(), None)
     assert (found.state, found.verified) == ("Nothing was decided: no candidate was judged", "Nothing was measured")
 
 
 def test_a_metric_that_no_result_has_is_no_heading_above_dashes(tmp_path: Path) -> None:
     shutil.copytree(CAMPAIGNS / "baseline", tmp_path / "again")
-    both = build([read_campaign(CAMPAIGNS / "baseline"), read_campaign(tmp_path / "again")], References(), None)
+    both = build_report(
+        [read_campaign(CAMPAIGNS / "baseline"), read_campaign(tmp_path / "again")], PublishedReferences(), None
+    )
     headings = [block.text for part in both.sections for block in part.blocks if isinstance(block, Heading)]
     assert any(text.startswith("Throughput by problem") for text in headings)
     assert not any(text.startswith("Bandwidth by problem") for text in headings)
 
 
 def test_below_a_timeline_stands_the_command_that_exports_all_of_them() -> None:
-    texts = [each.text for part in report("one-sender").sections for each in part.blocks if isinstance(each, Line)]
+    texts = [each.text for part in report("one-sender").sections for each in part.blocks if isinstance(each, Paragraph)]
     (said,) = [text for text in texts if "perfetto" in text]
     assert said.endswith("one-sender --format trace --output trace.json")
 
@@ -251,7 +255,7 @@ def test_titles_are_for_people(kind: str, title: str, about: str) -> None:
 
 def test_the_contents_lead_to_every_section_and_what_is_evidence_is_folded() -> None:
     found = report("sweep")
-    page = Page(html.render(found))
+    page = Page(html.render_report(found))
     assert [" ".join(a.text.split()) for a in page.all("a") if "nav" in a.inside] == [
         *(each.title for each in found.sections),
         "Definitions",
@@ -267,7 +271,7 @@ def test_many_warnings_of_a_kind_are_counted_and_all_are_listed_below(tmp_path: 
     folder = write_campaign(tmp_path)
     for number in range(5):
         add(folder, kind="warning", launch=0, code="alike", message=f"message {number}", remedy="do this")
-    found = build([read_campaign(folder)], References(), None)
+    found = build_report([read_campaign(folder)], PublishedReferences(), None)
     said = lines(found, "Conclusion")
     assert [line for line in said if "message" in line or "do this" in line] == [
         "alike: message 0",
@@ -276,7 +280,7 @@ def test_many_warnings_of_a_kind_are_counted_and_all_are_listed_below(tmp_path: 
         "→ do this",
     ]
     assert "2 more of this kind, listed under All warnings" in said
-    every = [block.text for block in section(found, "All warnings").blocks if isinstance(block, Line)]
+    every = [block.text for block in section(found, "All warnings").blocks if isinstance(block, Paragraph)]
     assert [line for line in every if "message" in line] == [f"alike: message {number}" for number in range(5)]
 
 
@@ -290,7 +294,7 @@ def test_a_confirmation_that_a_tuning_left_out_is_no_unfinished_run(tmp_path: Pa
     head["runs"].append({"config": head["runs"][0]["config"], "plan": len(head["plans"])})
     head["plans"].append(plan)
     (folder / "records.jsonl").write_text("\n".join([json.dumps(head), *others]) + "\n")
-    report = build([read_campaign(folder)], References(), None)
+    report = build_report([read_campaign(folder)], PublishedReferences(), None)
     assert (report.alarm, report.verified.partition(":")[0]) == (False, "Verified")
 
 
@@ -304,7 +308,7 @@ def test_an_interrupted_tuning_does_not_say_that_no_config_is_faster(tmp_path: P
     lines = (CAMPAIGNS / "tune" / "records.jsonl").read_bytes().splitlines(keepends=True)
     screened = next(at for at, line in enumerate(lines) if b'"kind":"tune"' in line)
     (tmp_path / "records.jsonl").write_bytes(b"".join(lines[: screened + 1]))
-    part = build([read_campaign(tmp_path)], References(), None)
-    texts = [block.text for block in part.sections[0].blocks if isinstance(block, Heading | Line)]
+    part = build_report([read_campaign(tmp_path)], PublishedReferences(), None)
+    texts = [block.text for block in part.sections[0].blocks if isinstance(block, Heading | Paragraph)]
     assert not any(text.startswith("No config is faster") for text in texts)
     assert any("interrupted" in text for text in texts)

@@ -13,8 +13,8 @@ import pytest
 
 from merge_bench.records import schema as s
 from merge_bench.report.page import html
-from merge_bench.view.content import Column, Drawing, Line, Report, Section, Table
-from merge_bench.view.plot import Cells, Group
+from merge_bench.view.content import Column, Drawing, Paragraph, Report, Section, Table
+from merge_bench.view.plot import Cells, MarkGroup
 from merge_bench.view.text import LETTERS
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
 from tests.view.html_report.samples import EVIL, Page, add, change, page_of, report_of, text_of, two_configs
@@ -167,7 +167,7 @@ def page_of_table(rows: int) -> Page:
     """A page whose table of iterations has so many rows."""
     table = Table(((Column("Iteration", [str(row) for row in range(rows)]),),))
     section = Section("Iterations", blocks=[table])
-    return Page(html.render(Report("t", "about", "state", alarm=False, sections=(section,))))
+    return Page(html.render_report(Report("t", "about", "state", alarm=False, sections=(section,))))
 
 
 def test_a_long_table_is_folded_and_a_very_long_one_thinned() -> None:
@@ -260,7 +260,7 @@ def test_many_runs_are_folded_and_the_most_of_them_get_sections(tmp_path: Path) 
     assert all(section.folded for section in runs)
     left = "6 more runs have no separate section; the tables above contain their numbers."
     (every,) = [section for section in report.sections if section.title == "Every run"]
-    assert left in [block.text for block in every.blocks if isinstance(block, Line)]
+    assert left in [block.text for block in every.blocks if isinstance(block, Paragraph)]
 
 
 def test_a_drawing_that_fails_costs_no_table(tmp_path: Path) -> None:
@@ -268,10 +268,10 @@ def test_a_drawing_that_fails_costs_no_table(tmp_path: Path) -> None:
     unusable: Any = Cells([0], [0], ["no number"], "GiB/s")
     for section in report.sections:
         section.blocks = [
-            Drawing(replace(block.chart, groups=(Group(0, (unusable,)),))) if isinstance(block, Drawing) else block
+            Drawing(replace(block.chart, groups=(MarkGroup(0, (unusable,)),))) if isinstance(block, Drawing) else block
             for block in section.blocks
         ]
-    page = Page(html.render(report))
+    page = Page(html.render_report(report))
     captions = page.texts("figcaption")
     assert len(captions) == 3
     assert all(caption.startswith(f"{html.NOT_DRAWN}: ") for caption in captions)

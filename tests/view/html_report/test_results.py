@@ -9,7 +9,7 @@ import pytest
 from merge_bench.analysis import published
 from merge_bench.records.reader import read_campaign
 from merge_bench.report.page.results import group_by_problem, source_runs
-from merge_bench.view.content import Drawing, Line, Report, Section, Table
+from merge_bench.view.content import Drawing, Paragraph, Report, Section, Table
 from merge_bench.view.plot import Boxes
 from tests.helpers.charts import bars_of
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
@@ -27,7 +27,7 @@ def tables(report: Report, title: str) -> list[list[tuple[str, ...]]]:
 
 
 def lines(report: Report, title: str) -> list[str]:
-    return [block.text for block in section(report, title).blocks if isinstance(block, Line)]
+    return [block.text for block in section(report, title).blocks if isinstance(block, Paragraph)]
 
 
 def drawings(report: Report, title: str) -> list[object]:

@@ -9,8 +9,8 @@ import pytest
 
 from merge_bench.host.description import Gpu, Hardware, Interface, Ucx
 from merge_bench.records import schema as s
-from merge_bench.report.page.build import command_of
-from merge_bench.view.content import Code, NamedValues
+from merge_bench.report.page.build import shell_command
+from merge_bench.view.content import CodeBlock, NamedValues
 from merge_bench.view.plot import Boxes, Cells, Points, Whiskers
 from tests.helpers.charts import bars_of, rows_of
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
@@ -91,7 +91,7 @@ def test_tuning_shows_its_steps_and_what_was_found(tmp_path: Path) -> None:
         "Tuning, each alone, 1,000,000 rows per chunk: speed-up by setting",
         "Tuning, confirmation on new launches, 1,000,000 rows per chunk: speed-up by setting",
     )
-    assert Code("UCX_USE_MT_MUTEX='y z'") in section(report, "Conclusion").blocks
+    assert CodeBlock("UCX_USE_MT_MUTEX='y z'") in section(report, "Conclusion").blocks
 
 
 def test_a_network_measurement_that_measured_nothing_is_an_alarm(tmp_path: Path) -> None:
@@ -130,12 +130,12 @@ def test_merges_and_network_measurements_go_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize("program", ["/opt/x/merge_bench/__main__.py", "/usr/bin/merge-bench"])
 def test_the_command_can_be_pasted_into_a_shell(program: str) -> None:
     argv = [program, "run", "--chunk", "1e6", "--results", "a b; rm -rf $HOME", "--config", "it's.cfg"]
-    said = command_of(argv)
+    said = shell_command(argv)
     assert shlex.split(said) == ["python", "-m", "merge_bench", *argv[1:]]
 
 
 def test_another_program_keeps_its_name() -> None:
-    assert command_of(["/x/bin/dask", "merge-bench", "--chunk", "5"]) == "dask merge-bench --chunk 5"
+    assert shell_command(["/x/bin/dask", "merge-bench", "--chunk", "5"]) == "dask merge-bench --chunk 5"
 
 
 def machine(worker: s.Worker) -> s.Worker:

@@ -24,16 +24,16 @@ from merge_bench.view.plot import (
     Boxes,
     Cells,
     Chart,
-    Group,
     Line,
     Mark,
+    MarkGroup,
     Points,
     Texts,
     Whiskers,
-    look,
+    look_of_series,
 )
 from merge_bench.view.plot.interactive import BokehChart
-from merge_bench.view.plot.merge import pair_map
+from merge_bench.view.plot.merge import pair_rates_map
 
 LEAST_OF_MARKS, LEAST_OF_TEXTS = 3.0, 4.5
 _PACKAGE = Path(merge_bench.__file__).parent
@@ -89,7 +89,7 @@ DRAWN: Mapping[str, Mark] = {
 
 def painted(mark: Mark, index: int) -> Iterator[tuple[str, Colour, float]]:
     """What a figure paints for a mark, lines and areas, with their colours and opacities."""
-    chart = Chart(Axis(), Axis(), (Group(index, (mark,)),))
+    chart = Chart(Axis(), Axis(), (MarkGroup(index, (mark,)),))
     for renderer in BokehChart(chart).figure.renderers:
         for part in ("line", "fill"):
             colour: Any = getattr(renderer.glyph, f"{part}_color", None)
@@ -105,7 +105,7 @@ def test_every_mark_has_a_line_that_is_seen_on_a_light_and_on_a_dark_page(kind: 
         assert lines
         for ground in GROUNDS:
             least = max(contrast(over(colour, ground, opacity), ground) for colour, opacity in lines)
-            assert least >= LEAST_OF_MARKS, (kind, look(index).colour, ground)
+            assert least >= LEAST_OF_MARKS, (kind, look_of_series(index).colour, ground)
 
 
 @pytest.mark.parametrize("kind", ["points", "bars", "upright bars"])
@@ -114,7 +114,9 @@ def test_areas_of_bars_and_points_are_seen_on_every_page_and_white_is_seen_on_th
         ((_, colour, opacity),) = [paint for paint in painted(DRAWN[kind], index) if paint[0] == "fill"]
         for ground in GROUNDS:
             area = over(colour, ground, opacity)
-            assert min(contrast(area, ground), contrast(area, rgb("#ffffff"))) >= LEAST_OF_MARKS, look(index).colour
+            assert min(contrast(area, ground), contrast(area, rgb("#ffffff"))) >= LEAST_OF_MARKS, look_of_series(
+                index
+            ).colour
 
 
 def test_lines_without_a_series_are_seen_on_every_page() -> None:
@@ -127,12 +129,12 @@ def test_numbers_in_a_map_are_read_on_every_colour_of_its_scale() -> None:
     traffic: dict[tuple[int, int], tuple[float, float | None]] = {
         pair: ((number + 1) * GIB, 1.0) for number, pair in enumerate(pairs)
     }
-    chart = pair_map(traffic | {(0, 1): (1.0, None)}, {}, {})
+    chart = pair_rates_map(traffic | {(0, 1): (1.0, None)}, {}, {})
     ((_, cells), (_, texts)) = chart.marks
     assert isinstance(cells, Cells)
     assert isinstance(texts, Texts)
     assert {True, False} == set(texts.light)
-    _, high = cells.limits
+    _, high = cells.colour_limits
     for value, light in zip(cells.values, texts.light, strict=True):
         ground = GRID if math.isnan(value) else Cividis256[min(int(256 * value / high), 255)]
         assert contrast(rgb("#ffffff" if light else "#000000"), rgb(ground)) >= LEAST_OF_TEXTS, value

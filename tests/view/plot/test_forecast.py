@@ -11,9 +11,9 @@ from matplotlib.colors import to_hex
 from matplotlib.lines import Line2D
 
 from merge_bench.forecast.document import PredictDocument
-from merge_bench.forecast.view import panels_of
+from merge_bench.forecast.view import forecast_charts
 from merge_bench.units import GIB
-from merge_bench.view.plot import Band, Chart, Group, Line, Points, Whiskers, static
+from merge_bench.view.plot import Band, Chart, Line, MarkGroup, Points, Whiskers, static
 from tests.helpers.runs import ROOT
 
 Kind = TypeVar("Kind")
@@ -26,18 +26,18 @@ def document() -> PredictDocument:
     return msgspec.json.decode(RECORDED.read_bytes(), type=PredictDocument)
 
 
-def group(chart: Chart, label: str) -> Group:
+def group(chart: Chart, label: str) -> MarkGroup:
     (found,) = [each for each in chart.groups if each.label == label]
     return found
 
 
-def mark(found: Group, kind: type[Kind]) -> Kind:
+def mark(found: MarkGroup, kind: type[Kind]) -> Kind:
     (only,) = [each for each in found.marks if isinstance(each, kind)]
     return only
 
 
 def test_ideal_scaling_begins_at_the_smallest_cluster(document: PredictDocument) -> None:
-    throughput, wall = panels_of(document)
+    throughput, wall = forecast_charts(document)
     first = document.scaling[0]
     assert first.throughput_bytes_per_second
     assert first.wall_seconds
@@ -52,7 +52,7 @@ def test_ideal_scaling_begins_at_the_smallest_cluster(document: PredictDocument)
 def test_ideal_scaling_begins_at_what_was_measured_there(document: PredictDocument) -> None:
     row = msgspec.structs.replace(document.scaling[0], measured_wall_seconds=0.5)
     document = msgspec.structs.replace(document, scaling=[row, *document.scaling[1:]])
-    throughput, wall = panels_of(document)
+    throughput, wall = forecast_charts(document)
     assert row.data_bytes
     assert mark(group(throughput, "ideal scaling from 1 worker"), Line).y[0] == pytest.approx(
         row.data_bytes / 0.5 / GIB
@@ -61,7 +61,7 @@ def test_ideal_scaling_begins_at_what_was_measured_there(document: PredictDocume
 
 
 def test_forecasts_beyond_the_largest_measured_run_are_marked(document: PredictDocument) -> None:
-    throughput, wall = panels_of(document)
+    throughput, wall = forecast_charts(document)
     for chart in (throughput, wall):
         inside, beyond = group(chart, "forecast"), group(chart, "forecast, extrapolated")
         assert list(mark(inside, Points).x) == [1, 2]
@@ -79,7 +79,7 @@ def test_forecasts_beyond_the_largest_measured_run_are_marked(document: PredictD
 
 def test_measured_values_are_points_without_a_line(document: PredictDocument) -> None:
     """A line would claim values between them."""
-    measured = group(panels_of(document)[1], "measured")
+    measured = group(forecast_charts(document)[1], "measured")
     (points,) = measured.marks
     assert isinstance(points, Points)
     assert list(points.x) == [2]
@@ -90,7 +90,7 @@ def test_measured_values_are_points_without_a_line(document: PredictDocument) ->
 def test_all_is_extrapolated_on_a_changed_machine_or_for_more_rows(
     document: PredictDocument, change: dict[str, object]
 ) -> None:
-    (chart, _) = panels_of(msgspec.structs.replace(document, **change))
+    (chart, _) = forecast_charts(msgspec.structs.replace(document, **change))
     assert "forecast" not in [each.label for each in chart.groups]
     assert list(mark(group(chart, "forecast, extrapolated"), Points).x) == [1, 2, 4, 8]
     assert chart.x.rule is None
@@ -99,20 +99,20 @@ def test_all_is_extrapolated_on_a_changed_machine_or_for_more_rows(
 
 def test_nothing_is_called_extrapolated_that_a_run_covers(document: PredictDocument) -> None:
     large = msgspec.structs.replace(document.checked[0], workers=64, hosts=8)
-    (chart, _) = panels_of(msgspec.structs.replace(document, checked=[*document.checked, large]))
+    (chart, _) = forecast_charts(msgspec.structs.replace(document, checked=[*document.checked, large]))
     assert [each.label for each in chart.groups if each.index == 0] == ["forecast"]
     assert "xtrapolated" not in chart.note
 
 
 def test_the_title_says_what_is_forecast(document: PredictDocument) -> None:
-    assert [chart.title for chart in panels_of(document)] == [
+    assert [chart.title for chart in forecast_charts(document)] == [
         "Forecast throughput: tcp, 20,000 rows per chunk",
         "Forecast wall-clock and its phases: tcp, 20,000 rows per chunk",
     ]
 
 
 def test_a_printed_legend_shows_what_is_drawn(document: PredictDocument) -> None:
-    (legend,) = static.figure_of(panels_of(document)[0]).legends
+    (legend,) = static.make_figure(forecast_charts(document)[0]).legends
     first = {text.get_text(): part for text, part in zip(legend.get_texts(), legend.legend_handles, strict=True)}
     assert isinstance(first["ideal scaling from 1 worker"], Line2D)
     assert isinstance(first["measured"], PathCollection)

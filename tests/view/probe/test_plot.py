@@ -11,21 +11,21 @@ from pathlib import Path
 import pytest
 
 from merge_bench.errors import UsageError
-from merge_bench.probe.shared.stored_rows import rows_in_order
-from merge_bench.probe.view.charts import panels_of
+from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
+from merge_bench.probe.view.charts import make_panels
 from merge_bench.records.campaign import Row
 from merge_bench.records.reader import read_campaign
 from merge_bench.view import plot
 from merge_bench.view.plot import Band, Chart, Line, Points, Whiskers
-from merge_bench.view.plot.draw import check_plots, draw
+from merge_bench.view.plot.draw import check_plot_files, draw_file
 from tests.helpers.runs import ROOT
 from tests.probe.samples import EVIL, collective, latency, ping_pong, published, rate
 
 
 def drawing(rows: list[Row], folder: Path, extension: str) -> bytes:
     path = folder / f"drawing.{extension}"
-    check_plots([str(path)])
-    draw(panels_of(rows), path)
+    check_plot_files([str(path)])
+    draw_file(make_panels(rows), path)
     return path.read_bytes()
 
 
@@ -49,7 +49,7 @@ class Page(HTMLParser):
 
 
 def test_latency_and_bandwidth_are_two_panels_with_units() -> None:
-    first, second = panels_of([latency(size=8), rate(size=8), latency(size=16)])
+    first, second = make_panels([latency(size=8), rate(size=8), latency(size=16)])
     assert (first.title, first.y.title, first.x.title) == (
         "Latency, one way: tag_lat",
         "Latency, one way (µs)",
@@ -61,7 +61,7 @@ def test_latency_and_bandwidth_are_two_panels_with_units() -> None:
 
 
 def test_points_are_medians_in_the_units_of_the_axis_by_size() -> None:
-    first, second = panels_of([latency(size=16, micros=3.0), latency(size=8, micros=2.0), rate(size=8)])
+    first, second = make_panels([latency(size=16, micros=3.0), latency(size=8, micros=2.0), rate(size=8)])
     assert points_of(first) == [(8, 16)]
     line, bars, _ = first.groups[0].marks
     assert isinstance(line, Line)
@@ -74,14 +74,14 @@ def test_points_are_medians_in_the_units_of_the_axis_by_size() -> None:
 
 
 def test_the_same_config_looks_the_same_in_every_panel() -> None:
-    first, second = panels_of([latency("a"), latency("b"), rate("b"), rate("a")])
+    first, second = make_panels([latency("a"), latency("b"), rate("b"), rate("a")])
     looks = [{group.label: group.index for group in panel.groups} for panel in (first, second)]
     assert looks == [{"a": 0, "b": 1}] * 2
 
 
 def test_labels_hold_what_tells_series_apart_and_no_more() -> None:
     def labels(*rows: Row) -> list[str]:
-        return [group.label for panel in panels_of(rows) for group in panel.groups]
+        return [group.label for panel in make_panels(rows) for group in panel.groups]
 
     assert labels(latency("a"), latency("b")) == ["a", "b"]
     assert labels(latency("a"), latency("a", placement="two-hosts")) == ["a, one host", "a, two hosts"]
@@ -92,7 +92,7 @@ def test_labels_hold_what_tells_series_apart_and_no_more() -> None:
 
 
 def test_a_point_on_other_transports_and_a_wrong_one_are_doubtful() -> None:
-    (panel,) = panels_of([latency(size=8), latency(size=16, as_requested=False), latency(size=32, wrong=2)])
+    (panel,) = make_panels([latency(size=8), latency(size=16, as_requested=False), latency(size=32, wrong=2)])
     points = panel.groups[0].marks[-1]
     assert isinstance(points, Points)
     assert points.hollow == [False, True, True]
@@ -101,7 +101,7 @@ def test_a_point_on_other_transports_and_a_wrong_one_are_doubtful() -> None:
 
 
 def test_reduce_scatter_is_bus_bandwidth_over_count_with_the_extremes_of_ranks() -> None:
-    (panel,) = panels_of([collective("mpi", 1024, 2.0), collective("mpi", 2048, 3.0)])
+    (panel,) = make_panels([collective("mpi", 1024, 2.0), collective("mpi", 2048, 3.0)])
     assert panel.title == "Bus bandwidth: reduce-scatter (mpi)"
     assert panel.x.title == "Elements of the whole vector"
     assert "GB/s" in panel.y.title
@@ -119,21 +119,21 @@ def test_a_ping_pong_in_equal_steps_is_linear_with_a_panel_a_placement() -> None
         for test in ("std", "buff")
         for size in range(1, 20)
     ]
-    panels = panels_of([*rows, ping_pong("std", 1, 0.5)])  # the delay does not count
+    panels = make_panels([*rows, ping_pong("std", 1, 0.5)])  # the delay does not count
     assert [panel.x.log for panel in panels] == [False, False]
     assert [panel.title for panel in panels] == ["Throughput, one host: std, buff", "Throughput, two hosts: std, buff"]
     assert [group.label for group in panels[0].groups] == ["default, std", "default, buff"]
 
 
 def test_a_ping_pong_in_doublings_is_logarithmic() -> None:
-    (panel,) = panels_of([ping_pong("std", 1 << power, 4.0) for power in range(10)])
+    (panel,) = make_panels([ping_pong("std", 1 << power, 4.0) for power in range(10)])
     assert panel.x.log
 
 
 def test_a_title_names_the_tests_that_are_drawn_and_a_note_the_others() -> None:
     """The delays of `probe mpi` have a time and no throughput."""
     campaign = read_campaign(ROOT / "tests" / "data" / "campaigns" / "mpi")
-    (panel,) = panels_of(rows_in_order(campaign))
+    (panel,) = make_panels(sorted_campaign_rows(campaign))
     assert panel.title == "Throughput: std, buff"
     assert [group.label for group in panel.groups] == ["default, std", "default, buff"]
     assert panel.note.endswith("Not drawn, because they have no throughput: std-delay, buff-delay.")
@@ -141,7 +141,9 @@ def test_a_title_names_the_tests_that_are_drawn_and_a_note_the_others() -> None:
 
 def test_bars_of_several_series_stand_side_by_side_on_both_sides_of_their_size() -> None:
     """Those of the recorded reduce-scatter would hide each other. What a pointer shows is the size itself."""
-    (panel,) = panels_of(rows_in_order(read_campaign(ROOT / "tests" / "data" / "campaigns" / "reduce-scatter")))
+    (panel,) = make_panels(
+        sorted_campaign_rows(read_campaign(ROOT / "tests" / "data" / "campaigns" / "reduce-scatter"))
+    )
     first, second = [next(mark for mark in group.marks if isinstance(mark, Whiskers)).at for group in panel.groups]
     for left, count, right in zip(first, (16, 1024), second, strict=True):
         assert left < count < right
@@ -153,15 +155,15 @@ def test_bars_of_several_series_stand_side_by_side_on_both_sides_of_their_size()
 
 def test_bars_of_near_sizes_do_not_reach_the_next_size() -> None:
     rows = [latency(name, size) for name in "abcdefgh" for size in (1000, 1001, 4 << 20)]
-    (panel,) = panels_of(rows)
+    (panel,) = make_panels(rows)
     drawn = [mark.at for _, mark in panel.marks if isinstance(mark, Whiskers)]
     assert max(at[0] for at in drawn) < min(at[1] for at in drawn)
 
 
 def test_rows_without_a_value_are_left_out() -> None:
-    (panel,) = panels_of([latency(size=8), latency(size=16, seconds_median=None)])
+    (panel,) = make_panels([latency(size=8), latency(size=16, seconds_median=None)])
     assert points_of(panel) == [(8,)]
-    assert panels_of([latency(seconds_median=None)]) == ()
+    assert make_panels([latency(seconds_median=None)]) == ()
 
 
 @pytest.mark.parametrize(
@@ -182,17 +184,17 @@ def test_ticks_of_sizes_are_powers_of_two_and_few() -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(5.1, 5.9), (0.25, 1600), (1, 10), (3e-5, 3e-5)])
 def test_ticks_of_values_enclose_them(low: float, high: float) -> None:
-    ticks = plot.value_ticks(low, high)
+    ticks = plot.logarithmic_ticks(low, high)
     assert ticks[0] <= low
     assert high <= ticks[-1]
 
 
 def test_values_of_less_than_a_decade_have_several_ticks() -> None:
-    assert plot.value_ticks(1.8, 9.0) == [1, 2, 3, 4, 5, 6, 8, 10]
+    assert plot.logarithmic_ticks(1.8, 9.0) == [1, 2, 3, 4, 5, 6, 8, 10]
 
 
 def test_looks_differ_in_colour_and_marker_and_repeat_late() -> None:
-    looks = [plot.look(index) for index in range(56)]
+    looks = [plot.look_of_series(index) for index in range(56)]
     assert len({(one.colour, one.marker) for one in looks}) == 56
     assert all(a.colour != b.colour and a.marker != b.marker for a, b in itertools.pairwise(looks))
 
@@ -256,8 +258,8 @@ def test_names_in_an_svg_are_never_markup(tmp_path: Path) -> None:
 def test_hovering_tells_size_value_range_lanes_protocol_and_method() -> None:
     from merge_bench.view.plot import interactive
 
-    (panel,) = panels_of([latency(size=2048, micros=2.0), latency(size=4096, micros=3.0)])
-    plot = interactive.figure_of(panel)
+    (panel,) = make_panels([latency(size=2048, micros=2.0), latency(size=4096, micros=3.0)])
+    plot = interactive.make_figure(panel)
     ((item,),) = [legend.items for legend in plot.legend]
     data = item.renderers[-1].data_source.data
     assert data["size"][0] == "2,048 B (2 KiB)"
@@ -271,8 +273,8 @@ def test_hovering_tells_size_value_range_lanes_protocol_and_method() -> None:
 def test_a_click_hides_a_series_in_every_panel() -> None:
     from merge_bench.view.plot import interactive
 
-    figures = [interactive.figure_of(panel) for panel in panels_of([latency(), rate()])]
-    interactive.hide_together(figures)
+    figures = [interactive.make_figure(panel) for panel in make_panels([latency(), rate()])]
+    interactive.link_hidden_series(figures)
     first, second = (plot.legend[0].items[0].renderers for plot in figures)
     (callbacks,) = first[0].js_property_callbacks.values()
     assert {callback.args["other"] for callback in callbacks} == set(second)
@@ -280,7 +282,7 @@ def test_a_click_hides_a_series_in_every_panel() -> None:
 
 def test_the_caption_says_which_points_are_medians_and_which_are_published() -> None:
     def said(*rows: Row) -> str:
-        (panel,) = panels_of(rows)
+        (panel,) = make_panels(rows)
         return panel.note
 
     assert said(latency()).startswith("Points: medians over launches; bars: minimum to maximum over launches.")
@@ -289,7 +291,7 @@ def test_the_caption_says_which_points_are_medians_and_which_are_published() -> 
 
 
 def test_many_points_get_a_band_and_few_get_bars() -> None:
-    few, many = (panels_of([latency(size=size) for size in range(1, count + 1)])[0] for count in (10, 100))
+    few, many = (make_panels([latency(size=size) for size in range(1, count + 1)])[0] for count in (10, 100))
     assert isinstance(few.groups[0].marks[1], Whiskers)
     assert "bars" in few.note
     assert "bands" not in few.note
@@ -300,4 +302,4 @@ def test_many_points_get_a_band_and_few_get_bars() -> None:
 @pytest.mark.parametrize("name", ["a.pdf", "a", "a.html.gz"])
 def test_a_name_that_says_no_form_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=r"must end in \.png, \.svg or \.html"):
-        check_plots([name])
+        check_plot_files([name])

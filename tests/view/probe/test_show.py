@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from merge_bench.probe.shared.stored_rows import rows_in_order
-from merge_bench.probe.view.show import print_rows
+from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
+from merge_bench.probe.view.show import print_row_tables
 from merge_bench.records.campaign import Row
 from merge_bench.records.reader import read_campaign
 from tests.probe.samples import collective, latency, ping_pong, published, rate
@@ -29,13 +29,13 @@ class Terminal(io.StringIO):
 
 def piped(rows: Sequence[Row], **options: Any) -> str:
     file = io.StringIO()
-    print_rows(rows, file=file, **options)
+    print_row_tables(rows, file=file, **options)
     return file.getvalue()
 
 
 def drawn(rows: Sequence[Row], width: int, **options: Any) -> str:
     file = Terminal()
-    print_rows(rows, file=file, width=width, **options)
+    print_row_tables(rows, file=file, width=width, **options)
     return re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())
 
 
@@ -196,13 +196,13 @@ def test_a_ping_pong_has_time_and_throughput_of_both_sends_in_kib_and_its_delay_
 
 
 def test_a_test_without_rows_at_these_sizes_has_no_columns() -> None:
-    text = piped(rows_in_order(read_campaign(RECORDED_MPI)))
+    text = piped(sorted_campaign_rows(read_campaign(RECORDED_MPI)))
     assert list(table(text)) == ["Size (B)", "std-delay (µs)", "buff-delay (µs)"]
     assert list(table(text, 1)) == ["Size (KiB)", "std (µs)", "std (MB/s)", "buff (µs)", "buff (MB/s)"]
 
 
 def test_a_speed_up_stands_beside_the_time_that_it_belongs_to() -> None:
-    rows = [row for row in rows_in_order(read_campaign(RECORDED_MPI)) if row.test == "std"]
+    rows = [row for row in sorted_campaign_rows(read_campaign(RECORDED_MPI)) if row.test == "std"]
     text = piped([*rows, *(replace(row, config="other") for row in rows)], baseline="default")
     columns = ["default (µs)", "default (MB/s)", "other (µs)", "Speed-up over default", "other (MB/s)"]
     assert list(table(text)) == ["Size (KiB)", *columns]

@@ -21,8 +21,8 @@ Show = Callable[..., int]
 
 def show(*results: Path, **options: Any) -> int:
     given = {"results": tuple(map(str, results)), "csv_file": None, "plots": (), "references": (), "as_json": False}
-    assert probe.show.callback is not None
-    return int(probe.show.callback(**given | options))
+    assert probe.show_probes.callback is not None
+    return int(probe.show_probes.callback(**given | options))
 
 
 NETWORK = {name: data for name, data in datasets().items() if data.kind == "network"}
@@ -102,7 +102,7 @@ def test_a_drawing_that_fails_is_a_sentence_after_the_results(
     def fails(*_: object) -> None:
         raise RuntimeError("no ink")
 
-    monkeypatch.setattr("merge_bench.view.plot.static.draw", fails)
+    monkeypatch.setattr("merge_bench.view.plot.static.draw_image", fails)
     plot, table = tmp_path / "drawing.png", tmp_path / "rows.csv"
     plot.write_text("before")
     folder = write_campaign(tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 
-from merge_bench.probe.view.show import WITHOUT, print_summary
+from merge_bench.probe.view.show import WITHOUT, print_mpi_summary
 from tests.probe.samples import latency, ping_pong
 
 ROWS = [
@@ -16,7 +16,7 @@ ROWS = [
 
 def printed(*args: object, **more: object) -> list[str]:
     file = io.StringIO()
-    print_summary(*args, file=file, width=80, **more)
+    print_mpi_summary(*args, file=file, width=80, **more)
     return file.getvalue().rstrip().splitlines()
 
 

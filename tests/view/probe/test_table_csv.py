@@ -10,7 +10,7 @@ import pytest
 from msgspec import to_builtins
 
 from merge_bench.config.files import check_writable, replacing
-from merge_bench.probe.view import COLUMNS, write_csv
+from merge_bench.probe.view import COLUMNS, write_rows_csv
 from tests.probe.samples import EVIL, collective, latency, published
 
 DOCS = Path(__file__).parents[3] / "docs" / "probe.md"
@@ -22,7 +22,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def test_a_row_holds_every_value_in_si_units(tmp_path: Path) -> None:
-    write_csv([collective("mpi", 1024, 2.0)], tmp_path / "rows.csv")
+    write_rows_csv([collective("mpi", 1024, 2.0)], tmp_path / "rows.csv")
     (row,) = read(tmp_path / "rows.csv")
     assert tuple(row) == COLUMNS
     assert row["size_bytes"] == "4096"
@@ -44,7 +44,7 @@ def test_every_value_of_the_json_row_has_a_column(tmp_path: Path) -> None:
         "link_share": 0.5,
     }
     row = collective("mpi", 1024, 2.0, messages_per_second=7.0, source="a report", note="a note", **known)
-    write_csv([row], tmp_path / "rows.csv")
+    write_rows_csv([row], tmp_path / "rows.csv")
     (cells,) = read(tmp_path / "rows.csv")
     flat = [
         part
@@ -56,7 +56,7 @@ def test_every_value_of_the_json_row_has_a_column(tmp_path: Path) -> None:
 
 
 def test_unknown_is_empty_and_not_zero(tmp_path: Path) -> None:
-    write_csv([published()], tmp_path / "rows.csv")
+    write_rows_csv([published()], tmp_path / "rows.csv")
     (row,) = read(tmp_path / "rows.csv")
     unknown = ("as_requested", "bandwidth_bytes_per_second", "wrong_elements", "protocol", "ranks")
     assert [row[name] for name in unknown] == [""] * len(unknown)
@@ -64,7 +64,7 @@ def test_unknown_is_empty_and_not_zero(tmp_path: Path) -> None:
 
 def test_names_and_settings_survive_whatever_they_hold(tmp_path: Path) -> None:
     row = latency(EVIL + ',"\n', requested={"UCX_TLS": "rc,sm", "UCX_X": "a b;c"})
-    write_csv([row], tmp_path / "rows.csv")
+    write_rows_csv([row], tmp_path / "rows.csv")
     (found,) = read(tmp_path / "rows.csv")
     assert found["config"] == row.config
     assert shlex.split(found["requested_transports"]) == ["UCX_TLS=rc,sm", "UCX_X=a b;c"]
@@ -95,10 +95,10 @@ def test_a_link_is_replaced_and_a_device_stays(tmp_path: Path) -> None:
     real.write_text("another file")
     link.symlink_to(real)
     check_writable("--csv", link)
-    write_csv([latency()], link)
+    write_rows_csv([latency()], link)
     assert real.read_text() == "another file"
     assert not link.is_symlink()
     assert len(read(link)) == 1
     check_writable("--csv", Path("/dev/null"))
-    write_csv([latency()], Path("/dev/null"))
+    write_rows_csv([latency()], Path("/dev/null"))
     assert Path("/dev/null").is_char_device()

@@ -12,7 +12,7 @@ import pytest
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.report.run import print_report
+from merge_bench.report.run import print_campaign_report
 from tests.helpers.synthetic_campaigns import (
     Script,
     interleaved,
@@ -40,13 +40,13 @@ SLOW_EXCHANGE = Script(worker=_slow_exchange)
 
 def conclusion(folder: Path) -> str:
     file = io.StringIO()
-    print_report(read_campaign(folder), details=False, file=file)
+    print_campaign_report(read_campaign(folder), details=False, file=file)
     return file.getvalue()
 
 
 def on_terminal(folder: Path, width: int = 80) -> list[str]:
     file = Terminal()
-    print_report(read_campaign(folder), details=False, file=file, width=width)
+    print_campaign_report(read_campaign(folder), details=False, file=file, width=width)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue()).splitlines()
     return [part for line in lines for part in (broken_by_terminal(line, width) if is_copied(line) else [line])]
 
@@ -131,7 +131,7 @@ def test_a_share_of_the_link_limit_that_does_not_follow_from_bandwidth_says_why(
 def test_details_stand_before_the_conclusion(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path)
     file = io.StringIO()
-    print_report(read_campaign(folder), details=True, file=file)
+    print_campaign_report(read_campaign(folder), details=True, file=file)
     assert file.getvalue().endswith(conclusion(folder))
     assert "\nIterations\n" in file.getvalue()
     assert "\nIterations\n" not in conclusion(folder)
@@ -280,7 +280,7 @@ def test_the_table_of_runs_breaks_no_number_at_80_columns(tmp_path: Path) -> Non
         for at, rows in enumerate((1_000_000, 25_000_000))
     ]
     file = Terminal()
-    print_report(read_campaign(write_campaign(tmp_path, *scripts)), details=False, file=file, width=80)
+    print_campaign_report(read_campaign(write_campaign(tmp_path, *scripts)), details=False, file=file, width=80)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue()).splitlines()
     row = next(line for line in lines if line.startswith("tuned-vm  25,000,000 "))
     assert row.rstrip().endswith("join")

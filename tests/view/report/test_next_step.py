@@ -15,8 +15,8 @@ from merge_bench.config.options import OPTIONS
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.report.run import COLUMNS, print_report
-from merge_bench.view.next_command import WHEN_QUIET, Invocation, program_as_typed
+from merge_bench.report.run import COLUMNS, print_campaign_report
+from merge_bench.view.next_command import WHEN_QUIET, ProgramInvocation, program_as_typed
 from tests.helpers.synthetic_campaigns import (
     Script,
     interleaved,
@@ -31,7 +31,7 @@ from tests.view.report.test_text import Terminal
 def test_a_path_and_a_command_can_be_copied_from_a_narrow_terminal(tmp_path: Path) -> None:
     folder = with_command(write_campaign(tmp_path / "a folder with spaces"), "--left", "one table.parquet " * 6)
     file = Terminal()
-    print_report(read_campaign(folder), details=False, file=file, width=80)
+    print_campaign_report(read_campaign(folder), details=False, file=file, width=80)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue()).splitlines()
     assert f"Records: {folder / 'records.jsonl'}" in lines
     assert f"Next: {next_of(folder)}" in lines
@@ -173,7 +173,7 @@ def test_a_busy_host_adds_a_line_to_a_command_that_measures_and_changes_none(
 def next_after_gate(folder: Path, code: str) -> str:
     campaign, file, message = read_campaign(folder), io.StringIO(), "why it did not pass"
     document = msgspec.structs.replace(summarize_campaign(campaign), error=Failure(code, message))
-    print_report(campaign, document, details=False, file=file, below=message)
+    print_campaign_report(campaign, document, details=False, file=file, below=message)
     assert message not in file.getvalue()  # as it is printed below
     return next(line for line in file.getvalue().splitlines() if line.startswith("Next: "))
 
@@ -236,7 +236,7 @@ def test_another_python_than_the_one_on_the_path_is_named(tmp_path: Path, monkey
     own = tmp_path / "environment" / "bin" / "python"
     own.parent.mkdir(parents=True)
     own.touch(0o755)
-    started = Invocation(Path("merge_bench/__main__.py"), str(own), own)
+    started = ProgramInvocation(Path("merge_bench/__main__.py"), str(own), own)
     monkeypatch.chdir(other)
     assert program_as_typed(started) == f"{own} -m merge_bench"
     monkeypatch.chdir(own.parents[2])
@@ -268,7 +268,7 @@ def test_the_next_command_begins_as_this_one_was_typed(
     monkeypatch.setenv("PATH", str(path))
     monkeypatch.chdir(tmp_path)
     started = script if typed.endswith("bench") else Path("/b/merge_bench/__main__.py")
-    assert program_as_typed(Invocation(started, typed, Path("/a/python"))) == program
+    assert program_as_typed(ProgramInvocation(started, typed, Path("/a/python"))) == program
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_what_a_service_made_names_nothing_that_only_the_service_has(
     assert "/var/lib/service" not in found
     monkeypatch.setenv("MERGE_BENCH_JOB", "abc-7")  # in the job itself
     printed = io.StringIO()
-    print_report(read_campaign(folder), details=False, file=printed)
+    print_campaign_report(read_campaign(folder), details=False, file=printed)
     assert "Next: " not in printed.getvalue()
     assert "records.jsonl, on the service's machine\n" in printed.getvalue()
 
@@ -353,7 +353,7 @@ def test_what_a_person_s_dashboard_made_is_not_said_to_lie_on_another_machine(
     assert next_of(folder) == "python -m merge_bench doctor"
     monkeypatch.setenv("MERGE_BENCH_JOB", "abc-7-own")  # in the job itself; the page shows the next command
     printed = io.StringIO()
-    print_report(read_campaign(folder), details=False, file=printed)
+    print_campaign_report(read_campaign(folder), details=False, file=printed)
     assert "Next: " not in printed.getvalue()
     assert "records.jsonl\n" in printed.getvalue()
     assert "service's machine" not in printed.getvalue()

@@ -12,8 +12,8 @@ import pytest
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import CampaignWriter
-from merge_bench.report.run import print_report
-from merge_bench.view.text import number
+from merge_bench.report.run import print_campaign_report
+from merge_bench.view.text import format_number
 from tests.helpers.synthetic_campaigns import Script, launches, plan, write_campaign, write_head
 
 
@@ -26,7 +26,7 @@ class Terminal(io.StringIO):
 
 def piped(folder: Path) -> str:
     file = io.StringIO()
-    print_report(read_campaign(folder), file=file)
+    print_campaign_report(read_campaign(folder), file=file)
     return file.getvalue()
 
 
@@ -172,7 +172,7 @@ def test_a_pipe_gets_neither_colour_nor_lines_nor_trailing_spaces(report: str) -
 def test_an_old_locale_gets_plain_characters(tmp_path: Path) -> None:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding="ascii")
-    print_report(read_campaign(write_campaign(tmp_path)), file=file)
+    print_campaign_report(read_campaign(write_campaign(tmp_path)), file=file)
     assert b"merge_bench - 2" in raw.getvalue()
 
 
@@ -183,7 +183,7 @@ def test_a_terminal_gets_colour_and_no_line_is_too_long(
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     file = Terminal()
-    print_report(read_campaign(write_campaign(tmp_path, Script(plan=plan(8)))), file=file, width=width)
+    print_campaign_report(read_campaign(write_campaign(tmp_path, Script(plan=plan(8)))), file=file, width=width)
     assert "\x1b[1;36m" in file.getvalue()
     plain = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())
     assert max(len(line) for line in plain.splitlines() if not line.startswith("Records: ")) <= width
@@ -362,4 +362,4 @@ def test_tables_have_no_chunk_size(tmp_path: Path) -> None:
     [(None, "-"), (0.0, "0.00"), (12345.6, "12,346"), (12.374, "12.37"), (0.3714, "0.371"), (0.01234, "0.0123")],
 )
 def test_numbers_keep_three_digits(value: float | None, shown: str) -> None:
-    assert number(value) == shown
+    assert format_number(value) == shown

@@ -9,9 +9,9 @@ import pytest
 
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
-from merge_bench.report.next_step import after_tuning
-from merge_bench.tune.result import decision_of, result_of
-from merge_bench.tune.tune_campaign import Budget
+from merge_bench.report.next_step import next_step_after_tuning
+from merge_bench.tune.result import decision_text, tuning_result_of
+from merge_bench.tune.tune_campaign import TuningBudget
 from merge_bench.view.next_command import NextStep
 from tests.view.report.test_tuning import NOISY, changed, confirmed, searched
 
@@ -19,13 +19,18 @@ from tests.view.report.test_tuning import NOISY, changed, confirmed, searched
 def step_of(folder: Path, *, words: str = "--budget 2m", busy: bool = False, enough: float | None = None) -> NextStep:
     """After a budget that had no time to confirm a candidate."""
     campaign = searched(
-        folder, words=words, budget=[None, 120.0], limit=Budget(seconds=120.0), stopped="b=y", speed=changed(*NOISY)
+        folder,
+        words=words,
+        budget=[None, 120.0],
+        limit=TuningBudget(seconds=120.0),
+        stopped="b=y",
+        speed=changed(*NOISY),
     )
     if busy:
         with campaign.records.open("ab") as stream:
             stream.write(msgspec.json.encode(s.WarningLine(code="busy-host", message="…", remedy="wait")) + b"\n")
         campaign = read_campaign(campaign.folder)
-    return after_tuning(campaign, result_of(campaign), written=None, enough_seconds=enough)
+    return next_step_after_tuning(campaign, tuning_result_of(campaign), written=None, enough_seconds=enough)
 
 
 def test_a_larger_budget_is_the_alternative_to_the_candidate_alone(tmp_path: Path) -> None:
@@ -52,12 +57,12 @@ def test_after_a_busy_host_the_whole_search_is_made_again_on_a_quiet_one(tmp_pat
 def test_new_launches_that_rule_out_a_gain_decide(tmp_path: Path, by: tuple[float, ...], decided: bool) -> None:
     """It was called undecided, and measured once more was advised, although no launch left room for a gain of 2 %."""
     campaign = confirmed(tmp_path, "c", changed(*by))
-    result = result_of(campaign)
-    assert {decision_of(line) for line in result.confirmation} == (
+    result = tuning_result_of(campaign)
+    assert {decision_text(line) for line in result.confirmation_steps} == (
         {"rejected"} if decided else {"undecided", "no gain seen"}
     )
-    assert all((line.high < 1.02) is decided for line in result.confirmation)
+    assert all((line.high < 1.02) is decided for line in result.confirmation_steps)
     none = "No config is faster than default: c=y has no gain of at least 2.0% in new launches"
     assert result.outcome == (none if decided else "Not decided: the gain of c=y may be noise")
-    step = after_tuning(campaign, result, written=None, enough_seconds=None)
+    step = next_step_after_tuning(campaign, result, written=None, enough_seconds=None)
     assert ("--only c=y" in step.command) is not decided
