@@ -100,7 +100,7 @@ def h2o(
     if usable_core_count() < workers:
         raise UsageError(f"--workers {workers} needs {workers} cores, but only {usable_core_count()} may be used here")
     contenders = chosen_contenders(only)
-    questions = [H2O.question(name) for name in H2O.choose(question or ())]
+    questions = [H2O.find_question(name) for name in H2O.choose_questions(question or ())]
     base = Job(rows // workers, workers, usable_core_count() // workers * workers, iterations, 1, 0.9, seed)
     document: dict[str, Any] = command.head(SCHEMA, job=asdict(base), rows=rows, blocks=blocks, questions={})
     statuses = [0]

@@ -31,7 +31,7 @@ from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageEr
 from merge_bench.host import machine
 from merge_bench.host.description import ProcessFacts, Ucx
 from merge_bench.merge import memory, merger, worker
-from merge_bench.merge.exchange.base import Abort, Exchange, Flight
+from merge_bench.merge.exchange.base import AbortFlag, Exchange, FrameTransfer
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.partition import contiguous_buffers
 from merge_bench.merge.plan import Plan
@@ -80,7 +80,7 @@ class QueueExchange(Exchange):
     title = "queues"
     _ends_by_address: ClassVar[dict[bytes, QueueExchange]] = {}
 
-    def __init__(self, rank: int, workers: int, *, abort: Abort, timeout: float) -> None:
+    def __init__(self, rank: int, workers: int, *, abort: AbortFlag, timeout: float) -> None:
         super().__init__(rank, workers, abort=abort)
         self._timeout = timeout
         self._arrived: dict[int, queue.Queue[list[Bytes]]] = {peer: queue.Queue() for peer in self.peers}
@@ -88,7 +88,7 @@ class QueueExchange(Exchange):
         self._ends_by_address[self.address] = self
 
     @classmethod
-    def of_plan(cls, plan: Plan, rank: int, abort: Abort) -> QueueExchange:
+    def of_plan(cls, plan: Plan, rank: int, abort: AbortFlag) -> QueueExchange:
         """Make this worker's end of the data plane."""
         return cls(rank, plan.workers, abort=abort, timeout=plan.timeout)
 
@@ -102,9 +102,9 @@ class QueueExchange(Exchange):
         self._peer_ends = {peer: self._ends_by_address[addresses[peer]] for peer in self.peers}
         self.barrier()
 
-    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> Flight:
+    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> FrameTransfer:
         """Copy buffers to and from other workers through queues; returns bytes sent, and when each buffer arrived."""
-        flight, began = Flight(), time.perf_counter()
+        flight, began = FrameTransfer(), time.perf_counter()
         for peer, buffer in sends.items():
             self._peer_ends[peer]._arrived[self.rank].put([_as_bytes(run).copy() for run in contiguous_buffers(buffer)])
             flight.sent_bytes += buffer.nbytes
@@ -122,7 +122,7 @@ class QueueExchange(Exchange):
     def _receive(self, peer: int) -> list[Bytes]:
         deadline = time.monotonic() + self._timeout
         while time.monotonic() < deadline:
-            self.abort.check()
+            self.abort.raise_if_set()
             with contextlib.suppress(queue.Empty):
                 return self._arrived[peer].get(timeout=0.05)
         raise RunFailed(f"rank {self.rank} received nothing from rank {peer} for {self._timeout:.0f} s")
@@ -149,7 +149,7 @@ class _ThreadSession(cluster_session.Session):
 
     def start(self, *, merges: bool = True, exchange: str | None = None) -> None:
         """Make a thread for each worker, and describe each of them as this process."""
-        if not self.plan.data_plane.by_workers or self.plan.pipeline:
+        if not self.plan.data_plane.exchanges_by_workers or self.plan.pipeline:
             raise UsageError("the cluster for tests has neither --exchange dask nor --pipeline on")
         self._workers = workers = _ThreadWorkers(self._failures, self.plan.workers, self._deliver)
         facts = _describe_process(tuple(self.settings.environment))
@@ -231,6 +231,6 @@ def _stand_in_process(deliver: Callable[[Mapping[str, Any]], None]) -> Any:
         log_event=lambda topic, message: deliver(message),
     )
     plugin = worker.MergeWorker()
-    plugin.worker, plugin.abort, plugin.state, plugin.children, plugin.uses_gpu = process, Abort(), None, {}, False
+    plugin.worker, plugin.abort, plugin.state, plugin.children, plugin.uses_gpu = process, AbortFlag(), None, {}, False
     process.plugins = {worker.PLUGIN: plugin}
     return process

@@ -26,7 +26,7 @@ from merge_bench import api
 from merge_bench.config.option import format_command_line, options_from_python
 from merge_bench.config.options import OPTIONS, RunOptions
 from merge_bench.errors import GateNotMet, RunFailed, UsageError, WrongResult
-from merge_bench.merge.exchange.base import Flight
+from merge_bench.merge.exchange.base import FrameTransfer
 from merge_bench.testing import QueueExchange, fake_cluster
 from tests.helpers.synthetic_campaigns import Script, interleaved, plan, write_campaign
 from tests.helpers.timelines import add_timeline, timeline
@@ -263,7 +263,7 @@ def test_a_wrong_option_is_a_sentence_and_starts_nothing(options: Any, sentence:
 class FlippingExchange(QueueExchange):
     """A data plane that changes bits of the payload that it carries."""
 
-    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> Flight:
+    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> FrameTransfer:
         flight = super().transfer(sends, receives, noted=noted)
         for rows in (buffer for buffer in receives.values() if buffer.nbytes > 4000):  # headers are shorter
             rows[len(rows) // 2 :] ^= 1

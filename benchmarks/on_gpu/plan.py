@@ -217,7 +217,7 @@ def _lacking_rapidsmpf() -> str | None:
     """Why there is nothing to compare our exchange with; None if there is."""
     if RAPIDSMPF not in {plane.name for plane in exchange.data_planes()}:
         return "this merge_bench has no --exchange rapidsmpf"
-    lacking = [package for package in exchange.data_plane(RAPIDSMPF).packages if not _installed(package)]
+    lacking = [package for package in exchange.find_data_plane(RAPIDSMPF).packages if not _installed(package)]
     return f"the package {lacking[0]} is not installed" if lacking else None
 
 

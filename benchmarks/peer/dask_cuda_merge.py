@@ -136,8 +136,8 @@ def set_up_pools(client: Client, sharers: int) -> None:
         return client.gather(found)  # type: ignore[no-any-return]
 
     on_all(gpu_memory.bind_context)
-    found = [memory for memory in on_all(gpu_memory.inspect) if memory is not None]
-    size = min(gpu_memory.pool_size(None, [memory] * sharers) for memory in found) if found else None
+    found = [memory for memory in on_all(gpu_memory.inspect_gpu_memory) if memory is not None]
+    size = min(gpu_memory.pool_bytes_per_worker(None, [memory] * sharers) for memory in found) if found else None
     on_all(gpu_memory.set_up_pool, size)
 
 

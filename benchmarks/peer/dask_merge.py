@@ -32,7 +32,7 @@ def make_chunk(job: Job, rank: int, side: str) -> Any:
     """One partition of one frame. Runs on a worker."""
     if job.tables is not None:
         return to_pandas(tables.chunk(job.tables, rank, job.workers, side))
-    left, right, _ = synthetic.generate(job.spec, rank, job.workers)
+    left, right, _ = synthetic.generate_chunks(job.spec, rank, job.workers)
     return to_pandas((left if side == "left" else right).to_arrow())
 
 
@@ -40,13 +40,13 @@ def expect(job: Job, rank: int) -> Expectation:
     """One chunk's part of what the result must be. Runs on a worker."""
     if job.tables is not None:
         return Expectation(job.tables.rows, job.tables.checksum) if rank == 0 else Expectation(0, 0)
-    return synthetic.generate(job.spec, rank, job.workers)[2]
+    return synthetic.generate_chunks(job.spec, rank, job.workers)[2]
 
 
 def check_part(job: Job, part: Any) -> tuple[int, int, int]:
     """One partition of the result. Runs on a worker."""
     table = pa.Table.from_pandas(part, preserve_index=False)
-    return synthetic.check(job.spec, table) if job.tables is None else (*tables.check(job.tables, table), 0)
+    return synthetic.check_result_rows(job.spec, table) if job.tables is None else (*tables.check(job.tables, table), 0)
 
 
 def meter(step: str) -> int:

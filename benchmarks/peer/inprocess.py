@@ -17,7 +17,7 @@ from benchmarks.peer import tables
 from benchmarks.peer.checks import judge
 from benchmarks.peer.protocol import Job, Outcome, Tables
 from merge_bench.host.machine import PeakMemoryMeter
-from merge_bench.merge.engines.base import How
+from merge_bench.merge.engines.base import JoinKind
 from merge_bench.merge.workload import Expectation, synthetic
 
 
@@ -113,10 +113,10 @@ def _load(job: Job, joiner: Joiner) -> Callable[[pa.Table], int]:
     if job.tables is not None:
         joiner.load(*(pq.read_table(path).combine_chunks() for path in (job.tables.left, job.tables.right)))
         return functools.partial(verify_tables, job.tables)
-    how = How(job.how)
-    left, right, expected = synthetic.generate(job.spec, 0, 1, how)
+    how = JoinKind(job.how)
+    left, right, expected = synthetic.generate_chunks(job.spec, 0, 1, how)
     joiner.load(left.to_arrow(), right.to_arrow())
-    return lambda result: judge(expected, *synthetic.check(job.spec, result.select(job.columns), how))
+    return lambda result: judge(expected, *synthetic.check_result_rows(job.spec, result.select(job.columns), how))
 
 
 def verify_tables(tables: Tables, result: pa.Table) -> int:

@@ -16,7 +16,7 @@ import msgspec
 
 from merge_bench.cluster.supervisor import die_with_parent
 from merge_bench.errors import MergeBenchError, RunFailed
-from merge_bench.merge.engines.base import How
+from merge_bench.merge.engines.base import JoinKind
 from merge_bench.merge.workload import KEY, SyntheticSpec
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -90,7 +90,7 @@ class Job:
         if self.tables and self.tables.columns:
             return self.tables.columns
         numbers = [""] if self.tables else [f"_{number}" for number in range(self.payload_columns)]
-        sides = ("left", "right") if How(self.how).pairs else ("left",)
+        sides = ("left", "right") if JoinKind(self.how).has_right_columns else ("left",)
         return (*self.on, *(f"{side}_payload{number}" for side in sides for number in numbers))
 
     @property

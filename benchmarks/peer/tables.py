@@ -10,7 +10,7 @@ import pyarrow as pa
 from benchmarks.peer.checks import judge
 from benchmarks.peer.protocol import Kind, Tables
 from merge_bench.errors import UsageError
-from merge_bench.merge.engines.base import How
+from merge_bench.merge.engines.base import JoinKind
 from merge_bench.merge.verification import duckdb_reference
 from merge_bench.merge.workload import Expectation
 from merge_bench.merge.workload.benchmarks import Question
@@ -28,10 +28,10 @@ def of_question(question: Question, left: Path, right: Path) -> Tables:
         )
     found = Tables(str(left), str(right), question.left_on, 0, 0, kinds[question.how])
     plan = spec(found, 1)
-    how = How(found.how)
+    how = JoinKind(found.how)
     rows, checksum = duckdb_reference.expected_result(plan, how)
     size = round(sum(row_bytes(side) * side.rows for side in (plan.left, plan.right)))
-    names = tuple(field.name for field in how.output(plan.left.fields, plan.right.fields, plan.keys))
+    names = tuple(field.name for field in how.output_fields(plan.left.fields, plan.right.fields, plan.keys))
     return Tables(found.left, found.right, found.on, rows, checksum, found.how, names, size)
 
 
@@ -49,7 +49,7 @@ def chunk(tables: Tables, rank: int, workers: int, side: str) -> pa.Table:
 
 def check(tables: Tables, result: pa.Table) -> tuple[int, int]:
     """Rows of a part of the result, and their checksum over all columns."""
-    return result.num_rows, duckdb_reference.result_checksum(spec(tables, 1), result, How(tables.how))
+    return result.num_rows, duckdb_reference.result_checksum(spec(tables, 1), result, JoinKind(tables.how))
 
 
 def verify(tables: Tables, result: pa.Table) -> int:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from merge_bench.merge.engines.cpu_base import bucket_count, bucket_rows
 from merge_bench.merge.engines.native import NativeEngine, chain_bits
-from merge_bench.merge.partition import PLAIN, make_writer, most_streams
+from merge_bench.merge.partition import PLAIN, make_writer, most_total_buckets
 
 VALUE = 8
 LINK, HEAD = 4, 4
@@ -65,7 +65,7 @@ class Shape:
     def buckets(self) -> int:
         """Buckets of one worker."""
         rows = bucket_rows(NativeEngine.join_rows, self.l2_bytes)
-        return bucket_count(self.rows, self.workers, rows, most_streams([self.stores]))
+        return bucket_count(self.rows, self.workers, rows, most_total_buckets([self.stores]))
 
     @property
     def number_bytes(self) -> int:

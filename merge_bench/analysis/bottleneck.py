@@ -28,8 +28,8 @@ import msgspec
 from merge_bench.analysis import aggregate, diagnostics
 from merge_bench.analysis.aggregate import PHASES, Phase, WorkerFigures
 from merge_bench.analysis.documents import Bottleneck, Limit, Link, MemoryRate
-from merge_bench.merge.engines import descriptions
-from merge_bench.merge.exchange import recorded_plane
+from merge_bench.merge.engines import engine_descriptions
+from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.records.campaign import Campaign, Launch, RecordedPlan, Run
 from merge_bench.records.schema import IterationLine, ProbeLine, WorkerIteration
 from merge_bench.units import format_rate, format_seconds, plural
@@ -257,7 +257,7 @@ def compare_exchange_with_probes(run: Run, probes: Iterable[Campaign]) -> Exchan
     """Compare the exchange of `run` with the matching all-to-all measurements in `probes`; None if there are none."""
     launches = aggregate.complete_launches(run)
     timed = [each for launch in launches for each in launch.timed if _is_fully_measured(each)]
-    if not recorded_plane(run.plan.exchange).endpoints or not timed:
+    if not find_recorded_plane(run.plan.exchange).endpoints or not timed:
         return None
     # a parcel is what one worker sends to one other of one frame
     size = mean(_mean_sent_bytes(each) / 2 / (len(each.workers) - 1) for each in timed)
@@ -301,7 +301,7 @@ def _matching_probe_lines(campaign: Campaign, run: Run, launch: Launch) -> list[
     if campaign.probe != ALL_TO_ALL or run.config.name not in alike or launch.line is None:
         return []
     hosts = [worker.host for worker in launch.line.workers]
-    on_gpus = any(each.device_memory for each in descriptions() if each.name == run.plan.engine)
+    on_gpus = any(each.device_memory for each in engine_descriptions() if each.name == run.plan.engine)
     return [
         line
         for each in campaign.standing

@@ -22,8 +22,8 @@ from merge_bench.analysis.transports import staged_memory_warnings, traffic_cont
 from merge_bench.errors import Caution, RunFailed, WrongResult
 from merge_bench.host import machine
 from merge_bench.host.other_load import BUSY as BUSY_SHARE
-from merge_bench.merge.engines import descriptions
-from merge_bench.merge.exchange import recorded_plane
+from merge_bench.merge.engines import engine_descriptions
+from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, Run
 from merge_bench.records.schema import HostLoad, WarningLine
 from merge_bench.units import format_rate, format_seconds, plural, plural_noun
@@ -321,7 +321,7 @@ def _add_progress_to_interruption(failure: Failure, campaign: Campaign, launch_i
 
 def _missing_measurements_text(run: Run, launch: Launch) -> str:
     """The end of a sentence that lists what a launch did not measure after its iterations; empty if nothing."""
-    plan, sends = run.plan, recorded_plane(run.plan.exchange).link_limit and run.plan.workers != 1
+    plan, sends = run.plan, find_recorded_plane(run.plan.exchange).link_limit and run.plan.workers != 1
     proven = run.verify == "off" or any(check.after is not None for check in launch.verifications)
     absent = [
         *([] if proven else ["the check of the result"]),
@@ -429,7 +429,7 @@ def _rank_warnings(
 
 def _straggler_remedy(run: Run, launches: Sequence[Launch], rank: int, *, several_hosts: bool) -> str:
     """A sentence about what to check on the GPU, cores or network port of a straggling rank."""
-    on_gpu = any(engine.device_memory for engine in descriptions() if engine.name == run.plan.engine)
+    on_gpu = any(engine.device_memory for engine in engine_descriptions() if engine.name == run.plan.engine)
     workers = (each for launch in launches if launch.line is not None for each in launch.line.workers)
     nodes = next((each.hardware.numa_nodes or 1 for each in workers if each.rank == rank), 1)
     where = ("GPU" if on_gpu else "core") + " or network port" * several_hosts

@@ -22,8 +22,8 @@ from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, print_war
 from merge_bench.host import other_load
 from merge_bench.merge import worker
 from merge_bench.merge.engines import gpu_memory
-from merge_bench.merge.engines.gpu_memory import GpuMemory, pool_size
-from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_fits
+from merge_bench.merge.engines.gpu_memory import GpuMemory, pool_bytes_per_worker
+from merge_bench.merge.plan import PROCESS_BYTES, Plan, check_memory_fits
 from merge_bench.records.schema import Cluster, HostLoad, LanesLine, LaunchLine, WarningLine, Worker
 from merge_bench.records.writer import CampaignWriter
 
@@ -80,7 +80,7 @@ class Session:
         self.progress.show_phase("waiting for workers")
         self._gather_workers(up_by)
         self.progress.show_phase("loading libraries")
-        if merges and self.plan.data_plane.by_workers:
+        if merges and self.plan.data_plane.exchanges_by_workers:
             exchange = self.plan.exchange
         self._describe_workers(self.plan.engine if merges else None, exchange)
         check_same_ucx_release(self.descriptions)
@@ -132,7 +132,7 @@ class Session:
 
         `addresses`: each rank's UCX address. Returns the longest round trip of a barrier, in seconds.
         """
-        connected: list[worker.Connected] = self.workers.run_on_all(worker.connect, addresses)
+        connected: list[worker.ConnectionReport] = self.workers.run_on_all(worker.connect_peers, addresses)
         self.descriptions = [
             replace(each, ucx=replace(each.ucx, config=connection.ucx_config))
             for each, connection in zip(self.descriptions, connected, strict=True)
@@ -203,7 +203,7 @@ class Session:
     def _describe_workers(self, engine: str | None, exchange: str | None) -> None:
         """Have the workers load libraries and describe their machines; adds their process ids to `members`."""
         calls = self.workers
-        facts = calls.run_on_all(worker.describe, engine, exchange, tuple(self.settings.environment))
+        facts = calls.run_on_all(worker.describe_process, engine, exchange, tuple(self.settings.environment))
         self.descriptions = [Worker.of(m.rank, m.name, each) for m, each in zip(calls.members, facts, strict=True)]
         calls.members = [
             LaunchedWorker(m.rank, m.address, m.name, each.host, each.pid)
@@ -239,16 +239,16 @@ def check_memory(plan: Plan, workers: Sequence[Worker]) -> None:
     """Raise UsageError if the plan's data does not fit into the memory that the workers left available on a host."""
     for host in {each.host for each in workers}:
         here = [each.hardware.available_bytes or 0 for each in workers if each.host == host]
-        check_fits(plan, min(here) + len(here) * PROCESS_BYTES, len(here), host)
+        check_memory_fits(plan, min(here) + len(here) * PROCESS_BYTES, len(here), host)
 
 
 def set_up_gpu_memory_pools(workers: WorkerCalls, descriptions: Sequence[Worker], pool_bytes: int | None) -> None:
     """Make a pool of GPU memory on every worker, of `pool_bytes`; None: an equal part of its GPU's memory."""
-    workers.run_on_all(worker.open_device)  # each context takes some of the memory that the next step looks at
-    memories = workers.run_on_all(gpu_memory.inspect)
+    workers.run_on_all(worker.make_cuda_context)  # each context takes some of the memory that the next step looks at
+    memories = workers.run_on_all(gpu_memory.inspect_gpu_memory)
     places = [(each.host, str(each.environment.get("CUDA_VISIBLE_DEVICES")).partition(",")[0]) for each in descriptions]
     on_gpu: dict[tuple[str, str], list[GpuMemory]] = {}
     for place, memory in zip(places, memories, strict=True):
         on_gpu.setdefault(place, []).extend([memory] if memory else [])
-    sizes = {place: pool_size(pool_bytes, each) for place, each in on_gpu.items() if each}
+    sizes = {place: pool_bytes_per_worker(pool_bytes, each) for place, each in on_gpu.items() if each}
     workers.wait_for_results(workers.submit(gpu_memory.set_up_pool, [(sizes.get(place),) for place in places]))

@@ -38,7 +38,7 @@ def measure_dask_baseline(session: Session) -> None:
     session.workers.wait_for_coroutine(client._run_on_scheduler(dask_scheduler_functions.run_import_in_background))
     with client.as_current(), dask.config.set(dask_steps.NO_DISK):
         merge = _DaskMerge(session, tables)
-        session.workers.run_on_all(dask_steps.baseline_loaded)
+        session.workers.run_on_all(dask_steps.free_original_chunks)
         session.record_launch(data_bytes=tables.data_bytes, rows=tables.rows)
         record_setting_differences(session)
         for index in range(plan.warmup):
@@ -49,8 +49,8 @@ def measure_dask_baseline(session: Session) -> None:
         power.enter_context(record_power(session))
         for index in range(plan.iterations):
             merge.merge_once(index, power.close, last=index == plan.iterations - 1)
-    session.writer.write(MemoryLine(launch=session.launch, workers=session.workers.run_on_all(worker.finish)))
-    session.workers.run_on_all(worker.close)
+    session.writer.write(MemoryLine(launch=session.launch, workers=session.workers.run_on_all(worker.report_memory)))
+    session.workers.run_on_all(worker.close_launch)
 
 
 class _DaskMerge:
@@ -61,9 +61,9 @@ class _DaskMerge:
         self._record = MergeRecorder(session, tables)
         # A running cluster may have more workers; where there are none, Dask places its tasks as it likes.
         self._addresses = None if session.launcher.owns_processes else [member.address for member in session.members]
-        self._parts = [self._make_partitions(dask_steps.baseline_frame, side) for side in ("left", "right")]
-        kept = dask_steps.keeps_without_key(tables.fields, session.plan)
-        self._without_key = self._make_partitions(dask_steps.baseline_without_key) if kept else []
+        self._parts = [self._make_partitions(dask_steps.make_baseline_frame, side) for side in ("left", "right")]
+        kept = dask_steps.may_have_rows_without_key(tables.fields, session.plan)
+        self._without_key = self._make_partitions(dask_steps.make_baseline_rows_without_key) if kept else []
 
     def merge_once(self, index: int, after_last: Callable[[], None] | None = None, *, last: bool) -> None:
         """Make one timed and recorded merge; returns when Dask has released the result.
@@ -84,11 +84,11 @@ class _DaskMerge:
         if last and after_last is not None:
             after_last()
         if plan.verify == "every" or (last and plan.verify != "off"):
-            checks = self._check_result_partitions(dask_steps.baseline_check, zip(result))
+            checks = self._check_result_partitions(dask_steps.check_result_partition, zip(result))
             self._record.write_verdict(None if warmup else index, checks)
         if plan.write_result is not None and last and not warmup:
             numbered = ((part, number) for number, part in enumerate(result))
-            checks = self._check_result_partitions(dask_steps.baseline_write, numbered)
+            checks = self._check_result_partitions(dask_steps.write_result_partition, numbered)
             self._record.write_verdict(index, checks, plan.write_result)
         return [part.key for part in result]
 
@@ -107,7 +107,7 @@ class _DaskMerge:
     def _submit_merge(self) -> list[Future]:
         plan, client = self._session.plan, self._session.workers.client
         empty = dask_steps.empty_pandas_frames(self._tables.fields, plan)
-        merge = dask_steps.dask_join(self._parts, empty, plan, self._without_key)
+        merge = dask_steps.plan_dask_join(self._parts, empty, plan, self._without_key)
         result = client.persist(merge, workers=self._addresses)
         return dask_steps.futures_of(client, result)
 
@@ -116,7 +116,7 @@ class _DaskMerge:
         workers, name = self._session.workers, f"{self._session.topic}-result"
         try:
             parts = ([part.key for part in each] for each in self._parts)
-            workers.run_on_one(0, dask_steps.baseline_start, *parts, self._addresses, name)
+            workers.run_on_one(0, dask_steps.start_baseline_merge, *parts, self._addresses, name)
             # Its name makes the scheduler tell this client of the result; a future made of a key alone stays pending.
             result: list[Future] = workers.wait_for_coroutine(workers.client.get_dataset(name, asynchronous=True))
         finally:

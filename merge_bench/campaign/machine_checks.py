@@ -24,14 +24,14 @@ from merge_bench.errors import Caution, GateNotMet, UsageError
 from merge_bench.host import gpu
 from merge_bench.host.machine import available_memory_bytes, shared_memory_problem, usable_core_count
 from merge_bench.host.pinning import visible_gpu_name
-from merge_bench.merge.engines import Description
-from merge_bench.merge.engines.base import How, Side
-from merge_bench.merge.plan import PROCESS_BYTES, Plan, side_bytes
-from merge_bench.merge.workload.tables import TableSpec, output_bytes
+from merge_bench.merge.engines import EngineDescription
+from merge_bench.merge.engines.base import JoinKind, Side
+from merge_bench.merge.plan import PROCESS_BYTES, Plan, table_bytes_by_side
+from merge_bench.merge.workload.tables import TableSpec, estimate_output_bytes
 from merge_bench.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from merge_bench.merge.verification.duckdb_reference import Counts
+    from merge_bench.merge.verification.duckdb_reference import ResultCounts
 
 TABLE_COPIES = 3  # the chunks, the parcels sent and the parcels received
 LIBRARY_SECONDS = 60.0
@@ -63,7 +63,7 @@ class Machine:
     looks: bool = True
 
 
-def check_engine(engine: Description, environment: Mapping[str, str], gpus: int, *, here: bool) -> None:
+def check_engine(engine: EngineDescription, environment: Mapping[str, str], gpus: int, *, here: bool) -> None:
     """Refuse a GPU engine without GPU or package, or with settings that change the order of GPU numbers.
 
     `here`: whether workers run on this machine; elsewhere they check GPU and package themselves once they are up.
@@ -73,9 +73,9 @@ def check_engine(engine: Description, environment: Mapping[str, str], gpus: int,
     names = f"--engine {engine.name} and --memory cuda"
     if here and not gpus:
         raise UsageError(f"{names} need an NVIDIA GPU, but none is visible on this host")
-    if here and engine.missing is not None:
+    if here and engine.missing_package is not None:
         setup = f"{setup_command('cu13')}, or with a CUDA 12 driver: {setup_command('cu12')}"
-        raise UsageError(f"{names} each need the package {engine.missing}; run: {setup}")
+        raise UsageError(f"{names} each need the package {engine.missing_package}; run: {setup}")
     for name, order in gpu.IN_ORDER.items():
         if environment.get(name, order) != order:
             differ = f"with {name}={environment[name]}, GPU numbers differ from those of nvidia-smi"
@@ -99,8 +99,8 @@ def check_gpu_parts(workers: int, per_gpu: int) -> None:
 
 def check_packages_installed(plan: Plan) -> None:
     """Refuse a plan whose data plane, or whose ``ucx_perftest`` for --check-link, is not installed here."""
-    if plan.data_plane.missing is not None:
-        needs = f"--exchange {plan.exchange} needs the package {plan.data_plane.missing}"
+    if plan.data_plane.missing_package is not None:
+        needs = f"--exchange {plan.exchange} needs the package {plan.data_plane.missing_package}"
         raise UsageError(f"{needs}, which is not installed in this environment; run: {setup_command()}")
     if plan.check_link:
         from merge_bench.cluster import ucx_perftest
@@ -146,15 +146,15 @@ def _can_connect_processes(transports: frozenset[str]) -> bool:
 
 
 def check_tables_fit(
-    spec: TableSpec, workers: int, available: int, how: How = How.INNER, sent: Side | None = None
+    spec: TableSpec, workers: int, available: int, how: JoinKind = JoinKind.INNER, sent: Side | None = None
 ) -> tuple[Caution, ...]:
     """Refuse a merge of tables that does not fit into memory; returns warnings about rows with null keys.
 
     `available`: bytes of memory; `sent`: the table that is sent whole to every worker. Raises UsageError if the tables
     and the result need more memory than is available.
     """
-    counts, sizes = _count_result_rows(spec, how), side_bytes(spec)
-    tables, result = int(sum(sizes.values())), output_bytes(spec, counts.rows, how)
+    counts, sizes = _count_result_rows(spec, how), table_bytes_by_side(spec)
+    tables, result = int(sum(sizes.values())), estimate_output_bytes(spec, counts.rows, how)
     # Of a broadcast: the chunks, what is partitioned of the table that stays, and the other one once on every worker.
     copies = TABLE_COPIES * tables if sent is None else tables + sizes[sent.other] + workers * sizes[sent]
     needed = int(workers * PROCESS_BYTES + copies + result)
@@ -168,11 +168,11 @@ def check_tables_fit(
 
 
 @functools.lru_cache(maxsize=1)
-def _count_result_rows(spec: TableSpec, how: How) -> Counts:
+def _count_result_rows(spec: TableSpec, how: JoinKind) -> ResultCounts:
     """Count the rows of the merge result with DuckDB, once for all runs that merge the same tables."""
     from merge_bench.merge.verification import duckdb_reference
 
-    return duckdb_reference.count_rows(spec, how)
+    return duckdb_reference.count_result_rows(spec, how)
 
 
 def null_key_warnings(spec: TableSpec, keyless: Mapping[Side, int]) -> tuple[Caution, ...]:

@@ -32,20 +32,26 @@ from merge_bench.config.variables import REMEDY, process_environment_variables
 from merge_bench.errors import Caution, UsageError
 from merge_bench.host import network
 from merge_bench.merge import engines
-from merge_bench.merge.engines import Description
-from merge_bench.merge.engines.base import How
-from merge_bench.merge.exchange import data_plane, planes_with
+from merge_bench.merge.engines import EngineDescription
+from merge_bench.merge.engines.base import JoinKind
+from merge_bench.merge.exchange import find_data_plane, name_planes_with
 from merge_bench.merge.plan import (
     BROADCAST,
     SHUFFLE,
     Distribution,
     Plan,
     check_broadcast,
-    check_fits,
+    check_memory_fits,
     choose_distribution,
-    side_bytes,
+    table_bytes_by_side,
 )
-from merge_bench.merge.workload import KEY, SyntheticSpec, benchmark_names, find_benchmark, sized_names
+from merge_bench.merge.workload import (
+    KEY,
+    SyntheticSpec,
+    benchmark_workload_names,
+    import_benchmark,
+    sizable_workload_names,
+)
 from merge_bench.merge.workload.benchmarks import Benchmark
 from merge_bench.merge.workload.tables import TableSpec, plan_tables
 
@@ -63,28 +69,28 @@ SLOW_PIPELINE = Caution(
 
 def options_of_each_run(options: RunOptions, environ: Mapping[str, str]) -> list[RunOptions]:
     """Make the options of each run, one for each combination of swept values; raises UsageError if they clash."""
-    if options.rows is not None and options.workload not in sized_names():
-        sized = " or ".join(sized_names())
+    if options.rows is not None and options.workload not in sizable_workload_names():
+        sized = " or ".join(sizable_workload_names())
         raise UsageError(f"--rows needs --workload {sized}; the size of synthetic tables is set with --chunk")
-    benchmark: Benchmark | None = find_benchmark(options.workload)
+    benchmark: Benchmark | None = import_benchmark(options.workload)
     if benchmark is not None:
         named = options.several.get("question", (options.question,) if options.question else ())
-        options = options.with_sourced_values({"question": benchmark.choose(named)}, {})
+        options = options.with_sourced_values({"question": benchmark.choose_questions(named)}, {})
     elif options.question is not None:
-        raise UsageError(f"--question needs --workload {' or '.join(benchmark_names())}")
+        raise UsageError(f"--question needs --workload {' or '.join(benchmark_workload_names())}")
     swept = {key: options.several[key] for key in SWEPT if key in options.several}
     if "chunk" in swept and options.workload != "synthetic":
         raise UsageError("--chunk cannot be used with real tables, whose size is fixed; omit --chunk")
     exchanges = swept.get("exchange", (options.exchange,))
-    if "shuffle" in swept and not any(data_plane(name).shuffles for name in exchanges):
-        shuffling = planes_with(lambda plane: plane.shuffles)
+    if "shuffle" in swept and not any(find_data_plane(name).shuffles for name in exchanges):
+        shuffling = name_planes_with(lambda plane: plane.shuffles)
         raise UsageError(f"several values of --shuffle need --exchange {shuffling}; no other has a shuffle method")
     runs = []
     for combination in itertools.product(*swept.values()):
         run = options.with_sourced_values(dict(zip(swept, combination, strict=True)), {})
-        if "shuffle" in swept and not data_plane(run.exchange).shuffles and run.shuffle != swept["shuffle"][0]:
+        if "shuffle" in swept and not find_data_plane(run.exchange).shuffles and run.shuffle != swept["shuffle"][0]:
             continue
-        if benchmark is not None and (how := benchmark.question(run.question or "").how) is not None:
+        if benchmark is not None and (how := benchmark.find_question(run.question or "").how) is not None:
             if options.value_source("how") != DEFAULT:
                 cannot = f"--how cannot be used with --workload {benchmark.name}"
                 raise UsageError(f"{cannot}, whose questions define it; omit --how")
@@ -112,8 +118,8 @@ def _refuse_impossible_options(options: RunOptions, environ: Mapping[str, str]) 
     if options.engine != AUTO:
         choose_engine(options, gpus=False)
     _refuse_unsupported_by_data_plane(options)
-    how = How(options.how)
-    if options.runtime_filter == "on" and how.keeps_left and how.keeps_right:
+    how = JoinKind(options.how)
+    if options.runtime_filter == "on" and how.keeps_unmatched_left and how.keeps_unmatched_right:
         keeps = f"--how {how.value} keeps those of both tables; use --runtime-filter off"
         raise UsageError(f"--runtime-filter on drops rows that have no match, and {keeps}")
     if options.distribution == BROADCAST:
@@ -139,23 +145,23 @@ def _refuse_keys_of_synthetic_tables(options: RunOptions) -> None:
 
 
 def _refuse_unsupported_by_data_plane(options: RunOptions) -> None:
-    plane = data_plane(options.exchange)
+    plane = find_data_plane(options.exchange)
     if not plane.supports_join(options.how):
-        others, joins = planes_with(lambda other: other.supports_join(options.how)), ", ".join(dict(plane.joins))
+        others, joins = name_planes_with(lambda other: other.supports_join(options.how)), ", ".join(dict(plane.joins))
         use = f"use --how {joins} or --exchange {others}"
         raise UsageError(f"--exchange {plane.name} does not support --how {options.how}; {use}")
     if options.pipeline == "on" and not plane.pipeline:
-        others = planes_with(lambda other: other.pipeline)
+        others = name_planes_with(lambda other: other.pipeline)
         raise UsageError(f"--pipeline on needs --exchange {others}, not {plane.name}; use --pipeline off")
     if options.runtime_filter == "on" and not plane.runtime_filter:
         raise UsageError(f"--exchange {plane.name} has no runtime filter; use --runtime-filter off")
     if options.timeline == "on" and not plane.timeline:
-        others = planes_with(lambda other: other.timeline)
+        others = name_planes_with(lambda other: other.timeline)
         raise UsageError(f"--timeline on needs --exchange {others}; use --timeline auto")
     if options.distribution == BROADCAST and not plane.broadcast:
         raise UsageError(f"--exchange {plane.name} sends no table whole; use --distribution shuffle")
     if options.require_transport and not plane.endpoints:
-        others, has = planes_with(lambda other: other.endpoints), f"--exchange {plane.name} has"
+        others, has = name_planes_with(lambda other: other.endpoints), f"--exchange {plane.name} has"
         raise UsageError(f"--require-transport needs --exchange {others}; {has} no UCX endpoints between workers")
 
 
@@ -181,7 +187,7 @@ def choose_dask_protocol(options: RunOptions, *, others_connect: bool) -> str:
     if options.protocol == AUTO and scheduler_client.dask_requires_encryption():
         return "tls"
     if options.protocol == AUTO:
-        open_anyway = options.insecure if others_connect else not data_plane(options.exchange).by_workers
+        open_anyway = options.insecure if others_connect else not find_data_plane(options.exchange).exchanges_by_workers
         return "tcp" if open_anyway else "tls"
     if others_connect and options.protocol != "tls" and not options.insecure:
         what = f"--protocol {options.protocol} is not encrypted: anyone able to connect can run code here"
@@ -189,20 +195,22 @@ def choose_dask_protocol(options: RunOptions, *, others_connect: bool) -> str:
     return options.protocol
 
 
-def choose_engine(options: RunOptions, *, gpus: bool) -> Description:
+def choose_engine(options: RunOptions, *, gpus: bool) -> EngineDescription:
     """Choose the engine that the options name; for ``auto``, by whether there are GPUs.
 
     Raises UsageError if the engine does not work with the other options.
     """
-    dask = not data_plane(options.exchange).by_workers
-    engine = engines.auto_engine(gpus=gpus, dask=dask) if options.engine == AUTO else engines.describe(options.engine)
+    dask = not find_data_plane(options.exchange).exchanges_by_workers
+    engine = (
+        engines.auto_engine(gpus=gpus, dask=dask) if options.engine == AUTO else engines.describe_engine(options.engine)
+    )
     if dask and engine.dask_backend is None:
-        others = " or ".join(other.name for other in engines.descriptions() if other.dask_backend is not None)
+        others = " or ".join(other.name for other in engines.engine_descriptions() if other.dask_backend is not None)
         what = f"--exchange {options.exchange} does not support --engine {engine.name}"
         raise UsageError(f"{what}; use --engine {others}")
     if options.pipeline == "on" and not engine.in_parts:
         raise UsageError(f"--engine {engine.name} cannot overlap phases; use --pipeline off")
-    if (only := data_plane(options.exchange).engines) and engine.name not in only:
+    if (only := find_data_plane(options.exchange).engines) and engine.name not in only:
         raise UsageError(f"--exchange {options.exchange} needs --engine {' or '.join(only)}, not {engine.name}")
     if options.runtime_filter == "on" and engine.device_memory:
         raise UsageError(f"--engine {engine.name} has no runtime filter; use --runtime-filter off")
@@ -251,7 +259,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, c
     environment = {} if config is None else process_environment_variables(config, trusted=options.trust_config)
     variables = {**machine.environ, **environment}
     gpus_seen = _most_gpus_of_a_host(hosts, machine)
-    engine, plane = choose_engine(options, gpus=gpus_seen > 0), data_plane(options.exchange)
+    engine, plane = choose_engine(options, gpus=gpus_seen > 0), find_data_plane(options.exchange)
     check_engine(engine, variables, gpus_seen, here=launcher.starts_here)
     gpus, per_gpu = gpus_seen if engine.device_memory else 0, options.workers_per_gpu
     if gpus:  # an unknown host is assumed to be like this one; the launcher asks it later
@@ -263,7 +271,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, c
     if not (existing and options.protocol == AUTO):
         protocol = choose_dask_protocol(options, others_connect=others_connect)
     if not existing:
-        scheduler_client.check_dask_configuration(protocol=protocol, dask_frames=not plane.by_workers)
+        scheduler_client.check_dask_configuration(protocol=protocol, dask_frames=not plane.exchanges_by_workers)
     most_on_host = max((len(each.workers) for each in place_workers(hosts, workers, per_gpu)), default=workers)
     workload = _make_workload(options, workers, engine.name, generate=machine.looks)
     plan = Plan(
@@ -278,7 +286,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, c
         verify=options.verify,
         timeout=options.timeout,
         seed=options.seed,
-        how=How(options.how),
+        how=JoinKind(options.how),
         distribution=_choose_distribution(options, workload, workers),
         error_handling=options.error_handling == "peer",
         message_bytes=options.message_size or (MESSAGE_BYTES_ACROSS if len(hosts) > 1 else MESSAGE_BYTES),
@@ -317,7 +325,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, c
         check_gpu_count(workers, gpus, per_gpu)
         if gpus and (plane.endpoints or protocol == "ucx"):
             check_gpu_parts(workers, per_gpu)
-        check_fits(plan, machine.memory, workers, socket.gethostname())
+        check_memory_fits(plan, machine.memory, workers, socket.gethostname())
         check_library_variables(environment, machine.environ)
         if plane.endpoints:
             check_transports(plan.require_transport, variables, workers)
@@ -327,7 +335,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, c
 
 def sends_gpu_memory(options: RunOptions, hosts: Sequence[HostSpec], machine: Machine) -> bool:
     """Whether the workers of the run with these options, on `hosts`, send GPU memory with UCX."""
-    over_ucx = data_plane(options.exchange).endpoints or options.protocol == "ucx"
+    over_ucx = find_data_plane(options.exchange).endpoints or options.protocol == "ucx"
     return over_ucx and choose_engine(options, gpus=_most_gpus_of_a_host(hosts, machine) > 0).device_memory
 
 
@@ -389,9 +397,9 @@ def _default_worker_count(
 
 
 def _make_workload(options: RunOptions, workers: int, engine: str, *, generate: bool) -> SyntheticSpec | TableSpec:
-    benchmark: Benchmark | None = find_benchmark(options.workload)
+    benchmark: Benchmark | None = import_benchmark(options.workload)
     if benchmark is not None and generate:
-        return benchmark.plan(options.question or "", options, workers, engine)
+        return benchmark.plan_question(options.question or "", options, workers, engine)
     if options.workload == "tables":
         assert options.left is not None
         assert options.right is not None
@@ -405,10 +413,11 @@ def _make_workload(options: RunOptions, workers: int, engine: str, *, generate: 
 def _choose_distribution(options: RunOptions, workload: SyntheticSpec | TableSpec, workers: int) -> Distribution:
     if options.distribution == SHUFFLE:
         return Distribution()
-    how, shuffle_option = How(options.how), option_needing_shuffle(options)
-    if not data_plane(options.exchange).broadcast:
+    how, shuffle_option = JoinKind(options.how), option_needing_shuffle(options)
+    if not find_data_plane(options.exchange).broadcast:
         shuffle_option = f"--exchange {options.exchange}"
-    return choose_distribution(options.distribution, how, workers, side_bytes(workload, how), without=shuffle_option)
+    sizes = table_bytes_by_side(workload, how)
+    return choose_distribution(options.distribution, how, workers, sizes, without=shuffle_option)
 
 
 def _checked_result_folder(options: RunOptions) -> str | None:

@@ -59,7 +59,7 @@ just started them, disturbs the first rounds."""
 def measure_launch(session: Session) -> None:
     """Run the merges of one launch as its plan says, and record every measurement."""
     plan = session.plan
-    if not plan.data_plane.by_workers:
+    if not plan.data_plane.exchanges_by_workers:
         from merge_bench.campaign.dask_baseline import measure_dask_baseline
 
         measure_dask_baseline(session)
@@ -80,10 +80,10 @@ def measure_launch(session: Session) -> None:
     if plan.link_rounds and not plan.device_memory:
         session.progress.show_phase("measuring the copy rate of memory")
         session.workers.run_on_all(worker.measure_copy)
-    ends = session.workers.run_on_all(worker.finish)
+    ends = session.workers.run_on_all(worker.report_memory)
     recording.record_lanes(session)  # also of lanes that UCX opened during the merge
     session.writer.write(MemoryLine(launch=session.launch, workers=ends))
-    session.workers.run_on_all(worker.close)
+    session.workers.run_on_all(worker.close_launch)
 
 
 class DataPlaneMerge:
@@ -170,7 +170,7 @@ class DataPlaneMerge:
 
     def _verify_result(self, after: int | None) -> None:
         self._session.progress.show_phase("verifying")
-        self._record.write_verdict(after, self._session.workers.run_on_all(worker.verify))
+        self._record.write_verdict(after, self._session.workers.run_on_all(worker.verify_result))
 
 
 def threads_per_worker(workers: Sequence[Worker]) -> list[int]:
@@ -231,7 +231,7 @@ def _ask_workers_for_transports(session: Session) -> TransportsDocument:
     session.progress.show_phase("connecting")
     session.connect_workers(workers.run_on_all(worker.open_ucx, plan, ranked=True, after=(session.topic,)))
     if plan.device_memory:
-        workers.run_on_all(worker.swap_device_memory, DEVICE_MESSAGE_BYTES)
+        workers.run_on_all(worker.exchange_device_memory, DEVICE_MESSAGE_BYTES)
     warnings = [
         *host_warnings(session.launcher, plan, session.settings),
         *recording.record_setting_differences(session),
@@ -239,7 +239,7 @@ def _ask_workers_for_transports(session: Session) -> TransportsDocument:
     recording.record_lanes(session)
     answers = workers.run_on_all(worker.available_transports)
     bindings = workers.run_on_all(describe_binding)
-    workers.run_on_all(worker.close)
+    workers.run_on_all(worker.close_launch)
     lanes = session.lanes
     assert lanes is not None
     available, bound = {}, []
@@ -405,8 +405,8 @@ def choose_parcel_writes(session: Session, code: str | None = None) -> None:
         chosen = [Stores(way=plan.stores, because="asked for") for _ in session.descriptions]
     ways = [each.way if each else partition.PLAIN for each in chosen]
     caches = [described.hardware.l2_bytes for described in session.descriptions]
-    streams, least = partition.most_streams(ways), min((size or 0 for size in caches), default=0) or None
-    calls.wait_for_results(calls.submit(worker.use_stores, [(way, streams, least) for way in ways]))
+    streams, least = partition.most_total_buckets(ways), min((size or 0 for size in caches), default=0) or None
+    calls.wait_for_results(calls.submit(worker.use_parcel_writer, [(way, streams, least) for way in ways]))
     described_and_chosen = zip(session.descriptions, chosen, strict=True)
     session.descriptions = [replace(described, stores=stores) for described, stores in described_and_chosen]
 
@@ -420,7 +420,10 @@ def _fastest_parcel_writes(session: Session, code: str) -> list[Stores | None]:
         file = None
     times, because = read_cached_write_times(file) if file else {}, "known"
     if not times.keys() >= set(keys):
-        times, because = _median_write_times(keys, session.workers.run_on_all(worker.measure_stores)), "measured"
+        times, because = (
+            _median_write_times(keys, session.workers.run_on_all(worker.measure_parcel_writers)),
+            "measured",
+        )
         clear = {key: by_way for key, by_way in times.items() if max(by_way.values()) > CLEAR * min(by_way.values())}
         if file is not None:
             cache_write_times(file, clear)
@@ -436,7 +439,7 @@ def read_cached_write_times(file: Path) -> dict[str, dict[str, float]]:
         times = msgspec.json.decode(read_regular_file(file), type=dict[str, dict[str, float]])
     except (OSError, UsageError, msgspec.MsgspecError):
         return {}
-    return {key: each for key, each in times.items() if each.keys() == partition.WAYS.keys()}
+    return {key: each for key, each in times.items() if each.keys() == partition.WRITERS.keys()}
 
 
 def cache_write_times(file: Path, times: Mapping[str, Nanoseconds], most_kept: int = MOST_KEPT) -> None:

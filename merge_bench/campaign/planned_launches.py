@@ -32,7 +32,7 @@ from merge_bench.config.ucx_choice import SYSTEM, probe_ucx, refuse_ucx_without_
 from merge_bench.errors import Caution, GateNotMet, MergeBenchError, UsageError
 from merge_bench.host import network
 from merge_bench.host.machine import usable_core_count
-from merge_bench.merge.engines import describe
+from merge_bench.merge.engines import describe_engine
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records.campaign import Launch, label_runs, remove_table_names
 from merge_bench.records.reader import read_campaign
@@ -347,7 +347,11 @@ _CHECKS = ("require_transport", "verify", "link_rounds", "check_link", "write_re
 def launch_seconds_by_rule(job: Job) -> float | None:
     """Seconds that the launch of a job takes by the rule of thumb; None for GPUs, Dask's merge and tables of files."""
     plan = job.prepared.plan
-    if plan.rows_per_chunk is None or not plan.data_plane.by_workers or describe(plan.engine).device_memory:
+    if (
+        plan.rows_per_chunk is None
+        or not plan.data_plane.exchanges_by_workers
+        or describe_engine(plan.engine).device_memory
+    ):
         return None
     workers_of_core = plan.workers / usable_core_count() if job.prepared.launcher.starts_here else 1.0
     return rule_of_thumb_seconds(plan.rows_per_chunk * max(workers_of_core, 1.0), plan.iterations)

@@ -25,9 +25,9 @@ from merge_bench.host import machine
 from merge_bench.host.machine import PowerReading
 from merge_bench.merge import worker
 from merge_bench.merge.frame import Field
-from merge_bench.merge.merger import Measured
+from merge_bench.merge.merger import WorkerMeasurement
 from merge_bench.merge.plan import Plan
-from merge_bench.merge.verification import MODULUS, Check, deserialize_tables, judge
+from merge_bench.merge.verification import MODULUS, Check, deserialize_tables, judge_checks
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records import timeline as timelines
 from merge_bench.records.schema import (
@@ -107,7 +107,7 @@ def record_lanes(session: Session) -> None:
     hosts = [member.host for member in session.members]
     protocols: list[list[SizeRange]] = []
     pairs = []
-    for rank, peers in enumerate(session.workers.run_on_all(worker.endpoints)):
+    for rank, peers in enumerate(session.workers.run_on_all(worker.describe_endpoints)):
         for peer, (lanes, ranges) in sorted(peers.items()):
             if ranges and ranges not in protocols:
                 protocols.append(ranges)
@@ -230,7 +230,7 @@ class InputTables:
 def make_input_tables(session: Session) -> InputTables:
     """Have every worker generate or read its chunks of both input frames; returns what the frames contain."""
     session.progress.show_phase("creating the tables")
-    prepared = session.workers.run_on_all(worker.prepare, session.plan, ranked=True, after=(session.topic,))
+    prepared = session.workers.run_on_all(worker.prepare_chunks, session.plan, ranked=True, after=(session.topic,))
     for caution in _kept_memory_warnings(prepared):
         print_warning(caution)
         session.record_warning(caution)
@@ -248,7 +248,7 @@ def make_input_tables(session: Session) -> InputTables:
     )
 
 
-def _kept_memory_warnings(prepared: Sequence[worker.Prepared]) -> list[Caution]:
+def _kept_memory_warnings(prepared: Sequence[worker.PreparedChunks]) -> list[Caution]:
     """A warning if workers of a running cluster cannot free memory of an aborted run; none if they can."""
     keepers = [each for each in prepared if each.kept_bytes]
     if not keepers:
@@ -260,7 +260,7 @@ def _kept_memory_warnings(prepared: Sequence[worker.Prepared]) -> list[Caution]:
     return [Caution(KEPT, what, "restart the running cluster to free it")]
 
 
-def _expected_result(plan: Plan, prepared_tables: Sequence[worker.Prepared]) -> ExpectedResult:
+def _expected_result(plan: Plan, prepared_tables: Sequence[worker.PreparedChunks]) -> ExpectedResult:
     """The expected result of the merge, computed by the generator of the tables or by DuckDB."""
     if isinstance(plan.workload, TableSpec):
         from merge_bench.merge.verification import duckdb_reference
@@ -295,13 +295,13 @@ class MergeRecorder:
         """
         session, expected = self._session, self._tables.expected
         assert expected is not None
-        whole, message = judge(checks, expected.rows, expected.checksum)
+        whole, message = judge_checks(checks, expected.rows, expected.checksum)
         workload = session.plan.workload
         if message is None and session.plan.verify == "full" and isinstance(workload, TableSpec):
             from merge_bench.merge.verification import duckdb_reference
 
             tables = [table for check in checks for table in deserialize_tables(check.tables)]
-            message = duckdb_reference.compare_full(workload, tables, session.plan.how)
+            message = duckdb_reference.compare_result_rows(workload, tables, session.plan.how)
         session.writer.write(
             VerificationLine(
                 launch=session.launch,
@@ -328,7 +328,7 @@ class IterationEvent(msgspec.Struct, frozen=True):
     rank: int
     index: int
     warmup: bool
-    measured: Measured
+    measured: WorkerMeasurement
 
 
 class IterationAssembler:
@@ -340,7 +340,7 @@ class IterationAssembler:
 
     def __init__(self, launch: int, workers: int) -> None:
         self._launch, self._workers = launch, workers
-        self._open: dict[tuple[bool, int], dict[int, Measured]] = {}
+        self._open: dict[tuple[bool, int], dict[int, WorkerMeasurement]] = {}
         self.skew: float | None = None
         self.complete = 0
 
@@ -409,7 +409,7 @@ def record_timeline(session: Session, decision: TimelineLine, skew_seconds: floa
 
 def gather_timeline(session: Session, skew_seconds: float | None) -> timelines.Timeline:
     """The timeline of the iterations that all workers recorded, and of the rounds of the link measurement."""
-    by_rank = session.workers.run_on_all(worker.timelines)
+    by_rank = session.workers.run_on_all(worker.collect_timelines)
     kept = sorted(set.intersection(*(set(each.iterations) for each in by_rank)))
     rounds = zip(*(each.rounds for each in by_rank), strict=True)
     clocks = [

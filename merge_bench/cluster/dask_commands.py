@@ -22,7 +22,7 @@ from merge_bench.config.ucx_info import find_installed_ucx
 from merge_bench.errors import Caution
 from merge_bench.host.gpu import IN_ORDER
 from merge_bench.host.pinning import WorkerPin
-from merge_bench.merge.exchange import data_plane
+from merge_bench.merge.exchange import find_data_plane
 
 if TYPE_CHECKING:
     from merge_bench.merge.plan import Plan
@@ -179,7 +179,7 @@ def default_ucx_settings(
     """
     if hosts > 1:
         return {"UCX_TCP_PORT_RANGE": UCX_PORTS}
-    if not data_plane(exchange).ucx and protocol != "ucx":
+    if not find_data_plane(exchange).ucx and protocol != "ucx":
         return {}
     installed = find_installed_ucx(variables.get("MERGE_BENCH_UCX", "auto"), variables)
     if installed is None:

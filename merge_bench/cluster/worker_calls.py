@@ -286,7 +286,7 @@ class ProcessWatch:
                 Exception
             ):  # the connection is gone; `raise_for_loss` reports that, or sooner a lost process
                 self.ask_scheduler()
-                broadcast_step(self._client, worker.heartbeat)
+                broadcast_step(self._client, worker.note_heartbeat)
 
     def ask_scheduler(self) -> None:
         """Ask the scheduler once what each worker does, for `raise_for_loss`; raises if the connection is gone."""
@@ -466,4 +466,4 @@ class WorkerCalls:
 
     def abort_workers(self, reason: str) -> None:
         """Have every worker stop its present step; `reason`: for the message."""
-        broadcast_step(self.client, worker.abort, reason)
+        broadcast_step(self.client, worker.abort_waits, reason)

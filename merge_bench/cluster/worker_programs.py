@@ -79,7 +79,7 @@ def find_perftest_origin() -> str:
 
     First releases what an earlier run left in this worker.
     """
-    worker.release(worker.current_plugin())
+    worker.release_launch(worker.current_plugin())
     try:
         return ucx_perftest.find_perftest()[2]
     except UsageError as error:
@@ -168,7 +168,7 @@ def _wait_for_output(pid: int, time_limits: Sequence[float] = ()) -> ProgramOutp
     done, since = 0, time.monotonic()
     try:
         while tool.process.poll() is None:
-            abort.check()
+            abort.raise_if_set()
             if time_limits:
                 count = max(0, tool.read_text().count("\n") - 1)
                 done, since = count, since if count == done else time.monotonic()
@@ -217,10 +217,10 @@ def _failed_side_error(side: str, output: ProgramOutput) -> RunFailed:
     abort = worker.current_plugin().abort
     after_peer = output.status > 0 or output.status == -signal.SIGPIPE
     deadline = time.monotonic() + (PATIENCE_SECONDS if after_peer else 0.0)
-    abort.check()
+    abort.raise_if_set()
     while time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
-        abort.check()
+        abort.raise_if_set()
     complaint = ucx_perftest.last_ucx_error(output.log + output.text)
     return RunFailed(
         f"the ucx_perftest {side} {exit_status_text(output.status)}" + (f": {complaint}" if complaint else "")
@@ -231,6 +231,6 @@ def _take_program(pid: int) -> WorkerProgram:
     """Remove a program from the worker's plugin, and return it."""
     tool = worker.current_plugin().children.pop(_program_key(pid), None)
     if not isinstance(tool, WorkerProgram):
-        worker.current_plugin().abort.check()
+        worker.current_plugin().abort.raise_if_set()
         raise RunFailed("the ucx_perftest server ended before its client connected")
     return tool

@@ -19,7 +19,7 @@ from merge_bench.dashboard.background import PageSession
 from merge_bench.dashboard.live_data import campaign_progress, seconds_left
 from merge_bench.errors import MergeBenchError
 from merge_bench.merge import engines
-from merge_bench.merge.engines.base import How
+from merge_bench.merge.engines.base import JoinKind
 from merge_bench.records.results_folder import ResultEntry
 from merge_bench.report.campaign_figures import CampaignCache
 from merge_bench.units import format_duration, plural
@@ -63,8 +63,8 @@ class RunForm:
         self._commands = commands
         self._about = {shipped.name: shipped.about for shipped in shipped_files()}
         self.command = ui.make_select("Command", list(commands), width=160)
-        kinds = {how.value: how.value if how is not How.INNER else "" for how in How}
-        names = {"default": "", **{name: name for name in engines.choices() if name != "auto"}}
+        kinds = {how.value: how.value if how is not JoinKind.INNER else "" for how in JoinKind}
+        names = {"default": "", **{name: name for name in engines.engine_choices() if name != "auto"}}
         self.fields = {
             "chunk": _text_field(
                 "Rows per chunk", "Rows of each frame on each worker, such as 25e6, 1_000_000 or 25M."

@@ -149,7 +149,7 @@ def _config_text(campaign: Campaign, result: TuningResult, winner: ConfigLine) -
         " measure again on other hosts.",
         *(
             f"# {mark_unprintable(_speedup_text(line))} at {plan_size_text(campaign, line.plan)}."
-            for line in result.confirmation
+            for line in result.confirmation_steps
         ),
     ]
     steps, names = result.contributions, list(winner.config.variables)
@@ -182,7 +182,7 @@ def _outcome_sentences(campaign: Campaign, result: TuningResult, steps: int, *, 
     sizes = [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
     if result.winner is not None:
         speedups = "; ".join(
-            f"{_speedup_text(line)} at {plan_size_text(campaign, line.plan)}" for line in result.confirmation
+            f"{_speedup_text(line)} at {plan_size_text(campaign, line.plan)}" for line in result.confirmation_steps
         )
         sentences = [
             f"Found: {' '.join(result.winner.settings) or result.winner.config.name}",

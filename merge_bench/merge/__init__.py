@@ -12,17 +12,18 @@ Member = TypeVar("Member")
 
 
 @functools.cache
-def read_members(folders: Sequence[str], constant: str, kind: Callable[..., Member]) -> tuple[Member, ...]:
-    """The members of a registry: what files of `folders` declare as ``constant = kind(…)``, with literals.
+def read_registry(folders: Sequence[str], constant: str, kind: Callable[..., Member]) -> tuple[Member, ...]:
+    """Read the members of a registry: what files of `folders` declare as ``constant = kind(…)``, with literals.
 
     They are read from the source text, so that listing them imports neither them nor their libraries.
     """
     files = (path for folder in folders for path in sorted(Path(folder).glob("*.py")))
-    members = (_declared_member(path.read_text(encoding="utf-8"), constant, kind) for path in files)
+    members = (_read_declared_member(path.read_text(encoding="utf-8"), constant, kind) for path in files)
     return tuple(member for member in members if member is not None)
 
 
-def _declared_member(text: str, constant: str, kind: Callable[..., Member]) -> Member | None:
+def _read_declared_member(text: str, constant: str, kind: Callable[..., Member]) -> Member | None:
+    """Read the member that a file's source text declares; None if it declares none."""
     for statement in ast.parse(text).body if f"\n{constant} = " in text else ():
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(keywords=words)) if name == constant:

@@ -37,11 +37,12 @@ class Field:
 
     @property
     def variable(self) -> bool:
+        """Whether values have different lengths, as strings."""
         return self.width == 0
 
     @property
     def assumed_width(self) -> int:
-        """Bytes of a value; where they differ in length, a guess that is the same on every worker."""
+        """The bytes of a value; if values differ in length, a guess that is the same on every worker."""
         return self.width or VARIABLE_BYTES
 
     @property
@@ -51,6 +52,7 @@ class Field:
 
 
 def arrow_schema(fields: Sequence[Field]) -> pa.Schema:
+    """The Arrow schema of these fields."""
     return pa.schema([(field.name, field.type) for field in fields])
 
 
@@ -98,6 +100,7 @@ class Frame:
         return total
 
     def column(self, name: str) -> tuple[Field, Column]:
+        """The field and the values of the column called `name`."""
         named = {field.name: (field, column) for field, column in zip(self.fields, self.columns, strict=True)}
         return named[name]
 
@@ -113,6 +116,7 @@ class Frame:
         return Frame(self.fields, tuple(columns), stop - start)
 
     def only_columns(self, names: Collection[str]) -> Frame:
+        """A frame of the same rows with only the columns called `names`."""
         kept = [at for at, field in enumerate(self.fields) if field.name in names]
         return Frame(tuple(self.fields[at] for at in kept), tuple(self.columns[at] for at in kept), self.rows)
 
@@ -129,7 +133,9 @@ class Frame:
 
     def to_arrow(self) -> pa.Table:
         """The same rows as an Arrow table over the same memory; only booleans and validity are packed into bits."""
-        arrays = [_unflatten(field, column, self.rows) for field, column in zip(self.fields, self.columns, strict=True)]
+        arrays = [
+            _unflatten_column(field, column, self.rows) for field, column in zip(self.fields, self.columns, strict=True)
+        ]
         return pa.Table.from_arrays(arrays, schema=arrow_schema(self.fields))
 
     @staticmethod
@@ -140,12 +146,12 @@ class Frame:
             array = chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
             field = make_field(name, array.type, nullable=array.null_count > 0)
             fields.append(field)
-            columns.append(_flatten(field, array))
+            columns.append(_flatten_array(field, array))
         return Frame(tuple(fields), tuple(columns), table.num_rows)
 
 
 def canonical_type(arrow_type: pa.DataType, column: str) -> pa.DataType:
-    """The type under which a column travels.
+    """The Arrow type under which values of this type are exchanged and joined.
 
     Dictionaries as their values, extension types as what they are stored as, strings and binaries (also those of one
     width, as UUIDs) with 64-bit offsets, dates as days, timestamps with a zone as instants in UTC, half floats as
@@ -194,8 +200,8 @@ def integer_type(arrow_type: pa.DataType, *, floats: bool = False) -> pa.DataTyp
     return arrow_type
 
 
-def view_as(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
-    """The column's bytes under another type of the same width, without copies."""
+def reinterpret_column(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
+    """Reinterpret a column's bytes as another type of the same width, without copies."""
     return pa.chunked_array([chunk.view(arrow_type) for chunk in column.chunks], arrow_type)
 
 
@@ -204,7 +210,8 @@ def storage_dtype(width: int) -> np.dtype[Any]:
     return np.dtype({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}[width])
 
 
-def _flatten(field: Field, array: pa.Array) -> Column:
+def _flatten_array(field: Field, array: pa.Array) -> Column:
+    """Convert an Arrow array to a column of NumPy arrays."""
     rows, start = len(array), array.offset
     validity, *buffers = array.buffers()
     valid = _unpack_bits(validity, start, rows) if field.nullable and validity is not None else None
@@ -219,7 +226,8 @@ def _flatten(field: Field, array: pa.Array) -> Column:
     return Column(values.view(storage_dtype(field.width)), None, valid)
 
 
-def _unflatten(field: Field, column: Column, rows: int) -> pa.Array:
+def _unflatten_column(field: Field, column: Column, rows: int) -> pa.Array:
+    """Convert a column of NumPy arrays to an Arrow array."""
     validity = None
     if column.valid is not None and not column.valid.all():
         validity = pa.py_buffer(np.packbits(column.valid, bitorder="little"))
@@ -231,6 +239,7 @@ def _unflatten(field: Field, column: Column, rows: int) -> pa.Array:
 
 
 def _unpack_bits(buffer: pa.Buffer, start: int, rows: int) -> Bytes:
+    """Unpack bits start…start+rows-1 of an Arrow buffer to a byte each."""
     packed = buffer_bytes(buffer)[start // 8 : (start + rows + 7) // 8]
     return np.unpackbits(packed, bitorder="little")[start % 8 : start % 8 + rows]
 

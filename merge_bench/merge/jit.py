@@ -19,18 +19,18 @@ LINE = 64
 """Bytes of a cache line."""
 
 
-def compiled(loop: Loop) -> Loop:
+def compile_loop(loop: Loop) -> Loop:
     """Compile a loop with numba, to run without the interpreter's lock."""
-    return _cached(loop)
+    return _compile_cached(loop)
 
 
-def inlined(expression: Loop) -> Loop:
-    """Compile an expression into each loop that uses it."""
-    return _cached(expression, inline="always")
+def inline_expression(expression: Loop) -> Loop:
+    """Compile a function into each compiled loop that calls it."""
+    return _compile_cached(expression, inline="always")
 
 
-def _cached(function: Loop, **options: str) -> Loop:
-    """Compile, without a cache where numba may write neither beside the file nor in the home folder.
+def _compile_cached(function: Loop, **options: str) -> Loop:
+    """Compile a function with numba, and cache its machine code where numba may write.
 
     A cache below ``/tmp`` would be no replacement: other users can write there, and numba unpickles what it finds.
     """
@@ -47,27 +47,27 @@ _emitted: Callable[..., Any] = intrinsic
 
 @_emitted
 def load_word(typing: Any, data: Any, at: Any) -> Any:
-    """The eight bytes from data[at] on as one uint64, the first one lowest; `at` is neither aligned nor checked."""
+    """Read the eight bytes from data[at] on as one uint64, the first one lowest; `at` is not checked."""
 
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = _pointer(context, builder, signature, arguments, 0)
+    def emit_code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = _array_pointer(context, builder, signature, arguments, 0)
         return builder.load(builder.bitcast(place, cgutils.ir.IntType(64).as_pointer()), align=1)
 
-    return nb.uint64(data, nb.uint64), emit
+    return nb.uint64(data, nb.uint64), emit_code
 
 
 @_emitted
 def copy_bytes(typing: Any, data: Any, first: Any, size: Any, out: Any, at: Any) -> Any:
-    """data[first:first + size] to out[at:], unchecked. (A function instead would count references for every row.)
+    """Copy data[first:first + size] to out[at:], unchecked. (A function would count references for every row.)
 
     It takes 3 ns for 18 bytes, a loop over the bytes 15.
     """
 
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, target = (_pointer(context, builder, signature, arguments, of) for of in (0, 3))
+    def emit_code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, target = (_array_pointer(context, builder, signature, arguments, of) for of in (0, 3))
         cgutils.raw_memcpy(builder, target, source, arguments[2], 1)
 
-    return nb.void(data, nb.uint64, nb.uint64, out, nb.uint64), emit
+    return nb.void(data, nb.uint64, nb.uint64, out, nb.uint64), emit_code
 
 
 @_emitted
@@ -80,13 +80,13 @@ def store_lines(typing: Any, columns: Any, rows: Any, row: Any, out: Any, at: An
     """
     count = len(columns)
 
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         ir = cgutils.ir
         size = context.get_abi_sizeof(context.get_data_type(rows.dtype))
         word = min(size, 8)  # a longer value moves as several words
         words, values = size // word, LINE // size
         one_line, all_lines = (ir.VectorType(ir.IntType(8 * word), lines * LINE // word) for lines in (1, count))
-        source, first_gap = (_pointer(context, builder, signature, arguments, of) for of in (1, 5))
+        source, first_gap = (_array_pointer(context, builder, signature, arguments, of) for of in (1, 5))
         target = context.make_array(signature.args[3])(context, builder, arguments[3]).data
         hint = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
         held = builder.load(builder.bitcast(source, all_lines.as_pointer()), align=LINE)
@@ -101,38 +101,38 @@ def store_lines(typing: Any, columns: Any, rows: Any, row: Any, out: Any, at: An
             store.set_metadata("nontemporal", hint)
         return context.get_dummy_value()
 
-    return nb.void(columns, rows, nb.uint64, out, nb.uint64, gaps, nb.uint64), emit
+    return nb.void(columns, rows, nb.uint64, out, nb.uint64, gaps, nb.uint64), emit_code
 
 
 @_emitted
 def item_size(typing: Any, array: Any) -> Any:
-    """Bytes of an array's values, as a constant that the compiler can calculate with; `itemsize` is loaded instead."""
+    """The bytes of an array's value, as a constant that the compiler can calculate with."""
 
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return context.get_constant(nb.uint64, context.get_abi_sizeof(context.get_data_type(array.dtype)))
 
-    return nb.uint64(array), emit
+    return nb.uint64(array), emit_code
 
 
 @_emitted
 def finish_stores(typing: Any) -> Any:
     """Make all earlier stores of this thread visible to other threads before anything that comes after."""
 
-    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def emit_code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.fence("seq_cst")
         return context.get_dummy_value()
 
-    return nb.void(), emit
+    return nb.void(), emit_code
 
 
-def _pointer(context: Any, builder: Any, signature: Any, arguments: Any, of: int) -> Any:
-    """A pointer into the array that is argument `of`; the argument after it is the position."""
+def _array_pointer(context: Any, builder: Any, signature: Any, arguments: Any, of: int) -> Any:
+    """A pointer to an element of the array that is argument `of`; the argument after it is the position."""
     array = context.make_array(signature.args[of])(context, builder, arguments[of])
     return builder.gep(array.data, [arguments[of + 1]])
 
 
-def address_of(library: ctypes.CDLL, name: str) -> int:
-    """The address of the C function `name` of a loaded library, for `call`.
+def function_address(library: ctypes.CDLL, name: str) -> int:
+    """The address of the C function `name` of a loaded library, for `call_c_function`.
 
     Raises `AttributeError` if the library has no such function.
     """
@@ -142,8 +142,8 @@ def address_of(library: ctypes.CDLL, name: str) -> int:
 
 
 @_emitted
-def call(typing: Any, result: Any, address: Any, arguments: Any) -> Any:
-    """Call the C function at `address`.
+def call_c_function(typing: Any, result: Any, address: Any, arguments: Any) -> Any:
+    """Call the C function at `address` with the arguments.
 
     A ctypes function in a compiled loop becomes a constant of its machine code, which another process cannot use. With
     the address as an argument the code is the same for every process, so that numba can store it.
@@ -153,11 +153,11 @@ def call(typing: Any, result: Any, address: Any, arguments: Any) -> Any:
     """
     returns = nb.none if isinstance(result, nb.types.NoneType) else result.instance_type
 
-    def emit(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    def emit_code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         passed = cgutils.unpack_tuple(builder, values[2], len(arguments))
         back = cgutils.ir.VoidType() if returns == nb.none else context.get_value_type(returns)
         kind = cgutils.ir.FunctionType(back, [value.type for value in passed])
         returned = builder.call(builder.inttoptr(values[1], kind.as_pointer()), passed)
         return context.get_dummy_value() if returns == nb.none else returned
 
-    return returns(result, address, arguments), emit
+    return returns(result, address, arguments), emit_code

@@ -33,7 +33,7 @@ CopyPair: TypeAlias = tuple[Bytes, Bytes]
 
 
 class BufferPool:
-    """One growing buffer, used again in every iteration, because the first touch of memory is slow.
+    """A buffer that grows and is used again in every iteration, because the first touch of memory is slow.
 
     `take(n)` gives n bytes that stay valid until the next `reset`: of what was lent, then of the buffer, then of new
     blocks. When an iteration needed blocks, the next `reset` makes one buffer in their place and touches every page.
@@ -48,7 +48,7 @@ class BufferPool:
 
     @property
     def kept(self) -> Bytes:
-        """The buffer that is kept between iterations, all of it touched; to write to it overwrites what `take` gave."""
+        """The buffer that is kept between iterations, all of it touched; writing to it overwrites what was taken."""
         return self._buffer
 
     def reserve(self, size: int) -> None:
@@ -64,7 +64,7 @@ class BufferPool:
         self._lent += rooms
 
     def release(self) -> None:
-        """Forget lent memory and new blocks; call it before the `reset` of this pool or of the one that lent it."""
+        """Forget lent memory and new blocks; call this before `reset` of this pool or of the one that lent it."""
         self._lent, self._block = [], np.zeros(0, np.uint8)
         if self._wanted > self._buffer.size:
             self._buffer = np.zeros(0, np.uint8)
@@ -76,7 +76,7 @@ class BufferPool:
         self._wanted = 0
 
     def take(self, size: int) -> Bytes:
-        """`size` bytes, aligned to 64; contents undefined."""
+        """Take `size` bytes, aligned to 64, that stay valid until `reset`; contents undefined."""
         padded = aligned_size(size)
         for number, room in enumerate(self._lent):
             if padded <= room.size:
@@ -98,7 +98,7 @@ def aligned_size(size: int) -> int:
 
 
 def aligned_bytes(size: int) -> Bytes:
-    """`size` new bytes, aligned to 64; contents undefined."""
+    """Allocate `size` bytes, aligned to 64; contents undefined."""
     raw = np.empty(size + ALIGN, np.uint8)
     start = -raw.ctypes.data % ALIGN
     return raw[start : start + size]
@@ -115,7 +115,7 @@ class CopyRounds:
 def measure_copy(
     frames: Iterable[Frame], target: Bytes, pool: ThreadPoolExecutor | None, threads: int, barrier: Callable[[], object]
 ) -> CopyRounds | None:
-    """Copy `frames` into `target`, as far as it and `MOST_BYTES` reach; its contents are lost.
+    """Measure how fast the arrays of `frames` are copied into `target`, whose contents are lost.
 
     `pool`, `threads`: the threads that share the copy; without a pool the calling thread copies. `barrier`: waits for
     all other workers; called before each round, and as often where there is nothing to copy.
@@ -130,7 +130,7 @@ def measure_copy(
     times = -(-LEAST_BYTES // (2 * size)) if size else 0
     shares = max(1, min(threads, size // TASK_BYTES))
     tasks = [
-        [(_share(source, number, shares), _share(copy, number, shares)) for source, copy in pairs]
+        [(_thread_share(source, number, shares), _thread_share(copy, number, shares)) for source, copy in pairs]
         for number in range(shares)
     ]
     run = map if pool is None else pool.map
@@ -155,12 +155,13 @@ def _sources_and_targets(frames: Iterable[Frame], target: Bytes) -> Iterator[Cop
                     start += source.size
 
 
-def _share(whole: Bytes, number: int, shares: int) -> Bytes:
+def _thread_share(whole: Bytes, number: int, shares: int) -> Bytes:
     """The part of a source or its target that thread `number` of `shares` copies."""
     return whole[whole.size * number // shares : whole.size * (number + 1) // shares]
 
 
 def _copy_pairs(pairs: Sequence[CopyPair], times: int) -> None:
+    """Copy each source to its target, `times` times."""
     for _ in range(times):
         for source, target in pairs:
             np.copyto(target, source)

@@ -15,13 +15,13 @@ import msgspec
 import numpy as np
 
 from merge_bench.errors import UsageError
-from merge_bench.merge.engines import describe
-from merge_bench.merge.engines.base import Engine, FilteringEngine, Outgoing, PipelinedEngine, Side, TableEngine
+from merge_bench.merge.engines import describe_engine
+from merge_bench.merge.engines.base import Engine, FilteringEngine, OutgoingParcel, PipelinedEngine, Side, TableEngine
 from merge_bench.merge.exchange import exchange_class
 from merge_bench.merge.exchange.base import (
-    Abort,
+    AbortFlag,
     Exchange,
-    Flight,
+    FrameTransfer,
     MessageExchange,
     PackedTable,
     ShuffledTable,
@@ -37,24 +37,24 @@ from merge_bench.records.schema import FrameCounts, PairTraffic, Phases, WorkerI
 Ranges: TypeAlias = Callable[[str], AbstractContextManager[Any]]
 
 
-def phase_ranges(engine: str) -> Ranges:
-    """A function that marks a phase for GPU profilers; it does nothing without a GPU or cuDF's package nvtx."""
-    if not describe(engine).device_memory or importlib.util.find_spec("nvtx") is None:
+def profiler_ranges(engine: str) -> Ranges:
+    """A function that marks a phase for GPU profilers; without a GPU or the package nvtx it does nothing."""
+    if not describe_engine(engine).device_memory or importlib.util.find_spec("nvtx") is None:
         return lambda phase: nullcontext()
     import nvtx
 
     return lambda phase: nvtx.annotate(phase, domain="merge_bench")
 
 
-class Measured(msgspec.Struct, frozen=True):
-    """One worker's part of one iteration. `pairs`: what arrived from each other worker, by rank."""
+class WorkerMeasurement(msgspec.Struct, frozen=True):
+    """The measurement of one iteration on one worker. `pairs`: what arrived from each other worker, by rank."""
 
     worker: WorkerIteration
     pairs: list[PairTraffic]
 
 
-class Transfers(msgspec.Struct, frozen=True):
-    """What one worker exchanged in one iteration.
+class TransferTotals(msgspec.Struct, frozen=True):
+    """The bytes and seconds that one worker exchanged in one iteration.
 
     `sent_bytes`, `seconds`: of both frames. `arrived`: for each source, bytes of both frames and seconds from the first
     receive posted to the last one completed, added up over the frames.
@@ -76,25 +76,25 @@ class Merger:
         self._last_messages: dict[Side, tuple[dict[int, Any], dict[int, Any]]] = {}
         self._filters = plan.runtime_filter
         self.notes: TimeNotes | None = None
-        self._range: Ranges = phase_ranges(engine.name)
+        self._range: Ranges = profiler_ranges(engine.name)
 
-    def merge(self) -> Measured:
-        """Merge once. The last result is freed before the opening barrier, the new one stays in memory."""
+    def merge(self) -> WorkerMeasurement:
+        """Merge once and measure it. The last result is freed before the opening barrier, the new one is kept."""
         self._last_messages = {}
-        self.engine.begin()
+        self.engine.begin_iteration()
         entered = time.perf_counter()
         self.exchange.barrier()
         cpu, start = time.process_time(), time.perf_counter()
         with self._range("partition"):
-            outgoing = self._partition()
+            outgoing = self._partition_chunks()
         partitioned = time.perf_counter()
         with self._range("exchange"):
-            flights = self._exchange(outgoing)
+            flights = self._exchange_sides(outgoing)
         exchanged = time.perf_counter()
         with self._range("join"):
             rows = self.engine.join()
         joined, cpu = time.perf_counter(), time.process_time() - cpu
-        transfers = self._transfers(outgoing, flights)
+        transfers = self._sum_transfers(outgoing, flights)
         self.exchange.barrier()
         self._note_spans(
             ("barrier", entered, start),
@@ -106,28 +106,28 @@ class Merger:
         phases = Phases(partition=partitioned - start, exchange=exchanged - partitioned, join=joined - exchanged)
         return self._make_measurement(joined - start, phases, transfers, rows, cpu)
 
-    def exchange_only(self) -> Transfers:
-        """Send the last merge's messages again, between the same warmed buffers, without partition and join."""
+    def repeat_exchange(self) -> TransferTotals:
+        """Send the last merge's messages again, without partition and join; returns bytes and seconds."""
         self.exchange.barrier()
         start = time.perf_counter()
         flights = {side: self.exchange.transfer(*self._last_messages[side]) for side in self._sides_in_turn()}
         self._note_spans(("link", start, time.perf_counter()))
         self.exchange.barrier()
-        return self._transfers(None, flights)
+        return self._sum_transfers(None, flights)
 
     @property
-    def sides(self) -> list[str]:
-        """The names of the sides to which the pieces that are sent belong, by the number of the piece."""
+    def piece_sides(self) -> list[str]:
+        """The side (``left`` or ``right``) of each piece that is sent, by its number."""
         return [side.value for side in Side]
 
-    def _partition(self) -> Any:
-        """Filter and partition both chunks; returns what is to be sent, for `_exchange`."""
+    def _partition_chunks(self) -> Any:
+        """Filter and partition both chunks; returns the parcels or tables to send."""
         self._filter_rows()
-        return self.engine.partition()
+        return self.engine.partition_chunks()
 
-    def _exchange(self, outgoing: Any) -> Any:
-        """Exchange both sides, the headers first in one small message per peer; returns the flight of each side."""
-        parcels: dict[Side, list[Outgoing]] = outgoing
+    def _exchange_sides(self, outgoing: Any) -> Any:
+        """Exchange both sides, the headers first in one small message per peer; returns the transfer of each side."""
+        parcels: dict[Side, list[OutgoingParcel]] = outgoing
         sizes = [self.engine.header_bytes(side) for side in Side]
         sends = {peer: np.concatenate([parcels[side][peer].header for side in Side]) for peer in self.exchange.peers}
         headers: dict[int, Bytes] = {peer: np.empty(sum(sizes), np.uint8) for peer in self.exchange.peers}
@@ -139,21 +139,22 @@ class Merger:
             flights[side] = self._exchange_side(side, parcels[side], of_side)
         return flights
 
-    def _transfers(self, outgoing: Any, flights: Any) -> Transfers:
-        """What was exchanged of both sides, of which one begins when the other has ended."""
+    def _sum_transfers(self, outgoing: Any, flights: Any) -> TransferTotals:
+        """Add up the bytes and seconds of both sides, which are exchanged one after the other."""
         left, right = flights[Side.LEFT], flights[Side.RIGHT]
         arrived: dict[int, tuple[int, float]] = {}
         for flight in (left, right):
             for source, (size, seconds) in flight.arrived.items():
                 before = arrived.get(source, (0, 0.0))
                 arrived[source] = (before[0] + size, before[1] + seconds)
-        return Transfers(
+        return TransferTotals(
             FrameCounts(left=left.sent_bytes, right=right.sent_bytes),
             FlightSeconds(left=left.seconds, right=right.seconds, union=left.seconds + right.seconds),
             arrived,
         )
 
     def _note_spans(self, *spans: tuple[str, float, float]) -> None:
+        """Note the name, begin and end of spans for the timeline, if it is wanted."""
         if self.notes is not None:
             for name, begin, end in spans:
                 self.notes.add_span(name, begin, end)
@@ -163,10 +164,11 @@ class Merger:
         if self._filters:
             assert isinstance(self.engine, FilteringEngine)  # as `make_merger` has found
             start = time.perf_counter()
-            self.engine.filter_rows(self._share_with_all)
+            self.engine.filter_rows(self._all_gather)
             self._note_spans(("filter", start, time.perf_counter()))
 
-    def _share_with_all(self, own: Bytes) -> list[Bytes]:
+    def _all_gather(self, own: Bytes) -> list[Bytes]:
+        """Exchange some bytes with all other workers; returns those of every worker, in rank order."""
         received = {peer: np.empty_like(own) for peer in self.exchange.peers}
         self.exchange.transfer(dict.fromkeys(self.exchange.peers, own), received)
         return [received.get(rank, own) for rank in range(self.exchange.workers)]
@@ -184,9 +186,9 @@ class Merger:
         yield Side.RIGHT
 
     def _make_measurement(
-        self, seconds: float, phases: Phases, transfers: Transfers, rows: int, cpu: float, *overlaps: float
-    ) -> Measured:
-        """What the records hold of this worker's part of an iteration.
+        self, seconds: float, phases: Phases, transfers: TransferTotals, rows: int, cpu: float, *overlaps: float
+    ) -> WorkerMeasurement:
+        """Make the record of this worker's part of an iteration.
 
         `overlaps`: seconds in which partition and join ran beside the exchange; they count in both phases.
         """
@@ -207,18 +209,18 @@ class Merger:
             PairTraffic(from_rank=source, to_rank=self.rank, bytes=size, seconds=took)
             for source, (size, took) in sorted(transfers.arrived.items())
         ]
-        return Measured(worker, pairs)
+        return WorkerMeasurement(worker, pairs)
 
-    def _exchange_side(self, side: Side, outgoing: list[Outgoing], headers: dict[int, Bytes]) -> Flight:
+    def _exchange_side(self, side: Side, outgoing: list[OutgoingParcel], headers: dict[int, Bytes]) -> FrameTransfer:
         """Make the buffers that the headers of one side announce, and exchange the rows of that side."""
-        receives = self.engine.make_inboxes(side, headers)
+        receives = self.engine.make_receive_buffers(side, headers)
         self._last_messages[side] = ({peer: outgoing[peer].data for peer in self.exchange.peers}, receives)
         flight = self.exchange.transfer(*self._last_messages[side], noted=self.notes is not None)
         if self.notes is not None:
-            piece = self.sides.index(side.value)  # here a frame travels whole
+            piece = self.piece_sides.index(side.value)  # here a frame travels whole
             for (peer, received), batch in flight.batches.items():
                 self.notes.add_batch((piece, peer, received), *batch)
-        self.engine.release_sent(side)
+        self.engine.reuse_sent_parcels(side)
         return flight
 
 
@@ -229,32 +231,32 @@ class PipelinedMerger(Merger):
 
     def __init__(self, engine: PipelinedEngine, exchange: Exchange, plan: Plan) -> None:
         super().__init__(engine, exchange, plan)
-        self._pieces_sent: list[list[Outgoing]] = []
+        self._pieces_sent: list[list[OutgoingParcel]] = []
         self._rooms: dict[tuple[int, int], Any] = {}
         # Kept, because its messages may be under way for as long as endpoints are open.
         self._pipeline: PipelinedExchange | None = None
 
-    def merge(self) -> Measured:
+    def merge(self) -> WorkerMeasurement:
         self._pieces_sent, self._rooms, self._pipeline = [], {}, None
-        self.engine.begin()
+        self.engine.begin_iteration()
         entered = time.perf_counter()
         self.exchange.barrier()
         cpu, start = time.process_time(), time.perf_counter()
         joins = []
         self._filter_rows()
-        with self._open_pipeline(self._make_room, self.notes) as pipeline:
+        with self._open_pipeline(self._make_receive_buffer, self.notes) as pipeline:
             with self._range("partition"):
-                for number, outgoing in enumerate(self.engine.split()):
+                for number, outgoing in enumerate(self.engine.partition_pieces()):
                     self._pieces_sent.append(outgoing)
-                    pipeline.send(number, outgoing)
+                    pipeline.send_piece(number, outgoing)
             partitioned = time.perf_counter()
-            for part in range(self.engine.parts):
-                pipeline.wait(part)
+            for part in range(self.engine.part_count):
+                pipeline.wait_for_part(part)
                 began = time.perf_counter()
                 with self._range("join"):
                     self.engine.join_part(part)
                 joins.append((began, time.perf_counter()))
-            pipeline.finish()
+            pipeline.wait_for_all()
         end, cpu = time.perf_counter(), time.process_time() - cpu
         first, last = pipeline.both.first or end, pipeline.both.last or end
         self.exchange.barrier()
@@ -269,26 +271,26 @@ class PipelinedMerger(Merger):
         return self._make_measurement(
             end - start,
             Phases(partition=partitioned - start, exchange=last - first, join=join),
-            _pipelined_transfers(pipeline),
+            _sum_pipelined_transfers(pipeline),
             self.engine.result_rows(),
             cpu,
             max(0.0, min(partitioned, last) - first),
             sum(max(0.0, min(ended, last) - max(began, first)) for began, ended in joins),
         )
 
-    def exchange_only(self) -> Transfers:
+    def repeat_exchange(self) -> TransferTotals:
         self.exchange.barrier()
         start = time.perf_counter()
         with self._open_pipeline(lambda number, source, _: self._rooms[number, source]) as pipeline:
             for number, outgoing in enumerate(self._pieces_sent):
-                pipeline.send(number, outgoing)
-            pipeline.finish()
+                pipeline.send_piece(number, outgoing)
+            pipeline.wait_for_all()
         self._note_spans(("link", start, time.perf_counter()))
         self.exchange.barrier()
-        return _pipelined_transfers(pipeline)
+        return _sum_pipelined_transfers(pipeline)
 
     @property
-    def sides(self) -> list[str]:
+    def piece_sides(self) -> list[str]:
         return [piece.side.value for piece in self.engine.pieces]
 
     def _open_pipeline(self, room: Any, notes: TimeNotes | None = None) -> PipelinedExchange:
@@ -297,16 +299,16 @@ class PipelinedMerger(Merger):
         self._pipeline = PipelinedExchange(self.exchange, self.engine.pieces, header_bytes, room, notes)
         return self._pipeline
 
-    def _make_room(self, number: int, source: int, header: Bytes) -> Any:
+    def _make_receive_buffer(self, number: int, source: int, header: Bytes) -> Any:
         piece = self.engine.pieces[number]
-        room = self.engine.make_inbox(piece, source, header[: self.engine.header_bytes(piece.side)])
+        room = self.engine.make_receive_buffer(piece, source, header[: self.engine.header_bytes(piece.side)])
         self._rooms[number, source] = room
         return room
 
 
-def _pipelined_transfers(pipeline: PipelinedExchange) -> Transfers:
+def _sum_pipelined_transfers(pipeline: PipelinedExchange) -> TransferTotals:
     left, right = (pipeline.flights[side].seconds for side in Side)
-    return Transfers(
+    return TransferTotals(
         FrameCounts(**{side.value: size for side, size in pipeline.sent_bytes.items()}),
         FlightSeconds(left=left, right=right, union=pipeline.both.seconds),
         {peer: (pipeline.arrived_bytes[peer], meter.seconds) for peer, meter in pipeline.arrivals.items()},
@@ -314,7 +316,7 @@ def _pipelined_transfers(pipeline: PipelinedExchange) -> Transfers:
 
 
 class TableMerger(Merger):
-    """Over a data plane that takes whole tables: it partitions, moves and puts together the rows by itself.
+    """Merges over a data plane that partitions, moves and concatenates whole tables by itself.
 
     Both tables are moved at once. The phase ``exchange`` ends when the received rows of each are one table.
     """
@@ -327,31 +329,31 @@ class TableMerger(Merger):
         self._plane = exchange
         self._tables: dict[Side, Any] = {}  # that are not sent, while one worker merges alone
 
-    def _partition(self) -> dict[Side, PackedTable]:
-        self._tables, packed = self.engine.tables(), {}
+    def _partition_chunks(self) -> dict[Side, PackedTable]:
+        self._tables, packed = self.engine.chunk_tables(), {}
         if self.exchange.workers > 1:
             keys = self.engine.shape.key_positions
             packed = {side: self._plane.pack(self._tables.pop(side), keys(side)) for side in Side}
-        self.engine.synchronize()
+        self.engine.wait_for_device()
         return packed
 
-    def _exchange(self, packed: dict[Side, PackedTable]) -> dict[Side, ShuffledTable]:
+    def _exchange_sides(self, packed: dict[Side, PackedTable]) -> dict[Side, ShuffledTable]:
         shuffled = dict[Side, ShuffledTable]()
         if packed:
             shuffled = dict(zip(Side, self._plane.shuffle([packed[side] for side in Side]), strict=True))
             self._tables = {side: self._plane.unpack(shuffled[side]) for side in Side}
         for side in Side:
-            self.engine.take_table(side, self._tables.pop(side))
-        self.engine.synchronize()
+            self.engine.take_received_table(side, self._tables.pop(side))
+        self.engine.wait_for_device()
         return shuffled
 
-    def _transfers(self, packed: dict[Side, PackedTable], shuffled: dict[Side, ShuffledTable]) -> Transfers:
-        """What was exchanged. Peers say how much they sent to this worker, since the data plane does not.
+    def _sum_transfers(self, packed: dict[Side, PackedTable], shuffled: dict[Side, ShuffledTable]) -> TransferTotals:
+        """Add up the bytes that each peer sent to this worker; peers report them, since the data plane does not.
 
         That comes after the timed interval. The seconds of a source are those in which anything was under way.
         """
         if not packed:
-            return Transfers(FrameCounts(left=0, right=0), FlightSeconds(left=0.0, right=0.0, union=0.0), {})
+            return TransferTotals(FrameCounts(left=0, right=0), FlightSeconds(left=0.0, right=0.0, union=0.0), {})
         peers = self.exchange.peers
         sent = {peer: np.array([packed[side].sizes[peer] for side in Side], np.int64) for peer in peers}
         arrived = {peer: np.empty(len(Side), np.int64) for peer in peers}
@@ -361,15 +363,15 @@ class TableMerger(Merger):
         )
         left, right = (int(sum(sent[peer][at] for peer in peers)) for at in range(len(Side)))
         seconds = [shuffled[side].seconds for side in Side]
-        return Transfers(
+        return TransferTotals(
             FrameCounts(left=left, right=right),
             FlightSeconds(left=seconds[0], right=seconds[1], union=max(seconds)),
             {peer: (int(sizes.sum()), max(seconds)) for peer, sizes in arrived.items()},
         )
 
 
-def make_merger(engine: Engine, rank: int, plan: Plan, abort: Abort) -> Merger:
-    """The merger for a plan, with overlapping phases or without, and this worker's end of the plan's data plane.
+def make_merger(engine: Engine, rank: int, plan: Plan, abort: AbortFlag) -> Merger:
+    """Make the merger for a plan, with overlapping phases or without, and this worker's end of the data plane.
 
     Raises `UsageError` if the phases are to overlap and the engine cannot join a part of its rows, or if it has no
     runtime filter and is to use one.
@@ -380,6 +382,7 @@ def make_merger(engine: Engine, rank: int, plan: Plan, abort: Abort) -> Merger:
 
 
 def _merger_class(engine: Engine, plan: Plan) -> type[Merger]:
+    """The class of merger for an engine and a plan; raises `UsageError` if they do not go together."""
     if plan.runtime_filter and not isinstance(engine, FilteringEngine):
         raise UsageError(f"--engine {engine.name} has no runtime filter; use --runtime-filter off")
     if plan.data_plane.tables:

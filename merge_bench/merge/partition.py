@@ -38,7 +38,7 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the columns of a parcel lie in its bytes, computed from its header.
+    """The layout of a parcel: where its columns lie in its bytes, computed from its header.
 
     `header`: shape (1 + variable columns, buckets), int64: rows of each bucket, then bytes of each variable column.
     """
@@ -49,6 +49,7 @@ class Layout:
 
     @staticmethod
     def of(fields: tuple[Field, ...], header: Counts) -> Layout:
+        """Compute the layout of a parcel with these fields and this header."""
         rows, at, variable = int(header[0].sum()), 0, 0
         starts = []
         for field in fields:
@@ -64,13 +65,13 @@ class Layout:
         return Layout(header, tuple(starts), at)
 
 
-def header_shape(fields: Sequence[Field], buckets: int) -> tuple[int, int]:
-    """Shape of the header of a parcel with these fields and so many buckets: see `Layout`."""
+def parcel_header_shape(fields: Sequence[Field], buckets: int) -> tuple[int, int]:
+    """The shape of the header of a parcel with these fields and `buckets` buckets: see `Layout`."""
     return 1 + sum(field.variable for field in fields), buckets
 
 
 @dataclass(frozen=True)
-class Runs:
+class ByteRuns:
     """A parcel in several runs of bytes, on whose lengths sender and receiver agree: each is sent by itself."""
 
     runs: tuple[Any, ...]
@@ -81,8 +82,8 @@ class Runs:
 
 
 def contiguous_buffers(data: Any) -> tuple[Any, ...]:
-    """The contiguous buffers that a parcel's data consists of, in the order in which they are sent."""
-    return data.runs if isinstance(data, Runs) else (data,)
+    """The contiguous buffers of a parcel's data, in the order in which they are sent."""
+    return data.runs if isinstance(data, ByteRuns) else (data,)
 
 
 @dataclass(frozen=True)
@@ -113,14 +114,14 @@ Pieces: TypeAlias = Iterable[tuple[tuple[Array, ...], Array]]
 """Values of successive rows, an array per column, all of one type, and each row's bucket, or none to leave it out."""
 
 
-class PlainStores:
+class PlainWriter:
     """Writes each value to its place in the parcel at once: the way ``plain``.
 
-    `most_columns`: how many columns to write at once. `most_streams`: with more buckets, the partition loses more time
-    than the join of smaller buckets gains.
+    `most_columns`: how many columns to write at once. `most_total_buckets`: with more buckets, the partition loses more
+    time than the join of smaller buckets gains.
     """
 
-    most_streams: ClassVar[int] = 512
+    most_total_buckets: ClassVar[int] = 512
 
     def __init__(self, buckets: int) -> None:
         self.most_columns = 2 if buckets <= PAIRED_STREAMS else 1
@@ -134,10 +135,10 @@ class PlainStores:
             partition_loops.scatter(values, ids, at, out, gaps)
 
 
-class WholeLines:
-    """Collects cache lines for each bucket and column, and writes them whole past the caches: the way ``lines``."""
+class CacheLineWriter:
+    """Collects full cache lines for each bucket and column, and writes them past the caches: the way ``lines``."""
 
-    most_streams: ClassVar[int] = 2048
+    most_total_buckets: ClassVar[int] = 2048
 
     def __init__(self, buckets: int) -> None:
         from merge_bench.merge.partition_loops import COLLECTED
@@ -146,6 +147,7 @@ class WholeLines:
         self._rows = aligned_bytes(self.most_columns * buckets * COLLECTED)
 
     def write(self, pieces: Pieces, positions: Counts, out: Array) -> None:
+        """Write columns to `out`, as `PlainWriter.write` does."""
         from merge_bench.merge import partition_loops
 
         at, gaps = _first_positions_and_gaps(positions)
@@ -156,23 +158,23 @@ class WholeLines:
 
 
 def _first_positions_and_gaps(positions: Counts) -> tuple[Array, Array]:
-    """The positions of the first column, and for each bucket how far behind them those of each column lie."""
+    """The positions of the first column, and for each bucket the distance to the position of each column."""
     return positions[0].astype(np.uint64), (positions - positions[0]).T.astype(np.uint64).ravel()
 
 
-Writer: TypeAlias = PlainStores | WholeLines
+Writer: TypeAlias = PlainWriter | CacheLineWriter
 """Writes columns of one type into parcels."""
-WAYS: dict[str, type[Writer]] = {PLAIN: PlainStores, LINES: WholeLines}
+WRITERS: dict[str, type[Writer]] = {PLAIN: PlainWriter, LINES: CacheLineWriter}
 
 
-def most_streams(ways: Iterable[str]) -> int:
-    """Most buckets of all workers together, if the workers write parcels in these ways; all use the same buckets."""
-    return min(WAYS[way].most_streams for way in ways)
+def most_total_buckets(ways: Iterable[str]) -> int:
+    """The most buckets of all workers together, if workers write parcels in these ways."""
+    return min(WRITERS[way].most_total_buckets for way in ways)
 
 
 def make_writer(way: str, buckets: int) -> Writer:
-    """A writer that stores rows in this way into so many buckets; for use by one thread."""
-    return WAYS[way](buckets)
+    """Make a writer of rows into `buckets` buckets (`way`: ``plain`` or ``lines``); for use by one thread."""
+    return WRITERS[way](buckets)
 
 
 SLACK = 64  # 1/64 more memory for a parcel, so that one of nearly the same size can be received into it
@@ -215,7 +217,7 @@ class Partitioner:
         """
         self.scratch.reserve(frame.rows * self._ids.itemsize)
         self._ids = self.scratch.take(frame.rows * self._ids.itemsize).view(self._ids.dtype)
-        spans = row_spans(*(rows or (0, frame.rows)), self.threads)
+        spans = divide_rows(*(rows or (0, frame.rows)), self.threads)
         total = self.workers * self.buckets
         runs = list(itertools.pairwise(cuts or (0, self.buckets)))
         run = map if pool is None else pool.map
@@ -240,6 +242,7 @@ class Partitioner:
         return [parcels[number :: len(runs)] for number in range(len(runs))]
 
     def _assign_rows(self, frame: Frame, span: tuple[int, int]) -> Counts:
+        """Write the bucket of each row of a span, and count the rows of each bucket."""
         from merge_bench.merge import partition_loops
 
         keys = [frame.column(name) for name in self.keys]
@@ -257,6 +260,7 @@ class Partitioner:
         return totals
 
     def _count_value_bytes(self, column: Column, total: int, span: tuple[int, int]) -> Counts:
+        """Count the bytes of a column's values in a span of rows, by bucket."""
         from merge_bench.merge import partition_loops
 
         assert column.offsets is not None
@@ -289,14 +293,14 @@ class Partitioner:
             if field.nullable and column.valid is not None:
                 fixed[column.valid.dtype].append((column.valid[span_rows], valid_at))
         for dtype, columns in fixed.items():
-            for part in _even_parts(columns, write.most_columns):
+            for part in _split_evenly(columns, write.most_columns):
                 values = tuple(column for column, _ in part)
                 positions = np.stack([at for _, at in part]) // dtype.itemsize + rows
                 write.write([(values, ids)], positions, whole.view(dtype))
 
 
 def _assign_plain(keys: Sequence[Array], total: int, ids: Array, counts: Counts) -> None:
-    """Write each row's bucket to `ids`: that which `RowHasher` and `assign_buckets` would give, in fewer passes."""
+    """Write each row's bucket to `ids`, with fewer passes than `RowHasher` and `assign_buckets`."""
     from merge_bench.merge import partition_loops as loops
 
     if len(keys) == 1:
@@ -315,7 +319,7 @@ def _assign_plain(keys: Sequence[Array], total: int, ids: Array, counts: Counts)
         loops.assign_by_last_key(block_hashes, last, total, ids[block], counts)
 
 
-def _even_parts(columns: Sequence[_Item], most: int) -> Iterator[Sequence[_Item]]:
+def _split_evenly(columns: Sequence[_Item], most: int) -> Iterator[Sequence[_Item]]:
     """Cut columns into as few parts as possible of at most `most` each, as even as possible."""
     parts = -(-len(columns) // most)
     for part in range(parts):
@@ -345,8 +349,8 @@ def _counts_of_part(header: Counts, part: tuple[int, int]) -> Counts:
     return kept
 
 
-def row_spans(first: int, last: int, threads: int) -> list[tuple[int, int]]:
-    """Divide rows first…last-1 evenly among threads, a block or more for each."""
+def divide_rows(first: int, last: int, threads: int) -> list[tuple[int, int]]:
+    """Divide rows first…last-1 evenly among threads: spans of first and last row, a block or more for each."""
     threads = max(1, min(threads, (last - first) // BLOCK))
     edges = [first + (last - first) * k // threads for k in range(threads + 1)]
     return list(itertools.pairwise(edges))
@@ -360,7 +364,9 @@ class BucketReader:
         self.parcels = [parcel for parcel in parcels if parcel.rows]
         headers = [parcel.layout.header for parcel in self.parcels]
         self._edges = [[[0, *np.cumsum(sizes).tolist()] for sizes in header] for header in headers]
-        self._columns = [[_column_of(field, parcel, at) for at, field in enumerate(fields)] for parcel in self.parcels]
+        self._columns = [
+            [_parcel_column(field, parcel, at) for at, field in enumerate(fields)] for parcel in self.parcels
+        ]
 
     def rows_as_table(self, first: int, stop: int) -> pa.Table:
         """The rows of buckets first…stop-1 as one Arrow table, with a chunk for each parcel."""
@@ -385,8 +391,8 @@ class BucketReader:
         return frames
 
 
-def _column_of(field: Field, parcel: Parcel, index: int) -> Column:
-    """The column of a parcel at `index`, of all rows; of variable width with lengths in place of offsets."""
+def _parcel_column(field: Field, parcel: Parcel, index: int) -> Column:
+    """The column of a parcel at `index`, with all rows; a variable-width one has lengths in place of offsets."""
     values_at, bytes_at, valid_at = parcel.layout.starts[index]
     rows = parcel.rows
     valid = parcel.data[valid_at : valid_at + rows] if field.nullable else None
@@ -397,17 +403,17 @@ def _column_of(field: Field, parcel: Parcel, index: int) -> Column:
 
 
 def _slice_variable(whole: Column, start: int, stop: int, first_byte: int, stop_byte: int) -> Column:
-    """Rows start…stop-1, whose bytes begin at first_byte and end before stop_byte, of a `_column_of`."""
+    """Rows start…stop-1, whose bytes begin at first_byte and end before stop_byte, of a `_parcel_column`."""
     assert whole.offsets is not None
     offsets = np.zeros(stop - start + 1, np.int64)
     np.cumsum(whole.offsets[start:stop], out=offsets[1:])
     return Column(whole.values[first_byte:stop_byte], offsets, None if whole.valid is None else whole.valid[start:stop])
 
 
-def bucket_groups(
+def group_buckets(
     left: BucketReader, right: BucketReader, buckets: int, rows: int, *, first: int = 0
 ) -> Iterator[tuple[int, int]]:
-    """Cut buckets first…buckets-1 into runs of about `rows` left and right rows each; yields first and stop of each."""
+    """Cut buckets first…buckets-1 into runs of about `rows` left and right rows; yields first and stop of each."""
     sizes = np.zeros(buckets, np.int64)
     for parcel in (*left.parcels, *right.parcels):
         sizes += parcel.layout.header[0, :buckets]
@@ -432,7 +438,7 @@ class RowReader(Protocol):
 
 
 class WholeReader:
-    """A `RowReader` of all rows of its parcels, whatever buckets or blocks are asked for."""
+    """A `RowReader` of all rows of its parcels, for any bucket or block."""
 
     def __init__(self, fields: tuple[Field, ...], parcels: Sequence[Parcel]) -> None:
         buckets = len(parcels[0].layout.header[0])

@@ -14,7 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from merge_bench.merge.frame import BLOCK, Column, Field, Frame
-from merge_bench.merge.jit import LINE, compiled, copy_bytes, finish_stores, inlined, item_size, load_word, store_lines
+from merge_bench.merge.jit import (
+    LINE,
+    compile_loop,
+    copy_bytes,
+    finish_stores,
+    inline_expression,
+    item_size,
+    load_word,
+    store_lines,
+)
 
 NULL_HASH = np.uint64(0x9E3779B97F4A7C15)
 SEED = np.uint64(0x2545F4914F6CDD1D)
@@ -23,7 +32,7 @@ ASSIGNED = 1 << 14  # rows whose bucket is found before they are counted: their 
 COLLECTED = 2 * LINE  # bytes of a bucket and column that are written at once
 
 
-@inlined
+@inline_expression
 def mix64(x: Any) -> Any:
     """A bijective scrambling of 64 bits: Pelle Evensen's rrmxmx family constant, two xor-shift-multiply rounds."""
     x ^= x >> np.uint64(32)
@@ -34,21 +43,21 @@ def mix64(x: Any) -> Any:
     return x
 
 
-@compiled
+@compile_loop
 def hash_fixed(values: Any, hashes: Any) -> None:
     """Fold values into the hashes of their rows; widths of 1 to 8 bytes."""
     for i in range(hashes.size):
         hashes[i] = mix64(hashes[i] ^ np.uint64(values[i]))
 
 
-@compiled
+@compile_loop
 def hash_wide(words: Any, hashes: Any) -> None:
     """Fold 16-byte values into the hashes of their rows; `words`: shape (n, 2), two of 64 bits for each value."""
     for i in range(hashes.size):
         hashes[i] = mix64(mix64(hashes[i] ^ words[i, 0]) ^ words[i, 1])
 
 
-@compiled
+@compile_loop
 def hash_float(values: Any, hashes: Any, missing: Any) -> None:
     """Fold floats into the hashes of their rows: both zeros are one value, and a NaN marks its row in `missing`."""
     for i in range(hashes.size):
@@ -63,7 +72,7 @@ def hash_float(values: Any, hashes: Any, missing: Any) -> None:
         hashes[i] = mix64(hashes[i] ^ bits)
 
 
-@compiled
+@compile_loop
 def hash_variable(data: Any, offsets: Any, hashes: Any) -> None:
     """Fold byte strings into the hashes of their rows, eight bytes at a time and the length last."""
     for i in range(hashes.size):
@@ -82,7 +91,7 @@ def hash_variable(data: Any, offsets: Any, hashes: Any) -> None:
         hashes[i] = mix64(mix64(h ^ word) ^ size)
 
 
-@compiled
+@compile_loop
 def fold_nulls(valid: Any, before: Any, hashes: Any, missing: Any) -> None:
     """Where a value is null, give its row the hash of null on top of the hash `before`, and mark it in `missing`."""
     for i in range(hashes.size):
@@ -91,7 +100,7 @@ def fold_nulls(valid: Any, before: Any, hashes: Any, missing: Any) -> None:
             missing[i] = 1
 
 
-@compiled
+@compile_loop
 def assign_buckets(hashes: Any, missing: Any, buckets: int, ids: Any, counts: Any) -> None:
     """Write the bucket of each row to `ids`: its hash's upper half scaled to [0, buckets) (Lemire's fast range), or
     `buckets` if it is marked as missing.
@@ -105,7 +114,7 @@ def assign_buckets(hashes: Any, missing: Any, buckets: int, ids: Any, counts: An
     count_rows(ids, counts)
 
 
-@compiled
+@compile_loop
 def assign_fixed(values: Any, buckets: int, ids: Any, counts: Any) -> None:
     """`hash_fixed` and `assign_buckets` in one pass, for a single key column without nulls."""
     for start in range(0, ids.size, ASSIGNED):
@@ -114,13 +123,13 @@ def assign_fixed(values: Any, buckets: int, ids: Any, counts: Any) -> None:
         count_rows(block_ids, counts)
 
 
-@compiled
+@compile_loop
 def _assign_block_rows(values: Any, scale: Any, ids: Any) -> None:
     for i in range(ids.size):
         ids[i] = ((mix64(SEED ^ np.uint64(values[i])) >> np.uint64(32)) * scale) >> np.uint64(32)
 
 
-@compiled
+@compile_loop
 def load_lines(values: Any) -> Any:
     """Read a value of each cache line, so that all lines are in the cache; returns a checksum that nobody needs.
 
@@ -132,14 +141,14 @@ def load_lines(values: Any) -> Any:
     return total
 
 
-@compiled
+@compile_loop
 def start_hashes(values: Any, hashes: Any) -> None:
     """`hash_fixed` of the first key column, into memory whose contents do not matter."""
     for i in range(hashes.size):
         hashes[i] = mix64(SEED ^ np.uint64(values[i]))
 
 
-@compiled
+@compile_loop
 def assign_by_last_key(hashes: Any, values: Any, buckets: int, ids: Any, counts: Any) -> None:
     """`hash_fixed` of the last key column and `assign_buckets` in one pass, for keys without nulls."""
     scale = np.uint64(buckets)
@@ -148,7 +157,7 @@ def assign_by_last_key(hashes: Any, values: Any, buckets: int, ids: Any, counts:
     count_rows(ids, counts)
 
 
-@compiled
+@compile_loop
 def count_rows(ids: Any, counts: Any) -> None:
     """Count the rows of each bucket, in several histograms in turn: rows of one bucket need not wait for each other."""
     whole = ids.size // HISTOGRAMS * HISTOGRAMS
@@ -159,7 +168,7 @@ def count_rows(ids: Any, counts: Any) -> None:
         counts[0, ids[i]] += 1
 
 
-@compiled
+@compile_loop
 def scatter(columns: Any, ids: Any, positions: Any, out: Any, gaps: Any) -> None:
     """Write each row's values to out at its bucket's next position (in elements); rows of no bucket are left out.
 
@@ -186,7 +195,7 @@ def scatter(columns: Any, ids: Any, positions: Any, out: Any, gaps: Any) -> None
 # aligned to `LINE` bytes, and gaps are whole lines.
 
 
-@compiled
+@compile_loop
 def scatter_lines(columns: Any, ids: Any, positions: Any, starts: Any, rows: Any, out: Any, gaps: Any) -> None:
     """Do what `scatter` does, by lines, all that are full; `rows`: `COLLECTED` bytes for each bucket and column."""
     buckets, count = np.uint64(positions.size), np.uint64(len(columns))
@@ -209,7 +218,7 @@ def scatter_lines(columns: Any, ids: Any, positions: Any, starts: Any, rows: Any
                     _write_collected_rows(starts[bucket], at + np.uint64(1), bucket, len(columns), rows, out, gaps)
 
 
-@compiled
+@compile_loop
 def write_unfinished_lines(columns: int, positions: Any, starts: Any, rows: Any, out: Any, gaps: Any) -> None:
     """After the last `scatter_lines` of so many columns: write the lines that are not full."""
     last = np.uint64(COLLECTED) // item_size(rows) - np.uint64(1)
@@ -220,7 +229,7 @@ def write_unfinished_lines(columns: int, positions: Any, starts: Any, rows: Any,
     finish_stores()
 
 
-@compiled
+@compile_loop
 def _write_collected_rows(first: Any, end: Any, bucket: Any, columns: int, rows: Any, out: Any, gaps: Any) -> None:
     collected = np.uint64(COLLECTED) // item_size(rows)
     count = np.uint64(columns)
@@ -230,7 +239,7 @@ def _write_collected_rows(first: Any, end: Any, bucket: Any, columns: int, rows:
             out[k + gaps[bucket * count + c]] = rows[row + c]
 
 
-@compiled
+@compile_loop
 def count_bytes(offsets: Any, ids: Any, totals: Any) -> None:
     """Add the length in bytes of each row's value to the total of its bucket."""
     buckets = totals.size
@@ -240,7 +249,7 @@ def count_bytes(offsets: Any, ids: Any, totals: Any) -> None:
             totals[bucket] += offsets[i + 1] - offsets[i]
 
 
-@compiled
+@compile_loop
 def scatter_bytes(data: Any, offsets: Any, ids: Any, positions: Any, out: Any) -> None:
     """Write each row's bytes, of a column of variable width, to `out` at its bucket's next position (in bytes)."""
     buckets = positions.size
@@ -252,7 +261,7 @@ def scatter_bytes(data: Any, offsets: Any, ids: Any, positions: Any, out: Any) -
             positions[bucket] = at + size
 
 
-@compiled
+@compile_loop
 def sum_hashes(hashes: Any) -> Any:
     """Sum of the row hashes modulo 2**64, which no order of rows changes."""
     total = np.uint64(0)

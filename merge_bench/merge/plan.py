@@ -16,9 +16,9 @@ from typing import Any
 
 from merge_bench.config.options import WorkerOptions
 from merge_bench.errors import UsageError
-from merge_bench.merge.engines import describe
-from merge_bench.merge.engines.base import How, Side
-from merge_bench.merge.exchange import DataPlane, data_plane
+from merge_bench.merge.engines import describe_engine
+from merge_bench.merge.engines.base import JoinKind, Side
+from merge_bench.merge.exchange import DataPlane, find_data_plane
 from merge_bench.merge.partition import SLACK
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.merge.workload.tables import TableSpec, row_bytes
@@ -36,13 +36,14 @@ link, while each worker joins all rows of the smaller table instead of its share
 
 @dataclass(frozen=True)
 class Distribution:
-    """`sent`: the side that is sent whole to every worker; None: a shuffle. `reason`: why, where ``auto`` decided."""
+    """How rows reach their matches: `sent` whole to every worker (broadcast), or None (shuffle), and why."""
 
     sent: Side | None = None
     reason: str | None = None
 
     @property
     def name(self) -> str:
+        """The name of the distribution: ``broadcast`` or ``shuffle``."""
         return SHUFFLE if self.sent is None else BROADCAST
 
     def to_json(self) -> dict[str, Any]:
@@ -55,7 +56,7 @@ SHUFFLED = Distribution()
 
 @dataclass(frozen=True)
 class Plan(WorkerOptions):
-    """Everything that the workers of a launch have to agree on, the options of `WorkerOptions` among it.
+    """All that the workers of a launch have to agree on, with the options of `WorkerOptions`.
 
     `message_bytes`: longest message of the data plane, 0 for no limit.
     `how`: which rows the result has. `distribution`: whether both frames are shuffled, or one is sent whole.
@@ -79,7 +80,7 @@ class Plan(WorkerOptions):
     seed: int
     error_handling: bool = False
     message_bytes: int = 32 << 20
-    how: How = How.INNER
+    how: JoinKind = JoinKind.INNER
     distribution: Distribution = SHUFFLED
     pipeline: bool = False
     stores: str = "auto"
@@ -108,15 +109,15 @@ class Plan(WorkerOptions):
 
     @property
     def device_memory(self) -> bool:
-        return describe(self.engine).device_memory
+        return describe_engine(self.engine).device_memory
 
     @property
     def data_plane(self) -> DataPlane:
-        return data_plane(self.exchange)
+        return find_data_plane(self.exchange)
 
     @property
     def sent_rows(self) -> int:
-        """Rows of the side that is sent whole to every worker; 0 with a shuffle."""
+        """The number of rows of the side that is sent whole to every worker; 0 with a shuffle."""
         if self.distribution.sent is None:
             return 0
         if isinstance(self.workload, SyntheticSpec):
@@ -129,30 +130,32 @@ class Plan(WorkerOptions):
         return ("key",) if isinstance(self.workload, SyntheticSpec) else self.workload.keys
 
 
-def sent_row_bytes(how: How, payload_columns: int) -> dict[Side, int]:
+def sent_row_bytes(how: JoinKind, payload_columns: int) -> dict[Side, int]:
     """Bytes of a synthetic row as it is sent, by side; semi and anti joins send only the key of a right row."""
     whole = 8 * (1 + payload_columns)
-    return {Side.LEFT: whole, Side.RIGHT: whole if how.pairs else 8}
+    return {Side.LEFT: whole, Side.RIGHT: whole if how.has_right_columns else 8}
 
 
-def side_bytes(workload: SyntheticSpec | TableSpec, how: How = How.INNER) -> dict[Side, float]:
-    """Bytes of each table over all workers; those of strings are an estimate, for which a row group is read.
+def table_bytes_by_side(workload: SyntheticSpec | TableSpec, how: JoinKind = JoinKind.INNER) -> dict[Side, float]:
+    """Estimate the bytes of each table over all workers; for strings a row group is read.
 
     Of the right table, semi and anti joins send the keys only.
     """
     if isinstance(workload, SyntheticSpec):
         row = sent_row_bytes(how, workload.payload_columns)
         return {side: float(row[side] * workload.rows) for side in Side}
-    names = {Side.LEFT: None, Side.RIGHT: None if how.pairs else workload.keys}
+    names = {Side.LEFT: None, Side.RIGHT: None if how.has_right_columns else workload.keys}
     return {side: row_bytes(workload.side(side), names[side]) * workload.side(side).rows for side in Side}
 
 
-def sendable_sides(how: How) -> tuple[Side, ...]:
+def sendable_sides(how: JoinKind) -> tuple[Side, ...]:
     """The sides that a broadcast can send whole in this kind of join; the module says why it cannot send the others."""
-    return tuple(side for side in Side if not how.keeps(side) and (how.pairs or side is Side.RIGHT))
+    return tuple(
+        side for side in Side if not how.keeps_unmatched(side) and (how.has_right_columns or side is Side.RIGHT)
+    )
 
 
-def check_broadcast(how: How) -> None:
+def check_broadcast(how: JoinKind) -> None:
     """Refuse, with a `UsageError`, a broadcast with a kind of join of which it cannot give the right result."""
     if not sendable_sides(how):
         raise UsageError(
@@ -161,7 +164,7 @@ def check_broadcast(how: How) -> None:
         )
 
 
-def crossing_bytes(sizes: Mapping[Side, float], workers: int, sent: Side | None) -> float:
+def bytes_between_workers(sizes: Mapping[Side, float], workers: int, sent: Side | None) -> float:
     """Bytes that all workers together send to others: of a shuffle (W - 1) ÷ W of all rows, of a broadcast W - 1 times
     the side that is sent (`sent`; None: a shuffle). `sizes`: bytes of both sides over all workers.
     """
@@ -169,9 +172,9 @@ def crossing_bytes(sizes: Mapping[Side, float], workers: int, sent: Side | None)
 
 
 def choose_distribution(
-    name: str, how: How, workers: int, sizes: Mapping[Side, float], *, without: str | None
+    name: str, how: JoinKind, workers: int, sizes: Mapping[Side, float], *, without: str | None
 ) -> Distribution:
-    """The distribution called `name`; a broadcast sends the smaller side. ``auto`` decides by the bytes that are sent.
+    """Choose how rows reach their matches; a broadcast sends the smaller side, ``auto`` the fewer bytes.
 
     No separate rule for memory is needed: a broadcast that sends fewer bytes in all than a shuffle also leaves fewer
     received bytes on each worker, the whole side that is sent included, and no worker makes a table of more than a
@@ -191,7 +194,7 @@ def choose_distribution(
         return Distribution(reason=f"{without} needs a shuffle")
     if not sides:
         return Distribution(reason=f"--how {how.value} keeps unmatched rows of both tables")
-    whole, shuffled = crossing_bytes(sizes, workers, sides[0]), crossing_bytes(sizes, workers, None)
+    whole, shuffled = bytes_between_workers(sizes, workers, sides[0]), bytes_between_workers(sizes, workers, None)
     reason = (
         f"a broadcast of the {sides[0].value} table sends {format_bytes(whole)} per iteration, a shuffle"
         f" {format_bytes(shuffled)}"
@@ -217,16 +220,19 @@ def synthetic_worker_bytes(plan: Plan) -> int:
     With a broadcast, l or s times W - 1 for its rows of all other workers, and nothing lies where
     parcels lay that were sent, because a worker joins what it sends, too.
 
-    With a skew, one worker gets all rows with the most frequent key (`SyntheticSpec.hottest`) beside its share of the
-    others. Dask's merge keeps splits of both frames beside the frames: `DataPlane.shuffles` times both.
+    With a skew, one worker gets all rows with the most frequent key (`SyntheticSpec.hottest_key_share`) beside its
+    share of the others. Dask's merge keeps splits of both frames beside the frames: `DataPlane.shuffles` times both.
     """
     spec, workers, how, sent = plan.workload, plan.workers, plan.how, plan.distribution.sent
     assert isinstance(spec, SyntheticSpec)
     rows_per_chunk, payload_columns, fraction = spec.rows // workers, spec.payload_columns, spec.fraction
-    hottest = spec.hottest if spec.zipf else 0.0
-    row, burden = 8 * (1 + payload_columns), 1 + hottest * (workers - 1)  # times an even share of the matching rows
+    hottest_key_share = spec.hottest_key_share if spec.zipf else 0.0
+    row, burden = (
+        8 * (1 + payload_columns),
+        1 + hottest_key_share * (workers - 1),
+    )  # times an even share of the matching rows
     burden = 1 if sent is Side.LEFT else burden  # then right rows stay, whose keys are as frequent on every worker
-    pairs, alone, result_row = _result_of_chunk_row(how, fraction, payload_columns, skewed=hottest > 0)
+    pairs, alone, result_row = _result_of_chunk_row(how, fraction, payload_columns, skewed=hottest_key_share > 0)
     result = (pairs * burden + alone) * result_row
     shuffles = dict(plan.data_plane.shuffles)
     if shuffles:
@@ -236,7 +242,7 @@ def synthetic_worker_bytes(plan: Plan) -> int:
     sends = sent_row_bytes(how, payload_columns)
     ours, theirs = sends[Side.LEFT], sends[Side.RIGHT]
     left_received, right_received = (size * (workers - 1) / workers for size in (ours, theirs * right))
-    joins = describe(plan.engine)
+    joins = describe_engine(plan.engine)
     again = sent is None and not plan.pipeline and not joins.device_memory
     received = left_received if again and theirs * right <= ours * (1 + 1 / SLACK) else left_received + right_received
     if sent is not None:
@@ -249,20 +255,22 @@ def synthetic_worker_bytes(plan: Plan) -> int:
     return PROCESS_BYTES + int(rows_per_chunk * (chunks + parcels + received + result))
 
 
-def _result_of_chunk_row(how: How, fraction: float, payload_columns: int, *, skewed: bool) -> tuple[float, float, int]:
+def _result_of_chunk_row(
+    how: JoinKind, fraction: float, payload_columns: int, *, skewed: bool
+) -> tuple[float, float, int]:
     """For each row of a chunk, the pairs of rows in the result, and its rows of one side alone; bytes of one of these:
     values, and a validity byte for each column that can be null.
 
     With a skew, the left rows without a match are not counted beforehand: these are the most that there can be.
     """
-    left = fraction if how is How.SEMI else how.keeps_left * (1.0 if skewed else 1.0 - fraction)
-    nullable = how.pairs * (how.keeps_left + how.keeps_right)
-    row = 8 * (1 + (1 + how.pairs) * payload_columns) + nullable * payload_columns
-    return how.pairs * fraction, left + how.keeps_right * (1.0 - fraction), row
+    left = fraction if how is JoinKind.SEMI else how.keeps_unmatched_left * (1.0 if skewed else 1.0 - fraction)
+    nullable = how.has_right_columns * (how.keeps_unmatched_left + how.keeps_unmatched_right)
+    row = 8 * (1 + (1 + how.has_right_columns) * payload_columns) + nullable * payload_columns
+    return how.has_right_columns * fraction, left + how.keeps_unmatched_right * (1.0 - fraction), row
 
 
-def check_fits(plan: Plan, available: int, workers_here: int, where: str) -> None:
-    """Refuse a plan that cannot fit in the `available` bytes that `workers_here` workers share on the host `where`.
+def check_memory_fits(plan: Plan, available: int, workers_here: int, where: str) -> None:
+    """Raise an error if a plan's `workers_here` workers need more than the `available` bytes on host `where`.
 
     Of tables only the processes count here; `check_tables_fit` counts the rows.
 

@@ -22,12 +22,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from merge_bench.merge.engines.base import JoinShape, Share, Side
+from merge_bench.merge.engines.base import AllGather, JoinShape, Side
 from merge_bench.merge.engines.join_columns import take_rows
 from merge_bench.merge.frame import BLOCK, Array, Bytes, Field, Frame
-from merge_bench.merge.jit import compiled, inlined, load_word
+from merge_bench.merge.jit import compile_loop, inline_expression, load_word
 from merge_bench.merge.memory import BufferPool, aligned_size
-from merge_bench.merge.partition import row_spans
+from merge_bench.merge.partition import divide_rows
 from merge_bench.merge.partition_loops import RowHasher, is_plain_key, start_hashes
 
 KEY_BITS = 16  # of the Bloom filter for each key. With two of them set in one word, 2 % of other keys pass
@@ -40,7 +40,7 @@ Mark: TypeAlias = Callable[[Span, Bytes], None]
 
 
 class RuntimeFilter:
-    """Filters both chunks of one worker. All workers have to call `apply` at once.
+    """Filters both chunks of one worker. All workers have to call `filter_chunks` at once.
 
     `scratch` is memory that is used during a call only. What remains of a column lies in memory of its own pool in
     `pools` until the next `reset` of that pool.
@@ -66,22 +66,22 @@ class RuntimeFilter:
         """The buffer pools of the columns of both sides, which hold what remains of the columns."""
         return [*self._pools[Side.LEFT], *self._pools[Side.RIGHT]]
 
-    def apply(
-        self, chunks: Mapping[Side, Frame], share: Share, pool: ThreadPoolExecutor | None = None
+    def filter_chunks(
+        self, chunks: Mapping[Side, Frame], all_gather: AllGather, pool: ThreadPoolExecutor | None = None
     ) -> dict[Side, Frame]:
-        """Both chunks of this worker without the rows that are found to have no match."""
+        """Return both chunks without the rows that are found to have no match."""
         remaining = dict(chunks)
         if self._integers:
-            remaining = self._filter_by_key_range(remaining, share, pool)
-        return self._filter_by_bloom(remaining, share, pool)
+            remaining = self._filter_by_key_range(remaining, all_gather, pool)
+        return self._filter_by_bloom(remaining, all_gather, pool)
 
     def _filter_by_key_range(
-        self, chunks: dict[Side, Frame], share: Share, pool: ThreadPoolExecutor | None
+        self, chunks: dict[Side, Frame], all_gather: AllGather, pool: ThreadPoolExecutor | None
     ) -> dict[Side, Frame]:
         """Keep the rows whose keys lie between the least and the greatest key of the other side."""
         values = [self._integer_key_values(side, chunks[side]) for side in Side]
         own = np.array([[self._least_and_greatest(each, pool) for each in keys] for keys in values], np.int64)
-        ends = np.stack([each.view(np.int64).reshape(own.shape) for each in share(_as_bytes(own))])
+        ends = np.stack([each.view(np.int64).reshape(own.shape) for each in all_gather(_as_bytes(own))])
         lows, highs = ends[..., 0].min(axis=0), ends[..., 1].max(axis=0)  # shape (sides, keys)
         limits = list(zip(lows.max(axis=0).tolist(), highs.min(axis=0).tolist(), strict=True))
 
@@ -91,29 +91,32 @@ class RuntimeFilter:
                 mark_within(values[slice(*span)], low, high, marks)
 
         for side, keys, ranges in zip(Side, values, zip(lows.tolist(), highs.tolist(), strict=True), strict=True):
-            if not self._shape.how.keeps(side) and _share_within(limits, zip(*ranges, strict=True)) < NEARLY_ALL:
+            if (
+                not self._shape.how.keeps_unmatched(side)
+                and _share_within(limits, zip(*ranges, strict=True)) < NEARLY_ALL
+            ):
                 chunks[side] = self._keep_marked(side, chunks[side], partial(mark, keys), pool)
         return chunks
 
     def _filter_by_bloom(
-        self, chunks: dict[Side, Frame], share: Share, pool: ThreadPoolExecutor | None
+        self, chunks: dict[Side, Frame], all_gather: AllGather, pool: ThreadPoolExecutor | None
     ) -> dict[Side, Frame]:
-        """If one side has few rows, keep the rows of the other whose keys are in the Bloom filter of the few."""
+        """Filter the larger side by a Bloom filter of the smaller side's keys, if that has few rows."""
         own = np.array([chunks[side].rows for side in Side], np.int64)
-        totals = np.sum([part.view(np.int64) for part in share(_as_bytes(own))], axis=0)
+        totals = np.sum([part.view(np.int64) for part in all_gather(_as_bytes(own))], axis=0)
         few, many = (list(Side)[at] for at in np.argsort(totals, kind="stable"))
         fewest, most = sorted(totals.tolist())
         words = 1 << max(0, -(-fewest * KEY_BITS // 64) - 1).bit_length()
         others = self._shape.workers - 1
         saved = most * sum(field.assumed_width for field in self._shape.fields(many)) / self._shape.workers
         costly = 8 * words > self.most_bytes or 8 * words * others > saved
-        if self._shape.how.keeps(many) or most < FEWER * fewest or costly:
+        if self._shape.how.keeps_unmatched(many) or most < FEWER * fewest or costly:
             return chunks
         entered = np.zeros(words, np.uint64)
         for _, hashes, _ in self._hash_blocks(chunks[few], (0, chunks[few].rows)):
             insert_keys(hashes, entered)
         words_of_all = np.zeros(words, np.uint64)
-        for part in share(_as_bytes(entered)):
+        for part in all_gather(_as_bytes(entered)):
             words_of_all |= part.view(np.uint64)
 
         def mark(span: Span, marks: Bytes) -> None:
@@ -146,8 +149,8 @@ class RuntimeFilter:
 
     def _least_and_greatest(self, values: Array, pool: ThreadPoolExecutor | None) -> tuple[int, int]:
         """The least and the greatest of the values, as integers."""
-        spans = row_spans(0, values.size, self._shape.threads)
-        ranges = list(_map_on(pool, lambda span: key_range(values[slice(*span)]), spans))
+        spans = divide_rows(0, values.size, self._shape.threads)
+        ranges = list(_map_on_pool(pool, lambda span: key_range(values[slice(*span)]), spans))
         return min(low for low, _ in ranges), max(high for _, high in ranges)
 
     def _keep_marked(self, side: Side, frame: Frame, mark: Mark, pool: ThreadPoolExecutor | None) -> Frame:
@@ -162,23 +165,26 @@ class RuntimeFilter:
             mark(span, marks[slice(*span)])
             return int(np.count_nonzero(marks[slice(*span)]))
 
-        kept = sum(_map_on(pool, count, row_spans(0, frame.rows, self._shape.threads)))
+        kept = sum(_map_on_pool(pool, count, divide_rows(0, frame.rows, self._shape.threads)))
         if kept > most:
             return frame
         rows = self._scratch.take(4 * (kept + 1)).view(np.int32)
         write_marked_rows(marks, rows)
-        columns = _map_on(
+        columns = _map_on_pool(
             pool, lambda column, out: take_rows([(column, rows[:kept])], out), frame.columns, self._pools[side]
         )
         return Frame(frame.fields, tuple(columns), kept)
 
 
-def _map_on(pool: ThreadPoolExecutor | None, function: Callable[..., Any], *arguments: Iterable[Any]) -> Iterator[Any]:
+def _map_on_pool(
+    pool: ThreadPoolExecutor | None, function: Callable[..., Any], *arguments: Iterable[Any]
+) -> Iterator[Any]:
+    """Apply a function to arguments on the threads of a pool; None: on this thread."""
     return map(function, *arguments) if pool is None else pool.map(function, *arguments)
 
 
 def _share_within(limits: Iterable[Limits], ranges: Iterable[Limits]) -> float:
-    """The share of rows whose keys are within the limits, if keys are spread evenly over their ranges."""
+    """The fraction of rows whose keys are within the limits, if keys are spread evenly over their ranges."""
     share = 1.0
     for (low, high), (least, greatest) in zip(limits, ranges, strict=True):
         share *= max(0, high - low + 1) / max(1, greatest - least + 1)
@@ -186,6 +192,7 @@ def _share_within(limits: Iterable[Limits], ranges: Iterable[Limits]) -> float:
 
 
 def _integer_dtype(field: Field) -> np.dtype[Any]:
+    """The NumPy integer type of a field's values."""
     signed = pa.types.is_signed_integer(field.type) or pa.types.is_temporal(field.type)
     return np.dtype(f"{'i' if signed else 'u'}{field.width}")
 
@@ -198,7 +205,7 @@ BIT = np.uint64(1)
 LOW = np.uint64(63)
 
 
-@compiled
+@compile_loop
 def key_range(values: Any) -> tuple[Any, Any]:
     """The least and the greatest value as int64; of no values the greatest and the least number of 64 bits."""
     least, greatest = np.int64(2**63 - 1), np.int64(-(2**63))
@@ -208,7 +215,7 @@ def key_range(values: Any) -> tuple[Any, Any]:
     return least, greatest
 
 
-@compiled
+@compile_loop
 def mark_within(values: Any, least: Any, greatest: Any, marks: Any) -> None:
     """Set the marks of rows to 0 whose value is not within least…greatest."""
     for i in range(values.size):
@@ -216,13 +223,13 @@ def mark_within(values: Any, least: Any, greatest: Any, marks: Any) -> None:
         marks[i] &= np.uint8((value >= least) & (value <= greatest))
 
 
-@inlined
+@inline_expression
 def _bloom_bits(x: Any) -> Any:
     """A word with the one or two bits that a row sets in the Bloom filter, by the upper 12 bits of its hash."""
     return (BIT << (x >> np.uint64(58))) | (BIT << ((x >> np.uint64(52)) & LOW))
 
 
-@compiled
+@compile_loop
 def insert_keys(hashes: Any, words: Any) -> None:
     """Enter the hashes of rows into a Bloom filter, which has all bits of a key in one word.
 
@@ -234,7 +241,7 @@ def insert_keys(hashes: Any, words: Any) -> None:
         words[hashes[i] & last] |= _bloom_bits(hashes[i])
 
 
-@compiled
+@compile_loop
 def mark_members(hashes: Any, words: Any, marks: Any) -> None:
     """Mark with 1 the rows that may be in the Bloom filter, and all others with 0."""
     last = np.uint64(words.size - 1)
@@ -243,7 +250,7 @@ def mark_members(hashes: Any, words: Any, marks: Any) -> None:
         marks[i] = np.uint8((words[hashes[i] & last] & bits) == bits)
 
 
-@compiled
+@compile_loop
 def write_marked_rows(marks: Any, rows: Any) -> None:
     """Write the numbers of the marked rows to `rows`, which has room for one more."""
     count, whole = np.uint64(0), marks.size // 8 * 8

@@ -18,7 +18,7 @@ _TRIALS, _NOTES = 9, 250
 
 
 class TimeNotes:
-    """What a worker notes of one iteration. `count`: how often it noted something; each time costs `note_seconds`."""
+    """The times that a worker notes in one iteration; `count`: how many notes it made."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[str, float, float]] = []
@@ -39,6 +39,7 @@ class TimeNotes:
         self._batches[key][1] = now
 
     def add_batch(self, key: Key, begin: float, end: float, size: int) -> None:
+        """Note when the messages of a batch began and ended, and their bytes."""
         self.count += 1
         self._batches[key] = [begin, end, size]
 
@@ -48,7 +49,7 @@ class TimeNotes:
         self.spans.append((name, begin, end))
 
     def timeline(self, rank: int, sides: Sequence[str]) -> WorkerTimeline:
-        """All notes of the iteration, for the records; `sides`: the name of the side of each piece, by its number."""
+        """Make the record of all notes; `sides`: the side of each piece, by its number."""
         return WorkerTimeline(
             rank=rank,
             spans=[Span(name=name, begin=begin, end=end) for name, begin, end in self.spans],
@@ -62,7 +63,7 @@ class TimeNotes:
 
 
 def note_seconds(clock: Callable[[], float] = time.perf_counter) -> float:
-    """Seconds that one message of a batch takes to be noted, both ends with their times: the dearest kind of note.
+    """Measure the seconds that it takes to note one message of a batch, the dearest kind of note.
 
     The median of several trials: what other processes take of the core in one of them is no cost of a note.
     """
@@ -80,7 +81,7 @@ def _trial_seconds(clock: Callable[[], float]) -> float:
 
 
 class KeptTimelines:
-    """The iterations that a worker keeps until the launch ends: every `stride`-th, so that they cover all of it.
+    """The timelines of every `stride`-th iteration, which a worker keeps until the launch ends.
 
     `most`: events that it keeps at most. Once they would be more, it drops every second iteration, and goes on with
     twice the stride.
@@ -92,20 +93,22 @@ class KeptTimelines:
         self.iterations: dict[int, WorkerTimeline] = {}
         self.rounds: list[WorkerTimeline] = []
 
-    def wants(self, index: int) -> bool:
-        """Whether the iteration `index` is one of those to keep, so that it should be noted."""
+    def wants_iteration(self, index: int) -> bool:
+        """Whether the timeline of iteration `index` is to be kept."""
         return index % self.stride == 0
 
-    def keep(self, index: int, timeline: WorkerTimeline) -> None:
+    def keep_iteration(self, index: int, timeline: WorkerTimeline) -> None:
+        """Keep the timeline of iteration `index`."""
         self.iterations[index] = timeline
         self._trim()
 
     def keep_round(self, timeline: WorkerTimeline) -> None:
-        """Keep a round of the link measurement; its events count towards `most` as well."""
+        """Keep the timeline of a round of the link measurement; its events count towards `most` as well."""
         self.rounds.append(timeline)
         self._trim()
 
     def _trim(self) -> None:
+        """Drop every second iteration while there are more events than `most`."""
         while self.iterations and _event_count([*self.iterations.values(), *self.rounds]) > self.most:
             self.stride *= 2
             self.iterations = {each: kept for each, kept in self.iterations.items() if each % self.stride == 0}

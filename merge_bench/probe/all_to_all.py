@@ -163,7 +163,7 @@ class AllToAllProbeOverUcx(Probe):
         if machine.find_core_shortage((each.host, each.hardware) for each in session.descriptions):
             session.record_warning(CROWDED)
         first = session.descriptions[0]
-        endpoints = [endpoint for peers in workers.run_on_all(worker.endpoints) for endpoint in peers.values()]
+        endpoints = [endpoint for peers in workers.run_on_all(worker.describe_endpoints) for endpoint in peers.values()]
         lanes = list(dict.fromkeys(lane for lanes, _ in endpoints for lane in lanes))
 
         def make_line(exchange: ExchangeRow, uneven: bool, **figures: Any) -> ProbeLine:
@@ -180,7 +180,7 @@ class AllToAllProbeOverUcx(Probe):
             )
 
         record_exchanges(session, self.pattern, UCX, self._make_exchanges(session), make_line)
-        workers.run_on_all(worker.close)
+        workers.run_on_all(worker.close_launch)
 
     def _make_exchanges(self, session: Session) -> Iterator[ExchangeRow]:
         """Make every exchange of the pattern between the workers, and yield its measured times."""

@@ -76,7 +76,7 @@ class RmaProbe(Probe):
         for pair, placement in self.placements.rank_pairs(session.job.prepared, hosts):
             session.progress.show_phase(f"puts, {placement}, from rank {pair[0]} to rank {pair[1]}")
             self._measure_pair(session, pair, placement)
-        workers.run_on_all(worker.close)
+        workers.run_on_all(worker.close_launch)
 
     def _measure_pair(self, session: Session, ranks: tuple[int, int], placement: str) -> None:
         """Measure the puts of one pair of ranks, and write them to the records; wrong bytes then end the launch."""
@@ -92,7 +92,7 @@ class RmaProbe(Probe):
             {source: (puts.measure_puts, target, window, sizes), target: (puts.check_incoming_puts, source, sizes)}
         )
         workers.run_on_one(target, puts.free_put_memory, puts.TARGET)
-        lanes = workers.run_on_one(source, worker.endpoints)[target][0]
+        lanes = workers.run_on_one(source, worker.describe_endpoints)[target][0]
         hosts, version = [session.members[rank].host for rank in ranks], fact.ucx.version
         if version is None:
             missing = f"rank {source} on {hosts[0]} did not report its UCX version, which the record needs"

@@ -13,7 +13,7 @@ from merge_bench.config.options import BY_KEY, CLUSTER_OPTIONS, OPTIONS, TUNE_OP
 from merge_bench.errors import GateNotMet, MergeBenchError, NothingCompared, NotRecorded, UsageError, WrongResult
 from merge_bench.forecast.gather import gather_measurements
 from merge_bench.merge import engines
-from merge_bench.merge.exchange import recorded_plane
+from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.merge.workload.tables import FEW_ROW_GROUPS
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Run
 from merge_bench.records.schema import GivenOptions
@@ -83,8 +83,8 @@ def _next_step_after_compute_limit(
     report, which draws where the time goes, and on several hosts a forecast.
     """
     plan = campaign.runs[0].plan
-    used = next((engine for engine in engines.descriptions() if engine.name == plan.engine), None)
-    usual = engines.first_engine(device_memory=False, dask=not recorded_plane(plan.exchange).by_workers)
+    used = next((engine for engine in engines.engine_descriptions() if engine.name == plan.engine), None)
+    usual = engines.first_engine(device_memory=False, dask=not find_recorded_plane(plan.exchange).exchanges_by_workers)
     if used is not None and not used.device_memory and used != usual and limit != "memory":
         return _repeat_step(old_options, f"measures the same with the engine {usual.name}", engine=usual.name)
     if len(hosts_of_run(document)) == 1:

@@ -11,7 +11,7 @@ from merge_bench.analysis.documents import GpuEnergy, Lane, Protocols, RunDocume
 from merge_bench.analysis.statistics import outlier_flags
 from merge_bench.errors import Caution
 from merge_bench.host.gpu import THROTTLING
-from merge_bench.merge.exchange import recorded_plane
+from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.records.campaign import Launch, RecordedPlan
 from merge_bench.records.schema import SizeRange
 from merge_bench.units import plural
@@ -36,7 +36,7 @@ def why_figures_absent(document: RunDocument) -> str:
     """Say why a run has no bandwidth or phases of workers."""
     if document.imported is not None:
         return "not in the imported text"
-    if not recorded_plane(RecordedPlan.of(document.plan).exchange).by_workers:
+    if not find_recorded_plane(RecordedPlan.of(document.plan).exchange).exchanges_by_workers:
         return "not measured, because Dask's own shuffle reports no bytes, transfer times or phases of workers"
     if len(document.bandwidth_bytes_per_second.per_worker) < 2:
         return "one worker sends nothing to others"

@@ -33,7 +33,7 @@ from merge_bench.config.ucx_info import find_installed_ucx
 from merge_bench.config.variables import PREFIX
 from merge_bench.errors import UsageError, print_message
 from merge_bench.host.machine import usable_core_count
-from merge_bench.merge.exchange import recorded_plane
+from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.campaign import Campaign, RecordedPlan
 from merge_bench.records.schema import CampaignLine, RunKey, TuneLine
@@ -82,7 +82,7 @@ def make_tuning_context(planned_run: PlannedRun, run_options: RunOptions) -> Tun
     if installed := find_installed_ucx(variables.get("MERGE_BENCH_UCX", "auto"), variables):
         inherited = {name for setting in installed.settings.values() for name in setting.inherits}
         ucx_names, version = frozenset({*installed.settings, *inherited}), installed.version
-    over_ucx = not plan.data_plane.by_workers and plan.protocol == "ucx"
+    over_ucx = not plan.data_plane.exchanges_by_workers and plan.protocol == "ucx"
     peer = plan.error_handling or over_ucx
     several = len(settings.hosts) > 1
     devices = len(list(INFINIBAND.iterdir())) if INFINIBAND.is_dir() else 0
@@ -253,7 +253,9 @@ def _check_run_can_be_tuned(planned_run: PlannedRun, options: TuneOptions) -> No
         )
     if planned_run.plan.verify == "off":
         raise UsageError("tune does not accept --verify off, because a config with wrong results could win")
-    if options.metric == "bandwidth" and (not planned_run.plan.data_plane.by_workers or planned_run.plan.workers < 2):
+    if options.metric == "bandwidth" and (
+        not planned_run.plan.data_plane.exchanges_by_workers or planned_run.plan.workers < 2
+    ):
         raise UsageError("--metric bandwidth needs --exchange ucx and at least 2 workers")
 
 
@@ -473,7 +475,11 @@ def time_to_decide_all(campaign: Campaign, space: Path | None = None) -> float |
 
 def _rule_of_thumb_seconds(plan: RecordedPlan) -> float | None:
     """Seconds of a launch by the rule of thumb, of use only as a ratio of two sizes; None for tables."""
-    if plan.rows_per_chunk is None or plan.iterations is None or not recorded_plane(plan.exchange).by_workers:
+    if (
+        plan.rows_per_chunk is None
+        or plan.iterations is None
+        or not find_recorded_plane(plan.exchange).exchanges_by_workers
+    ):
         return None
     return rule_of_thumb_seconds(
         plan.rows_per_chunk * max((plan.workers or 1) / usable_core_count(), 1.0), plan.iterations

@@ -14,7 +14,7 @@ import msgspec
 from merge_bench.analysis.comparable_runs import result_letter
 from merge_bench.config.parsers import quote_name
 from merge_bench.merge import engines
-from merge_bench.merge.exchange import recorded_plane
+from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.records.campaign import Campaign, Launch, RecordedPlan, Table, Workload, is_tuning
 from merge_bench.records.results_folder import ResultEntry
 from merge_bench.records.schema import CampaignLine, FailureLine, Worker
@@ -93,7 +93,7 @@ def unusual_engines_text(plans: Sequence[RecordedPlan]) -> str:
     """The engines of `plans`, such as ``engine duckdb``, if one is not the choice of ``auto``; else empty."""
     usual = True
     for plan in plans:
-        dask = not recorded_plane(plan.exchange).by_workers
+        dask = not find_recorded_plane(plan.exchange).exchanges_by_workers
         choices = {engines.first_engine(device_memory=device, dask=dask).name for device in (False, True)}
         usual = usual and plan.engine in {*choices, None, ""}
     used = dict.fromkeys(plan.engine for plan in plans if plan.engine)

@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def made(name: str, folder: Path) -> Tables:
-    question = H2O.question(name)
+    question = H2O.find_question(name)
     return tables.of_question(question, *h2o_tables(ROWS, (question.left, question.right), folder))
 
 
@@ -110,7 +110,7 @@ def test_every_question_is_measured_beside_all_peers(
     assert jobs[0].data_bytes == jobs[0].tables.data_bytes > 2 * ROWS * 50
     document = json.loads((tmp_path / "out.json").read_text())
     assert {name: found["columns"] for name, found in document["questions"].items()} == {"q5": 13, "q1": 9}
-    assert h2o.row(H2O.question("q5"), document["questions"]["q5"]) == [
+    assert h2o.row(H2O.find_question("q5"), document["questions"]["q5"]) == [
         "q5: x ⋈ big on id3",
         "1,800 × 13",
         "500",
@@ -136,6 +136,6 @@ def test_the_page_has_a_table_for_each_processor() -> None:
 
 
 def test_a_question_that_peers_cannot_join_is_refused(folder: Path) -> None:
-    question = replace(H2O.question("q1"), how="outer")
+    question = replace(H2O.find_question("q1"), how="outer")
     with pytest.raises(UsageError, match="the peers do not join q1"):
         tables.of_question(question, folder, folder)

@@ -21,7 +21,7 @@ from merge_bench.merge.engines.base import JoinShape
 from merge_bench.merge.engines.native import NativeEngine
 from merge_bench.merge.frame import Field, Frame
 from merge_bench.merge.memory import BufferPool
-from merge_bench.merge.partition import WAYS, Partitioner, most_streams
+from merge_bench.merge.partition import WRITERS, Partitioner, most_total_buckets
 from merge_bench.records import schema as s
 from tests.helpers.benchmark_commands import refusal
 
@@ -75,7 +75,7 @@ def test_accesses_of_a_join_are_an_entry_a_left_row_a_head_a_right_row_and_an_en
 
 
 @pytest.mark.parametrize("l2", [None, 1 << 20, 2 << 20])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", WRITERS)
 @pytest.mark.parametrize(("chunk", "workers"), [(4, 2), (1_000_000, 2), (25_000_000, 2), (25_000_000, 64)])
 def test_buckets_and_the_width_of_their_numbers_are_those_of_the_engine(
     chunk: int, workers: int, way: str, l2: int | None
@@ -84,7 +84,7 @@ def test_buckets_and_the_width_of_their_numbers_are_those_of_the_engine(
     (key, a), b = rows.fields, Field("b", pa.int64(), 8)
     shape = Shape(chunk, workers, stores=way, l2_bytes=l2)
     engine = NativeEngine(JoinShape((key, a), (key, b), ("key",), workers, 0, shape.rows))
-    engine.use_stores(way, most_streams([way]), l2)
+    engine.use_parcel_writer(way, most_total_buckets([way]), l2)
     assert shape.buckets == engine.buckets
     numbers = BufferPool()
     Partitioner(rows.fields, ["key"], workers, engine.buckets, scratch=numbers).split(rows, BufferPool())

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from merge_bench.campaign.machine_checks import check_tables_fit
 from merge_bench.errors import UsageError
-from merge_bench.merge.engines.base import How, Side
+from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.plan import (
     PROCESS_BYTES,
     SHUFFLED,
     Distribution,
     Plan,
+    bytes_between_workers,
     choose_distribution,
-    crossing_bytes,
     sendable_sides,
     synthetic_worker_bytes,
 )
@@ -68,7 +68,7 @@ def test_without_the_option_both_tables_are_shuffled(tables: dict[str, Any]) -> 
 def test_a_side_whose_rows_without_a_match_are_kept_is_not_sent(
     how: str, sides: tuple[Side, ...], tables: dict[str, Any]
 ) -> None:
-    assert sendable_sides(How(how)) == sides
+    assert sendable_sides(JoinKind(how)) == sides
     for distribution in ("broadcast", "auto"):
         if not sides and distribution == "broadcast":
             with pytest.raises(UsageError, match="--distribution broadcast cannot be used with --how outer"):
@@ -94,13 +94,18 @@ def test_the_records_have_what_was_chosen_and_why(tables: dict[str, Any]) -> Non
 
 
 @given(
-    st.sampled_from(How), st.integers(1, 64), st.floats(0, 1e12, allow_nan=False), st.floats(0, 1e12, allow_nan=False)
+    st.sampled_from(JoinKind),
+    st.integers(1, 64),
+    st.floats(0, 1e12, allow_nan=False),
+    st.floats(0, 1e12, allow_nan=False),
 )
-def test_auto_sends_fewer_bytes_and_leaves_fewer_on_a_worker(how: How, workers: int, left: float, right: float) -> None:
+def test_auto_sends_fewer_bytes_and_leaves_fewer_on_a_worker(
+    how: JoinKind, workers: int, left: float, right: float
+) -> None:
     sizes = {Side.LEFT: left, Side.RIGHT: right}
     found = choose_distribution("auto", how, workers, sizes, without=None)
     assert found.reason
-    bytes_of = {sent: crossing_bytes(sizes, workers, sent) for sent in (None, *sendable_sides(how))}
+    bytes_of = {sent: bytes_between_workers(sizes, workers, sent) for sent in (None, *sendable_sides(how))}
     if found.sent is None:
         assert workers == 1 or bytes_of[None] <= 2 * min(bytes_of.values()) * (1 + 1e-12)
     else:

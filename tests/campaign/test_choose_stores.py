@@ -12,7 +12,7 @@ import pytest
 from merge_bench.campaign.measure_launch import cache_write_times, choose_parcel_writes, read_cached_write_times
 from merge_bench.host.description import Hardware
 from merge_bench.merge import worker
-from merge_bench.merge.partition import PlainStores, WholeLines
+from merge_bench.merge.partition import CacheLineWriter, PlainWriter
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.schema import Stores, Worker
@@ -41,12 +41,12 @@ class Workers:
         self.l2: int | None = None
 
     def run_on_all(self, step: Any) -> list[dict[str, float]]:
-        assert step is worker.measure_stores
+        assert step is worker.measure_parcel_writers
         self.asked += 1
         return list(self.measured)
 
     def submit(self, step: Any, each: list[tuple[str, int, int | None]]) -> list[Any]:
-        assert step is worker.use_stores
+        assert step is worker.use_parcel_writer
         self.used = [way for way, _, _ in each]
         ((self.streams, self.l2),) = {(streams, l2) for _, streams, l2 in each}
         return []
@@ -125,8 +125,8 @@ def test_all_workers_split_by_the_same_buckets_more_of_them_where_all_write_line
     choose(mixed, "b", "c", "c")
     choose(without_rows, "d", "d", "d")
     choose(one_without, "e", "e", "f")
-    assert lines.streams == WholeLines.most_streams > PlainStores.most_streams
-    assert {each.streams for each in (mixed, without_rows, one_without)} == {PlainStores.most_streams}
+    assert lines.streams == CacheLineWriter.most_total_buckets > PlainWriter.most_total_buckets
+    assert {each.streams for each in (mixed, without_rows, one_without)} == {PlainWriter.most_total_buckets}
 
 
 def test_all_workers_split_as_suits_the_smallest_l2_cache_if_all_are_known() -> None:

@@ -43,13 +43,13 @@ def test_tables_without_null_keys_have_no_warning(tmp_path: Path) -> None:
 
 def test_a_sweep_over_engines_reads_the_keys_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left, right = (write(tmp_path / f"{name}.parquet", pa.table({"k": [1, None]}), 2) for name in "lr")
-    count, counted = duckdb_reference.count_rows, []
+    count, counted = duckdb_reference.count_result_rows, []
 
-    def counting(*given: Any) -> duckdb_reference.Counts:
+    def counting(*given: Any) -> duckdb_reference.ResultCounts:
         counted.append(given)
         return count(*given)
 
-    monkeypatch.setattr(duckdb_reference, "count_rows", counting)
+    monkeypatch.setattr(duckdb_reference, "count_result_rows", counting)
     options = given(left=str(left), right=str(right), on=("k",), workers=2, engine=("native", "polars"))
     found = plan_runs(None, options)
     assert [[each.code for each in prepared.warnings].count("null-keys") for prepared in found] == [1, 1]

@@ -12,9 +12,9 @@ from merge_bench.campaign.planned_launches import plan_runs
 from merge_bench.cli import cli
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
-from merge_bench.merge.engines import choices
+from merge_bench.merge.engines import engine_choices
 
-SENTENCE = f"'spark' is not one of {', '.join(choices())}"
+SENTENCE = f"'spark' is not one of {', '.join(engine_choices())}"
 
 
 def test_in_a_config(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from merge_bench.campaign.recording import IterationAssembler
-from merge_bench.merge.merger import Measured
+from merge_bench.merge.merger import WorkerMeasurement
 from merge_bench.records.schema import Flight, FrameCounts, PairTraffic, Phases, WorkerIteration
 from merge_bench.records.writer import encode_record
 from tests.helpers.strict_records import validate
@@ -25,11 +25,11 @@ WORKER = WorkerIteration(
 )
 
 
-def measured(worker: WorkerIteration, source: int, seconds: float) -> Measured:
-    return Measured(worker, [PairTraffic(from_rank=source, to_rank=worker.rank, bytes=400, seconds=seconds)])
+def measured(worker: WorkerIteration, source: int, seconds: float) -> WorkerMeasurement:
+    return WorkerMeasurement(worker, [PairTraffic(from_rank=source, to_rank=worker.rank, bytes=400, seconds=seconds)])
 
 
-def event(part: Measured) -> dict[str, object]:
+def event(part: WorkerMeasurement) -> dict[str, object]:
     """As a worker sends it, and as it arrives."""
     values = {"rank": part.worker.rank, "index": 4, "warmup": False, "measured": msgspec.to_builtins(part)}
     found: dict[str, object] = json.loads(json.dumps({"event": "iteration", **values}))

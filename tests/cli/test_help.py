@@ -32,10 +32,10 @@ for module, heavy in {steps!r}:
     importlib.import_module(module)
     print(module, [m for m in sys.modules if re.fullmatch(heavy, m)])
 from merge_bench.merge.workload import SyntheticSpec
-from merge_bench.merge.workload.synthetic import check, generate
+from merge_bench.merge.workload.synthetic import check_result_rows, generate_chunks
 spec = SyntheticSpec(100, 1.0, 0)
-left = generate(spec, 0, 1)[0].to_arrow()
-assert check(spec, left.append_column("right_payload_0", left["left_payload_0"]))[0] == 100
+left = generate_chunks(spec, 0, 1)[0].to_arrow()
+assert check_result_rows(spec, left.append_column("right_payload_0", left["left_payload_0"]))[0] == 100
 print("pandas" in sys.modules)
 """
 

@@ -23,7 +23,7 @@ from merge_bench.errors import UsageError
 from merge_bench.host import machine, pinning
 from merge_bench.host.description import HostFacts
 from merge_bench.host.pinning import WorkerPin
-from merge_bench.merge.engines import describe
+from merge_bench.merge.engines import describe_engine
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.schema import IterationLine, LaunchLine, PowerLine
@@ -98,7 +98,7 @@ def test_what_a_gpu_has_of_its_own_decides_by_its_name(monkeypatch: pytest.Monke
 
 
 def test_another_order_of_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = describe("cudf")
+    engine = describe_engine("cudf")
     for fine in ({}, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}):
         check_engine(engine, fine, 2, here=False)
     with pytest.raises(UsageError, match=r"CUDA_DEVICE_ORDER=FASTEST_FIRST, GPU numbers differ .*; unset it"):
@@ -125,9 +125,9 @@ def test_more_workers_than_gpus_are_refused_with_what_would_help() -> None:
 
 
 def test_only_workers_on_this_machine_need_its_gpu() -> None:
-    check_engine(describe("cudf"), {}, 0, here=False)
+    check_engine(describe_engine("cudf"), {}, 0, here=False)
     with pytest.raises(UsageError, match="need an NVIDIA GPU, but none is visible on this host"):
-        check_engine(describe("cudf"), {}, 0, here=True)
+        check_engine(describe_engine("cudf"), {}, 0, here=True)
 
 
 @pytest.fixture

@@ -211,9 +211,9 @@ def test_a_side_that_failed_by_itself_is_the_failure(plugin: worker.MergeWorker,
 @pytest.mark.cluster
 def test_the_next_run_ends_and_forgets_what_an_earlier_one_left(plugin: worker.MergeWorker, tmp_path: Path) -> None:
     plugin.abort.set("an earlier run ended")
-    plugin.abort.heartbeat()
+    plugin.abort.note_heartbeat()
     assert worker_programs.find_perftest_origin() in ("wheel", "system")
-    plugin.abort.check()
+    plugin.abort.raise_if_set()
     worker_programs.start_perftest_server(BATCH)
     assert len(tools(tmp_path)) == 1
     worker_programs.find_perftest_origin()

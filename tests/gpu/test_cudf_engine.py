@@ -56,7 +56,7 @@ def test_peak_memory_is_counted() -> None:
     make, keys = merge_cases.CASES["integers"]
     left, right = (merge_cases.chunks(table, 1)[0] for table in make())
     engine = engine_class("cudf")(merge_cases.shapes(left, right, keys, 1)[0])
-    engine.load(left, right)
+    engine.load_chunks(left, right)
     peak = engine.peak_device_bytes()
     assert peak is not None
     assert peak >= left.nbytes + right.nbytes

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from hypothesis import strategies as st
 
-from merge_bench.merge.engines.base import How
+from merge_bench.merge.engines.base import JoinKind
 from tests.helpers.frames import random_table, seeds
 from tests.helpers.merge_cases import CASES, Tables, canonical, rows_of
 
 KEY_KINDS = ("int64", "uint8", "double", "float", "large_string", "decimal128(38, 6)", "timestamp[us]", "bool")
-SQL = {How.INNER: "JOIN", How.LEFT: "LEFT JOIN", How.RIGHT: "RIGHT JOIN", How.OUTER: "FULL JOIN"}
+SQL = {JoinKind.INNER: "JOIN", JoinKind.LEFT: "LEFT JOIN", JoinKind.RIGHT: "RIGHT JOIN", JoinKind.OUTER: "FULL JOIN"}
 
 
 @functools.cache
@@ -26,7 +26,7 @@ def _database() -> duckdb.DuckDBPyConnection:
     return duckdb.connect()
 
 
-def by_duckdb(left: pa.Table, right: pa.Table, keys: tuple[str, ...], how: How) -> Counter[tuple[Any, ...]]:
+def by_duckdb(left: pa.Table, right: pa.Table, keys: tuple[str, ...], how: JoinKind) -> Counter[tuple[Any, ...]]:
     """The rows as DuckDB finds them. Row numbers go in and come out, so DuckDB changes no value."""
     connection = _database()
     for name, table in (("l", left), ("r", right)):
@@ -43,7 +43,7 @@ def by_duckdb(left: pa.Table, right: pa.Table, keys: tuple[str, ...], how: How) 
     if how in SQL:
         query = f"SELECT l.row, r.row FROM l {SQL[how]} r ON {condition}"
     else:
-        no = "NOT" if how is How.ANTI else ""
+        no = "NOT" if how is JoinKind.ANTI else ""
         query = f"SELECT l.row, NULL FROM l WHERE {no} EXISTS (SELECT 1 FROM r WHERE {condition})"
     found = connection.execute(query).fetchall()
     ours, theirs = (pa.array([row[side] for row in found], pa.int64()) for side in (0, 1))
@@ -58,7 +58,7 @@ def by_duckdb(left: pa.Table, right: pa.Table, keys: tuple[str, ...], how: How) 
     return rows_of(both)
 
 
-def tidy(found: pa.Table, left: pa.Table, right: pa.Table, keys: tuple[str, ...], how: How) -> pa.Table:
+def tidy(found: pa.Table, left: pa.Table, right: pa.Table, keys: tuple[str, ...], how: JoinKind) -> pa.Table:
     """A result under the tables' own types, in the order of columns that `by_duckdb` has."""
     fields = list(left.schema)
     fields += [field for field in right.schema if how in SQL and field.name not in keys]
@@ -85,13 +85,13 @@ SOME_TABLES = {
     "rows": st.tuples(st.integers(0, 60), st.integers(0, 60)),
     "workers": st.integers(1, 4),
     "key": st.lists(st.sampled_from(KEY_KINDS), min_size=1, max_size=2),
-    "how": st.sampled_from(How),
+    "how": st.sampled_from(JoinKind),
     "parts": st.booleans(),
 }
 
 
 @functools.cache
-def of_case(case: str, how: How) -> Counter[tuple[Any, ...]]:
+def of_case(case: str, how: JoinKind) -> Counter[tuple[Any, ...]]:
     """What `by_duckdb` finds in one of `merge_cases.CASES`."""
     make, keys = CASES[case]
     left, right = (canonical(table) for table in make())

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from merge_bench.merge.engines import engine_class
-from merge_bench.merge.engines.base import Engine, How, JoinShape, Side
+from merge_bench.merge.engines.base import Engine, JoinKind, JoinShape, Side
 from merge_bench.merge.frame import Frame, canonical_type
 from merge_bench.merge.partition import contiguous_buffers
 
@@ -157,7 +157,9 @@ def chunks(table: pa.Table, workers: int) -> list[Frame]:
     return [Frame.from_arrow(part).with_nullable(nullable) for part in parts]
 
 
-def shapes(left: Frame, right: Frame, keys: tuple[str, ...], workers: int, how: How = How.INNER) -> list[JoinShape]:
+def shapes(
+    left: Frame, right: Frame, keys: tuple[str, ...], workers: int, how: JoinKind = JoinKind.INNER
+) -> list[JoinShape]:
     first = JoinShape(left.fields, right.fields, keys, workers, 0, (left.rows + right.rows) * workers, how=how)
     return [replace(first, rank=rank) for rank in range(workers)]
 
@@ -168,7 +170,7 @@ def merge(
     workers: int,
     hand_over: Callable[[Any, Any], None],
     iterations: int = 1,
-    how: How = How.INNER,
+    how: JoinKind = JoinKind.INNER,
     sent: Side | None = None,
 ) -> pa.Table:
     """The whole result of a case.
@@ -186,7 +188,7 @@ def merge_tables(
     workers: int,
     hand_over: Callable[[Any, Any], None],
     iterations: int = 1,
-    how: How = How.INNER,
+    how: JoinKind = JoinKind.INNER,
     sent: Side | None = None,
 ) -> list[pa.Table]:
     """The result in pieces."""
@@ -197,22 +199,22 @@ def merge_tables(
         for shape in shapes(lefts[0], rights[0], keys, workers, how)
     ]
     for one, left_chunk, right_chunk in zip(engines, lefts, rights, strict=True):
-        one.load(left_chunk, right_chunk)
+        one.load_chunks(left_chunk, right_chunk)
     for _ in range(iterations):
         for one in engines:
-            one.begin()
-        outgoing = [one.partition() for one in engines]
+            one.begin_iteration()
+        outgoing = [one.partition_chunks() for one in engines]
         for side in Side:
             for rank, one in enumerate(engines):
                 sent = {source: outgoing[source][side][rank] for source in range(workers) if source != rank}
                 assert all(each.header.nbytes == one.header_bytes(side) for each in sent.values())
-                boxes = one.make_inboxes(side, {source: each.header.copy() for source, each in sent.items()})
+                boxes = one.make_receive_buffers(side, {source: each.header.copy() for source, each in sent.items()})
                 for source, each in sent.items():
                     hand_over_runs(each.data, boxes[source], hand_over)
             for one in engines:
-                one.release_sent(side)
+                one.reuse_sent_parcels(side)
         counts = [one.join() for one in engines]
-    pieces = [list(one.results()) for one in engines]
+    pieces = [list(one.result_tables()) for one in engines]
     for count, its_pieces in zip(counts, pieces, strict=True):
         assert count == sum(piece.num_rows for piece in its_pieces)
     return [piece for its_pieces in pieces for piece in its_pieces]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from merge_bench.merge.engines.base import How
+from merge_bench.merge.engines.base import JoinKind
 from tests.helpers.merge_cases import Tables, canonical, moments
 
 MOST, LEAST = 2**63 - 1, -(2**63) + 1
@@ -160,12 +160,12 @@ def rows_of(table: pa.Table) -> Counter[tuple[Any, ...]]:
     return Counter(zip(*map(plain, table.columns), strict=True))
 
 
-def by_python(left: pa.Table, right: pa.Table, keys: Sequence[str], how: How) -> Counter[tuple[Any, ...]]:
+def by_python(left: pa.Table, right: pa.Table, keys: Sequence[str], how: JoinKind) -> Counter[tuple[Any, ...]]:
     """The rows of the result, left columns first, found with dictionaries."""
     left, right = canonical(left), canonical(right)
     ours, theirs = ([dict(enumerate(row)) for row in zip(*map(plain, t.columns), strict=True)] for t in (left, right))
     ours_at, theirs_at = ([t.column_names.index(key) for key in keys] for t in (left, right))
-    others = [at for at in range(right.num_columns) if at not in theirs_at] if how.pairs else []
+    others = [at for at in range(right.num_columns) if at not in theirs_at] if how.has_right_columns else []
 
     def key(row: dict[int, Any], places: Sequence[int]) -> tuple[Any, ...] | None:
         values = tuple(row[at] for at in places)
@@ -179,13 +179,13 @@ def by_python(left: pa.Table, right: pa.Table, keys: Sequence[str], how: How) ->
     for row in ours:
         mine = (*row.values(),)
         with_it = partners.get(key(row, ours_at), [])
-        if how.pairs:
+        if how.has_right_columns:
             found.update((*mine, *(other[at] for at in others)) for other in with_it)
-        elif bool(with_it) == (how is How.SEMI):
+        elif bool(with_it) == (how is JoinKind.SEMI):
             found[mine] += 1
-        if how.pairs and how.keeps_left and not with_it:
+        if how.has_right_columns and how.keeps_unmatched_left and not with_it:
             found[(*mine, *(None for _ in others))] += 1
-    if how.keeps_right:
+    if how.keeps_unmatched_right:
         matched = {key(row, ours_at) for row in ours}
         for row in theirs:
             if key(row, theirs_at) is None or key(row, theirs_at) not in matched:
@@ -228,10 +228,10 @@ NAMED = tuple(range(0, len(NAMES), 7))
 """From which numbers on `of_names` has each name as a column of either side, and some of every kind as a key."""
 
 
-def found_rows(pieces: Sequence[pa.Table], left: pa.Table, right: pa.Table, keys: Sequence[str], how: How) -> Any:
+def found_rows(pieces: Sequence[pa.Table], left: pa.Table, right: pa.Table, keys: Sequence[str], how: JoinKind) -> Any:
     """The rows of a result's pieces; each must have the columns and the types of the tables, in their order."""
     left, right = canonical(left), canonical(right)
-    fields = [*left.schema, *(field for field in right.schema if how.pairs and field.name not in keys)]
+    fields = [*left.schema, *(field for field in right.schema if how.has_right_columns and field.name not in keys)]
     rows: Counter[tuple[Any, ...]] = Counter()
     for piece in pieces:
         assert [(each.name, each.type) for each in piece.schema] == [(each.name, each.type) for each in fields]

@@ -90,15 +90,15 @@ def _merge_rank(
     if prepare is not None:
         prepare()
     from merge_bench.merge.engines.gpu_memory import set_up_pool
-    from merge_bench.merge.exchange.base import Abort
+    from merge_bench.merge.exchange.base import AbortFlag
 
     set_up_pool(POOL)
     engine = engine_class("cudf")(merge_cases.shapes(left, right, keys, 2)[rank])
-    engine.load(left, right)
+    engine.load_chunks(left, right)
 
     from merge_bench.merge.exchange.ucx import UcxExchange  # after the engine: UCX looks for CUDA when it starts
 
-    exchange = UcxExchange(rank, 2, abort=Abort(), message_bytes=message_bytes)
+    exchange = UcxExchange(rank, 2, abort=AbortFlag(), message_bytes=message_bytes)
     pipe.send(exchange.address)
     other = 1 - rank
     addresses = [b"", b""]
@@ -107,15 +107,15 @@ def _merge_rank(
     rows = 0
     for _ in range(2):
         exchange.barrier()
-        engine.begin()
-        outgoing = engine.partition()
+        engine.begin_iteration()
+        outgoing = engine.partition_chunks()
         for side in Side:
             header = np.empty(engine.header_bytes(side), np.uint8)
             exchange.transfer({other: outgoing[side][other].header}, {other: header})
-            exchange.transfer({other: outgoing[side][other].data}, engine.make_inboxes(side, {other: header}))
-            engine.release_sent(side)
+            exchange.transfer({other: outgoing[side][other].data}, engine.make_receive_buffers(side, {other: header}))
+            engine.reuse_sent_parcels(side)
         rows = engine.join()
-    table = pa.concat_tables(list(engine.results()))
+    table = pa.concat_tables(list(engine.result_tables()))
     assert table.num_rows == rows
     lanes = exchange.endpoints()[other][0]
     exchange.barrier()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from merge_bench.merge.engines.base import How
+from merge_bench.merge.engines.base import JoinKind
 from tests.helpers import merge_cases
 from tests.helpers.process_pair import answers_of
 
@@ -32,7 +32,7 @@ def merge_ranks(
     keys: tuple[str, ...],
     workers: int,
     *,
-    how: How = How.INNER,
+    how: JoinKind = JoinKind.INNER,
     prepare: Callable[[], None] | None = None,
     iterations: int = 2,
 ) -> list[Merged]:
@@ -68,12 +68,12 @@ def connect_ranks(workers: int) -> list[Any]:
 
 
 def _connect(rank: int, workers: int, pipe: Any) -> None:
-    from merge_bench.merge.exchange.base import Abort
+    from merge_bench.merge.exchange.base import AbortFlag
     from merge_bench.merge.exchange.rapidsmpf import RapidsmpfExchange
     from merge_bench.merge.exchange.ucx import UcxExchange
 
     try:
-        abort = Abort()
+        abort = AbortFlag()
         plane = RapidsmpfExchange(UcxExchange(rank, workers, abort=abort), abort=abort, bind=lambda: None)
         pipe.send(plane.address)
         plane.connect(pipe.recv())
@@ -104,7 +104,7 @@ def _rank(rank: int, workers: int, pipe: Any, *rest: Any) -> None:
         answers.put((rank, traceback.format_exc()))
 
 
-def plan_of(workers: int, how: How = How.INNER, timeout: float = 30.0) -> Any:
+def plan_of(workers: int, how: JoinKind = JoinKind.INNER, timeout: float = 30.0) -> Any:
     """A plan with this data plane; its tables are not used."""
     from merge_bench.merge.plan import Plan
     from merge_bench.merge.workload import SyntheticSpec
@@ -132,7 +132,7 @@ def _merge_rank(
     lefts: Any,
     rights: Any,
     keys: tuple[str, ...],
-    how: How,
+    how: JoinKind,
     prepare: Any,
     iterations: int,
 ) -> Merged:
@@ -140,18 +140,18 @@ def _merge_rank(
         prepare()
     from merge_bench.merge.engines import engine_class
     from merge_bench.merge.engines.gpu_memory import set_up_pool
-    from merge_bench.merge.exchange.base import Abort
+    from merge_bench.merge.exchange.base import AbortFlag
     from merge_bench.merge.merger import make_merger
 
     set_up_pool(POOL)
     engine = engine_class("cudf")(merge_cases.shapes(lefts[0], rights[0], keys, workers, how)[rank])
-    engine.load(lefts[rank], rights[rank])
-    merger = make_merger(engine, rank, plan_of(workers, how), Abort())
+    engine.load_chunks(lefts[rank], rights[rank])
+    merger = make_merger(engine, rank, plan_of(workers, how), AbortFlag())
     pipe.send(merger.exchange.address)
     merger.exchange.connect(pipe.recv())
     for _ in range(iterations):
         measured = merger.merge()
-    table = pa.concat_tables(list(engine.results()))
+    table = pa.concat_tables(list(engine.result_tables()))
     assert table.num_rows == measured.worker.result_rows
     statistics = merger.exchange.statistics()
     merger.exchange.barrier()

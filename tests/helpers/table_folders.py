@@ -23,7 +23,7 @@ import pyarrow.dataset as ds
 
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge import partition_loops
-from merge_bench.merge.engines.base import How
+from merge_bench.merge.engines.base import JoinKind
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.verification import duckdb_reference
 from merge_bench.merge.workload.tables import TableSide, TableSpec, plan_tables
@@ -54,11 +54,11 @@ def check_pairs(pairs: Iterable[int], seed: int, folder: Path) -> Counter[str]:
 
 def check_pair(left: Layout, right: Layout, rng: random.Random) -> str:
     """Plan, read, merge and prove in this process, and compare; in words how it ended."""
-    how = rng.choice([How.INNER, How.INNER, How.LEFT, How.OUTER])
+    how = rng.choice([JoinKind.INNER, JoinKind.INNER, JoinKind.LEFT, JoinKind.OUTER])
     refused = left.refused or right.refused
     try:
         spec = plan_tables(left.given, right.given, ["k"], ["k"], rng.randint(1, 3), "polars")
-        counts = duckdb_reference.count_rows(spec, how)
+        counts = duckdb_reference.count_result_rows(spec, how)
         proved = duckdb_reference.expected_result(spec, how)
         results = run_engine("polars", spec)  # reads every value
     except (UsageError, RunFailed) as refusal:
@@ -69,13 +69,13 @@ def check_pair(left: Layout, right: Layout, rng: random.Random) -> str:
     assert not refused, "a table that cannot be read whole was read"
     tables = [read(layout, side) for layout, side in ((left, spec.left), (right, spec.right))]
     joined = join(spec, tables[0], tables[1], how)
-    names = [field.name for field in how.output(spec.left.fields, spec.right.fields, spec.keys)]
+    names = [field.name for field in how.output_fields(spec.left.fields, spec.right.fields, spec.keys)]
     right_answer = joined.num_rows, partition_loops.checksum(Frame.from_arrow(joined), names)
     assert (spec.left.rows, spec.right.rows) == tuple(table.num_rows for table in tables)
     assert counts.rows == joined.num_rows
     assert list(counts.keyless.values()) == [_keyless(table["k"]) for table in tables]
     assert proved == right_answer
-    if how is How.INNER:
+    if how is JoinKind.INNER:
         merged = sum(each.num_rows for each in results)
         checksum = sum(duckdb_reference.result_checksum(spec, each) for each in results) % 2**64
         assert (merged, checksum) == right_answer
@@ -137,7 +137,7 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
-def join(spec: TableSpec, left: pa.Table, right: pa.Table, how: How) -> pa.Table:
+def join(spec: TableSpec, left: pa.Table, right: pa.Table, how: JoinKind) -> pa.Table:
     """The merge by Python's dictionaries of equal keys."""
     places: dict[Any, list[int]] = {}
     for row, key in enumerate(right["k"].to_pylist()):
@@ -146,14 +146,14 @@ def join(spec: TableSpec, left: pa.Table, right: pa.Table, how: How) -> pa.Table
     for row, key in enumerate(left["k"].to_pylist()):
         partners: list[int] = [] if key is None else places.get(key, [])
         pairs += [(row, partner) for partner in partners]
-        if not partners and how.keeps_left:
+        if not partners and how.keeps_unmatched_left:
             pairs.append((row, None))
-    if how.keeps_right:
+    if how.keeps_unmatched_right:
         matched = {partner for _, partner in pairs}
         pairs += [(None, row) for row in range(right.num_rows) if row not in matched]
     ours, theirs = (pa.array([pair[side] for pair in pairs], pa.int64()) for side in (0, 1))
     columns = {}
-    for field in how.output(spec.left.fields, spec.right.fields, spec.keys):
+    for field in how.output_fields(spec.left.fields, spec.right.fields, spec.keys):
         if field.name == "k":
             columns["k"] = pc.coalesce(left["k"].take(ours), right["k"].take(theirs))
         elif field.name in left.column_names:

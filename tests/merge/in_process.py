@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from merge_bench.merge.engines import engine_class
-from merge_bench.merge.engines.base import Engine, How, JoinShape, Side, StoringEngine
+from merge_bench.merge.engines.base import Engine, JoinKind, JoinShape, ParcelWritingEngine, Side
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Frame
 
@@ -31,7 +31,7 @@ def engines_of(
     keys: tuple[str, ...],
     threads: int = 1,
     stores: tuple[str, int] | None = None,
-    how: How = How.INNER,
+    how: JoinKind = JoinKind.INNER,
     sent: Side | None = None,
     join_rows: int | None = None,
 ) -> list[Engine]:
@@ -49,11 +49,11 @@ def engines_of(
             lefts[0].fields, rights[0].fields, keys, len(lefts), rank, rows, threads, how, sent, sent_rows
         )
         engines.append(make(shape))
-        engines[rank].load(*chunk)
+        engines[rank].load_chunks(*chunk)
         if stores:
             made = engines[rank]
-            assert isinstance(made, StoringEngine)
-            made.use_stores(*stores)
+            assert isinstance(made, ParcelWritingEngine)
+            made.use_parcel_writer(*stores)
     return engines
 
 
@@ -63,15 +63,15 @@ def run_once(engines: Sequence[Engine], then: Callable[[Sequence[Engine]], None]
     `then`: called when all engines have begun.
     """
     for one in engines:
-        one.begin()
+        one.begin_iteration()
     if then is not None:
         then(engines)
-    outgoing = [one.partition() for one in engines]
+    outgoing = [one.partition_chunks() for one in engines]
     for rank, one in enumerate(engines):
         for side in Side:
             sources = [(rank - step) % len(engines) for step in range(1, len(engines))]
             sent = {source: outgoing[source][side][rank] for source in sources}
-            boxes = one.make_inboxes(side, {source: each.header.copy() for source, each in sent.items()})
+            boxes = one.make_receive_buffers(side, {source: each.header.copy() for source, each in sent.items()})
             for source, each in sent.items():
                 boxes[source][:] = each.data
     return sum(one.join() for one in engines)
@@ -79,7 +79,7 @@ def run_once(engines: Sequence[Engine], then: Callable[[Sequence[Engine]], None]
 
 def result(engines: Sequence[Engine]) -> pa.Table:
     """All rows of the last merge."""
-    return pa.concat_tables([piece for one in engines for piece in one.results()])
+    return pa.concat_tables([piece for one in engines for piece in one.result_tables()])
 
 
 def simulate(
@@ -90,7 +90,7 @@ def simulate(
     iterations: int = 1,
     threads: int = 1,
     stores: tuple[str, int] | None = None,
-    how: How = How.INNER,
+    how: JoinKind = JoinKind.INNER,
     sent: Side | None = None,
     join_rows: int | None = None,
 ) -> pa.Table:

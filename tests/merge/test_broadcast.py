@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.merge.engines import descriptions
-from merge_bench.merge.engines.base import How, Side
+from merge_bench.merge.engines import engine_descriptions
+from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.plan import sendable_sides
 from tests.helpers.examples import examples
@@ -22,8 +22,8 @@ from tests.helpers.joins import KEY_KINDS, by_duckdb, tidy
 from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of
 from tests.merge.in_process import engines_of, result, run_once, simulate
 
-ENGINES = [engine.name for engine in descriptions() if not engine.device_memory]
-WAYS = [(how, side) for how in How for side in sendable_sides(how)]
+ENGINES = [engine.name for engine in engine_descriptions() if not engine.device_memory]
+WAYS = [(how, side) for how in JoinKind for side in sendable_sides(how)]
 SEVERAL = ("nulls and NaN", "several keys", "every type", "no rows")
 IN_PLACE, IN_BUCKETS = 200, 16
 """Rows of a bucket with which sides of up to 100 rows are joined without a partition, and of more than 8 with one."""
@@ -42,7 +42,7 @@ def check(
     tables: Tables,
     frames: Sequence[Sequence[Frame]],
     keys: tuple[str, ...],
-    how: How,
+    how: JoinKind,
     sent: Side,
     *,
     threads: int = 1,
@@ -52,7 +52,7 @@ def check(
     engines = engines_of(engine, *frames, keys, threads=threads, how=how, sent=sent, join_rows=join_rows)
     for _ in range(2):
         count = run_once(engines)
-    pieces = [piece for one in engines for piece in one.results()]
+    pieces = [piece for one in engines for piece in one.result_tables()]
     assert count == sum(piece.num_rows for piece in pieces)
     found = pa.concat_tables(tidy(piece, *tables, keys, how) for piece in pieces)
     assert rows_of(found) == by_duckdb(*tables, keys, how), engine
@@ -62,7 +62,7 @@ def check(
 @pytest.mark.slow
 @pytest.mark.parametrize("case", SEVERAL)
 @pytest.mark.parametrize(("how", "sent"), WAYS)
-def test_cases(how: How, sent: Side, case: str) -> None:
+def test_cases(how: JoinKind, sent: Side, case: str) -> None:
     make, keys = CASES[case]
     left, right = (canonical(table) for table in make())
     for rows in (1 << 17, IN_BUCKETS):
@@ -79,13 +79,13 @@ def large_and_small() -> Tables:
 
 
 @pytest.mark.parametrize(("how", "sent"), WAYS)
-def test_many_blocks_for_several_threads(how: How, sent: Side) -> None:
+def test_many_blocks_for_several_threads(how: JoinKind, sent: Side) -> None:
     """The rows of a shuffle; each rank has its rows of the large table and all rows of the small one."""
     tables = large_and_small() if sent is Side.RIGHT else large_and_small()[::-1]
     frames = [chunks(table, 2) for table in tables]
     engines = engines_of("native", *frames, ("key",), threads=3, how=how, sent=sent)
-    assert run_once(engines) == sum(piece.num_rows for one in engines for piece in one.results())
-    assert all(len(list(one.results())) >= 3 for one in engines)
+    assert run_once(engines) == sum(piece.num_rows for one in engines for piece in one.result_tables())
+    assert all(len(list(one.result_tables())) >= 3 for one in engines)
     assert [one.received_rows() for one in engines] == [{sent.value: 2000, sent.other.value: 120_000}] * 2
     names = result(engines).column_names
     shuffled = simulate("native", *frames, ("key",), how=how).select(names)
@@ -94,7 +94,7 @@ def test_many_blocks_for_several_threads(how: How, sent: Side) -> None:
 
 
 def check_random(
-    seed: int, rows: tuple[int, int], workers: int, key: list[str], way: tuple[How, Side], bucket: int, nulls: bool
+    seed: int, rows: tuple[int, int], workers: int, key: list[str], way: tuple[JoinKind, Side], bucket: int, nulls: bool
 ) -> None:
     """Duplicates, nulls and skew; right keys of which some are the left ones; chunks of which some are empty."""
     keys, rng = tuple(f"c{number}" for number in range(len(key))), np.random.default_rng(seed)

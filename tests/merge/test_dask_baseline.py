@@ -14,7 +14,7 @@ import pytest
 from distributed import Client, Future
 
 from merge_bench.cluster import dask_scheduler_functions
-from merge_bench.merge.engines.base import How, Side
+from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.exchange import dask as dask_steps
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.plan import SHUFFLED, Plan
@@ -24,7 +24,7 @@ from tests.helpers.runs import LIMIT
 TABLE = pa.table({"key": pa.array([1, 2], pa.int64()), "payload": pa.array([1.5, None], pa.float64())})
 
 
-def planned(how: How) -> Plan:
+def planned(how: JoinKind) -> Plan:
     """What Dask's merge is told of a plan."""
     return SimpleNamespace(engine="pandas", how=how, keys=("key",), shuffle="tasks", distribution=SHUFFLED)
 
@@ -38,14 +38,14 @@ def client() -> Iterator[Client]:
 
 def test_the_merge_is_planned_without_waiting_for_a_partition(client: Client) -> None:
     fields = Frame.from_arrow(TABLE).fields
-    plan = planned(How.INNER)
+    plan = planned(JoinKind.INNER)
     parts = [[client.submit(len, f"{side}{rank}") for rank in range(2)] for side in ("left", "right")]
     found: list[list[Future]] = []
 
     def submit() -> None:
         empty = dask_steps.empty_pandas_frames((fields, fields), plan)
         with client.as_current():
-            found.append(dask_steps.futures_of(client, client.persist(dask_steps.dask_join(parts, empty, plan))))
+            found.append(dask_steps.futures_of(client, client.persist(dask_steps.plan_dask_join(parts, empty, plan))))
 
     thread = threading.Thread(target=submit, daemon=True)
     thread.start()
@@ -79,9 +79,9 @@ def test_what_a_scheduler_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_empty_frame_has_the_types_of_the_chunks() -> None:
     """With nulls or without: a worker whose share of a nullable column has none gives the same types as the others."""
     fields = Frame.from_arrow(TABLE).fields
-    plan = planned(How.INNER)
+    plan = planned(JoinKind.INNER)
     empty, _ = dask_steps.empty_pandas_frames((fields, fields), plan)
     assert len(empty) == 0
     for table in (TABLE, TABLE.slice(0, 1)):
         chunk = Frame.from_arrow(table).with_nullable({field.name: field.nullable for field in fields})
-        assert list(dask_steps.dask_frame((chunk, chunk), Side.LEFT, plan).dtypes) == list(empty.dtypes)
+        assert list(dask_steps.make_dask_frame((chunk, chunk), Side.LEFT, plan).dtypes) == list(empty.dtypes)

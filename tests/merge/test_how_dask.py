@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.merge.engines.base import How, Side
+from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.exchange import dask as dask_steps
-from merge_bench.merge.exchange import data_plane
+from merge_bench.merge.exchange import find_data_plane
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.plan import Distribution, sendable_sides
 from tests.helpers.examples import examples
 from tests.helpers.joins import SOME_TABLES, by_duckdb, random_tables, tidy
 from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of
 
-JOINS = tuple(how for how in How if data_plane("dask").supports_join(how.value))
+JOINS = tuple(how for how in JoinKind if find_data_plane("dask").supports_join(how.value))
 
 SEVERAL = ("duplicates", "strings", "nulls and NaN", "several keys", "every type", "no rows")
-WAYS: list[tuple[How, Side | None]] = [(how, sent) for how in JOINS for sent in (None, *sendable_sides(how))]
+WAYS: list[tuple[JoinKind, Side | None]] = [(how, sent) for how in JOINS for sent in (None, *sendable_sides(how))]
 """Kinds of join, and the side that is sent whole; None: a shuffle."""
 FOR_DASK = {
     **{name: each for name, each in SOME_TABLES.items() if name not in ("how", "parts")},
@@ -32,22 +32,22 @@ FOR_DASK = {
 
 
 def pieces(
-    tables: Tables, keys: tuple[str, ...], how: How, sent: Side | None, workers: int, shuffle: str = "tasks"
+    tables: Tables, keys: tuple[str, ...], how: JoinKind, sent: Side | None, workers: int, shuffle: str = "tasks"
 ) -> list[pa.Table]:
     """The partitions of Dask's own result, with the rows that are kept out of its merge."""
     plan: Any = SimpleNamespace(engine="pandas", how=how, keys=keys, shuffle=shuffle, distribution=Distribution(sent))
     sides: list[list[Frame]] = [chunks(table, workers) for table in tables]
     fields = (sides[0][0].fields, sides[1][0].fields)
     pairs = list(zip(*sides, strict=True))
-    parts: Any = [[dask.delayed(dask_steps.dask_frame)(pair, side, plan) for pair in pairs] for side in Side]
+    parts: Any = [[dask.delayed(dask_steps.make_dask_frame)(pair, side, plan) for pair in pairs] for side in Side]
     alone: Any = []
-    if dask_steps.keeps_without_key(fields, plan):
-        alone = [dask.delayed(dask_steps.result_without_key)(*pair, plan) for pair in pairs]
-    result = dask_steps.dask_join(parts, dask_steps.empty_pandas_frames(fields, plan), plan, alone)
+    if dask_steps.may_have_rows_without_key(fields, plan):
+        alone = [dask.delayed(dask_steps.result_rows_without_key)(*pair, plan) for pair in pairs]
+    result = dask_steps.plan_dask_join(parts, dask_steps.empty_pandas_frames(fields, plan), plan, alone)
     return [dask_steps.result_table(part, fields, plan) for part in dask.compute(*result.to_delayed())]
 
 
-def merged(tables: Tables, keys: tuple[str, ...], how: How, sent: Side | None, workers: int) -> pa.Table:
+def merged(tables: Tables, keys: tuple[str, ...], how: JoinKind, sent: Side | None, workers: int) -> pa.Table:
     """The result, computed in this thread."""
     with dask.config.set(scheduler="synchronous"):
         found = pieces(tables, keys, how, sent, workers)
@@ -57,13 +57,15 @@ def merged(tables: Tables, keys: tuple[str, ...], how: How, sent: Side | None, w
 @pytest.mark.slow
 @pytest.mark.parametrize("case", SEVERAL)
 @pytest.mark.parametrize(("how", "sent"), WAYS)
-def test_rows_are_those_of_duckdb(how: How, sent: Side | None, case: str) -> None:
+def test_rows_are_those_of_duckdb(how: JoinKind, sent: Side | None, case: str) -> None:
     make, keys = CASES[case]
     left, right = (canonical(table) for table in make())
     assert rows_of(merged((left, right), keys, how, sent, 2)) == by_duckdb(left, right, keys, how)
 
 
-def check_random(seed: int, rows: tuple[int, int], workers: int, key: list[str], way: tuple[How, Side | None]) -> None:
+def check_random(
+    seed: int, rows: tuple[int, int], workers: int, key: list[str], way: tuple[JoinKind, Side | None]
+) -> None:
     keys = tuple(f"c{number}" for number in range(len(key)))
     tables = random_tables(seed, rows, key)
     assert rows_of(merged(tables, keys, *way, workers)) == by_duckdb(*tables, keys, way[0])
@@ -72,7 +74,7 @@ def check_random(seed: int, rows: tuple[int, int], workers: int, key: list[str],
 @given(**FOR_DASK)
 @examples(10)
 def test_random_tables(
-    seed: int, rows: tuple[int, int], workers: int, key: list[str], way: tuple[How, Side | None]
+    seed: int, rows: tuple[int, int], workers: int, key: list[str], way: tuple[JoinKind, Side | None]
 ) -> None:
     check_random(seed, rows, workers, key, way)
 
@@ -81,6 +83,6 @@ def test_random_tables(
 @given(**FOR_DASK)
 @settings(max_examples=500, deadline=None)
 def test_hundreds_of_random_tables(
-    seed: int, rows: tuple[int, int], workers: int, key: list[str], way: tuple[How, Side | None]
+    seed: int, rows: tuple[int, int], workers: int, key: list[str], way: tuple[JoinKind, Side | None]
 ) -> None:
     check_random(seed, rows, workers, key, way)

@@ -8,13 +8,13 @@ from typing import Any
 import numba as nb
 import pytest
 
-from merge_bench.merge.jit import compiled, inlined
+from merge_bench.merge.jit import compile_loop, inline_expression
 
 
-@pytest.mark.parametrize("compile_loop", [compiled, inlined])
-def test_loops_compile_without_a_folder_for_the_cache(compile_loop: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize("decorate", [compile_loop, inline_expression])
+def test_loops_compile_without_a_folder_for_the_cache(decorate: Callable[[Any], Any]) -> None:
     made: dict[str, Any] = {}
     exec("def twice(number): return 2 * number", made)  # of no file, so numba finds no folder for it
     with pytest.raises(RuntimeError, match="cannot cache"):
         nb.njit(cache=True)(made["twice"])
-    assert compile_loop(made["twice"])(21) == 42
+    assert decorate(made["twice"])(21) == 42

@@ -9,7 +9,7 @@ import pytest
 
 from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import JoinShape
-from merge_bench.merge.exchange.base import Abort
+from merge_bench.merge.exchange.base import AbortFlag
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.merger import Merger
 from merge_bench.testing import QueueExchange
@@ -32,8 +32,8 @@ def merger(name: str) -> Merger:
     """One worker, which exchanges nothing."""
     left, right = (Frame.from_arrow(pa.table({"key": [1, 2, 3], side: [4, 5, 6]})) for side in ("left", "right"))
     engine = engine_class(name)(JoinShape(left.fields, right.fields, ("key",), 1, 0, 6))
-    engine.load(left, right)
-    return Merger(engine, QueueExchange(0, 1, abort=Abort(), timeout=1.0), plan(workers=(1,)))
+    engine.load_chunks(left, right)
+    return Merger(engine, QueueExchange(0, 1, abort=AbortFlag(), timeout=1.0), plan(workers=(1,)))
 
 
 def test_each_phase_of_each_iteration_on_a_gpu_is_a_range(seen: Seen) -> None:

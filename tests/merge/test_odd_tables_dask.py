@@ -9,16 +9,16 @@ import dask
 import pytest
 from distributed import Client, LocalCluster
 
-from merge_bench.merge.engines.base import How, Side
+from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.exchange import dask as dask_steps
-from merge_bench.merge.exchange import data_plane
+from merge_bench.merge.exchange import find_data_plane
 from merge_bench.merge.plan import sendable_sides
 from tests.helpers.merge_cases import Tables
 from tests.helpers.odd_tables import NAMED, VALUES, by_python, every_value, found_rows, of_names, of_values
 from tests.merge.engines.test_odd_tables import cells
 from tests.merge.test_how_dask import pieces
 
-JOINS = tuple(how for how in How if data_plane("dask").supports_join(how.value))
+JOINS = tuple(how for how in JoinKind if find_data_plane("dask").supports_join(how.value))
 
 SHUFFLES = ("tasks", "p2p")
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ def client() -> Iterator[Client]:
         yield client
 
 
-def check(tables: Tables, how: How, shuffle: str, sent: Side | None = None) -> None:
+def check(tables: Tables, how: JoinKind, shuffle: str, sent: Side | None = None) -> None:
     keys = (tables[0].column_names[0],)
     found = pieces(tables, keys, how, sent, 2, shuffle)
     assert found_rows(found, *tables, keys, how) == by_python(*tables, keys, how)
@@ -42,7 +42,7 @@ def check(tables: Tables, how: How, shuffle: str, sent: Side | None = None) -> N
 
 @pytest.mark.parametrize("shuffle", SHUFFLES)
 @pytest.mark.parametrize("how", JOINS)
-def test_every_type_beside_the_key(how: How, shuffle: str) -> None:
+def test_every_type_beside_the_key(how: JoinKind, shuffle: str) -> None:
     check(every_value(), how, shuffle)
 
 
@@ -52,9 +52,9 @@ def test_every_type_as_a_key(shuffle: str) -> None:
         check(of_values(make(), nulls=number % 3 > 0), how, shuffle)
 
 
-@pytest.mark.parametrize("how", [How.LEFT, How.RIGHT, How.OUTER])
+@pytest.mark.parametrize("how", [JoinKind.LEFT, JoinKind.RIGHT, JoinKind.OUTER])
 @pytest.mark.parametrize("kind", ["decimal128(5, 2)", "decimal128(38, 37)"])
-def test_decimals_with_missing_values(kind: str, how: How) -> None:
+def test_decimals_with_missing_values(kind: str, how: JoinKind) -> None:
     check(of_values(VALUES[kind]()), how, "p2p")
 
 
@@ -67,6 +67,6 @@ def test_every_name() -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("shuffle", SHUFFLES)
 @pytest.mark.parametrize("how", JOINS)
-def test_the_whole_matrix(how: How, shuffle: str) -> None:
+def test_the_whole_matrix(how: JoinKind, shuffle: str) -> None:
     for (_, tables), sent in itertools.product(cells(), (None, *sendable_sides(how))):
         check(tables, how, shuffle, sent)

@@ -18,19 +18,19 @@ from merge_bench.merge.memory import ALIGN, BufferPool
 from merge_bench.merge.partition import (
     LINES,
     PLAIN,
-    WAYS,
+    WRITERS,
     BucketReader,
     Layout,
     Parcel,
     Partitioner,
-    bucket_groups,
-    header_shape,
+    group_buckets,
+    parcel_header_shape,
 )
 from merge_bench.merge.partition_loops import ASSIGNED
 from tests.helpers.examples import examples
 from tests.helpers.frames import KINDS, as_value, bits, frame, kinds, multiset, random_table, seeds
 
-ways = st.sampled_from(sorted(WAYS))
+ways = st.sampled_from(sorted(WRITERS))
 
 
 def split(
@@ -52,7 +52,7 @@ def split(
 def received(flat: Frame, parcel: Parcel, buckets: int) -> Parcel:
     """What the other side makes of a header and bytes that crossed a network."""
     header = np.ascontiguousarray(parcel.layout.header).tobytes()
-    counts = np.frombuffer(header, np.int64).reshape(header_shape(flat.fields, buckets))
+    counts = np.frombuffer(header, np.int64).reshape(parcel_header_shape(flat.fields, buckets))
     layout = Layout.of(flat.fields, counts)
     assert layout.starts == parcel.layout.starts
     assert layout.size == parcel.layout.size == parcel.data.nbytes
@@ -140,19 +140,19 @@ def test_every_row_once_and_equal_keys_together(
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("columns", [1, 2, 5, 9])
-@pytest.mark.parametrize("stores", WAYS)
+@pytest.mark.parametrize("stores", WRITERS)
 def test_columns_one_by_one_or_several_at_once(
     stores: str, columns: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """How many columns of one type are written at once is a question of speed: the parcels are the same."""
     flat = Frame.from_arrow(random_table(5000, ["int64", "int8", *["int64"] * columns, "int8"], 5, nulls=True))
 
-    class OneByOne(WAYS[stores]):
+    class OneByOne(WRITERS[stores]):
         def __init__(self, buckets: int) -> None:
             super().__init__(buckets)
             self.most_columns = 1
 
-    monkeypatch.setitem(WAYS, "one by one", OneByOne)
+    monkeypatch.setitem(WRITERS, "one by one", OneByOne)
     at_once, one_by_one = (
         split(flat, ["c0"], 3, 20, threads, stores=way, buffers=Filled()) for way in (stores, "one by one")
     )
@@ -210,7 +210,7 @@ def test_all_workers_and_both_sides_agree(seed: int, kind: str, workers: int, bu
                 assert homes.setdefault(value, number) == number
 
 
-@pytest.mark.parametrize("stores", WAYS)
+@pytest.mark.parametrize("stores", WRITERS)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_threads_give_the_same_parcels(threads: int, workers: int, stores: str) -> None:
@@ -313,7 +313,7 @@ def test_bucket_groups_cover_every_bucket_once(left: list[int], right: Any, limi
     buckets = len(left)
     others = right.draw(st.lists(st.integers(0, 50), min_size=buckets, max_size=buckets))
     readers = [reader_of(counts) for counts in (left, others)]
-    groups = list(bucket_groups(*readers, buckets, limit))
+    groups = list(group_buckets(*readers, buckets, limit))
     assert [bucket for first, last in groups for bucket in range(first, last)] == list(range(buckets))
     for first, last in groups:
         rows = sum(left[first:last]) + sum(others[first:last])

@@ -13,10 +13,10 @@ from merge_bench.errors import UsageError
 from merge_bench.merge.engines import engine_class
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.cpu_base import HostEngine
-from merge_bench.merge.exchange.base import Abort
+from merge_bench.merge.exchange.base import AbortFlag
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.merger import Merger, PipelinedMerger, make_merger
-from merge_bench.merge.partition import LINES, most_streams
+from merge_bench.merge.partition import LINES, most_total_buckets
 from merge_bench.merge.plan import Plan
 from tests.helpers.members import install_empty
 from tests.helpers.plans import plan_of
@@ -53,16 +53,16 @@ def test_an_engine_that_joins_all_at_once_is_refused(monkeypatch: pytest.MonkeyP
 def test_the_merger_is_the_one_of_the_plan() -> None:
     fields = Frame.from_arrow(pa.table({"key": [1]})).fields
     engine = engine_class("polars")(JoinShape(fields, fields, ("key",), 2, 0, 2))
-    assert type(make_merger(engine, 0, plan(), Abort())) is Merger
-    assert type(make_merger(engine, 0, plan(pipeline="on"), Abort())) is PipelinedMerger
+    assert type(make_merger(engine, 0, plan(), AbortFlag())) is Merger
+    assert type(make_merger(engine, 0, plan(pipeline="on"), AbortFlag())) is PipelinedMerger
 
     class Whole:
         name = "whole"
 
     with pytest.raises(UsageError, match="--engine whole cannot overlap phases; use --pipeline off"):
-        make_merger(Whole(), 0, plan(pipeline="on"), Abort())
+        make_merger(Whole(), 0, plan(pipeline="on"), AbortFlag())
     with pytest.raises(UsageError, match="--engine whole has no runtime filter; use --runtime-filter off"):
-        make_merger(Whole(), 0, plan(runtime_filter="on"), Abort())
+        make_merger(Whole(), 0, plan(runtime_filter="on"), AbortFlag())
 
 
 def test_headers_have_the_buckets_that_the_engine_has_by_then() -> None:
@@ -73,11 +73,11 @@ def test_headers_have_the_buckets_that_the_engine_has_by_then() -> None:
     frame = Frame.from_arrow(pa.table({"key": range(100)}))
     engine = engine_class("native")(JoinShape(frame.fields, frame.fields, ("key",), 2, 0, 400_000_000))
     assert isinstance(engine, HostEngine)
-    engine.load(frame, frame)
+    engine.load_chunks(frame, frame)
     exchange = Noted(0, 2)
     merger = PipelinedMerger(engine, exchange, plan(pipeline="on"))
     before = engine.header_bytes(Side.LEFT)
-    engine.use_stores(LINES, most_streams([LINES]))
+    engine.use_parcel_writer(LINES, most_total_buckets([LINES]))
     after = engine.header_bytes(Side.LEFT)
     assert after > before
     assert 0 < merger.merge().worker.result_rows < 100

@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from merge_bench.campaign.cluster_session import check_memory
 from merge_bench.errors import UsageError
 from merge_bench.host.description import Hardware
-from merge_bench.merge.engines import descriptions
-from merge_bench.merge.engines.base import How, Side
+from merge_bench.merge.engines import engine_descriptions
+from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.partition import SLACK
-from merge_bench.merge.plan import PROCESS_BYTES, Distribution, Plan, check_fits, synthetic_worker_bytes
+from merge_bench.merge.plan import PROCESS_BYTES, Distribution, Plan, check_memory_fits, synthetic_worker_bytes
 from merge_bench.merge.workload import SyntheticSpec
-from merge_bench.merge.workload.synthetic import generate
+from merge_bench.merge.workload.synthetic import generate_chunks
 from merge_bench.merge.workload.tables import TableSide, TableSpec
 from merge_bench.records.schema import Worker
 from merge_bench.units import parse_count
 from tests.merge.in_process import engines_of
 
-HOST_ENGINES = [engine.name for engine in descriptions() if not engine.device_memory]
+HOST_ENGINES = [engine.name for engine in engine_descriptions() if not engine.device_memory]
 WORKERS, FRACTION, PAYLOADS = st.integers(1, 64), st.floats(0, 1), st.integers(1, 16)
 AT_ONCE, POLARS, PANDAS = {"pipeline": True}, {"engine": "polars"}, {"engine": "pandas"}
 DASK = {"engine": "pandas", "exchange": "dask"}
@@ -108,22 +108,22 @@ def test_skew_never_takes_less(engine: str, pipeline: bool, workers: int, fracti
     assert need(10**6, workers, fraction, engine=engine, pipeline=pipeline, zipf=zipf) >= even - 1
 
 
-@pytest.mark.parametrize("how", [How.SEMI, How.ANTI])
+@pytest.mark.parametrize("how", [JoinKind.SEMI, JoinKind.ANTI])
 @pytest.mark.parametrize("sent", [None, Side.RIGHT])
-def test_of_right_rows_semi_and_anti_joins_send_the_key_only(how: How, sent: Side | None) -> None:
+def test_of_right_rows_semi_and_anti_joins_send_the_key_only(how: JoinKind, sent: Side | None) -> None:
     """The estimate against bytes that two ranks cut from their chunks and give to each other."""
     spec, workers = SyntheticSpec(200_000, 0.0, 3, payload_columns=4), 2
     rows = spec.rows // workers
-    sides = [generate(spec, rank, workers, how)[:2] for rank in range(workers)]
+    sides = [generate_chunks(spec, rank, workers, how)[:2] for rank in range(workers)]
     rights = [right.only_columns(("key",)) for _, right in sides]
     engines = engines_of("native", [left for left, _ in sides], rights, ("key",), how=how, sent=sent)
     for one in engines:
-        one.begin()
-    outgoing = [one.partition() for one in engines]
+        one.begin_iteration()
+    outgoing = [one.partition_chunks() for one in engines]
     received = sum(outgoing[1][side][0].data.nbytes for side in Side if sent in (None, side))
     chunks = 2 * 8 * 5 + 2
     parcels = (8 * 5 + 8) * (1 + 1 / SLACK)
-    result = 8 * 5 if how is How.ANTI else 0
+    result = 8 * 5 if how is JoinKind.ANTI else 0
     found = need(rows, workers, 0.0, 4, how=how, distribution=Distribution(sent), pipeline=True)
     assert found - PROCESS_BYTES == pytest.approx(rows * (chunks + parcels + result) + received, rel=0.01)
 
@@ -131,9 +131,9 @@ def test_of_right_rows_semi_and_anti_joins_send_the_key_only(how: How, sent: Sid
 @pytest.mark.parametrize("zipf", [0.5, 1.0, 1.5, 2.5])
 def test_the_most_frequent_key_has_the_part_that_is_told(zipf: float) -> None:
     spec = SyntheticSpec(200_000, 0.5, 3, zipf=zipf)
-    _, right, _ = generate(spec, 0, 1)
+    _, right, _ = generate_chunks(spec, 0, 1)
     _, counts = np.unique(right.column("key")[1].values, return_counts=True)
-    assert counts.max() / spec.matches == pytest.approx(spec.hottest, rel=0.05, abs=2e-4)
+    assert counts.max() / spec.matching_rows == pytest.approx(spec.hottest_key_share, rel=0.05, abs=2e-4)
 
 
 PLAN = Plan(
@@ -168,19 +168,19 @@ def test_a_chunk_that_cannot_fit_is_refused_with_the_largest_that_can(changes: d
     with pytest.raises(
         UsageError, match=r"--chunk 1,000,000,000 needs about .* per worker, but the 2 workers on here have .* each"
     ) as caught:
-        check_fits(plan, 16 << 30, 2, "here")
+        check_memory_fits(plan, 16 << 30, 2, "here")
     assert caught.value.exit_status == 2
     (found,) = re.findall(r"the largest --chunk that fits is ([\d_]+)", str(caught.value))
     largest = parse_count(found)
-    check_fits(sized(plan, largest), 16 << 30, 2, "here")
+    check_memory_fits(sized(plan, largest), 16 << 30, 2, "here")
     with pytest.raises(UsageError):
-        check_fits(sized(plan, largest + 2000), 16 << 30, 2, "here")
+        check_memory_fits(sized(plan, largest + 2000), 16 << 30, 2, "here")
 
 
 def test_what_is_refused_follows_the_engine_and_whether_phases_overlap() -> None:
     plan = sized(PLAN, 25_000_000)
     memory = 2 * need(25_000_000)
-    check_fits(plan, memory, 2, "here")
+    check_memory_fits(plan, memory, 2, "here")
     for changes in (
         {"pipeline": True},
         {"engine": "polars"},
@@ -188,7 +188,7 @@ def test_what_is_refused_follows_the_engine_and_whether_phases_overlap() -> None
         {"workload": SKEWED},
     ):
         with pytest.raises(UsageError):
-            check_fits(sized(dataclasses.replace(plan, **changes), 25_000_000), memory, 2, "here")
+            check_memory_fits(sized(dataclasses.replace(plan, **changes), 25_000_000), memory, 2, "here")
 
 
 @pytest.mark.parametrize("changes", [{}, {"pipeline": True}, {"exchange": "dask"}, {"workload": SKEWED}])
@@ -198,24 +198,24 @@ def test_workers_whose_processes_do_not_fit_are_refused_with_how_many_do(changes
 
     memory = 50 * PROCESS_BYTES - 1
     with pytest.raises(UsageError, match=r"the 50 workers on here have .* each; use --workers \d+ or fewer") as caught:
-        check_fits(with_workers(50), memory, 50, "here")
+        check_memory_fits(with_workers(50), memory, 50, "here")
     most = int(str(caught.value).split()[-3])
-    check_fits(with_workers(most), memory, most, "here")
+    check_memory_fits(with_workers(most), memory, most, "here")
     with pytest.raises(UsageError):
-        check_fits(with_workers(most + 1), memory, most + 1, "here")
+        check_memory_fits(with_workers(most + 1), memory, most + 1, "here")
 
 
 def test_workers_of_tables_need_their_processes_too() -> None:
     side = TableSide("", (), (), ((),) * 3, (0,) * 3)
     plan = dataclasses.replace(PLAN, workload=TableSpec(side, side, ("id",)))
-    check_fits(plan, 3 * PROCESS_BYTES, 3, "here")
+    check_memory_fits(plan, 3 * PROCESS_BYTES, 3, "here")
     with pytest.raises(UsageError, match=r"the merge needs about .* at most 2 workers would fit there"):
-        check_fits(plan, 3 * PROCESS_BYTES - 1, 3, "here")
+        check_memory_fits(plan, 3 * PROCESS_BYTES - 1, 3, "here")
 
 
 def test_where_not_even_a_process_fits_no_number_is_named() -> None:
     with pytest.raises(UsageError, match="not even one worker fits"):
-        check_fits(PLAN, PROCESS_BYTES, 2, "here")
+        check_memory_fits(PLAN, PROCESS_BYTES, 2, "here")
 
 
 def test_started_workers_need_memory_for_their_data_only() -> None:

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
 from merge_bench.merge import runtime_filter
-from merge_bench.merge.engines import descriptions
-from merge_bench.merge.engines.base import Engine, FilteringEngine, How, JoinShape, Share, Side
+from merge_bench.merge.engines import engine_descriptions
+from merge_bench.merge.engines.base import AllGather, Engine, FilteringEngine, JoinKind, JoinShape, Side
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import BLOCK, Bytes, Frame
 from merge_bench.merge.memory import BufferPool
@@ -29,7 +29,7 @@ from tests.helpers.merge_cases import chunks
 from tests.helpers.plans import plan_of
 from tests.merge.in_process import engines_of, result, run_once, simulate
 
-ENGINES = [engine.name for engine in descriptions() if not engine.device_memory]
+ENGINES = [engine.name for engine in engine_descriptions() if not engine.device_memory]
 
 
 class Ranks:
@@ -40,7 +40,7 @@ class Ranks:
         self._met = threading.Barrier(workers, timeout=60)
         self.shared: list[int] = []
 
-    def share_of(self, rank: int) -> Share:
+    def share_of(self, rank: int) -> AllGather:
         def share(own: Bytes) -> list[Bytes]:
             self._given[rank] = own.copy()
             self._met.wait()
@@ -61,7 +61,7 @@ def filter_all(engines: Sequence[Engine]) -> None:
             each.result()
 
 
-def filter_one(engine: Engine, share: Share) -> None:
+def filter_one(engine: Engine, share: AllGather) -> None:
     assert isinstance(engine, FilteringEngine)
     engine.filter_rows(share)
 
@@ -83,7 +83,9 @@ def kept(
     def one(rank: int) -> dict[Side, Frame]:
         shape = JoinShape(fields[Side.LEFT], fields[Side.RIGHT], keys, len(frames), rank, rows, threads)
         with ThreadPoolExecutor(threads) as inner:
-            return kind(shape, BufferPool()).apply(frames[rank], ranks.share_of(rank), inner if threads > 1 else None)
+            return kind(shape, BufferPool()).filter_chunks(
+                frames[rank], ranks.share_of(rank), inner if threads > 1 else None
+            )
 
     with ThreadPoolExecutor(len(frames)) as pool:
         return list(pool.map(one, range(len(frames)))), ranks.shared
@@ -104,7 +106,7 @@ def table(keys: Any, payload: str = "a") -> pa.Table:
     nulls=st.booleans(),
     distinct=st.integers(1, 400),
     engine=st.sampled_from(["native", "polars"]),
-    how=st.sampled_from([how for how in How if how is not How.OUTER]),
+    how=st.sampled_from([how for how in JoinKind if how is not JoinKind.OUTER]),
     swapped=st.booleans(),
 )
 @examples(60)
@@ -118,7 +120,7 @@ def test_the_result_is_that_of_all_rows(
     nulls: bool,
     distinct: int,
     engine: str,
-    how: How,
+    how: JoinKind,
     swapped: bool,
 ) -> None:
     """Keys of every type, in one or two columns, with nulls: few rows on one side, so that both steps are taken."""
@@ -139,26 +141,26 @@ def test_the_result_is_that_of_all_rows(
 def rows_in(engines: Sequence[Engine]) -> Counter[tuple[Any, ...]]:
     """Rows of the result, whose pieces may differ in the order of columns and in the unit of times (Polars has one)."""
     found = Counter[tuple[Any, ...]]()
-    for piece in itertools.chain.from_iterable(each.results() for each in engines):
+    for piece in itertools.chain.from_iterable(each.result_tables() for each in engines):
         found.update(multiset(piece.select(sorted(piece.column_names))))
     return found
 
 
-@pytest.mark.parametrize("how", [How.LEFT, How.RIGHT, How.ANTI, How.SEMI])
-def test_rows_without_a_match_stay_on_the_side_that_keeps_them(how: How) -> None:
+@pytest.mark.parametrize("how", [JoinKind.LEFT, JoinKind.RIGHT, JoinKind.ANTI, JoinKind.SEMI])
+def test_rows_without_a_match_stay_on_the_side_that_keeps_them(how: JoinKind) -> None:
     rng = np.random.default_rng(4)
     few, many = table(np.arange(500)), table(rng.integers(-200_000, 200_000, 30_000), "b")
-    left, right = (many, few) if how is How.RIGHT else (few, many)
+    left, right = (many, few) if how is JoinKind.RIGHT else (few, many)
     engines = engines_of("native", chunks(left, 3), chunks(right, 3), ("key",), how=how)
     run_once(engines, filter_all)
     received = [each.received_rows() for each in engines]
-    dropped, other = ("left", "right") if how is How.RIGHT else ("right", "left")
+    dropped, other = ("left", "right") if how is JoinKind.RIGHT else ("right", "left")
     assert sum(each[dropped] for each in received) < 300
-    assert sum(each[other] for each in received) == 500 or how is How.SEMI
+    assert sum(each[other] for each in received) == 500 or how is JoinKind.SEMI
     kept_many = engines_of("native", chunks(right, 3), chunks(left, 3), ("key",), how=how)
     run_once(kept_many, filter_all)
     rows = sum(each.received_rows()[other] for each in kept_many)
-    assert rows < 300 if how is How.SEMI else rows == 30_000
+    assert rows < 300 if how is JoinKind.SEMI else rows == 30_000
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -270,7 +272,7 @@ def test_memory_is_made_before_the_iteration_and_used_again() -> None:
     places = []
     for _ in range(4):
         for each in engines:
-            each.begin()
+            each.begin_iteration()
         frames = [lefts_of(each) for each in engines]
         assert all(frame.rows == 25_000 for frame in frames)
         filter_all(engines)

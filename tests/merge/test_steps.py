@@ -12,7 +12,7 @@ import pytest
 
 from merge_bench.errors import RunFailed
 from merge_bench.merge import worker
-from merge_bench.merge.merger import Measured
+from merge_bench.merge.merger import WorkerMeasurement
 from merge_bench.records.schema import Flight, FrameCounts, Phases, WorkerIteration
 
 
@@ -22,11 +22,11 @@ class Plugin:
     def __init__(self, seconds: float, failing: int | None = None) -> None:
         self.seconds, self.failing, self.now = seconds, failing, 0.0
         self.happened: list[str] = []
-        self.merger = SimpleNamespace(merge=self.merge_once, engine=SimpleNamespace(results=list))
-        self.launch = SimpleNamespace(verify=self.check)
+        self.merger = SimpleNamespace(merge=self.merge_once, engine=SimpleNamespace(result_tables=list))
+        self.launch_state = SimpleNamespace(check_result_part=self.check)
         self.abort = None
 
-    def merge_once(self) -> Measured:
+    def merge_once(self) -> WorkerMeasurement:
         self.now += self.seconds
         number = sum(each.startswith("merge") for each in self.happened)
         self.happened.append(f"merge {number}")
@@ -42,13 +42,13 @@ class Plugin:
             received_rows=none,
             result_rows=number,
         )
-        return Measured(worker, [])
+        return WorkerMeasurement(worker, [])
 
     def check(self, results: Any, abort: Any) -> dict[str, int]:
         self.happened.append("verify")
         return {}
 
-    def send(self, kind: str, **fields: Any) -> None:
+    def send_event(self, kind: str, **fields: Any) -> None:
         self.happened.append(f"{kind} {fields['index']}")
         if kind == "iteration":
             assert fields["measured"]["worker"]["result_rows"] == fields["index"]
@@ -57,7 +57,7 @@ class Plugin:
 def happened(plugin: Plugin, count: int, *, verify: bool = False) -> list[str]:
     made: Any = plugin
     with contextlib.nullcontext() if plugin.failing is None else pytest.raises(RunFailed):
-        worker.measure_iterations(made, 0, count, warmup=False, verify=verify, clock=lambda: plugin.now)
+        worker.run_iterations(made, 0, count, warmup=False, verify=verify, clock=lambda: plugin.now)
     return plugin.happened
 
 
@@ -96,14 +96,14 @@ def test_each_iteration_is_sent_before_its_result_is_checked() -> None:
 FREEZING = """
 import gc, sys
 from merge_bench.merge import worker
-from merge_bench.merge.exchange.base import Abort
+from merge_bench.merge.exchange.base import AbortFlag
 plugin = worker.MergeWorker()
-plugin.state, plugin.children, plugin.abort = None, {}, Abort()
+plugin.state, plugin.children, plugin.abort = None, {}, AbortFlag()
 if sys.argv[1] == "frozen":
     gc.freeze()
 plugin.freeze_libraries()
 during = gc.get_freeze_count()
-worker.release(plugin)
+worker.release_launch(plugin)
 print(during > 10_000, gc.get_freeze_count() > 0)
 """
 

@@ -13,7 +13,7 @@ from merge_bench.campaign.recording import MOST_SHARE, decide_timeline, largest_
 from merge_bench.errors import UsageError
 from merge_bench.merge import worker
 from merge_bench.merge.time_notes import KeptTimelines, TimeNotes, note_seconds
-from merge_bench.merge.worker import NoteCost, Timelines
+from merge_bench.merge.worker import NoteCost, WorkerTimelines
 from merge_bench.records.schema import TimelineLine
 from merge_bench.records.timeline import Batch, Span, WorkerTimeline
 from tests.merge.test_pipelined_merger import plan
@@ -66,24 +66,24 @@ def test_a_trial_that_was_interrupted_does_not_count() -> None:
 def test_iterations_are_kept_evenly_up_to_the_most_events() -> None:
     kept = KeptTimelines(workers=2, most=200)
     for index in range(50):
-        if kept.wants(index):
-            kept.keep(index, spans(10))
+        if kept.wants_iteration(index):
+            kept.keep_iteration(index, spans(10))
     assert list(kept.iterations) == list(range(0, 50, 8))  # 100 events a worker: 10 iterations, and half of that again
     assert kept.stride == 8
 
 
 def test_an_iteration_with_too_many_events_is_not_kept() -> None:
     kept = KeptTimelines(workers=4, most=100)
-    kept.keep(0, spans(26))
+    kept.keep_iteration(0, spans(26))
     assert not kept.iterations
-    kept.keep(0, spans(25))
+    kept.keep_iteration(0, spans(25))
     assert list(kept.iterations) == [0]
 
 
 def test_rounds_of_the_link_measurement_count_as_events() -> None:
     kept = KeptTimelines(workers=1, most=100)
     for index in range(10):
-        kept.keep(index, spans(10))
+        kept.keep_iteration(index, spans(10))
     for _ in range(20):
         kept.keep_round(spans(1))
     assert len(kept.rounds) == 20
@@ -93,7 +93,7 @@ def test_rounds_of_the_link_measurement_count_as_events() -> None:
 
 @pytest.mark.parametrize("kept", [0, 1])
 def test_no_timeline_is_recorded_where_no_iteration_was_kept(kept: int) -> None:
-    timelines = Timelines(unix_seconds=0.0, iterations={index: spans(3) for index in range(kept)}, rounds=[])
+    timelines = WorkerTimelines(unix_seconds=0.0, iterations={index: spans(3) for index in range(kept)}, rounds=[])
     lines: list[TimelineLine] = []
     files: list[str] = []
     writer = SimpleNamespace(write=lines.append, write_beside=lambda name, _: files.append(name))
@@ -158,12 +158,12 @@ def test_a_worker_stops_to_note_once_that_takes_too_much(most: float, kept: list
         plugin.seconds = 0.005
         return measured
 
-    plugin.merger.merge, plugin.merger.sides = merge, []
-    plugin.launch = SimpleNamespace(rank=0, plan=SimpleNamespace(workers=1), timelines=None)
-    found = worker.measure_iterations(
+    plugin.merger.merge, plugin.merger.piece_sides = merge, []
+    plugin.launch_state = SimpleNamespace(rank=0, plan=SimpleNamespace(workers=1), timelines=None)
+    found = worker.run_iterations(
         plugin, 0, 3, warmup=False, verify=False, timeline=most, note_cost=lambda: 1e-6, clock=lambda: plugin.now
     )
     assert found == NoteCost(99, 1e-6, 0.005)
     assert noted == [True, True, kept is not None]
-    assert (plugin.launch.timelines and list(plugin.launch.timelines.iterations)) == kept
+    assert (plugin.launch_state.timelines and list(plugin.launch_state.timelines.iterations)) == kept
     assert plugin.merger.notes is None

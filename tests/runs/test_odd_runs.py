@@ -14,22 +14,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from merge_bench.merge.engines import descriptions
-from merge_bench.merge.engines.base import How
-from merge_bench.merge.exchange import data_plane
+from merge_bench.merge.engines import engine_descriptions
+from merge_bench.merge.engines.base import JoinKind
+from merge_bench.merge.exchange import find_data_plane
 from merge_bench.records.schema import VerificationLine
 from tests.helpers.clusters import dask_cluster
 from tests.helpers.merge_cases import Tables, canonical
 from tests.helpers.odd_tables import NAMED, NAMES, VALUES, by_python, every_value, found_rows, of_names, of_values
 from tests.helpers.runs import Finished, command
 
-JOINS = tuple(how for how in How if data_plane("dask").supports_join(how.value))
+JOINS = tuple(how for how in JoinKind if find_data_plane("dask").supports_join(how.value))
 
 ONCE = ("--iterations", "1", "--warmup", "0", "--link-rounds", "0", "--workers", "2")
 WAYS = [
     *(
         ("--engine", each.name, "--pipeline", pipeline)
-        for each in descriptions()
+        for each in engine_descriptions()
         if not each.device_memory
         for pipeline in ("on", "off")
     ),
@@ -79,7 +79,7 @@ def as_travels(table: pa.Table) -> pa.Table:
     return canonical(table)
 
 
-def check_written(folder: Path, scheduler_file: Path, tables: Tables, how: How, *options: str) -> Finished:
+def check_written(folder: Path, scheduler_file: Path, tables: Tables, how: JoinKind, *options: str) -> Finished:
     """Merge on the running cluster, and compare what was written with a join in plain Python."""
     key, written = tables[0].column_names[0], folder / "written"
     files = [folder / "left.parquet", folder / "right.parquet"]
@@ -128,7 +128,7 @@ def check_written(folder: Path, scheduler_file: Path, tables: Tables, how: How, 
     ],
 )
 def test_the_merged_table_is_written(tmp_path: Path, scheduler_file: Path, options: tuple[str, ...]) -> None:
-    finished = check_written(tmp_path, scheduler_file, odd_tables(), How.OUTER, *options)
+    finished = check_written(tmp_path, scheduler_file, odd_tables(), JoinKind.OUTER, *options)
     in_memory, read_back = finished.of(VerificationLine)
     assert (in_memory.folder, read_back.folder) == (None, str(tmp_path / "written"))
     assert (in_memory.rows, in_memory.checksum) == (read_back.rows, read_back.checksum)
@@ -171,6 +171,6 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, options: tuple[str, .
 def test_every_way_on_one_cluster(tmp_path: Path, scheduler_file: Path, options: tuple[str, ...]) -> None:
     every = [odd_tables(), *(of_names(first) for first in NAMED if NAMES[first].isidentifier())]
     every += [of_values(make()) for name, make in VALUES.items() if not name.startswith("timestamp[s")]
-    hows = itertools.cycle(JOINS if "dask" in options else How)
+    hows = itertools.cycle(JOINS if "dask" in options else JoinKind)
     for number, (tables, how) in enumerate(zip(every, hows, strict=False)):
         check_written(tmp_path / str(number), scheduler_file, tables, how, *options)

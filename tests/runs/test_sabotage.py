@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from merge_bench.merge.engines.base import How, Side
+from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.plan import sent_row_bytes
 from merge_bench.records.schema import FailureLine, IterationLine, VerificationLine
 from tests.helpers.clusters import dask_cluster
@@ -149,7 +149,8 @@ def test_a_runtime_filter_leaves_out_rows_and_a_lost_one_is_noticed(
 
 
 @pytest.mark.parametrize(
-    "way", [pytest.param(way, marks=pytest.mark.soak) if way in ("double", "misroute", "swap") else way for way in WAYS]
+    "way",
+    [pytest.param(way, marks=pytest.mark.soak) if way in ("double", "misroute", "swap") else way for way in WAYS],
 )
 def test_real_tables(tmp_path: Path, scheduler_file: Path, word: Path, pair: tuple[str | Path, ...], way: str) -> None:
     word.write_text(way)
@@ -193,6 +194,6 @@ def test_an_honest_broadcast(
     for worker in finished.of(IterationLine)[-1].workers:
         assert (worker.received_rows.left, worker.received_rows.right) == (2000, 4000)
         assert worker.sent_bytes.left == 0
-        assert worker.sent_bytes.right == 2000 * sent_row_bytes(How(how), 1)[Side.RIGHT]
+        assert worker.sent_bytes.right == 2000 * sent_row_bytes(JoinKind(how), 1)[Side.RIGHT]
     assert document["bandwidth_bytes_per_second"]["harmonic_mean"] > 0
     assert document["link"]["fraction"] > 0

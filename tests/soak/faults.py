@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from merge_bench.errors import MergeBenchError
-from merge_bench.merge.engines import descriptions
+from merge_bench.merge.engines import engine_descriptions
 from merge_bench.records.reader import read_campaign
 from tests.helpers import leftovers
 from tests.helpers.runs import Running, start
@@ -41,7 +41,7 @@ TIMEOUT, START_TIMEOUT = 6.0, 10.0
 EARLIEST, LATEST, LATEST_BUSY = 0.3, 6.5, 11.0  # seconds after the start
 IN_TIME, INTERRUPTED, GONE, SWEPT = 5.0, 5.0, 15.0, 2.0
 HUNG = 90.0  # seconds after which a run counts as hung
-IN_PARTS = [engine.name for engine in descriptions() if engine.in_parts]
+IN_PARTS = [engine.name for engine in engine_descriptions() if engine.in_parts]
 ENDED = signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV
 DRIVER = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP
 

@@ -11,7 +11,7 @@ from collections import Counter
 
 import click
 
-from merge_bench.merge.engines.base import How
+from merge_bench.merge.engines.base import JoinKind
 from merge_bench.merge.plan import Distribution
 from tests.helpers.joins import KEY_KINDS
 from tests.merge import test_broadcast, test_how_dask
@@ -26,7 +26,7 @@ def check_some(rng: random.Random, found: Counter[str]) -> None:
         return rng.randrange(2**31), rows, rng.randint(1, 4), rng.choices(KEY_KINDS, k=rng.choice((1, 1, 2)))
 
     for parts in (False, True) * 4:
-        how = rng.choice(list(How))
+        how = rng.choice(list(JoinKind))
         test_how.check_random(*made(60), how, parts, test_how.SMALL)
         found.update(f"{how.value} {each} ucx pipeline={parts} shuffle" for each in test_how.ENGINES)
     for bucket in (test_broadcast.IN_PLACE, test_broadcast.IN_BUCKETS) * 2:

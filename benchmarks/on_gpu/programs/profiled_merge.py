@@ -26,11 +26,11 @@ def measure(rows: int) -> None:
     problem = Problem.of(rows)
     shape = JoinShape(problem.left.fields, problem.right.fields, (KEY,), 1, 0, 2 * rows)
     engine: Any = engine_class("cudf")(shape)
-    engine.load(problem.left, problem.right)
+    engine.load_chunks(problem.left, problem.right)
 
     def iterate() -> int:
-        engine.begin()
-        engine.partition()
+        engine.begin_iteration()
+        engine.partition_chunks()
         return int(engine.join())
 
     iterate()
@@ -39,7 +39,7 @@ def measure(rows: int) -> None:
         raise RunFailed(f"cudaProfilerStart returned {status}")
     joined = iterate()
     runtime.cudaProfilerStop()
-    problem.verify(engine.results())
+    problem.verify(engine.result_tables())
     print(json.dumps({"name": "profiled merge", "rows": rows, "result_rows": joined}), flush=True)
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from merge_bench.errors import MergeBenchError, WrongResult
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.workload import SyntheticSpec
-from merge_bench.merge.workload.synthetic import check, generate
+from merge_bench.merge.workload.synthetic import check_result_rows, generate_chunks
 
 FRACTION = 0.3
 ITERATIONS, WARM_UPS = 10, 2
@@ -41,7 +41,7 @@ class Problem:
     def of(cls, rows: int, skew: float = 0.0) -> Problem:
         """The problem of so many rows of each table. `skew`: exponent of the Zipf law, 0: none."""
         spec = SyntheticSpec(rows, FRACTION, 0, zipf=skew)
-        left, right, expected = generate(spec, 0, 1)
+        left, right, expected = generate_chunks(spec, 0, 1)
         return cls(spec, left, right, expected.rows, expected.checksum)
 
     def verify(self, pieces: Iterable[pa.Table]) -> None:
@@ -54,7 +54,7 @@ class Problem:
         """
         counts = np.zeros(3, np.uint64)
         for piece in pieces:
-            counts += np.array(check(self.spec, piece), np.uint64)
+            counts += np.array(check_result_rows(self.spec, piece), np.uint64)
         if (int(counts[0]), int(counts[1]), int(counts[2])) != (self.rows, self.checksum, 0):
             raise WrongResult(
                 f"{int(counts[0]):,} rows instead of {self.rows:,}, {int(counts[2]):,} of them wrong"

@@ -1,8 +1,8 @@
 """The dataframe libraries that partition and join on a worker: a registry of this folder, one file an engine.
 
-An engine's file has a constant ``ENGINE = Description(…)`` with literal arguments. They are read from the source text,
-so that listing the engines imports neither engines nor their libraries. The command line, its help and all questions
-about an engine use these descriptions.
+An engine's file has a constant ``ENGINE = EngineDescription(…)`` with literal arguments. They are read from the source
+text, so that listing the engines imports neither engines nor their libraries. The command line, its help and all
+questions about an engine use these descriptions.
 
 To add one: a file with such a constant and a class of the protocol in `base.py`, a row in docs/merging.md.
 """
@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 
 from merge_bench.config.installation import setup_command
 from merge_bench.errors import UsageError
-from merge_bench.merge import read_members
+from merge_bench.merge import read_registry
 
 if TYPE_CHECKING:
     from merge_bench.merge.engines.base import Engine, JoinShape
 
 
 @dataclass(frozen=True, kw_only=True)
-class Description:
-    """What a file of this folder says of its engine: what it is and can do."""
+class EngineDescription:
+    """What an engine is and can do, as its file in this folder declares."""
 
     name: str  # in `--engine`, and of its file
     help: str  # what it is, in one line of the command's help
@@ -43,68 +43,68 @@ class Description:
     reuses_sent: bool = False  # without pipelining, it writes the result over right parcels that were sent
 
     @property
-    def missing(self) -> str | None:
-        """The first package that it needs and that is not installed; None if all are."""
+    def missing_package(self) -> str | None:
+        """The name of the first package that the engine needs and that is not installed; None if all are."""
         return next((name for name in self.packages if importlib.util.find_spec(name) is None), None)
 
 
-def descriptions() -> tuple[Description, ...]:
-    """All engines: those of host memory, then those of device memory."""
-    engines = read_members(tuple(__path__), "ENGINE", Description)
+def engine_descriptions() -> tuple[EngineDescription, ...]:
+    """The descriptions of all engines: those of host memory, then those of device memory."""
+    engines = read_registry(tuple(__path__), "ENGINE", EngineDescription)
     return tuple(sorted(engines, key=lambda engine: (engine.device_memory, engine.place, engine.name)))
 
 
-def names() -> tuple[str, ...]:
-    """The names of all engines, in the order of `descriptions`."""
-    return tuple(engine.name for engine in descriptions())
+def engine_names() -> tuple[str, ...]:
+    """The names of all engines, in the order of `engine_descriptions`."""
+    return tuple(engine.name for engine in engine_descriptions())
 
 
-def describe(name: str) -> Description:
-    """The description of the engine called `name`; raises `UsageError` if there is none."""
-    for engine in descriptions():
+def describe_engine(name: str) -> EngineDescription:
+    """Return the description of the engine called `name`; raises `UsageError` if there is none."""
+    for engine in engine_descriptions():
         if engine.name == name:
             return engine
-    raise UsageError(f"there is no engine {name!r}; the engines are {', '.join(names())}")
+    raise UsageError(f"there is no engine {name!r}; the engines are {', '.join(engine_names())}")
 
 
-def first_engine(*, device_memory: bool, dask: bool = False) -> Description:
-    """The first engine in lists whose rows are in device memory or not; `dask`: the first that has a Dask backend."""
+def first_engine(*, device_memory: bool, dask: bool = False) -> EngineDescription:
+    """The first engine with rows in device memory, or in host memory; `dask`: only those with a Dask backend."""
     return next(
         engine
-        for engine in descriptions()
+        for engine in engine_descriptions()
         if engine.device_memory == device_memory and (engine.dask_backend is not None or not dask)
     )
 
 
-def auto_engine(*, gpus: bool, dask: bool = False) -> Description:
-    """The engine that ``--engine auto`` stands for: on GPUs if there are `gpus` and that engine is installed."""
+def auto_engine(*, gpus: bool, dask: bool = False) -> EngineDescription:
+    """The engine that ``--engine auto`` selects: one on GPUs if there are `gpus` and it is installed."""
     on_gpus = first_engine(device_memory=True, dask=dask)
-    return on_gpus if gpus and on_gpus.missing is None else first_engine(device_memory=False, dask=dask)
+    return on_gpus if gpus and on_gpus.missing_package is None else first_engine(device_memory=False, dask=dask)
 
 
-def choices() -> tuple[str, ...]:
+def engine_choices() -> tuple[str, ...]:
     """All values of ``--engine``: ``auto`` and the names of the engines."""
-    return ("auto", *names())
+    return ("auto", *engine_names())
 
 
-def help_text() -> str:
+def engine_help() -> str:
     """The help of ``--engine``: the meaning of ``auto``, and a line about each engine."""
     on_gpus, elsewhere = first_engine(device_memory=True), first_engine(device_memory=False)
-    lines = "; ".join(f"{engine.name}: {engine.help}" for engine in descriptions())
+    lines = "; ".join(f"{engine.name}: {engine.help}" for engine in engine_descriptions())
     auto = f"auto: {on_gpus.name} on GPUs, else {elsewhere.name}"
     return f"Library that partitions and joins on a worker; {auto}; {lines}."
 
 
 def engine_class(name: str) -> Callable[[JoinShape], Engine]:
-    """Import the engine called `name` with its library; returns its class.
+    """Import the engine called `name` with its library, and return the engine's class.
 
     Raises `UsageError` if its library is not installed here, and the class if it cannot work on this machine.
     """
-    description = describe(name)
-    if description.missing is not None:
+    description = describe_engine(name)
+    if description.missing_package is not None:
         raise UsageError(
-            f"engine {name} needs the package {description.missing}, which is not installed in this environment; run:"
-            f" {setup_command('cu13' if description.device_memory else None)}"
+            f"engine {name} needs the package {description.missing_package}, which is not installed in this"
+            f" environment; run: {setup_command('cu13' if description.device_memory else None)}"
         )
     module = importlib.import_module(f"{__name__}.{name}")
     engine: Callable[[JoinShape], Engine] = getattr(module, description.attribute)

@@ -18,13 +18,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from merge_bench.merge.engines.base import WHOLE, JoinShape, Outgoing, Piece, PipelinedEngine, Share, Side
+from merge_bench.merge.engines.base import (
+    WHOLE,
+    AllGather,
+    FramePiece,
+    JoinShape,
+    OutgoingParcel,
+    PipelinedEngine,
+    Side,
+)
 from merge_bench.merge.engines.join_columns import LibraryColumns, rows_without_key, unmatched_result
 from merge_bench.merge.frame import Bytes, Frame, integer_type
 from merge_bench.merge.memory import BufferPool, CopyRounds, measure_copy
 from merge_bench.merge.partition import (
     PLAIN,
-    WAYS,
+    WRITERS,
     BlockReader,
     BucketReader,
     Layout,
@@ -32,9 +40,9 @@ from merge_bench.merge.partition import (
     Partitioner,
     RowReader,
     WholeReader,
-    bucket_groups,
-    header_shape,
-    most_streams,
+    group_buckets,
+    most_total_buckets,
+    parcel_header_shape,
 )
 
 if TYPE_CHECKING:
@@ -52,34 +60,34 @@ MEASURED_ROUNDS = 3
 
 
 def bucket_rows(join_rows: int, l2_bytes: int | None) -> int:
-    """Rows of a bucket, for a library that is fastest with `join_rows` and cores with this L2 cache (None: unknown).
+    """The number of rows of a bucket, for a library's fastest `join_rows` and an L2 cache (None: unknown size).
 
     In a small cache more buckets cost the partition more than their joins gain.
     """
     return join_rows if l2_bytes is None or l2_bytes >= WIDE_L2 else 2 * join_rows
 
 
-def bucket_count(rows: int, workers: int, join_rows: int, most_streams: int) -> int:
+def bucket_count(rows: int, workers: int, join_rows: int, most_total_buckets: int) -> int:
     """The number of buckets of each worker for `rows` of both frames together, about `join_rows` rows in each.
 
-    All workers together have `most_streams` buckets at most, or one each. The number is slightly smaller if streams
-    would be so evenly spaced in memory that they compete for the same cache sets.
+    All workers together have `most_total_buckets` buckets at most, or one each. The number is slightly smaller if
+    streams would be so evenly spaced in memory that they compete for the same cache sets.
     """
     per_worker = -(-rows // workers)
     wanted = max(-(-per_worker // join_rows), min(FEWEST_STREAMS // workers, per_worker // FEWEST_ROWS))
-    count = max(1, min(wanted, most_streams // workers))
+    count = max(1, min(wanted, most_total_buckets // workers))
     fewer = range(count, count * 7 // 8, -1)
     return next((buckets for buckets in fewer if not _compete_for_cache(per_worker, buckets * workers)), count)
 
 
 def _compete_for_cache(rows: int, streams: int) -> bool:
-    """Whether so many streams are spaced so evenly in memory that they share the same few cache sets."""
+    """Whether the places in memory that `streams` buckets are written to share the same few cache sets."""
     halves = 4 * math.frexp(rows / streams)[0]  # 2 to 4: of the power of two below
     return abs(halves - round(halves)) < 2 * ALIASING
 
 
 def joins_in_place(shape: JoinShape, join_rows: int) -> bool:
-    """Whether the side that stays is joined where it lies, without a partition into buckets.
+    """Whether a broadcast joins the side that stays where it lies, without a partition into buckets.
 
     That is faster if a table of all rows that are sent is no larger than that of a bucket. Rows with null or NaN keys
     would have to be left out first.
@@ -91,7 +99,7 @@ def joins_in_place(shape: JoinShape, join_rows: int) -> bool:
 
 
 class HostEngine:
-    """Base of engines whose frames lie in host memory; a subclass joins two Arrow tables.
+    """The base of engines in host memory; a subclass joins two Arrow tables.
 
     `join_rows` is the number of left and right rows together with which its library is fastest. `piece_bytes`: of a
     part's parcel to one worker, at least; shorter messages do not reach the link's bandwidth.
@@ -102,16 +110,16 @@ class HostEngine:
     piece_bytes: ClassVar[int] = 1 << 20
 
     @staticmethod
-    def storage(arrow_type: pa.DataType) -> pa.DataType:
-        """The type under which the library is given values of another one; see `join_columns.Storage`."""
+    def storage_type(arrow_type: pa.DataType) -> pa.DataType:
+        """The Arrow type under which the library is given values of `arrow_type`."""
         return integer_type(arrow_type)
 
     def __init__(self, shape: JoinShape) -> None:
         self.shape = shape
-        self.columns = LibraryColumns.of(shape.left, shape.right, shape.keys, shape.how, self.storage)
+        self.columns = LibraryColumns.of(shape.left, shape.right, shape.keys, shape.how, self.storage_type)
         self._in_place = joins_in_place(shape, self.join_rows)
         self._scratch = BufferPool()
-        self.use_stores(PLAIN, most_streams([PLAIN]))
+        self.use_parcel_writer(PLAIN, most_total_buckets([PLAIN]))
         self._pool = ThreadPoolExecutor(shape.threads) if shape.threads > 1 else None
         self._loaded: dict[Side, Frame] = {}
         self._chunks: dict[Side, Frame] = {}  # what of them an iteration merges
@@ -123,20 +131,20 @@ class HostEngine:
         self._results: list[Any] = []
         self._without_key: list[Frame] = []  # result rows of this worker's own rows with a null or NaN key
 
-    def load(self, left: Frame, right: Frame) -> None:
+    def load_chunks(self, left: Frame, right: Frame) -> None:
         self._chunks = self._loaded = {Side.LEFT: left, Side.RIGHT: right}
 
-    def measure_stores(self) -> dict[str, float]:
-        """Nanoseconds that each way takes to partition a row: the left chunk's first rows, the best of a few rounds."""
+    def measure_parcel_writers(self) -> dict[str, float]:
+        """Measure the nanoseconds that a row of the left chunk takes to partition, by way of writing parcels."""
         if self._in_place:
             return {}
         chunk, partitioner = self._chunks[Side.LEFT], self._partitioners[Side.LEFT]
         rows = min(chunk.rows, max(1, MEASURED_BYTES * chunk.rows // max(1, chunk.nbytes)))
         if not rows:
             return {}
-        buffers, seconds = BufferPool(), dict.fromkeys(WAYS, math.inf)
+        buffers, seconds = BufferPool(), dict.fromkeys(WRITERS, math.inf)
         for _ in range(1 + MEASURED_ROUNDS):  # the first one touches memory
-            for way in WAYS:
+            for way in WRITERS:
                 buffers.reset()
                 began = time.perf_counter()
                 replace(partitioner, stores=way).split(chunk, buffers, self._pool, rows=(0, rows))
@@ -147,24 +155,24 @@ class HostEngine:
         target = self._out.kept[:0] if self._in_place else self._out.kept  # the few rows sent fit into the cache
         return measure_copy(self._loaded.values(), target, self._pool, self.shape.threads, barrier)
 
-    def use_stores(self, way: str, streams: int, l2_bytes: int | None = None) -> None:
-        """Write parcels this way from now on, into at most `streams` buckets of all workers, as suits this L2 cache."""
+    def use_parcel_writer(self, way: str, streams: int, l2_bytes: int | None = None) -> None:
+        """Set the way of writing parcels, and the number of buckets for this L2 cache: at most `streams` in all."""
         shape = self.shape
-        rows, wanted = shape.joined_rows * shape.destinations, bucket_rows(self.join_rows, l2_bytes)
-        self.buckets = 1 if self._in_place else bucket_count(rows, shape.destinations, wanted, streams)
+        rows, wanted = shape.joined_rows_per_worker * shape.destination_count, bucket_rows(self.join_rows, l2_bytes)
+        self.buckets = 1 if self._in_place else bucket_count(rows, shape.destination_count, wanted, streams)
         self._cuts = _part_edges(shape, self.buckets, self.piece_bytes)
         self._partitioners = {
             side: Partitioner(
-                shape.fields(side), shape.keys, shape.destinations, self.buckets, shape.threads, self._scratch, way
+                shape.fields(side), shape.keys, shape.destination_count, self.buckets, shape.threads, self._scratch, way
             )
             for side in Side
         }
         self._parcels = self._empty_parcel_lists()
 
     def header_bytes(self, side: Side) -> int:
-        return int(np.prod(header_shape(self.shape.fields(side), self.buckets))) * 8
+        return int(np.prod(parcel_header_shape(self.shape.fields(side), self.buckets))) * 8
 
-    def begin(self) -> None:
+    def begin_iteration(self) -> None:
         self._results, self._without_key, self._chunks = [], [], self._loaded
         self._parcels, self._parcels_away = self._empty_parcel_lists(), {}
         for buffers in self._buffer_pools:  # all before the first reset, which allocates in their place
@@ -172,16 +180,16 @@ class HostEngine:
         for buffers in self._buffer_pools:
             buffers.reset()
 
-    def filter_rows(self, share: Share) -> None:
+    def filter_rows(self, all_gather: AllGather) -> None:
         from merge_bench.merge.runtime_filter import RuntimeFilter
 
         if self._filter is None:
             self._filter = RuntimeFilter(self.shape, self._scratch)
             self._buffer_pools += self._filter.pools
-        self._chunks = self._filter.apply(self._loaded, share, self._pool)
+        self._chunks = self._filter.filter_chunks(self._loaded, all_gather, self._pool)
 
-    def partition(self) -> dict[Side, list[Outgoing]]:
-        """Split both chunks into a parcel per worker, or by buckets only, if one side is sent whole."""
+    def partition_chunks(self) -> dict[Side, list[OutgoingParcel]]:
+        """Split both chunks into a parcel per worker, or into buckets only, if one side is sent whole."""
         self._keep_rows_without_key()
         if self.shape.sent is not None:
             return self._broadcast_chunk(self.shape.sent)
@@ -190,18 +198,21 @@ class HostEngine:
             self._parcels_away[side] = [parcel for rank, parcel in enumerate(parcels) if rank != self.shape.rank]
         return {side: [_as_outgoing(parcel) for parcel in parcels] for side, parcels in split.items()}
 
-    def _broadcast_chunk(self, sent: Side) -> dict[Side, list[Outgoing]]:
-        """Send the whole chunk of one side to every worker, and nothing of the other."""
+    def _broadcast_chunk(self, sent: Side) -> dict[Side, list[OutgoingParcel]]:
+        """Make parcels with the whole chunk of one side for every worker, and empty ones of the other side."""
         (whole,), _ = self._split_chunk(sent, [WHOLE])[0], self._in_place or self._split_chunk(sent.other, [WHOLE])
         self._parcels_away = {side: [] for side in Side}  # what is sent is joined here, too
-        nothing = Outgoing(np.zeros(self.header_bytes(sent.other), np.uint8), np.zeros(0, np.uint8))
+        nothing = OutgoingParcel(np.zeros(self.header_bytes(sent.other), np.uint8), np.zeros(0, np.uint8))
         return {sent: [_as_outgoing(whole)] * self.shape.workers, sent.other: [nothing] * self.shape.workers}
 
-    def make_inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Bytes]:
-        return {source: self.make_inbox(Piece(side, WHOLE), source, header) for source, header in headers.items()}
+    def make_receive_buffers(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Bytes]:
+        return {
+            source: self.make_receive_buffer(FramePiece(side, WHOLE), source, header)
+            for source, header in headers.items()
+        }
 
-    def release_sent(self, side: Side) -> None:
-        """Use the memory of sent parcels again: of left ones to receive right ones, of right ones for the result."""
+    def reuse_sent_parcels(self, side: Side) -> None:
+        """Use the memory of sent parcels again: left ones to receive right rows, right ones for the result."""
         rooms = [parcel.room for parcel in self._parcels_away.pop(side) if parcel.room is not None]
         if side is Side.LEFT:
             self._in.lend(rooms)
@@ -209,10 +220,10 @@ class HostEngine:
             self.lend(rooms)
 
     def lend(self, rooms: Sequence[Bytes]) -> None:
-        """Take memory that is free until the next `begin`: engines that write the result themselves use it."""
+        """Take memory that is free until the next iteration: engines that write the result themselves use it."""
 
     def join(self) -> int:
-        """Join bucket by bucket, or block by block; each piece of the result stays in memory."""
+        """Join all received rows bucket by bucket, or block by block; returns the number of result rows."""
         if self._in_place:
             self._join_blocks()
         else:
@@ -220,27 +231,27 @@ class HostEngine:
         return self.result_rows()
 
     @property
-    def parts(self) -> int:
+    def part_count(self) -> int:
         return len(self._cuts) - 1
 
     @property
-    def pieces(self) -> tuple[Piece, ...]:
+    def pieces(self) -> tuple[FramePiece, ...]:
         """The first rows of the left chunk, then the rest of it and the right chunk, each by ranges of buckets."""
-        heads = [Piece(Side.LEFT, WHOLE)] * (len(HEADS) - 1)
-        return (*heads, *(Piece(side, part) for side in Side for part in range(self.parts)))
+        heads = [FramePiece(Side.LEFT, WHOLE)] * (len(HEADS) - 1)
+        return (*heads, *(FramePiece(side, part) for side in Side for part in range(self.part_count)))
 
-    def split(self) -> Iterator[list[Outgoing]]:
+    def partition_pieces(self) -> Iterator[list[OutgoingParcel]]:
         self._keep_rows_without_key()
         rows = self._chunks[Side.LEFT].rows
-        edges, parts = [int(rows * share) for share in HEADS], list(range(self.parts))
+        edges, parts = [int(rows * share) for share in HEADS], list(range(self.part_count))
         heads = [(Side.LEFT, [WHOLE], head) for head in itertools.pairwise(edges)]
         for side, cut, span in (*heads, (Side.LEFT, parts, (edges[-1], rows)), (Side.RIGHT, parts, None)):
             for parcels in self._split_chunk(side, cut, span):
                 yield [_as_outgoing(parcel) for parcel in parcels]
 
-    def make_inbox(self, piece: Piece, source: int, header: Bytes) -> Bytes:
+    def make_receive_buffer(self, piece: FramePiece, source: int, header: Bytes) -> Bytes:
         fields = self.shape.fields(piece.side)
-        counts = header.view(np.int64).reshape(header_shape(fields, self.buckets))
+        counts = header.view(np.int64).reshape(parcel_header_shape(fields, self.buckets))
         layout = Layout.of(fields, counts)
         parcel = Parcel(layout, self._in.take(layout.size))
         self._parcels[piece.side][piece.part].append(parcel)
@@ -253,7 +264,7 @@ class HostEngine:
     def join_buckets(self, first: int, last: int, left: Sequence[Parcel], right: Sequence[Parcel]) -> None:
         """Join buckets first…last-1 of these parcels, which may hold other buckets too."""
         readers = BucketReader(self.shape.left, left), BucketReader(self.shape.right, right)
-        self._results += self.join_groups(bucket_groups(*readers, last, self.join_rows, first=first), *readers)
+        self._results += self.join_groups(group_buckets(*readers, last, self.join_rows, first=first), *readers)
 
     def _join_blocks(self) -> None:
         """Join blocks of the chunk that stayed, where it lies, with all rows of the side that was sent."""
@@ -267,33 +278,35 @@ class HostEngine:
         self._results += self.join_groups(groups, *readers)
 
     def join_groups(self, groups: Iterable[tuple[int, int]], left: RowReader, right: RowReader) -> Iterable[Any]:
-        """Join the rows of each of `groups`, which are runs of buckets or blocks; gives the pieces of the result."""
+        """Join the rows of each group, a run of buckets or blocks; yields the pieces of the result."""
         for first, last in groups:
             yield self.join_by_library(left.rows_as_table(first, last), right.rows_as_table(first, last))
 
     def join_by_library(self, left: pa.Table, right: pa.Table) -> Any:
+        """Join two Arrow tables with the engine's library; returns what the library returns."""
         return self.join_tables(self.columns.to_library(Side.LEFT, left), self.columns.to_library(Side.RIGHT, right))
 
     def result_rows(self) -> int:
         return sum(len(piece) for piece in (*self._results, *self._without_key))
 
     def _keep_rows_without_key(self) -> None:
-        """Put the rows without a key of each side whose unmatched rows are kept into this worker's result.
+        """Add rows with null keys to this worker's result, for each side whose unmatched rows are kept.
 
         They match nothing, so they need not travel, and the partition leaves them out.
         """
         for side in Side:
-            if self.shape.how.keeps(side):
+            if self.shape.how.keeps_unmatched(side):
                 chunk = self._chunks[side]
                 rows = rows_without_key(chunk, self.shape.keys)
                 if rows.size:
                     self._without_key.append(unmatched_result(self.shape, side, [(chunk, rows)], self._alone))
 
     def _empty_parcel_lists(self) -> dict[Side, dict[int, list[Parcel]]]:
-        return {side: {part: [] for part in range(WHOLE, self.parts)} for side in Side}
+        """An empty list of parcels for each side and each part."""
+        return {side: {part: [] for part in range(WHOLE, self.part_count)} for side in Side}
 
     def _split_chunk(self, side: Side, parts: Sequence[int], rows: tuple[int, int] | None = None) -> list[list[Parcel]]:
-        """Split the chunk of a side, or its rows first…last-1 of `rows`: for each of `parts` a parcel per worker."""
+        """Split rows first…last-1 of a side's chunk (None: all) into parcels: for each part one per worker."""
         cuts = () if parts == [WHOLE] else self._cuts
         runs = self._partitioners[side].split(self._chunks[side], self._out, self._pool, rows=rows, cuts=cuts)
         for part, parcels in zip(parts, runs, strict=True):
@@ -307,7 +320,7 @@ class HostEngine:
             rows[self.shape.staying_side.value] = self._chunks[self.shape.staying_side].rows
         return rows
 
-    def results(self) -> Iterator[pa.Table]:
+    def result_tables(self) -> Iterator[pa.Table]:
         for piece in (*self._results, *self._without_key):
             yield piece.to_arrow() if isinstance(piece, Frame) else self.columns.from_library(self.to_arrow(piece))
 
@@ -322,19 +335,20 @@ class HostEngine:
         raise NotImplementedError
 
     def to_arrow(self, piece: Any) -> pa.Table:
-        """A piece that `join_tables` returned as an Arrow table, which it is here; its columns are in any order."""
+        """Convert a piece of the result that `join_tables` returned to an Arrow table, its columns in any order."""
         return piece
 
 
 _COMPLETE: type[PipelinedEngine] = HostEngine  # for the type checker: it has every method
 
 
-def _as_outgoing(parcel: Parcel) -> Outgoing:
-    return Outgoing(np.ascontiguousarray(parcel.layout.header).view(np.uint8).reshape(-1), parcel.data)
+def _as_outgoing(parcel: Parcel) -> OutgoingParcel:
+    """The parcel as it is sent: the bytes of its header and its data."""
+    return OutgoingParcel(np.ascontiguousarray(parcel.layout.header).view(np.uint8).reshape(-1), parcel.data)
 
 
 def _part_edges(shape: JoinShape, buckets: int, piece_bytes: int) -> tuple[int, ...]:
-    """The first buckets of the parts and the end: each part's parcel to one worker has about `piece_bytes` or more."""
+    """The first bucket of each part, and the end; a part's parcel to one worker has `piece_bytes` or more."""
     widths = [sum(field.assumed_width + field.nullable for field in shape.fields(side)) for side in Side]
     share = shape.rows / 2 / shape.workers**2 * sum(widths) / 2
     parts = max(1, min(MOST_PARTS, buckets, int(share / piece_bytes)))

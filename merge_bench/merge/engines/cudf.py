@@ -5,9 +5,10 @@ one run. A column of fixed width without nulls is sent as it lies, and received 
 other columns of a parcel are packed into one run more; a header says what travels.
 
 All work, and all memory, is ordered by one CUDA stream of our own, and UCX works on streams of its own. So the stream
-is drained wherever memory changes hands: in `partition`, before UCX reads the parcels; in `make_inboxes`, because the
-pool may hand out memory that kernels still in the stream are using, and UCX would write over it; at the end of `join`,
-so that the phase is timed whole. The other direction needs nothing: a receive is complete when its bytes are in place.
+is drained wherever memory changes hands: in `partition_chunks`, before UCX reads the parcels; in
+`make_receive_buffers`, because the pool may hand out memory that kernels still in the stream are using, and UCX would
+write over it; at the end of `join`, so that the phase is timed whole. The other direction needs nothing: a receive is
+complete when its bytes are in place.
 """
 
 from __future__ import annotations
@@ -21,16 +22,23 @@ import numpy as np
 import pyarrow as pa
 
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.merge.engines import Description
-from merge_bench.merge.engines.base import How, JoinShape, Outgoing, Side, TableEngine
-from merge_bench.merge.engines.gpu_memory import DeviceBytes, allocate, copy, load_rapids, named_errors, own_stream
+from merge_bench.merge.engines import EngineDescription
+from merge_bench.merge.engines.base import JoinKind, JoinShape, OutgoingParcel, Side, TableEngine
+from merge_bench.merge.engines.gpu_memory import (
+    DeviceBytes,
+    allocate_buffers,
+    copy_device_bytes,
+    load_rapids,
+    process_stream,
+    translate_library_errors,
+)
 from merge_bench.merge.engines.join_columns import rows_without_key
 from merge_bench.merge.frame import Bytes, Field, Frame, arrow_schema, integer_type
-from merge_bench.merge.partition import Runs
+from merge_bench.merge.partition import ByteRuns
 
 # libcudf's Arrow import (`arrow_to_cudf_type`) maps integers, floats, booleans, decimals of up to 128 bits, strings,
 # dates (as a timestamp in days), timestamps (the zone is dropped, the instant stays) and durations.
-ENGINE = Description(
+ENGINE = EngineDescription(
     name="cudf",
     help="libcudf's join, on NVIDIA GPUs",
     attribute="CudfEngine",
@@ -57,7 +65,7 @@ _TABLE_BYTES, _COLUMN_BYTES = 128, 64
 
 @dataclass(frozen=True, eq=False)
 class GpuParcel:
-    """One worker's rows of another's chunk, at the sender or at the receiver.
+    """The rows that go from one worker to another, in device memory, at the sender or at the receiver.
 
     `runs`: the values of each column that lies as it is sent. `packed`: the other columns, and their `description`.
     """
@@ -68,13 +76,13 @@ class GpuParcel:
     description: bytes = b""
 
     @property
-    def data(self) -> Runs:
-        return Runs((*self.runs, self.packed))
+    def data(self) -> ByteRuns:
+        return ByteRuns((*self.runs, self.packed))
 
 
 @dataclass(frozen=True, eq=False)
 class ReceivedSide:
-    """One side of what a worker joins: the whole `columns` that are received in place, and all `parcels` by rank."""
+    """The rows of one side that a worker joins: `columns` received in place, and all `parcels` by rank."""
 
     columns: tuple[DeviceBytes, ...]
     parcels: tuple[GpuParcel, ...]
@@ -85,7 +93,7 @@ class ReceivedSide:
 
 
 class ParcelHeader(NamedTuple):
-    """What a header says of its parcel. `packed`: the bytes of its packed columns."""
+    """The content of a parcel's header. `packed`: the bytes of its packed columns."""
 
     rows: int
     description: bytes
@@ -93,7 +101,7 @@ class ParcelHeader(NamedTuple):
 
 
 class GpuLayout:
-    """How the columns of one side travel between GPUs.
+    """The layout in which the columns of one side travel between GPUs.
 
     `in_place`: positions of the fields that travel as they lie. `packed`: those of the others. `description_room`:
     bytes of every header for libcudf's description of what is packed. `header_bytes`: all bytes of every header.
@@ -108,8 +116,8 @@ class GpuLayout:
         self.description_room = _TABLE_BYTES + columns * _COLUMN_BYTES if columns else 0
         self.header_bytes = _COUNTS + self.description_room
 
-    def as_outgoing(self, parcel: GpuParcel) -> Outgoing:
-        """A parcel with its header; raises `RunFailed` if its description does not fit into `description_room`."""
+    def as_outgoing(self, parcel: GpuParcel) -> OutgoingParcel:
+        """Add the header to a parcel; raises `RunFailed` if it does not fit into `description_room`."""
         size = len(parcel.description)
         if size > self.description_room:
             raise _unsupported_libcudf(
@@ -119,10 +127,10 @@ class GpuLayout:
         header = np.zeros(self.header_bytes, np.uint8)
         header[:_COUNTS].view(np.int64)[:] = parcel.rows, size, parcel.packed.size
         header[_COUNTS : _COUNTS + size] = np.frombuffer(parcel.description, np.uint8)
-        return Outgoing(header, parcel.data)
+        return OutgoingParcel(header, parcel.data)
 
     def read_header(self, source: int, header: Bytes) -> ParcelHeader:
-        """What the bytes of a header from rank `source` say of its parcel; `RunFailed` if they are no header."""
+        """Decode the header of a parcel from rank `source`; raises `RunFailed` if the bytes are no header."""
         rows, size, packed = (int(n) for n in np.frombuffer(header[:_COUNTS].tobytes(), np.int64))
         if rows < 0 or not 0 <= size <= self.description_room or packed < 0:
             raise RunFailed(
@@ -132,12 +140,12 @@ class GpuLayout:
         return ParcelHeader(rows, header[_COUNTS : _COUNTS + size].tobytes(), packed)
 
     def slice_runs(self, columns: Sequence[DeviceBytes], span: tuple[int, int]) -> tuple[DeviceBytes, ...]:
-        """The memory of rows start…stop-1 of `span` in each of the columns that travel as they lie."""
+        """The device memory of rows start…stop-1 of `span`, in each column that travels as it lies."""
         start, stop = span
         return tuple(each[start * width : stop * width] for each, width in zip(columns, self._widths, strict=True))
 
     def make_room(self, own: GpuParcel, others: Mapping[int, ParcelHeader]) -> ReceivedSide:
-        """Allocate device memory, out of the pool, for all parcels of a side; `others`: what others announced, by rank.
+        """Allocate device memory for all parcels of a side, by the headers of `others`, by rank.
 
         `own`: this worker's rows of its own chunk. What is packed of them stays where it is; the other columns are
         still to be copied into their runs.
@@ -145,7 +153,7 @@ class GpuLayout:
         headers = {**others, self._rank: ParcelHeader(own.rows, own.description, 0)}
         edges = [0, *itertools.accumulate(headers[source].rows for source in range(len(headers)))]
         whole = [edges[-1] * width for width in self._widths]
-        memory = allocate([*whole, *(header.packed for header in others.values())])
+        memory = allocate_buffers([*whole, *(header.packed for header in others.values())])
         columns = tuple(memory[: len(whole)])
         packed = {**dict(zip(others, memory[len(whole) :], strict=True)), self._rank: own.packed}
         parcels = (
@@ -156,7 +164,7 @@ class GpuLayout:
 
 
 class CudfEngine:
-    """Hash-partitions, and joins once over everything that a worker owns.
+    """Partitions rows by hash on the GPU, and joins all rows of a worker at once with libcudf.
 
     With one worker nothing is partitioned: all rows are its own. Make the engine before the process's UCX context,
     because UCX looks for CUDA when the context is made. A CUDA context is bound in the thread that makes the engine;
@@ -170,7 +178,7 @@ class CudfEngine:
 
     def __init__(self, shape: JoinShape) -> None:
         self._plc, self._rmm = load_rapids()
-        self._stream: Any = own_stream()
+        self._stream: Any = process_stream()
         self._rmm.statistics.enable_statistics()
         self._rmm.statistics.push_statistics()  # counts from zero: the process may have held another engine
         self.shape = shape
@@ -185,17 +193,17 @@ class CudfEngine:
         self._result: Any = None
         self._without_key: list[Any] = []  # rows of the result for these rows
 
-    def load(self, left: Frame, right: Frame) -> None:
+    def load_chunks(self, left: Frame, right: Frame) -> None:
         for side, frame in zip(Side, (left, right), strict=True):
             if frame.rows > MOST_ROWS:
                 raise UsageError(
                     f"the {side.value} chunk has {frame.rows:,} rows, but engine cudf can hold only {MOST_ROWS:,};"
                     " use a smaller --chunk or more workers"
                 )
-            with named_errors(self.shape.rank, "copying the chunks to the GPU"):
+            with translate_library_errors(self.shape.rank, "copying the chunks to the GPU"):
                 stored = _to_storage_types(frame.to_arrow(), self.shape.fields(side))
                 self._chunks[side] = self._plc.Table.from_arrow(stored, stream=self._stream)
-                rows = rows_without_key(frame, self.shape.keys) if self.shape.how.keeps(side) else ()
+                rows = rows_without_key(frame, self.shape.keys) if self.shape.how.keeps_unmatched(side) else ()
                 if len(rows):
                     maps = pa.table({"rows": rows, "no rows": np.full(len(rows), NO_ROW, np.int32)})
                     self._maps[side] = self._plc.Table.from_arrow(maps, stream=self._stream)
@@ -204,33 +212,33 @@ class CudfEngine:
     def header_bytes(self, side: Side) -> int:
         return self._layouts[side].header_bytes
 
-    def begin(self) -> None:
+    def begin_iteration(self) -> None:
         self._without_key = []
         self._result = None
         self._whole, self._own, self._received = {}, {}, {}
 
-    def partition(self) -> dict[Side, list[Outgoing]]:
+    def partition_chunks(self) -> dict[Side, list[OutgoingParcel]]:
         """Split both chunks by libcudf's hash of their keys, which takes both zeros for one value."""
         outgoing = {side: self._split_chunk(side) for side in Side}
-        with named_errors(self.shape.rank, "partitioning the frames"):
+        with translate_library_errors(self.shape.rank, "partitioning the frames"):
             self._without_key = [self._rows_beside_nulls(side, maps) for side, maps in self._maps.items()]
             self._stream.synchronize()
         return outgoing
 
-    def tables(self) -> dict[Side, Any]:
-        with named_errors(self.shape.rank, "leaving out rows that match nothing"):
+    def chunk_tables(self) -> dict[Side, Any]:
+        with translate_library_errors(self.shape.rank, "leaving out rows that match nothing"):
             self._without_key = [self._rows_beside_nulls(side, maps) for side, maps in self._maps.items()]
             return {side: self._rows_with_key(side) for side in Side}
 
-    def take_table(self, side: Side, table: Any) -> None:
-        with named_errors(self.shape.rank, "receiving rows"):
+    def take_received_table(self, side: Side, table: Any) -> None:
+        with translate_library_errors(self.shape.rank, "receiving rows"):
             self._whole[side] = self._no_rows(side) if table is None else table
 
-    def synchronize(self) -> None:
-        with named_errors(self.shape.rank, "waiting for the GPU"):
+    def wait_for_device(self) -> None:
+        with translate_library_errors(self.shape.rank, "waiting for the GPU"):
             self._stream.synchronize()
 
-    def make_inboxes(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, Runs]:
+    def make_receive_buffers(self, side: Side, headers: Mapping[int, Bytes]) -> dict[int, ByteRuns]:
         if not headers or side in self._whole:
             return {source: GpuParcel(0).data for source in headers}
         layout, own = self._layouts[side], self._own[side]
@@ -241,29 +249,29 @@ class CudfEngine:
                 f"rank {self.shape.rank} received {rows:,} rows of the {side.value} table, but engine cudf can join"
                 f" only {MOST_ROWS:,}; use a smaller --chunk or more workers"
             )
-        with named_errors(self.shape.rank, "allocating memory for received rows"):
+        with translate_library_errors(self.shape.rank, "allocating memory for received rows"):
             received = self._received[side] = layout.make_room(own, others)
         return {source: received.parcels[source].data for source in headers}
 
-    def release_sent(self, side: Side) -> None:
-        """The pool keeps what was sent until the next `begin`."""
+    def reuse_sent_parcels(self, side: Side) -> None:
+        """The pool keeps what was sent until the next `begin_iteration`."""
 
     def join(self) -> int:
         """Join all parcels at once: maps of row numbers, then one gather a side."""
-        with named_errors(self.shape.rank, "joining"):
+        with translate_library_errors(self.shape.rank, "joining"):
             left, right = self._table_to_join(Side.LEFT), self._table_to_join(Side.RIGHT)
             self._joined = {Side.LEFT: left.num_rows(), Side.RIGHT: right.num_rows()}
             left_map, right_map = self._matching_rows(left, right)
-            columns = self._gather(left, left_map, may_lack=self.shape.how.keeps_right)
+            columns = self._gather(left, left_map, may_lack=self.shape.how.keeps_unmatched_right)
             del left, left_map
-            if self.shape.how.pairs:
+            if self.shape.how.has_right_columns:
                 columns = self._add_right_columns(columns, right, right_map)
             self._stream.synchronize()
         self._result = self._plc.Table(columns)
         return int(sum(table.num_rows() for table in (self._result, *self._without_key)))
 
     def _matching_rows(self, left: Any, right: Any) -> tuple[Any, Any]:
-        """Two columns of row numbers: for each row of the result its left and its right row, or `NO_ROW`.
+        """Find the matching rows: for each row of the result its left and its right row number, or `NO_ROW`.
 
         If the join makes no pairs, there are no right ones.
         """
@@ -271,22 +279,22 @@ class CudfEngine:
         ours, theirs = self._select(left, self._keys[Side.LEFT]), self._select(right, self._keys[Side.RIGHT])
         unequal = plc.types.NullEquality.UNEQUAL
         right_map = None
-        if how is How.SEMI:
+        if how is JoinKind.SEMI:
             left_map = plc.join.left_semi_join(ours, theirs, unequal, stream=stream)
-        elif how is How.ANTI:
+        elif how is JoinKind.ANTI:
             left_map = plc.join.left_anti_join(ours, theirs, unequal, stream=stream)
-        elif how is How.LEFT:
+        elif how is JoinKind.LEFT:
             left_map, right_map = plc.join.left_join(ours, theirs, unequal, stream=stream)
-        elif how is How.RIGHT:
+        elif how is JoinKind.RIGHT:
             right_map, left_map = plc.join.left_join(theirs, ours, unequal, stream=stream)
-        elif how is How.OUTER:
+        elif how is JoinKind.OUTER:
             left_map, right_map = plc.join.full_join(ours, theirs, unequal, stream=stream)
         else:
             left_map, right_map = plc.join.inner_join(ours, theirs, unequal, stream=stream)
         return left_map, right_map
 
     def _gather(self, table: Any, rows: Any, *, may_lack: bool) -> list[Any]:
-        """The columns of the rows of a table with these numbers, null for `NO_ROW`, which occurs only if `may_lack`."""
+        """Gather the rows with these numbers from a table: its columns, with null for `NO_ROW` if `may_lack`."""
         copying = self._plc.copying
         if may_lack:
             gathered = copying.gather(table, rows, copying.OutOfBoundsPolicy.NULLIFY, stream=self._stream)
@@ -297,20 +305,20 @@ class CudfEngine:
     def _add_right_columns(self, columns: list[Any], right: Any, rows: Any) -> list[Any]:
         """Add the right columns to the left ones of the result, and the keys of rows that only the right side has."""
         how = self.shape.how
-        if how.keeps_right:
-            keys = self._gather(self._select(right, self._keys[Side.RIGHT]), rows, may_lack=how.keeps_left)
+        if how.keeps_unmatched_right:
+            keys = self._gather(self._select(right, self._keys[Side.RIGHT]), rows, may_lack=how.keeps_unmatched_left)
             for at, key in zip(self._keys[Side.LEFT], keys, strict=True):
                 columns[at] = self._plc.replace.replace_nulls(columns[at], key, stream=self._stream)
         if self.shape.payload_positions:
             payload = self._select(right, self.shape.payload_positions)
-            columns += self._gather(payload, rows, may_lack=how.keeps_left)
+            columns += self._gather(payload, rows, may_lack=how.keeps_unmatched_left)
         return columns
 
     def _rows_beside_nulls(self, side: Side, maps: Any) -> Any:
-        """Rows of the result for the rows of one side that have no key: nulls stand beside them."""
+        """The rows of the result for the rows of one side without a key, with nulls beside them."""
         rows, no_rows = maps.columns()
         own = self._gather(self._chunks[side], rows, may_lack=False)
-        if not self.shape.how.pairs:
+        if not self.shape.how.has_right_columns:
             return self._plc.Table(own)
         nulls = self._gather(self._chunks[side.other], no_rows, may_lack=True)
         left, right = (own, nulls) if side is Side.LEFT else (nulls, own)
@@ -322,9 +330,9 @@ class CudfEngine:
     def received_rows(self) -> dict[str, int]:
         return {side.value: rows for side, rows in self._joined.items()}
 
-    def results(self) -> Iterator[pa.Table]:
-        """The result in pieces of at most `piece_rows` rows; one empty piece if there are none."""
-        schema = arrow_schema(self.shape.output)
+    def result_tables(self) -> Iterator[pa.Table]:
+        """The result as Arrow tables of at most `piece_rows` rows; one empty table if there are no rows."""
+        schema = arrow_schema(self.shape.output_fields)
         whole = [] if self._result is None else [self._result, *self._without_key]
         tables = [table for table in whole if table.num_rows()]
         if not tables:
@@ -333,7 +341,7 @@ class CudfEngine:
             rows = int(table.num_rows())
             for start in range(0, rows, self.piece_rows):
                 bounds = [start, min(start + self.piece_rows, rows)]
-                with named_errors(self.shape.rank, "copying the result to the host"):
+                with translate_library_errors(self.shape.rank, "copying the result to the host"):
                     piece = self._plc.copying.slice(table, bounds, stream=self._stream)[0]
                     host = piece.to_arrow(schema.names, stream=self._stream)
                 yield _from_storage_types(host, schema)
@@ -359,11 +367,11 @@ class CudfEngine:
             table = compaction.drop_nans(table, floating, len(floating), stream=self._stream)
         return table
 
-    def _split_chunk(self, side: Side) -> list[Outgoing]:
-        """Put the partition of one side's chunk on the stream; gives a parcel per worker."""
+    def _split_chunk(self, side: Side) -> list[OutgoingParcel]:
+        """Start the partition of one side's chunk on the stream; returns a parcel per worker."""
         plc, stream, workers = self._plc, self._stream, self.shape.workers
         as_outgoing = self._layouts[side].as_outgoing
-        with named_errors(self.shape.rank, f"partitioning the {side.value} frame"):
+        with translate_library_errors(self.shape.rank, f"partitioning the {side.value} frame"):
             table = self._rows_with_key(side)
             if workers == 1 or side is self.shape.staying_side:
                 self._whole[side] = table
@@ -414,7 +422,7 @@ class CudfEngine:
         if not received.rows:
             return self._no_rows(side)
         for source, target in zip(own.runs, received.parcels[self.shape.rank].runs, strict=True):
-            copy(source, target)
+            copy_device_bytes(source, target)
         types = [column.type() for column in chunk.columns()]
         columns = [
             self._plc.Column(types[at], received.rows, values, None, 0, 0, [])
@@ -426,10 +434,11 @@ class CudfEngine:
         return self._plc.Table([columns[order.index(at)] for at in range(len(order))])
 
     def _no_rows(self, side: Side) -> Any:
+        """A table without rows that has the columns of a side."""
         return self._plc.copying.slice(self._chunks[side], [0, 0], stream=self._stream)[0]
 
     def _unpack_columns(self, parcels: Sequence[GpuParcel]) -> list[Any]:
-        """The columns that were packed, those of all parcels put together."""
+        """Unpack the packed columns of all parcels and concatenate them."""
         unpack = self._plc.contiguous_split.unpack_from_memoryviews
         tables = [
             unpack(memoryview(each.description), each.packed, stream=self._stream) for each in parcels if each.rows
@@ -438,7 +447,7 @@ class CudfEngine:
         return list(whole.columns())
 
     def _select(self, table: Any, indices: Sequence[int]) -> Any:
-        """A table of the columns at these positions."""
+        """A table of the columns at positions `indices`."""
         columns = table.columns()
         return self._plc.Table([columns[index] for index in indices])
 
@@ -447,6 +456,7 @@ _COMPLETE: type[TableEngine] = CudfEngine  # for the type checker: it has every 
 
 
 def _unsupported_libcudf(what: str) -> RunFailed:
+    """The error for a libcudf that lacks or refuses `what`."""
     return RunFailed(f"the installed libcudf does not work with engine cudf: libcudf {what}; use another --engine")
 
 
@@ -460,7 +470,7 @@ def _storage_type(arrow_type: pa.DataType) -> pa.DataType:
 
 
 def _to_storage_types(table: pa.Table, fields: Sequence[Field]) -> pa.Table:
-    """The table under the types of `_storage_type`, without copying."""
+    """Convert a table to the types of `_storage_type`, without copying."""
     arrays = [
         column.chunk(0).view(_storage_type(field.type)) for field, column in zip(fields, table.columns, strict=True)
     ]
@@ -468,7 +478,7 @@ def _to_storage_types(table: pa.Table, fields: Sequence[Field]) -> pa.Table:
 
 
 def _from_storage_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A table from the device under the types of `schema`: libcudf returns decimals as wide as can be."""
+    """Convert a table from the device to the types of `schema`: libcudf returns decimals as wide as can be."""
     arrays = [
         pa.concat_arrays(column.cast(_storage_type(field.type)).chunks).view(field.type)
         for field, column in zip(schema, table.columns, strict=True)

@@ -9,11 +9,11 @@ import duckdb
 import pyarrow as pa
 
 from merge_bench.errors import RunFailed, first_message_line
-from merge_bench.merge.engines import Description
-from merge_bench.merge.engines.base import How, JoinShape
+from merge_bench.merge.engines import EngineDescription
+from merge_bench.merge.engines.base import JoinKind, JoinShape
 from merge_bench.merge.engines.cpu_base import HostEngine
 
-ENGINE = Description(
+ENGINE = EngineDescription(
     name="duckdb",
     help="DuckDB's hash join",
     attribute="DuckdbEngine",
@@ -26,7 +26,7 @@ ENGINE = Description(
 
 
 class DuckdbEngine(HostEngine):
-    """Joins groups of buckets with a query, in an in-memory database of its own; `settings`: beside its threads."""
+    """Joins groups of buckets with SQL, in an in-memory DuckDB of its own; `settings`: beside its threads."""
 
     name = ENGINE.name
     join_rows = 1 << 19
@@ -46,9 +46,9 @@ class DuckdbEngine(HostEngine):
         self._database.execute("SET enable_progress_bar = false")
         keys, how = self.columns.keys, shape.how
         condition = " AND ".join(f"l.{key} = r.{key}" for key in keys)
-        merged = "coalesce(l.{0}, r.{0}) AS {0}" if how.keeps_right else "l.{0}"
+        merged = "coalesce(l.{0}, r.{0}) AS {0}" if how.keeps_unmatched_right else "l.{0}"
         columns = [merged.format(each.name) if each.name in keys else each.name for each in self.columns.output]
-        join = "FULL" if how is How.OUTER else how.value
+        join = "FULL" if how is JoinKind.OUTER else how.value
         self._query = f"SELECT {', '.join(columns)} FROM left_rows l {join} JOIN right_rows r ON {condition}"
 
     def join_tables(self, left: pa.Table, right: pa.Table) -> pa.Table:

@@ -25,7 +25,7 @@ _REMEDIES = {
 
 
 def bind_context() -> None:
-    """Make the primary context of this process's GPU current in this thread. Calling it again is harmless.
+    """Make the CUDA context of this process's GPU current in the calling thread; may be called again.
 
     Call it in each thread before anything that uses the GPU: RMM, libcudf, or a UCX context that needs CUDA. Raises
     UsageError if there is no GPU, no driver, or a driver too old for the installed packages; RunFailed if there is a
@@ -33,12 +33,13 @@ def bind_context() -> None:
     """
     driver = _load_driver()
     _check_version(driver)
-    device = _checked("cuDeviceGet", *driver.cuDeviceGet(DEVICE))
-    context = _checked("cuDevicePrimaryCtxRetain", *driver.cuDevicePrimaryCtxRetain(device))
-    _checked("cuCtxSetCurrent", *driver.cuCtxSetCurrent(context))
+    device = _check_driver_call("cuDeviceGet", *driver.cuDeviceGet(DEVICE))
+    context = _check_driver_call("cuDevicePrimaryCtxRetain", *driver.cuDevicePrimaryCtxRetain(device))
+    _check_driver_call("cuCtxSetCurrent", *driver.cuCtxSetCurrent(context))
 
 
 def _load_driver() -> Any:
+    """Load CUDA's driver and initialize it; raises `UsageError` if there is none."""
     try:
         from cuda.bindings import driver
     except ImportError as error:
@@ -59,7 +60,7 @@ def _check_version(driver: Any) -> None:
     from merge_bench.config.installation import setup_command
 
     needed = int(cuda.bindings.__version__.partition(".")[0])
-    supported = _checked("cuDriverGetVersion", *driver.cuDriverGetVersion())
+    supported = _check_driver_call("cuDriverGetVersion", *driver.cuDriverGetVersion())
     if supported // 1000 < needed:
         older = f", or the packages for CUDA 12: {setup_command('cu12')}" if supported // 1000 == 12 else ""
         raise UsageError(
@@ -68,8 +69,8 @@ def _check_version(driver: Any) -> None:
         )
 
 
-def _checked(call: str, status: Any, value: Any = None) -> Any:
-    """The value of a call; raises if the call failed."""
+def _check_driver_call(call: str, status: Any, value: Any = None) -> Any:
+    """Return the value of a driver call; raises an error if its status says that it failed."""
     if int(status) == 0:
         return value
     remedy = _REMEDIES.get(status.name, "run nvidia-smi to see the state of the GPU")
@@ -78,6 +79,7 @@ def _checked(call: str, status: Any, value: Any = None) -> Any:
 
 
 def _no_gpu_message(reason: str) -> str:
+    """A sentence that this process has no usable GPU, for this reason."""
     return f"engine cudf needs an NVIDIA GPU, but CUDA finds none: {reason}"
 
 
@@ -95,7 +97,7 @@ class GpuMemory:
 
 @dataclass(frozen=True, eq=False)
 class DeviceBytes:
-    """A run of bytes in device memory, which UCX and libcudf can read and which can be sliced.
+    """A contiguous run of bytes in device memory, which UCX and libcudf can read and which can be sliced.
 
     `ptr` and `size` are what pylibcudf takes for a span; `owner` keeps the memory.
     """
@@ -120,36 +122,36 @@ class DeviceBytes:
         return DeviceBytes(self.ptr + start, max(stop - start, 0), self.owner)
 
 
-def allocate(sizes: Iterable[int]) -> list[DeviceBytes]:
-    """Buffers of `sizes` bytes of device memory out of the pool, which UCX may read and write at once."""
+def allocate_buffers(sizes: Iterable[int]) -> list[DeviceBytes]:
+    """Allocate device buffers of these sizes in bytes from the pool; UCX may use them at once."""
     _, rmm = load_rapids()
-    stream = own_stream()
+    stream = process_stream()
     buffers = [rmm.DeviceBuffer(size=size, stream=stream) for size in sizes]
     stream.synchronize()  # until then kernels in the stream may use the same memory
     return [DeviceBytes(memory.ptr, memory.size, memory) for memory in buffers]
 
 
-def copy(source: DeviceBytes, target: DeviceBytes) -> None:
-    """Put a copy on the stream, from one run of device memory to another of the same length."""
+def copy_device_bytes(source: DeviceBytes, target: DeviceBytes) -> None:
+    """Start a copy on the stream, between two runs of device memory of the same length."""
     from rmm.pylibrmm.device_buffer import copy_device_to_ptr
 
     if source.size:
-        copy_device_to_ptr(source.ptr, target.ptr, source.size, own_stream())
+        copy_device_to_ptr(source.ptr, target.ptr, source.size, process_stream())
 
 
 def memory_resource() -> Any:
-    """RMM's resource that this process allocates device memory from: the pool, and what counts on top of it."""
+    """The RMM resource from which this process allocates device memory: the pool, and what counts its use."""
     _, rmm = load_rapids()
     return rmm.mr.get_current_device_resource()
 
 
 def synchronize() -> None:
     """Wait until all work on this process's stream is done."""
-    own_stream().synchronize()
+    process_stream().synchronize()
 
 
-def inspect() -> GpuMemory | None:
-    """How much memory this process's GPU has, free and in total; None if the process has a pool already.
+def inspect_gpu_memory() -> GpuMemory | None:
+    """Read the free and the total memory of this process's GPU; None if the process has a pool already.
 
     Raises `UsageError` if there is no GPU, or other processes cannot open the memory that is set up.
     """
@@ -157,8 +159,8 @@ def inspect() -> GpuMemory | None:
     return None if _shareable_pool(rmm) is not None else GpuMemory(*map(int, rmm.mr.available_device_memory()))
 
 
-def pool_size(pool_bytes: int | None, memories: Sequence[GpuMemory]) -> int:
-    """The size of the pool of each worker on one GPU, in bytes.
+def pool_bytes_per_worker(pool_bytes: int | None, memories: Sequence[GpuMemory]) -> int:
+    """The size in bytes of each worker's memory pool on one GPU.
 
     `pool_bytes`: `--rmm-pool-size`; None: `POOL_SHARE` of the GPU's memory in equal parts, or of what is free where
     that is less. `memories`: of each worker, after all had a CUDA context and before any made a pool, so that the size
@@ -173,7 +175,7 @@ def pool_size(pool_bytes: int | None, memories: Sequence[GpuMemory]) -> int:
 
 
 def set_up_pool(size: int | None = None) -> int:
-    """Have this process's device memory come from a pool whose memory other processes can open.
+    """Make a pool for this process's device memory that other processes can open; returns its size in bytes.
 
     Where there is a pool, as in a running cluster whose workers were started with `--rmm-pool-size`, this only checks
     that it can be shared over CUDA IPC. In a process that has none, it makes one over `cudaMalloc`, of `size` bytes;
@@ -188,7 +190,7 @@ def set_up_pool(size: int | None = None) -> int:
     if existing_pool is not None:
         return int(existing_pool.pool_size())
     memory = GpuMemory(*map(int, rmm.mr.available_device_memory()))
-    size = pool_size(size, [memory])
+    size = pool_bytes_per_worker(size, [memory])
     try:
         pool = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), initial_pool_size=size, maximum_pool_size=size)
     except (MemoryError, RuntimeError) as error:
@@ -198,7 +200,7 @@ def set_up_pool(size: int | None = None) -> int:
 
 
 def _shareable_pool(rmm: Any) -> Any:
-    """The pool that device memory comes from, if there is one; `UsageError` if that memory cannot be shared."""
+    """The pool of this process's device memory, if there is one; `UsageError` if it cannot be shared."""
     resource, pool = rmm.mr.get_current_device_resource(), None
     while isinstance(resource, rmm.mr.UpstreamResourceAdaptor):
         if isinstance(resource, rmm.mr.PoolMemoryResource):
@@ -214,6 +216,7 @@ def _shareable_pool(rmm: Any) -> Any:
 
 
 def _pool_too_large(size: int, count: int, memory: GpuMemory) -> UsageError:
+    """The error that `count` pools of `size` bytes do not fit into the memory of one GPU."""
     pools = "an RMM pool" if count == 1 else plural(count, "RMM pool")
     return UsageError(
         f"{pools} of {format_bytes(size)} {'does' if count == 1 else 'do'} not fit on the GPU, which has"
@@ -223,8 +226,8 @@ def _pool_too_large(size: int, count: int, memory: GpuMemory) -> UsageError:
 
 
 @contextmanager
-def named_errors(rank: int, doing: str, library: str = "") -> Iterator[None]:
-    """Turn exceptions of RAPIDS' libraries in the block into `RunFailed` with one sentence."""
+def translate_library_errors(rank: int, doing: str, library: str = "") -> Iterator[None]:
+    """Turn exceptions of RAPIDS' libraries in the block into a `RunFailed` with one sentence."""
     try:
         yield
     except MemoryError as error:
@@ -238,7 +241,7 @@ def named_errors(rank: int, doing: str, library: str = "") -> Iterator[None]:
 
 
 def load_rapids() -> tuple[Any, Any]:
-    """Bind a CUDA context in this thread, then give pylibcudf and RMM.
+    """Bind a CUDA context in this thread, then import and return pylibcudf and RMM.
 
     The context comes first: without a GPU the libraries end the process, and without a context their calls fail.
 
@@ -256,8 +259,8 @@ def load_rapids() -> tuple[Any, Any]:
 
 
 @functools.cache
-def own_stream() -> Any:
-    """The one stream of this process, for all its work and memory; call `load_rapids` first.
+def process_stream() -> Any:
+    """The only CUDA stream of this process, for all its work and memory; call `load_rapids` first.
 
     It is not the default stream, because there RMM waits for every buffer that libcudf hands over (`c_from_unique_ptr`
     in its device_buffer.pyx). It is non-blocking, so that work of others on the default stream does not hold it up.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from merge_bench.merge.frame import Column
-from merge_bench.merge.jit import compiled, copy_bytes, inlined, load_word
+from merge_bench.merge.jit import compile_loop, copy_bytes, inline_expression, load_word
 
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 FOLD = np.uint64(0xD1342543DE82EF95)  # odd, from Steele and Vigna, "Computationally easy, spectrally good multipliers"
@@ -18,14 +18,14 @@ ROW_MASK = np.uint32(0x00FFFFFF)
 TAG_MASK = np.uint32(0xFF000000)
 
 
-@inlined
+@inline_expression
 def slot_hash(key: Any) -> Any:
     """Knuth's multiplicative hashing (The Art of Computer Programming 3, section 6.4): its upper bits are the slot."""
     x = np.uint64(key)
     return (x ^ (x >> np.uint64(32))) * MULTIPLIER
 
 
-@compiled
+@compile_loop
 def fold_key(words: Any, values: Any, out: Any) -> None:
     """Combine the words of rows with the values of one more key column into one word a row.
 
@@ -35,7 +35,7 @@ def fold_key(words: Any, values: Any, out: Any) -> None:
         out[i] = np.uint64(words[i]) * FOLD + np.uint64(values[i])
 
 
-@compiled
+@compile_loop
 def build_chains(keys: Any, first: int, shift: Any, heads: Any, links: Any, copies: Any) -> None:
     """Enter the rows from number `first` on into the chains of their slots; `copies` gets their keys.
 
@@ -54,7 +54,7 @@ def build_chains(keys: Any, first: int, shift: Any, heads: Any, links: Any, copi
         heads[slot] = (head & TAG_MASK) | tag | np.uint32(row + np.uint64(1))
 
 
-@compiled
+@compile_loop
 def find_pairs(
     keys: Any,
     at: Any,
@@ -86,7 +86,7 @@ def find_pairs(
     return pairs, at, count
 
 
-@compiled
+@compile_loop
 def _find_candidates(keys: Any, first: int, shift: Any, heads: Any, candidates: Any, entries: Any) -> Any:
     """Find the rows that can have a match, numbered from `first`, and where their chains begin; returns how many."""
     count = 0
@@ -100,7 +100,7 @@ def _find_candidates(keys: Any, first: int, shift: Any, heads: Any, candidates: 
     return count
 
 
-@compiled
+@compile_loop
 def _follow_chains(
     keys: Any, candidates: Any, entries: Any, count: Any, links: Any, copies: Any, lefts: Any, rights: Any
 ) -> tuple[Any, Any]:
@@ -125,7 +125,7 @@ def _follow_chains(
     return np.int64(pairs), count
 
 
-@compiled
+@compile_loop
 def mark_matches(
     keys: Any, shift: Any, heads: Any, links: Any, copies: Any, candidates: Any, entries: Any, marks: Any
 ) -> None:
@@ -145,7 +145,7 @@ def mark_matches(
             count = np.int64(kept)
 
 
-@compiled
+@compile_loop
 def follow_links(
     keys: Any,
     at: Any,
@@ -173,10 +173,11 @@ def follow_links(
     return pairs, at, count
 
 
-@compiled
+@compile_loop
 def _follow_once(
     keys: Any, candidates: Any, entries: Any, count: Any, links: Any, copies: Any, lefts: Any, rights: Any
 ) -> tuple[Any, Any]:
+    """Follow one link of each candidate; returns the numbers of pairs found and of candidates that go on."""
     pairs = kept = np.uint64(0)
     for c in range(count):
         i, entry = np.uint64(candidates[c]), np.uint64(entries[c] - 1)
@@ -190,7 +191,7 @@ def _follow_once(
     return np.int64(pairs), np.int64(kept)
 
 
-@compiled
+@compile_loop
 def keep_unmarked(candidates: Any, entries: Any, count: int, marks: Any) -> int:
     """Move the candidates whose rows are not marked to the front; returns their number."""
     kept = np.uint64(0)
@@ -210,8 +211,9 @@ def keep_equal(left: Column, right: Column, lefts: Any, rights: Any) -> int:
     return int(_keep_equal_fixed(left.values, right.values, lefts, rights))
 
 
-@compiled
+@compile_loop
 def _keep_equal_fixed(left: Any, right: Any, lefts: Any, rights: Any) -> int:
+    """Move the pairs with equal values of a fixed width to the front; returns their number."""
     kept = np.uint64(0)
     for i in range(lefts.size):
         ours, theirs = np.uint64(lefts[i]), np.uint64(rights[i])
@@ -220,8 +222,9 @@ def _keep_equal_fixed(left: Any, right: Any, lefts: Any, rights: Any) -> int:
     return int(kept)
 
 
-@compiled
+@compile_loop
 def _keep_equal_wide(left: Any, right: Any, lefts: Any, rights: Any) -> int:
+    """Move the pairs with equal 16-byte values to the front; returns their number."""
     kept = np.uint64(0)
     for i in range(lefts.size):
         ours, theirs = np.uint64(lefts[i]), np.uint64(rights[i])
@@ -230,8 +233,9 @@ def _keep_equal_wide(left: Any, right: Any, lefts: Any, rights: Any) -> int:
     return int(kept)
 
 
-@compiled
+@compile_loop
 def _keep_equal_bytes(left: Any, left_offsets: Any, right: Any, right_offsets: Any, lefts: Any, rights: Any) -> int:
+    """Move the pairs with equal byte strings to the front; returns their number."""
     kept = np.uint64(0)
     for i in range(lefts.size):
         ours, theirs = np.uint64(lefts[i]), np.uint64(rights[i])
@@ -250,14 +254,14 @@ def _keep_equal_bytes(left: Any, left_offsets: Any, right: Any, right_offsets: A
     return int(kept)
 
 
-@compiled
+@compile_loop
 def mark_rows(rows: Any, marks: Any) -> None:
     """Set the marks of the rows with these numbers to 1."""
     for i in range(rows.size):
         marks[np.uint64(rows[i])] = 1
 
 
-@compiled
+@compile_loop
 def find_marked(marks: Any, wanted: int, rows: Any) -> int:
     """Put the numbers of the rows whose mark is `wanted` in `rows`, in order; returns how many there are."""
     size = np.uint64(0)
@@ -267,14 +271,14 @@ def find_marked(marks: Any, wanted: int, rows: Any) -> int:
     return int(size)
 
 
-@compiled
+@compile_loop
 def gather(values: Any, rows: Any, out: Any) -> None:
     """Copy the values of the rows with these numbers to `out`."""
     for i in range(rows.size):
         out[i] = values[np.uint64(rows[i])]
 
 
-@compiled
+@compile_loop
 def gather_offsets(offsets: Any, rows: Any, out: Any) -> None:
     """Write to out[1:] where the values of these rows end if they are stored end to end from out[0] on."""
     at = out[0]
@@ -284,7 +288,7 @@ def gather_offsets(offsets: Any, rows: Any, out: Any) -> None:
         out[i + 1] = at
 
 
-@compiled
+@compile_loop
 def gather_bytes(data: Any, offsets: Any, rows: Any, places: Any, out: Any) -> None:
     """Copy the bytes of the rows with these numbers to `out`, each to its offset in `places` (`gather_offsets`)."""
     for i in range(rows.size):

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from merge_bench.merge.engines.base import How, JoinShape, Side
+from merge_bench.merge.engines.base import JoinKind, JoinShape, Side
 from merge_bench.merge.engines.hash_join_loops import gather, gather_bytes, gather_offsets
 from merge_bench.merge.frame import (
     BLOCK,
@@ -26,8 +26,8 @@ from merge_bench.merge.frame import (
     Frame,
     arrow_schema,
     integer_type,
+    reinterpret_column,
     storage_dtype,
-    view_as,
 )
 from merge_bench.merge.memory import BufferPool
 from merge_bench.merge.partition_loops import RowHasher, is_plain_key
@@ -44,13 +44,17 @@ class LibraryColumns:
     """
 
     sides: dict[Side, tuple[Field, ...]]  # the fields of each side as a library sees them
-    output: tuple[Field, ...]  # those of the result as a library sees them, in the order of `How.output`
+    output: tuple[Field, ...]  # those of the result as a library sees them, in the order of `JoinKind.output_fields`
     named: tuple[Field, ...]  # those of the result under the users' names and types
     keys: tuple[str, ...]  # names of the keys, as a library sees them
 
     @staticmethod
     def of(
-        left: Sequence[Field], right: Sequence[Field], keys: Sequence[str], how: How, storage: Storage = integer_type
+        left: Sequence[Field],
+        right: Sequence[Field],
+        keys: Sequence[str],
+        how: JoinKind,
+        storage: Storage = integer_type,
     ) -> LibraryColumns:
         """The columns of a join of tables with these fields and keys, for a library that needs `storage`."""
         numbers = dict(zip(keys, library_key_names(len(keys)), strict=True))
@@ -63,18 +67,20 @@ class LibraryColumns:
         }
         ours, theirs = sides.values()
         names = tuple(numbers.values())
-        return LibraryColumns(sides, how.output(ours, theirs, names), how.output(left, right, keys), names)
+        return LibraryColumns(
+            sides, how.output_fields(ours, theirs, names), how.output_fields(left, right, keys), names
+        )
 
     def to_library(self, side: Side, table: pa.Table) -> pa.Table:
-        """Rows of one side under the names and types of the library; only what becomes ``large_binary`` is copied."""
+        """Convert rows of one side to the names and types of the library; only ``large_binary`` columns are copied."""
         return _table_of_fields(table.columns, self.sides[side])
 
     def result_to_library(self, table: pa.Table) -> pa.Table:
-        """Rows of the result under the names and types of the library, from those of the users."""
+        """Convert rows of the result from the users' names and types to those of the library."""
         return _table_of_fields((table.column(field.name) for field in self.named), self.output)
 
     def from_library(self, table: pa.Table) -> pa.Table:
-        """A library's result under the users' names and types, in the order of `How.output`."""
+        """Convert a library's result to the users' names and types, in the order of the output fields."""
         columns = (table.column(field.name).cast(field.type) for field in self.output)
         return _table_of_fields(columns, self.named)
 
@@ -91,14 +97,15 @@ def _table_of_fields(columns: Iterable[pa.ChunkedArray], fields: Sequence[Field]
 
 
 def _reinterpret(column: pa.ChunkedArray, arrow_type: pa.DataType) -> pa.ChunkedArray:
+    """Convert a column to a type with the same bytes."""
     held_type = column.type
     if held_type == arrow_type:
         return column
     if pa.types.is_large_binary(held_type) and not pa.types.is_large_string(arrow_type):
-        return view_as(column.cast(pa.binary(arrow_type.bit_width // 8)), arrow_type)
+        return reinterpret_column(column.cast(pa.binary(arrow_type.bit_width // 8)), arrow_type)
     if pa.types.is_large_binary(arrow_type) and not pa.types.is_large_string(held_type):
-        return view_as(column, pa.binary(held_type.bit_width // 8)).cast(arrow_type)
-    return view_as(column, arrow_type)
+        return reinterpret_column(column, pa.binary(held_type.bit_width // 8)).cast(arrow_type)
+    return reinterpret_column(column, arrow_type)
 
 
 def text_as_bytes(arrow_type: pa.DataType) -> pa.DataType:
@@ -141,7 +148,7 @@ def unmatched_result(shape: JoinShape, side: Side, rows: Rows, out: BufferPool) 
             return take_rows([(chunk.columns[at], numbers) for chunk, numbers in rows], out)
         return null_column(field, count, out)
 
-    output = shape.output
+    output = shape.output_fields
     return Frame(output, tuple(column(field) for field in output), count)
 
 

@@ -23,9 +23,9 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from merge_bench.merge.engines import Description
+from merge_bench.merge.engines import EngineDescription
 from merge_bench.merge.engines import hash_join_loops as loops
-from merge_bench.merge.engines.base import How, JoinShape, Side
+from merge_bench.merge.engines.base import JoinKind, JoinShape, Side
 from merge_bench.merge.engines.join_columns import take_rows, unmatched_result
 from merge_bench.merge.engines.polars import PolarsEngine
 from merge_bench.merge.frame import BLOCK, Array, Bytes, Column, Frame, arrow_schema
@@ -33,7 +33,7 @@ from merge_bench.merge.memory import ALIGN, BufferPool, aligned_bytes
 from merge_bench.merge.partition import RowReader
 from merge_bench.merge.partition_loops import RowHasher
 
-ENGINE = Description(
+ENGINE = EngineDescription(
     name="native",
     help="this package's own compiled hash join",
     attribute="NativeEngine",
@@ -64,7 +64,7 @@ class BucketJoin:
     """
 
     def __init__(self, shape: JoinShape) -> None:
-        self._shape, self._output = shape, shape.output
+        self._shape, self._output = shape, shape.output_fields
         self._keys = {side: shape.key_positions(side) for side in Side}
         self._fixed = all(0 < shape.left[at].width <= 8 for at in self._keys[Side.LEFT])
         self._compared = slice(-1 if self._fixed else None)
@@ -77,20 +77,23 @@ class BucketJoin:
         self._rooms: dict[str, Bytes] = {}
 
     def join(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
-        """The result of joining a bucket, whose rows are in chunks, a piece at a time, in memory of `out`."""
+        """Join the left and right chunks of a bucket; yields the result in pieces, in memory of `out`."""
         how = self._shape.how
-        left_marks = self._cleared_marks(Side.LEFT, left) if how.keeps_left or not how.pairs else None
-        right_marks = self._cleared_marks(Side.RIGHT, right) if how.keeps_right else None
-        if how.pairs:
+        left_marks = (
+            self._cleared_marks(Side.LEFT, left) if how.keeps_unmatched_left or not how.has_right_columns else None
+        )
+        right_marks = self._cleared_marks(Side.RIGHT, right) if how.keeps_unmatched_right else None
+        if how.has_right_columns:
             yield from self._join_pairs(left, right, out, left_marks, right_marks)
         elif left_marks is not None:
             self._mark_matched_left(left, right, left_marks)
         if left_marks is not None:
-            yield from self._rows_without_match(Side.LEFT, left, left_marks, int(how is How.SEMI), out)
+            yield from self._rows_without_match(Side.LEFT, left, left_marks, int(how is JoinKind.SEMI), out)
         if right_marks is not None:
             yield from self._rows_without_match(Side.RIGHT, right, right_marks, 0, out)
 
     def _mark_matched_left(self, left: Sequence[Frame], right: Sequence[Frame], marks: Bytes) -> None:
+        """Mark the left rows that have a match."""
         rows = sum(chunk.rows for chunk in right)
         if not rows:
             return
@@ -111,7 +114,8 @@ class BucketJoin:
             first += chunk.rows
 
     def _cleared_marks(self, side: Side, chunks: Sequence[Frame]) -> Bytes:
-        marks = self._room(f"marks of {side.value}", sum(chunk.rows for chunk in chunks))
+        """A mark of 0 for each row of the chunks of a side."""
+        marks = self._scratch_bytes(f"marks of {side.value}", sum(chunk.rows for chunk in chunks))
         marks[:] = 0
         return marks
 
@@ -168,7 +172,7 @@ class BucketJoin:
             yield self._make_piece(left, parts, lefts, rights, out)
 
     def _enter_rows(self, side: Side, chunks: Sequence[Frame], rows: int) -> _Table:
-        """Enter the rows of one side into a table."""
+        """Enter the rows of one side into a hash table, and return it."""
         bits = chain_bits(rows)
         if self._heads.size < 1 << bits:
             self._heads = np.zeros(1 << bits, np.uint32)
@@ -187,7 +191,7 @@ class BucketJoin:
         return [(self._contiguous_column(chunks, at, f"key {at}"), place) for at, place in keys]
 
     def key_words(self, side: Side, chunk: Frame) -> Array:
-        """The 64 bits by which each row of a chunk is entered or looked up; valid until the next call.
+        """The 64-bit words under which the rows of a chunk are entered or looked up; valid until the next call.
 
         Rows with equal keys have equal words, and others may have. Where all keys have up to 8 bytes, rows that differ
         in the last key alone have different words: that key is not compared again.
@@ -234,10 +238,10 @@ class BucketJoin:
         return room[: rows + 1]
 
     def _room_for_chunks(self, name: str, chunks: list[Array]) -> Array:
-        return self._room(name, sum(chunk.nbytes for chunk in chunks)).view(chunks[0].dtype)
+        return self._scratch_bytes(name, sum(chunk.nbytes for chunk in chunks)).view(chunks[0].dtype)
 
-    def _room(self, name: str, size: int) -> Bytes:
-        """Memory of so many bytes, the same for every call with this name."""
+    def _scratch_bytes(self, name: str, size: int) -> Bytes:
+        """Scratch memory of `size` bytes, the same for every call with this name."""
         if name not in self._rooms or self._rooms[name].size < size:
             self._rooms[name] = aligned_bytes(size)
         return self._rooms[name][:size]
@@ -271,7 +275,7 @@ class BucketJoin:
         return Frame(self._output, (*ours, *theirs), pairs)
 
 
-EXCHANGED = {How.INNER: How.INNER, How.LEFT: How.RIGHT}
+EXCHANGED = {JoinKind.INNER: JoinKind.INNER, JoinKind.LEFT: JoinKind.RIGHT}
 """Joins that look right rows up in a table of the left ones, and what they are with the sides exchanged."""
 
 
@@ -281,8 +285,8 @@ class FewRightRowsJoin(BucketJoin):
     def __init__(self, shape: JoinShape) -> None:
         exchanged = replace(shape, left=shape.right, right=shape.left, how=EXCHANGED[shape.how])
         super().__init__(exchanged)
-        names = [field.name for field in exchanged.output]
-        self._fields, self._places = shape.output, [names.index(field.name) for field in shape.output]
+        names = [field.name for field in exchanged.output_fields]
+        self._fields, self._places = shape.output_fields, [names.index(field.name) for field in shape.output_fields]
 
     def join(self, left: Sequence[Frame], right: Sequence[Frame], out: BufferPool) -> Iterator[Frame]:
         """The result of joining a block of left rows with all right ones, a piece at a time, in memory of `out`."""
@@ -292,7 +296,7 @@ class FewRightRowsJoin(BucketJoin):
 
 
 def needs_no_library(shape: JoinShape) -> bool:
-    """Whether the join needs no library: every key has one type on both sides, and none is a float.
+    """Whether compiled code can do this join: every key has one type on both sides, and none is a float.
 
     Such keys are equal if their bytes are. Floats are not: both zeros are one value, and a NaN equals nothing.
     """
@@ -337,16 +341,17 @@ class NativeEngine(PolarsEngine):
         run = map if self._pool is None else self._pool.map
         pieces = list(itertools.chain.from_iterable(run(join_share, range(len(self._joins)))))
         if not pieces and not self._results:
-            pieces = [Frame.from_arrow(arrow_schema(self.shape.output).empty_table())]
+            pieces = [Frame.from_arrow(arrow_schema(self.shape.output_fields).empty_table())]
         return pieces
 
     def _join_on_thread(
         self, thread: int, groups: Sequence[tuple[int, int]], left: RowReader, right: RowReader
     ) -> Iterable[Any]:
+        """Join groups of buckets or blocks on one thread; returns the pieces of the result."""
         join, out = self._joins[thread]
         for first, last in groups:
             chunks = left.rows_as_frames(first, last), right.rows_as_frames(first, last)
-            entered, _ = chunks if self.shape.how.pairs else reversed(chunks)
+            entered, _ = chunks if self.shape.how.has_right_columns else reversed(chunks)
             if sum(chunk.rows for chunk in entered) > self.table_rows:
                 yield self.join_by_library(left.rows_as_table(first, last), right.rows_as_table(first, last))
                 continue

@@ -8,12 +8,12 @@ from typing import Any, Literal, cast
 import pandas as pd
 import pyarrow as pa
 
-from merge_bench.merge.engines import Description
-from merge_bench.merge.engines.base import How
+from merge_bench.merge.engines import EngineDescription
+from merge_bench.merge.engines.base import JoinKind
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.engines.join_columns import text_as_bytes
 
-ENGINE = Description(
+ENGINE = EngineDescription(
     name="pandas",
     help="pandas' merge",
     attribute="PandasEngine",
@@ -27,24 +27,24 @@ ENGINE = Description(
 
 
 class PandasEngine(HostEngine):
-    """Joins with `pandas.DataFrame.merge`, in groups of buckets, between which heartbeats are sent."""
+    """Joins with `pandas.DataFrame.merge`, in groups of buckets."""
 
     name = ENGINE.name
     join_rows = 1 << 19
 
     @staticmethod
-    def storage(arrow_type: pa.DataType) -> pa.DataType:
+    def storage_type(arrow_type: pa.DataType) -> pa.DataType:
         return text_as_bytes(arrow_type)
 
     def join_tables(self, left: pa.Table, right: pa.Table) -> pd.DataFrame:
         how, keys = self.shape.how, list(self.columns.keys)
-        if not how.pairs:
+        if not how.has_right_columns:
             ours = to_pandas(left)
             distinct = to_pandas(right)[keys].drop_duplicates()
             marked = ours[keys].merge(distinct, on=keys, how="left", indicator=True)
-            return ours[(marked["_merge"] == ("both" if how is How.SEMI else "left_only")).to_numpy()]
-        ours = to_pandas(left, nullable=_payload_names(left, keys) if how.keeps_right else ())
-        theirs = to_pandas(right, nullable=_payload_names(right, keys) if how.keeps_left else ())
+            return ours[(marked["_merge"] == ("both" if how is JoinKind.SEMI else "left_only")).to_numpy()]
+        ours = to_pandas(left, nullable=_payload_names(left, keys) if how.keeps_unmatched_right else ())
+        theirs = to_pandas(right, nullable=_payload_names(right, keys) if how.keeps_unmatched_left else ())
         return ours.merge(theirs, on=keys, how=cast(Literal["inner", "left", "right", "outer"], how.value))
 
     def to_arrow(self, piece: pd.DataFrame) -> pa.Table:
@@ -57,16 +57,17 @@ def _payload_names(table: pa.Table, keys: Sequence[str]) -> list[str]:
 
 
 def _column_values(column: pd.Series[Any]) -> Any:
+    """The values of a pandas column, as Arrow takes them."""
     return column.array if isinstance(column.dtype, pd.ArrowDtype) else column.to_numpy()
 
 
 def from_pandas(frame: pd.DataFrame) -> pa.Table:
-    """The rows of a dataframe as an Arrow table. (`Table.from_pandas` makes every NaN a null.)"""
+    """Convert a pandas dataframe to an Arrow table. (`Table.from_pandas` makes every NaN a null.)"""
     return pa.table({name: pa.array(_column_values(frame[name]), from_pandas=False) for name in frame.columns})
 
 
 def to_pandas(table: pa.Table, *, nullable: Collection[str] = ()) -> pd.DataFrame:
-    """NumPy columns for numbers without nulls, Arrow-backed columns for everything else, so that no value changes.
+    """Convert an Arrow table to pandas: NumPy columns for numbers without nulls, Arrow-backed ones otherwise.
 
     `nullable`: columns that are Arrow-backed even where they hold no null, so that all parts of a table have one type.
     """

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from merge_bench.merge.engines import Description
-from merge_bench.merge.engines.base import How, JoinShape
+from merge_bench.merge.engines import EngineDescription
+from merge_bench.merge.engines.base import JoinKind, JoinShape
 from merge_bench.merge.engines.cpu_base import HostEngine
 
 if TYPE_CHECKING:
     import polars as pl
 
-ENGINE = Description(
+ENGINE = EngineDescription(
     name="polars",
     help="Polars' join",
     attribute="PolarsEngine",
@@ -42,7 +42,7 @@ class PolarsEngine(HostEngine):
         return True
 
     def join_tables(self, left: pa.Table, right: pa.Table) -> pl.DataFrame:
-        how: Any = "full" if self.shape.how is How.OUTER else self.shape.how.value
+        how: Any = "full" if self.shape.how is JoinKind.OUTER else self.shape.how.value
         return _to_polars(left).join(_to_polars(right), on=list(self.columns.keys), how=how, coalesce=True)
 
     def to_arrow(self, piece: pl.DataFrame) -> pa.Table:

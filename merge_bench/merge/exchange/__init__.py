@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from merge_bench.errors import UsageError
-from merge_bench.merge import read_members
+from merge_bench.merge import read_registry
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataPlane:
-    """What a file of this folder says of its data plane: what it is and can do."""
+    """What a data plane is and can do, as its file in this folder declares."""
 
     name: str  # in `--exchange`, and of its file
     help: str  # how it moves rows, in a few words of the option's help
@@ -44,13 +44,13 @@ class DataPlane:
     """The values of ``--shuffle`` that it has, each with the memory it needs, in sizes of both frames; measured."""
 
     @property
-    def by_workers(self) -> bool:
+    def exchanges_by_workers(self) -> bool:
         """Whether the workers exchange rows by themselves; otherwise Dask's scheduler merges dataframes."""
         return self.attribute is not None
 
     @property
-    def missing(self) -> str | None:
-        """The first package that it needs and that is not installed; None if all are."""
+    def missing_package(self) -> str | None:
+        """The name of the first package that the data plane needs and that is not installed; None if all are."""
         return next((name for name in self.packages if importlib.util.find_spec(name) is None), None)
 
     def supports_join(self, how: str) -> bool:
@@ -62,37 +62,39 @@ UNKNOWN = DataPlane(name="", help="", place=0, attribute="")
 
 
 def data_planes() -> tuple[DataPlane, ...]:
-    """All data planes, the default one first."""
-    return tuple(sorted(read_members(tuple(__path__), "PLANE", DataPlane), key=lambda plane: (plane.place, plane.name)))
+    """The descriptions of all data planes, the default one first."""
+    return tuple(
+        sorted(read_registry(tuple(__path__), "PLANE", DataPlane), key=lambda plane: (plane.place, plane.name))
+    )
 
 
-def data_plane(name: str) -> DataPlane:
-    """The description of the data plane called `name`; raises `UsageError` if there is none."""
-    plane = recorded_plane(name)
+def find_data_plane(name: str) -> DataPlane:
+    """Return the description of the data plane called `name`; raises `UsageError` if there is none."""
+    plane = find_recorded_plane(name)
     if plane is UNKNOWN:
         names = ", ".join(plane.name for plane in data_planes())
         raise UsageError(f"there is no exchange {name!r}; the exchanges are {names}")
     return plane
 
 
-def recorded_plane(name: str | None) -> DataPlane:
-    """The data plane that a record names; `UNKNOWN` if it names none, or one that this version does not have."""
+def find_recorded_plane(name: str | None) -> DataPlane:
+    """Return the description of the data plane that a record names; `UNKNOWN` if there is no such one."""
     return next((plane for plane in data_planes() if plane.name == name), UNKNOWN)
 
 
-def planes_with(capability: Callable[[DataPlane], object]) -> str:
-    """The names of all data planes that have a capability, as in ``ucx or other``, for sentences."""
+def name_planes_with(capability: Callable[[DataPlane], object]) -> str:
+    """Join the names of all data planes that have a capability, as in ``ucx or other``, for sentences."""
     return " or ".join(plane.name for plane in data_planes() if capability(plane))
 
 
-def help_text() -> str:
+def exchange_help() -> str:
     """The help of ``--exchange``."""
     return f"How the frames are exchanged; {'; '.join(f'{plane.name}: {plane.help}' for plane in data_planes())}."
 
 
 def exchange_class(name: str) -> type[Any]:
-    """Import the data plane called `name` with its libraries; returns its class, an `Exchange`."""
-    plane = data_plane(name)
+    """Import the data plane called `name` with its libraries, and return its `Exchange` class."""
+    plane = find_data_plane(name)
     assert plane.attribute is not None, "Dask's scheduler moves the rows"
     exchange: type[Any] = getattr(importlib.import_module(f"{__name__}.{name}"), plane.attribute)
     return exchange

@@ -19,8 +19,8 @@ ORPHANED_SECONDS = 60.0
 STALL_FACTOR = 4  # × timeout without one byte ends a run even while heartbeats arrive
 
 
-class Abort:
-    """A flag that every wait of a worker checks, and the time of the driver's last heartbeat.
+class AbortFlag:
+    """A flag that ends every wait of a worker, and the time of the driver's last heartbeat.
 
     The driver's calls reach the worker on Dask's event loop while the exchanging thread waits; both sides are
     thread-safe.
@@ -36,12 +36,12 @@ class Abort:
             self._reason = reason
 
     def clear(self) -> None:
-        """Forget an earlier abort."""
+        """Forget an earlier abort, and note a heartbeat."""
         self._reason = None
-        self.heartbeat()
+        self.note_heartbeat()
 
-    def heartbeat(self) -> None:
-        """Note that the driver is alive."""
+    def note_heartbeat(self) -> None:
+        """Note that the driver is alive now."""
         self.last_heartbeat = time.monotonic()
 
     @property
@@ -54,7 +54,7 @@ class Abort:
         return self._reason is not None or time.monotonic() - self.last_heartbeat > seconds
 
     def is_stalled(self, silent: float, timeout: float) -> bool:
-        """Whether a wait has to end that has seen no progress for `silent` seconds.
+        """Whether a wait has to end after `silent` seconds without progress.
 
         After `timeout` seconds it ends if there was no heartbeat either, otherwise after `STALL_FACTOR` times as many.
         """
@@ -62,7 +62,7 @@ class Abort:
             return False
         return silent >= STALL_FACTOR * timeout or time.monotonic() - self.last_heartbeat >= timeout
 
-    def check(self) -> None:
+    def raise_if_set(self) -> None:
         """Raise `RunFailed` if the run was aborted."""
         reason = self._reason
         if reason is not None:
@@ -74,8 +74,8 @@ LEAST_SHARE = 64 << 10  # for each peer, however many there are: shorter message
 PAGE = 4096  # longer messages end at multiples of it
 
 
-def share_bytes(workers: int) -> int:
-    """Bytes that a worker may have in flight to one peer, the same on all workers.
+def in_flight_bytes_per_peer(workers: int) -> int:
+    """The most bytes that a worker may have in flight to one peer, the same on all workers.
 
     A peer that receives nothing blocks only its own share of the window, so it does not delay other peers.
     """
@@ -83,17 +83,17 @@ def share_bytes(workers: int) -> int:
 
 
 def longest_message_bytes(workers: int, message_bytes: int) -> int:
-    """The length in bytes at which sender and receiver cut a parcel into messages.
+    """The length in bytes into which sender and receiver cut a parcel's messages.
 
     It is half a share, so that one message is posted while another is in flight, and at most `message_bytes`; 0: any.
     """
-    half = share_bytes(workers) // 2 // PAGE * PAGE
+    half = in_flight_bytes_per_peer(workers) // 2 // PAGE * PAGE
     return min(message_bytes or half, half)
 
 
 @dataclass
-class Flight:
-    """The transfers of one frame on one worker, in seconds of the worker's monotonic clock."""
+class FrameTransfer:
+    """The bytes and seconds in which one worker exchanged the rows of one frame."""
 
     sent_bytes: int = 0
     seconds: float = 0.0  # of the interval in which transfers were in flight
@@ -105,8 +105,8 @@ class Flight:
 
 
 @dataclass
-class Pending:
-    """A posted message: UCXX's request, the rank it goes to or comes from, and the memory that its bytes are in.
+class PendingMessage:
+    """A posted message: UCXX's request, the peer's rank, and the buffer that is sent or received into.
 
     `piece`: the number of the piece that it is a part of, in a pipelined exchange.
     """
@@ -118,8 +118,8 @@ class Pending:
     piece: int | None = None
 
 
-class Meter:
-    """Seconds in which at least one transfer was in flight.
+class BusyTimer:
+    """Measures the seconds in which at least one transfer was in flight.
 
     `first` and `last`: when the first transfer began and the last one ended; None before.
     """
@@ -130,16 +130,16 @@ class Meter:
         self.last: float | None = None
         self._count, self._since = 0, 0.0
 
-    def enter(self, now: float) -> None:
-        """Count a transfer that begins."""
+    def begin_transfer(self, now: float) -> None:
+        """Count a transfer that begins at `now` (seconds of a clock)."""
         if self.first is None:
             self.first = now
         if self._count == 0:
             self._since = now
         self._count += 1
 
-    def leave(self, now: float) -> None:
-        """Count a transfer that ends."""
+    def end_transfer(self, now: float) -> None:
+        """Count a transfer that ends at `now` (seconds of a clock)."""
         self._count -= 1
         self.last = now
         if self._count == 0:
@@ -147,7 +147,7 @@ class Meter:
 
 
 class Exchange(ABC):
-    """One worker's end of the data plane.
+    """One worker's end of a data plane: it sends rows to all other workers, and receives theirs.
 
     All workers call the same collective operations in the same order. Every wait ends with `RunFailed` if `abort` is
     set, or nothing arrives for too long.
@@ -158,46 +158,46 @@ class Exchange(ABC):
     kept_bytes: int = 0
     """Bytes of this worker's memory that peers may still use after `close`; they are never freed."""
 
-    def __init__(self, rank: int, workers: int, *, abort: Abort) -> None:
+    def __init__(self, rank: int, workers: int, *, abort: AbortFlag) -> None:
         self.rank, self.workers, self.abort = rank, workers, abort
 
     @classmethod
     @abstractmethod
-    def of_plan(cls, plan: Plan, rank: int, abort: Abort) -> Exchange:
-        """This worker's end of the data plane that `plan` describes."""
+    def of_plan(cls, plan: Plan, rank: int, abort: AbortFlag) -> Exchange:
+        """Make this worker's end of the data plane that `plan` names."""
 
     @property
     @abstractmethod
     def address(self) -> bytes:
-        """The bytes that peers need to reach this worker."""
+        """The address of this worker, which its peers need to connect to it."""
 
     @abstractmethod
     def connect(self, addresses: Sequence[bytes]) -> None:
         """Connect to every other worker, whose address is at its rank, and exchange a first message with each."""
 
     @abstractmethod
-    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> Flight:
+    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> FrameTransfer:
         """Send the buffers of `sends` to their peers while receiving into those of `receives`; waits until all is done.
 
-        Buffers are contiguous or `Runs`, in host or device memory. Both sides must agree on the sizes of buffers and
-        runs; empty ones are skipped. `noted`: fill `Flight.batches` as well.
+        Buffers are contiguous or `ByteRuns`, in host or device memory. Both sides must agree on the sizes of buffers
+        and runs; empty ones are skipped. `noted`: fill `FrameTransfer.batches` as well.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Close the connections. After it peers use no memory of this worker, but for `kept_bytes`.
+        """Close the connections; from then on peers use none of this worker's memory but `kept_bytes`.
 
         It waits at most a second for the peers, and after an aborted run for some seconds more.
         """
 
     @property
     def peers(self) -> list[int]:
-        """All other workers, in the order in which this one sends to them."""
+        """The ranks of all other workers, in the order in which this one sends to them."""
         return [(self.rank + step) % self.workers for step in range(1, self.workers)]
 
     @property
     def effective_config(self) -> dict[str, str]:
-        """The settings of UCX, under their full names; empty without UCX."""
+        """The effective UCX settings under their full names; empty without UCX."""
         return {}
 
     def endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
@@ -205,11 +205,11 @@ class Exchange(ABC):
         return {}
 
     def statistics(self) -> dict[str, float]:
-        """What the data plane's library counted since it was opened, under its own names; {} if it counts nothing."""
+        """The counters of the data plane's library since it was opened, under its own names; {} if it has none."""
         return {}
 
     def barrier(self) -> float:
-        """Wait until every worker has entered; returns the seconds waited.
+        """Wait until every worker has entered the barrier; returns the seconds waited.
 
         A dissemination barrier (Hensgen, Finkel and Manber 1988): ceil(log2 W) rounds, and no rank leaves before all
         have come.
@@ -223,44 +223,44 @@ class Exchange(ABC):
         return time.perf_counter() - start
 
     def round_trip_seconds(self) -> float:
-        """Seconds of a barrier, the shortest of a few: a bound on how far apart workers leave a barrier."""
+        """The shortest of a few barriers in seconds: a bound on how far apart workers leave a barrier."""
         return min(self.barrier() for _ in range(5)) if self.peers else 0.0
 
 
 @runtime_checkable
 class MessageExchange(Protocol):
-    """A data plane that a `PipelinedExchange` can drive message by message."""
+    """A data plane that sends and receives single messages, as a `PipelinedExchange` needs."""
 
     workers: int
     message_bytes: int
-    abort: Abort
+    abort: AbortFlag
 
     @property
     def peers(self) -> list[int]:
-        """All other workers, in the order in which this one sends to them."""
+        """The ranks of all other workers, in the order in which this one sends to them."""
 
     def reserve(self, stages: int) -> int:
-        """Reserve numbers of operations for use with `post` and `progress`; returns the first."""
+        """Reserve `stages` operation numbers for `post` and `progress`; returns the first."""
 
-    def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> Pending:
+    def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> PendingMessage:
         """Begin to send or receive a message of operation `stage`; those of one number between two ranks keep order."""
 
     def progress(self) -> bool:
-        """Drive transfers without holding the interpreter's lock; returns whether there was anything to do."""
+        """Drive UCX's transfers once, without the interpreter's lock; returns whether there was anything to do."""
 
-    def check(self, item: Pending) -> None:
+    def raise_if_failed(self, item: PendingMessage) -> None:
         """Raise `RunFailed` if a completed message failed."""
 
-    def check_silence(self, pending: list[Pending], last_byte: float) -> None:
+    def raise_if_silent(self, pending: list[PendingMessage], last_byte: float) -> None:
         """Raise `RunFailed` if no byte arrived for too long; `last_byte`: when the last one did (`time.monotonic`)."""
 
-    def abandon(self, pending: Iterable[Pending]) -> None:
-        """Note messages for which nobody waits any more, though they may be in flight; `close` sees to their memory."""
+    def abandon_messages(self, pending: Iterable[PendingMessage]) -> None:
+        """Note messages that may still be in flight and are not waited for; `close` keeps their memory."""
 
 
 @dataclass(frozen=True)
 class PackedTable:
-    """A table that was partitioned for all workers: `chunks` by rank, and their `sizes` in bytes, by rank as well."""
+    """A table partitioned for all workers: `chunks` by rank, and their `sizes` in bytes, by rank as well."""
 
     chunks: Mapping[int, Any]
     sizes: tuple[int, ...]
@@ -276,7 +276,7 @@ class ShuffledTable:
 
 @runtime_checkable
 class TableExchange(Protocol):
-    """A data plane that partitions, moves and joins up tables by itself (`merger.TableMerger`)."""
+    """A data plane that partitions, sends and concatenates whole tables by itself."""
 
     def pack(self, table: Any, keys: Sequence[int]) -> PackedTable:
         """Partition a table by the hash of its columns at the positions `keys`, and pack each part.
@@ -285,7 +285,7 @@ class TableExchange(Protocol):
         """
 
     def shuffle(self, tables: Sequence[PackedTable]) -> list[ShuffledTable]:
-        """Exchange packed tables, all at once; waits until all that is for this worker has arrived."""
+        """Exchange packed tables, all at once; waits until this worker has received all of its chunks."""
 
     def unpack(self, shuffled: ShuffledTable) -> Any:
-        """One table of the chunks, whose memory is used up; None if there is no chunk."""
+        """Concatenate the chunks to one table, and free their memory; None if there is no chunk."""

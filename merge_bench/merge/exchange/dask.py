@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from distributed import Client, Future, get_client
 
-from merge_bench.merge.engines import describe
+from merge_bench.merge.engines import describe_engine
 from merge_bench.merge.engines.base import JoinShape, Side
 from merge_bench.merge.engines.join_columns import (
     LibraryColumns,
@@ -44,33 +44,34 @@ Fields: TypeAlias = tuple[Sequence[Field], Sequence[Field]]
 """The fields of the left and of the right frame."""
 
 
-def library_columns_of(fields: Fields, plan: Plan) -> LibraryColumns:
-    """The columns of a merge of frames with these fields, as Dask and the library below it see them."""
+def library_columns(fields: Fields, plan: Plan) -> LibraryColumns:
+    """The columns of a merge of frames with these fields, as Dask and the library below it name them."""
     return LibraryColumns.of(*fields, plan.keys, plan.how, integer_type if _uses_cudf(plan) else decimals_as_bytes)
 
 
-def baseline_frame(side: str) -> Any:
-    """This worker's chunk of ``left`` or ``right`` as a dataframe of Dask's engine, rows with null keys left out.
+def make_baseline_frame(side: str) -> Any:
+    """Make a dataframe of this worker's ``left`` or ``right`` chunk, without its rows with null keys.
 
-    pandas and cuDF match null with null; SQL, and every engine here, does not. `baseline_without_key` has those rows.
+    pandas and cuDF match null with null; SQL, and every engine here, does not. `make_baseline_rows_without_key` has
+    those rows.
     """
     plugin = current_plugin()
-    state, frames = plugin.launch, plugin.frames
-    frame = dask_frame(frames, Side(side), state.plan)
+    state, frames = plugin.launch_state, plugin.frames
+    frame = make_dask_frame(frames, Side(side), state.plan)
     state.empty[side] = frame.iloc[:0].copy(deep=True)  # a view would keep the whole chunk
     return frame
 
 
-def dask_frame(chunks: tuple[Frame, Frame], side: Side, plan: Plan) -> Any:
-    """A dataframe of the rows that have a key, of the chunk of one side."""
-    chunk, columns = chunks[side is Side.RIGHT], library_columns_of((chunks[0].fields, chunks[1].fields), plan)
+def make_dask_frame(chunks: tuple[Frame, Frame], side: Side, plan: Plan) -> Any:
+    """Make a dataframe of the rows of one side's chunk that have a key."""
+    chunk, columns = chunks[side is Side.RIGHT], library_columns((chunks[0].fields, chunks[1].fields), plan)
     return _make_dataframe(columns.to_library(side, _rows_with_key(chunk, plan.keys)), columns, plan)
 
 
-def baseline_without_key() -> Any:
-    """A dataframe of result rows: this worker's rows with null keys, of each side whose unmatched rows are kept."""
+def make_baseline_rows_without_key() -> Any:
+    """Make a dataframe of this worker's result rows with null keys, of each side whose unmatched rows are kept."""
     plugin = current_plugin()
-    return result_without_key(*plugin.frames, plugin.launch.plan)
+    return result_rows_without_key(*plugin.frames, plugin.launch_state.plan)
 
 
 def _rows_with_key(chunk: Frame, keys: Sequence[str]) -> pa.Table:
@@ -86,28 +87,30 @@ def _rows_with_key(chunk: Frame, keys: Sequence[str]) -> pa.Table:
     return table.filter(pa.array(whole))
 
 
-def result_without_key(left: Frame, right: Frame, plan: Plan) -> Any:
-    """A dataframe of result rows: those with null keys of two chunks, of each side whose unmatched rows are kept."""
+def result_rows_without_key(left: Frame, right: Frame, plan: Plan) -> Any:
+    """Make a dataframe of the result rows with null keys, from two chunks, where unmatched rows are kept."""
     shape = JoinShape(left.fields, right.fields, plan.keys, 1, 0, 0, how=plan.how)
     out = BufferPool()
-    tables = [arrow_schema(shape.output).empty_table()]
+    tables = [arrow_schema(shape.output_fields).empty_table()]
     for side, chunk in ((Side.LEFT, left), (Side.RIGHT, right)):
-        if plan.how.keeps(side):
+        if plan.how.keeps_unmatched(side):
             rows = rows_without_key(chunk, plan.keys)
             tables.append(unmatched_result(shape, side, [(chunk, rows)], out).to_arrow())
-    columns = library_columns_of((left.fields, right.fields), plan)
+    columns = library_columns((left.fields, right.fields), plan)
     return _make_dataframe(columns.result_to_library(pa.concat_tables(tables)), columns, plan)
 
 
-def keeps_without_key(fields: Fields, plan: Plan) -> bool:
+def may_have_rows_without_key(fields: Fields, plan: Plan) -> bool:
     """Whether the result of a merge of frames with these fields can have rows with null keys."""
-    kept = (field for side, columns in zip(Side, fields, strict=True) if plan.how.keeps(side) for field in columns)
+    kept = (
+        field for side, columns in zip(Side, fields, strict=True) if plan.how.keeps_unmatched(side) for field in columns
+    )
     return any(field.name in plan.keys and (field.nullable or field.floating) for field in kept)
 
 
 def empty_pandas_frames(fields: Fields, plan: Plan) -> list[Any]:
-    """A pandas frame without rows for each side, with the column types of its `dask_frame`."""
-    columns = library_columns_of(fields, plan)
+    """A pandas frame without rows for each side, with the column types of its `make_dask_frame`."""
+    columns = library_columns(fields, plan)
     return [_make_dataframe(arrow_schema(columns.sides[side]).empty_table(), columns, plan) for side in Side]
 
 
@@ -123,13 +126,14 @@ def _make_dataframe(table: pa.Table, columns: LibraryColumns, plan: Plan) -> Any
     return to_pandas(table, nullable={field.name for field in fields if field.nullable})
 
 
-def dask_join(
+def plan_dask_join(
     parts: Sequence[Sequence[Future]], empty: Sequence[Any], plan: Plan, without_key: Sequence[Future] = ()
 ) -> Any:
-    """Dask's join of a left and a right frame, not yet computed.
+    """Build Dask's join of a left and a right frame, without computing it.
 
     `parts`: both frames' partitions. `empty`: a frame without rows of the type of each; without it Dask fetches a
-    partition at once, in a wait without limit. `without_key`: partitions of further rows, of `baseline_without_key`.
+    partition at once, in a wait without limit. `without_key`: partitions of further rows, of
+    `make_baseline_rows_without_key`.
     """
     import dask.dataframe as dd
 
@@ -148,17 +152,17 @@ def dask_join(
     return result
 
 
-def baseline_start(left: Sequence[Any], right: Sequence[Any], addresses: Sequence[str] | None, name: str) -> None:
-    """Submit the merge from this worker; publishes the result's partitions under `name` for the driver.
+def start_baseline_merge(left: Sequence[Any], right: Sequence[Any], addresses: Sequence[str] | None, name: str) -> None:
+    """Submit the merge from this worker, and publish the result's partitions under `name` for the driver.
 
     `left`, `right`: keys of the frames' partitions. `addresses`: of the workers that merge; None: all.
     """
-    state = current_plugin().launch
+    state = current_plugin().launch_state
     client = get_client()
     parts = [[Future(key, client) for key in keys] for keys in (left, right)]
     empty = [state.empty[side.value] for side in Side]
     with client.as_current(), dask.config.set(NO_DISK):
-        result = client.persist(dask_join(parts, empty, state.plan), workers=addresses)
+        result = client.persist(plan_dask_join(parts, empty, state.plan), workers=addresses)
     client.publish_dataset(futures_of(client, result), name=name, override=True)
 
 
@@ -167,36 +171,36 @@ def futures_of(client: Client, result: Any) -> list[Future]:
     return [future for future in client.futures_of(result) if isinstance(future, Future)]
 
 
-def baseline_loaded() -> None:
-    """Free the original chunks: both are dataframes now."""
-    current_plugin().launch.frames = None
+def free_original_chunks() -> None:
+    """Free this worker's chunks, once both are dataframes."""
+    current_plugin().launch_state.frames = None
 
 
-def baseline_check(frame: Any, fields: Fields) -> Check:
+def check_result_partition(frame: Any, fields: Fields) -> Check:
     """Check one partition of Dask's result of a merge of frames with these fields."""
     plugin = current_plugin()
-    return plugin.launch.verify(_result_tables(frame, fields, plugin.launch.plan), plugin.abort)
+    return plugin.launch_state.check_result_part(_result_tables(frame, fields, plugin.launch_state.plan), plugin.abort)
 
 
-def baseline_write(frame: Any, number: int, fields: Fields) -> Check:
-    """Write partition `number` of Dask's result, and check what can be read back."""
+def write_result_partition(frame: Any, number: int, fields: Fields) -> Check:
+    """Write partition `number` of Dask's result to a file, and check what can be read back."""
     plugin = current_plugin()
-    tables = _result_tables(frame, fields, plugin.launch.plan)
-    return plugin.launch.write(tables, number, fields, plugin.abort)
+    tables = _result_tables(frame, fields, plugin.launch_state.plan)
+    return plugin.launch_state.write_result_part(tables, number, fields, plugin.abort)
 
 
 def _result_tables(frame: Any, fields: Fields, plan: Plan) -> Iterator[pa.Table]:
-    """The table of one partition, made only when it is read: while memory is not counted."""
+    """Convert one partition to Arrow only when it is read: while memory is not counted."""
     yield result_table(frame, fields, plan)
 
 
 def result_table(frame: Any, fields: Fields, plan: Plan) -> pa.Table:
-    """One partition of Dask's result under the users' names and types."""
+    """Convert one partition of Dask's result to an Arrow table with the users' names and types."""
     from merge_bench.merge.engines.pandas import from_pandas
 
     table = frame.to_arrow(preserve_index=False) if _uses_cudf(plan) else from_pandas(frame)
-    return library_columns_of(fields, plan).from_library(table)
+    return library_columns(fields, plan).from_library(table)
 
 
 def _uses_cudf(plan: Plan) -> bool:
-    return describe(plan.engine).dask_backend == "cudf"
+    return describe_engine(plan.engine).dask_backend == "cudf"

@@ -3,9 +3,9 @@
 While a `PipelinedExchange` is open, its own thread drives UCX, and no other thread may use UCX. A header announces
 every piece to its receiver. Between two ranks, headers and data are sent one after the other, in the order of joins.
 
-Each of a worker's W - 1 peers has an equal share of a window (`share_bytes`), and no message is longer than half of it.
-So sends in flight hold at most max(`WINDOW_BYTES`, (W - 1) · `LEAST_SHARE`) bytes beside their headers, and so do all
-other workers' sends to one worker.
+Each of a worker's W - 1 peers has an equal share of a window (`in_flight_bytes_per_peer`), and no message is longer
+than half of it. So sends in flight hold at most max(`WINDOW_BYTES`, (W - 1) · `LEAST_SHARE`) bytes beside their
+headers, and so do all other workers' sends to one worker.
 """
 
 from __future__ import annotations
@@ -20,8 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from merge_bench.merge.engines.base import WHOLE, Outgoing, Piece, Side
-from merge_bench.merge.exchange.base import MessageExchange, Meter, Pending, longest_message_bytes, share_bytes
+from merge_bench.merge.engines.base import WHOLE, FramePiece, OutgoingParcel, Side
+from merge_bench.merge.exchange.base import (
+    BusyTimer,
+    MessageExchange,
+    PendingMessage,
+    in_flight_bytes_per_peer,
+    longest_message_bytes,
+)
 from merge_bench.merge.frame import Bytes
 from merge_bench.merge.time_notes import TimeNotes
 
@@ -44,7 +50,7 @@ class PipelinedExchange:
     def __init__(
         self,
         exchange: MessageExchange,
-        pieces: Sequence[Piece],
+        pieces: Sequence[FramePiece],
         header_bytes: int,
         room: Room,
         notes: TimeNotes | None = None,
@@ -54,10 +60,10 @@ class PipelinedExchange:
         self._header_bytes = _NUMBER_BYTES + header_bytes
         self._stage = exchange.reserve(2)
         self._peers = exchange.peers
-        self._share = share_bytes(exchange.workers)
+        self._share = in_flight_bytes_per_peer(exchange.workers)
         self._longest = longest_message_bytes(exchange.workers, exchange.message_bytes)
-        self._handed_over: deque[tuple[int, Sequence[Outgoing]]] = deque()
-        self._outgoing: dict[int, Sequence[Outgoing]] = {}
+        self._handed_over: deque[tuple[int, Sequence[OutgoingParcel]]] = deque()
+        self._outgoing: dict[int, Sequence[OutgoingParcel]] = {}
         self._queues: dict[int, list[tuple[int, bool, int]]] = {peer: [] for peer in self._peers}
         self._sending: dict[int, tuple[int, int]] = {}  # peer → piece and how much of it was posted
         self._sends_posted = dict.fromkeys(self._peers, 0)  # messages of data posted to each peer
@@ -67,11 +73,11 @@ class PipelinedExchange:
         self._receives_posted = dict.fromkeys(self._peers, 0)  # messages of data posted from each peer
         self._still_to_arrive: dict[tuple[int, int], int] = {}  # (source, piece) → messages that are still to arrive
         self._missing = Counter(piece.part for piece in pieces for _ in self._peers)  # part → pieces still to arrive
-        self._pending: list[Pending] = []
+        self._pending: list[PendingMessage] = []
         self.sent_bytes = dict.fromkeys(Side, 0)
-        self.flights = {side: Meter() for side in Side}
-        self.both = Meter()
-        self.arrivals = {peer: Meter() for peer in self._peers}
+        self.flights = {side: BusyTimer() for side in Side}
+        self.both = BusyTimer()
+        self.arrivals = {peer: BusyTimer() for peer in self._peers}
         self.arrived_bytes = dict.fromkeys(self._peers, 0)
         self._changed = threading.Condition()
         self._waiting_since: float | None = None
@@ -90,7 +96,7 @@ class PipelinedExchange:
         self._thread.join()
         sys.setswitchinterval(self._switch)
 
-    def send(self, number: int, outgoing: Sequence[Outgoing]) -> None:
+    def send_piece(self, number: int, outgoing: Sequence[OutgoingParcel]) -> None:
         """Queue a piece to be sent: one parcel per worker, in rank order. Its buffers must not change until the end.
 
         Raises the `RunFailed` with which the exchange has failed.
@@ -99,11 +105,11 @@ class PipelinedExchange:
         if self._error is not None:
             raise self._error
 
-    def wait(self, part: int) -> None:
+    def wait_for_part(self, part: int) -> None:
         """Wait until all pieces of `part`, and all `WHOLE` ones, have arrived from every worker; raises `RunFailed`."""
         self._wait_until(lambda: not self._missing[WHOLE] and not self._missing[part])
 
-    def finish(self) -> None:
+    def wait_for_all(self) -> None:
         """Wait until every send and receive is complete; raises `RunFailed`."""
         self._wait_until(lambda: False)
 
@@ -122,20 +128,21 @@ class PipelinedExchange:
             self._exchange_pieces()
         except BaseException as error:
             self._error = error
-        self._exchange.abandon(self._pending)
+        self._exchange.abandon_messages(self._pending)
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def _exchange_pieces(self) -> None:
+        """Send and receive all pieces; the exchange thread runs this until they are complete."""
         for peer in self._peers:
             self._post_header_receive(peer)
         last_byte = time.monotonic()
         while not self._stopped:
-            self._exchange.abort.check()
+            self._exchange.abort.raise_if_set()
             moved = self._exchange.progress()
             # A receive of a message that is already here completes at once without progress: so always look.
-            settled, posted = self._handle_completed(), self._post_queued()
+            settled, posted = self._handle_completed_messages(), self._post_queued_messages()
             if moved or settled or posted:
                 last_byte = time.monotonic()
                 continue
@@ -143,17 +150,18 @@ class PipelinedExchange:
                 return
             since = self._waiting_since
             if since is not None and self._pending:
-                self._exchange.check_silence(self._pending, max(last_byte, since))
+                self._exchange.raise_if_silent(self._pending, max(last_byte, since))
             time.sleep(IDLE_SECONDS if since is None else WAITING_SECONDS)
 
     def _all_exchanged(self) -> bool:
+        """Whether all pieces were sent and received."""
         count = len(self._pieces)
         return not self._pending and all(
             self._headers_received[peer] == count == self._headers_sent[peer] and peer not in self._sending
             for peer in self._peers
         )
 
-    def _post_queued(self) -> bool:
+    def _post_queued_messages(self) -> bool:
         """Post queued messages as far as the peers' shares allow; returns whether any was posted."""
         while self._handed_over:
             number, outgoing = self._handed_over.popleft()
@@ -163,20 +171,20 @@ class PipelinedExchange:
                 heapq.heappush(queue, (piece.part, piece.side is Side.RIGHT, number))
         posted = False
         for peer in self._peers:
-            while self._next_fits_share(peer):
-                self._post_next(peer)
+            while self._next_message_fits_share(peer):
+                self._post_next_message(peer)
                 posted = True
         return posted
 
-    def _next_fits_share(self, peer: int) -> bool:
-        """Whether a message to a peer is queued and fits its share; a header has to fit with the data after it."""
+    def _next_message_fits_share(self, peer: int) -> bool:
+        """Whether a message to `peer` is queued and the peer's share of bytes in flight has room for it."""
         if peer not in self._sending and not self._queues[peer]:
             return False
         number, start = self._sending.get(peer) or (self._queues[peer][0][-1], 0)
         rest: int = self._outgoing[number][peer].data.nbytes - start
         return self._bytes_under_way[peer] + min(rest, self._longest) <= self._share
 
-    def _post_next(self, peer: int) -> None:
+    def _post_next_message(self, peer: int) -> None:
         """Post the next message to a peer: more of a piece, or the header of the next piece."""
         if peer not in self._sending:
             number = heapq.heappop(self._queues[peer])[-1]
@@ -209,23 +217,23 @@ class PipelinedExchange:
             message = self._exchange.post(header, peer, self._stage, self._headers_received[peer], receive=True)
             self._pending.append(message)
 
-    def _handle_completed(self) -> bool:
+    def _handle_completed_messages(self) -> bool:
         """Handle the messages that are complete; returns whether there were any."""
-        done, unfinished = list[Pending](), list[Pending]()
+        done, unfinished = list[PendingMessage](), list[PendingMessage]()
         for message in self._pending:
             (done if message.request.completed else unfinished).append(message)
         self._pending = unfinished
         for message in done:
-            self._exchange.check(message)
+            self._exchange.raise_if_failed(message)
             if message.piece is not None:
                 self._end_transfer(message, message.piece)
             elif message.receive:
                 self._headers_received[message.peer] += 1
-                self._post_receives(message.peer, message.buffer)
+                self._post_piece_receives(message.peer, message.buffer)
                 self._post_header_receive(message.peer)
         return bool(done)
 
-    def _post_receives(self, source: int, header: Bytes) -> None:
+    def _post_piece_receives(self, source: int, header: Bytes) -> None:
         """Get the buffer for the piece that a header announces, and post the receives into it."""
         number = int(header[:_NUMBER_BYTES].view(np.int64)[0])
         buffer = self._room(number, source, header[_NUMBER_BYTES:])
@@ -239,20 +247,21 @@ class PipelinedExchange:
         if not starts:
             self._note_arrival(source, number)
 
-    def _start_transfer(self, message: Pending, number: int, posted: float) -> None:
+    def _start_transfer(self, message: PendingMessage, number: int, posted: float) -> None:
         """Count a message as in flight. Notes get the time before it was `posted`: it may be complete already."""
         message.piece = number
         self._pending.append(message)
         now = time.perf_counter()
         for meter in self._meters_of(message, number):
-            meter.enter(now)
+            meter.begin_transfer(now)
         if self._notes is not None:
             self._notes.begin_message((number, message.peer, message.receive), posted, message.buffer.nbytes)
 
-    def _end_transfer(self, message: Pending, number: int) -> None:
+    def _end_transfer(self, message: PendingMessage, number: int) -> None:
+        """Count a message as no longer in flight."""
         now, peer, size = time.perf_counter(), message.peer, message.buffer.nbytes
         for meter in self._meters_of(message, number):
-            meter.leave(now)
+            meter.end_transfer(now)
         if self._notes is not None:
             self._notes.end_message((number, peer, message.receive), now)
         if not message.receive:
@@ -272,6 +281,7 @@ class PipelinedExchange:
             if not self._missing[part]:
                 self._changed.notify_all()
 
-    def _meters_of(self, message: Pending, number: int) -> list[Meter]:
+    def _meters_of(self, message: PendingMessage, number: int) -> list[BusyTimer]:
+        """The timers in which a message counts."""
         meters = [self.flights[self._pieces[number].side], self.both]
         return [*meters, self.arrivals[message.peer]] if message.receive else meters

@@ -27,9 +27,16 @@ import numpy as np
 
 from merge_bench.errors import RunFailed, UsageError, first_message_line
 from merge_bench.merge.engines.cudf import PARTITION_SEED
-from merge_bench.merge.engines.gpu_memory import bind_context, memory_resource, named_errors, own_stream
+from merge_bench.merge.engines.gpu_memory import bind_context, memory_resource, process_stream, translate_library_errors
 from merge_bench.merge.exchange import DataPlane
-from merge_bench.merge.exchange.base import Abort, Exchange, Flight, PackedTable, ShuffledTable, TableExchange
+from merge_bench.merge.exchange.base import (
+    AbortFlag,
+    Exchange,
+    FrameTransfer,
+    PackedTable,
+    ShuffledTable,
+    TableExchange,
+)
 from merge_bench.merge.plan import Plan
 
 PLANE = DataPlane(
@@ -56,7 +63,7 @@ _Entry: TypeAlias = tuple[Future[Any], Callable[[], Any]]
 
 
 class LimitedCalls:
-    """One thread that makes one call after the other, so that the worker's own wait for a call has a limit.
+    """A thread that makes one call after the other, so that a worker can stop waiting for a call.
 
     A call that never returns keeps its thread, and all that it uses, for as long as the process runs: what it waits for
     may still write into that memory.
@@ -65,7 +72,7 @@ class LimitedCalls:
     thread before any call, to bind a CUDA context there.
     """
 
-    def __init__(self, rank: int, abort: Abort, timeout: float, begin: Callable[[], object]) -> None:
+    def __init__(self, rank: int, abort: AbortFlag, timeout: float, begin: Callable[[], object]) -> None:
         self._rank, self._abort, self._timeout = rank, abort, timeout
         self._calls: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
         self._stuck = ""
@@ -73,7 +80,7 @@ class LimitedCalls:
         self.call(begin, "preparing a thread")
 
     def call(self, function: Callable[[], Result], doing: str, progress: Callable[[], float] = lambda: 0.0) -> Result:
-        """What the function returns; the arguments are those of `start` and `wait`."""
+        """Make a call in the thread, wait for it, and return its result."""
         return self.wait(self.start(function), doing, progress)
 
     def start(self, function: Callable[[], Result]) -> Future[Result]:
@@ -85,7 +92,7 @@ class LimitedCalls:
         return call
 
     def wait(self, call: Future[Result], doing: str, progress: Callable[[], float] = lambda: 0.0) -> Result:
-        """What a call returns, or the exception that it raises.
+        """Wait for a call; returns its result, or raises its exception.
 
         Raises `RunFailed` if the run is aborted, or there is no progress for too long. `doing`: what the call does, as
         in ``waiting for rows``. `progress`: a number that changes while there is progress.
@@ -93,7 +100,7 @@ class LimitedCalls:
         last, since = progress(), time.monotonic()
         try:
             while futures.wait([call], CHECK_SECONDS).not_done:
-                self._abort.check()
+                self._abort.raise_if_set()
                 now, moved = time.monotonic(), progress()
                 if moved != last:
                     last, since = moved, now
@@ -105,7 +112,7 @@ class LimitedCalls:
         return call.result()
 
     def end(self, function: Callable[[], object], seconds: float) -> None:
-        """Make a last call and end the thread; waits so many seconds at most for it."""
+        """Make a last call and end the thread; waits at most `seconds` for the call."""
         call = Future[object]()
         self._calls.put((call, function))
         self._calls.put(None)
@@ -121,7 +128,7 @@ class LimitedCalls:
 
 
 class RapidsmpfExchange(Exchange):
-    """One worker's end of the data plane.
+    """One worker's end of the data plane ``rapidsmpf``.
 
     `control`: its end of the data plane for barriers and small messages. `timeout`: seconds without progress and
     without a heartbeat after which a wait ends. `bind`: binds a CUDA context in the thread that calls it.
@@ -130,7 +137,7 @@ class RapidsmpfExchange(Exchange):
     title = "rapidsmpf"
 
     def __init__(
-        self, control: Exchange, *, abort: Abort, timeout: float = 15.0, bind: Callable[[], object] = bind_context
+        self, control: Exchange, *, abort: AbortFlag, timeout: float = 15.0, bind: Callable[[], object] = bind_context
     ) -> None:
         super().__init__(control.rank, control.workers, abort=abort)
         self._control, self._operation = control, 0
@@ -141,10 +148,10 @@ class RapidsmpfExchange(Exchange):
         if self.workers > 1:
             self._calls = LimitedCalls(self.rank, abort, timeout, bind)
             if self.rank == 0:
-                self._root = self._join(None)
+                self._root = self._join_communicator(None)
 
     @classmethod
-    def of_plan(cls, plan: Plan, rank: int, abort: Abort) -> RapidsmpfExchange:
+    def of_plan(cls, plan: Plan, rank: int, abort: AbortFlag) -> RapidsmpfExchange:
         from merge_bench.merge.exchange.ucx import UcxExchange
 
         return cls(UcxExchange.of_plan(plan, rank, abort), abort=abort, timeout=plan.timeout)
@@ -162,16 +169,16 @@ class RapidsmpfExchange(Exchange):
         self._control.connect([own for own, _ in pairs])
         if self.workers == 1:
             return
-        with named_errors(self.rank, "connecting", "rapidsmpf"):
+        with translate_library_errors(self.rank, "connecting", "rapidsmpf"):
             passed = self._calls.start(self._pass_barrier) if self.rank == 0 else None
             for rank in range(1, self.workers):
                 if rank == self.rank:
-                    self._join(pairs[0][1])
+                    self._join_communicator(pairs[0][1])
                 self.barrier()
             self._check_rank()
             self._calls.wait(passed or self._calls.start(self._pass_barrier), "connecting over rapidsmpf")
 
-    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> Flight:
+    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> FrameTransfer:
         return self._control.transfer(sends, receives, noted=noted)
 
     @property
@@ -181,9 +188,9 @@ class RapidsmpfExchange(Exchange):
     def pack(self, table: Any, keys: Sequence[int]) -> PackedTable:
         from cudf_streaming.partition_utils import partition_and_pack, unpack_and_concat_cost
 
-        with named_errors(self.rank, "packing rows", "rapidsmpf"):
+        with translate_library_errors(self.rank, "packing rows", "rapidsmpf"):
             chunks = partition_and_pack(
-                table, list(keys), self.workers, own_stream(), self._buffers, seed=PARTITION_SEED
+                table, list(keys), self.workers, process_stream(), self._buffer_resource, seed=PARTITION_SEED
             )
             ranks = range(self.workers)
             sizes = tuple(int(unpack_and_concat_cost([chunks[rank]])) if rank in chunks else 0 for rank in ranks)
@@ -198,11 +205,11 @@ class RapidsmpfExchange(Exchange):
             return self.statistics().get(RECEIVED, 0.0)
 
         try:
-            with named_errors(self.rank, "exchanging rows", "rapidsmpf"):
+            with translate_library_errors(self.rank, "exchanging rows", "rapidsmpf"):
                 for table in tables:
                     self._operation += 1
                     number = self._operation % int(Shuffler.max_concurrent_shuffles)  # the same on all workers
-                    shuffler = Shuffler(self._comm, number, self.workers, self._buffers)
+                    shuffler = Shuffler(self._comm, number, self.workers, self._buffer_resource)
                     shufflers.append(shuffler)
                     shuffler.insert_chunks(table.chunks)
                     shuffler.insert_finished()
@@ -213,7 +220,7 @@ class RapidsmpfExchange(Exchange):
                 for shuffler in shufflers:  # all its messages are complete, so this does not wait for peers
                     shuffler.shutdown()
         except BaseException:
-            _keep(shufflers)
+            _keep_until_exit(shufflers)
             raise
         return list(map(ShuffledTable, chunks, seconds))
 
@@ -222,8 +229,8 @@ class RapidsmpfExchange(Exchange):
 
         if not shuffled.chunks:
             return None
-        with named_errors(self.rank, "unpacking rows", "rapidsmpf"):
-            return unpack_and_concat(shuffled.chunks, own_stream(), self._buffers)
+        with translate_library_errors(self.rank, "unpacking rows", "rapidsmpf"):
+            return unpack_and_concat(shuffled.chunks, process_stream(), self._buffer_resource)
 
     def statistics(self) -> dict[str, float]:
         if self._statistics is None:
@@ -237,13 +244,13 @@ class RapidsmpfExchange(Exchange):
             self._calls.end(kept.clear, CLOSE_SECONDS)  # ends rapidsmpf's threads
 
     @cached_property
-    def _buffers(self) -> Any:
-        """Where rapidsmpf takes memory: the engine's pool. Nothing is moved to host memory when the pool is full."""
+    def _buffer_resource(self) -> Any:
+        """The resource from which rapidsmpf takes memory: the engine's pool, without spilling to host memory."""
         from rapidsmpf.memory.buffer_resource import BufferResource
 
         return BufferResource(memory_resource(), periodic_spill_check=None, statistics=self._statistics)
 
-    def _join(self, root: bytes | None) -> bytes:
+    def _join_communicator(self, root: bytes | None) -> bytes:
         """Make this worker's communicator; returns its address on rank 0. `root`: that address; None on rank 0."""
         try:
             from rapidsmpf.communicator.ucxx import get_root_ucxx_address, new_communicator
@@ -256,18 +263,19 @@ class RapidsmpfExchange(Exchange):
 
         statistics = self._statistics = Statistics(enable=True)
 
-        def make() -> tuple[Any, tuple[int, int], bytes]:
+        def make_communicator() -> tuple[Any, tuple[int, int], bytes]:
             address = None if root is None else UCXAddress.create_from_buffer(np.frombuffer(root, np.uint8))
             options = Options(get_environment_variables())
             comm = new_communicator(self.workers, None, address, options, ProgressThread(statistics))
             own = bytes(get_root_ucxx_address(comm)) if root is None else b""  # of other ranks it ends the process
             return comm, (comm.rank, comm.nranks), own
 
-        with named_errors(self.rank, "opening its communicator", "rapidsmpf"):
-            self._comm, self._numbered, own = self._calls.call(make, "opening rapidsmpf's communicator")
+        with translate_library_errors(self.rank, "opening its communicator", "rapidsmpf"):
+            self._comm, self._numbered, own = self._calls.call(make_communicator, "opening rapidsmpf's communicator")
         return own
 
     def _check_rank(self) -> None:
+        """Raise `RunFailed` if rapidsmpf gives this worker another rank."""
         if self._numbered != (self.rank, self.workers):
             rank, workers = self._numbered
             raise RunFailed(f"rapidsmpf numbers rank {self.rank} of {self.workers} as {rank} of {workers}")
@@ -281,7 +289,7 @@ class RapidsmpfExchange(Exchange):
 _COMPLETE: type[TableExchange] = RapidsmpfExchange  # for the type checker: it has every method
 
 
-def _keep(things: Sequence[object]) -> None:
+def _keep_until_exit(things: Sequence[object]) -> None:
     """Keep things until the process ends: a `Shuffler` is not freed before its peers have sent all they announced, and
     ends the process if it is freed before `insert_finished`.
     """

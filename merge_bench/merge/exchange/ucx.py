@@ -34,7 +34,7 @@ from merge_bench.config.ucx_choice import CUDA_REMEDY, cuda_module_problem, has_
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.machine import shared_memory_problem
 from merge_bench.merge.exchange import DataPlane
-from merge_bench.merge.exchange.base import Abort, Exchange, Flight, Pending
+from merge_bench.merge.exchange.base import AbortFlag, Exchange, FrameTransfer, PendingMessage
 from merge_bench.merge.partition import contiguous_buffers
 from merge_bench.merge.plan import Plan
 from merge_bench.records.schema import SizeRange
@@ -65,19 +65,19 @@ _CUDA = 1 << 1  # UCS_MEMORY_TYPE_CUDA
 _OK, _IN_PROGRESS = 0, 1
 _FIRST_ERROR = 2**64 - 100  # UCS_STATUS_IS_ERR: a status code in place of a pointer
 
-_kept: list[Pending] = []
+_kept: list[PendingMessage] = []
 """Messages of aborted runs that may be in flight as long as this process lives: their memory is never freed."""
 
 
 class UcxExchange(Exchange):
-    """One worker's end of the data plane.
+    """One worker's end of the data plane ``ucx``.
 
     `error_handling`: UCX's peer error handling on the endpoints. With it UCX reports a dead peer, but drops shared
     memory unless `UCX_POSIX_ERROR_HANDLING` or `UCX_SYSV_ERROR_HANDLING` is `y`. `message_bytes`: longest message; each
     run of a parcel is cut into messages of this size; 0: never cut. `timeout`: seconds without a byte and without a
-    heartbeat after which a wait ends. `puts`: whether peers may also put into each other's memory, through `handles`.
-    `device_memory`: whether buffers lie in GPU memory; raises `UsageError` if UCX would take it for host memory.
-    Raises `RunFailed` if UCX cannot create shared memory.
+    heartbeat after which a wait ends. `puts`: whether peers may also put into each other's memory, through
+    `ucx_handles`. `device_memory`: whether buffers lie in GPU memory; raises `UsageError` if UCX would take it for host
+    memory. Raises `RunFailed` if UCX cannot create shared memory.
     """
 
     title = "UCX"
@@ -89,7 +89,7 @@ class UcxExchange(Exchange):
         rank: int,
         workers: int,
         *,
-        abort: Abort,
+        abort: AbortFlag,
         error_handling: bool = False,
         message_bytes: int = 0,
         timeout: float = 15.0,
@@ -100,18 +100,18 @@ class UcxExchange(Exchange):
         self._error_handling, self.message_bytes = error_handling, message_bytes
         self._timeout, self._puts = timeout, puts
         self._context = UCXContext(feature_flags=(Feature.TAG, Feature.RMA) if puts else (Feature.TAG,))
-        if device_memory and not knows_cuda_memory(self._context.handle):
-            raise UsageError(why_no_cuda_memory(".".join(map(str, get_ucx_version()))))
+        if device_memory and not detects_cuda_memory(self._context.handle):
+            raise UsageError(explain_missing_cuda_memory(".".join(map(str, get_ucx_version()))))
         try:
             self._worker = UCXWorker(self._context)
         except UCXShmemSegmentError as error:
             raise RunFailed(_shared_memory_error(Path(os.environ.get("UCX_POSIX_DIR", "/dev/shm")))) from error
         self._endpoints: dict[int, Any] = {}
-        self._abandoned: list[Pending] = []
+        self._abandoned: list[PendingMessage] = []
         self._stage = 0
 
     @classmethod
-    def of_plan(cls, plan: Plan, rank: int, abort: Abort, *, puts: bool = False) -> UcxExchange:
+    def of_plan(cls, plan: Plan, rank: int, abort: AbortFlag, *, puts: bool = False) -> UcxExchange:
         return cls(
             rank,
             plan.workers,
@@ -148,11 +148,11 @@ class UcxExchange(Exchange):
         self.transfer(dict.fromkeys(self.peers, hello), {peer: np.empty(8, np.uint8) for peer in self.peers})
         self.barrier()
 
-    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> Flight:
+    def transfer(self, sends: Mapping[int, Any], receives: Mapping[int, Any], *, noted: bool = False) -> FrameTransfer:
         self._stage += 1
-        flight, began = Flight(), time.perf_counter()
+        flight, began = FrameTransfer(), time.perf_counter()
         posted: dict[tuple[int, bool], float] = {}
-        pending: list[Pending] = []
+        pending: list[PendingMessage] = []
         try:
             for peer in reversed(self.peers):  # in each step from the one that sends to this worker then
                 if peer in receives:
@@ -174,20 +174,20 @@ class UcxExchange(Exchange):
                     if key in finished:  # otherwise there was nothing to send
                         flight.batches[key] = (start, finished[key], (receives if key[1] else sends)[key[0]].nbytes)
         except BaseException:
-            self.abandon(pending)
+            self.abandon_messages(pending)
             raise
         return flight
 
     def endpoints(self) -> dict[int, tuple[list[str], list[SizeRange]]]:
-        texts = {peer: endpoint_description(endpoint.handle) for peer, endpoint in sorted(self._endpoints.items())}
+        texts = {peer: describe_endpoint(endpoint.handle) for peer, endpoint in sorted(self._endpoints.items())}
         return {peer: (parse_lanes(text), parse_size_ranges(text)) for peer, text in texts.items()}
 
-    def handles(self, peer: int) -> tuple[int, int, int]:
-        """The addresses of UCX's own context, worker, and endpoint to `peer`, as integers."""
+    def ucx_handles(self, peer: int) -> tuple[int, int, int]:
+        """The handles of UCX's context, worker, and endpoint to `peer`: addresses as integers."""
         return self._context.handle, self._worker.handle, self._endpoints[peer].handle
 
-    def await_token(self, peer: int, progress: Callable[[], None]) -> None:
-        """Receive a byte from `peer`; calls `progress`, which drives UCX, until it has arrived.
+    def receive_token(self, peer: int, progress: Callable[[], None]) -> None:
+        """Wait for a byte from `peer`; calls `progress`, which drives UCX, until it has arrived.
 
         The peer sends it with `transfer`; both count as one operation.
         """
@@ -197,19 +197,19 @@ class UcxExchange(Exchange):
             while not token.request.completed:
                 progress()
         except BaseException:
-            self.abandon([token])
+            self.abandon_messages([token])
             raise
-        self.check(token)
+        self.raise_if_failed(token)
 
     def reserve(self, stages: int) -> int:
         self._stage += stages
         return self._stage - stages + 1
 
-    def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> Pending:
+    def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> PendingMessage:
         source = peer if receive else self.rank
         tag, piece = UCXXTag(stage << 32 | source << 16 | number & 0xFFFF), Array(buffer)
         request = self._worker.tag_recv(piece, tag) if receive else self._endpoints[peer].tag_send(piece, tag)
-        return Pending(request, peer, receive, buffer)
+        return PendingMessage(request, peer, receive, buffer)
 
     def progress(self) -> bool:
         if not self._worker.progress_once():
@@ -217,12 +217,12 @@ class UcxExchange(Exchange):
         self._worker.progress()
         return True
 
-    def abandon(self, pending: Iterable[Pending]) -> None:
+    def abandon_messages(self, pending: Iterable[PendingMessage]) -> None:
         self._abandoned += pending
 
     def close(self) -> None:
         if self._abandoned or self.abort.is_set:
-            self._take_leave()
+            self._say_goodbye()
         requests = []
         for endpoint in self._endpoints.values():
             with contextlib.suppress(UCXError):
@@ -232,8 +232,8 @@ class UcxExchange(Exchange):
             self._worker.progress_once()
         self._endpoints.clear()
 
-    def _take_leave(self) -> None:
-        """Drive UCX until no peer uses this worker's memory any more; what may still be used is never freed.
+    def _say_goodbye(self) -> None:
+        """Drive UCX until no peer uses this worker's memory any more; keep the memory that may still be used.
 
         A message that a receive has matched arrives, because its sender drives UCX here, too; other receives are
         cancelled. With nothing left to receive from a peer, a worker says goodbye to it, and the peer need not wait for
@@ -242,9 +242,9 @@ class UcxExchange(Exchange):
         for item in self._abandoned:
             if item.receive and not item.request.completed:
                 cancel_receive(item.request)
-        flush = Flush(self._worker.handle) if self._puts else None
+        flush = PutFlush(self._worker.handle) if self._puts else None
         heard = {peer: self.post(np.empty(1, np.uint8), peer, GOODBYE, 0, receive=True) for peer in self._endpoints}
-        untold, told = list(heard), list[Pending]()
+        untold, told = list(heard), list[PendingMessage]()
         unfinished, deadline = self._abandoned, time.monotonic() + GOODBYE_SECONDS
         while time.monotonic() < deadline:
             unfinished = [
@@ -268,17 +268,19 @@ class UcxExchange(Exchange):
         _kept.extend(item for item in (*unfinished, *heard.values(), *told) if not item.request.completed)
         self._abandoned = []
 
-    def _post_parcel(self, pending: list[Pending], buffer: Any, peer: int, *, receive: bool) -> None:
+    def _post_parcel(self, pending: list[PendingMessage], buffer: Any, peer: int, *, receive: bool) -> None:
+        """Post the messages of a parcel that goes to or comes from a peer, and add them to `pending`."""
         for number, message in enumerate(self._cut_into_messages(buffer)):
             pending.append(self.post(message, peer, self._stage, number, receive=receive))
 
     def _cut_into_messages(self, buffer: Any) -> Iterator[Any]:
+        """Cut a parcel's runs of bytes into messages of at most `message_bytes`."""
         for run in contiguous_buffers(buffer):
             limit = self.message_bytes or run.nbytes
             for start in range(0, run.nbytes, max(limit, 1)):
                 yield run if limit >= run.nbytes else run[start : start + limit]
 
-    def _wait_for_all(self, pending: list[Pending]) -> tuple[dict[tuple[int, bool], float], float]:
+    def _wait_for_all(self, pending: list[PendingMessage]) -> tuple[dict[tuple[int, bool], float], float]:
         """Drive UCX until no message is pending; returns when the last receive from (True) and send to each peer was
         complete, and the end.
         """
@@ -294,7 +296,7 @@ class UcxExchange(Exchange):
                     if not item.request.completed:
                         unfinished.append(item)
                         continue
-                    self.check(item)
+                    self.raise_if_failed(item)
                     finished[item.peer, item.receive] = now
                 pending = unfinished
                 if not pending:
@@ -305,21 +307,21 @@ class UcxExchange(Exchange):
                 continue
             spins += 1
             if spins > SPINS_BEFORE_YIELD:
-                self.abort.check()
-                self.check_silence(pending, last_byte)
+                self.abort.raise_if_set()
+                self.raise_if_silent(pending, last_byte)
                 if spins > SPINS_BEFORE_SLEEP:
                     time.sleep(SLEEP_SECONDS)
                 else:
                     os.sched_yield()
 
-    def check(self, item: Pending) -> None:
+    def raise_if_failed(self, item: PendingMessage) -> None:
         try:
             item.request.check_error()
         except UCXError as error:
             what = "receive from" if item.receive else "send to"
             raise RunFailed(f"rank {self.rank} failed to {what} rank {item.peer}: {error}") from error
 
-    def check_silence(self, pending: list[Pending], last_byte: float) -> None:
+    def raise_if_silent(self, pending: list[PendingMessage], last_byte: float) -> None:
         silent = time.monotonic() - last_byte
         if self.abort.is_stalled(silent, self._timeout):
             peers = sorted({item.peer for item in pending})
@@ -328,7 +330,7 @@ class UcxExchange(Exchange):
 
 
 def _shared_memory_error(folder: Path) -> str:
-    """A sentence why UCX could not create shared memory; `folder`: where its posix transport creates it."""
+    """A sentence why UCX could not create shared memory in `folder`, where its posix transport creates it."""
     return shared_memory_problem(folder, 1) or (
         f"UCX cannot create shared memory, but {folder} is writable; see the lines with UCX ERROR in this worker's log,"
         " and check the SysV limits with merge-bench doctor"
@@ -345,8 +347,8 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _OLD_NAMES = {"egr": "eager", "rndv": "rendezvous", "bcopy": "copy-in copy-out", "zcopy": "zero-copy"}
 
 
-def endpoint_description(handle: int) -> str:
-    """The text that `ucp_ep_print_info` prints for an endpoint; `handle` is the `ucp_ep_h` as an integer.
+def describe_endpoint(handle: int) -> str:
+    """The text that `ucp_ep_print_info` prints for an endpoint; `handle`: the `ucp_ep_h` as an integer.
 
     It reads existing tables, takes microseconds and changes nothing, so it is called on the endpoints that are
     measured. (`UCX_PROTO_INFO` would have to be set before UCX starts, and writes to the log of every endpoint.) A
@@ -435,8 +437,8 @@ class _ContextAttributes(ctypes.Structure):
     )
 
 
-def knows_cuda_memory(context: int) -> bool:
-    """Whether UCX tells GPU memory from host memory, in this context (a `ucp_context_h`).
+def detects_cuda_memory(context: int) -> bool:
+    """Whether UCX recognizes GPU memory in this context (a `ucp_context_h`).
 
     UCXX's `cuda_support` only reads `UCX_TLS`.
     """
@@ -449,7 +451,7 @@ def knows_cuda_memory(context: int) -> bool:
     return bool(attributes.memory_types & _CUDA)
 
 
-def why_no_cuda_memory(version: str) -> str:
+def explain_missing_cuda_memory(version: str) -> str:
     """A sentence why this process's UCX, of this version, cannot send GPU memory, and what to do."""
     library = loaded_library_path("libucp") or Path("libucp.so")
     reason, remedy = "it finds no GPU", "run merge-bench doctor on this host"
@@ -475,7 +477,7 @@ def cancel_receive(request: Any) -> None:
             return
 
 
-class Flush:
+class PutFlush:
     """A flush of all that a UCX worker (`ucp_worker_h`) has put; `is_done` once it is complete at the targets."""
 
     def __init__(self, worker: int) -> None:
@@ -486,7 +488,7 @@ class Flush:
         self._request = flush(ctypes.c_void_p(worker), ctypes.byref(parameters))
 
     def is_done(self) -> bool:
-        """Whether it is complete, or has failed; drive UCX between two calls."""
+        """Whether the flush is complete, or has failed; drive UCX between two calls."""
         if self._request and self._request < _FIRST_ERROR:
             check = self._library.ucp_request_check_status
             check.restype = ctypes.c_int8

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from merge_bench.errors import RunFailed, UsageError, first_message_line
-from merge_bench.merge.exchange.base import Abort
+from merge_bench.merge.exchange.base import AbortFlag
 from merge_bench.merge.frame import Field, arrow_schema
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
@@ -27,10 +27,10 @@ BATCH_ROWS = 1 << 17
 
 
 class Check(msgspec.Struct, frozen=True):
-    """What the check of one worker's part of the result found.
+    """The findings of a check of one worker's part of the result.
 
     `checksum`: modulo 2**64; over row numbers for the synthetic workload, over all columns for real tables.
-    `bad_rows`: rows that are wrong in themselves. `tables`: the rows as Arrow IPC, where all rows are compared.
+    `bad_rows`: rows that are wrong in themselves. `chunk_tables`: the rows as Arrow IPC, where all rows are compared.
     """
 
     rows: int
@@ -39,7 +39,7 @@ class Check(msgspec.Struct, frozen=True):
     tables: bytes | None = None
 
 
-def check_result(plan: Plan, pieces: Iterable[pa.Table], abort: Abort) -> Check:
+def check_result(plan: Plan, pieces: Iterable[pa.Table], abort: AbortFlag) -> Check:
     """Check every row of one worker's part of the result of a merge, piece by piece.
 
     If the plan says that all rows are compared (``full``), those of real tables are kept.
@@ -54,9 +54,9 @@ def check_result(plan: Plan, pieces: Iterable[pa.Table], abort: Abort) -> Check:
     else:
         from merge_bench.merge.verification.duckdb_reference import result_checksum, result_table
     for piece in pieces:
-        abort.check()
+        abort.raise_if_set()
         if isinstance(workload, SyntheticSpec):
-            count, part, wrong = synthetic.check(workload, piece, how, marks)
+            count, part, wrong = synthetic.check_result_rows(workload, piece, how, marks)
             bad += wrong
         else:
             count, part = piece.num_rows, result_checksum(workload, piece, how)
@@ -78,12 +78,12 @@ def _serialize_tables(tables: Sequence[pa.Table]) -> bytes:
 
 
 def deserialize_tables(data: bytes | None) -> list[pa.Table]:
-    """The rows that a check holds in `tables`, as Arrow tables; none if it holds no rows."""
+    """Read the Arrow tables that a check holds in `tables`; none if it holds no rows."""
     return [pa.ipc.open_stream(pa.py_buffer(data)).read_all()] if data else []
 
 
-def judge(checks: Sequence[Check], expected_rows: int, expected_checksum: int) -> tuple[Check, str | None]:
-    """The workers' checks added up, and what is wrong with them beside the expected result; None if it is right."""
+def judge_checks(checks: Sequence[Check], expected_rows: int, expected_checksum: int) -> tuple[Check, str | None]:
+    """Add up the workers' checks; returns the sum, and what differs from the expected result (None: nothing)."""
     total = sum(check.checksum for check in checks) % MODULUS
     whole = Check(sum(check.rows for check in checks), total, sum(check.bad_rows for check in checks))
     problems = []
@@ -99,7 +99,7 @@ def judge(checks: Sequence[Check], expected_rows: int, expected_checksum: int) -
     return whole, "the merge result is wrong: " + "; ".join(problems) if problems else None
 
 
-def make_folder(folder: str) -> None:
+def make_result_parts_folder(folder: str) -> None:
     """Make this folder for written parts on this host, or accept an empty one.
 
     Raises `UsageError` if it holds something, or cannot be made.
@@ -116,24 +116,24 @@ def make_folder(folder: str) -> None:
         raise UsageError(f"--write-result: the folder {folder} is not empty {on_host}; name a new one")
 
 
-def as_stored(plan: Plan, piece: pa.Table) -> pa.Table:
-    """Rows of the result under the types that their columns have in the files of the tables that were merged."""
+def cast_to_stored_types(plan: Plan, piece: pa.Table) -> pa.Table:
+    """Convert rows of the result to the column types that the merged tables' files have."""
     return with_stored_types(plan.workload, piece) if isinstance(plan.workload, TableSpec) else piece
 
 
-def write_part(plan: Plan, number: int, pieces: Iterable[pa.Table], fields: Sequence[Field]) -> Path:
-    """Write a part of the result, whose columns have these fields, to a file of its own, which is new.
+def write_result_part(plan: Plan, number: int, pieces: Iterable[pa.Table], fields: Sequence[Field]) -> Path:
+    """Write part `number` of the result to a new Parquet file, whose columns have these fields.
 
     Raises `RunFailed`, with what the operating system says; the file is not there then.
     """
     assert plan.write_result is not None
     path, names = Path(plan.write_result) / f"part-{number:05}.parquet", [field.name for field in fields]
-    schema = as_stored(plan, arrow_schema(fields).empty_table()).schema
+    schema = cast_to_stored_types(plan, arrow_schema(fields).empty_table()).schema
     try:
         with path.open("xb") as file, pq.ParquetWriter(file, schema) as writer:
             for piece in pieces:
                 for start in range(0, piece.num_rows, BATCH_ROWS):
-                    writer.write_table(as_stored(plan, piece.select(names).slice(start, BATCH_ROWS)))
+                    writer.write_table(cast_to_stored_types(plan, piece.select(names).slice(start, BATCH_ROWS)))
     except FileExistsError:
         raise RunFailed(f"{path} was there already on {socket.gethostname()}, although its folder was empty") from None
     except OSError as error:
@@ -143,8 +143,8 @@ def write_part(plan: Plan, number: int, pieces: Iterable[pa.Table], fields: Sequ
     return path
 
 
-def read_part(path: Path, fields: Sequence[Field]) -> Iterator[pa.Table]:
-    """The rows of a part, piece by piece, under the types under which its columns travelled."""
+def read_result_part(path: Path, fields: Sequence[Field]) -> Iterator[pa.Table]:
+    """Read a part of the result piece by piece, under the types with which its columns travelled."""
     schema = arrow_schema(fields)
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(BATCH_ROWS):

@@ -42,8 +42,8 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 @dataclass(frozen=True)
-class Stored:
-    """A column as a group of files holds it.
+class StoredColumn:
+    """The type of a column as a group of files stores it.
 
     `kind`: DuckDB's name of the type; ``INT96`` for Parquet's old timestamps, which are read in two parts. `unit`: of
     integers that are times, None elsewhere. `physical`: Parquet's name of the type that the values have in the file.
@@ -56,15 +56,15 @@ class Stored:
 
     @property
     def strippable(self) -> bool:
-        """Whether DuckDB refuses some values of this type, which the physical type under it has."""
+        """Whether DuckDB refuses some values of this type, but reads them under the physical type."""
         return self.physical in _RAW and self.kind.startswith((*_TEXTS, "TIME", "INTERVAL", "ENUM", "GEOMETRY"))
 
 
-class NotExact(Exception):
-    """No SQL expression gives a column's values exactly under the wanted type."""
+class InexactConversion(Exception):
+    """The error that no SQL expression gives a column's values exactly under the wanted type."""
 
 
-def sql_type(target: pa.DataType) -> str:
+def duckdb_type_name(target: pa.DataType) -> str:
     """The name of DuckDB's type for the values of a canonical type."""
     target = integer_type(target)
     if types.is_decimal128(target):
@@ -74,12 +74,12 @@ def sql_type(target: pa.DataType) -> str:
     return "BOOLEAN" if types.is_boolean(target) else {**_INTEGERS, **_FLOATS}[target]
 
 
-def sql_value(column: str, stored: Stored | None, target: pa.DataType) -> str:
-    """SQL for the values of a column under its canonical type; None: these files do not have it, so it is null.
+def column_value_sql(column: str, stored: StoredColumn | None, target: pa.DataType) -> str:
+    """SQL for the values of a column under its canonical type; `stored` None: the column is missing, so null.
 
-    Raises `NotExact` if the types do not go together.
+    Raises `InexactConversion` if the types do not go together.
     """
-    wanted = sql_type(target)
+    wanted = duckdb_type_name(target)
     if stored is None or stored.kind.strip('"') == "NULL":
         return f"NULL::{wanted}"
     kind = stored.kind
@@ -100,15 +100,15 @@ def sql_value(column: str, stored: Stored | None, target: pa.DataType) -> str:
     if whole and wanted in _FLOATS.values():
         same = f"{column}::{wanted}::HUGEINT = {column}"
         return f"CASE WHEN {column} IS NULL OR {same} THEN {column}::{wanted} ELSE error('no such {wanted}') END"
-    raise NotExact
+    raise InexactConversion
 
 
-def _temporal_sql(column: str, stored: Stored, target: pa.DataType) -> str:
+def _temporal_sql(column: str, stored: StoredColumn, target: pa.DataType) -> str:
     """SQL for a time or duration as integers in the target's unit, since 1970 or midnight."""
-    wanted = sql_type(target)
+    wanted = duckdb_type_name(target)
     if types.is_date32(target):
         if stored.kind != "DATE":
-            raise NotExact
+            raise InexactConversion
         return f"({column} - DATE '1970-01-01')::{wanted}"
     ticks, unit = _ticks_sql(column, stored)
     have, want = _PER_SECOND[unit], _PER_SECOND[target.unit]
@@ -119,7 +119,7 @@ def _temporal_sql(column: str, stored: Stored, target: pa.DataType) -> str:
     return f"({whole} WHEN {ticks} IS NOT NULL THEN error('finer than its type') END)::{wanted}"
 
 
-def _ticks_sql(column: str, stored: Stored) -> tuple[str, str]:
+def _ticks_sql(column: str, stored: StoredColumn) -> tuple[str, str]:
     """SQL for a time or a duration as 64-bit integers, and the unit of these."""
     kind = stored.kind
     if kind == "INT96":  # what is below a microsecond is cut off, as the engines' reader does
@@ -138,7 +138,7 @@ def _ticks_sql(column: str, stored: Stored) -> tuple[str, str]:
         return f"epoch_ns({column})", "ns"
     if kind.startswith("TIME"):
         return f"epoch_us({column}::TIME)", "us"
-    raise NotExact
+    raise InexactConversion
 
 
 def duration_units(arrow_schema: bytes) -> dict[str, str]:
@@ -147,7 +147,7 @@ def duration_units(arrow_schema: bytes) -> dict[str, str]:
     return {field.name: field.type.unit for field in schema if types.is_duration(field.type)}
 
 
-def top_columns(elements: Sequence[Mapping[str, Any]]) -> list[Stored]:
+def find_top_columns(elements: Sequence[Mapping[str, Any]]) -> list[StoredColumn]:
     """The columns among the elements of a Parquet schema, of which the first is the root; nested ones as a whole."""
     pattern = re.compile(r"(MILLIS|MICROS|NANOS)=(?!<null>)|TIME(?:STAMP)?_(MILLIS|MICROS)")
     columns, position = [], 1
@@ -157,7 +157,7 @@ def top_columns(elements: Sequence[Mapping[str, Any]]) -> list[Stored]:
         unit = {"MILLIS": "ms", "MICROS": "us", "NANOS": "ns"}[match[1] or match[2]] if match else None
         physical = element["type"] or ""
         kind = "INT96" if physical == "INT96" else element["kind"] or ""
-        columns.append(Stored(element["name"], kind, unit, physical))
+        columns.append(StoredColumn(element["name"], kind, unit, physical))
         nested = 1
         while nested:  # elements of this column that are still to come
             nested += (elements[position]["children"] or 0) - 1
@@ -178,8 +178,8 @@ Raw = Mapping[str, frozenset[str]]
 """Columns by file that are read without their logical types; see `copy_without_types`."""
 
 
-class ReadRaw(Exception):
-    """DuckDB refuses values of these columns; they can be read without their logical types."""
+class RawReadNeeded(Exception):
+    """The error that DuckDB refuses values of these columns unless it reads them without their logical types."""
 
     def __init__(self, columns: Raw) -> None:
         super().__init__()
@@ -187,15 +187,15 @@ class ReadRaw(Exception):
 
 
 @dataclass(frozen=True)
-class Group:
+class FileGroup:
     """Files with the same columns in the same order, as links in `folder`; `numbers`: of the files."""
 
     folder: str
     numbers: tuple[int, ...]
-    columns: tuple[Stored, ...]
+    columns: tuple[StoredColumn, ...]
 
-    def column(self, name: str) -> tuple[int, Stored] | None:
-        """The position and the description of a column; None if these files do not have it."""
+    def find_column(self, name: str) -> tuple[int, StoredColumn] | None:
+        """Find a column: its position and its type; None if these files do not have it."""
         return next(((place, each) for place, each in enumerate(self.columns) if each.name == name), None)
 
 
@@ -214,11 +214,11 @@ class SideFiles:
             os.symlink(path, self._link_path(number))
         self.rows = sum(rows for (rows,) in self._query_footers("SELECT num_rows FROM parquet_file_metadata(?)"))
         self._check_plan()
-        self._groups = self._group_files(raw)
+        self._groups = self._group_files_by_columns(raw)
         self._partitions = self._partition_columns()
 
     def create_view(self, name: str, keys: Sequence[str], prefix: str, *, keys_only: bool) -> None:
-        """A view of all rows: key columns k0… and, unless `keys_only`, all columns, called `prefix` and a number."""
+        """Create a view of all rows: key columns k0… and, unless `keys_only`, all columns as `prefix` and a number."""
         by_name = {column.field.name: column for column in self._side.columns}
         wanted = {f"k{number}": by_name[key] for number, key in enumerate(keys)}
         if not keys_only:
@@ -232,7 +232,7 @@ class SideFiles:
         selects = []
         for group in self._groups:
             values = ", ".join(f"{self._value_sql(group, column)} AS {alias}" for alias, column in wanted.items())
-            selects.append(f"SELECT {values} FROM {_source_sql(group, '*')}{join}")
+            selects.append(f"SELECT {values} FROM {_file_rows_sql(group, '*')}{join}")
         self._connection.execute(f"CREATE TEMP VIEW {name} AS {' UNION ALL '.join(selects)}")
 
     def raise_read_error(self, keys: Sequence[str]) -> None:
@@ -246,14 +246,14 @@ class SideFiles:
                 if refused:
                     raw[self._paths[number]] = frozenset(refused)
         if raw:
-            raise ReadRaw(raw)
+            raise RawReadNeeded(raw)
 
-    def _refuses_values(self, group: Group, number: int, column: TableColumn, keys: Sequence[str]) -> bool:
+    def _refuses_values(self, group: FileGroup, number: int, column: TableColumn, keys: Sequence[str]) -> bool:
         """Whether DuckDB refuses values of a column that it can read raw; raises what else is wrong with the column."""
-        place = group.column(column.source)
+        place = group.find_column(column.source)
         if place is None:
             return False
-        source, path = _source_sql(group, _link_name(number)), self._paths[number]
+        source, path = _file_rows_sql(group, _link_name(number)), self._paths[number]
         read = _query_failure(f"SELECT max(hash(c{place[0]})) FROM {source}")
         failure = read or _query_failure(f"SELECT max(hash({self._value_sql(group, column)})) FROM {source}")
         if failure is None:
@@ -268,18 +268,19 @@ class SideFiles:
             + ", the common key type" * key
         )
 
-    def _value_sql(self, group: Group, column: TableColumn) -> str:
-        place, partition = group.column(column.source), self._partitions.get(column.source)
+    def _value_sql(self, group: FileGroup, column: TableColumn) -> str:
+        """SQL for the values of a column in the files of a group."""
+        place, partition = group.find_column(column.source), self._partitions.get(column.source)
         name, stored = (f"t.c{place[0]}", place[1]) if place else ("", None)
         if place is None and partition is not None:
             name, stored = f"p.{partition[0].name}", partition[0]
         try:
-            return sql_value(name, stored, column.field.type)
-        except NotExact:
+            return column_value_sql(name, stored, column.field.type)
+        except InexactConversion:
             assert stored is not None
         paths = [self._paths[number] for number in group.numbers]
         if stored.strippable:
-            raise ReadRaw(dict.fromkeys(paths, frozenset([column.source])))
+            raise RawReadNeeded(dict.fromkeys(paths, frozenset([column.source])))
         raise UsageError(
             f"{paths[0]}: the proof cannot read column {column.source!r}, stored as {stored.kind}, exactly as"
             f" {column.field.type}; leave it out, or convert it"
@@ -289,7 +290,7 @@ class SideFiles:
         return os.path.join(self._folder, _link_name(number))
 
     def _query_footers(self, query: str) -> list[tuple[Any, ...]]:
-        """The rows that a query about the footers of all files gives."""
+        """Query the footers of all files; returns the rows that DuckDB gives."""
         links = [_escaped_path(self._link_path(number)) for number in range(len(self._paths))]
         try:
             return self._connection.execute(query, [links]).fetchall()
@@ -300,7 +301,7 @@ class SideFiles:
             raise RunFailed(f"DuckDB could not compute the expected result: {first_message_line(error)}") from None
 
     def _check_plan(self) -> None:
-        """Refuse a plan that has other files or rows than DuckDB finds."""
+        """Raise an error if the plan has other files or rows than DuckDB finds."""
         side = self._side
         planned = Counter(group for chunk in side.chunks for group in chunk)
         names = {
@@ -319,14 +320,15 @@ class SideFiles:
             f" finds {self.rows:,} rows in {len(self._paths):,} file(s){''.join(parts)}"
         )
 
-    def _group_files(self, raw: Raw) -> list[Group]:
+    def _group_files_by_columns(self, raw: Raw) -> list[FileGroup]:
+        """Group the files that have the same columns in the same order."""
         units: dict[int, dict[str, str]] = {}
         if any(types.is_duration(column.field.type) for column in self._side.columns):  # Arrow keeps these units
             query = "SELECT file_name, value FROM parquet_kv_metadata(?) WHERE key = 'ARROW:schema'"
             units = {_file_number(link): duration_units(value) for link, value in self._query_footers(query)}
-        groups: dict[tuple[Stored, ...], list[int]] = {}
+        groups: dict[tuple[StoredColumn, ...], list[int]] = {}
         for links, elements in self._query_footers(_SCHEMAS):
-            columns = top_columns(elements)
+            columns = find_top_columns(elements)
             for number in map(_file_number, links):
                 stripped, unit = raw.get(self._paths[number], frozenset()), units.get(number, {})
                 these = []
@@ -335,10 +337,14 @@ class SideFiles:
                         column = replace(column, kind=_RAW[column.physical])
                     these.append(replace(column, unit=column.unit or unit.get(column.name)))
                 groups.setdefault(tuple(these), []).append(number)
-        return [self._make_group(at, columns, numbers, raw) for at, (columns, numbers) in enumerate(groups.items())]
+        return [
+            self._make_file_group(at, columns, numbers, raw) for at, (columns, numbers) in enumerate(groups.items())
+        ]
 
-    def _make_group(self, at: int, columns: tuple[Stored, ...], numbers: Sequence[int], raw: Raw) -> Group:
-        """Group number `at`: these files with the same columns, moved to a folder of their own."""
+    def _make_file_group(
+        self, at: int, columns: tuple[StoredColumn, ...], numbers: Sequence[int], raw: Raw
+    ) -> FileGroup:
+        """Make group number `at`: these files with the same columns, moved to a folder of their own."""
         folder = os.path.join(self._folder, f"group{at}")
         os.mkdir(folder)
         for number in numbers:
@@ -347,9 +353,9 @@ class SideFiles:
                 copy_without_types(path, link, raw[path])
             else:
                 os.rename(self._link_path(number), link)
-        return Group(folder, tuple(numbers), columns)
+        return FileGroup(folder, tuple(numbers), columns)
 
-    def _partition_columns(self) -> dict[str, tuple[Stored, pa.Array]]:
+    def _partition_columns(self) -> dict[str, tuple[StoredColumn, pa.Array]]:
         """The values of each Hive partition for every file: 32-bit integers if all are, else text."""
         names = dict.fromkeys(name for file in self._files for name, _ in file.partitions)
         columns = {}
@@ -359,7 +365,7 @@ class SideFiles:
             whole = [text is None for text in texts] == [each is None for each in numbers]
             kind = "NULL" if not any(texts) and whole else "INTEGER" if whole else "VARCHAR"
             values = pa.array(numbers, pa.int32()) if whole else pa.array(texts, pa.string())
-            columns[name] = Stored(f"p{number}", kind), values
+            columns[name] = StoredColumn(f"p{number}", kind), values
         return columns
 
 
@@ -372,7 +378,7 @@ def _partition_integer(text: str) -> int | None:
     return number if -(2**31) <= number < 2**31 else None
 
 
-def _source_sql(group: Group, name: str) -> str:
+def _file_rows_sql(group: FileGroup, name: str) -> str:
     """SQL for the rows of the files called `name` of a group, with the columns t.c0, t.c1… and t.file."""
     taken = {column.name.lower() for column in group.columns}
     file = next(name for name in map("file{}".format, range(len(taken) + 1)) if name not in taken)
@@ -398,7 +404,7 @@ def _escaped_path(path: str) -> str:
 
 
 def _query_failure(query: str, parameters: Sequence[Any] = ()) -> str | None:
-    """The error of a query, None if it succeeds, in a database of its own: some errors end a database."""
+    """Run a query in a database of its own, since some errors end a database; returns its error, None if none."""
     with duckdb.connect() as connection:
         try:
             connection.execute(query, list(parameters)).fetchall()
@@ -433,7 +439,7 @@ def copy_without_types(source: str, target: str, columns: Collection[str]) -> No
 
 
 def _footer_without_types(footer: bytes, columns: Collection[bytes]) -> bytes:
-    """The bytes of a footer whose columns of these names have no type but the physical one."""
+    """Remove the logical types of columns from the bytes of a Parquet footer."""
     fields, _ = _read_fields(footer, 0)
     changed = []
     for number, kind, start, end in fields:
@@ -441,7 +447,7 @@ def _footer_without_types(footer: bytes, columns: Collection[bytes]) -> bytes:
         if number == _SCHEMA:
             value = _elements_without_types(footer, start, columns)
         changed.append((number, kind, value))
-    return _make_struct(changed)
+    return _encode_struct(changed)
 
 
 def _elements_without_types(data: bytes, position: int, columns: Collection[bytes]) -> bytes:
@@ -455,14 +461,14 @@ def _elements_without_types(data: bytes, position: int, columns: Collection[byte
         name = values[_NAME][_read_varint(values[_NAME], 0)[1] :]
         if name in columns and 5 not in values:  # 5: the number of children
             kept = [(n, kind, data[a:b]) for n, kind, a, b in fields if n not in (_CONVERTED, _LOGICAL)]
-            parts.append(_make_struct(kept))
+            parts.append(_encode_struct(kept))
         else:
             parts.append(data[begin:position])
     return b"".join(parts)
 
 
 def _read_fields(data: bytes, position: int) -> tuple[list[tuple[int, int, int, int]], int]:
-    """The fields of a struct: number, type, start and end of the value; and where the struct ends."""
+    """Read the fields of a Thrift struct (number, type, start and end of the value), and where the struct ends."""
     fields: list[tuple[int, int, int, int]] = []
     number = 0
     while True:
@@ -476,12 +482,12 @@ def _read_fields(data: bytes, position: int) -> tuple[list[tuple[int, int, int, 
         else:
             zigzag, position = _read_varint(data, position)
             number = (zigzag >> 1) ^ -(zigzag & 1)
-        end = _value_end(data, position, kind)
+        end = _find_value_end(data, position, kind)
         fields.append((number, kind, position, end))
         position = end
 
 
-def _value_end(data: bytes, position: int, kind: int) -> int:
+def _find_value_end(data: bytes, position: int, kind: int) -> int:
     """The position where the value of type `kind` at `position` ends."""
     if kind in _FIXED:
         return position + _FIXED[kind]
@@ -490,7 +496,7 @@ def _value_end(data: bytes, position: int, kind: int) -> int:
     if kind == _LIST:
         count, element, position = _read_list_header(data, position)
         for _ in range(count):
-            position = position + 1 if element in (1, 2) else _value_end(data, position, element)
+            position = position + 1 if element in (1, 2) else _find_value_end(data, position, element)
         return position
     length, position = _read_varint(data, position)  # an integer, or the length of bytes (8)
     return position + length if kind == 8 else position
@@ -506,6 +512,7 @@ def _read_list_header(data: bytes, position: int) -> tuple[int, int, int]:
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    """Read a variable-length integer; returns it and the position after it."""
     value = shift = 0
     while True:
         byte = data[position]
@@ -516,7 +523,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
         shift += 7
 
 
-def _make_struct(fields: list[tuple[int, int, bytes]]) -> bytes:
+def _encode_struct(fields: list[tuple[int, int, bytes]]) -> bytes:
     """The bytes of a struct of these fields, whose numbers ascend by at most 15."""
     parts, last = [], 0
     for number, kind, value in fields:

@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 
 from merge_bench.errors import RunFailed, WrongResult, first_message_line
 from merge_bench.host.machine import available_memory_bytes
-from merge_bench.merge.engines.base import How, Side
-from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type, view_as
-from merge_bench.merge.verification.duckdb_files import Raw, ReadRaw, SideFiles
+from merge_bench.merge.engines.base import JoinKind, Side
+from merge_bench.merge.frame import Field, Frame, arrow_schema, integer_type, reinterpret_column
+from merge_bench.merge.verification.duckdb_files import Raw, RawReadNeeded, SideFiles
 from merge_bench.merge.workload.tables import TableSpec
 
 BATCH_ROWS = 1 << 17
@@ -35,25 +35,25 @@ then takes ``isnan`` for false."""
 _Answer = TypeVar("_Answer")
 
 _COUNTED = {
-    How.INNER: "pairs",
-    How.LEFT: "pairs + {left} - matched_left",
-    How.RIGHT: "pairs + {right} - matched_right",
-    How.OUTER: "pairs + {left} - matched_left + {right} - matched_right",
-    How.SEMI: "matched_left",
-    How.ANTI: "{left} - matched_left",
+    JoinKind.INNER: "pairs",
+    JoinKind.LEFT: "pairs + {left} - matched_left",
+    JoinKind.RIGHT: "pairs + {right} - matched_right",
+    JoinKind.OUTER: "pairs + {left} - matched_left + {right} - matched_right",
+    JoinKind.SEMI: "matched_left",
+    JoinKind.ANTI: "{left} - matched_left",
 }
 
 
 @dataclass(frozen=True)
-class Counts:
-    """The number of `rows` of a result, and of each table's rows with a null or NaN among their keys (`keyless`)."""
+class ResultCounts:
+    """The number of `rows` of a result, and of each table's rows with a null or NaN key (`keyless`)."""
 
     rows: int
     keyless: Mapping[Side, int]
 
 
-def count_rows(spec: TableSpec, how: How = How.INNER) -> Counts:
-    """Count the result without making it: for every key its left rows times its right rows, and what `how` adds.
+def count_result_rows(spec: TableSpec, how: JoinKind = JoinKind.INNER) -> ResultCounts:
+    """Count the rows of a result without making it: for every key left rows × right rows, and unmatched rows.
 
     Raises `UsageError` if a file cannot be read, or a key value does not fit the type in which both sides' keys are
     compared, and `RunFailed` if DuckDB cannot finish.
@@ -65,12 +65,12 @@ def count_rows(spec: TableSpec, how: How = How.INNER) -> Counts:
         for name, side in (("l", "left_rows"), ("r", "right_rows"))
     )
 
-    def count(raw: Raw) -> Counts:
+    def count(raw: Raw) -> ResultCounts:
         with _open_views(spec, raw, keys_only=True) as (connection, (left, right)):
             row = connection.execute(query.format(left=left, right=right)).fetchone()
         assert row is not None
         rows, keyless_left, keyless_right = map(int, row)
-        return Counts(rows, {Side.LEFT: keyless_left, Side.RIGHT: keyless_right})
+        return ResultCounts(rows, {Side.LEFT: keyless_left, Side.RIGHT: keyless_right})
 
     query = (
         f"WITH {sides}, counts AS (SELECT coalesce(sum(l.n * r.n), 0) AS pairs, coalesce(sum(l.n), 0) AS matched_left,"
@@ -81,15 +81,16 @@ def count_rows(spec: TableSpec, how: How = How.INNER) -> Counts:
     return _read_raw_if_refused(count)
 
 
-def expected_result(spec: TableSpec, how: How = How.INNER) -> tuple[int, int]:
-    """Rows of the result, and `partition_loops.checksum` over all of its columns in the order of `How.output`.
+def expected_result(spec: TableSpec, how: JoinKind = JoinKind.INNER) -> tuple[int, int]:
+    """Compute the expected result of a merge with DuckDB; returns its number of rows and their checksum.
 
-    The result is processed in batches and is never in memory as a whole. It raises what `count_rows` raises.
+    The checksum is `partition_loops.checksum` over all columns in the order of `JoinKind.output_fields`.
+    The result is processed in batches and is never in memory as a whole. It raises what `count_result_rows` raises.
     """
 
     def add_up(raw: Raw) -> tuple[int, int]:
         rows, checksum = 0, 0
-        for table in expected_batches(spec, how, raw):
+        for table in expected_result_batches(spec, how, raw):
             rows += table.num_rows
             checksum += _checksum(table)
         return rows, checksum % 2**64
@@ -97,10 +98,13 @@ def expected_result(spec: TableSpec, how: How = How.INNER) -> tuple[int, int]:
     return _read_raw_if_refused(add_up)
 
 
-def expected_batches(spec: TableSpec, how: How = How.INNER, raw: Raw = MappingProxyType({})) -> Iterator[pa.Table]:
-    """The result in pieces, in no order, with the columns of `How.output`.
+def expected_result_batches(
+    spec: TableSpec, how: JoinKind = JoinKind.INNER, raw: Raw = MappingProxyType({})
+) -> Iterator[pa.Table]:
+    """Compute the expected rows with DuckDB; yields them in batches, in no order.
 
-    It raises what `count_rows` raises, and `ReadRaw` where some columns must be read without their logical types.
+    It raises what `count_result_rows` raises, and `RawReadNeeded` where some columns must be read without their logical
+    types.
     """
     output = _output_fields(spec, how)
     schema = arrow_schema(output)
@@ -116,32 +120,32 @@ def _checksum(table: pa.Table) -> int:
     return partition_loops.checksum(Frame.from_arrow(table), table.column_names)
 
 
-def _output_fields(spec: TableSpec, how: How) -> tuple[Field, ...]:
-    return how.output(spec.left.fields, spec.right.fields, spec.keys)
+def _output_fields(spec: TableSpec, how: JoinKind) -> tuple[Field, ...]:
+    return how.output_fields(spec.left.fields, spec.right.fields, spec.keys)
 
 
-def _merge_sql(spec: TableSpec, how: How) -> str:
+def _merge_sql(spec: TableSpec, how: JoinKind) -> str:
     """SQL for the whole merge. A key is null, and equals nothing, where one of the keys of its row is null or NaN."""
     keys, whole = _key_names(spec), _no_key_missing_sql(spec)
     places = {field.name: i for i, field in enumerate(spec.right.fields)}
     columns = []
     for i, field in enumerate(spec.left.fields):
-        both = how.keeps_right and field.name in spec.keys
+        both = how.keeps_unmatched_right and field.name in spec.keys
         columns.append(f"coalesce(l{i}, r{places[field.name]})" if both else f"l{i}")
-    if how.pairs:
+    if how.has_right_columns:
         columns += [f"r{i}" for name, i in places.items() if name not in spec.keys]
-    if how is How.INNER:
+    if how is JoinKind.INNER:
         sides = [f"SELECT * FROM {side} WHERE {whole}" for side in ("left_rows", "right_rows")]
         return f"SELECT {', '.join(columns)} FROM ({sides[0]}) l JOIN ({sides[1]}) r USING ({', '.join(keys)})"
     nulled = ", ".join(f"CASE WHEN {whole} THEN {key} END AS {key}" for key in keys)
     sides = [f"SELECT * REPLACE ({nulled}) FROM {side}" for side in ("left_rows", "right_rows")]
     condition = " AND ".join(f"l.{key} = r.{key}" for key in keys)
-    join = "FULL" if how is How.OUTER else how.value
+    join = "FULL" if how is JoinKind.OUTER else how.value
     return f"SELECT {', '.join(columns)} FROM ({sides[0]}) l {join} JOIN ({sides[1]}) r ON {condition}"
 
 
-def result_table(spec: TableSpec, table: pa.Table, how: How = How.INNER) -> pa.Table:
-    """The rows of an engine's result under the columns of `How.output`.
+def result_table(spec: TableSpec, table: pa.Table, how: JoinKind = JoinKind.INNER) -> pa.Table:
+    """Convert rows of an engine's result to the columns of the expected result.
 
     Engines return columns in their own order and with their own types for the same values: string views, finer units,
     wider decimals, UTC timestamps without a zone.
@@ -161,14 +165,14 @@ def result_table(spec: TableSpec, table: pa.Table, how: How = How.INNER) -> pa.T
     return pa.Table.from_arrays(columns, schema=arrow_schema(output))
 
 
-def result_checksum(spec: TableSpec, table: pa.Table, how: How = How.INNER) -> int:
+def result_checksum(spec: TableSpec, table: pa.Table, how: JoinKind = JoinKind.INNER) -> int:
     """The checksum of an engine's result, comparable with that of `expected_result`; made piece by piece."""
     pieces = (table.slice(start, BATCH_ROWS) for start in range(0, table.num_rows, BATCH_ROWS))
     return sum(_checksum(result_table(spec, piece, how)) for piece in pieces) % 2**64
 
 
-def compare_full(spec: TableSpec, tables: list[pa.Table], how: How = How.INNER) -> str | None:
-    """Compare the workers' results with the expected rows, as multisets, exactly; all of it in memory.
+def compare_result_rows(spec: TableSpec, tables: list[pa.Table], how: JoinKind = JoinKind.INNER) -> str | None:
+    """Compare the workers' results with the expected rows exactly; returns what differs, None if nothing does.
 
     Returns
     -------
@@ -176,7 +180,7 @@ def compare_full(spec: TableSpec, tables: list[pa.Table], how: How = How.INNER) 
     """
     output = _output_fields(spec, how)
     balance = _read_raw_if_refused(
-        lambda raw: [_rows_with_count(output, table, 1) for table in expected_batches(spec, how, raw)]
+        lambda raw: [_rows_with_count(output, table, 1) for table in expected_result_batches(spec, how, raw)]
     )
     balance += [_rows_with_count(output, result_table(spec, table, how), -1) for table in tables]
     if not balance:
@@ -203,7 +207,7 @@ def _rows_with_count(output: Sequence[Field], table: pa.Table, sign: int) -> pa.
             column = pc.if_else(pc.is_nan(column), nan, column)
             column = pc.if_else(pc.equal(column, zero), zero, column)
         target = integer_type(column.type, floats=True)
-        columns.append(column if target == column.type else view_as(column, target))
+        columns.append(column if target == column.type else reinterpret_column(column, target))
     names = [f"c{i}" for i in range(len(columns))]
     columns.append(pa.chunked_array([pa.array([sign] * table.num_rows, pa.int64())]))
     return pa.Table.from_arrays(columns, names=[*names, "count"])
@@ -233,7 +237,7 @@ def _no_key_missing_sql(spec: TableSpec) -> str:
 
 
 def memory_limit() -> int:
-    """Bytes of memory that DuckDB takes at most; beyond them it spills to disk."""
+    """The most bytes of memory that DuckDB may take; beyond them it spills to disk."""
     return max(available_memory_bytes() // 4, LEAST_MEMORY)
 
 
@@ -272,12 +276,12 @@ def _open_views(spec: TableSpec, raw: Raw, *, keys_only: bool) -> Iterator[tuple
 
 
 def _read_raw_if_refused(work: Callable[[Raw], _Answer]) -> _Answer:
-    """The result of `work`, called again with more columns to read raw as long as DuckDB refuses values of some."""
+    """Call `work`, again with more columns to read raw as long as DuckDB refuses values of some."""
     raw: dict[str, frozenset[str]] = {}
     while True:
         try:
             return work(raw)
-        except ReadRaw as refused:
+        except RawReadNeeded as refused:
             for file, columns in refused.columns.items():
                 raw[file] = raw.get(file, frozenset()) | columns
 

@@ -43,11 +43,11 @@ def find_files(path: str) -> list[TableFile]:
     files: set[str] = set()
     if any(map(glob.has_magic, pattern)):
         for match in _matching_paths(base, pattern):
-            files.update(_files_below(match) if os.path.isdir(match) else _data_file(match))
+            files.update(_files_below(match) if os.path.isdir(match) else _keep_data_file(match))
     elif pattern:
         raise UsageError(f"{path} cannot be read: there is no such file")
     else:
-        files.update(_files_below(base) if os.path.isdir(base) else _data_file(base, named=True))
+        files.update(_files_below(base) if os.path.isdir(base) else _keep_data_file(base, named=True))
     if not files:
         raise UsageError(f"{path} has no Parquet file")
     if pattern or os.path.isdir(base):
@@ -57,6 +57,7 @@ def find_files(path: str) -> list[TableFile]:
 
 
 def _local_path(path: str) -> Path:
+    """The path of a table that is given as a path or a ``file://`` address."""
     scheme, separator, rest = path.partition("://")
     if separator and re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         host, slash, name = rest.partition("/")
@@ -68,7 +69,7 @@ def _local_path(path: str) -> Path:
 
 def _matching_paths(folder: str, pattern: Sequence[str], above: frozenset[str] = frozenset()) -> Iterator[str]:
     """The paths below an existing folder that a pattern matches; `**` is any number of folders."""
-    names, above = _enter_folder(folder, above)
+    names, above = _list_folder(folder, above)
     wanted, rest = pattern[0], pattern[1:]
     if wanted == "**":
         yield from _matching_paths(folder, rest) if rest else [folder]
@@ -88,7 +89,7 @@ def _matching_paths(folder: str, pattern: Sequence[str], above: frozenset[str] =
 
 def _files_below(folder: str, above: frozenset[str] = frozenset()) -> Iterator[str]:
     """The data files below a folder, links followed, without hidden names; `above`: the folders that it lies in."""
-    names, above = _enter_folder(folder, above)
+    names, above = _list_folder(folder, above)
     for name in names:
         path = os.path.join(folder, name)
         if name.startswith(HIDDEN):
@@ -96,11 +97,11 @@ def _files_below(folder: str, above: frozenset[str] = frozenset()) -> Iterator[s
         if os.path.isdir(path):
             yield from _files_below(path, above)
         else:
-            yield from _data_file(path)
+            yield from _keep_data_file(path)
 
 
-def _enter_folder(folder: str, above: frozenset[str]) -> tuple[list[str], frozenset[str]]:
-    """The names in a folder, and the folders that these lie in."""
+def _list_folder(folder: str, above: frozenset[str]) -> tuple[list[str], frozenset[str]]:
+    """List a folder's names; also returns `above` with this folder added, by which loops of links are found."""
     real = os.path.realpath(folder)
     if real in above:
         raise UsageError(f"{folder} is a link to a folder that contains it, so the table has no end")
@@ -110,8 +111,8 @@ def _enter_folder(folder: str, above: frozenset[str]) -> tuple[list[str], frozen
         raise UsageError(f"folder {folder} cannot be read: {error.strerror}") from None
 
 
-def _data_file(file: str, *, named: bool = False) -> list[str]:
-    """A list of this file, or of nothing if it holds no data; `named`: the user named the file itself."""
+def _keep_data_file(file: str, *, named: bool = False) -> list[str]:
+    """A list of this file, or an empty one if it holds no data; `named`: the user named the file itself."""
     try:
         kind = os.stat(file)
         if not stat.S_ISREG(kind.st_mode):
@@ -132,7 +133,7 @@ def _data_file(file: str, *, named: bool = False) -> list[str]:
 
 
 def _refuse_table_format(folder: str) -> None:
-    """Refuse a folder of a table format, whose log says which files count."""
+    """Raise an error for a folder of a table format, whose log says which files count."""
     below: tuple[str, ...] = ()
     for place in (Path(folder), *Path(folder).parents):
         name = next((LOGS[log] for log in LOGS if (place / log).is_dir()), None)
@@ -144,6 +145,7 @@ def _refuse_table_format(folder: str) -> None:
 
 
 def _hive_partitions(relative: str) -> tuple[tuple[str, str | None], ...]:
+    """The names and values of the Hive partitions in a path relative to the table; None is null."""
     values: dict[str, str | None] = {}
     for part in relative.split(os.sep)[:-1]:
         name, equals, value = part.partition("=")

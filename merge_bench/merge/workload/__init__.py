@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from merge_bench.merge import read_members
+from merge_bench.merge import read_registry
 
 if TYPE_CHECKING:
     from merge_bench.merge.frame import Field
@@ -29,7 +29,7 @@ KEY = "key"  # the name of the key column of synthetic tables
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What a file of this folder says of its workload."""
+    """The description of a workload, as its file in this folder declares."""
 
     name: str  # in `--workload`, and of its file
     help: str  # what its tables are, in a few words of the option's help
@@ -43,34 +43,34 @@ class Workload:
 
 def workloads() -> tuple[Workload, ...]:
     """All workloads, in the order in which they are shown."""
-    members = read_members(tuple(__path__), "WORKLOAD", Workload)
+    members = read_registry(tuple(__path__), "WORKLOAD", Workload)
     return tuple(sorted(members, key=lambda workload: (workload.place, workload.name)))
 
 
-def benchmark_names() -> tuple[str, ...]:
+def benchmark_workload_names() -> tuple[str, ...]:
     """The names of the workloads that are benchmarks: they have questions."""
     return tuple(workload.name for workload in workloads() if workload.attribute is not None)
 
 
-def sized_names() -> tuple[str, ...]:
-    """The names of the workloads that ``--rows`` makes smaller or larger."""
+def sizable_workload_names() -> tuple[str, ...]:
+    """The names of the workloads whose tables ``--rows`` makes smaller or larger."""
     return tuple(workload.name for workload in workloads() if workload.rows)
 
 
-def find_benchmark(name: str) -> Any:
-    """Import the workload called `name`; returns its `Benchmark` (`benchmarks.py`), None if it is none."""
+def import_benchmark(name: str) -> Any:
+    """Import the workload called `name`, and return its `Benchmark`; None if it is no benchmark."""
     attribute = next((workload.attribute for workload in workloads() if workload.name == name), None)
     if attribute is None:
         return None
     return getattr(importlib.import_module(f"{__name__}.{name}"), attribute)
 
 
-def choices() -> tuple[str, ...]:
+def workload_choices() -> tuple[str, ...]:
     """All values of ``--workload``: ``auto`` and the names of the workloads."""
     return (AUTO, *(workload.name for workload in workloads()))
 
 
-def help_text() -> str:
+def workload_help() -> str:
     """The help of ``--workload``: a few words about each, and the meaning of ``auto``."""
     lines = "; ".join(f"{workload.name}: {workload.help}" for workload in workloads())
     return f"Tables to merge. {lines}; {AUTO}: tables if --left and --right are given, else synthetic."
@@ -87,12 +87,12 @@ def questions_help() -> str:
 def rows_help() -> str:
     """The help of ``--rows``: which workloads it sizes, and how large they are without it."""
     defaults = "; ".join(f"{each.name}: {each.rows:,}" for each in workloads() if each.rows)
-    return f"Rows of the left table of --workload {' or '.join(sized_names())}. [{defaults}]"
+    return f"Rows of the left table of --workload {' or '.join(sizable_workload_names())}. [{defaults}]"
 
 
 @dataclass(frozen=True)
 class SyntheticSpec:
-    """What determines both synthetic tables.
+    """The parameters that determine both synthetic tables.
 
     `rows`: of each frame. `fraction`: of right rows that match. `zipf`: exponent of the skew, 0 for none.
     """
@@ -104,22 +104,22 @@ class SyntheticSpec:
     zipf: float = 0.0
 
     @property
-    def matches(self) -> int:
-        """Rows of an inner merge's result: the right rows that match."""
+    def matching_rows(self) -> int:
+        """The number of right rows that match a left row: the rows of an inner merge's result."""
         return round(self.fraction * self.rows)
 
     @property
-    def hottest(self) -> float:
-        """The part of the matching right rows with the most frequent key: rank 1 of the law of `synthetic.py`."""
+    def hottest_key_share(self) -> float:
+        """The fraction of the matching right rows that have the most frequent key."""
         if self.zipf == 0.0:
-            return 1 / max(self.matches, 1)
+            return 1 / max(self.matching_rows, 1)
         exponent = 1.0 - self.zipf
         if exponent == 0.0:
             return math.log(2.0) / math.log(self.rows + 1.0)
         return float((2.0**exponent - 1.0) / ((self.rows + 1.0) ** exponent - 1.0))
 
     def fields(self, side: str) -> tuple[Field, ...]:
-        """Key and payload columns of ``left`` or ``right``: all int64."""
+        """The fields of ``left`` or ``right``: key and payload columns, all int64."""
         import pyarrow as pa
 
         from merge_bench.merge.frame import Field
@@ -134,7 +134,7 @@ class SyntheticSpec:
 
 @dataclass(frozen=True)
 class Expectation:
-    """A worker's part of the expected result, from its own right rows; to be added up over the workers."""
+    """A worker's part of the expected result: rows and checksum, to be added up over the workers."""
 
     rows: int
     checksum: int

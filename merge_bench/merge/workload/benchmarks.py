@@ -37,7 +37,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A value of ``--workload``.
+    """A benchmark of named questions, each a merge of two tables: a value of ``--workload``.
 
     `default`: the questions of a run that names none. `make`: gives the Parquet files of the tables with these names,
     which it generates by the options if they do not exist.
@@ -48,8 +48,8 @@ class Benchmark:
     default: tuple[str, ...]
     make: Callable[[TableOptions, Sequence[str]], Sequence[Path]]
 
-    def choose(self, names: Sequence[str]) -> tuple[str, ...]:
-        """The names of the questions that `names` asks for, or of the default ones; ``3`` stands for ``q3``.
+    def choose_questions(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Resolve the names of questions (``3`` is ``q3``); without names, the default questions.
 
         Raises `UsageError` if there is no such question, or one is named twice.
         """
@@ -63,27 +63,27 @@ class Benchmark:
                 raise UsageError(f"--question names {name} twice")
         return tuple(chosen) or self.default
 
-    def question(self, name: str) -> Question:
+    def find_question(self, name: str) -> Question:
         return next(question for question in self.questions if question.name == name)
 
-    def plan(self, name: str, options: TableOptions, workers: int, engine: str) -> TableSpec:
-        """The tables of the question called `name` for so many workers; they are generated if they do not exist.
+    def plan_question(self, name: str, options: TableOptions, workers: int, engine: str) -> TableSpec:
+        """Plan the merge of the question called `name` for so many workers; missing tables are generated.
 
         There is no warning of few row groups: only tables with few rows have them, which the generator decides. The
         tables have no fingerprint: their paths name benchmark, size and version, and another release of Arrow writes
         other bytes.
         """
-        question = self.question(name)
+        question = self.find_question(name)
         left, right = map(str, self.make(options, (question.left, question.right)))
         spec = plan_tables(left, right, question.left_on, question.right_on, workers, engine, options.columns)
         spec = replace(spec, left=replace(spec.left, fingerprint=""), right=replace(spec.right, fingerprint=""))
         return replace(spec, warnings=(), benchmark=self.name, question=name)
 
 
-def make_once(
+def make_tables_once(
     what: str, target: Path, names: Sequence[str], make: Make, disk_bytes: int, smaller: str
 ) -> tuple[Path, ...]:
-    """The files ``target/<name>.parquet``; those that do not exist are made.
+    """Return the paths ``target/<name>.parquet``, after making the files that do not exist.
 
     A file is there only when it is complete: `make` writes it to a folder beside `target`, from where it is moved. An
     interrupted generation is repeated, and of several processes at once one makes the files and the others wait.
@@ -121,6 +121,7 @@ def _missing_tables(paths: Mapping[str, Path]) -> list[str]:
 
 
 def _make_tables(make: Make, names: Sequence[str], temporary: Path, target: Path) -> None:
+    """Make tables in a temporary folder, and move them to the target."""
     temporary.mkdir()
     try:
         make(temporary, names)

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from merge_bench.host.files import user_cache_folder
 from merge_bench.merge.workload import Workload
-from merge_bench.merge.workload.benchmarks import Benchmark, Question, make_once
+from merge_bench.merge.workload.benchmarks import Benchmark, Question, make_tables_once
 from merge_bench.units import format_count
 
 WORKLOAD = Workload(
@@ -47,7 +47,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 class H2oGenerator:
-    """Makes the tables of h2o for `rows` rows of x, a row group at a time."""
+    """Generates the tables of h2o for `rows` rows of x, a row group at a time."""
 
     def __init__(self, rows: int) -> None:
         least = LEAST_KEYS
@@ -75,7 +75,7 @@ class H2oGenerator:
                 writer.write_table(self.make_row_group(table, number))
 
     def _draw_keys(self, table: str, column: int, rows: Numbers, random: np.random.Generator) -> Numbers:
-        """Column id1, id2 or id3 of these rows; a whole table has every key of its side once, and others at random."""
+        """Draw the values of column id1, id2 or id3 for these rows."""
         keys = self.rows[("small", "medium", "big")[column - 1]]
         shared, seed = round(0.9 * keys), 1000 * SEED + 10 * column  # shared: keys that the other side has, too
         places = _shuffled_places(rows, self.rows[table], seed + 1 + list(H2O_TABLES).index(table))
@@ -96,9 +96,9 @@ def _shuffled_places(numbers: Numbers, count: int, seed: int) -> Numbers:
 
 
 def h2o_tables(rows: int, names: Sequence[str], folder: Path | None = None) -> tuple[Path, ...]:
-    """The Parquet files of these tables for `rows` rows of x, in `folder`/<rows>-<version>/; made if they do not exist.
+    """Return the Parquet files of the h2o tables called `names`, for `rows` rows of x; made if they do not exist.
 
-    It raises what `make_once` raises.
+    It raises what `make_tables_once` raises.
     """
 
     def make(temporary: Path, missing: Sequence[str]) -> None:
@@ -107,7 +107,9 @@ def h2o_tables(rows: int, names: Sequence[str], folder: Path | None = None) -> t
             generator.write(name, temporary / f"{name}.parquet")
 
     target = (folder or user_cache_folder() / "h2o") / f"{rows}-{H2O_VERSION}"
-    return make_once(f"h2o with {format_count(rows)} rows", target, names, make, H2O_BYTES_PER_ROW * rows, "--rows")
+    return make_tables_once(
+        f"h2o with {format_count(rows)} rows", target, names, make, H2O_BYTES_PER_ROW * rows, "--rows"
+    )
 
 
 def _h2o_question(name: str, right: str, key: str, how: str = "inner") -> Question:

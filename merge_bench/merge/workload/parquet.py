@@ -53,8 +53,8 @@ class TableFile:
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """Files and whole folders that are left out of a table for one `reason`. `names`: the first of them."""
+class SkippedFiles:
+    """Files and folders that a table leaves out for one `reason`. `names`: the first of them."""
 
     reason: str
     count: int
@@ -67,14 +67,14 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class TableFiles:
-    """The files of a table, sorted, and what was left out."""
+    """The files of a table, sorted, and the files left out."""
 
     files: tuple[TableFile, ...]
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[SkippedFiles, ...] = ()
 
 
 def find_files(table: str) -> TableFiles:
-    """The files of a table that is given as a path, a pattern (``*``, ``?``, ``[…]``, ``**``) or a ``file://`` address.
+    """Find the files of a table given as a path, a pattern (``*``, ``?``, ``[…]``, ``**``) or a ``file://`` address.
 
     Raises `UsageError` if there is none, if one of them cannot be read or is not a Parquet file, or if they belong to a
     table format with a log of its own, and `RunFailed` if a file is damaged.
@@ -122,7 +122,7 @@ def _split_at_pattern(table: str) -> tuple[str, tuple[str, ...]]:
 
 
 class _Search:
-    """Looks through folders; `files` and `left_out` are what it found."""
+    """A search through folders for a table's files; `files` and `left_out` are its findings."""
 
     def __init__(self, table: str, base: str) -> None:
         self.table, self.base = table, base
@@ -148,13 +148,13 @@ class _Search:
         except (OSError, ValueError) as error:
             raise _unreadable_error(path, error) from None
 
-    def summary(self) -> tuple[LeftOut, ...]:
+    def summary(self) -> tuple[SkippedFiles, ...]:
         """The files and folders that were left out, by reason."""
         groups = []
         for reason in (HIDDEN, NO_DATA):
             names = sorted(os.path.relpath(path, self.base) for path, why in self.left_out.items() if why == reason)
             if names:
-                groups.append(LeftOut(reason, len(names), tuple(names[:MOST_NAMES])))
+                groups.append(SkippedFiles(reason, len(names), tuple(names[:MOST_NAMES])))
         return tuple(groups)
 
     def refuse_formats(self, folders: Collection[str]) -> None:
@@ -174,6 +174,7 @@ class _Search:
     def _take_names(
         self, folder: str, names: Iterable[str], pattern: tuple[str, ...], above: frozenset[tuple[int, int]]
     ) -> None:
+        """Search the names of a folder for files that the pattern matches."""
         if not pattern:
             self.refuse_formats([folder])  # before its other files are looked at
         head, rest = (pattern[0], pattern[1:]) if pattern else ("*", ())
@@ -190,6 +191,7 @@ class _Search:
                 self.take(path, pattern if deep else rest, above)
 
     def _take_file(self, path: str, status: os.stat_result) -> None:
+        """Add a file to the table, or to the files left out."""
         if not stat.S_ISREG(status.st_mode):
             why = "is a pipe, a socket or a device, not a file"
             raise UsageError(f"{path} {why}; remove it, or name the table's files")
@@ -257,7 +259,7 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class FooterColumn:
-    """What the footers of all files contain about one column.
+    """The description of one column in the footers of all files.
 
     `type`: canonical; null if no file has a value. `stored`: the type in the files; `type` where they differ.
     `nullable`: False only if statistics of every row group show that there is no null. `largest`: the largest value of
@@ -272,8 +274,8 @@ class FooterColumn:
 
 
 @dataclass(frozen=True)
-class Footers:
-    """One table: its files, its columns in the order in which they first occur, and its row groups that have rows.
+class TableFooters:
+    """The footers of a table: its files, its columns as they first occur, and its row groups that have rows.
 
     `names`: those of all columns, also of those that were not asked for.
     `constants`: file → the columns that it does not hold, with the value that all of its rows have there: that of a
@@ -285,7 +287,7 @@ class Footers:
     columns: tuple[FooterColumn, ...]
     row_groups: tuple[RowGroup, ...]
     constants: Mapping[str, Constants]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[SkippedFiles, ...]
     fingerprint: str
     cautions: tuple[Caution, ...]
 
@@ -303,7 +305,7 @@ class _FileFooter:
     types: dict[str, pa.DataType] = field(default_factory=dict)
 
 
-def read_footers(path: str, wanted: Collection[str] | None = None) -> Footers:
+def read_footers(path: str, wanted: Collection[str] | None = None) -> TableFooters:
     """Read the footers of a table given as a file, a folder or a pattern.
 
     `wanted`: the only columns to be read, where they exist; None: all.
@@ -339,7 +341,7 @@ def read_footers(path: str, wanted: Collection[str] | None = None) -> Footers:
         nullable = any(row[name] is None for row in constants.values())
         columns.append(FooterColumn(name, kind, kind, nullable, 0))
     names = [*(name for part in parts for name in part.fields), *(n for p in parts for n, _ in p.file.partitions)]
-    return Footers(
+    return TableFooters(
         tuple(part.file.path for part in parts),
         tuple(dict.fromkeys(names)),
         tuple(columns),
@@ -352,7 +354,7 @@ def read_footers(path: str, wanted: Collection[str] | None = None) -> Footers:
 
 
 def read_rows(file: str, row_groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
-    """These columns, as far as the file has them, of the rows in these row groups of a file.
+    """Read columns of the rows in these row groups of a file, as far as the file has them.
 
     Raises `RunFailed`, naming the file, if it cannot be read.
     """
@@ -444,7 +446,7 @@ def _unified_types(parts: Sequence[_FileFooter]) -> dict[str, pa.DataType]:
 
 
 def _summarize_column(name: str, kind: pa.DataType, parts: Sequence[_FileFooter]) -> FooterColumn:
-    """What all footers say of a column. Integers that the floating type of other files cannot hold are refused."""
+    """Combine what all footers say of a column; raises an error for integers that a float cannot hold."""
     nullable, stored = False, set()
     largest: int | None = 0
     for part in parts:
@@ -466,6 +468,7 @@ def _summarize_column(name: str, kind: pa.DataType, parts: Sequence[_FileFooter]
 
 
 def _check_integers_fit(name: str, kind: pa.DataType, part: _FileFooter, statistics: pq.Statistics | None) -> None:
+    """Raise `UsageError` if a file's integers do not fit the floating type of the column."""
     if statistics is None or not statistics.has_min_max:
         return  # the values are checked when they are read
     extreme = max(int(statistics.min), int(statistics.max), key=abs)
@@ -501,6 +504,7 @@ def _fingerprint(parts: Sequence[_FileFooter]) -> str:
 
 
 def _cautions(path: str, parts: Sequence[_FileFooter], types: dict[str, pa.DataType]) -> Iterable[Caution]:
+    """Warnings about a table, from the footers of its files."""
     differing, int96 = [], []
     for name, kind in types.items():
         holding = [part for part in parts if name in part.types]
@@ -519,6 +523,7 @@ def _cautions(path: str, parts: Sequence[_FileFooter], types: dict[str, pa.DataT
 
 
 def _larger_maximum(so_far: int | None, statistics: pq.Statistics | None, rows: int) -> int | None:
+    """The larger of a maximum so far and that of a row group's statistics; None if that is unknown."""
     if so_far is None or statistics is None:
         return None
     if not statistics.has_min_max:

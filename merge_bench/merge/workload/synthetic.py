@@ -26,9 +26,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merge_bench.merge.engines.base import How
+from merge_bench.merge.engines.base import JoinKind
 from merge_bench.merge.frame import Column, Frame, buffer_bytes
-from merge_bench.merge.jit import compiled, inlined
+from merge_bench.merge.jit import compile_loop, inline_expression
 from merge_bench.merge.partition_loops import mix64
 from merge_bench.merge.workload import KEY, Expectation, SyntheticSpec, Workload
 
@@ -37,7 +37,7 @@ WORKLOAD = Workload(name="synthetic", help="generated from --chunk and --seed", 
 ROUNDS = 4
 
 
-@inlined
+@inline_expression
 def _permute(x: Any, rows: Any, root: Any, key: Any) -> Any:
     """A bijection of [0, rows): a Feistel network over root × root ≥ rows, walked until it lands inside.
 
@@ -55,8 +55,9 @@ def _permute(x: Any, rows: Any, root: Any, key: Any) -> Any:
             return x
 
 
-@inlined
+@inline_expression
 def _right_key(j: Any, rows: Any, root: Any, matches: Any, key: Any, law: Any) -> Any:
+    """The key of right row `j`."""
     place = _permute(j, rows, root, key + np.uint64(1))
     if place >= matches:
         return rows + place
@@ -67,21 +68,23 @@ def _right_key(j: Any, rows: Any, root: Any, matches: Any, key: Any, law: Any) -
     return min(np.uint64(rank) - np.uint64(1), rows - np.uint64(1))
 
 
-@compiled
+@compile_loop
 def make_left_keys(first: int, out: Any, rows: int, root: int, seed: int) -> None:
+    """Write the keys of left rows from number `first` on to `out`."""
     n, r, key = np.uint64(rows), np.uint64(root), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(out.size):
         out[k] = _permute(np.uint64(first + k), n, r, key)
 
 
-@compiled
+@compile_loop
 def permute(numbers: Any, rows: int, root: int, seed: int) -> None:
+    """Permute the numbers 0…rows-1 in place, pseudo-randomly."""
     n, r, key = np.uint64(rows), np.uint64(root), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(numbers.size):
         numbers[k] = _permute(np.uint64(numbers[k]), n, r, key)
 
 
-@compiled
+@compile_loop
 def mark_partners(rows: int, root: int, matches: int, seed: int, law: Any, marks: Any) -> None:
     """Set the bit of every left key that a right row has; `marks` has a word for each 64 keys."""
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
@@ -91,21 +94,21 @@ def mark_partners(rows: int, root: int, matches: int, seed: int, law: Any, marks
             marks[value >> np.uint64(6)] |= np.uint64(1) << (value & np.uint64(63))
 
 
-@inlined
+@inline_expression
 def _has_partner(value: Any, matches: Any, marks: Any) -> Any:
-    """Whether a right row has this left key; without `marks` (of no skew) the keys below `matches` have one."""
+    """Whether a right row has this left key."""
     if marks.size == 0:
         return value < matches
     return (marks[value >> np.uint64(6)] >> (value & np.uint64(63))) & np.uint64(1) == np.uint64(1)
 
 
-@inlined
+@inline_expression
 def _left_checksum_term(i: Any) -> Any:
-    """What left row `i` alone adds to the checksum; a pair of rows, and right row `j` alone, add `mix64(j + 1)`."""
+    """The term that left row `i` alone adds to the checksum."""
     return mix64(~i)
 
 
-@compiled
+@compile_loop
 def expect_left(first: int, keys: Any, matches: int, marks: Any, partner: bool, expected: Any) -> None:
     """Add number and checksum of the left rows that have a partner, or (`partner` false) none, to `expected`."""
     m = np.uint64(matches)
@@ -115,7 +118,7 @@ def expect_left(first: int, keys: Any, matches: int, marks: Any, partner: bool, 
             expected[1] += _left_checksum_term(np.uint64(first + k))
 
 
-@compiled
+@compile_loop
 def expect_right(first: int, keys: Any, rows: int, expected: Any) -> None:
     """Add number and checksum of the right rows without a partner to `expected`."""
     n = np.uint64(rows)
@@ -125,7 +128,7 @@ def expect_right(first: int, keys: Any, rows: int, expected: Any) -> None:
             expected[1] += mix64(np.uint64(first + k) + np.uint64(1))
 
 
-@compiled
+@compile_loop
 def check_left(
     keys: Any, left: Any, rows: int, root: int, matches: int, seed: int, marks: Any, partner: bool, out: Any
 ) -> None:
@@ -139,7 +142,7 @@ def check_left(
             out[2] += np.uint64(1)
 
 
-@compiled
+@compile_loop
 def check_right(keys: Any, right: Any, rows: int, root: int, matches: int, seed: int, law: Any, out: Any) -> None:
     """Check right rows without a left one beside them, which have no partner."""
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
@@ -151,10 +154,11 @@ def check_right(keys: Any, right: Any, rows: int, root: int, matches: int, seed:
             out[2] += np.uint64(1)
 
 
-@compiled
+@compile_loop
 def make_right_keys(
     first: int, out: Any, rows: int, root: int, matches: int, seed: int, law: Any, expected: Any
 ) -> None:
+    """Write the keys of right rows from `first` on to `out`; add their count and checksum to `expected`."""
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(out.size):
         j = np.uint64(first + k)
@@ -165,15 +169,17 @@ def make_right_keys(
             expected[1] += mix64(j + np.uint64(1))
 
 
-@compiled
+@compile_loop
 def make_payload(first: int, out: Any, number: int) -> None:
+    """Write the values of payload column `number` of rows from `first` on to `out`."""
     for k in range(out.size):
         row = np.uint64(first + k)
         out[k] = row if number == 0 else mix64(row ^ (np.uint64(number) << np.uint64(48)))
 
 
-@compiled
+@compile_loop
 def check_payload(numbers: Any, payload: Any, number: int) -> Any:
+    """Count the rows whose value of payload column `number` is wrong."""
     bad = 0
     for k in range(numbers.size):
         if np.uint64(payload[k]) != mix64(np.uint64(numbers[k]) ^ (np.uint64(number) << np.uint64(48))):
@@ -181,10 +187,11 @@ def check_payload(numbers: Any, payload: Any, number: int) -> Any:
     return bad
 
 
-@compiled
+@compile_loop
 def check_rows(
     keys: Any, left: Any, right: Any, rows: int, root: int, matches: int, seed: int, law: Any, out: Any
 ) -> None:
+    """Check rows that join a left and a right row; adds their number, checksum and wrong ones to `out`."""
     n, r, m, key = np.uint64(rows), np.uint64(root), np.uint64(matches), mix64(np.uint64(seed) + np.uint64(17))
     for k in range(keys.size):
         i, j, value = np.uint64(left[k]), np.uint64(right[k]), np.uint64(keys[k])
@@ -198,8 +205,10 @@ BLOCK_ROWS = 1 << 20
 """Rows whose keys are made at once for `parcel_bytes`, so that memory does not depend on the chunk."""
 
 
-def generate(spec: SyntheticSpec, rank: int, workers: int, how: How = How.INNER) -> tuple[Frame, Frame, Expectation]:
-    """This worker's chunks, and its part of the expected count and checksum of a merge of this kind.
+def generate_chunks(
+    spec: SyntheticSpec, rank: int, workers: int, how: JoinKind = JoinKind.INNER
+) -> tuple[Frame, Frame, Expectation]:
+    """Generate this worker's chunks, and the number and checksum of rows that it expects in the result.
 
     Chunk `rank` holds rows [N·rank ÷ W, N·(rank + 1) ÷ W) of both frames.
     """
@@ -213,37 +222,38 @@ def generate(spec: SyntheticSpec, rank: int, workers: int, how: How = How.INNER)
             make_left_keys(first, columns[0], spec.rows, root, spec.seed)
         else:
             law = _zipf_law(spec)
-            make_right_keys(first, columns[0], spec.rows, root, spec.matches, spec.seed, law, expected)
+            make_right_keys(first, columns[0], spec.rows, root, spec.matching_rows, spec.seed, law, expected)
         for number, payload in enumerate(columns[1:]):
             make_payload(first, payload, number)
         sides.append(Frame(spec.fields(side), tuple(Column(c.view(np.uint64)) for c in columns), size))
-    if not how.pairs:
+    if not how.has_right_columns:
         expected[:] = 0
     if _needs_partners(how):
         keys = sides[0].columns[0].values
-        expect_left(first, keys, spec.matches, partner_bits(spec, how), how is How.SEMI, expected)
-    if how.keeps_right:
+        expect_left(first, keys, spec.matching_rows, partner_bits(spec, how), how is JoinKind.SEMI, expected)
+    if how.keeps_unmatched_right:
         expect_right(first, sides[1].columns[0].values, spec.rows, expected)
     return sides[0], sides[1], Expectation(int(expected[0]), int(expected[1]))
 
 
-def partner_bits(spec: SyntheticSpec, how: How) -> npt.NDArray[np.uint64]:
-    """A bit for each left key: whether a right row has it. Empty where nobody needs it, or the key itself says so."""
+def partner_bits(spec: SyntheticSpec, how: JoinKind) -> npt.NDArray[np.uint64]:
+    """A bit for each left key: whether a right row has it; empty where the bits are not needed."""
     if spec.zipf == 0.0 or not _needs_partners(how):
         return np.zeros(0, np.uint64)
     marks = np.zeros(spec.rows // 64 + 1, np.uint64)
-    mark_partners(spec.rows, _feistel_root(spec.rows), spec.matches, spec.seed, _zipf_law(spec), marks)
+    mark_partners(spec.rows, _feistel_root(spec.rows), spec.matching_rows, spec.seed, _zipf_law(spec), marks)
     return marks
 
 
-def _needs_partners(how: How) -> bool:
-    return how.keeps_left or not how.pairs
+def _needs_partners(how: JoinKind) -> bool:
+    """Whether the result of this kind of join depends on which left keys have a right row."""
+    return how.keeps_unmatched_left or not how.has_right_columns
 
 
-def check(
-    spec: SyntheticSpec, table: pa.Table, how: How = How.INNER, marks: npt.NDArray[np.uint64] | None = None
+def check_result_rows(
+    spec: SyntheticSpec, table: pa.Table, how: JoinKind = JoinKind.INNER, marks: npt.NDArray[np.uint64] | None = None
 ) -> tuple[int, int, int]:
-    """Check the rows of a result one by one. `marks`: those of `partner_bits`, which None stands for.
+    """Check the rows of a result one by one; returns their number, checksum, and how many are wrong.
 
     Returns
     -------
@@ -253,7 +263,7 @@ def check(
         nulls in one side's columns though that side has a partner for it, or if a payload is not the one of its row.
     """
     marks = partner_bits(spec, how) if marks is None else marks
-    sizes = (spec.rows, _feistel_root(spec.rows), spec.matches, spec.seed)
+    sizes = (spec.rows, _feistel_root(spec.rows), spec.matching_rows, spec.seed)
     law, out = _zipf_law(spec), np.zeros(3, np.uint64)
     misplaced = 0
     for alone, rows in _rows_by_kind(table, how):
@@ -265,7 +275,7 @@ def check(
         if alone is None:
             check_rows(arrays[KEY], numbers["left"], numbers["right"], *sizes, law, out)
         elif alone == "left":
-            check_left(arrays[KEY], numbers["left"], *sizes, marks, how is How.SEMI, out)
+            check_left(arrays[KEY], numbers["left"], *sizes, marks, how is JoinKind.SEMI, out)
         else:
             check_right(arrays[KEY], numbers["right"], *sizes, law, out)
         for number in range(1, spec.payload_columns):
@@ -274,14 +284,17 @@ def check(
     return int(out[0]), int(out[1]), int(out[2]) + misplaced
 
 
-def _rows_by_kind(table: pa.Table, how: How) -> Iterator[tuple[str | None, pa.Table]]:
-    """The rows that only one side has, with its name, where such are kept; then all others, with None."""
-    if not how.pairs:
+def _rows_by_kind(table: pa.Table, how: JoinKind) -> Iterator[tuple[str | None, pa.Table]]:
+    """Yield the rows that only one side has, with its name, where such are kept; then all others, with None."""
+    if not how.has_right_columns:
         yield "left", table
         return
     missing = {side: table.column(f"{side}_payload_0").is_null() for side in ("left", "right")}
     others = None
-    for side, other, kept in (("left", "right", how.keeps_left), ("right", "left", how.keeps_right)):
+    for side, other, kept in (
+        ("left", "right", how.keeps_unmatched_left),
+        ("right", "left", how.keeps_unmatched_right),
+    ):
         if kept and table.column(f"{other}_payload_0").null_count:
             alone = pc.and_not(missing[other], missing[side])
             others = pc.invert(alone) if others is None else pc.and_not(others, alone)
@@ -310,7 +323,7 @@ def _zipf_law(spec: SyntheticSpec) -> Any:
 
 
 def parcel_bytes(spec: SyntheticSpec, rank: int, workers: int) -> tuple[list[int], list[int]]:
-    """Bytes of this worker's parcels to each worker, by rank, itself included: of the left and of the right frame.
+    """The bytes of this worker's parcels to each worker, by rank, itself included: left ones and right ones.
 
     They follow from the keys of a chunk, their hash and the layout of a parcel, and are those of a real merge.
     """
@@ -321,7 +334,7 @@ def parcel_bytes(spec: SyntheticSpec, rank: int, workers: int) -> tuple[list[int
     histograms = np.zeros((2, loops.HISTOGRAMS, workers + 1), np.int64)
     ids = np.empty(BLOCK_ROWS + 1, np.uint16 if workers < 2**16 else np.uint32)
     for part in range(parts):  # chunk `rank` of `workers` has the rows of these chunks of `workers` × `parts`
-        frames = generate(keys_only, rank * parts + part, workers * parts)[:2]
+        frames = generate_chunks(keys_only, rank * parts + part, workers * parts)[:2]
         for frame, counts in zip(frames, histograms, strict=True):
             loops.assign_fixed(frame.columns[0].values, workers, ids[: frame.rows], counts)
     left, right = (

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from merge_bench.config.parsers import NamesParser, quote_name
 from merge_bench.errors import Caution, UsageError
-from merge_bench.merge.engines import Description, describe, descriptions
-from merge_bench.merge.engines.base import How, Side
+from merge_bench.merge.engines import EngineDescription, describe_engine, engine_descriptions
+from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.frame import Field, Frame, arrow_schema, canonical_type, make_field
 from merge_bench.merge.workload import Workload, parquet
 from merge_bench.units import plural
@@ -41,8 +41,8 @@ OFFSET_BYTES = 8
 _FAMILIES = (types.is_integer, types.is_floating, types.is_decimal128, types.is_time, types.is_duration)
 
 
-def key_columns(path: str, footers: parquet.Footers, on: Sequence[str], option: str) -> list[parquet.FooterColumn]:
-    """The columns `on` of a table, which `option` names.
+def key_columns(path: str, footers: parquet.TableFooters, on: Sequence[str], option: str) -> list[parquet.FooterColumn]:
+    """Find the key columns called `on` in a table; `option`: the option that names them, for errors.
 
     Raises `UsageError` if there is no such column, or one is named twice.
     """
@@ -50,21 +50,21 @@ def key_columns(path: str, footers: parquet.Footers, on: Sequence[str], option: 
     for key in on:
         if key not in columns:
             other = "; for keys with other names in one table, use --left-on and --right-on" if option == "--on" else ""
-            hint = _comma_hint(key, on, option, footers.names) or _columns_hint(key, footers.names)
-            raise UsageError(f"{path} has no column {_name_text(key)} to merge on; {hint}{other}")
+            hint = _hint_about_comma(key, on, option, footers.names) or _hint_about_columns(key, footers.names)
+            raise UsageError(f"{path} has no column {_quote_name(key)} to merge on; {hint}{other}")
         if list(on).count(key) > 1:
-            raise UsageError(f"column {_name_text(key)} of {path} is used as a key more than once")
+            raise UsageError(f"column {_quote_name(key)} of {path} is used as a key more than once")
     return [columns[key] for key in on]
 
 
-def _name_text(name: str) -> str:
+def _quote_name(name: str) -> str:
     """A column's name for a message: in double quotes where an option needs them, else in single ones."""
     shown = quote_name(name)
     return repr(name) if shown == name else shown
 
 
-def _comma_hint(key: str, named: Sequence[str], option: str, columns: Iterable[str]) -> str:
-    """How to write the column that an option cut at its comma into names, of which `key` is one; empty if none was."""
+def _hint_about_comma(key: str, named: Sequence[str], option: str, columns: Iterable[str]) -> str:
+    """A hint on how to write a column name that an option cut at its comma; empty if that was not so."""
     for column in columns:
         parts = [part.strip() for part in column.split(",")]
         places = [at for at in range(len(named)) if list(named[at : at + len(parts)]) == parts]
@@ -74,7 +74,7 @@ def _comma_hint(key: str, named: Sequence[str], option: str, columns: Iterable[s
     return ""
 
 
-def _columns_hint(key: str, columns: Sequence[str]) -> str:
+def _hint_about_columns(key: str, columns: Sequence[str]) -> str:
     """A hint for a message: the columns of a table that has no `key`, before them those with similar names."""
     folded, wanted = {name.lower(): name for name in columns}, key.lower()
     parts = sorted((name for name in folded if wanted in name or (len(name) > 1 and name in wanted)), key=len)
@@ -85,20 +85,20 @@ def _columns_hint(key: str, columns: Sequence[str]) -> str:
     return f"similar names: {near}; {listed}" if near else listed
 
 
-def check_columns(columns: Sequence[str], *tables: tuple[str, parquet.Footers]) -> None:
+def check_columns(columns: Sequence[str], *tables: tuple[str, parquet.TableFooters]) -> None:
     """Refuse a name of ``--columns`` that no table has."""
     names = dict.fromkeys(name for _, footers in tables for name in footers.names)
     for name in columns:
         if name not in names:
-            whole = _comma_hint(name, columns, "--columns", names).removeprefix("for its")
+            whole = _hint_about_comma(name, columns, "--columns", names).removeprefix("for its")
             raise UsageError(
-                f"--columns names {_name_text(name)}, which is a column of neither {' nor '.join(t for t, _ in tables)}"
-                + (f"; for{whole}" if whole else "")
+                f"--columns names {_quote_name(name)}, which is a column of neither"
+                f" {' nor '.join(t for t, _ in tables)}" + (f"; for{whole}" if whole else "")
             )
 
 
 def key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.DataType:
-    """The type in which two keys are compared.
+    """The type under which the values of two key columns are compared.
 
     Raises `UsageError` if there is none that holds the values of both.
     """
@@ -141,7 +141,7 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def _comparable_family(arrow_type: pa.DataType) -> object:
-    """What is equal for two types whose values can be compared exactly once they are cast to one type."""
+    """The family of a type: types of one family can be compared exactly once they are cast to one type."""
     if types.is_timestamp(arrow_type):
         return "timestamp", arrow_type.tz
     return next((holds for holds in _FAMILIES if holds(arrow_type)), arrow_type)
@@ -157,7 +157,7 @@ def _decimal_for_integers(arrow_type: pa.DataType) -> pa.DataType:
 def output_names(
     left: Sequence[str], right: Sequence[str], left_on: Sequence[str], right_on: Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """The names of both sides' columns in frames and in the result, in the order of the columns.
+    """Name the left and the right columns in the result, with suffixes where a name occurs on both sides.
 
     A key has its left name on both sides. A payload name that occurs on both sides gets `_left` and `_right`, a right
     payload with the name of a key gets `_right`. A suffix is repeated until the name is unique.
@@ -183,30 +183,30 @@ def output_names(
     return [new_left.get(name, name) for name in left], [new_right.get(name, name) for name in right]
 
 
-def refuse_for_engine(engine: str, columns: Iterable[tuple[str, pa.DataType]]) -> None:
-    """Refuse the first of the columns (name, canonical type; see `frame.canonical_type`) that `engine` cannot merge.
+def refuse_unsupported_types(engine: str, columns: Iterable[tuple[str, pa.DataType]]) -> None:
+    """Raise an error for the first column (name, canonical type) that the engine called `engine` cannot merge.
 
     Raises `UsageError`, naming the column, its type and the engines that support it; or if there is no engine of that
     name.
     """
-    description = describe(engine)
+    description = describe_engine(engine)
     for name, arrow_type in columns:
         if reason := _refusal_reason(description, arrow_type):
-            others = [other.name for other in descriptions() if not _refusal_reason(other, arrow_type)]
+            others = [other.name for other in engine_descriptions() if not _refusal_reason(other, arrow_type)]
             raise UsageError(
                 f"column {name!r} has type {arrow_type}, which engine {engine} cannot merge ({reason});"
                 f" use --engine {', '.join(others[:-1])} or {others[-1]}"
             )
 
 
-def _refusal_reason(engine: Description, arrow_type: pa.DataType) -> str | None:
+def _refusal_reason(engine: EngineDescription, arrow_type: pa.DataType) -> str | None:
     """The reason why an engine does not support a type; None if it does."""
     return next((why for kind, why in engine.refuses if getattr(types, f"is_{kind}")(arrow_type)), None)
 
 
 @dataclass(frozen=True)
 class TableColumn:
-    """One column of one side: `source` is its name in the files, `field` describes it in frames and in the result.
+    """One column of one side: its name in the files (`source`), and its `field` in frames and in the result.
 
     `stored`: its type in the files, such as that of UUIDs; None if it is that of `field`, or differs between files.
     """
@@ -218,10 +218,10 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class TableSide:
-    """The left or the right table.
+    """The plan of one table of a merge: its files, columns, and the row groups of each worker.
 
     `columns` are in the files' order. `chunks[rank]` holds the (file, row group) pairs of that worker and
-    `chunk_rows[rank]` their rows together. `constants`, `left_out`, `fingerprint`: as of `parquet.Footers`.
+    `chunk_rows[rank]` their rows together. `constants`, `left_out`, `fingerprint`: as of `parquet.TableFooters`.
     """
 
     path: str
@@ -230,7 +230,7 @@ class TableSide:
     chunks: tuple[tuple[tuple[str, int], ...], ...]
     chunk_rows: tuple[int, ...]
     constants: Mapping[str, parquet.Constants] = dataclasses.field(default_factory=dict, hash=False)
-    left_out: tuple[parquet.LeftOut, ...] = ()
+    left_out: tuple[parquet.SkippedFiles, ...] = ()
     fingerprint: str = ""
 
     @property
@@ -328,12 +328,12 @@ def plan_tables(
         *(caution for pair in pairs for caution in _key_cautions(*pair)),
     ]
     spec = TableSpec(sides[0], sides[1], tuple(left_on), tuple(cautions))
-    refuse_for_engine(engine, ((c.source, c.field.type) for c in spec.left.columns + spec.right.columns))
+    refuse_unsupported_types(engine, ((c.source, c.field.type) for c in spec.left.columns + spec.right.columns))
     return spec
 
 
 def with_stored_types(spec: TableSpec, result: pa.Table) -> pa.Table:
-    """Rows of a result under the types of the files, such as UUIDs, instead of those under which columns travel.
+    """Convert rows of a result to the types of the files, such as UUIDs.
 
     A key has that type if it is the same in both tables.
     """
@@ -377,7 +377,7 @@ def load_chunk(spec: TableSpec, rank: int) -> tuple[Frame, Frame]:
     return _load_side(spec.left, rank), _load_side(spec.right, rank)
 
 
-def read_side(side: TableSide, file: str, row_groups: Sequence[int], columns: Sequence[TableColumn]) -> pa.Table:
+def read_table_rows(side: TableSide, file: str, row_groups: Sequence[int], columns: Sequence[TableColumn]) -> pa.Table:
     """These columns of row groups of a file, under their fields' names and types. Raises what `load_chunk` raises."""
     constants = side.constants.get(file, {})
     table = parquet.read_rows(file, row_groups, [column.source for column in columns])
@@ -408,10 +408,11 @@ def _canonical_values(column: TableColumn, table: pa.Table, file: str) -> pa.Chu
 
 
 def _load_side(side: TableSide, rank: int) -> Frame:
+    """Read one worker's rows of one table."""
     by_file: dict[str, list[int]] = {}
     for file, index in side.chunks[rank]:
         by_file.setdefault(file, []).append(index)
-    tables = [read_side(side, file, indices, side.columns) for file, indices in by_file.items()]
+    tables = [read_table_rows(side, file, indices, side.columns) for file, indices in by_file.items()]
     table = pa.concat_tables([arrow_schema(side.fields).empty_table(), *tables])
     if table.num_rows != side.chunk_rows[rank]:
         raise UsageError(
@@ -429,8 +430,9 @@ def _load_side(side: TableSide, rank: int) -> Frame:
 
 
 def _plan_side(
-    path: str, footers: parquet.Footers, names: Sequence[str], key_types: dict[str, pa.DataType], workers: int
+    path: str, footers: parquet.TableFooters, names: Sequence[str], key_types: dict[str, pa.DataType], workers: int
 ) -> TableSide:
+    """Plan one table of a merge: its columns, and the row groups of each worker."""
     columns = []
     for column, name in zip(footers.columns, names, strict=True):
         kind = key_types.get(column.name, column.type)
@@ -458,7 +460,8 @@ def _key_cautions(left: parquet.FooterColumn, right: parquet.FooterColumn) -> It
         yield Caution(BINARY_KEYS, f"key {binary.name!r} is binary and key {text.name!r} is text, {how}")
 
 
-def _side_cautions(side: str, path: str, footers: parquet.Footers, workers: int) -> Iterator[Caution]:
+def _side_cautions(side: str, path: str, footers: parquet.TableFooters, workers: int) -> Iterator[Caution]:
+    """Warnings about one table of a merge."""
     yield from footers.cautions
     read, out = len(footers.files), sum(each.count for each in footers.left_out)
     if out:
@@ -475,7 +478,7 @@ def _side_cautions(side: str, path: str, footers: parquet.Footers, workers: int)
 
 
 def row_bytes(side: TableSide, names: Collection[str] | None = None) -> float:
-    """Mean bytes of a row of one side as its frames hold it: values, 64-bit offsets, a validity byte where nullable.
+    """The mean bytes of a row of one side in its frames: values, 64-bit offsets, and validity bytes.
 
     `names`: of the columns to count; None: all.
     """
@@ -483,14 +486,14 @@ def row_bytes(side: TableSide, names: Collection[str] | None = None) -> float:
     return _mean_row_bytes(fields, mean_value_bytes(side))
 
 
-def output_bytes(spec: TableSpec, rows: int, how: How = How.INNER) -> int:
-    """Estimated bytes of `rows` rows of the result of a merge of this kind, all columns once.
+def estimate_output_bytes(spec: TableSpec, rows: int, how: JoinKind = JoinKind.INNER) -> int:
+    """Estimate the bytes of `rows` result rows of a merge of this kind, all columns once.
 
     The estimate assumes that rows are like those of the sampled row groups. If the most frequent keys have the longest
     strings, the result is larger.
     """
     lengths = {**mean_value_bytes(spec.right), **mean_value_bytes(spec.left)}
-    return round(rows * _mean_row_bytes(how.output(spec.left.fields, spec.right.fields, spec.keys), lengths))
+    return round(rows * _mean_row_bytes(how.output_fields(spec.left.fields, spec.right.fields, spec.keys), lengths))
 
 
 def mean_value_bytes(side: TableSide) -> dict[str, float]:
@@ -500,7 +503,7 @@ def mean_value_bytes(side: TableSide) -> dict[str, float]:
     if not variable or group is None:
         return {column.field.name: 0.0 for column in variable}
     file, index = group
-    table = read_side(side, file, [index], variable)
+    table = read_table_rows(side, file, [index], variable)
     totals = [pc.sum(pc.binary_length(values)).as_py() or 0 for values in table.columns]
     return {c.field.name: total / table.num_rows for c, total in zip(variable, totals, strict=True)}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.host.files import user_cache_folder
 from merge_bench.merge.workload import Workload
-from merge_bench.merge.workload.benchmarks import Benchmark, Question, make_once
+from merge_bench.merge.workload.benchmarks import Benchmark, Question, make_tables_once
 
 WORKLOAD = Workload(
     name="tpch",
@@ -40,9 +40,10 @@ def tpch_tables(
     folder: Path | None = None,
     program: str | None = None,
 ) -> tuple[Path, ...]:
-    """The Parquet files of these tables at a scale, in `folder`/sf<scale>-<version of the generator>/.
+    """Return the Parquet files of these TPC-H tables at a scale, in `folder`/sf<scale>-<version of the generator>/.
 
-    They are made if they do not exist: see `make_once`. `program`: the generator; None: that of this environment.
+    They are made if they do not exist: see `make_tables_once`. `program`: the generator; None: that of this
+    environment.
 
     Raises `UsageError` if the generator does not support the scale or is not installed, or if the disk is too small,
     and `RunFailed` if the generator fails.
@@ -55,11 +56,13 @@ def tpch_tables(
         generate_tpch(generator, scale, temporary, missing)
 
     target = (folder or user_cache_folder() / "tpch") / f"sf{scale:g}-{tpch_generator_version(generator)}"
-    return make_once(f"TPC-H at scale {scale:g}", target, names, make, int(scale * TPCH_BYTES_PER_SCALE), "--scale")
+    return make_tables_once(
+        f"TPC-H at scale {scale:g}", target, names, make, int(scale * TPCH_BYTES_PER_SCALE), "--scale"
+    )
 
 
 def find_tpch_generator(folders: Sequence[Path] | None = None) -> str:
-    """The path of `tpchgen-cli` in one of `folders` (None: those of this environment), else in the search path.
+    """Find `tpchgen-cli` in `folders` (None: those of this environment), else in the search path.
 
     Raises `UsageError` if it is not installed.
     """

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from merge_bench.config.files import open_loaded_library
 from merge_bench.errors import RunFailed
 from merge_bench.merge.exchange.base import ORPHANED_SECONDS
-from merge_bench.merge.jit import address_of, call, compiled
+from merge_bench.merge.jit import call_c_function, compile_loop, function_address
 from merge_bench.merge.worker import current_plugin
 
 if TYPE_CHECKING:
@@ -149,46 +149,46 @@ def empty_put_parameters() -> npt.NDArray[np.uint8]:
 def compiled_put_loops() -> PutLoops:
     """Return the compiled loops of puts for this process's libucp.
 
-    Numba compiles each at its first call, and stores it for later processes.
+    Numba compiles each at its first call_c_function, and stores it for later processes.
     """
     library = open_loaded_library("libucp")
     put, flush, progress, check, release = (
-        address_of(library, f"ucp_{name}")
+        function_address(library, f"ucp_{name}")
         for name in ("put_nbx", "ep_flush_nbx", "worker_progress", "request_check_status", "request_free")
     )
     together, apart = (partial(_put_repeatedly, each, put, flush, progress, check, release) for each in (False, True))
     return PutLoops(together, apart, partial(_drive_progress, progress))
 
 
-@compiled
+@compile_loop
 def _flush_puts(  # type: ignore[no-untyped-def]
     flush, progress, check, release, worker, endpoint, params, stop
 ):  # pragma: no cover
-    request = call(np.uint64, flush, (endpoint, params))
+    request = call_c_function(np.uint64, flush, (endpoint, params))
     if request == np.uint64(0):
         return 0
     if request >= np.uint64(_FIRST_ERROR):
         return -1
-    while call(np.int8, check, (request,)) == _IN_PROGRESS:
-        call(np.uint32, progress, (worker,))
+    while call_c_function(np.int8, check, (request,)) == _IN_PROGRESS:
+        call_c_function(np.uint32, progress, (worker,))
         if stop[0] != 0:
-            call(None, release, (request,))
+            call_c_function(None, release, (request,))
             return STOPPED
-    status = int(call(np.int8, check, (request,)))
-    call(None, release, (request,))
+    status = int(call_c_function(np.int8, check, (request,)))
+    call_c_function(None, release, (request,))
     return status
 
 
-@compiled
+@compile_loop
 def _put_repeatedly(  # type: ignore[no-untyped-def]
     apart, put, flush, progress, check, release, worker, endpoint, local, size, remote, key, count, params, stop
 ):  # pragma: no cover
     for number in range(count):
-        request = call(np.uint64, put, (endpoint, local, size, remote, key, params))
+        request = call_c_function(np.uint64, put, (endpoint, local, size, remote, key, params))
         if request >= np.uint64(_FIRST_ERROR):
             return -1
         if request != np.uint64(0):
-            call(None, release, (request,))  # completes by itself; the flush waits for it
+            call_c_function(None, release, (request,))  # completes by itself; the flush waits for it
         if stop[0] != 0:
             return STOPPED
         if apart or number == count - 1:
@@ -198,10 +198,10 @@ def _put_repeatedly(  # type: ignore[no-untyped-def]
     return 0
 
 
-@compiled
+@compile_loop
 def _drive_progress(progress, worker, rounds, stop):  # type: ignore[no-untyped-def]  # pragma: no cover
     for _ in range(rounds):
-        call(np.uint32, progress, (worker,))
+        call_c_function(np.uint32, progress, (worker,))
         if stop[0] != 0:
             return STOPPED
     return 0
@@ -237,7 +237,7 @@ def _ucx_exchange() -> UcxExchange:
 def register_target_memory(length: int, source: int) -> RemoteMemory:
     """Register memory for the puts of rank `source`, and return its address and key; `free_put_memory` frees it."""
     plugin = current_plugin()
-    context, _, _ = _ucx_exchange().handles(source)
+    context, _, _ = _ucx_exchange().ucx_handles(source)
     memory = RegisteredMemory(context, length)
     plugin.children[TARGET] = HeldPutMemory(memory, _ucx_exchange())
     memory.bytes[:] = 0
@@ -253,7 +253,7 @@ def check_incoming_puts(source: int, sizes_and_counts: Sequence[tuple[int, int]]
     held = plugin.children[TARGET]
     assert isinstance(held, HeldPutMemory)
     loops = compiled_put_loops()
-    _, worker, _ = _ucx_exchange().handles(source)
+    _, worker, _ = _ucx_exchange().ucx_handles(source)
     wrong = []
     with _stop_flag_of_loops() as stop:
 
@@ -262,7 +262,7 @@ def check_incoming_puts(source: int, sizes_and_counts: Sequence[tuple[int, int]]
 
         for number, (size, _) in enumerate(sizes_and_counts):
             for test in (TOGETHER, APART):
-                _ucx_exchange().await_token(source, progress)
+                _ucx_exchange().receive_token(source, progress)
                 wrong.append(int(np.count_nonzero(held.memory.bytes[:size] != _payload_byte(number, test))))
                 _ucx_exchange().transfer({source: np.ones(1, np.uint8)}, {})  # it may put again
     return wrong
@@ -278,7 +278,7 @@ def measure_puts(
     A tenth as many puts are made before as a warm-up. The time goes from the first put to the end of the last flush.
     """
     plugin = current_plugin()
-    context, worker, endpoint = _ucx_exchange().handles(target)
+    context, worker, endpoint = _ucx_exchange().ucx_handles(target)
     loops, parameters = compiled_put_loops(), empty_put_parameters()
     # If this is stopped, puts are in flight: their memory stays until the endpoints are closed (`free_put_memory`).
     plugin.children[SOURCE] = held = HeldPutMemory(RegisteredMemory(context, target_memory.length), _ucx_exchange())
@@ -338,7 +338,7 @@ def _payload_byte(number: int, test: str) -> int:
 def _check_put_status(status: int, during: str) -> None:
     """Raise RunFailed if a compiled loop was stopped, or UCX failed; `during`: what was being done."""
     if status == STOPPED:
-        current_plugin().abort.check()
+        current_plugin().abort.raise_if_set()
         raise RunFailed(f"the process that controls the run did not answer while {during}")
     if status != 0:
         raise RunFailed(f"UCX failed with status {status} while {during}")

@@ -17,7 +17,7 @@ from mpi4py import MPI
 
 from merge_bench.config.files import loaded_library_path
 from merge_bench.errors import RunFailed
-from merge_bench.merge.jit import address_of, call, compiled
+from merge_bench.merge.jit import call_c_function, compile_loop, function_address
 from merge_bench.probe.ranks.osu_rules import WINDOW
 
 _TAG, _ACK_TAG = np.int32(100), np.int32(101)
@@ -31,7 +31,7 @@ def _function_addresses(*names: str) -> tuple[int, ...]:
     path = loaded_library_path("libmpi") or loaded_library_path("libmpich")
     if path is None:
         raise OSError("mpi4py is loaded, but the path of its MPI library (libmpi) could not be found")
-    return tuple(address_of(ctypes.CDLL(str(path)), name) for name in names)
+    return tuple(function_address(ctypes.CDLL(str(path)), name) for name in names)
 
 
 def make_request_buffers(count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -58,7 +58,7 @@ def ping_pong_loop(send_name: str) -> Callable[..., int]:
     return partial(_ping_pong, *_function_addresses(send_name, "MPI_Recv"))
 
 
-@compiled
+@compile_loop
 def _ping_pong(  # type: ignore[no-untyped-def]
     send, receive, outgoing, incoming, size, iterations, first, peer, byte, comm, requests, statuses, done
 ):  # pragma: no cover
@@ -67,11 +67,11 @@ def _ping_pong(  # type: ignore[no-untyped-def]
     failed = 0
     for _ in range(iterations):
         if first:
-            failed |= call(np.int32, send, (source, length, byte, other, _TAG, comm))
-            failed |= call(np.int32, receive, (target, length, byte, other, _TAG, comm, where))
+            failed |= call_c_function(np.int32, send, (source, length, byte, other, _TAG, comm))
+            failed |= call_c_function(np.int32, receive, (target, length, byte, other, _TAG, comm, where))
         else:
-            failed |= call(np.int32, receive, (target, length, byte, other, _TAG, comm, where))
-            failed |= call(np.int32, send, (source, length, byte, other, _TAG, comm))
+            failed |= call_c_function(np.int32, receive, (target, length, byte, other, _TAG, comm, where))
+            failed |= call_c_function(np.int32, send, (source, length, byte, other, _TAG, comm))
         if failed:
             return failed
         done[0] += 1
@@ -88,7 +88,7 @@ def bandwidth_loop() -> Callable[..., int]:
     return partial(_bandwidth_loop, functions, MPI._sizeof(MPI.Request))
 
 
-@compiled
+@compile_loop
 def _bandwidth_loop(  # type: ignore[no-untyped-def]
     functions, width, buffer, ack, size, iterations, first, peer, byte, comm, requests, statuses, done
 ):  # pragma: no cover
@@ -100,12 +100,14 @@ def _bandwidth_loop(  # type: ignore[no-untyped-def]
     for _ in range(iterations):
         for number in range(WINDOW):
             post = isend if first else irecv
-            failed |= call(np.int32, post, (address, length, byte, other, _TAG, comm, request + number * width))
-        failed |= call(np.int32, waitall, (np.int32(WINDOW), request, where))
+            failed |= call_c_function(
+                np.int32, post, (address, length, byte, other, _TAG, comm, request + number * width)
+            )
+        failed |= call_c_function(np.int32, waitall, (np.int32(WINDOW), request, where))
         if first:
-            failed |= call(np.int32, receive, (answer, _ACK_BYTES, byte, other, _ACK_TAG, comm, where))
+            failed |= call_c_function(np.int32, receive, (answer, _ACK_BYTES, byte, other, _ACK_TAG, comm, where))
         else:
-            failed |= call(np.int32, send, (answer, _ACK_BYTES, byte, other, _ACK_TAG, comm))
+            failed |= call_c_function(np.int32, send, (answer, _ACK_BYTES, byte, other, _ACK_TAG, comm))
         if failed:
             return failed
         done[0] += 1
@@ -121,17 +123,17 @@ def reduce_scatter_loop() -> Callable[..., float]:
     return partial(_reduce_scatter, *_function_addresses("MPI_Reduce_scatter_block", "MPI_Barrier", "MPI_Wtime"))
 
 
-@compiled
+@compile_loop
 def _reduce_scatter(  # type: ignore[no-untyped-def]
     operate, barrier, clock, source, target, block, iterations, real, add, comm, ranks, requests, statuses, done
 ):  # pragma: no cover
     whole, part = source.ctypes.data, target.ctypes.data
     inside = 0.0
     for _ in range(iterations):
-        began = call(np.float64, clock, ())
-        failed = call(np.int32, operate, (whole, part, np.int32(block), real, add, comm))
-        inside += call(np.float64, clock, ()) - began
-        failed |= call(np.int32, barrier, (comm,))
+        began = call_c_function(np.float64, clock, ())
+        failed = call_c_function(np.int32, operate, (whole, part, np.int32(block), real, add, comm))
+        inside += call_c_function(np.float64, clock, ()) - began
+        failed |= call_c_function(np.int32, barrier, (comm,))
         if failed:
             return -float(abs(failed))
         done[0] += 1
@@ -144,7 +146,7 @@ def rooted_reduces_loop() -> Callable[..., float]:
     return partial(_rooted_reduces, functions, MPI._sizeof(MPI.Request), MPI.FLOAT.Get_size())
 
 
-@compiled
+@compile_loop
 def _rooted_reduces(  # type: ignore[no-untyped-def]
     functions, width, element, source, target, block, iterations, real, add, comm, ranks, requests, statuses, done
 ):  # pragma: no cover
@@ -153,14 +155,16 @@ def _rooted_reduces(  # type: ignore[no-untyped-def]
     request, where = requests.ctypes.data, statuses.ctypes.data
     inside = 0.0
     for _ in range(iterations):
-        began = call(np.float64, clock, ())
+        began = call_c_function(np.float64, clock, ())
         failed = 0
         for root in range(ranks):
             part, handle = whole + root * block * element, request + root * width
-            failed |= call(np.int32, ireduce, (part, mine, np.int32(block), real, add, np.int32(root), comm, handle))
-        failed |= call(np.int32, waitall, (np.int32(ranks), request, where))
-        inside += call(np.float64, clock, ()) - began
-        failed |= call(np.int32, barrier, (comm,))
+            failed |= call_c_function(
+                np.int32, ireduce, (part, mine, np.int32(block), real, add, np.int32(root), comm, handle)
+            )
+        failed |= call_c_function(np.int32, waitall, (np.int32(ranks), request, where))
+        inside += call_c_function(np.float64, clock, ()) - began
+        failed |= call_c_function(np.int32, barrier, (comm,))
         if failed:
             return -float(abs(failed))
         done[0] += 1
@@ -175,14 +179,14 @@ def all_to_all_loop() -> Callable[..., int]:
     return partial(_all_to_all, *_function_addresses("MPI_Alltoall", "MPI_Barrier", "MPI_Wtime"))
 
 
-@compiled
+@compile_loop
 def _all_to_all(operate, barrier, clock, source, target, size, kind, comm, times, done):  # type: ignore[no-untyped-def]  # pragma: no cover
     whole, part, count = source.ctypes.data, target.ctypes.data, np.int32(size)
     for number in range(times.size):
-        began = call(np.float64, clock, ())
-        failed = call(np.int32, operate, (whole, count, kind, part, count, kind, comm))
-        times[number] = call(np.float64, clock, ()) - began
-        failed |= call(np.int32, barrier, (comm,))
+        began = call_c_function(np.float64, clock, ())
+        failed = call_c_function(np.int32, operate, (whole, count, kind, part, count, kind, comm))
+        times[number] = call_c_function(np.float64, clock, ()) - began
+        failed |= call_c_function(np.int32, barrier, (comm,))
         if failed:
             return failed
         done[0] += 1
@@ -194,17 +198,17 @@ def all_to_all_v_loop() -> Callable[..., int]:
     return partial(_all_to_all_v, *_function_addresses("MPI_Alltoallv", "MPI_Barrier", "MPI_Wtime"))
 
 
-@compiled
+@compile_loop
 def _all_to_all_v(  # type: ignore[no-untyped-def]
     operate, barrier, clock, source, sent, sent_at, target, received, received_at, kind, comm, times, done
 ):  # pragma: no cover
     outgoing = (source.ctypes.data, sent.ctypes.data, sent_at.ctypes.data, kind)
     incoming = (target.ctypes.data, received.ctypes.data, received_at.ctypes.data, kind)
     for number in range(times.size):
-        began = call(np.float64, clock, ())
-        failed = call(np.int32, operate, (*outgoing, *incoming, comm))
-        times[number] = call(np.float64, clock, ()) - began
-        failed |= call(np.int32, barrier, (comm,))
+        began = call_c_function(np.float64, clock, ())
+        failed = call_c_function(np.int32, operate, (*outgoing, *incoming, comm))
+        times[number] = call_c_function(np.float64, clock, ()) - began
+        failed |= call_c_function(np.int32, barrier, (comm,))
         if failed:
             return failed
         done[0] += 1

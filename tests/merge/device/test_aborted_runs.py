@@ -67,7 +67,7 @@ def plugin_with(exchange: Any) -> worker.MergeWorker:
     """What a worker keeps of a launch that has this exchange."""
     plugin = worker.MergeWorker()
     plugin.abort, plugin.children = exchange.abort, {}
-    plugin.state = worker.State(
+    plugin.state = worker.LaunchState(
         exchange.rank, plan_of(workers=2), "", worker.PeakMemoryMeter(), None, 0, exchange=exchange
     )
     return plugin
@@ -93,14 +93,14 @@ def send_and_abort(exchange: Any, buffers: Buffers, size: int, when: str, folder
         (folder / "posted").touch()
         be_aborted(exchange, {0: message}, {})
     else:
-        exchange.abandon([exchange.post(message, 0, exchange.reserve(1), 0, receive=False)])
+        exchange.abandon_messages([exchange.post(message, 0, exchange.reserve(1), 0, receive=False)])
         for _ in range(100):
             exchange.progress()
         (folder / "posted").touch()
         wait_for(folder / ("reused" if when == "late" else "aborted"))
     if when == "late":
         be_aborted(exchange, {}, {0: buffers.take(size)})
-    worker.release(plugin)
+    worker.release_launch(plugin)
     (folder / "gone").touch()
     return "gone"
 
@@ -127,7 +127,7 @@ def abort_while_receiving(exchange: Any, kind: str, size: int, when: str, folder
     del room
     (folder / "aborted").touch()
     began = time.monotonic()
-    worker.release(plugin)
+    worker.release_launch(plugin)
     seconds = time.monotonic() - began
     again = [buffers.take(size) for _ in range(3)]
     for each in again:
@@ -175,7 +175,7 @@ def abort_before_a_match(exchange: Any, size: int) -> tuple[int, int, float]:
         time.sleep(0.5)
         exchange.abort.set("stopped by the user")
     began = time.monotonic()
-    worker.release(plugin)
+    worker.release_launch(plugin)
     return plugin.kept_bytes, exchange.kept_bytes, time.monotonic() - began
 
 
@@ -203,11 +203,11 @@ def abort_while_open_for_puts(exchange: Any, late: bool, folder: Path) -> bool:
     if exchange.rank == 1:
         if late:
             wait_for(folder / "released")
-        worker.release(plugin)
+        worker.release_launch(plugin)
         return False
-    window = Window(exchange.handles(1)[0], MIB)
+    window = Window(exchange.ucx_handles(1)[0], MIB)
     plugin.children[TARGET] = HeldPutMemory(window, exchange)
-    worker.release(plugin)
+    worker.release_launch(plugin)
     (folder / "released").touch()
     return window.freed
 

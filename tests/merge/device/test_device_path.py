@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from merge_bench.errors import UsageError
-from merge_bench.merge.exchange.base import Abort
-from merge_bench.merge.partition import Runs
+from merge_bench.merge.exchange.base import AbortFlag
+from merge_bench.merge.partition import ByteRuns
 from tests.helpers.plans import plan_of
 from tests.merge.device import fake_driver, memory
 from tests.merge.exchange.ranks import ABORTED, Ranks, ranks
@@ -73,7 +73,7 @@ def test_device_memory_arrives_over_cuda_ipc(three: tuple[Ranks, Path], settings
 def swap_runs(exchange: Any, sizes: tuple[int, ...]) -> list[str]:
     """A parcel of several runs of device memory, and host memory beside it: each arrives in its own place."""
     pool, other = memory.Pool(16 * MIB), 1 - exchange.rank
-    parcel, rooms = (Runs(tuple(pool.take(size) for size in sizes)) for _ in range(2))
+    parcel, rooms = (ByteRuns(tuple(pool.take(size) for size in sizes)) for _ in range(2))
     for at, run in enumerate(parcel.runs):
         memory.write(run, content(exchange.rank, other, run.size, at))
     exchange.transfer({other: parcel}, {other: rooms})
@@ -93,7 +93,7 @@ def test_runs_of_device_memory_and_host_memory(three: tuple[Ranks, Path]) -> Non
 
 
 def grow_pool(exchange: Any) -> tuple[list[str], int]:
-    """Transfers before and after the pool had to ask the driver for more; also gives the number of its blocks."""
+    """TransferTotals before and after the pool had to ask the driver for more; also gives the number of its blocks."""
     pool = memory.Pool(4 * MIB)
     wrong = swap(exchange, pool, 256 * KIB, 0)
     kept = [pool.take(MIB) for _ in range(4)]
@@ -110,7 +110,7 @@ def test_a_pool_grows_between_transfers(three: tuple[Ranks, Path]) -> None:
 
 
 def free_blocks(exchange: Any) -> tuple[list[str], int]:
-    """Transfers from and to blocks that are freed in between; also gives how often an address was used again."""
+    """TransferTotals from and to blocks that are freed in between; also gives how often an address was used again."""
     wrong, seen = [], list[int]()
     for turn in range(4):
         pool = memory.Pool((2 + turn % 2) * MIB)
@@ -140,7 +140,7 @@ def planned() -> Any:
 def open_for_plan(exchange: Any) -> str:
     """What a worker says that is to open the data plane of a merge on GPUs."""
     try:
-        type(exchange).of_plan(planned(), exchange.rank, Abort()).close()
+        type(exchange).of_plan(planned(), exchange.rank, AbortFlag()).close()
     except UsageError as refused:
         return str(refused)
     return "opened"

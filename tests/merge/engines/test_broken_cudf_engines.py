@@ -13,7 +13,7 @@ import pytest
 from merge_bench.errors import MergeBenchError, RunFailed
 from merge_bench.merge.engines import cudf as real
 from merge_bench.merge.engines import gpu_memory
-from merge_bench.merge.engines.base import Outgoing, Side
+from merge_bench.merge.engines.base import OutgoingParcel, Side
 from merge_bench.merge.frame import Frame
 from tests.helpers import fake_columns, fake_device, fake_rapids, merge_cases
 from tests.helpers.fake_cuda import Driver
@@ -41,7 +41,7 @@ LOADED = "(maps, stream=self._stream)\n"
 PACKED = "DeviceBytes(data.ptr, data.nbytes, data)"
 LYING = "DeviceBytes(values.ptr, values.size, values)"
 BEGIN = "        self._whole, self._own"
-OWN = "            copy(source, target)\n"
+OWN = "            copy_device_bytes(source, target)\n"
 MISTAKES = {
     "no context is bound": ("    bind_context()\n", ""),
     "the chunks may still be under way after load": (f"{LOADED}                self._stream.synchronize()\n", LOADED),
@@ -58,7 +58,7 @@ MISTAKES = {
     "a column is what libcudf gives": (LYING, "values"),
     "a call names no stream": ("pack(part, stream=self._stream)", "pack(part)"),
     "room is taken on the default stream": ("(size=size, stream=stream) for", "(size=size) for"),
-    "own rows are copied on another stream": ("source.size, own_stream())", "source.size)"),
+    "own rows are copied on another stream": ("source.size, process_stream())", "source.size)"),
     "own rows are not copied": (OWN, "            pass\n"),
     "own rows are copied where others' lie": ("received.parcels[self.shape.rank]", "received.parcels[-1]"),
     "rows are received in another order than they are put together": (
@@ -98,18 +98,18 @@ def merge_case(module: ModuleType, case: str) -> None:
     lefts, rights = (merge_cases.chunks(table, WORKERS) for table in (left, right))
     engines = [module.CudfEngine(shape) for shape in merge_cases.shapes(lefts[0], rights[0], ("key",), WORKERS)]
     for engine, *frames in zip(engines, lefts, rights, strict=True):
-        engine.load(*frames)
+        engine.load_chunks(*frames)
         assert is_drained()
     held = Memory.used
     for _ in range(2):
         for engine in engines:
-            engine.begin()
+            engine.begin_iteration()
         assert Memory.used == held
         exchange(engines)
         for engine in engines:
             engine.join()
             assert is_drained()
-    ours = pa.concat_tables([piece for engine in engines for piece in engine.results()])
+    ours = pa.concat_tables([piece for engine in engines for piece in engine.result_tables()])
     assert counts[fake_device.ON_DEFAULT] == 0
     theirs = merge_cases.merge("polars", case, WORKERS, merge_cases.copy_host)
     assert merge_cases.rows_of(ours) == merge_cases.rows_of(theirs.cast(ours.schema))
@@ -117,13 +117,15 @@ def merge_case(module: ModuleType, case: str) -> None:
 
 def exchange(engines: list[real.CudfEngine]) -> None:
     """As a run does it: partition both sides, make room, and only then let the bytes go."""
-    outgoing: list[dict[Side, list[Outgoing]]] = []
+    outgoing: list[dict[Side, list[OutgoingParcel]]] = []
     for engine in engines:
-        outgoing.append(engine.partition())
+        outgoing.append(engine.partition_chunks())
         assert is_drained()
     for side in Side:
         sent = [outgoing[1 - rank][side][rank] for rank in range(WORKERS)]
-        boxes = [engine.make_inboxes(side, {1 - rank: sent[rank].header}) for rank, engine in enumerate(engines)]
+        boxes = [
+            engine.make_receive_buffers(side, {1 - rank: sent[rank].header}) for rank, engine in enumerate(engines)
+        ]
         for rank, box in enumerate(boxes):
             merge_cases.hand_over_runs(sent[rank].data, box[1 - rank], fake_rapids.copy)
 
@@ -156,7 +158,7 @@ def test_in_a_thread_without_a_context_the_reason_is_that_of_cuda() -> None:
     with pytest.raises(
         RunFailed, match=r"failed while copying the chunks to the GPU: .*invalid device context \(201\)"
     ):
-        in_a_thread(lambda: engine.load(frame, frame))
+        in_a_thread(lambda: engine.load_chunks(frame, frame))
 
 
 @pytest.mark.parametrize("room", [1 << 20, 1 << 24])
@@ -165,8 +167,8 @@ def test_result_columns_fill_the_gpu_too(room: int) -> None:
     other = Frame.from_arrow(pa.table({"key": [7] * 200, "c": range(200)}))
     engines = [real.CudfEngine(shape) for shape in merge_cases.shapes(frame, other, ("key",), WORKERS)]
     for engine in engines:
-        engine.load(frame, other)
-        engine.begin()
+        engine.load_chunks(frame, other)
+        engine.begin_iteration()
     exchange(engines)
     with room_for(room):  # one of them has 160,000 rows of 24 bytes, and their maps
         if room == 1 << 20:

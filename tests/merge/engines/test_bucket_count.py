@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from merge_bench.merge.engines.cpu_base import FEWEST_ROWS, WIDE_L2, bucket_count, bucket_rows
-from merge_bench.merge.partition import LINES, PLAIN, most_streams
+from merge_bench.merge.partition import LINES, PLAIN, most_total_buckets
 
 JOIN_ROWS = 1 << 17
 
@@ -25,7 +25,7 @@ def distance_from_even(rows: int, streams: int) -> float:
 @example(chunk=64_000_000, workers=2, way=LINES)
 @example(chunk=2**25, workers=2, way=PLAIN)
 def test_bounds(chunk: int, workers: int, way: str) -> None:
-    most = most_streams([way])
+    most = most_total_buckets([way])
     count = bucket_count(2 * chunk * workers, workers, JOIN_ROWS, most)
     assert count >= 1
     if count > 1:

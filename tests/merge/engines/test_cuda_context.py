@@ -125,7 +125,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> worker.MergeWorke
 @pytest.mark.usefixtures("plugin")
 def test_each_step_on_a_gpu_binds_the_context_in_the_thread_that_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = install(monkeypatch, Driver())
-    in_a_thread(worker.open_device)
+    in_a_thread(worker.make_cuda_context)
     in_a_thread(lambda: gpu_memory.set_up_pool(None))
     assert driver.current == 0
     for _ in range(2):
@@ -145,5 +145,5 @@ def test_a_worker_whose_gpu_failed_can_still_run_steps(
 ) -> None:
     install(monkeypatch, Driver(installed=False))
     with pytest.raises(UsageError):
-        worker.open_device()
+        worker.make_cuda_context()
     assert worker.current_plugin() is plugin

@@ -12,9 +12,15 @@ import pytest
 
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge.engines import engine_class
-from merge_bench.merge.engines.base import How, Side
+from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.engines.cudf import CudfEngine
-from merge_bench.merge.engines.gpu_memory import DeviceBytes, GpuMemory, inspect, pool_size, set_up_pool
+from merge_bench.merge.engines.gpu_memory import (
+    DeviceBytes,
+    GpuMemory,
+    inspect_gpu_memory,
+    pool_bytes_per_worker,
+    set_up_pool,
+)
 from merge_bench.merge.frame import Frame
 from merge_bench.merge.plan import sendable_sides
 from tests.helpers import fake_columns, fake_rapids, merge_cases
@@ -48,9 +54,9 @@ def test_same_rows_as_polars(case: str, workers: int) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("rapids")
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize(("how", "sent"), [(how, side) for how in How for side in sendable_sides(how)])
+@pytest.mark.parametrize(("how", "sent"), [(how, side) for how in JoinKind for side in sendable_sides(how)])
 @pytest.mark.parametrize("case", ["strings", "nulls and NaN", "several keys", "decimals", "no rows"])
-def test_a_side_is_sent_whole(case: str, how: How, sent: Side, workers: int) -> None:
+def test_a_side_is_sent_whole(case: str, how: JoinKind, sent: Side, workers: int) -> None:
     make, keys = merge_cases.CASES[case]
     left, right = (merge_cases.canonical(table) for table in make())
     pieces = merge_cases.merge_tables("cudf", (left, right), keys, workers, fake_rapids.copy, 2, how, sent)
@@ -64,15 +70,15 @@ def test_the_chunk_that_stays_is_joined_where_it_is() -> None:
     right = Frame.from_arrow(pa.table({"key": np.arange(10), "c": [None, *range(9)]}))
     shape = replace(merge_cases.shapes(left, right, ("key",), 3)[1], sent=Side.RIGHT, sent_rows=30)
     engine = CudfEngine(shape)
-    engine.load(left, right)
-    engine.begin()
+    engine.load_chunks(left, right)
+    engine.begin_iteration()
     before = Memory.used
-    outgoing = engine.partition()
+    outgoing = engine.partition_chunks()
     assert [part.data.nbytes for part in outgoing[Side.LEFT]] == [0, 0, 0]
     assert len({part.data.nbytes for part in outgoing[Side.RIGHT]}) == 1
     assert Memory.used - before < 20 * 16  # nothing of the left chunk is copied
     for side in Side:
-        boxes = engine.make_inboxes(side, {source: outgoing[side][source].header for source in (0, 2)})
+        boxes = engine.make_receive_buffers(side, {source: outgoing[side][source].header for source in (0, 2)})
         for box in boxes.values():
             merge_cases.hand_over_runs(outgoing[side][0].data, box, fake_rapids.copy)
     assert engine.join() == 30
@@ -101,10 +107,10 @@ def test_results_come_in_bounded_pieces() -> None:
         piece_rows = 7
 
     engine = loaded(kind=SmallPieces)
-    engine.begin()
-    engine.partition()
+    engine.begin_iteration()
+    engine.partition_chunks()
     assert engine.join() == 20
-    assert [piece.num_rows for piece in engine.results()] == [7, 7, 6]
+    assert [piece.num_rows for piece in engine.result_tables()] == [7, 7, 6]
     assert engine.peak_device_bytes() >= 20 * 8 * 7  # chunks and result, of which each column has 20 rows
 
 
@@ -122,7 +128,7 @@ def loaded(
     shape = merge_cases.shapes(left, right, ("key",), workers)[rank]
     key, *others = shape.left
     engine = kind(replace(shape, left=(replace(key, width=key_bytes), *others)))
-    engine.load(left, right)
+    engine.load_chunks(left, right)
     return engine
 
 
@@ -131,10 +137,10 @@ def test_what_an_iteration_held_is_given_back() -> None:
     engine = loaded(workers=2)
     before = Memory.used
     for _ in range(3):
-        engine.begin()
+        engine.begin_iteration()
         assert Memory.used == before
-        outgoing = engine.partition()
-        engine.make_inboxes(Side.LEFT, {1: outgoing[Side.LEFT][1].header})
+        outgoing = engine.partition_chunks()
+        engine.make_receive_buffers(Side.LEFT, {1: outgoing[Side.LEFT][1].header})
         assert Memory.used > before
         del outgoing
 
@@ -144,66 +150,66 @@ def test_what_an_iteration_held_is_given_back() -> None:
 def test_rows_that_match_nothing_do_not_travel(missing: float | None) -> None:
     frame = Frame.from_arrow(pa.table({"key": pa.array([missing] * 9, pa.float64())}))
     engine = CudfEngine(merge_cases.shapes(frame, frame, ("key",), 3)[1])
-    engine.load(frame, frame)
-    engine.begin()
-    outgoing = engine.partition()
+    engine.load_chunks(frame, frame)
+    engine.begin_iteration()
+    outgoing = engine.partition_chunks()
     for side in Side:
         assert [part.data.nbytes for part in outgoing[side]] == [0, 0, 0]
-        engine.make_inboxes(side, {source: outgoing[side][source].header for source in (0, 2)})
+        engine.make_receive_buffers(side, {source: outgoing[side][source].header for source in (0, 2)})
     assert engine.join() == 0
-    assert [piece.num_rows for piece in engine.results()] == [0]
+    assert [piece.num_rows for piece in engine.result_tables()] == [0]
 
 
 @pytest.mark.usefixtures("rapids")
 def test_a_full_gpu_is_one_sentence() -> None:
     engine = loaded(workers=2)
-    engine.begin()
+    engine.begin_iteration()
     message = "rank 0 ran out of GPU memory while partitioning the left frame; use"
     with room_for(0), pytest.raises(RunFailed, match=message):
-        engine.partition()
+        engine.partition_chunks()
 
 
 @pytest.mark.usefixtures("rapids")
 def test_a_description_longer_than_its_room_is_told() -> None:
     engine = loaded(workers=2, nulls=True)
-    engine.begin()
+    engine.begin_iteration()
     message = r"needs 1016 bytes to describe the columns of the left frame, but .* only 192"
     with fake_columns.columns_described_in(1000), pytest.raises(RunFailed, match=message):
-        engine.partition()
+        engine.partition_chunks()
 
 
 @pytest.mark.usefixtures("rapids")
 def test_a_column_of_another_size_than_its_field_s_is_told() -> None:
     engine = loaded(workers=2, key_bytes=4)
-    engine.begin()
+    engine.begin_iteration()
     with pytest.raises(
         RunFailed, match="holds column 'key' in 160 bytes, but engine cudf expects 80; use another --engine"
     ):
-        engine.partition()
+        engine.partition_chunks()
 
 
 @pytest.mark.usefixtures("rapids")
 @pytest.mark.parametrize("numbers", [(-1, 10, 5), (3, -1, 5), (3, 10**6, 5), (3, 10, -5)])
 def test_a_header_of_something_else_is_refused(numbers: tuple[int, int, int]) -> None:
     engine = loaded(workers=2, nulls=True)
-    engine.begin()
-    engine.partition()
+    engine.begin_iteration()
+    engine.partition_chunks()
     header = np.zeros(engine.header_bytes(Side.LEFT), np.uint8)
     header[:24].view(np.int64)[:] = numbers
     with pytest.raises(RunFailed, match="rank 0 received an invalid header from rank 1"):
-        engine.make_inboxes(Side.LEFT, {1: header})
+        engine.make_receive_buffers(Side.LEFT, {1: header})
 
 
 @pytest.mark.usefixtures("rapids")
 def test_more_rows_than_a_table_holds_are_refused_before_memory_is_taken() -> None:
     engine = loaded(workers=2)
-    engine.begin()
-    engine.partition()
+    engine.begin_iteration()
+    engine.partition_chunks()
     before = Memory.used
     header = np.zeros(engine.header_bytes(Side.LEFT), np.uint8)
     header[:24].view(np.int64)[:] = 2**31, 0, 0
     with pytest.raises(RunFailed, match=r"rank 0 received 2,147,483,... rows of the left table"):
-        engine.make_inboxes(Side.LEFT, {1: header})
+        engine.make_receive_buffers(Side.LEFT, {1: header})
     assert Memory.used == before
 
 
@@ -211,13 +217,13 @@ def test_more_rows_than_a_table_holds_are_refused_before_memory_is_taken() -> No
 def test_columns_without_nulls_are_sent_from_the_partition_and_received_in_one_buffer_each() -> None:
     first, second = (loaded(workers=2, nulls=True, rank=rank) for rank in range(2))
     for engine in (first, second):
-        engine.begin()
-    ours, theirs = (engine.partition()[Side.LEFT] for engine in (first, second))
+        engine.begin_iteration()
+    ours, theirs = (engine.partition_chunks()[Side.LEFT] for engine in (first, second))
     assert [run.nbytes % 8 for run in ours[1].data.runs[:-1]] == [0]  # the key; the other column has nulls
     (key, packed), (key_of_own, _) = ours[1].data.runs, ours[0].data.runs
     assert key.ptr == key_of_own.ptr + key_of_own.nbytes
     assert key.owner is key_of_own.owner
-    box = first.make_inboxes(Side.LEFT, {1: theirs[0].header})[1]
+    box = first.make_receive_buffers(Side.LEFT, {1: theirs[0].header})[1]
     assert [run.nbytes for run in box.runs] == [run.nbytes for run in theirs[0].data.runs]
     assert box.runs[0].owner.size == key_of_own.nbytes + box.runs[0].nbytes
     assert packed.nbytes > 0
@@ -228,7 +234,7 @@ def test_too_many_rows_for_one_table_are_refused() -> None:
     engine = loaded()
     frame = Frame(engine.shape.left, (), 2**31)
     with pytest.raises(UsageError, match="the left chunk has 2,147,483,648 rows, but engine cudf can hold only"):
-        engine.load(frame, frame)
+        engine.load_chunks(frame, frame)
 
 
 def test_slices_of_device_bytes() -> None:
@@ -277,7 +283,7 @@ def test_importing_the_module_needs_none_of_it() -> None:
 )
 def test_size_of_the_pools_on_one_gpu(asked: int | None, workers: int, free: int, size: int) -> None:
     found = [GpuMemory((free + other) * 10**9, 100 * 10**9) for other in range(workers)]
-    each = pool_size(asked, found)
+    each = pool_bytes_per_worker(asked, found)
     assert size - 256 < each <= size
     assert each % 256 == 0
     assert each * workers <= free * 10**9
@@ -287,20 +293,20 @@ def test_pools_that_do_not_fit_together_are_refused() -> None:
     with pytest.raises(
         UsageError, match=r"3 RMM pools of 27\.94 GiB do not fit on the GPU, which has 74\.5. GiB of 93\.1. GiB"
     ):
-        pool_size(30 * 10**9, [GpuMemory(80 * 10**9, 100 * 10**9)] * 3)
+        pool_bytes_per_worker(30 * 10**9, [GpuMemory(80 * 10**9, 100 * 10**9)] * 3)
 
 
 @pytest.mark.usefixtures("rapids")
 @pytest.mark.parametrize(("asked", "size"), [(None, 72_000_000_000), (30 * 10**9 + 7, 30 * 10**9)])
 def test_the_pool_that_is_made(asked: int | None, size: int) -> None:
-    assert inspect() == GpuMemory(80 * 10**9, 100 * 10**9)
+    assert inspect_gpu_memory() == GpuMemory(80 * 10**9, 100 * 10**9)
     made = set_up_pool(asked)
     assert size - 256 < made <= size
     pool = fake_rapids.Device.resource
     assert isinstance(pool, fake_rapids.PoolMemoryResource)
     assert isinstance(pool.get_upstream(), fake_rapids.CudaMemoryResource)
     assert pool.maximum == made  # RMM's pool grows to what is free on the GPU, where another worker may have its share
-    assert inspect() is None
+    assert inspect_gpu_memory() is None
     assert set_up_pool(None) == made
     assert fake_rapids.Device.resource is pool
 

@@ -63,8 +63,8 @@ def test_no_case_uses_the_default_stream(case: str) -> None:
 
 def test_the_stream_of_the_process_is_one_and_does_not_block() -> None:
     gpu_memory.bind_context()
-    stream = gpu_memory.own_stream()
-    assert stream is gpu_memory.own_stream()
+    stream = gpu_memory.process_stream()
+    assert stream is gpu_memory.process_stream()
     assert stream.flags == fake_device.CudaStreamFlags.NON_BLOCKING
 
 

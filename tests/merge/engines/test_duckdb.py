@@ -32,9 +32,9 @@ def loaded(
 ) -> DuckdbEngine:
     frames = Frame.from_arrow(left), Frame.from_arrow(right)
     engine = kind(JoinShape(frames[0].fields, frames[1].fields, ("key",), 1, 0, 2000, threads))
-    engine.load(*frames)
-    engine.begin()
-    engine.partition()
+    engine.load_chunks(*frames)
+    engine.begin_iteration()
+    engine.partition_chunks()
     return engine
 
 
@@ -69,7 +69,7 @@ def test_a_join_that_does_not_fit_fails_and_leaves_no_file(tmp_path: Path, monke
 def test_names_that_differ_in_case_alone_are_different_columns() -> None:
     engine = loaded()
     assert engine.join() == 1000
-    result = pa.concat_tables(list(engine.results()))
+    result = pa.concat_tables(list(engine.result_tables()))
     assert result.column_names == ["key", "a", "A", "b"]
     assert result["key"].equals(result["a"])
     assert sorted(result["A"].to_pylist()) == list(range(1000))

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
-from merge_bench.merge.engines import descriptions, engine_class
-from merge_bench.merge.engines.base import Engine, How, JoinShape
+from merge_bench.merge.engines import engine_class, engine_descriptions
+from merge_bench.merge.engines.base import Engine, JoinKind, JoinShape
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Frame
-from merge_bench.merge.partition import LINES, WAYS
+from merge_bench.merge.partition import LINES, WRITERS
 from tests.helpers import merge_cases
 from tests.helpers.examples import examples
 from tests.helpers.frames import as_value, multiset, random_table, seeds
@@ -29,7 +29,7 @@ from tests.helpers.merge_cases import CASES, canonical, chunks, copy_host, merge
 from tests.merge import in_process
 from tests.merge.in_process import engine_type, engines_of, run_once, simulate
 
-ENGINES = [engine.name for engine in descriptions() if not engine.device_memory]
+ENGINES = [engine.name for engine in engine_descriptions() if not engine.device_memory]
 
 
 def marks_of(engine: str, workers: int) -> tuple[pytest.MarkDecorator, ...]:
@@ -46,12 +46,12 @@ def test_rows_are_those_of_duckdb(engine: str, case: str, workers: int) -> None:
     result = merge(engine, case, workers, copy_host)
     make, keys = CASES[case]
     left, right = (canonical(table) for table in make())
-    assert rows_of(tidy(result, left, right, keys, How.INNER)) == of_case(case, How.INNER)
+    assert rows_of(tidy(result, left, right, keys, JoinKind.INNER)) == of_case(case, JoinKind.INNER)
 
 
 def test_the_cases_have_answers() -> None:
     """So that the test above compares something: every case but two has rows."""
-    empty = {case for case in CASES if not of_case(case, How.INNER)}
+    empty = {case for case in CASES if not of_case(case, JoinKind.INNER)}
     assert empty == {"no match", "no rows"}
 
 
@@ -101,7 +101,7 @@ def test_buffers_used_again(engine: str) -> None:
         engines.append(engine_class(engine)(shape))
     for turn in (0, 1, 2, 3, 0, 2):
         for rank, one in enumerate(engines):
-            one.load(frames[turn][0][rank], frames[turn][1][rank])
+            one.load_chunks(frames[turn][0][rank], frames[turn][1][rank])
         count = run_once(engines)
         result = in_process.result(engines)
         left, right = tables[turn]
@@ -133,7 +133,7 @@ def test_many_buckets_and_threads(engine: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("engine", "way"), [(engine, way) for engine in ENGINES for way in WAYS if engine == "native" or way == LINES]
+    ("engine", "way"), [(engine, way) for engine in ENGINES for way in WRITERS if engine == "native" or way == LINES]
 )
 def test_more_buckets_once_the_way_of_writing_is_chosen(engine: str, way: str) -> None:
     """As `choose_parcel_writes` does after the engines were made: the result is the same."""
@@ -171,11 +171,11 @@ def test_a_rank_without_rows(engine: str) -> None:
 def test_results_are_let_go_at_the_next_begin(engine: str) -> None:
     left, right = (chunks(table, 1)[0] for table in merge_cases.CASES["integers"][0]())
     made = engine_class(engine)(merge_cases.shapes(left, right, ("key",), 1)[0])
-    made.load(left, right)
+    made.load_chunks(left, right)
     assert run_once([made]) > 0
     assert made.received_rows() == {"left": left.rows, "right": right.rows}
-    made.begin()
-    assert list(made.results()) == []
+    made.begin_iteration()
+    assert list(made.result_tables()) == []
     assert made.received_rows() == {"left": 0, "right": 0}
     assert made.peak_device_bytes() is None
 

@@ -42,9 +42,9 @@ class Cluster:
 
     def do(self, rank: int, step: Callable[..., Any], *arguments: Any) -> Any:
         gpu = self.gpus[rank]
-        if step is worker.open_device:
+        if step is worker.make_cuda_context:
             self.free[gpu] -= GB
-        elif step is gpu_memory.inspect:
+        elif step is gpu_memory.inspect_gpu_memory:
             return None if rank in self.pools else GpuMemory(self.free[gpu], 100 * GB)
         elif step is gpu_memory.set_up_pool and rank not in self.pools:
             (size,) = arguments

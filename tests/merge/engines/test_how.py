@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from merge_bench.merge.engines import descriptions
-from merge_bench.merge.engines.base import How
+from merge_bench.merge.engines import engine_descriptions
+from merge_bench.merge.engines.base import JoinKind
 from merge_bench.merge.engines.cpu_base import HostEngine
 from tests.helpers.examples import examples
 from tests.helpers.joins import SOME_TABLES, by_duckdb, of_case, random_tables, tidy
@@ -15,7 +15,7 @@ from tests.helpers.merge_cases import CASES, Tables, canonical, chunks, rows_of
 from tests.merge.engines.test_parts import join_parts
 from tests.merge.in_process import engines_of, run_once
 
-ENGINES = [engine.name for engine in descriptions() if not engine.device_memory]
+ENGINES = [engine.name for engine in engine_descriptions() if not engine.device_memory]
 SMALL = 200
 """Rows of a bucket, so that even small tables have several."""
 SEVERAL = ("duplicates", "strings", "nulls and NaN", "several keys", "every type", "times as keys", "no rows")
@@ -25,7 +25,7 @@ def merged(
     engine: str,
     tables: Tables,
     keys: tuple[str, ...],
-    how: How,
+    how: JoinKind,
     workers: int,
     *,
     parts: bool,
@@ -41,8 +41,8 @@ def merged(
     else:
         for _ in range(2):
             count = run_once(engines)
-        assert count == sum(piece.num_rows for one in engines for piece in one.results())
-    return pa.concat_tables(tidy(piece, *tables, keys, how) for one in engines for piece in one.results())
+        assert count == sum(piece.num_rows for one in engines for piece in one.result_tables())
+    return pa.concat_tables(tidy(piece, *tables, keys, how) for one in engines for piece in one.result_tables())
 
 
 def marks_of(engine: str, case: str) -> tuple[pytest.MarkDecorator, ...]:
@@ -51,12 +51,12 @@ def marks_of(engine: str, case: str) -> tuple[pytest.MarkDecorator, ...]:
     return () if engine == "native" else (pytest.mark.slow, *again)
 
 
-@pytest.mark.parametrize("how", [how for how in How if how is not How.INNER])
+@pytest.mark.parametrize("how", [how for how in JoinKind if how is not JoinKind.INNER])
 @pytest.mark.parametrize(
     ("engine", "case"),
     [pytest.param(engine, case, marks=marks_of(engine, case)) for engine in ENGINES for case in SEVERAL],
 )
-def test_rows_are_those_of_duckdb(engine: str, how: How, case: str) -> None:
+def test_rows_are_those_of_duckdb(engine: str, how: JoinKind, case: str) -> None:
     make, keys = CASES[case]
     left, right = (canonical(table) for table in make())
     found = merged(engine, (left, right), keys, how, 3, parts=False, threads=2, join_rows=SMALL)
@@ -68,7 +68,7 @@ def check_random(
     rows: tuple[int, int],
     workers: int,
     key: list[str],
-    how: How,
+    how: JoinKind,
     parts: bool,
     join_rows: int | None = None,
 ) -> None:
@@ -82,7 +82,9 @@ def check_random(
 
 @given(**SOME_TABLES)
 @examples(15)
-def test_random_tables(seed: int, rows: tuple[int, int], workers: int, key: list[str], how: How, parts: bool) -> None:
+def test_random_tables(
+    seed: int, rows: tuple[int, int], workers: int, key: list[str], how: JoinKind, parts: bool
+) -> None:
     check_random(seed, rows, workers, key, how, parts)
 
 
@@ -90,7 +92,7 @@ def test_random_tables(seed: int, rows: tuple[int, int], workers: int, key: list
 @given(**SOME_TABLES)
 @settings(max_examples=2500)
 def test_thousands_of_random_tables(
-    seed: int, rows: tuple[int, int], workers: int, key: list[str], how: How, parts: bool
+    seed: int, rows: tuple[int, int], workers: int, key: list[str], how: JoinKind, parts: bool
 ) -> None:
     check_random(seed, rows, workers, key, how, parts)
 
@@ -99,6 +101,6 @@ def test_rows_without_a_key_do_not_travel() -> None:
     left = pa.table({"key": pa.array([None] * 1000 + list(range(10))), "a": range(1010)})
     right = pa.table({"key": list(range(5)), "b": range(5)})
     lefts, rights = (chunks(table, 2) for table in (left, right))
-    engines = engines_of("native", lefts, rights, ("key",), how=How.LEFT)
+    engines = engines_of("native", lefts, rights, ("key",), how=JoinKind.LEFT)
     assert run_once(engines) == 1010
     assert sum(one.received_rows()["left"] for one in engines) == 10

@@ -30,7 +30,7 @@ def engines(threads: int = 1) -> list[NativeEngine]:
         shape = JoinShape(left.fields, right.fields, ("k",), 2, rank, 4 * ROWS, threads)
         engine = engine_class("native")(shape)
         assert isinstance(engine, NativeEngine)
-        engine.load(left, right)
+        engine.load_chunks(left, right)
         made.append(engine)
     return made
 
@@ -38,19 +38,19 @@ def engines(threads: int = 1) -> list[NativeEngine]:
 def exchanged(pair: list[NativeEngine]) -> tuple[dict[Side, list[Any]], dict[Side, list[Any]]]:
     """One iteration up to the join: of each side what each worker sent, and where each received."""
     for engine in pair:
-        engine.begin()
-    outgoing = [engine.partition() for engine in pair]
+        engine.begin_iteration()
+    outgoing = [engine.partition_chunks() for engine in pair]
     sent: dict[Side, list[Any]] = {side: [outgoing[rank][side][1 - rank] for rank in range(2)] for side in Side}
     received: dict[Side, list[Any]] = {}
     for side in Side:
         received[side] = [
-            engine.make_inboxes(side, {1 - rank: sent[side][1 - rank].header})[1 - rank]
+            engine.make_receive_buffers(side, {1 - rank: sent[side][1 - rank].header})[1 - rank]
             for rank, engine in enumerate(pair)
         ]
         for rank in range(2):
             received[side][rank][:] = sent[side][1 - rank].data
         for engine in pair:
-            engine.release_sent(side)
+            engine.reuse_sent_parcels(side)
     return {side: [each.data for each in sent[side]] for side in Side}, received
 
 
@@ -60,7 +60,7 @@ def test_the_result_is_whole_where_memory_was_used_again(threads: int) -> None:
     for _ in range(3):
         exchanged(pair)
         rows = sum(engine.join() for engine in pair)
-        result = pa.concat_tables([piece for engine in pair for piece in engine.results()]).sort_by("k")
+        result = pa.concat_tables([piece for engine in pair for piece in engine.result_tables()]).sort_by("k")
         assert rows == result.num_rows == 2 * ROWS
         assert result["k"].to_pylist() == result["a"].to_pylist() == list(range(2 * ROWS))
         assert sorted(result["b"].to_pylist()) == list(range(2 * ROWS))
@@ -79,7 +79,7 @@ def test_the_result_begins_where_the_right_was_sent_from() -> None:
     sent, _ = exchanged(pair)
     for rank, engine in enumerate(pair):
         engine.join()
-        first = next(engine.results())["k"].chunk(0).to_numpy(zero_copy_only=True)
+        first = next(engine.result_tables())["k"].chunk(0).to_numpy(zero_copy_only=True)
         assert np.shares_memory(first, sent[Side.RIGHT][rank])
 
 
@@ -100,7 +100,7 @@ def test_no_buffer_is_made_before_the_last_iteration_s_are_gone(monkeypatch: pyt
 
     monkeypatch.setattr(memory, "aligned_bytes", note)
     del old[1:]
-    pair[0].begin()
+    pair[0].begin_iteration()
     assert made
 
 

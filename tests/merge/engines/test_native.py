@@ -199,11 +199,11 @@ def test_a_bucket_too_long_for_its_table_goes_to_polars() -> None:
 def test_the_result_lies_in_memory_that_is_used_again() -> None:
     left, right = (chunks(table, 1)[0] for table in tables(range(3000), range(3000)))
     engine = engine_class("native")(JoinShape(left.fields, right.fields, ("k",), 1, 0, 6000))
-    engine.load(left, right)
+    engine.load_chunks(left, right)
     places = []
     for _ in range(4):
         run_once([engine])
-        places.append({piece["a"].chunk(0).buffers()[1].address for piece in engine.results()})
+        places.append({piece["a"].chunk(0).buffers()[1].address for piece in engine.result_tables()})
     assert places[-1] == places[-2]
     assert engine.received_rows() == {side.value: 3000 for side in Side}
 

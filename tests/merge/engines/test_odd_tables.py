@@ -11,28 +11,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.merge.engines import descriptions
-from merge_bench.merge.engines.base import How
+from merge_bench.merge.engines import engine_descriptions
+from merge_bench.merge.engines.base import JoinKind
 from tests.helpers.examples import examples
 from tests.helpers.merge_cases import Tables, chunks
 from tests.helpers.odd_tables import NAMED, VALUES, by_python, every_value, found_rows, of_names, of_values
 from tests.merge.engines.test_parts import join_parts
 from tests.merge.in_process import engines_of, run_once
 
-ENGINES = [engine.name for engine in descriptions() if not engine.device_memory]
+ENGINES = [engine.name for engine in engine_descriptions() if not engine.device_memory]
 CELLS = [
     pytest.param(engine, how, marks=() if engine == "native" else (pytest.mark.slow,))
     for engine in ENGINES
-    for how in How
+    for how in JoinKind
 ]
 
 OF_TYPES = [
-    *(("native", (how,)) for how in How),
-    *(pytest.param(engine, tuple(How), marks=pytest.mark.slow) for engine in ENGINES if engine != "native"),
+    *(("native", (how,)) for how in JoinKind),
+    *(pytest.param(engine, tuple(JoinKind), marks=pytest.mark.slow) for engine in ENGINES if engine != "native"),
 ]
 
 
-def check(engine: str, tables: Tables, how: How, *, parts: bool, keys: tuple[str, ...] = ()) -> None:
+def check(engine: str, tables: Tables, how: JoinKind, *, parts: bool, keys: tuple[str, ...] = ()) -> None:
     """Merge on two workers, in small buckets, phases apart or in parts, and compare every row, name and type."""
     keys = keys or (tables[0].column_names[0],)
     lefts, rights = (chunks(table, 2) for table in tables)
@@ -41,25 +41,25 @@ def check(engine: str, tables: Tables, how: How, *, parts: bool, keys: tuple[str
         join_parts(engines)
     else:
         run_once(engines)
-    pieces = [piece for one in engines for piece in one.results()]
+    pieces = [piece for one in engines for piece in one.result_tables()]
     assert found_rows(pieces, *tables, keys, how) == by_python(*tables, keys, how)
 
 
 @pytest.mark.parametrize(("engine", "hows"), OF_TYPES)
-def test_every_type_as_a_key(engine: str, hows: tuple[How, ...]) -> None:
+def test_every_type_as_a_key(engine: str, hows: tuple[JoinKind, ...]) -> None:
     """Each type in each kind of join on the engine that is the default, in one on the others; `--soak` has all."""
     for number, (make, how) in enumerate(zip(VALUES.values(), itertools.cycle(hows), strict=False)):
         check(engine, of_values(make(), nulls=number % 5 > 0), how, parts=number // len(hows) % 2 > 0)
 
 
 @pytest.mark.parametrize(("engine", "how"), CELLS)
-def test_every_type_beside_the_key(engine: str, how: How) -> None:
+def test_every_type_beside_the_key(engine: str, how: JoinKind) -> None:
     for parts in (False, True):
         check(engine, every_value(), how, parts=parts)
 
 
 @pytest.mark.parametrize(("engine", "how"), CELLS)
-def test_every_name(engine: str, how: How) -> None:
+def test_every_name(engine: str, how: JoinKind) -> None:
     for first in NAMED:
         check(engine, of_names(first), how, parts=first % 2 > 0)
 
@@ -75,7 +75,7 @@ def cells() -> Iterator[tuple[str, Tables]]:
 @pytest.mark.soak
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_whole_matrix(engine: str) -> None:
-    for (_, tables), how, parts in itertools.product(cells(), How, (False, True)):
+    for (_, tables), how, parts in itertools.product(cells(), JoinKind, (False, True)):
         check(engine, tables, how, parts=parts)
 
 
@@ -99,13 +99,20 @@ RANDOM = {
     "share": st.floats(0, 1),
     "nulls": st.booleans(),
     "engine": st.sampled_from(ENGINES),
-    "how": st.sampled_from(How),
+    "how": st.sampled_from(JoinKind),
     "parts": st.booleans(),
 }
 
 
 def check_random(
-    one: str, other: str, rows: list[tuple[int, int]], share: float, nulls: bool, engine: str, how: How, parts: bool
+    one: str,
+    other: str,
+    rows: list[tuple[int, int]],
+    share: float,
+    nulls: bool,
+    engine: str,
+    how: JoinKind,
+    parts: bool,
 ) -> None:
     tables = two_keys(one, other, rows, int(share * len(rows)), nulls=nulls)
     check(engine, tables, how, parts=parts, keys=("_0", "_1"))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.merge.engines import descriptions, engine_class
+from merge_bench.merge.engines import engine_class, engine_descriptions
 from merge_bench.merge.engines.base import WHOLE, JoinShape, PipelinedEngine
 from merge_bench.merge.engines.cpu_base import HostEngine
 from merge_bench.merge.frame import Frame
@@ -18,7 +18,7 @@ from tests.helpers.frames import random_table, seeds
 from tests.helpers.merge_cases import CASES, canonical, chunks, rows_of
 from tests.merge.in_process import engines_of, result, run_once
 
-ENGINES = [engine.name for engine in descriptions() if engine.in_parts]
+ENGINES = [engine.name for engine in engine_descriptions() if engine.in_parts]
 SMALL = 40
 """Rows of a bucket, so that even small tables have several parts."""
 
@@ -46,8 +46,8 @@ def in_parts(engines: list[HostEngine], seed: int = 0) -> pa.Table:
 def join_parts(engines: list[HostEngine], seed: int = 0) -> None:
     """Pieces arrive in random order; each part is joined when it is there, while later ones are room without data."""
     for engine in engines:
-        engine.begin()
-    outgoing = [list(engine.split()) for engine in engines]
+        engine.begin_iteration()
+    outgoing = [list(engine.partition_pieces()) for engine in engines]
     for rank, engine in enumerate(engines):
         pieces = engine.pieces
         assert len(outgoing[rank]) == len(pieces)
@@ -56,14 +56,14 @@ def join_parts(engines: list[HostEngine], seed: int = 0) -> None:
         rooms = {}
         for source, number in order:
             header = outgoing[source][number][rank].header.copy()
-            rooms[source, number] = engine.make_inbox(pieces[number], source, header)
+            rooms[source, number] = engine.make_receive_buffer(pieces[number], source, header)
             rooms[source, number][:] = 0xEE
-        for part in range(engine.parts):
+        for part in range(engine.part_count):
             for source, number in order:
                 if pieces[number].part in (WHOLE, part):
                     rooms[source, number][:] = outgoing[source][number][rank].data
             engine.join_part(part)
-        assert engine.result_rows() == sum(piece.num_rows for piece in engine.results())
+        assert engine.result_rows() == sum(piece.num_rows for piece in engine.result_tables())
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_rows_are_those_of_all_phases_apart(engine: str, case: str, workers: int
         assert rows_of(in_parts(engines, seed)) == expected
         assert [engine.received_rows() for engine in engines] == received
     if case == "integers":
-        assert engines[0].parts > 4
+        assert engines[0].part_count > 4
 
 
 @given(seed=seeds, rows=st.tuples(st.integers(0, 90), st.integers(0, 90)), workers=st.integers(1, 4))
@@ -109,5 +109,5 @@ def test_a_piece_to_one_worker_has_a_mebibyte_or_more(rows: float, workers: int,
     other = Frame.from_arrow(pa.table({"key": [1], "c": [1]})).fields
     engine = engine_class("polars")(JoinShape(fields, other, ("key",), workers, 0, int(2 * rows * workers)))
     assert isinstance(engine, HostEngine)
-    assert engine.parts == parts
+    assert engine.part_count == parts
     assert parts == 1 or 16 * rows / workers / parts >= 1 << 20

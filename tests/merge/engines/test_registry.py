@@ -20,17 +20,17 @@ from merge_bench.config.options import BY_KEY, RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.merge import engines
 from merge_bench.merge.engines import (
-    Description,
+    EngineDescription,
     auto_engine,
-    describe,
-    descriptions,
+    describe_engine,
     engine_class,
+    engine_descriptions,
+    engine_help,
+    engine_names,
     first_engine,
-    help_text,
-    names,
 )
 from merge_bench.merge.engines.cpu_base import HostEngine
-from merge_bench.merge.workload.tables import refuse_for_engine
+from merge_bench.merge.workload.tables import refuse_unsupported_types
 from tests.helpers import merge_cases
 from tests.helpers.members import add_member, install_empty
 from tests.helpers.runs import ROOT, environment, run
@@ -41,10 +41,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from merge_bench.merge.engines import Description
+from merge_bench.merge.engines import EngineDescription
 from merge_bench.merge.engines.cpu_base import HostEngine
 
-ENGINE = Description(
+ENGINE = EngineDescription(
     name="toy", help="joins with Arrow", attribute="ToyEngine", packages=("pyarrow",), place=99, in_parts=True,
     refuses=(("boolean", "it is a toy"),), kept_bytes=100,
 )
@@ -61,10 +61,10 @@ class ToyEngine(HostEngine):
 
 
 @pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Description:
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EngineDescription:
     """An engine in a folder of its own, which the registry has beside that of the package."""
     add_member(monkeypatch, engines, tmp_path, "toy", TOY)
-    return describe("toy")
+    return describe_engine("toy")
 
 
 @pytest.fixture
@@ -73,9 +73,9 @@ def pylibcudf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_empty(monkeypatch, tmp_path, "pylibcudf")
 
 
-@pytest.mark.parametrize("engine", descriptions(), ids=names())
+@pytest.mark.parametrize("engine", engine_descriptions(), ids=engine_names())
 @pytest.mark.usefixtures("pylibcudf")
-def test_what_is_read_is_what_the_module_has(engine: Description) -> None:
+def test_what_is_read_is_what_the_module_has(engine: EngineDescription) -> None:
     made = engine_class(engine.name)
     assert isinstance(made, type)
     assert engine == sys.modules[made.__module__].ENGINE
@@ -90,22 +90,22 @@ def test_what_is_read_is_what_the_module_has(engine: Description) -> None:
 
 def test_files_that_engines_share_are_no_engines() -> None:
     files = {path.stem for path in Path(engines.__path__[0]).glob("*.py")}
-    assert {"__init__", "base", "cpu_base", "hash_join_loops", "gpu_memory"} <= files - set(names())
-    assert len(set(names())) == len(names()) >= 4
+    assert {"__init__", "base", "cpu_base", "hash_join_loops", "gpu_memory"} <= files - set(engine_names())
+    assert len(set(engine_names())) == len(engine_names()) >= 4
 
 
 def test_host_memory_comes_first_in_lists() -> None:
-    on_gpus = [engine.device_memory for engine in descriptions()]
+    on_gpus = [engine.device_memory for engine in engine_descriptions()]
     assert on_gpus == sorted(on_gpus)
-    assert names()[:3] == ("native", "polars", "pandas")
-    assert names()[-1] == "cudf"
+    assert engine_names()[:3] == ("native", "polars", "pandas")
+    assert engine_names()[-1] == "cudf"
 
 
 def test_an_unknown_engine() -> None:
-    for ask in (describe, functools.partial(refuse_for_engine, columns=[])):
+    for ask in (describe_engine, functools.partial(refuse_unsupported_types, columns=[])):
         with pytest.raises(UsageError) as caught:
             ask("spark")
-        assert str(caught.value) == f"there is no engine 'spark'; the engines are {', '.join(names())}"
+        assert str(caught.value) == f"there is no engine 'spark'; the engines are {', '.join(engine_names())}"
 
 
 @pytest.mark.usefixtures("pylibcudf")
@@ -123,7 +123,7 @@ def test_auto_takes_the_first_that_can_work(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_engine_without_its_package_or_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = describe("cudf")
+    engine = describe_engine("cudf")
     monkeypatch.setitem(sys.modules, "pylibcudf", None)
     with pytest.raises(UsageError) as caught:
         check_engine(engine, {}, 1, here=True)
@@ -136,7 +136,7 @@ def test_an_engine_without_its_package_or_without_a_gpu_is_refused(monkeypatch: 
 
 
 def test_engines_that_dask_has_not_are_refused() -> None:
-    for engine in descriptions():
+    for engine in engine_descriptions():
         options = RunOptions(engine=engine.name, exchange="dask")
         if engine.dask_backend is None:
             with pytest.raises(UsageError) as caught:
@@ -150,15 +150,15 @@ def test_engines_that_dask_has_not_are_refused() -> None:
 
 def test_the_help_and_the_choices_list_all() -> None:
     option = add_registry_values(BY_KEY["engine"])
-    assert option.placeholder.removesuffix("[,…]").split("|") == ["auto", *names()]
+    assert option.placeholder.removesuffix("[,…]").split("|") == ["auto", *engine_names()]
     assert "auto: cudf on GPUs, else native; " in option.help
-    for engine in descriptions():
+    for engine in engine_descriptions():
         assert f"{engine.name}: {engine.help}" in option.help
 
 
 def test_every_engine_is_documented() -> None:
     text = (ROOT / "docs" / "merging.md").read_text(encoding="utf-8")
-    for name in names():
+    for name in engine_names():
         assert f"\n| `{name}` |" in text
     options = (ROOT / "docs" / "reference" / "options.md").read_text(encoding="utf-8").replace("\\|", "|")
     assert f"| `--engine {add_registry_values(BY_KEY['engine']).placeholder}` |" in options
@@ -167,7 +167,7 @@ def test_every_engine_is_documented() -> None:
 def test_listing_engines_loads_no_library() -> None:
     heavy = "numpy|pyarrow|numba|polars|pandas|duckdb|pylibcudf"
     code = (
-        "import re, sys\nfrom merge_bench.merge.engines import names\nassert 'native' in names()\n"
+        "import re, sys\nfrom merge_bench.merge.engines import engine_names\nassert 'native' in engine_names()\n"
         f"print([m for m in sys.modules if re.fullmatch({heavy!r}, m)])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -175,19 +175,19 @@ def test_listing_engines_loads_no_library() -> None:
 
 
 @pytest.mark.parametrize("case", ["integers", "strings", "several keys"])
-def test_a_file_in_the_folder_is_an_engine(toy: Description, case: str) -> None:
+def test_a_file_in_the_folder_is_an_engine(toy: EngineDescription, case: str) -> None:
     assert toy.help == "joins with Arrow"
-    assert names()[-2:] == ("toy", "cudf")
-    assert "toy: joins with Arrow; cudf:" in help_text()
+    assert engine_names()[-2:] == ("toy", "cudf")
+    assert "toy: joins with Arrow; cudf:" in engine_help()
     ours = merge_cases.merge("toy", case, 2, merge_cases.copy_host)
     theirs = merge_cases.merge("polars", case, 2, merge_cases.copy_host)
     assert merge_cases.rows_of(ours.select(theirs.column_names).cast(theirs.schema)) == merge_cases.rows_of(theirs)
 
 
-def test_what_such_an_engine_refuses_is_refused(toy: Description) -> None:
-    refuse_for_engine(toy.name, [("c", pa.int64())])
+def test_what_such_an_engine_refuses_is_refused(toy: EngineDescription) -> None:
+    refuse_unsupported_types(toy.name, [("c", pa.int64())])
     with pytest.raises(UsageError, match=r"column 'c' has type bool, which engine toy cannot merge \(it is a toy\)"):
-        refuse_for_engine(toy.name, [("c", pa.bool_())])
+        refuse_unsupported_types(toy.name, [("c", pa.bool_())])
 
 
 @pytest.fixture(scope="module")
@@ -213,11 +213,11 @@ def command(package: Path, folder: Path, *words: str, **more: str) -> subprocess
 @pytest.mark.slow
 def test_one_file_more_is_all_that_the_command_needs(package: Path, tmp_path: Path) -> None:
     shown = command(package, tmp_path, "run", "--help").stdout
-    assert f"--engine auto|{'|'.join(names()[:-1])}|toy|cudf" in shown
+    assert f"--engine auto|{'|'.join(engine_names()[:-1])}|toy|cudf" in shown
     assert "toy: joins with Arrow" in re.sub(r"\s+", " ", shown)
     refused = command(package, tmp_path, "--dry-run", "--engine", "spark")
     assert refused.returncode == 2
-    assert f"'spark' is not one of auto, {', '.join(names()[:-1])}, toy, cudf" in refused.stderr
+    assert f"'spark' is not one of auto, {', '.join(engine_names()[:-1])}, toy, cudf" in refused.stderr
     taken = command(package, tmp_path, "--dry-run", "--chunk", "1000", MERGE_BENCH_ENGINE="toy")
     assert taken.returncode == 0, taken.stderr
 

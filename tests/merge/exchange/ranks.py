@@ -112,13 +112,13 @@ def ranks(count: int, environment: Mapping[str, str] | None = None) -> Iterator[
 
 def _serve(pipe: Connection) -> None:
     import tests.merge.exchange.rank_imports  # noqa: F401
-    from merge_bench.merge.exchange.base import Abort
+    from merge_bench.merge.exchange.base import AbortFlag
     from merge_bench.merge.exchange.ucx import UcxExchange
 
     while (begin := pipe.recv()) is not None:
         rank, workers, settings = begin
         settings.pop("setup", lambda: None)()
-        exchange = UcxExchange(rank, workers, abort=Abort(), **settings)
+        exchange = UcxExchange(rank, workers, abort=AbortFlag(), **settings)
         pipe.send(exchange.address)
         addresses = pipe.recv()
         answer: Any

@@ -13,15 +13,15 @@ from merge_bench.campaign import add_registry_values
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import UsageError
 from merge_bench.merge import exchange
-from merge_bench.merge.engines.base import How
+from merge_bench.merge.engines.base import JoinKind
 from merge_bench.merge.exchange import (
     UNKNOWN,
     DataPlane,
-    data_plane,
     data_planes,
     exchange_class,
-    planes_with,
-    recorded_plane,
+    find_data_plane,
+    find_recorded_plane,
+    name_planes_with,
 )
 from merge_bench.merge.exchange.base import Exchange
 from tests.helpers.members import add_member
@@ -40,7 +40,7 @@ import numpy as np
 
 from merge_bench.merge.exchange import DataPlane
 from merge_bench.merge.exchange.base import Exchange
-from merge_bench.merge.exchange.base import Flight
+from merge_bench.merge.exchange.base import FrameTransfer
 from merge_bench.merge.partition import contiguous_buffers
 
 PLANE = DataPlane(
@@ -77,7 +77,7 @@ class SocketExchange(Exchange):
         self.barrier()
 
     def transfer(self, sends, receives, *, noted=False):
-        flight, began = Flight(), time.perf_counter()
+        flight, began = FrameTransfer(), time.perf_counter()
         threads = [threading.Thread(target=self._send, args=(peer, buffer)) for peer, buffer in sends.items()]
         for thread in threads:
             thread.start()
@@ -108,7 +108,7 @@ class SocketExchange(Exchange):
 def sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataPlane:
     """A data plane in a folder of its own, which the registry has beside that of the package."""
     add_member(monkeypatch, exchange, tmp_path, "sockets", SOCKETS)
-    return data_plane("sockets")
+    return find_data_plane("sockets")
 
 
 def test_the_data_planes_of_the_package() -> None:
@@ -118,7 +118,7 @@ def test_the_data_planes_of_the_package() -> None:
         " shuffle, on GPUs. Several values make a sweep."
     )
     with pytest.raises(UsageError, match="there is no exchange 'mpi'; the exchanges are ucx, dask, rapidsmpf"):
-        data_plane("mpi")
+        find_data_plane("mpi")
 
 
 @pytest.mark.parametrize("plane", data_planes(), ids=lambda plane: plane.name)
@@ -131,20 +131,20 @@ def test_what_a_data_plane_declares_is_what_it_has(plane: DataPlane) -> None:
         assert plane == sys.modules[member.__module__].PLANE
     else:
         assert not any((plane.pipeline, plane.runtime_filter, plane.timeline, plane.link_limit, plane.endpoints))
-    assert {how for how, _ in plane.joins} <= {how.value for how in How}
+    assert {how for how, _ in plane.joins} <= {how.value for how in JoinKind}
     assert f"\n| `{plane.name}` |" in (ROOT / "docs" / "merging.md").read_text(encoding="utf-8")
 
 
 def test_a_record_of_another_version_names_a_data_plane_without_capabilities() -> None:
-    assert recorded_plane("carrier pigeons") == recorded_plane(None) == UNKNOWN
+    assert find_recorded_plane("carrier pigeons") == find_recorded_plane(None) == UNKNOWN
     assert not UNKNOWN.link_limit
-    assert recorded_plane("ucx") is data_plane("ucx")
+    assert find_recorded_plane("ucx") is find_data_plane("ucx")
 
 
 def test_a_file_in_the_folder_is_a_data_plane(sockets: DataPlane) -> None:
-    assert planes_with(lambda plane: plane.link_limit) == "ucx or sockets"
-    assert planes_with(lambda plane: plane.pipeline) == "ucx"
-    assert not data_plane("dask").supports_join("anti")
+    assert name_planes_with(lambda plane: plane.link_limit) == "ucx or sockets"
+    assert name_planes_with(lambda plane: plane.pipeline) == "ucx"
+    assert not find_data_plane("dask").supports_join("anti")
     assert sockets.supports_join("anti")
     assert add_registry_values(BY_KEY["exchange"]).placeholder == "ucx|dask|rapidsmpf|sockets[,…]"
     assert "; sockets: with Python's sockets." in add_registry_values(BY_KEY["exchange"]).help

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from merge_bench.errors import RunFailed
-from merge_bench.merge.exchange.base import Abort
+from merge_bench.merge.exchange.base import AbortFlag
 from merge_bench.merge.exchange.rapidsmpf import LimitedCalls
 
 
@@ -21,12 +21,12 @@ def stop() -> Iterator[threading.Event]:
     event.set()
 
 
-def calls_of(abort: Abort, timeout: float = 30.0) -> LimitedCalls:
+def calls_of(abort: AbortFlag, timeout: float = 30.0) -> LimitedCalls:
     return LimitedCalls(3, abort, timeout, lambda: None)
 
 
 def test_results_and_errors_are_those_of_the_call() -> None:
-    calls = calls_of(Abort())
+    calls = calls_of(AbortFlag())
     assert calls.call(lambda: threading.current_thread().name, "asking") == "limited-calls"
     with pytest.raises(KeyError):
         calls.call(lambda: {}["no"], "asking")
@@ -36,12 +36,12 @@ def test_results_and_errors_are_those_of_the_call() -> None:
 
 def test_what_prepares_the_thread_runs_there_first() -> None:
     threads = []
-    calls = LimitedCalls(0, Abort(), 30.0, lambda: threads.append(threading.get_ident()))
+    calls = LimitedCalls(0, AbortFlag(), 30.0, lambda: threads.append(threading.get_ident()))
     assert calls.call(threading.get_ident, "asking") == threads[0]
 
 
 def test_an_abort_ends_the_wait_and_no_further_call_is_made(stop: threading.Event) -> None:
-    abort = Abort()
+    abort = AbortFlag()
     calls = calls_of(abort)
     threading.Timer(0.1, abort.set, ("rank 1 died",)).start()
     with pytest.raises(RunFailed, match="rank 1 died"):
@@ -56,11 +56,11 @@ def test_an_abort_ends_the_wait_and_no_further_call_is_made(stop: threading.Even
 
 def test_a_wait_without_progress_and_heartbeats_ends(stop: threading.Event) -> None:
     with pytest.raises(RunFailed, match="rank 3 was waiting for rows for 0 s without progress"):
-        calls_of(Abort(), timeout=0.2).call(stop.wait, "waiting for rows")
+        calls_of(AbortFlag(), timeout=0.2).call(stop.wait, "waiting for rows")
 
 
 def test_progress_and_heartbeats_prolong_a_wait(stop: threading.Event) -> None:
-    abort = Abort()
+    abort = AbortFlag()
     threading.Timer(0.6, stop.set).start()
     assert calls_of(abort, timeout=0.2).call(stop.wait, "waiting for rows", time.monotonic)
     stop.clear()
@@ -69,7 +69,7 @@ def test_progress_and_heartbeats_prolong_a_wait(stop: threading.Event) -> None:
 
     def beat() -> None:
         while not beating.wait(0.05):
-            abort.heartbeat()
+            abort.note_heartbeat()
 
     threading.Thread(target=beat, daemon=True).start()
     assert calls.call(stop.wait, "waiting for rows")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from merge_bench.errors import RunFailed
-from merge_bench.merge.engines.base import WHOLE, Outgoing, Piece, Side
+from merge_bench.merge.engines.base import WHOLE, FramePiece, OutgoingParcel, Side
 from merge_bench.merge.exchange import base
 from merge_bench.merge.exchange.pipelined_exchange import PipelinedExchange
 from tests.merge.exchange.ranks import ABORTED, Ranks, ranks
@@ -21,9 +21,9 @@ from tests.merge.exchange.ranks import ABORTED, Ranks, ranks
 KIB, MIB = 1 << 10, 1 << 20
 PARTS = 4
 PIECES = (
-    Piece(Side.LEFT, WHOLE),
-    Piece(Side.LEFT, WHOLE),
-    *(Piece(side, part) for side in Side for part in range(PARTS)),
+    FramePiece(Side.LEFT, WHOLE),
+    FramePiece(Side.LEFT, WHOLE),
+    *(FramePiece(side, part) for side in Side for part in range(PARTS)),
 )
 
 
@@ -57,11 +57,11 @@ class Ends:
         self.rooms[source, number] = np.full(length, 0xEE, np.uint8)
         return self.rooms[source, number]
 
-    def outgoing(self, number: int) -> list[Outgoing]:
+    def outgoing(self, number: int) -> list[OutgoingParcel]:
         found = []
         for target in range(self.workers):
             data = content(self.rank, target, number, self.most)
-            found.append(Outgoing(np.array([data.size], np.int64).view(np.uint8), data))
+            found.append(OutgoingParcel(np.array([data.size], np.int64).view(np.uint8), data))
         return found
 
     def wrong(self, numbers: list[int]) -> list[str]:
@@ -87,11 +87,11 @@ def exchange_pieces(exchange: Any, most: int, turns: int) -> list[str]:
             for number in range(len(PIECES)):
                 if (exchange.rank + turn + number) % 5 == 0:
                     time.sleep(0.002)  # to partition takes its time, which differs
-                pipeline.send(number, ends.outgoing(number))
+                pipeline.send_piece(number, ends.outgoing(number))
             for part in range(PARTS):
-                pipeline.wait(part)
+                pipeline.wait_for_part(part)
                 wrong += ends.wrong(pieces_of(part))
-            pipeline.finish()
+            pipeline.wait_for_all()
         for side in Side:
             expected = sum(
                 size(exchange.rank, peer, number, most)
@@ -153,8 +153,8 @@ class Watched:
             self.longest = max(self.longest, buffer.nbytes)
         return message
 
-    def check(self, message: Any) -> None:
-        self.exchange.check(message)
+    def raise_if_failed(self, message: Any) -> None:
+        self.exchange.raise_if_failed(message)
         if id(message) in self.sends:
             self.sends.remove(id(message))
             self.under_way[message.peer] -= message.buffer.nbytes
@@ -177,9 +177,9 @@ def all_at_once(exchange: Any, most: int) -> tuple[list[str], dict[int, list[int
     watched = Watched(exchange)
     pipeline = PipelinedExchange(watched, PIECES, 8, ends.room)
     for number in reversed(range(len(PIECES))):
-        pipeline.send(number, ends.outgoing(number))
+        pipeline.send_piece(number, ends.outgoing(number))
     with pipeline:
-        pipeline.finish()
+        pipeline.wait_for_all()
     wrong = ends.wrong(list(range(len(PIECES))))
     exchange.barrier()
     return wrong, ends.order, (watched.most, watched.most_to_one, watched.longest)
@@ -219,7 +219,7 @@ def beside_one_that_waits(exchange: Any, folder: Path) -> bool:
             time.sleep(0.01)
     with PipelinedExchange(exchange, PIECES, 8, ends.room) as pipeline:
         for number in range(len(PIECES)):
-            pipeline.send(number, ends.outgoing(number))
+            pipeline.send_piece(number, ends.outgoing(number))
         quick = [peer for peer in range(3) if peer != exchange.rank]
         expected = {peer: sum(size(peer, exchange.rank, n, 3 * MIB) for n in range(len(PIECES))) for peer in quick}
         while exchange.rank != 3 and any(pipeline.arrived_bytes[peer] < expected[peer] for peer in quick):
@@ -227,7 +227,7 @@ def beside_one_that_waits(exchange: Any, folder: Path) -> bool:
                 return False
             time.sleep(0.01)
         (folder / str(exchange.rank)).touch()
-        pipeline.finish()
+        pipeline.wait_for_all()
     exchange.barrier()
     return ends.wrong(list(range(len(PIECES)))) == []
 
@@ -248,7 +248,7 @@ def test_a_peer_that_takes_nothing_delays_nobody_else(four: Ranks, tmp_path: Pat
     ],
 )
 def test_peers_share_the_window_until_shares_would_be_too_small(workers: int, share: int, longest: int) -> None:
-    assert base.share_bytes(workers) == share
+    assert base.in_flight_bytes_per_peer(workers) == share
     assert base.longest_message_bytes(workers, 0) == base.longest_message_bytes(workers, 32 * MIB) == longest
     assert base.longest_message_bytes(workers, 1000) == 1000
 
@@ -266,7 +266,7 @@ def stop_in_the_middle(exchange: Any, how: str) -> tuple[str, float, list[str]]:
 
     def beat() -> None:
         while not stop.wait(0.05):
-            exchange.abort.heartbeat()
+            exchange.abort.note_heartbeat()
 
     threads = {"abort": abort_later, "heartbeats": beat}
     if how in threads:
@@ -276,7 +276,7 @@ def stop_in_the_middle(exchange: Any, how: str) -> tuple[str, float, list[str]]:
         with PipelinedExchange(exchange, PIECES, 8, ends.room) as pipeline:
             count = 4 if exchange.rank else len(PIECES) - (how == "computing")
             for number in range(count):
-                pipeline.send(number, ends.outgoing(number))
+                pipeline.send_piece(number, ends.outgoing(number))
             if exchange.rank == 1:
                 time.sleep(1.0)
                 return "", 0.0, []
@@ -284,9 +284,9 @@ def stop_in_the_middle(exchange: Any, how: str) -> tuple[str, float, list[str]]:
                 raise KeyError("the engine failed")
             if how == "computing":
                 time.sleep(0.8)
-                pipeline.send(count, ends.outgoing(count))  # raises if the exchange was given up meanwhile
+                pipeline.send_piece(count, ends.outgoing(count))  # raises if the exchange was given up meanwhile
                 return reason, 0.0, []
-            pipeline.wait(PARTS - 1)
+            pipeline.wait_for_part(PARTS - 1)
     except (RunFailed, KeyError) as error:
         reason = str(error)
     finally:
@@ -332,10 +332,10 @@ def stream_on(exchange: Any) -> str:
         while True:
             with PipelinedExchange(exchange, PIECES, 8, ends.room) as pipeline:
                 for number, each in enumerate(outgoing):
-                    pipeline.send(number, each)
+                    pipeline.send_piece(number, each)
                 for part in range(PARTS):
-                    pipeline.wait(part)
-                pipeline.finish()
+                    pipeline.wait_for_part(part)
+                pipeline.wait_for_all()
     except RunFailed as reason:
         return str(reason)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from merge_bench.merge.exchange import ucx
-from merge_bench.merge.exchange.base import Abort
+from merge_bench.merge.exchange.base import AbortFlag
 from merge_bench.records.schema import SizeRange
 
 SHARED_MEMORY = """\
@@ -90,7 +90,7 @@ def test_other_text_gives_nothing(text: str) -> None:
 
 def test_an_endpoint_tells_how_it_sends_and_asking_changes_nothing() -> None:
     ucx = pytest.importorskip("merge_bench.merge.exchange.ucx", exc_type=ImportError)
-    ends = [ucx.UcxExchange(rank, 2, abort=Abort(), timeout=60.0) for rank in range(2)]
+    ends = [ucx.UcxExchange(rank, 2, abort=AbortFlag(), timeout=60.0) for rank in range(2)]
     addresses = [end.address for end in ends]
     failures: list[BaseException] = []
 

@@ -16,9 +16,9 @@ import pytest
 from merge_bench.campaign import machine_checks
 from merge_bench.campaign.machine_checks import Machine
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.merge.engines.base import How
-from merge_bench.merge.exchange import data_plane
-from merge_bench.merge.exchange.base import Abort
+from merge_bench.merge.engines.base import JoinKind
+from merge_bench.merge.exchange import find_data_plane
+from merge_bench.merge.exchange.base import AbortFlag
 from merge_bench.records.schema import LaunchLine, MemoryLine
 from tests.cluster.test_gpu_workers import PRETENCE, WITHOUT_DRIVER
 from tests.helpers import fake_rapids, fake_rapidsmpf, merge_cases, plans
@@ -64,7 +64,7 @@ def test_auto_chooses_a_shuffle_and_says_why(monkeypatch: pytest.MonkeyPatch, tm
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     install_empty(monkeypatch, tmp_path, "pylibcudf", "rapidsmpf")
     monkeypatch.setitem(sys.modules, "cudf_streaming", None)
-    assert data_plane("rapidsmpf").missing == "cudf_streaming"
+    assert find_data_plane("rapidsmpf").missing_package == "cudf_streaming"
     with pytest.raises(UsageError, match="--exchange rapidsmpf needs the package cudf_streaming, which is not inst"):
         machine_checks.check_packages_installed(plan_of(2))
 
@@ -91,9 +91,10 @@ def test_same_rows_as_polars(case: str, workers: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "how", [How.OUTER, *(pytest.param(how, marks=pytest.mark.soak) for how in How if how is not How.OUTER)]
+    "how",
+    [JoinKind.OUTER, *(pytest.param(how, marks=pytest.mark.soak) for how in JoinKind if how is not JoinKind.OUTER)],
 )
-def test_every_kind_of_join(how: How) -> None:
+def test_every_kind_of_join(how: JoinKind) -> None:
     make, keys = merge_cases.CASES["nulls and NaN"]
     left, right = (merge_cases.canonical(table) for table in make())
     ranks = merge_ranks((left, right), keys, 2, how=how, prepare=fake_rapidsmpf.install)
@@ -173,7 +174,7 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu_memory.bind_context()
 
 
-def lonely(abort: Abort, timeout: float) -> Any:
+def lonely(abort: AbortFlag, timeout: float) -> Any:
     """A data plane of two ranks that is connected; the other rank sends nothing."""
     from merge_bench.merge.exchange.rapidsmpf import RapidsmpfExchange
 
@@ -195,7 +196,7 @@ def _join(folder: Path) -> fake_rapidsmpf.Communicator:
 @pytest.mark.usefixtures("libraries")
 @pytest.mark.parametrize("aborted", [True, False])
 def test_a_peer_that_sends_nothing_ends_the_wait(aborted: bool) -> None:
-    abort = Abort()
+    abort = AbortFlag()
     plane = lonely(abort, 30.0 if aborted else 0.5)
     table = fake_rapids.Table.from_arrow(pa.table({"key": [1, 2, 3], "a": [4, 5, 6]}))
     packed = plane.pack(table, [0])
@@ -209,7 +210,7 @@ def test_a_peer_that_sends_nothing_ends_the_wait(aborted: bool) -> None:
 
 @pytest.mark.usefixtures("libraries")
 def test_a_failing_shuffle_does_not_free_the_shuffler() -> None:
-    plane = lonely(Abort(), 30.0)
+    plane = lonely(AbortFlag(), 30.0)
     table = fake_rapids.Table.from_arrow(pa.table({"key": [1, 2, 3]}))
     packed = plane.pack(table, [0])
     used = replace(packed, chunks={rank: _used(chunk) for rank, chunk in packed.chunks.items()})
@@ -230,7 +231,7 @@ def test_a_rank_that_rapidsmpf_numbers_differently_is_an_error(tmp_path: Path) -
     for _ in range(2):
         _join(tmp_path)
     (tmp_path / "barrier-1-0").touch()  # the root waits for ranks to join
-    plane = RapidsmpfExchange(Alone(rank=1), abort=Abort(), timeout=30.0)
+    plane = RapidsmpfExchange(Alone(rank=1), abort=AbortFlag(), timeout=30.0)
     root = msgspec.msgpack.encode((b"alone", str(tmp_path).encode()))
     with pytest.raises(RunFailed, match="rapidsmpf numbers rank 1 of 2 as 2 of 2"):
         plane.connect([root, plane.address])

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from merge_bench.merge.engines.base import Outgoing, Piece, Side
-from merge_bench.merge.exchange.base import Abort, Pending
+from merge_bench.merge.engines.base import FramePiece, OutgoingParcel, Side
+from merge_bench.merge.exchange.base import AbortFlag, PendingMessage
 from merge_bench.merge.exchange.pipelined_exchange import PipelinedExchange
 from merge_bench.merge.exchange.ucx import UcxExchange
-from merge_bench.merge.partition import Runs
+from merge_bench.merge.partition import ByteRuns
 
 
 class Noted(UcxExchange):
@@ -22,19 +22,19 @@ class Noted(UcxExchange):
     """
 
     def __init__(self, rank: int, workers: int) -> None:
-        self.rank, self.workers, self.message_bytes, self.abort = rank, workers, 0, Abort()
+        self.rank, self.workers, self.message_bytes, self.abort = rank, workers, 0, AbortFlag()
         self._stage, self._abandoned = 0, []
         self._worker = SimpleNamespace(progress_once=lambda: False)
         self.noted: dict[bool, list[int]] = {True: [], False: []}
         self.messages: list[tuple[int, int]] = []  # number and bytes of those that were sent
 
-    def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> Pending:
+    def post(self, buffer: Any, peer: int, stage: int, number: int, *, receive: bool) -> PendingMessage:
         self.noted[receive].append(peer)
         if receive:
             buffer[:] = 0
         else:
             self.messages.append((number, buffer.nbytes))
-        return Pending(SimpleNamespace(completed=True, check_error=lambda: None), peer, receive, buffer)
+        return PendingMessage(SimpleNamespace(completed=True, check_error=lambda: None), peer, receive, buffer)
 
 
 def schedule(workers: int) -> list[Noted]:
@@ -69,7 +69,7 @@ def test_each_run_of_a_parcel_is_sent_in_messages_of_its_own(
 ) -> None:
     end = Noted(0, 2)
     end.message_bytes = message_bytes
-    flight = end.transfer({1: Runs(tuple(np.ones(size, np.uint8) for size in (5, 0, 3)))}, {})
+    flight = end.transfer({1: ByteRuns(tuple(np.ones(size, np.uint8) for size in (5, 0, 3)))}, {})
     assert end.messages == messages
     assert flight.sent_bytes == 8
 
@@ -78,9 +78,9 @@ def test_each_run_of_a_parcel_is_sent_in_messages_of_its_own(
 def test_the_pipelined_exchange_serves_its_peers_in_the_same_order(workers: int) -> None:
     for end in schedule(workers):
         sent = list(end.noted[False])
-        pieces = [Piece(Side.LEFT, 0)]
+        pieces = [FramePiece(Side.LEFT, 0)]
         with PipelinedExchange(end, pieces, 8, lambda number, source, header: np.empty(0, np.uint8)) as pipeline:
-            pipeline.send(0, [Outgoing(np.zeros(8, np.uint8), np.ones(1, np.uint8))] * workers)
-            pipeline.finish()
+            pipeline.send_piece(0, [OutgoingParcel(np.zeros(8, np.uint8), np.ones(1, np.uint8))] * workers)
+            pipeline.wait_for_all()
         order = list(dict.fromkeys(end.noted[False][len(sent) :]))
         assert order == sent

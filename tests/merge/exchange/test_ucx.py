@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from merge_bench.errors import RunFailed
-from merge_bench.merge.exchange.base import Abort
-from merge_bench.merge.partition import Runs
+from merge_bench.merge.exchange.base import AbortFlag
+from merge_bench.merge.partition import ByteRuns
 from tests.conftest import QUICK_HOOKS
 from tests.merge.exchange.ranks import ABORTED, Ranks, clock, ranks
 
@@ -110,9 +110,9 @@ def exchange_runs(exchange: Any, sizes: tuple[int, ...]) -> list[str]:
     """Parcels of several runs, empty ones among them: each run arrives in its own place."""
     peers = [peer for peer in range(exchange.workers) if peer != exchange.rank]
     sends = {
-        peer: Runs(tuple(content(exchange.rank, peer, size, at) for at, size in enumerate(sizes))) for peer in peers
+        peer: ByteRuns(tuple(content(exchange.rank, peer, size, at) for at, size in enumerate(sizes))) for peer in peers
     }
-    receives = {peer: Runs(tuple(np.empty(size, np.uint8) for size in sizes)) for peer in peers}
+    receives = {peer: ByteRuns(tuple(np.empty(size, np.uint8) for size in sizes)) for peer in peers}
     flight = exchange.transfer(sends, receives)
     wrong = [
         f"run {at} of rank {peer}"
@@ -176,7 +176,7 @@ def wait_for_nothing(exchange: Any, abort_after: float | None) -> tuple[str, flo
     """Wait for a message that rank 1 never sends; gives the reason for the end and how long it took to be heard."""
     if exchange.rank == 1:
         return "", 0.0
-    abort: Abort = exchange.abort
+    abort: AbortFlag = exchange.abort
     aborted_at = [0.0]
     if abort_after is not None:
 
@@ -215,7 +215,7 @@ def wait_with_heartbeats(exchange: Any, seconds: float) -> tuple[str, float]:
 
     def beat() -> None:
         while not stop.wait(0.05):
-            exchange.abort.heartbeat()
+            exchange.abort.note_heartbeat()
 
     threading.Thread(target=beat, daemon=True).start()
     buffer, began = np.zeros(100, np.uint8), clock()
@@ -274,7 +274,7 @@ LANES = """
 import ctypes, json, os, sys
 from multiprocessing.connection import Client, Listener
 import numpy as np
-from merge_bench.merge.exchange.base import Abort
+from merge_bench.merge.exchange.base import AbortFlag
 from merge_bench.merge.exchange.ucx import UcxExchange
 rank, path = int(sys.argv[1]), sys.argv[2]
 if rank == 0:
@@ -285,7 +285,7 @@ else:
     pipe = Client(path)
 for handling, settings in json.loads(sys.argv[3]):
     os.environ.update(settings)
-    exchange = UcxExchange(rank, 2, abort=Abort(), error_handling=handling == "on", timeout=60)
+    exchange = UcxExchange(rank, 2, abort=AbortFlag(), error_handling=handling == "on", timeout=60)
     for name in settings:
         del os.environ[name]
     pipe.send(exchange.address)
@@ -358,10 +358,10 @@ def logged_lanes(text: str) -> list[str]:
 
 WITHOUT_A_SEGMENT = """
 from merge_bench.errors import RunFailed
-from merge_bench.merge.exchange.base import Abort
+from merge_bench.merge.exchange.base import AbortFlag
 from merge_bench.merge.exchange.ucx import UcxExchange
 try:
-    UcxExchange(0, 1, abort=Abort())
+    UcxExchange(0, 1, abort=AbortFlag())
 except RunFailed as failed:
     print(failed)
 """

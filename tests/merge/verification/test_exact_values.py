@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from merge_bench.errors import UsageError
-from merge_bench.merge.engines.base import How
+from merge_bench.merge.engines.base import JoinKind
 from merge_bench.merge.frame import arrow_schema, canonical_type, make_field
 from merge_bench.merge.verification import duckdb_files, duckdb_reference
 from merge_bench.merge.workload.tables import TableColumn, TableSide, TableSpec
@@ -68,7 +68,7 @@ def test_values_are_those_of_the_file(tmp_path: Path, kind: str) -> None:
     spec = spec_of(tmp_path, table)
     storage = values.storage if isinstance(values, pa.ExtensionArray) else values
     wanted = table.set_column(1, "v", storage.cast(pa.binary()) if pa.types.is_string(storage.type) else storage)
-    assert duckdb_reference.compare_full(spec, [in_types(spec, wanted)]) is None
+    assert duckdb_reference.compare_result_rows(spec, [in_types(spec, wanted)]) is None
     assert duckdb_reference.expected_result(spec) == (
         len(values),
         duckdb_reference.result_checksum(spec, in_types(spec, wanted)),
@@ -77,7 +77,7 @@ def test_values_are_those_of_the_file(tmp_path: Path, kind: str) -> None:
 
 def in_types(spec: TableSpec, table: pa.Table) -> pa.Table:
     columns = []
-    output = How.INNER.output(spec.left.fields, spec.right.fields, spec.keys)
+    output = JoinKind.INNER.output_fields(spec.left.fields, spec.right.fields, spec.keys)
     for field in output:
         column = table[field.name].combine_chunks()
         if pa.types.is_large_string(field.type):
@@ -95,7 +95,7 @@ def test_keys_that_are_no_text_match_by_their_bytes(tmp_path: Path) -> None:
         side(write(tmp_path / "r.parquet", right), right, {"k": pa.string(), "b": pa.int64()}),
         ("k",),
     )
-    assert duckdb_reference.count_rows(spec).rows == duckdb_reference.expected_result(spec)[0] == 3
+    assert duckdb_reference.count_result_rows(spec).rows == duckdb_reference.expected_result(spec)[0] == 3
 
 
 def test_bytes_beside_text(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_int96_is_read_in_microseconds(tmp_path: Path) -> None:
     instants = [dt.datetime(9999, 12, 31), dt.datetime(1, 1, 1), None, dt.datetime(1969, 12, 31, 23, 59, 59, 5)]
     table = pa.table({"k": range(4), "v": pa.array(instants, pa.timestamp("us"))})
     spec = spec_of(tmp_path, table, use_deprecated_int96_timestamps=True)
-    assert duckdb_reference.compare_full(spec, [table]) is None
+    assert duckdb_reference.compare_result_rows(spec, [table]) is None
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_columns_of_any_names_and_nested_ones_beside_them(tmp_path: Path) -> Non
     flat = table.select(names)
     left = side(write(tmp_path / "l.parquet", table.select(["s", *names])), flat, dict.fromkeys(names, pa.int64()))
     right = side(write(tmp_path / "r.parquet", flat), flat.select(["k"]), {"k": pa.int64()})
-    assert duckdb_reference.compare_full(TableSpec(left, right, ("k",)), [flat]) is None
+    assert duckdb_reference.compare_result_rows(TableSpec(left, right, ("k",)), [flat]) is None
 
 
 def test_a_raw_copy_has_the_pages_and_no_types(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_hive_partitions_are_columns(spec: TableSpec, tmp_path: Path) -> None:
         columns=(*spec.left.columns, column),
         chunks=(((str(folder / "region=eu%20west/part-0"), 0),), ((str(sorted(folder.rglob("part-0"))[0]), 0),)),
     )
-    found = pa.concat_tables(duckdb_reference.expected_batches(replace(spec, left=left)))
+    found = pa.concat_tables(duckdb_reference.expected_result_batches(replace(spec, left=left)))
     assert dict(zip(found["k"].to_pylist(), found["region"].to_pylist(), strict=True)) == {
         **dict.fromkeys(range(10), "eu west"),
         **dict.fromkeys(range(10, 20)),
@@ -187,15 +187,15 @@ def wrapped(microseconds: int) -> int:
 def test_int96_times_that_wrap_in_a_shared_reader(tmp_path: Path) -> None:
     left, right = instants(tmp_path, "a", int96=True), instants(tmp_path, "b", int96=False)
     spec = in_microseconds(plan(left, right, "at"))
-    assert duckdb_reference.count_rows(spec).rows == 3
+    assert duckdb_reference.count_result_rows(spec).rows == 3
     rows, checksum = duckdb_reference.expected_result(spec)
-    table = pa.concat_tables(duckdb_reference.expected_batches(spec))
+    table = pa.concat_tables(duckdb_reference.expected_result_batches(spec))
     assert (rows, checksum) == (3, duckdb_reference.result_checksum(spec, table))
     assert {value.year for value in table["at"].to_pylist()} == {1, 2024, 9999}
     ticks = [wrapped(value) for value in table["at"].cast(pa.int64()).to_pylist()]
     spoiled = table.set_column(0, "at", pa.array(ticks).cast(pa.timestamp("us")))
     assert duckdb_reference.result_checksum(spec, spoiled) != checksum
-    assert duckdb_reference.compare_full(spec, [spoiled]) is not None
+    assert duckdb_reference.compare_result_rows(spec, [spoiled]) is not None
 
 
 def test_instants_that_wrapped_match_nothing(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_instants_that_wrapped_match_nothing(tmp_path: Path) -> None:
     left = instants(tmp_path, "a", int96=True)
     ticks = [wrapped(dt_ticks) for dt_ticks in (1704112496000000, 253402214400000000, -62135596800000000)]
     right = write(tmp_path / "r.parquet", pa.table({"at": pa.array(ticks).cast(pa.timestamp("us")), "b": range(3)}))
-    assert duckdb_reference.count_rows(in_microseconds(plan(left, right, "at"))).rows == 1
+    assert duckdb_reference.count_result_rows(in_microseconds(plan(left, right, "at"))).rows == 1
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_damaged_keys_end_before_the_run(tmp_path: Path, damaged: Callable[[str]
 def test_damaged_values_end_the_proof(tmp_path: Path, damaged: Callable[[str], Path]) -> None:
     left = damaged("a")
     spec = plan(left, write(tmp_path / "r.parquet", pa.table({"k": range(10)})), "k")
-    assert duckdb_reference.count_rows(spec).rows == 10
+    assert duckdb_reference.count_result_rows(spec).rows == 10
     with pytest.raises(RunFailed, match=r"left\.parquet is damaged: column 'a' cannot be read: [^\n]*$"):
         duckdb_reference.expected_result(spec)
 
@@ -258,6 +258,6 @@ def test_statistics_that_leave_nan_out_are_not_believed(tmp_path: Path) -> None:
         rows[side] = [(int(key), float(part)) for key, part in zip(keys, parts, strict=True) if part == part]
     spec = plan(tmp_path / "left.parquet", tmp_path / "right.parquet", ["k", "f"])
     matches = Counter(rows["right"])
-    assert duckdb_reference.count_rows(spec).rows == sum(matches[key] for key in rows["left"])
-    found = pa.concat_tables(duckdb_reference.expected_batches(spec))
+    assert duckdb_reference.count_result_rows(spec).rows == sum(matches[key] for key in rows["left"])
+    found = pa.concat_tables(duckdb_reference.expected_result_batches(spec))
     assert not np.isnan(found["f"].to_numpy()).any()

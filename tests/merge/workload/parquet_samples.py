@@ -113,4 +113,4 @@ def run_engine(name: str, spec: TableSpec) -> list[pa.Table]:
     lefts, rights = zip(*(load_chunk(spec, rank) for rank in range(len(spec.left.chunks))), strict=True)
     engines = engines_of(name, lefts, rights, spec.keys)
     run_once(engines)
-    return [piece for engine in engines for piece in engine.results()]
+    return [piece for engine in engines for piece in engine.result_tables()]

@@ -20,11 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.errors import RunFailed, UsageError, WrongResult
-from merge_bench.merge.engines.base import How, Side
+from merge_bench.merge.engines.base import JoinKind, Side
 from merge_bench.merge.frame import Frame, arrow_schema
 from merge_bench.merge.verification import duckdb_reference
-from merge_bench.merge.verification.duckdb_reference import expected_batches
-from merge_bench.merge.workload.tables import TableSpec, load_chunk, output_bytes, row_bytes
+from merge_bench.merge.verification.duckdb_reference import expected_result_batches
+from merge_bench.merge.workload.tables import TableSpec, estimate_output_bytes, load_chunk, row_bytes
 from tests.helpers.examples import examples
 from tests.merge.workload.parquet_samples import NAN, VALUES, plan, run_engine, two_tables, write
 
@@ -33,14 +33,16 @@ from tests.merge.workload.parquet_samples import NAN, VALUES, plan, run_engine, 
 def asked_once() -> Iterator[None]:
     """DuckDB is asked once for the rows of a plan, however often something is compared with them."""
     with pytest.MonkeyPatch.context() as patch:
-        answers = functools.cache(lambda spec, how: list(expected_batches(spec, how)))
-        patch.setattr(duckdb_reference, "expected_batches", lambda spec, how=How.INNER, raw=None: answers(spec, how))
+        answers = functools.cache(lambda spec, how: list(expected_result_batches(spec, how)))
+        patch.setattr(
+            duckdb_reference, "expected_result_batches", lambda spec, how=JoinKind.INNER, raw=None: answers(spec, how)
+        )
         yield
 
 
 def merge(spec: TableSpec) -> list[dict[str, Any]]:
     """DuckDB's rows."""
-    return pa.concat_tables(duckdb_reference.expected_batches(spec)).to_pylist()
+    return pa.concat_tables(duckdb_reference.expected_result_batches(spec)).to_pylist()
 
 
 def tables(folder: Path, left: dict[str, Any], right: dict[str, Any]) -> tuple[Path, Path]:
@@ -76,7 +78,7 @@ def test_duplicates_on_both_sides(tmp_path: Path) -> None:
     spec = plan(*paths, "k")
     pairs = [(1, a, b) for a in (10, 11) for b in (5, 7, 8)] + [(2, 12, 6)]
     assert Counter((r["k"], r["a"], r["b"]) for r in merge(spec)) == Counter(pairs)
-    assert duckdb_reference.count_rows(spec).rows == 7
+    assert duckdb_reference.count_result_rows(spec).rows == 7
     assert duckdb_reference.expected_result(spec)[0] == 7
 
 
@@ -86,14 +88,14 @@ def test_null_and_nan_match_nothing_and_zeros_match(tmp_path: Path) -> None:
     )
     spec = plan(*paths, "k")
     assert [(r["a"], r["b"]) for r in merge(spec)] == [(2, 3)]
-    assert duckdb_reference.count_rows(spec).rows == 1
+    assert duckdb_reference.count_result_rows(spec).rows == 1
 
 
 def test_one_missing_part_of_a_key_is_enough(tmp_path: Path) -> None:
     left = {"k": [1, 1, None], "f": [1.0, NAN, 1.0], "a": [0, 1, 2]}
     spec = plan(*tables(tmp_path, left, {"k": [1, 1, None], "f": [1.0, NAN, 1.0], "b": [0, 1, 2]}), ["k", "f"])
     assert [(r["a"], r["b"]) for r in merge(spec)] == [(0, 0)]
-    assert duckdb_reference.count_rows(spec).rows == 1
+    assert duckdb_reference.count_result_rows(spec).rows == 1
 
 
 def test_keys_of_different_widths_match_by_value(tmp_path: Path) -> None:
@@ -117,16 +119,16 @@ def test_names_that_differ_in_case_only(tmp_path: Path) -> None:
 
 def test_empty_sides(tmp_path: Path) -> None:
     spec = plan(*tables(tmp_path, {"k": pa.array([], pa.int64())}, {"k": [1, 2]}), "k")
-    assert duckdb_reference.count_rows(spec).rows == 0
+    assert duckdb_reference.count_result_rows(spec).rows == 0
     assert duckdb_reference.expected_result(spec) == (0, 0)
-    assert duckdb_reference.compare_full(spec, []) is None
-    assert output_bytes(spec, 0) == 0
+    assert duckdb_reference.compare_result_rows(spec, []) is None
+    assert estimate_output_bytes(spec, 0) == 0
 
 
 def test_rows_are_counted_without_being_made(tmp_path: Path) -> None:
     rows = 200_000  # 4e10 pairs
     path = write(tmp_path / "t.parquet", pa.table({"k": pa.array([7] * rows + [None])}))
-    assert duckdb_reference.count_rows(plan(path, path, "k")).rows == rows * rows
+    assert duckdb_reference.count_result_rows(plan(path, path, "k")).rows == rows * rows
 
 
 # Against Polars and against the engines
@@ -142,16 +144,16 @@ def typed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_every_key_type_agrees_with_polars(typed: TableSpec) -> None:
     other = polars_join(typed)
     assert other.num_rows > 20
-    assert duckdb_reference.count_rows(typed).rows == other.num_rows
+    assert duckdb_reference.count_result_rows(typed).rows == other.num_rows
     assert duckdb_reference.expected_result(typed) == (other.num_rows, duckdb_reference.result_checksum(typed, other))
-    assert duckdb_reference.compare_full(typed, [other]) is None
+    assert duckdb_reference.compare_result_rows(typed, [other]) is None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["polars", pytest.param("pandas", marks=pytest.mark.soak)])
 def test_every_engine_gives_the_expected_rows(typed: TableSpec, engine: str) -> None:
     results = run_engine(engine, typed)
-    assert duckdb_reference.compare_full(typed, results) is None
+    assert duckdb_reference.compare_result_rows(typed, results) is None
     found = sum(t.num_rows for t in results), sum(duckdb_reference.result_checksum(typed, t) for t in results) % 2**64
     assert found == duckdb_reference.expected_result(typed)
 
@@ -161,10 +163,10 @@ def test_several_keys_of_several_types(tmp_path: Path, engine: str) -> None:
     left, right = two_tables(tmp_path, "int8", rows=200)
     on, right_on = ["k", "l_bool", "l_string"], ["q", "r_bool", "r_string"]
     spec = plan(left, right, on, right_on, workers=2, engine=engine)
-    assert duckdb_reference.compare_full(spec, [polars_join(spec)]) is None
+    assert duckdb_reference.compare_result_rows(spec, [polars_join(spec)]) is None
     results = run_engine(engine, spec)
     assert sum(t.num_rows for t in results) > 20
-    assert duckdb_reference.compare_full(spec, results) is None
+    assert duckdb_reference.compare_result_rows(spec, results) is None
 
 
 KEYS = st.lists(st.one_of(st.none(), st.integers(-3, 3)), max_size=30)
@@ -181,7 +183,7 @@ def test_any_keys_match_by_the_definition(
     spec = plan(*tables(folder, a, b), "k", workers=workers)
     pairs = Counter((x, i, j) for i, x in enumerate(left) for j, y in enumerate(right) if x is not None and x == y)
     nulls = {Side.LEFT: left.count(None), Side.RIGHT: right.count(None)}
-    assert duckdb_reference.count_rows(spec) == duckdb_reference.Counts(pairs.total(), nulls)
+    assert duckdb_reference.count_result_rows(spec) == duckdb_reference.ResultCounts(pairs.total(), nulls)
     results = [row for table in run_engine("polars", spec) for row in table.to_pylist()]
     for rows in (merge(spec) if pairs else [], results):
         assert Counter((r["k"], r["a"], r["b"]) for r in rows) == pairs
@@ -194,7 +196,7 @@ def test_any_keys_match_by_the_definition(
 def merged(tmp_path_factory: pytest.TempPathFactory) -> tuple[TableSpec, pa.Table]:
     """A small merge, and its right result."""
     spec = plan(*two_tables(tmp_path_factory.mktemp("merged"), "string"), "k", "q")
-    return spec, pa.concat_tables(duckdb_reference.expected_batches(spec)).combine_chunks()
+    return spec, pa.concat_tables(duckdb_reference.expected_result_batches(spec)).combine_chunks()
 
 
 @pytest.fixture(scope="module")
@@ -216,13 +218,13 @@ def test_order_does_not_matter(merged: tuple[TableSpec, pa.Table]) -> None:
     order = random.Random(1).sample(range(table.num_rows), table.num_rows)
     shuffled = table.take(order)
     assert duckdb_reference.result_checksum(spec, shuffled) == duckdb_reference.expected_result(spec)[1]
-    assert duckdb_reference.compare_full(spec, [shuffled.slice(10), shuffled.slice(0, 10)]) is None
+    assert duckdb_reference.compare_result_rows(spec, [shuffled.slice(10), shuffled.slice(0, 10)]) is None
 
 
 def test_a_dropped_row_is_seen(merged: tuple[TableSpec, pa.Table]) -> None:
     spec, table = merged
     assert duckdb_reference.result_checksum(spec, table.slice(1)) != duckdb_reference.expected_result(spec)[1]
-    message = duckdb_reference.compare_full(spec, [table.slice(1)])
+    message = duckdb_reference.compare_result_rows(spec, [table.slice(1)])
     assert message is not None
     assert message.startswith("the result has 1 copy too few of the row k=")
     assert message.endswith("(1 distinct rows differ)")
@@ -232,7 +234,7 @@ def test_a_doubled_row_is_seen(merged: tuple[TableSpec, pa.Table]) -> None:
     spec, table = merged
     doubled = pa.concat_tables([table, table.slice(3, 1), table.slice(3, 1)])
     assert duckdb_reference.result_checksum(spec, doubled) != duckdb_reference.expected_result(spec)[1]
-    message = duckdb_reference.compare_full(spec, [doubled])
+    message = duckdb_reference.compare_result_rows(spec, [doubled])
     assert message is not None
     assert message.startswith("the result has 2 copies too many of the row k=")
 
@@ -242,7 +244,7 @@ def test_a_row_in_the_place_of_another_is_seen(merged: tuple[TableSpec, pa.Table
     swapped = pa.concat_tables([table.slice(1), table.slice(5, 1)])
     assert swapped.num_rows == table.num_rows
     assert duckdb_reference.result_checksum(spec, swapped) != duckdb_reference.expected_result(spec)[1]
-    assert "(2 distinct rows differ)" in str(duckdb_reference.compare_full(spec, [swapped]))
+    assert "(2 distinct rows differ)" in str(duckdb_reference.compare_result_rows(spec, [swapped]))
 
 
 def differ(one: object, other: object) -> bool:
@@ -262,7 +264,7 @@ def test_a_changed_value_of_any_type_is_seen(
     for value in (table[name][other], None):
         changed = with_value(table, name, present[0], value)
         assert duckdb_reference.result_checksum(spec, changed) != right
-        assert "(2 distinct rows differ)" in str(duckdb_reference.compare_full(spec, [changed]))
+        assert "(2 distinct rows differ)" in str(duckdb_reference.compare_result_rows(spec, [changed]))
 
 
 def test_a_row_of_zeros_counts(tmp_path: Path) -> None:
@@ -274,7 +276,7 @@ def test_a_row_of_zeros_counts(tmp_path: Path) -> None:
 def test_both_zeros_and_every_nan_are_one_value(tmp_path: Path) -> None:
     spec = plan(*tables(tmp_path, {"k": [1, 2], "a": [-0.0, NAN]}, {"k": [1, 2]}), "k")
     table = pa.table({"k": [1, 2], "a": [0.0, -NAN]})
-    assert duckdb_reference.compare_full(spec, [table]) is None
+    assert duckdb_reference.compare_result_rows(spec, [table]) is None
     assert duckdb_reference.result_checksum(spec, table) == duckdb_reference.expected_result(spec)[1]
 
 
@@ -298,9 +300,9 @@ def test_results_are_brought_to_the_canonical_schema(tmp_path: Path) -> None:
             "t": pa.array([1, None], pa.timestamp("ms")),
         }
     )
-    output = How.INNER.output(spec.left.fields, spec.right.fields, spec.keys)
+    output = JoinKind.INNER.output_fields(spec.left.fields, spec.right.fields, spec.keys)
     assert duckdb_reference.result_table(spec, engine).schema == arrow_schema(output)
-    assert duckdb_reference.compare_full(spec, [engine]) is None
+    assert duckdb_reference.compare_result_rows(spec, [engine]) is None
 
 
 def test_a_result_that_is_not_of_the_schema(tmp_path: Path) -> None:
@@ -311,7 +313,7 @@ def test_a_result_that_is_not_of_the_schema(tmp_path: Path) -> None:
         duckdb_reference.result_table(spec, pa.table({"k": [1], "a": [300]}))
 
 
-@pytest.mark.parametrize("ask", [duckdb_reference.count_rows, duckdb_reference.expected_result])
+@pytest.mark.parametrize("ask", [duckdb_reference.count_result_rows, duckdb_reference.expected_result])
 def test_a_file_that_cannot_be_read(tmp_path: Path, ask: Any) -> None:
     left, right = tables(tmp_path, {"k": [1]}, {"k": [1]})
     spec = plan(left, right, "k")
@@ -320,7 +322,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, ask: Any) -> None:
         ask(spec)
 
 
-@pytest.mark.parametrize("ask", [duckdb_reference.count_rows, duckdb_reference.expected_result])
+@pytest.mark.parametrize("ask", [duckdb_reference.count_result_rows, duckdb_reference.expected_result])
 def test_a_key_value_that_does_not_fit(tmp_path: Path, ask: Any) -> None:
     far = {"k": pa.array([253_402_300_799_000], pa.timestamp("ms"))}
     spec = plan(*tables(tmp_path, far, {"k": pa.array([1], pa.timestamp("ns"))}), "k")
@@ -332,7 +334,7 @@ def test_too_little_memory_for_duckdb(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(duckdb_reference, "memory_limit", lambda: 1 << 20)
     path = write(tmp_path / "t.parquet", pa.table({"k": list(range(100_000))}))
     with pytest.raises(RunFailed, match=r"^DuckDB could not compute the expected result: [^\n]*$"):
-        duckdb_reference.count_rows(plan(path, path, "k"))
+        duckdb_reference.count_result_rows(plan(path, path, "k"))
 
 
 # Sizes
@@ -352,8 +354,8 @@ def test_sizes_are_those_of_the_frames(tmp_path: Path) -> None:
     frames = load_chunk(spec, 0)
     for side, frame in zip((spec.left, spec.right), frames, strict=True):
         assert row_bytes(side) * frame.rows == pytest.approx(held(None, frame), rel=0.01)
-    result = Frame.from_arrow(pa.concat_tables(duckdb_reference.expected_batches(spec)))
-    assert output_bytes(spec, 400) == pytest.approx(held(None, result), rel=0.01)
+    result = Frame.from_arrow(pa.concat_tables(duckdb_reference.expected_result_batches(spec)))
+    assert estimate_output_bytes(spec, 400) == pytest.approx(held(None, result), rel=0.01)
 
 
 @pytest.mark.parametrize("engine", ["native", "pandas", "polars", "duckdb"])

@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.merge.workload.parquet import HIDDEN, NO_DATA, LeftOut, find_files
+from merge_bench.merge.workload.parquet import HIDDEN, NO_DATA, SkippedFiles, find_files
 from tests.merge.workload.parquet_samples import write
 
 
@@ -54,8 +54,8 @@ def test_a_folder_is_read_whole_and_what_is_hidden_is_left_out(tmp_path: Path) -
         for file in ds.dataset(str(tmp_path), format="parquet", exclude_invalid_files=True).files
     )
     assert find_files(str(tmp_path)).left_out == (
-        LeftOut(HIDDEN, 5, (".dir", ".h.parquet", "2026.parquet/_SUCCESS", "_h.parquet", "_temporary")),
-        LeftOut(NO_DATA, 2, ("README.md", "part.crc")),
+        SkippedFiles(HIDDEN, 5, (".dir", ".h.parquet", "2026.parquet/_SUCCESS", "_h.parquet", "_temporary")),
+        SkippedFiles(NO_DATA, 2, ("README.md", "part.crc")),
     )
 
 

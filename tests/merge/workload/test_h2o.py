@@ -13,7 +13,7 @@ import pytest
 
 from merge_bench.config.options import TableOptions
 from merge_bench.errors import UsageError
-from merge_bench.merge.workload import find_benchmark, h2o
+from merge_bench.merge.workload import h2o, import_benchmark
 from merge_bench.merge.workload.h2o import H2O, H2O_VERSION, H2oGenerator, h2o_tables
 
 ROWS = 100_000
@@ -162,7 +162,7 @@ def test_a_disk_too_small(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("asked", "found"), [((), ("q1", "q2", "q3", "q4", "q5")), (("3", "Q1"), ("q3", "q1"))])
 def test_questions_by_number_or_name(asked: tuple[str, ...], found: tuple[str, ...]) -> None:
-    assert H2O.choose(asked) == found
+    assert H2O.choose_questions(asked) == found
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_questions_by_number_or_name(asked: tuple[str, ...], found: tuple[str, .
     ],
 )
 def test_questions_that_are_none(workload: str, asked: tuple[str, ...], said: str) -> None:
-    benchmark = find_benchmark(workload)
+    benchmark = import_benchmark(workload)
     assert benchmark is not None
     with pytest.raises(UsageError, match=said):
-        benchmark.choose(asked)
+        benchmark.choose_questions(asked)

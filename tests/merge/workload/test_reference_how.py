@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from merge_bench.merge.engines.base import How
+from merge_bench.merge.engines.base import JoinKind
 from merge_bench.merge.verification import duckdb_reference
 from tests.merge.workload.parquet_samples import NAN, plan, write
 
 Row = tuple[Any, ...]
 
 
-def by_hand(left: list[Row], right: list[Row], keys: int, how: How) -> Counter[Row]:
+def by_hand(left: list[Row], right: list[Row], keys: int, how: JoinKind) -> Counter[Row]:
     """Every left row beside every right one; the first `keys` values of a row are its keys."""
 
     def equal(one: Row, other: Row) -> bool:
@@ -27,12 +27,12 @@ def by_hand(left: list[Row], right: list[Row], keys: int, how: How) -> Counter[R
 
     matched_left = {i for i, one in enumerate(left) for other in right if equal(one, other)}
     matched_right = {j for j, other in enumerate(right) for one in left if equal(one, other)}
-    if how in (How.SEMI, How.ANTI):
-        return Counter(shown(one) for i, one in enumerate(left) if (i in matched_left) == (how is How.SEMI))
+    if how in (JoinKind.SEMI, JoinKind.ANTI):
+        return Counter(shown(one) for i, one in enumerate(left) if (i in matched_left) == (how is JoinKind.SEMI))
     rows = [(*one, *other[keys:]) for one in left for other in right if equal(one, other)]
-    if how in (How.LEFT, How.OUTER):
+    if how in (JoinKind.LEFT, JoinKind.OUTER):
         rows += [(*one, None) for i, one in enumerate(left) if i not in matched_left]
-    if how in (How.RIGHT, How.OUTER):
+    if how in (JoinKind.RIGHT, JoinKind.OUTER):
         rows += [(*other[:keys], None, other[keys]) for j, other in enumerate(right) if j not in matched_right]
     return Counter(map(shown, rows))
 
@@ -51,10 +51,10 @@ def sides(*keys: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Row]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", How)
+@pytest.mark.parametrize("how", JoinKind)
 @given(data=st.data(), two=st.booleans())
 @settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_tables(tmp_path: Path, how: How, data: st.DataObject, two: bool) -> None:
+def test_any_tables(tmp_path: Path, how: JoinKind, data: st.DataObject, two: bool) -> None:
     kinds = [pa.int64(), pa.float64()] if two else [pa.float64()]
     keys = [whole_numbers, numbers] if two else [numbers]
     names = [f"k{at}" for at in range(len(keys))]
@@ -66,23 +66,23 @@ def test_any_tables(tmp_path: Path, how: How, data: st.DataObject, two: bool) ->
         paths.append(write(tmp_path / f"{side}.parquet", table, 3))
     spec = plan(*paths, names)
     wanted = by_hand(left, right, len(keys), how)
-    batches = list(duckdb_reference.expected_batches(spec, how))
+    batches = list(duckdb_reference.expected_result_batches(spec, how))
     found = Counter(shown(tuple(row.values())) for batch in batches for row in batch.to_pylist())
     assert found == wanted
-    assert duckdb_reference.count_rows(spec, how).rows == wanted.total()
+    assert duckdb_reference.count_result_rows(spec, how).rows == wanted.total()
     rows, checksum = duckdb_reference.expected_result(spec, how)
     assert rows == wanted.total()
     assert sum(duckdb_reference.result_checksum(spec, batch, how) for batch in batches) % 2**64 == checksum
-    assert duckdb_reference.compare_full(spec, batches, how) is None
+    assert duckdb_reference.compare_result_rows(spec, batches, how) is None
     if batches and rows:
-        assert duckdb_reference.compare_full(spec, batches[1:] or [batches[0][1:]], how) is not None
+        assert duckdb_reference.compare_result_rows(spec, batches[1:] or [batches[0][1:]], how) is not None
 
 
 def test_keys_of_rows_that_only_the_right_table_has(tmp_path: Path) -> None:
     left = write(tmp_path / "l.parquet", pa.table({"a": [1, 2], "id": ["x", "y"]}), 1)
     right = write(tmp_path / "r.parquet", pa.table({"b": [5, 6], "name": ["y", "z"]}), 1)
     spec = plan(left, right, "id", "name")
-    table = pa.concat_tables(duckdb_reference.expected_batches(spec, How.OUTER))
+    table = pa.concat_tables(duckdb_reference.expected_result_batches(spec, JoinKind.OUTER))
     assert sorted(map(str, table.to_pylist())) == [
         "{'a': 1, 'id': 'x', 'b': None}",
         "{'a': 2, 'id': 'y', 'b': 5}",

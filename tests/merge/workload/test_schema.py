@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merge_bench.errors import UsageError
-from merge_bench.merge.engines import descriptions
-from merge_bench.merge.workload.tables import common_type, output_names, refuse_for_engine
+from merge_bench.merge.engines import engine_descriptions
+from merge_bench.merge.workload.tables import common_type, output_names, refuse_unsupported_types
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 
@@ -66,11 +66,11 @@ def test_common_type_of_keys(left: pa.DataType, right: pa.DataType, common: pa.D
 
 @pytest.mark.parametrize("refused", [pa.time32("ms"), pa.time64("us"), pa.large_binary()], ids=str)
 def test_cudf_refuses_what_libcudf_has_no_type_for(refused: pa.DataType) -> None:
-    others = [engine.name for engine in descriptions() if not engine.device_memory]
+    others = [engine.name for engine in engine_descriptions() if not engine.device_memory]
     for engine in others:
-        refuse_for_engine(engine, [("c", refused)])
+        refuse_unsupported_types(engine, [("c", refused)])
     with pytest.raises(UsageError) as caught:
-        refuse_for_engine("cudf", [("fine", pa.int64()), ("c", refused)])
+        refuse_unsupported_types("cudf", [("fine", pa.int64()), ("c", refused)])
     message = str(caught.value)
     assert message.startswith(f"column 'c' has type {refused}, which engine cudf cannot merge (cuDF has no type for")
     assert message.endswith(f"use --engine {', '.join(others[:-1])} or {others[-1]}")
@@ -85,7 +85,7 @@ def test_cudf_takes_the_rest() -> None:
         pa.large_string(),
         pa.bool_(),
     ]
-    refuse_for_engine("cudf", [(str(t), t) for t in [*rest, *INTEGERS, pa.float32(), pa.float64()]])
+    refuse_unsupported_types("cudf", [(str(t), t) for t in [*rest, *INTEGERS, pa.float32(), pa.float64()]])
 
 
 def test_names_of_the_result() -> None:

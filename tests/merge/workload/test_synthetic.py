@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merge_bench.merge.jit import compiled
+from merge_bench.merge.jit import compile_loop
 from merge_bench.merge.partition_loops import mix64
 from merge_bench.merge.workload import KEY, SyntheticSpec
-from merge_bench.merge.workload.synthetic import check, generate
+from merge_bench.merge.workload.synthetic import check_result_rows, generate_chunks
 from tests.helpers.examples import examples
 
 Columns = dict[str, np.ndarray]
@@ -19,7 +19,7 @@ Columns = dict[str, np.ndarray]
 
 def whole(spec: SyntheticSpec, workers: int = 1) -> tuple[pa.Table, pa.Table, int, int]:
     """Both tables put together from all workers' chunks, and the expected rows and checksum."""
-    parts = [generate(spec, rank, workers) for rank in range(workers)]
+    parts = [generate_chunks(spec, rank, workers) for rank in range(workers)]
     left, right = (pa.concat_tables([part[side].to_arrow() for part in parts]) for side in (0, 1))
     rows = sum(part[2].rows for part in parts)
     return left, right, rows, sum(part[2].checksum for part in parts) % 2**64
@@ -57,7 +57,7 @@ def test_as_many_rows_match_as_asked_for(spec: SyntheticSpec) -> None:
     _, right, rows, _ = whole(spec)
     matching = columns(right)[KEY]
     matching = matching[(matching >= 0) & (matching < spec.rows)]
-    assert matching.size == rows == spec.matches == round(spec.fraction * spec.rows)
+    assert matching.size == rows == spec.matching_rows == round(spec.fraction * spec.rows)
     assert np.unique(matching).size == matching.size  # every partner once
 
 
@@ -74,16 +74,16 @@ def test_the_table_does_not_depend_on_the_workers(spec: SyntheticSpec, workers: 
 @examples(60)
 def test_the_right_result_passes(spec: SyntheticSpec) -> None:
     result, rows, checksum = merged(spec)
-    assert check(spec, result) == (rows, checksum, 0)
-    assert result.num_rows == spec.matches
+    assert check_result_rows(spec, result) == (rows, checksum, 0)
+    assert result.num_rows == spec.matching_rows
 
 
 @pytest.mark.parametrize("zipf", [0.5, 1.0, 1.2, 2.5])
 def test_the_right_result_of_skewed_keys_passes(zipf: float) -> None:
     spec = SyntheticSpec(5000, 0.7, 3, payload_columns=2, zipf=zipf)
     result, rows, checksum = merged(spec)
-    assert rows == spec.matches == 3500
-    assert check(spec, result) == (rows, checksum, 0)
+    assert rows == spec.matching_rows == 3500
+    assert check_result_rows(spec, result) == (rows, checksum, 0)
     left, right, _, _ = whole(spec, 3)
     assert left.equals(whole(spec)[0])
     assert right.equals(whole(spec)[1])
@@ -113,7 +113,7 @@ def test_matches_are_spread_evenly_over_left_and_right_chunks(seed: int) -> None
     place[left[KEY]] = np.arange(spec.rows)
     for positions in (place[right[KEY][matching]], np.flatnonzero(matching)):
         counts = np.bincount(positions * 20 // spec.rows, minlength=20)
-        mean = spec.matches / 20
+        mean = spec.matching_rows / 20
         assert ((counts - mean) ** 2 / mean).sum() < 60
 
 
@@ -166,14 +166,14 @@ def right_answer() -> tuple[pa.Table, int, int]:
 
 def test_check_sees_a_dropped_row(right_answer: tuple[pa.Table, int, int]) -> None:
     table, rows, checksum = right_answer
-    found = check(SPEC, table.slice(1))
+    found = check_result_rows(SPEC, table.slice(1))
     assert found[0] == rows - 1
     assert found[1] != checksum
 
 
 def test_check_sees_a_doubled_row(right_answer: tuple[pa.Table, int, int]) -> None:
     table, rows, checksum = right_answer
-    found = check(SPEC, pa.concat_tables([table, table.slice(5, 1)]))
+    found = check_result_rows(SPEC, pa.concat_tables([table, table.slice(5, 1)]))
     assert found[0] == rows + 1
     assert found[1] != checksum
 
@@ -181,7 +181,7 @@ def test_check_sees_a_doubled_row(right_answer: tuple[pa.Table, int, int]) -> No
 def test_check_sees_a_row_in_place_of_another(right_answer: tuple[pa.Table, int, int]) -> None:
     """The count is right and every row too: only the checksum differs."""
     table, rows, checksum = right_answer
-    found = check(SPEC, pa.concat_tables([table.slice(1), table.slice(5, 1)]))
+    found = check_result_rows(SPEC, pa.concat_tables([table.slice(1), table.slice(5, 1)]))
     assert (found[0], found[2]) == (rows, 0)
     assert found[1] != checksum
 
@@ -190,7 +190,7 @@ def test_check_sees_a_row_of_another_table(right_answer: tuple[pa.Table, int, in
     """Rows that are whole in themselves, of the table of another seed."""
     table, _, _ = right_answer
     foreign = merged(SyntheticSpec(3000, 0.4, 10, payload_columns=2))[0].slice(0, 20)
-    assert check(SPEC, pa.concat_tables([table, foreign]))[2] >= 19  # by chance one may be right
+    assert check_result_rows(SPEC, pa.concat_tables([table, foreign]))[2] >= 19  # by chance one may be right
 
 
 def test_check_sees_a_row_that_must_not_match(right_answer: tuple[pa.Table, int, int]) -> None:
@@ -202,7 +202,7 @@ def test_check_sees_a_row_that_must_not_match(right_answer: tuple[pa.Table, int,
         for name in ("right_payload_0", "right_payload_1"):
             one[name] = values[name][1:2]
         one[KEY] = np.array([key])
-        assert check(SPEC, pa.table(one))[2] == 1
+        assert check_result_rows(SPEC, pa.table(one))[2] == 1
 
 
 @pytest.mark.parametrize("bit", [0, 1, 13, 31, 32, 62, 63])
@@ -211,7 +211,7 @@ def test_check_sees_a_flipped_bit(right_answer: tuple[pa.Table, int, int], name:
     table, rows, checksum = right_answer
     values = columns(table)[name].copy()
     values.view(np.uint64)[77] ^= np.uint64(1 << bit)
-    found = check(SPEC, broken(table, name, values))
+    found = check_result_rows(SPEC, broken(table, name, values))
     assert found[0] == rows
     assert found[2] >= 1
     assert (found[1] != checksum) == (name == "right_payload_0")
@@ -222,19 +222,19 @@ def test_check_sees_values_swapped_between_rows(right_answer: tuple[pa.Table, in
     table, rows, checksum = right_answer
     values = columns(table)[name].copy()
     values[[3, 4]] = values[[4, 3]]
-    found = check(SPEC, broken(table, name, values))
+    found = check_result_rows(SPEC, broken(table, name, values))
     assert found[:2] == (rows, checksum)
     assert found[2] >= 2
 
 
 def test_check_sees_row_numbers_beyond_the_table() -> None:
     table = pa.table({KEY: [0], "left_payload_0": [10**9], "right_payload_0": [-1]})
-    assert check(SyntheticSpec(100, 0.5, 0), table)[2] == 1
+    assert check_result_rows(SyntheticSpec(100, 0.5, 0), table)[2] == 1
 
 
 def test_check_of_no_rows() -> None:
     empty = {name: np.zeros(0, np.int64) for name in (KEY, "left_payload_0", "right_payload_0")}
-    assert check(SyntheticSpec(100, 0.0, 0), pa.table(empty)) == (0, 0, 0)
+    assert check_result_rows(SyntheticSpec(100, 0.0, 0), pa.table(empty)) == (0, 0, 0)
     assert whole(SyntheticSpec(100, 0.0, 0))[2:] == (0, 0)
 
 
@@ -254,7 +254,7 @@ def plain_mix(x: int) -> int:
 
 
 def test_scrambling_is_what_the_kernels_do() -> None:
-    scrambled = compiled(lambda x: mix64(x))
+    scrambled = compile_loop(lambda x: mix64(x))
     for x in (1, 2**40 + 3, 2**64 - 1):
         assert int(scrambled(np.uint64(x))) == plain_mix(x)
 
@@ -265,4 +265,4 @@ def test_small_tables(rows: int) -> None:
     spec = SyntheticSpec(rows, 1.0, 4)
     result, expected, checksum = merged(spec)
     assert expected == rows == result.num_rows
-    assert check(spec, result) == (rows, checksum, 0)
+    assert check_result_rows(spec, result) == (rows, checksum, 0)

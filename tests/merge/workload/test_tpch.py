@@ -76,7 +76,7 @@ def test_counts_at_scale_001(folder: Path) -> None:
     assert spec.warnings == ()
     assert min(spec.left.chunk_rows) > 0.8 * ORDERS / 16
     assert min(spec.right.chunk_rows) > 0.8 * LINEITEM / 16
-    assert duckdb_reference.count_rows(spec).rows == LINEITEM
+    assert duckdb_reference.count_result_rows(spec).rows == LINEITEM
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def test_counts_at_scale_001(folder: Path) -> None:
     ],
 )
 def test_each_row_of_the_right_table_of_a_question_has_one_match(folder: Path, name: str, rows: int) -> None:
-    question = tpch.TPCH.question(name)
+    question = tpch.TPCH.find_question(name)
     left, right = tpch.tpch_tables(0.01, (question.left, question.right), folder)
     spec = plan(left, right, question.left_on, question.right_on)
-    assert duckdb_reference.count_rows(spec).rows == spec.right.rows == rows
+    assert duckdb_reference.count_result_rows(spec).rows == spec.right.rows == rows
 
 
 def test_each_question_is_tested() -> None:
@@ -144,7 +144,7 @@ def test_an_interrupted_generation_is_done_again(small: Path, tmp_path: Path) ->
                 raise KeyboardInterrupt
 
     def tables(make: tpch.Make) -> Sequence[Path]:
-        return tpch.make_once("TPC-H", tmp_path / "sf1", ("orders", "lineitem"), make, 1000, "--scale")
+        return tpch.make_tables_once("TPC-H", tmp_path / "sf1", ("orders", "lineitem"), make, 1000, "--scale")
 
     with pytest.raises(KeyboardInterrupt):
         tables(functools.partial(make, whole=False))

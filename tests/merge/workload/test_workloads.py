@@ -12,7 +12,7 @@ from merge_bench.campaign import add_registry_values, options_of_run
 from merge_bench.config.options import BY_KEY
 from merge_bench.errors import UsageError
 from merge_bench.merge import workload
-from merge_bench.merge.workload import Workload, find_benchmark, workloads
+from merge_bench.merge.workload import Workload, import_benchmark, workloads
 from merge_bench.testing import fake_cluster
 from tests.helpers.members import add_member
 from tests.helpers.plans import prepared
@@ -29,9 +29,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from merge_bench.config.options import TableOptions
-from merge_bench.host.files import user_cache_folder
+from merge_bench.host.files import cache_folder
 from merge_bench.merge.workload import Workload
-from merge_bench.merge.workload.benchmarks import Benchmark, Question, make_once
+from merge_bench.merge.workload.benchmarks import Benchmark, Question, make_tables_once
 
 WORKLOAD = Workload(
     name="fibonacci",
@@ -55,8 +55,8 @@ def find_tables(options: TableOptions, names: Sequence[str]) -> Sequence[Path]:
             table = pa.table({"key": (numbers * GOLDEN).view(np.int64), f"{name}_number": numbers.view(np.int64)})
             pq.write_table(table, folder / f"{name}.parquet", row_group_size=max(1, rows // 128))
 
-    target = user_cache_folder() / "fibonacci" / str(rows)
-    return make_once(f"fibonacci with {rows:,} rows", target, names, make, 32 * rows, "--rows")
+    target = cache_folder() / "fibonacci" / str(rows)
+    return make_tables_once(f"fibonacci with {rows:,} rows", target, names, make, 32 * rows, "--rows")
 
 
 FIBONACCI = Benchmark(
@@ -89,7 +89,7 @@ def test_the_workloads_of_the_package() -> None:
 
 @pytest.mark.parametrize("member", workloads(), ids=lambda member: member.name)
 def test_what_a_workload_says_is_what_it_has(member: Workload) -> None:
-    benchmark = find_benchmark(member.name)
+    benchmark = import_benchmark(member.name)
     if benchmark is None:
         assert (member.attribute, member.questions, member.default, member.rows) == (None, "", "", 0)
         return
