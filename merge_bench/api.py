@@ -37,7 +37,7 @@ Document = dict[str, Any]
 Frame = Literal["pandas", "polars"]
 Backend = Literal["bokeh", "matplotlib"]
 _OfRuns = Literal["iterations", "workers", "phases", "timeline", "pairs"]
-Kind = Literal["throughput", "bandwidth", "speed-up", _OfRuns, "tuning", "network"]
+Kind = Literal["throughput", "bandwidth", "speed-up", _OfRuns, "tuning", "network", "metrics", "launches"]
 _COMMAND_LINE_ONLY = ("json", "dry_run", "details", "service")
 _RUNS_SHOWN = 3  # in the text of a result
 _ERRORS = {GateNotMet.exit_status: GateNotMet, WrongResult.exit_status: WrongResult}
@@ -120,7 +120,7 @@ class Result:
 
         `kind`: ``throughput``, ``bandwidth``: of all runs; ``speed-up``: of the configs over the first; ``iterations``:
         of all runs of one problem; ``workers``, ``phases``, ``timeline``, ``pairs``: of one run; ``tuning``;
-        ``network``. `which`: which problem, run, phase of tuning or panel, from 0.
+        ``network``; of a command ``metrics``: of all runs, ``launches``, and ``speed-up``. `which`: which problem, run, phase of tuning or panel, from 0.
 
         Raises UsageError if there is no such plot, or nothing to plot.
         """
@@ -292,11 +292,22 @@ def _describe_run(name: str, run: Run) -> str:
     """Describe a run in one line: ``tcp: 2 workers, 1,000,000 rows per chunk, verified, 3.21 GiB/s``."""
     launches = aggregate.complete_launches(run)
     plan, rate = run.plan, aggregate.run_median(launches, aggregate.throughput)
+    mark = verification_state(run, launches).figure_mark or "verified"
+    if plan.command is not None:
+        from merge_bench.analysis.compare import main_metric
+        from merge_bench.view.text import ShownUnit
+        from merge_bench.view.titles import command_text
+
+        metric = main_metric(run)
+        value = aggregate.run_median(launches, metric.value)
+        shown = ShownUnit.of(metric.unit).format_value(value, with_unit=True)
+        measured = "nothing measured" if value is None else f"{metric.name} {shown}"
+        return f"{name}: {command_text(plan.command)}, {mark}, {measured}"
     parts = [f"{plan.workers} workers"] if plan.workers is not None else []
     parts += [f"{format_count(plan.rows_per_chunk)} rows per chunk"] if plan.rows_per_chunk is not None else []
     parts += [plan.question] if plan.question else []
     parts += [
-        verification_state(run, launches).figure_mark or "verified",
+        mark,
         "nothing measured" if rate is None else format_rate(rate),
     ]
     return f"{name}: {', '.join(parts)}"
