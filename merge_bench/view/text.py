@@ -163,7 +163,7 @@ class Definition:
     """A term and its meaning; `headings`: further headings of columns and rows that it explains.
 
     `unit`: its unit in the records; `group`: its heading in docs/reference/definitions.md; `in_reports`: whether
-    reports list it.
+    reports list it; `of_merges`: whether it has no meaning for commands, and reports about these alone do not.
     """
 
     term: str
@@ -172,6 +172,7 @@ class Definition:
     headings: tuple[str, ...] = ()
     unit: str = ""
     in_reports: bool = True
+    of_merges: bool = False
 
 
 @cache

@@ -113,7 +113,8 @@ def build_report(
     more = len(campaigns) - 1
     title = campaign_titles(campaigns)[0] + (f", and {plural(more, 'more result')}" if more else "")
     shown = tuple(section for section in page.sections if section.blocks)
-    report = Report(title, _when_and_where_sentence(campaigns), state, alarm, shown)
+    of_commands = all(campaign.command is not None for campaign in campaigns)
+    report = Report(title, _when_and_where_sentence(campaigns), state, alarm, shown, of_commands=of_commands)
     if alarm:
         return report
     results = [

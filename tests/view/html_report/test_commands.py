@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,12 @@ def test_a_failed_launch_is_an_alarm_with_its_reason(tmp_path: Path) -> None:
 @pytest.mark.parametrize("make", [one_config, two_configs, one_failed], ids=lambda make: make.__name__)
 def test_nothing_of_merges_is_on_the_page(tmp_path: Path, make: Any) -> None:
     folder = make(tmp_path)
-    text = markdown.render_report(report_of(folder), {}).replace(str(folder), "")
-    assert [line for line in text.splitlines() if OF_MERGES.search(line)] == []
+    text, _, definitions = markdown.render_report(report_of(folder), {}).partition("## Definitions")
+    said = text.replace("\\_", "_").replace(str(folder), "").replace("merge_bench", "")
+    assert [line for line in said.splitlines() if OF_MERGES.search(line)] == []
+    terms = re.findall(r"^\* \*\*(.*?)\*\*", definitions, re.MULTILINE)
+    assert {"Metric", "Launch", "Verdict"} <= set(terms)
+    assert {"Throughput", "Bandwidth", "Worker", "Link limit", "Limited by"}.isdisjoint(terms)
 
 
 def test_two_results_of_a_command_are_compared(tmp_path: Path) -> None:
