@@ -12,7 +12,7 @@ from functools import partial
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import verification_state
 from merge_bench.analysis.bottleneck import ALL_TO_ALL, compare_exchange_with_probes
-from merge_bench.analysis.comparable_runs import have_same_problem, merge_problem, result_letter, run_labels
+from merge_bench.analysis.comparable_runs import have_same_problem, result_letter, run_labels, run_problem
 from merge_bench.analysis.compare import compare_campaigns
 from merge_bench.analysis.documents import RunDocument
 from merge_bench.analysis.published import MergeResult
@@ -92,7 +92,7 @@ def group_by_problem(sources: Sequence[SourceRun]) -> dict[str, list[SourceRun]]
         if same is None:
             groups.append(same := [])
         same.append(source)
-    problems = [merge_problem(group[0].run) for group in groups]
+    problems = [run_problem(group[0].run) for group in groups]
     names = dict.fromkeys(name for values in problems for name in values)
     values_of = {name: {values[name] for values in problems if name in values} for name in names}
     varying = [name for name in names if name == "rows_per_chunk" or len(values_of[name]) > 1]
