@@ -37,7 +37,7 @@ Document = dict[str, Any]
 Frame = Literal["pandas", "polars"]
 Backend = Literal["bokeh", "matplotlib"]
 _OfRuns = Literal["iterations", "workers", "phases", "timeline", "pairs"]
-Kind = Literal["throughput", "bandwidth", "speed-up", _OfRuns, "tuning", "network", "metrics", "launches"]
+Kind = Literal["throughput", "bandwidth", "speed-up", _OfRuns, "tuning", "network"]
 _COMMAND_LINE_ONLY = ("json", "dry_run", "details", "service")
 _RUNS_SHOWN = 3  # in the text of a result
 _ERRORS = {GateNotMet.exit_status: GateNotMet, WrongResult.exit_status: WrongResult}
@@ -119,8 +119,9 @@ class Result:
         """A plot of the campaign, as a figure of Bokeh or of Matplotlib.
 
         `kind`: ``throughput``, ``bandwidth``: of all runs; ``speed-up``: of the configs over the first; ``iterations``:
-        of all runs of one problem; ``workers``, ``phases``, ``timeline``, ``pairs``: of one run; ``tuning``;
-        ``network``; of a command ``metrics``: of all runs, ``launches``, and ``speed-up``. `which`: which problem, run, phase of tuning or panel, from 0.
+        of all runs of one problem, of a command its launches in one metric; ``workers``, ``phases``, ``timeline``,
+        ``pairs``: of one run; ``tuning``; ``network``. `which`: which problem, metric, run, phase of tuning or panel,
+        from 0.
 
         Raises UsageError if there is no such plot, or nothing to plot.
         """
@@ -229,15 +230,16 @@ def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, any
 
 def history(
     *folders: str | PathLike[str],
-    metric: str = "throughput",
+    metric: str | None = None,
     threshold: float = 0.02,
     frame: Frame = "pandas",
     **only: Any,
 ) -> Any:
     """A data frame with a row for every result in results folders: its value, its level, and whether that begins there.
 
-    `only`: ``config``, ``chunk``, ``workers``, ``hosts``, ``engine``, ``exchange``, as options of the command. The
-    names of columns are identifiers: in ``unit`` is that of value and level, in ``shift`` the change of the level,
+    `metric`: by default throughput, or the first metric of a command. `only`: ``config``, ``chunk``, ``workers``,
+    ``hosts``, ``engine``, ``exchange``, as options of the command. The names of columns are identifiers: in ``unit`` is
+    that of value and level, in ``shift`` the change of the level,
     -0.05 for 5 % less, and in ``differs`` what else changed with that result. Raises UsageError if there is no result.
     """
     from merge_bench.regressions.document import load_history as history_of
@@ -250,8 +252,8 @@ def history(
         for at, result in enumerate(series.results):
             shift = shifts.get(at)
             row = {re.sub(r"\W", "_", name).lower(): value for name, value in series.series.items()} | asdict(result)
-            row |= {"started": utc_time(result.started), "launches": len(result.launches), "metric": metric}
-            row |= {"unit": document.unit, "shift": shift and shift.change}
+            row |= {"started": utc_time(result.started), "launches": len(result.launches), "metric": series.metric}
+            row |= {"unit": series.unit, "shift": shift and shift.change}
             rows.append({"series": number, **row, "differs": shift and "; ".join(shift.differs)})
     return _data_frame(iter(rows), frame)
 

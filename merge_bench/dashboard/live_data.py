@@ -232,8 +232,9 @@ class LiveState:
     rates between workers, or for few workers `rates`, a table in GiB/s; `memory`: of the last launch that recorded it;
     `limit`: of the link, bytes per second; `doubt`: a warning that the limit was exceeded; `dask`: the address of
     Dask's own dashboard, if it has one; `source`: result, host, date and UCX; `running`: whether the campaign goes on;
-    `fatal`: why it ended without success; `of_command`: whether a command is measured, and no merge; `conclusion`: what the terminal prints at the end, as HTML, and `figures` of
-    the fastest config, by name: once the campaign has ended.
+    `fatal`: why it ended without success; `of_command`: whether a command is measured, and no merge;
+    `conclusion`: what the terminal prints at the end, as HTML, and `figures` of the fastest config, by name: once the
+    campaign has ended.
     """
 
     progress: CampaignProgress
@@ -374,11 +375,10 @@ def _fastest_figures(campaign: Campaign, documents: Sequence[RunDocument]) -> di
     if is_tuning_campaign(campaign) or not measured:
         return {}
     if campaign.command is not None:
-        best = runs_of_command_by_rank(campaign)[0][0]
-        figures_of_best = command_figures(dict(measured)[best])
-        return ({"Fastest config": best} if len(measured) > 1 else {}) | {
+        first = runs_of_command_by_rank(campaign)[0][0]
+        return ({"Fastest config": first} if len(measured) > 1 else {}) | {
             each.name: ShownUnit.of(each.unit).format_value(each.spread.median, with_unit=True)
-            for each in figures_of_best
+            for each in command_figures(dict(measured)[first])
             if each.spread.median is not None
         }
     label, best = max(measured, key=lambda each: each[1].throughput_bytes_per_second.median or 0.0)

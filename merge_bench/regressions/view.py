@@ -108,7 +108,7 @@ def reference_sentence(series: HistorySeries) -> str:
     """A sentence if the gate compares with another level than the present one, and until when; else empty."""
     if series.reference is None or not series.reference_results:
         return ""
-    if len(series.results) - 1 in series.reference_results or not series.main:
+    if len(series.results) - 1 in series.reference_results or series.metric != series.main_metric:
         return ""
     level = ShownUnit.of(series.unit).format_value(series.reference, with_unit=True)
     if (series.level > series.reference) == (series.better == "more"):

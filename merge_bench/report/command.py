@@ -106,8 +106,8 @@ def write_metric_spreads(page: Page, document: RunDocument) -> None:
     cells = []
     for figure in command_figures(document):
         spread, unit = figure.spread, ShownUnit.of(figure.unit)
-        ends = (spread.ci95, spread.quartiles, (spread.min, spread.max))
-        cells.append((unit.heading(figure.name), unit.format_value(spread.median), *(_ends_text(unit, e) for e in ends)))
+        ends = [_ends_text(unit, each) for each in (spread.ci95, spread.quartiles, (spread.min, spread.max))]
+        cells.append((unit.heading(figure.name), unit.format_value(spread.median), *ends))
     headings = ("Metric", "Median", "95 % interval", "Quartiles", "Min–max")
     page.add_table(*columns_from_rows(headings, cells, [0]), mark=figures_mark(document))
 
@@ -129,9 +129,7 @@ def write_runs_of_command(page: Page, runs: Sequence[CommandRun]) -> None:
     page.add_heading("Medians over launches")
     values = [_metric_columns(runs, metric) for metric in metrics_of(each.run for each in runs)]
     lost = [str(each.failed_launches) for each in runs] if any(each.failed_launches for each in runs) else []
-    marks = [
-        figures_mark(each.document) or ("verified" if each.document.verified else "no figures") for each in runs
-    ]
+    marks = [figures_mark(each.document) or ("verified" if each.document.verified else "no figures") for each in runs]
     counts = (
         Column("Launches", [str(each.document.measured.launches) for each in runs]),
         Column("Failed", lost),
@@ -146,7 +144,8 @@ def _metric_columns(runs: Sequence[CommandRun], metric: Metric) -> list[Column]:
     spreads = [_spread_of(each.document, metric.name) for each in runs]
     medians = [unit.format_value(each.median if each else None) for each in spreads]
     ends = [_ends_text(unit, each.ci95 if each else None) for each in spreads]
-    return [Column(unit.heading(metric.name, "\n"), medians), Column("95 %\ninterval", ends if set(ends) != {NULL} else [])]
+    known_ends = ends if set(ends) != {NULL} else []
+    return [Column(unit.heading(metric.name, "\n"), medians), Column("95 %\ninterval", known_ends)]
 
 
 def _spread_of(document: RunDocument, metric: str) -> Spread | None:
@@ -243,7 +242,9 @@ def command_headline(document: RunDocument) -> str:
 
 def runs_of_command_by_rank(campaign: Campaign) -> list[tuple[str, Run]]:
     """The measured runs of a command with their labels, the best in the main metric first; those with failures last."""
-    measured = [each for each in zip(campaign.labels, campaign.runs, strict=True) if aggregate.complete_launches(each[1])]
+    measured = [
+        each for each in zip(campaign.labels, campaign.runs, strict=True) if aggregate.complete_launches(each[1])
+    ]
 
     def rank(each: tuple[str, Run]) -> tuple[bool, float]:
         run, metric = each[1], main_metric(each[1])

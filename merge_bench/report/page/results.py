@@ -12,7 +12,7 @@ from functools import partial
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import verification_state
 from merge_bench.analysis.bottleneck import ALL_TO_ALL, compare_exchange_with_probes
-from merge_bench.analysis.comparable_runs import have_same_problem, merge_problem, result_letter, run_labels
+from merge_bench.analysis.comparable_runs import have_same_problem, result_letter, run_labels, run_problem
 from merge_bench.analysis.compare import compare_campaigns, main_metric, metrics_of
 from merge_bench.analysis.documents import RunDocument
 from merge_bench.analysis.published import MergeResult
@@ -27,7 +27,7 @@ from merge_bench.tune.view import phase_charts
 from merge_bench.units import GIB
 from merge_bench.view.content import Column, Page, columns_from_rows, group_by_key
 from merge_bench.view.plot import Bar, Chart, merge
-from merge_bench.view.plot.command import launches_chart, metric_chart
+from merge_bench.view.plot.command import launches_chart
 from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, LabelledRun, Metric
 from merge_bench.view.text import NULL, format_gib, format_ms, format_number, with_binary_prefix
 from merge_bench.view.titles import (
@@ -100,7 +100,7 @@ def group_by_problem(sources: Sequence[SourceRun]) -> dict[str, list[SourceRun]]
         if same is None:
             groups.append(same := [])
         same.append(source)
-    problems = [merge_problem(group[0].run) for group in groups]
+    problems = [run_problem(group[0].run) for group in groups]
     names = dict.fromkeys(name for values in problems for name in values)
     values_of = {name: {values[name] for values in problems if name in values} for name in names}
     varying = [name for name in names if name == "rows_per_chunk" or len(values_of[name]) > 1]
@@ -348,9 +348,8 @@ def charts_of_kind(campaign: Campaign, kind: str) -> Sequence[Chart]:
     if campaign.command is not None:
         metrics = metrics_of(campaign.runs)
         kinds = {
-            "metrics": lambda: [metric_chart(sources, metric) for metric in metrics],
-            "launches": lambda: [launches_chart(sources, metric) for metric in metrics],
             "speed-up": kinds["speed-up"],
+            "iterations": lambda: [launches_chart(sources, metric) for metric in metrics],
         }
     if kind not in kinds:
         raise UsageError(f"there is no plot {kind!r}; choose from {', '.join(kinds)}")

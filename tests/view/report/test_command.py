@@ -23,6 +23,7 @@ from tests.view.report.test_text import Terminal
 THEIRS = r"--metric 'busbw=re:busbw: ([\d.]+)'"
 """An option as it is typed again."""
 
+
 def shown(folder: Path, *, details: bool = False) -> str:
     """What a pipe gets."""
     file = io.StringIO()
@@ -110,7 +111,8 @@ def test_details_have_every_launch_and_how_it_was_checked(tmp_path: Path) -> Non
 
 def test_a_unit_that_is_no_time_or_rate_is_good_and_not_fast(tmp_path: Path) -> None:
     score = BUSBW | {"name": "score", "unit": None}
-    runs = interleaved_runs({"base": WALLS, "tuned": WALLS}, {"score": {"base": RATES, "tuned": [9 * x for x in RATES]}})
+    scores = {"base": RATES, "tuned": [9 * rate for rate in RATES]}
+    runs = interleaved_runs({"base": WALLS, "tuned": WALLS}, {"score": scores})
     text = shown(with_options(write_commands(tmp_path, runs, plan=command_plan(8, (score, WALL)))))
     assert "FASTER: 9.000 × as good in score" in text
     assert "(None)" not in text
@@ -163,9 +165,7 @@ def test_a_list_of_results_has_the_main_metric(tmp_path: Path, capsys: pytest.Ca
     assert last == "Times are in UTC; throughput, or the main metric of a command, is that of the fastest config."
 
 
-def test_a_config_that_failed_is_not_the_fastest_of_a_list(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_config_that_failed_is_not_the_fastest_of_a_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one_failed(tmp_path)
     print_results_list(tmp_path)
     assert re.search(r"failed +13\.50 GB/s ", capsys.readouterr().out)
