@@ -6,6 +6,7 @@ They are what ``import merge_bench`` offers; `docs/results.md` has examples.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 import sys
@@ -29,8 +30,11 @@ from merge_bench.units import format_count, format_rate
 if TYPE_CHECKING:
     from merge_bench.analysis import documents
     from merge_bench.analysis.documents import CompareDocument
-    from merge_bench.campaign import Caller
+    from merge_bench.campaign import Caller, Progress
     from merge_bench.campaign.planned_launches import Sweep
+    from merge_bench.command.command_campaign import CommandCampaign
+    from merge_bench.config.options import RunOptions
+    from merge_bench.regressions.gates import RegressionGate
     from merge_bench.view.plot import Chart
 
 Document = dict[str, Any]
@@ -196,14 +200,39 @@ def launch_sweep(
     """
     from merge_bench.campaign import campaign as running
     from merge_bench.regressions.gates import RegressionGate
+
+    gate = RegressionGate.from_options(sweep.options, compared=len(sweep.distinct_labels), runs=len(sweep.prepared))
+    measure = functools.partial(running.run_sweep, sweep, caller=caller, say_time=say_time)
+    return _measure_and_judge(measure, gate, sweep.first_run.plan.launches, quiet=quiet)
+
+
+def launch_command(
+    planned: CommandCampaign, options: RunOptions, caller: Caller, *, quiet: bool = False
+) -> tuple[Result, CompareDocument | None, int]:
+    """Make every launch of a command's campaign, then check its gate, for the command ``exec``.
+
+    `quiet`: show no progress. Returns as `launch_sweep` does.
+    """
+    from merge_bench.command.command_campaign import run_command_campaign
+    from merge_bench.regressions.gates import RegressionGate
+
+    configs = len(planned.head.configs)
+    gated = options.with_sourced_values({"results": str(planned.results)}, {})
+    gate = RegressionGate.from_options(gated, compared=configs, runs=configs)
+    measure = functools.partial(run_command_campaign, planned, options, caller=caller)
+    return _measure_and_judge(measure, gate, planned.blocks, quiet=quiet)
+
+
+def _measure_and_judge(
+    measure: Callable[[Progress], tuple[Path, int]], gate: RegressionGate | None, launches: int, *, quiet: bool
+) -> tuple[Result, CompareDocument | None, int]:
+    """Make the `launches` of each run with `measure`, then check the gate."""
     from merge_bench.view.progress import make_progress
 
-    options = sweep.options
-    gate = RegressionGate.from_options(options, compared=len(sweep.distinct_labels), runs=len(sweep.prepared))
-    if gate is not None and (doubt := gate.power_warning(sweep.first_run.plan.launches)) is not None:
+    if gate is not None and (doubt := gate.power_warning(launches)) is not None:
         print_message(f"warning: {doubt}", "measure both with --launches 8")
     with contextlib.closing(make_progress(sys.stderr, quiet=quiet)) as progress:
-        folder, status = running.run_sweep(sweep, progress, caller=caller, say_time=say_time)
+        folder, status = measure(progress)
     result = load(folder)
     verdict: CompareDocument | None = None
     if gate is not None and status == 0:
