@@ -123,8 +123,9 @@ class Result:
         """A plot of the campaign, as a figure of Bokeh or of Matplotlib.
 
         `kind`: ``throughput``, ``bandwidth``: of all runs; ``speed-up``: of the configs over the first; ``iterations``:
-        of all runs of one problem; ``workers``, ``phases``, ``timeline``, ``pairs``: of one run; ``tuning``;
-        ``network``. `which`: which problem, run, phase of tuning or panel, from 0.
+        of all runs of one problem, of a command its launches in one metric; ``workers``, ``phases``, ``timeline``,
+        ``pairs``: of one run; ``tuning``; ``network``. `which`: which problem, metric, run, phase of tuning or panel,
+        from 0.
 
         Raises UsageError if there is no such plot, or nothing to plot.
         """
@@ -258,15 +259,16 @@ def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, any
 
 def history(
     *folders: str | PathLike[str],
-    metric: str = "throughput",
+    metric: str | None = None,
     threshold: float = 0.02,
     frame: Frame = "pandas",
     **only: Any,
 ) -> Any:
     """A data frame with a row for every result in results folders: its value, its level, and whether that begins there.
 
-    `only`: ``config``, ``chunk``, ``workers``, ``hosts``, ``engine``, ``exchange``, as options of the command. The
-    names of columns are identifiers: in ``unit`` is that of value and level, in ``shift`` the change of the level,
+    `metric`: by default throughput, or the first metric of a command. `only`: ``config``, ``chunk``, ``workers``,
+    ``hosts``, ``engine``, ``exchange``, as options of the command. The names of columns are identifiers: in ``unit`` is
+    that of value and level, in ``shift`` the change of the level,
     -0.05 for 5 % less, and in ``differs`` what else changed with that result. Raises UsageError if there is no result.
     """
     from merge_bench.regressions.document import load_history as history_of
@@ -279,8 +281,8 @@ def history(
         for at, result in enumerate(series.results):
             shift = shifts.get(at)
             row = {re.sub(r"\W", "_", name).lower(): value for name, value in series.series.items()} | asdict(result)
-            row |= {"started": utc_time(result.started), "launches": len(result.launches), "metric": metric}
-            row |= {"unit": document.unit, "shift": shift and shift.change}
+            row |= {"started": utc_time(result.started), "launches": len(result.launches), "metric": series.metric}
+            row |= {"unit": series.unit, "shift": shift and shift.change}
             rows.append({"series": number, **row, "differs": shift and "; ".join(shift.differs)})
     return _data_frame(iter(rows), frame)
 
@@ -321,11 +323,22 @@ def _describe_run(name: str, run: Run) -> str:
     """Describe a run in one line: ``tcp: 2 workers, 1,000,000 rows per chunk, verified, 3.21 GiB/s``."""
     launches = aggregate.complete_launches(run)
     plan, rate = run.plan, aggregate.run_median(launches, aggregate.throughput)
+    mark = verification_state(run, launches).figure_mark or "verified"
+    if plan.command is not None:
+        from merge_bench.analysis.compare import main_metric
+        from merge_bench.view.text import ShownUnit
+        from merge_bench.view.titles import command_text
+
+        metric = main_metric(run)
+        value = aggregate.run_median(launches, metric.value)
+        shown = ShownUnit.of(metric.unit).format_value(value, with_unit=True)
+        measured = "nothing measured" if value is None else f"{metric.name} {shown}"
+        return f"{name}: {command_text(plan.command)}, {mark}, {measured}"
     parts = [f"{plan.workers} workers"] if plan.workers is not None else []
     parts += [f"{format_count(plan.rows_per_chunk)} rows per chunk"] if plan.rows_per_chunk is not None else []
     parts += [plan.question] if plan.question else []
     parts += [
-        verification_state(run, launches).figure_mark or "verified",
+        mark,
         "nothing measured" if rate is None else format_rate(rate),
     ]
     return f"{name}: {', '.join(parts)}"

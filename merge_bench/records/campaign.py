@@ -90,6 +90,8 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     budget: list[float | None] = []
 
 
+COMMAND = "command"
+"""The launcher of a launch that runs a command."""
 WALL = "wall"
 """The metric that every launch of a command has: its wall-clock in seconds."""
 
@@ -285,6 +287,11 @@ class Launch:
     def timed(self) -> tuple[s.IterationLine, ...]:
         """The launch's timed iterations: those after the warm-up."""
         return tuple(iteration for iteration in self.iterations if not iteration.warmup)
+
+    @property
+    def of_command(self) -> bool:
+        """Whether the launch was one of a command."""
+        return self.line is not None and self.line.cluster.launcher == COMMAND
 
     @property
     def complete(self) -> bool:
