@@ -160,7 +160,7 @@ def probe_rows(campaign: Campaign) -> Rows:
 def flat_table(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], list[dict[str, Any]]]:
     """One table of campaigns: its columns with types, and a row for each timed iteration or network measurement.
 
-    Raises UsageError if nothing was measured, or there are merges beside network measurements, whose columns differ.
+    Raises UsageError if nothing was measured, or there are both merges and network measurements, whose columns differ.
     """
     kinds = {campaign.probe is not None for campaign in campaigns}
     if len(kinds) > 1:

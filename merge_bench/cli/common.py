@@ -107,7 +107,10 @@ def flag_option(names: str, help: str) -> Decorator:
 
 
 def text_option(names: str, metavar: str, help: str, **settings: Any) -> Decorator:
-    """Make an option with a value; `names`: its names and, if it differs, that of the parameter, between blanks."""
+    """Make an option with a value.
+
+    `names`: separated by blanks, the option's names and, if it differs from them, the parameter's (``--json as_json``).
+    """
     return click.option(*names.split(), metavar=metavar, help=help, **settings)
 
 

@@ -192,7 +192,7 @@ class RunView:
         self._try_action(queue)
 
     def read_update(self) -> RunUpdate:
-        """Ask the queue for its jobs, and read the progress of the running one; for a thread."""
+        """Ask the queue for its jobs, and read the progress of the running one (in a thread)."""
         try:
             jobs = self._queue.jobs().jobs
             running = next((self._queue.job(job.id) for job in jobs if job.state == "running"), None)

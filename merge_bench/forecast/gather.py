@@ -102,7 +102,7 @@ class LinkTransfer:
 class IterationSample:
     """One timed iteration, seconds. `partition`, `join`: of the median worker, and `rows` that it joined; `*_spread`:
     variance of their logarithms over workers; `local`, `nic`: the slowest worker's and host's transfers; `meeting`:
-    what the exchange took beside them; `overlap`: share of the shorter of exchange and computing that was hidden.
+    what the exchange took besides them; `overlap`: share of the shorter of exchange and computing that was hidden.
     """
 
     wall: float

@@ -242,7 +242,7 @@ class TuningResult:
 
     @property
     def left_out_values(self) -> list[PrunedValue]:
-        """Values and sizes that the budget left out, which the document names beside values that cannot help."""
+        """Values and sizes that the budget left out, which the document names together with values that cannot help."""
         return self.left_out + [
             PrunedValue(value=f"confirmation at size {plan + 1}", reason="the budget has no time for it")
             for plan in self.sizes_left_out
