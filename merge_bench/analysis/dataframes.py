@@ -138,7 +138,7 @@ def launch_rows(campaign: Campaign) -> Rows:
 def probe_rows(campaign: Campaign) -> Rows:
     """A row for every result of a network measurement."""
     names = ("probe", "test", "method", "placement", "memory", "size", "count", "iterations", "seconds")
-    for launch in campaign.standing:
+    for launch in campaign.unrepeated_launches:
         for line in launch.probes:
             yield {
                 "campaign": campaign.head.campaign_id,

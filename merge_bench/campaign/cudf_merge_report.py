@@ -266,7 +266,7 @@ class _ReportReader:
         self.left_out: list[int] = []
 
     def read(self) -> Report:
-        title = self._find_title()
+        title = self._title_line_number()
         for number, line in enumerate(self.bare, 1):
             if line.startswith(_WRONG_RESULT):
                 self._refuse_line(number, f"cudf-merge reports a wrong result: {_shorten_line(line)}")
@@ -278,7 +278,7 @@ class _ReportReader:
                 self.left_out.append(number)
         return self._build_report()
 
-    def _find_title(self) -> int:
+    def _title_line_number(self) -> int:
         if not any(self.lines):
             raise UsageError(f"{self.path} is empty, but should contain the output of cudf-merge")
         titles = [number for number, line in enumerate(self.bare, 1) if line == TITLE]

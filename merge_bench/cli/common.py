@@ -245,7 +245,10 @@ def unrepeated_failures(campaigns: Sequence[Campaign]) -> list[FailureLine]:
     return [
         failure
         for campaign in campaigns
-        for failure in (*campaign.failures, *(each for launch in campaign.standing for each in launch.failures))
+        for failure in (
+            *campaign.failures,
+            *(each for launch in campaign.unrepeated_launches for each in launch.failures),
+        )
     ]
 
 

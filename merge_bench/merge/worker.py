@@ -293,8 +293,8 @@ class NoteCost:
         """The share of the shortest iteration that notes take at most."""
         return self.notes * self.note_seconds / self.iteration_seconds
 
-    def including(self, notes: int, seconds: float) -> NoteCost:
-        """The cost with one more iteration, of so many notes and seconds."""
+    def with_iteration(self, notes: int, seconds: float) -> NoteCost:
+        """The cost with one more iteration, which took `seconds` and in which the worker made `notes`."""
         return NoteCost(max(self.notes, notes), self.note_seconds, min(self.iteration_seconds, seconds))
 
 
@@ -465,7 +465,7 @@ def run_iterations(
             notes = plugin.merger.notes = TimeNotes() if keeper and keeper.wants_iteration(index) else None
             held.append((index, plugin.merger.merge()))
             if timeline and keeper and cost and notes:
-                cost = cost.including(notes.count, held[-1][1].worker.seconds)
+                cost = cost.with_iteration(notes.count, held[-1][1].worker.seconds)
                 keeper.keep_iteration(index, notes.timeline(plugin.launch_state.rank, plugin.merger.piece_sides))
                 if cost.share > timeline:
                     keeper = plugin.launch_state.timelines = None

@@ -118,20 +118,20 @@ class TokenQueue:
         return job_commands()
 
     @property
-    def refusal(self) -> str:
+    def refusal_reason(self) -> str:
         """The reason why this user cannot start runs, as a sentence; empty if the user can."""
         token = self.token()
         return "" if token is not None and token.role == "run" else self._service.read_only
 
     @property
-    def ended(self) -> str:
+    def end_reason(self) -> str:
         """The reason why the page must end, as a sentence; empty as long as its token is valid."""
         return "" if self.token() is not None else "Your session has ended, or your token was removed; log in again."
 
     def run(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> d.Job:
         """Queue a job; raises UsageError or Refused."""
-        if refusal := self.refusal:
-            raise RequestRefused(403, "read-only", refusal)
+        if reason := self.refusal_reason:
+            raise RequestRefused(403, "read-only", reason)
         try:
             request = msgspec.convert({"command": command, "configs": configs, "options": options}, d.JobRequest)
         except msgspec.ValidationError as error:
@@ -142,7 +142,7 @@ class TokenQueue:
     def _call_api(self, answer: Callable[[Service, AuthorizedRequest], Any], number: int = 0, value: Any = None) -> Any:
         token = self.token()
         if token is None:
-            raise RequestRefused(401, "no-token", self.ended)
+            raise RequestRefused(401, "no-token", self.end_reason)
         return answer(self._service, AuthorizedRequest(token, str(number), value))
 
 

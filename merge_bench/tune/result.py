@@ -437,7 +437,7 @@ class _StageReader:
         self.steps = decided_steps(campaign)
         self.launches = [
             _LaunchOfBlock(*launch.key, launch.block, launch)
-            for launch in campaign.standing
+            for launch in campaign.unrepeated_launches
             if launch.key is not None and launch.block is not None
         ]
         absent = [line for line in campaign.tuning if line.decision == LEFT_OUT]
