@@ -94,7 +94,16 @@ def test_a_config_that_fails_and_is_slower_is_slower(tmp_path: Path) -> None:
 def test_failures_of_the_baseline_are_named(tmp_path: Path) -> None:
     found = document(ran(tmp_path, failures={("base", 1): "command-timeout"}))
     assert "base: 1 of 6 launches failed" in found["notes"]
-    assert of(found, "busbw")["baseline_value"]["launches"] == 5
+    assert (of(found, "busbw")["baseline_value"]["launches"], of(found, "busbw")["caveats"]) == (5, [])
+
+
+def test_a_baseline_with_a_failed_launch_cannot_win_either(tmp_path: Path) -> None:
+    walls = [*SIX, 0.16]
+    rates = {"base": [10.0] * 7, "tuned": [5.0 + 0.01 * block for block in range(7)]}
+    runs = interleaved_runs({"base": walls, "tuned": walls}, {"busbw": rates}, failures={("base", 0): "check-failed"})
+    busbw = of(document(write_commands(tmp_path, runs)), "busbw")
+    assert busbw["verdict"] == "SLOWER"
+    assert busbw["caveats"] == ["base is no better choice, because 1 of 7 launches failed"]
 
 
 def test_a_config_that_is_there_twice_shows_the_noise(tmp_path: Path) -> None:
