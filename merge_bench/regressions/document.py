@@ -159,6 +159,11 @@ class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):
     reference: float | None = None
     reference_results: list[int] = []
 
+    @property
+    def main(self) -> bool:
+        """Whether its metric is the main one."""
+        return self.metric == self.main_metric
+
 
 class HistoryDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Every series that was asked for, those with the newest results first.
@@ -215,7 +220,7 @@ def accept_level(document: HistoryDocument, *, by: str | None, reason: str) -> N
     Raises UsageError if that is not one series or not the metric that is compared, if it is compared with that level
     anyway, or if nobody and nothing is named.
     """
-    if other := next((each for each in document.series if each.metric != each.main_metric), None):
+    if other := next((each for each in document.series if not each.main), None):
         compared = f"--against history compares the {other.main_metric}"
         raise UsageError(f"{compared}; accept a level without --metric {other.metric}")
     if len(document.series) != 1:
