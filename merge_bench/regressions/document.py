@@ -187,13 +187,14 @@ def load_history(
     metric: str | None = None,
     threshold: float = 0.02,
     most: int | None = None,
+    command: str | None = None,
     **only: Any,
 ) -> HistoryDocument:
     """Find the series of results in `folders`, `only` those with this ``config``, ``chunk``, …, and their shifts.
 
     `metric`: that of every series; None: the main one of each, which is throughput or the first of a command.
     `threshold`: the least change of the level that matters, 0.02 for 2 %; `most`: series at most, those with the newest
-    results.
+    results; `command`: only those of commands that contain this text.
 
     Raises UsageError if a folder cannot be read, or there is no such series.
     """
@@ -202,10 +203,12 @@ def load_history(
     index = HistoryIndex(folders)
     only["rows_per_chunk"] = only.pop("chunk", None)
     wanted = {name: value for name, value in only.items() if value is not None}
-    series = (each for each in index.list_series() if wanted.items() <= each.items())
+    every = (each for each in index.list_series() if wanted.items() <= each.items())
+    series = (each for each in every if command is None or command in str(each.get("command", "")))
     document = make_history_document(index, series, metric, threshold, most)
     if not document.series:
         texts = {name.replace("_", " "): str(value).removesuffix(".0") for name, value in wanted.items()}
+        texts |= {"command": command} if command is not None else {}
         described = ", ".join(map(" ".join, texts.items()))
         having = f" with {described}" if described else ""
         mains = dict.fromkeys(index.metrics_of_series(each)[0].name for each in index.list_series())

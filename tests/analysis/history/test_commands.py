@@ -107,6 +107,9 @@ def test_another_command_is_another_series(tmp_path: Path) -> None:
         folder.rename(folder.with_name(f"{folder.name}-first"))
     write_nights(tmp_path, 3, argv=["./bench", "-n", "4"])
     assert sorted(len(series.results) for series in load_history([tmp_path]).series) == [2, 3]
+    assert len(only_series(tmp_path, command="-n 4").results) == 3
+    with pytest.raises(UsageError, match=r"with config tcp, command -n 8 has a busbw$"):
+        load_history([tmp_path], command="-n 8", config="tcp")
 
 
 @pytest.mark.parametrize(
