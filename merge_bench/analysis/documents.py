@@ -402,6 +402,11 @@ def run_documents(document: Document) -> Sequence[RunDocument]:
     return document.runs if isinstance(document, SweepDocument) else (document,)
 
 
+def command_figures(document: RunDocument) -> Sequence[CommandFigure]:
+    """The figures of a command's metrics, the main one first; none of a merge."""
+    return () if isinstance(document.metrics, msgspec.UnsetType) else document.metrics
+
+
 class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The file of a checked config, with its checksum."""
 

@@ -113,12 +113,14 @@ class CommandMetric(msgspec.Struct, frozen=True, kw_only=True):
 class CommandPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A command that is measured. Its first metric is the main one, which gates and short lists use.
 
-    `argv`: its words as they were typed, with their placeholders. `checks`: what decides that a launch is right,
-    besides `expect_status`. `timeout`: seconds, None without a limit. `shell`: whether a shell reads the command.
+    `argv`: its words as they were typed, with their placeholders. `metric_file`: the file that metrics are read from;
+    None: what it prints. `checks`: what decides that a launch is right, besides `expect_status`. `timeout`: seconds,
+    None without a limit. `shell`: whether a shell reads the command.
     """
 
     argv: list[str] = []
     metrics: list[CommandMetric] = []
+    metric_file: str | None = None
     checks: list[str] = []
     expect_status: int = 0
     timeout: float | None = None
