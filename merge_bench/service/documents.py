@@ -172,7 +172,7 @@ class HistoryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     metric: Name | None = None
     threshold: Annotated[float, Meta(ge=0.0, le=10.0)] = 0.02
     config: Name | None = None
-    command: Name | None = None
+    command: Text | None = None
     chunk: Annotated[int, Meta(ge=1, le=2**63 - 1)] | None = None
     workers: Annotated[int, Meta(ge=1, le=10**6)] | None = None
     hosts: Annotated[int, Meta(ge=1, le=10**6)] | None = None
