@@ -242,7 +242,7 @@ def two_states(rng: np.random.Generator, count: int) -> np.ndarray[Any, np.dtype
 
 
 def verdicts_of_campaigns(folder: Path, noise: Noise, count: int, seed: int, *, gain: float = 1.0) -> Counter[str]:
-    """The verdicts on the main metric of `count` campaigns of eight blocks; `same` is `gain` times as fast as `base`."""
+    """The verdicts on the main metric of `count` campaigns of eight blocks; `same` is `gain` times as fast."""
     rng, order = np.random.default_rng(seed), random.Random(seed)
     verdicts: Counter[str] = Counter()
     for _ in range(count):
