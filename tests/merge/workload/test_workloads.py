@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from merge_bench.config.options import TableOptions
-from merge_bench.host.files import cache_folder
+from merge_bench.config.files import user_cache_folder
 from merge_bench.merge.workload import Workload
 from merge_bench.merge.workload.benchmarks import Benchmark, Question, make_tables_once
 
@@ -55,7 +55,7 @@ def find_tables(options: TableOptions, names: Sequence[str]) -> Sequence[Path]:
             table = pa.table({"key": (numbers * GOLDEN).view(np.int64), f"{name}_number": numbers.view(np.int64)})
             pq.write_table(table, folder / f"{name}.parquet", row_group_size=max(1, rows // 128))
 
-    target = cache_folder() / "fibonacci" / str(rows)
+    target = user_cache_folder() / "fibonacci" / str(rows)
     return make_tables_once(f"fibonacci with {rows:,} rows", target, names, make, 32 * rows, "--rows")
 
 
