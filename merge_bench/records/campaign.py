@@ -10,6 +10,7 @@ import contextlib
 import functools
 import itertools
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,8 +92,54 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     budget: list[float | None] = []
 
 
+WALL = "wall"
+"""The metric that every launch of a command has: its wall-clock in seconds."""
+
+
+class CommandMetric(msgspec.Struct, frozen=True, kw_only=True):
+    """A number that is measured of a command in each launch; ``wall`` is its wall-clock.
+
+    `better`: ``more`` or ``less``. `source`: where it is found, as it was typed: ``re:Bandwidth: (\\S+)``; None for
+    the wall-clock. `pick`: which of several matches counts: ``last``, ``median``, ``min`` or ``max``.
+    """
+
+    name: str
+    unit: str | None = None
+    better: str = "less"
+    source: str | None = None
+    pick: str = "last"
+
+
+class CommandPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that is measured. Its first metric is the main one, which gates and short lists use.
+
+    `argv`: its words as they were typed, with their placeholders. `checks`: what decides that a launch is right,
+    besides `expect_status`. `timeout`: seconds, None without a limit. `shell`: whether a shell reads the command.
+    """
+
+    argv: list[str] = []
+    metrics: list[CommandMetric] = []
+    checks: list[str] = []
+    expect_status: int = 0
+    timeout: float | None = None
+    shell: bool = False
+
+    @property
+    def line(self) -> str:
+        """The command as one line of a shell."""
+        return self.argv[0] if self.shell and self.argv else shlex.join(self.argv)
+
+    @property
+    def main_metric(self) -> CommandMetric:
+        """The metric that decides; the wall-clock if the record has none."""
+        return self.metrics[0] if self.metrics else CommandMetric(name=WALL, unit="s")
+
+
 class RecordedPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a recorded plan that readers use; `probe`: the network measurement, None for merges."""
+    """The options of a recorded plan that readers use.
+
+    `probe`: the network measurement, `command`: the command that is measured; both None for merges.
+    """
 
     rows_per_chunk: s.Count | None = None
     workers: s.Count | None = None
@@ -124,6 +171,7 @@ class RecordedPlan(msgspec.Struct, frozen=True, kw_only=True):
     workload: Workload | None = None
     tune: Tuning | None = None
     probe: str | None = None
+    command: CommandPlan | None = None
     ucx: str | None = None
 
     @property
@@ -160,7 +208,13 @@ def remove_table_names(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _NAMING_FIELDS = frozenset(("path", "files", "chunks", "left_out"))
-_STRUCTURES: Mapping[str, type[msgspec.Struct]] = {"workload": Workload, "left": Table, "right": Table, "tune": Tuning}
+_STRUCTURES: Mapping[str, type[msgspec.Struct]] = {
+    "workload": Workload,
+    "left": Table,
+    "right": Table,
+    "tune": Tuning,
+    "command": CommandPlan,
+}
 _Structure = TypeVar("_Structure", bound=msgspec.Struct)
 
 
@@ -366,8 +420,13 @@ class Campaign:
 
     @property
     def probe(self) -> str | None:
-        """The name of the network measurement; None for merges."""
+        """The name of the network measurement; None for merges and commands."""
         return self.plans[0].probe if self.plans else None
+
+    @property
+    def command(self) -> CommandPlan | None:
+        """The command that is measured; None for merges and network measurements."""
+        return self.plans[0].command if self.plans else None
 
     @property
     def of_a_job(self) -> bool:

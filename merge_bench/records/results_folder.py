@@ -28,7 +28,7 @@ from merge_bench.records.writer import RECORDS
 
 YOURS = "yours"
 """The origin of the results of a folder, unless it is another's."""
-MERGE, TUNE, IMPORTED, PROBE = "merge", "tune", "import", "probe"
+MERGE, TUNE, IMPORTED, PROBE, COMMAND = "merge", "tune", "import", "probe", "command"
 DONE, RUNNING, UNFINISHED, UNREADABLE = "done", "running", "unfinished", "unreadable"
 _ENDED = {0: DONE, 2: "wrong usage", 3: "failed", 4: "wrong result", 5: "requirement not met"}
 _LONGEST_HEAD = 1 << 20
@@ -74,13 +74,15 @@ class ResultEntry:
 
     @property
     def kind(self) -> str:
-        """The kind of result: ``merge``, ``tune``, ``import`` or ``probe NAME``."""
+        """The kind of result: ``merge``, ``tune``, ``import``, ``command`` or ``probe NAME``."""
         if self.head is None:
             return ""
         if self.head.imported_from is not None:
             return IMPORTED
         if is_tuning(self.plans):
             return TUNE
+        if self.plans and self.plans[0].command is not None:
+            return COMMAND
         probe = self.plans[0].probe if self.plans else None
         return f"{PROBE} {probe}" if probe else MERGE
 

@@ -239,12 +239,16 @@ class PairTraffic(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class IterationLine(Line, tag="iteration", frozen=True, kw_only=True):
-    """The figures of one whole merge between two barriers."""
+    """The figures of one whole merge between two barriers, or of one run of a command.
+
+    ``values``: the metrics of a command besides its wall-clock, by name.
+    """
 
     launch: Count
     index: Count
     warmup: bool = False
     wall_seconds: Seconds
+    values: dict[str, float] = {}
     barrier_skew_seconds: Seconds | None = None
     workers: list[WorkerIteration] = []
     pairs: list[PairTraffic] = []

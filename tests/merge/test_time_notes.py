@@ -96,7 +96,7 @@ def test_no_timeline_is_recorded_where_no_iteration_was_kept(kept: int) -> None:
     timelines = WorkerTimelines(unix_seconds=0.0, iterations={index: spans(3) for index in range(kept)}, rounds=[])
     lines: list[TimelineLine] = []
     files: list[str] = []
-    writer = SimpleNamespace(write=lines.append, write_beside=lambda name, _: files.append(name))
+    writer = SimpleNamespace(write=lines.append, write_file_beside_records=lambda name, _: files.append(name))
     session: Any = SimpleNamespace(
         launch=0,
         plan=plan(timeline="on"),

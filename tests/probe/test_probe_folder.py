@@ -18,7 +18,7 @@ CLOCK = """
 from merge_bench.config import parsers
 from dataclasses import dataclass
 
-from merge_bench.config.option import Options, value
+from merge_bench.config.option import Options, value_option
 from merge_bench.probe.shared import Probe, ProbeKind
 from merge_bench.probe.shared import TIME
 
@@ -65,7 +65,7 @@ class Clock(Probe):
 
 @dataclass(frozen=True, kw_only=True)
 class ClockOptions(Options):
-    times: int | None = value(parsers.count(1), None, "N", help="How often.")
+    times: int | None = value_option(parsers.count_parser(1), None, "N", help="How often.")
 
 
 PROBE = ProbeKind(

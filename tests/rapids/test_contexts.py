@@ -77,7 +77,11 @@ def test_a_context_is_bound_before_the_first_call_that_needs_one(stub: Path) -> 
     ("file", "right", "wrong"),
     [
         ("merge/engines/gpu_memory.py", "    bind_context()\n", ""),
-        ("merge/engines/gpu_memory.py", '_checked("cuCtxSetCurrent", *driver.cuCtxSetCurrent(context))', "context"),
+        (
+            "merge/engines/gpu_memory.py",
+            '_check_driver_call("cuCtxSetCurrent", *driver.cuCtxSetCurrent(context))',
+            "context",
+        ),
     ],
 )
 def test_without_a_context_it_ends_with_201(stub: Path, tmp_path: Path, file: str, right: str, wrong: str) -> None:

@@ -100,7 +100,11 @@ def test_a_wrong_call_in_the_engine_is_found(ours: dict[str, Reading], right: st
 @pytest.mark.parametrize(
     ("right", "wrong", "message"),
     [
-        ("_try(nvml.nvmlDeviceGetName, handle)", "_try(nvml.nvmlDeviceGetName)", "missing a required argument"),
+        (
+            "_ask_driver(nvml.nvmlDeviceGetName, handle)",
+            "_ask_driver(nvml.nvmlDeviceGetName)",
+            "missing a required argument",
+        ),
         ("nvml.nvmlSystemGetDriverVersion", "nvml.nvmlSystemVersion", "pynvml has no nvmlSystemVersion"),
         ("nvml.NVML_CLOCK_MEM", "nvml.NVML_CLOCK_MEMORY", "pynvml has no NVML_CLOCK_MEMORY"),
         ("pci.busId", "pci.bus_id", "a result of pynvml has no bus_id"),

@@ -149,7 +149,8 @@ def asked() -> str:
 
 def install(engine_class: Any) -> None:
     """Break how an engine class splits a chunk, or how it joins."""
-    honest_partition, honest_split, honest_join = engine_class.partition, engine_class.split, engine_class.join
+    honest_partition, honest_split = engine_class.partition_chunks, engine_class.partition_pieces
+    honest_join = engine_class.join
 
     def partition_rows(self: Any) -> Any:
         with broken_partition(self):
@@ -164,7 +165,8 @@ def install(engine_class: Any) -> None:
         rows: int = honest_join(self) if broken is None else broken(self, lambda: honest_join(self))
         return rows
 
-    engine_class.partition, engine_class.split, engine_class.join = partition_rows, split_rows, join_rows
+    engine_class.partition_chunks, engine_class.partition_pieces = partition_rows, split_rows
+    engine_class.join = join_rows
 
 
 @contextlib.contextmanager
