@@ -140,13 +140,17 @@ def property_differences(baseline: Properties, candidate: Properties) -> tuple[R
         if kind == PROBLEM:
             before, after = distinguishing_values(before, after), distinguishing_values(after, before)
         elif kind == UCX_SETTING and other_release:  # which has other settings, too
-            common = before.keys() & after.keys()
-            before, after = ({name: value for name, value in each.items() if name in common} for each in (before, after))
+            before, after = _common_values(before, after), _common_values(after, before)
         for name in sorted({*before, *after}):
             old, new = before.get(name), after.get(name)
             if old != new:
                 different.setdefault((name, old, new), RunDifference(kind, name, old, new))
     return tuple(different.values())
+
+
+def _common_values(values: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
+    """Those of `values` whose names `other` has, too."""
+    return {name: value for name, value in values.items() if name in other}
 
 
 def have_same_problem(run: Run, other: Run) -> bool:
@@ -328,9 +332,7 @@ def select_run_pairs(campaigns: Sequence[Campaign], *, anyway: bool) -> RunPairS
     if reasons and not anyway:
         names = {(each.kind, each.name) for pair in apart for each in pair.forbidding_differences}
         reasons += [
-            f"to compare {_sweep_text(kind, name)} A,B"
-            for kind, name in MUST_AGREE_APART
-            if (kind, name) in names
+            f"to compare {_sweep_text(kind, name)} A,B" for kind, name in MUST_AGREE_APART if (kind, name) in names
         ]
         raise NotComparable(f"not comparable: {'; '.join(reasons)}")
     notes += [f"compared despite this difference: {reason}" for reason in reasons]

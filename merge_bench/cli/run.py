@@ -17,8 +17,8 @@ from merge_bench.cli import common
 from merge_bench.cli.service import repeat_gate_comparison, run_on_service, service_address
 from merge_bench.cluster.launchers import batch_systems, systems_with_storage_option
 from merge_bench.config.files import check_output_file, replace_file
-from merge_bench.config.parsers import parse_ucx
 from merge_bench.config.options import CLUSTER_OPTIONS, RunOptions, reset_merge_options
+from merge_bench.config.parsers import parse_ucx
 from merge_bench.config.shipped import find_config, find_shipped_file, shipped_files
 from merge_bench.errors import GateNotMet, LaunchFailed, RunFailed, UsageError, print_message, warnings_already_printed
 
@@ -283,7 +283,7 @@ def show_transports(show_available: bool, options: RunOptions) -> None:
     from merge_bench.view.streams import print_document, print_log_tail, print_warnings
 
     strip_merge_options = functools.partial(reset_merge_options, kept=CLUSTER_OPTIONS)
-    (prepared,) = plan_runs(options.config, options, strip_merge_options, swept=())
+    (prepared,) = plan_runs(options.config, options, strip_merge_options, several=False)
     if prepared.launcher.starts_here:
         check_packages_installed(prepared.plan)
     print_warnings(prepared.warnings)

@@ -213,7 +213,11 @@ class ClusterOptions(Options):
     hosts: str | None = value_option(parsers.parse_path, None, "PATH")
     ssh_config: str | None = value_option(parsers.parse_path, None, "PATH")
     ucx: str | None = value_option(
-        parsers.several_values_parser(parsers.parse_ucx), None, "auto|wheel|system|VERSION|PATH[,…]", in_config=False, swept=True
+        parsers.several_values_parser(parsers.parse_ucx),
+        None,
+        "auto|wheel|system|VERSION|PATH[,…]",
+        in_config=False,
+        swept=True,
     )
     interface: str | None = value_option(parsers.parse_interface_name, None, "NAME")
     scheduler_address: str | None = value_option(parsers.parse_text, None, "ADDRESS")

@@ -1,4 +1,4 @@
-"""Chooses the UCX that processes load: that of the package `libucx`, built without InfiniBand, the system's, or another.
+"""Chooses the UCX that processes load: that of the package `libucx` (without InfiniBand), the system's, or another.
 
 Another one is a release in the user's cache (`ucx_releases.py`), or an installed UCX in a folder of its own. Processes
 load it as they would load the system's: its libraries come first in LD_LIBRARY_PATH.
@@ -85,7 +85,6 @@ class UcxChoice:
         if not environ.get(LIBRARY_PATH):
             environ.pop(LIBRARY_PATH, None)
 
-
     @property
     def name(self) -> str:
         """The name of this UCX for people: ``wheel``, ``system``, a release such as ``1.21.0``, or a folder."""
@@ -131,7 +130,7 @@ def choose_ucx(
     requested = _requested_origin(requested, environ)
     devices = sorted(entry.name for entry in host.infiniband.iterdir()) if host.infiniband.is_dir() else []
     if requested not in (AUTO, WHEEL, SYSTEM):
-        return _choose_release(find_release(requested), environ, devices, host, device_memory=device_memory)
+        return _choose_loadable_release(find_release(requested), environ, devices, host, device_memory=device_memory)
     if host.wheel is None and requested == WHEEL:
         raise UsageError("--ucx wheel: the package libucx is not installed in this environment")
     if requested == SYSTEM:
@@ -156,7 +155,13 @@ def choose_ucx(
     return UcxChoice(SYSTEM, f"this machine has InfiniBand: using the system's UCX {loaded.version}, {loaded.library}")
 
 
-def _choose_release(
+def choose_release(ucx: str) -> UcxChoice:
+    """Choose a release or the UCX of a folder, for programs that load it without UCXX; raises UsageError."""
+    release = find_release(ucx)
+    return UcxChoice(str(release.folder), None, None, release)
+
+
+def _choose_loadable_release(
     release: UcxRelease, environ: Mapping[str, str], devices: list[str], host: UcxHost, *, device_memory: bool
 ) -> UcxChoice:
     """Choose the UCX in a folder of its own; raises UsageError if UCXX does not load it."""

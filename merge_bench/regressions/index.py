@@ -23,8 +23,8 @@ from merge_bench.analysis.aggregate import VerificationState, complete_launches,
 from merge_bench.analysis.comparable_runs import RunPair, planned_run_pairs
 from merge_bench.analysis.compare import METRICS, effect_of_launches, side_of_run
 from merge_bench.analysis.statistics.verdict import noise_floor
-from merge_bench.errors import UsageError
 from merge_bench.config.files import make_user_cache_folder, user_cache_folder
+from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultChange, ResultsFolder

@@ -235,8 +235,8 @@ def plan_baseline_runs(name: str | Path | None, run: RunOptions) -> list[Planned
     tables = run.left is not None or run.workload not in ("auto", "synthetic")
     sized_run = run if tables or "chunk" in run.sources else run.with_given_values(chunk=SIZES)
     ready: list[PlannedRun] = []
-    swept = [key for key in SWEPT if key != "ucx"]
-    for variant in plan_runs(None if name is None else str(name), sized_run, swept=swept):
+    several = [key for key in SWEPT if key != "ucx"]
+    for variant in plan_runs(None if name is None else str(name), sized_run, several=several):
         plan = replace(variant.plan, launches=1, link_rounds=0, check_link=False, timeline="off")
         if run.iterations is None:
             rows = plan.rows_per_chunk or SMALL_ROWS

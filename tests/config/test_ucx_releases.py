@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.config import ucx_releases
+from merge_bench.config.parsers import parse_ucx
 from merge_bench.config.ucx_choice import (
     CHOOSING_UCX,
     LIBRARY_PATH,
@@ -25,7 +26,6 @@ from merge_bench.config.ucx_choice import (
     ucx_variables,
 )
 from merge_bench.config.ucx_info import find_ucx_info, read_installed_ucx
-from merge_bench.config.parsers import parse_ucx
 from merge_bench.config.ucx_releases import (
     RELEASE_FILE,
     cached_releases,

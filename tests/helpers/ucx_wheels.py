@@ -35,7 +35,9 @@ def make_wheel(folder: Path, version: str, *, library: bool = True, more_setting
     if library:
         files["libucx/lib/libucp.so"] = b"no library"
     record = f"{name}.dist-info/RECORD"
-    sums = {each: base64.urlsafe_b64encode(hashlib.sha256(files[each]).digest()).rstrip(b"=").decode() for each in files}
+    sums = {
+        each: base64.urlsafe_b64encode(hashlib.sha256(files[each]).digest()).rstrip(b"=").decode() for each in files
+    }
     lines = [f"{each},sha256={sums[each]},{len(files[each])}" for each in files]
     folder.mkdir(parents=True, exist_ok=True)
     wheel = folder / f"{name}-py3-none-any.whl"
@@ -55,7 +57,9 @@ def put_into_cache(cache: Path, version: str, *, more_settings: str = "") -> Pat
         archive.extractall(target)
     (target / "libucx/bin/ucx_info").chmod(0o755)
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    about = f'{{"package": "{fitting_package()}", "version": "{version}", "wheel": "{wheel.name}", "sha256": "{digest}"}}'
+    about = (
+        f'{{"package": "{fitting_package()}", "version": "{version}", "wheel": "{wheel.name}", "sha256": "{digest}"}}'
+    )
     (target / RELEASE_FILE).write_text(about)
     shutil.rmtree(wheel.parent)
     return target / "libucx"

@@ -52,7 +52,7 @@ def plan_probe_campaign(
     lines: list[Config] = []
     ready: list[tuple[PlannedRun, Config, dict[str, Any]]] = []
     for name in configs:
-        variants = plan_runs(name, options, with_engine, swept=SWEPT if probe.sweeps else ("ucx",))
+        variants = plan_runs(name, options, with_engine, several=SWEPT if probe.sweeps else ("ucx",))
         for alike in _variants_by_ucx(variants):
             add_config(lines, _config_record(alike[0], len(configs), several=len(alike) < len(variants)))
             for sized, part in itertools.product(alike, probe.parts):
@@ -85,8 +85,11 @@ def _config_record(planned_run: PlannedRun, configs: int, *, several: bool) -> C
 
     `configs`: the number of configs.
     """
-    record, ucx = make_config_record(planned_run), f"UCX {planned_run.plan.ucx}"
-    return msgspec.structs.replace(record, name=f"{record.name} with {ucx}" if configs > 1 else ucx) if several else record
+    record = make_config_record(planned_run)
+    if not several:
+        return record
+    ucx = f"UCX {planned_run.plan.ucx}"
+    return msgspec.structs.replace(record, name=f"{record.name} with {ucx}" if configs > 1 else ucx)
 
 
 def _recorded_plan(probe: Probe, part: Probe, planned_run: PlannedRun) -> dict[str, Any]:
