@@ -100,7 +100,7 @@ def check_ucx_folder(workers: Sequence[Worker], ucx_origin: str | None) -> None:
         path = worker.ucx.path
         if path is not None and not any(Path(path).is_relative_to(folder) for folder in folders):
             loaded = f"rank {worker.rank} on {worker.host} loaded {path} instead of the UCX in {ucx_origin}"
-            why = "every host needs this folder, and a program with a UCX of its own cannot use another"
+            why = "every host needs this folder, and the program must find UCX by LD_LIBRARY_PATH"
             raise UsageError(f"{loaded}: {why}")
 
 

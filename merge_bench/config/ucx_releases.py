@@ -191,7 +191,7 @@ def _install_release(version: str) -> UcxRelease:
     make_user_cache_folder()
     folder.mkdir(exist_ok=True)
     name = f".{version}-{package}"
-    with open(folder / f"{name}.lock", "w", opener=open_without_links) as lock:
+    with open(folder / ".lock", "w", opener=open_without_links) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # released when the process ends, however it ends
         if (release := _read_release(version)) is not None:
             return release

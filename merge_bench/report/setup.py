@@ -65,11 +65,9 @@ def print_config_check(
 
 def _compare_release(result: CheckResult, other: CheckResult) -> CheckedRelease:
     """How another release of UCX reads the config of `result`."""
-    read = {(each.name, each.line): (each.state, each.message) for each in result.variables}
+    states = {(each.name, each.line): each.state for each in result.variables}
     differing = [
-        each
-        for each in other.variables
-        if each.source == "config" and read.get((each.name, each.line)) != (each.state, each.message)
+        each for each in other.variables if each.source == "config" and states.get((each.name, each.line)) != each.state
     ]
     return CheckedRelease(ucx=other.ucx or "", ok=other.ok, variables=differing)
 
