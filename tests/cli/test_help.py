@@ -69,5 +69,6 @@ def test_drivers_and_schedulers_load_no_library_of_workers_and_checking_a_synthe
         ("merge_bench.probe.ranks.launch", "distributed|numba|pandas|polars"),
         ("merge_bench.campaign.measure_launch", "numba|pandas|polars"),  # in the driver
         ("merge_bench.merge.worker", "numba|pandas|polars"),  # in Dask's scheduler, which answers nobody meanwhile
+        ("merge_bench.merge.engines.native", "pandas|polars"),  # in workers, unless their keys need Polars
     ]
     assert python(IMPORTS.format(steps=steps)) == [*(f"{module} []" for module, _ in steps), "False"]
