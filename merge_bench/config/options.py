@@ -215,7 +215,7 @@ class ClusterOptions(Options):
     ucx: str | None = value_option(
         parsers.several_values_parser(parsers.parse_ucx),
         None,
-        "auto|wheel|system|VERSION|PATH[,…]",
+        "auto|wheel|system|VERSION|/opt/ucx[,…]",
         in_config=False,
         swept=True,
     )
