@@ -53,7 +53,9 @@ from merge_bench.command.placeholders import (
     settings_stay_here_warning,
 )
 from merge_bench.command.run_command import COMMAND_FAILED, CommandTask, EndedCommand, LaunchProcesses, find_program
+from merge_bench.command.ucx_lines import check_required_lanes, logging_variables, make_lanes_line, read_logs
 from merge_bench.command.warden import ENDED, TIMEOUT
+from merge_bench.config.allowed_transports import find_unknown_transports
 from merge_bench.config.files import TOKENS, open_regular_file
 from merge_bench.config.option import DEFAULT
 from merge_bench.config.options import BY_KEY, RunOptions, reset_merge_options
@@ -79,7 +81,7 @@ from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_bytes, format_duration, plural
 
 COMMAND_TIMEOUT = "command-timeout"
-OUTPUT_CUT = "output-cut"
+OUTPUT_CUT, NO_LANES = "output-cut", "no-lanes"
 LAUNCHER = "command"
 """The launcher in the records of commands."""
 DRIVER_LOG = "driver.log"
@@ -103,6 +105,11 @@ class CommandCampaign:
     head: CampaignLine
     jobs: Sequence[Job]
     plan: CommandPlan
+
+    @property
+    def required(self) -> Sequence[str]:
+        """The transports that the command's processes have to use."""
+        return RecordedPlan.of(self.head.plans[0]).require_transport or ()
 
     @property
     def blocks(self) -> int:
@@ -129,7 +136,9 @@ def plan_command_campaign(argv: Sequence[str], own: ExecOptions, options: RunOpt
 
     `own`, `options`: the options of `exec`, and those that `run` has as well.
     """
-    plan = make_command_plan(argv, own)
+    required = options.require_transport
+    _refuse_unknown_transports(required)
+    plan = make_command_plan(argv, own, lanes=own.lanes or bool(required))
     names = options.configs or (options.config,)
     configs: list[Config] = []
     ready = []
@@ -149,11 +158,17 @@ def plan_command_campaign(argv: Sequence[str], own: ExecOptions, options: RunOpt
     order = order_runs_in_blocks(ready, blocks=asked, seed=first.plan.seed)
     jobs = [Job(planned, record.name, 0, block, record.name) for block, (planned, record) in order]
     recorded = {"command": msgspec.to_builtins(plan), "launches": asked}
+    recorded |= {"require_transport": list(required)} if required else {}
     keys = [RunKey(config=record.name, plan=0) for record in configs]
     return CommandCampaign(make_campaign_line(configs, [recorded], keys, first.plan.seed), jobs, plan)
 
 
-def make_command_plan(argv: Sequence[str], own: ExecOptions) -> CommandPlan:
+def _refuse_unknown_transports(required: Sequence[str]) -> None:
+    for word, hint in find_unknown_transports(",".join(required)).items():
+        raise UsageError(f"--require-transport {word}: no release of UCX has such a transport{hint}")
+
+
+def make_command_plan(argv: Sequence[str], own: ExecOptions, *, lanes: bool = False) -> CommandPlan:
     """Make the plan of a command from its words and options, as the records have it; raises UsageError."""
     for check in own.check:
         parse_check(check)
@@ -168,6 +183,7 @@ def make_command_plan(argv: Sequence[str], own: ExecOptions) -> CommandPlan:
         checks=list(own.check),
         expect_status=own.expect_status,
         timeout=own.timeout,
+        lanes=lanes,
     )
 
 
@@ -241,7 +257,7 @@ def run_command_campaign(
         label = f"{jobs.index(job) + 1} of {len(jobs)}: {job.config}"
         rest = expected.total_seconds(jobs[jobs.index(job) + 1 :])
         shown = LabelledProgress(progress, label, rest) if len(jobs) > 1 else progress
-        return launch_command(campaign.plan, job, writer, shown, index)
+        return launch_command(campaign.plan, job, writer, shown, index, campaign.required)
 
     return run_launches(
         campaign.results,
@@ -257,23 +273,30 @@ def run_command_campaign(
     )
 
 
-def launch_command(plan: CommandPlan, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
+def launch_command(
+    plan: CommandPlan, job: Job, writer: CampaignWriter, progress: Progress, index: int, required: Sequence[str] = ()
+) -> int:
     """Run the command once, record what was measured and how it ended, and end everything; returns the status."""
     processes = LaunchProcesses(writer.logs / DRIVER_LOG)
     with record_launch_outcome(job, writer, index, processes) as outcome:
-        CommandLaunch(plan, job, writer, index, processes).measure(progress)
+        CommandLaunch(plan, job, writer, index, processes, required).measure(progress)
     return outcome.status
 
 
 @dataclass
 class CommandLaunch:
-    """One launch of a command: `index`: its number in the campaign; `processes`: run and end what it starts."""
+    """One launch of a command.
+
+    `index`: its number in the campaign; `processes`: run and end what it starts; `required`: transports that its
+    processes have to use.
+    """
 
     plan: CommandPlan
     job: Job
     writer: CampaignWriter
     index: int
     processes: LaunchProcesses
+    required: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self._variables = dict(self.job.prepared.settings.environment)
@@ -284,6 +307,9 @@ class CommandLaunch:
         plan, place = self.plan, self._make_place()
         progress.show_phase("looking at other processes")
         self._record_launch()
+        if plan.lanes and self.job.block == 0:
+            progress.show_phase("lanes")
+            self._record_lanes(place)
         progress.show_phase("running")
         began = time.time()
         out, err = self._log_files("command")
@@ -297,6 +323,26 @@ class CommandLaunch:
         except LaunchFailed as failure:
             failure.log_tail = failure.log_tail or read_log_tail(err) or read_log_tail(out)
             raise
+
+    def _record_lanes(self, place: LaunchPlace) -> None:
+        """Run the command with UCX's log, and record its lanes; raises GateNotMet if a transport is missing."""
+        folder = self.writer.logs / f"launch-{self.index:03d}-ucx"
+        folder.mkdir(exist_ok=True)
+        variables = logging_variables(folder)
+        names = [*place.variables, *(name for name in variables if name not in place.variables)]
+        argv = replace_placeholders(self.plan.argv, replace(place, variables=names))
+        out, err = self._log_files("lanes")
+        environment = {**self._environment, **variables}
+        self.processes.run(CommandTask(argv, environment, out, err, timeout=self.plan.timeout))
+        logs = read_logs(folder)
+        line = make_lanes_line(self.index, self._environment, logs)
+        if line is not None:
+            self.writer.write(line)
+        if self.required:
+            check_required_lanes(self.required, logs)
+        elif line is None:
+            what = "UCX logged no lanes: the command does not use UCX, or its processes do not get the settings"
+            self.writer.write(WarningLine.of(Caution(NO_LANES, what), self.index))
 
     def _judge(self, ended: EndedCommand, place: LaunchPlace, began: float, out: Path, err: Path) -> None:
         """Record the figures of a command that ended by itself, and raise LaunchFailed if something is wrong."""

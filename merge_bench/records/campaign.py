@@ -117,7 +117,8 @@ class CommandPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     `argv`: its words as they were typed, with their placeholders. `metric_file`: the file that metrics are read from;
     None: what it prints. `checks`: what decides that a launch is right, besides `expect_status`. `timeout`: seconds,
-    None without a limit. `shell`: whether a shell reads the command.
+    None without a limit. `shell`: whether a shell reads the command. `lanes`: whether it runs once more in the first
+    launch of each config, so that UCX logs its lanes.
     """
 
     argv: list[str] = []
@@ -127,6 +128,7 @@ class CommandPlan(msgspec.Struct, frozen=True, kw_only=True):
     expect_status: int = 0
     timeout: float | None = None
     shell: bool = False
+    lanes: bool = False
 
     @property
     def line(self) -> str:

@@ -300,4 +300,15 @@ def test_ucx_perftest_on_this_host(place: Path) -> None:
     campaign = run("--config", "a.cfg", "--launches", "2", "--preset", "ucx_perftest", "--", "sh", "-c", line)
     for launch in campaign.launches:
         assert launch.complete, launch.failures
+        assert launch.lanes is None
         assert set(launch.iterations[0].values) == {"bandwidth", "latency", "messages"}
+    options = ("--config", "b.cfg", "--launches", "2", "--preset", "ucx_perftest")
+    first, second = run(*options, "--lanes", "--", "sh", "-c", line).launches
+    assert first.lanes is not None
+    assert second.lanes is None
+    assert first.lanes.requested == {"UCX_TLS": "tcp,self"}
+    assert {lane.partition("/")[0] for pair in first.lanes.pairs for lane in pair.transports} == {"tcp"}
+    assert run(*options, "--require-transport", "tcp", "--", "sh", "-c", line).launches[0].complete
+    unmet = run(*options, "--require-transport", "cma", "--", "sh", "-c", line, status=5)
+    assert [failure.code for failure in unmet.launches[0].failures] == ["gate-not-met"]
+    assert len(unmet.launches) == 1
