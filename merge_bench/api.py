@@ -6,6 +6,7 @@ They are what ``import merge_bench`` offers; `docs/results.md` has examples.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 import sys
@@ -29,8 +30,11 @@ from merge_bench.units import format_count, format_rate
 if TYPE_CHECKING:
     from merge_bench.analysis import documents
     from merge_bench.analysis.documents import CompareDocument
-    from merge_bench.campaign import Caller
+    from merge_bench.campaign import Caller, Progress
     from merge_bench.campaign.planned_launches import Sweep
+    from merge_bench.command.command_campaign import CommandCampaign
+    from merge_bench.config.options import RunOptions
+    from merge_bench.regressions.gates import RegressionGate
     from merge_bench.view.plot import Chart
 
 Document = dict[str, Any]
@@ -119,8 +123,9 @@ class Result:
         """A plot of the campaign, as a figure of Bokeh or of Matplotlib.
 
         `kind`: ``throughput``, ``bandwidth``: of all runs; ``speed-up``: of the configs over the first; ``iterations``:
-        of all runs of one problem; ``workers``, ``phases``, ``timeline``, ``pairs``: of one run; ``tuning``;
-        ``network``. `which`: which problem, run, phase of tuning or panel, from 0.
+        of all runs of one problem, of a command its launches in one metric; ``workers``, ``phases``, ``timeline``,
+        ``pairs``: of one run; ``tuning``; ``network``. `which`: which problem, metric, run, phase of tuning or panel,
+        from 0.
 
         Raises UsageError if there is no such plot, or nothing to plot.
         """
@@ -195,14 +200,39 @@ def launch_sweep(
     """
     from merge_bench.campaign import campaign as running
     from merge_bench.regressions.gates import RegressionGate
+
+    gate = RegressionGate.from_options(sweep.options, compared=len(sweep.distinct_labels), runs=len(sweep.prepared))
+    measure = functools.partial(running.run_sweep, sweep, caller=caller, say_time=say_time)
+    return _measure_and_judge(measure, gate, sweep.first_run.plan.launches, quiet=quiet)
+
+
+def launch_command(
+    planned: CommandCampaign, options: RunOptions, caller: Caller, *, quiet: bool = False
+) -> tuple[Result, CompareDocument | None, int]:
+    """Make every launch of a command's campaign, then check its gate, for the command ``exec``.
+
+    `quiet`: show no progress. Returns as `launch_sweep` does.
+    """
+    from merge_bench.command.command_campaign import run_command_campaign
+    from merge_bench.regressions.gates import RegressionGate
+
+    configs = len(planned.head.configs)
+    gated = options.with_sourced_values({"results": str(planned.results)}, {})
+    gate = RegressionGate.from_options(gated, compared=configs, runs=configs)
+    measure = functools.partial(run_command_campaign, planned, options, caller=caller)
+    return _measure_and_judge(measure, gate, planned.blocks, quiet=quiet)
+
+
+def _measure_and_judge(
+    measure: Callable[[Progress], tuple[Path, int]], gate: RegressionGate | None, launches: int, *, quiet: bool
+) -> tuple[Result, CompareDocument | None, int]:
+    """Make the `launches` of each run with `measure`, then check the gate."""
     from merge_bench.view.progress import make_progress
 
-    options = sweep.options
-    gate = RegressionGate.from_options(options, compared=len(sweep.distinct_labels), runs=len(sweep.prepared))
-    if gate is not None and (doubt := gate.power_warning(sweep.first_run.plan.launches)) is not None:
+    if gate is not None and (doubt := gate.power_warning(launches)) is not None:
         print_message(f"warning: {doubt}", "measure both with --launches 8")
     with contextlib.closing(make_progress(sys.stderr, quiet=quiet)) as progress:
-        folder, status = running.run_sweep(sweep, progress, caller=caller, say_time=say_time)
+        folder, status = measure(progress)
     result = load(folder)
     verdict: CompareDocument | None = None
     if gate is not None and status == 0:
@@ -229,15 +259,16 @@ def compare(*results: Result | str | PathLike[str], threshold: float = 0.02, any
 
 def history(
     *folders: str | PathLike[str],
-    metric: str = "throughput",
+    metric: str | None = None,
     threshold: float = 0.02,
     frame: Frame = "pandas",
     **only: Any,
 ) -> Any:
     """A data frame with a row for every result in results folders: its value, its level, and whether that begins there.
 
-    `only`: ``config``, ``chunk``, ``workers``, ``hosts``, ``engine``, ``exchange``, as options of the command. The
-    names of columns are identifiers: in ``unit`` is that of value and level, in ``shift`` the change of the level,
+    `metric`: by default throughput, or the first metric of a command. `only`: ``config``, ``chunk``, ``workers``,
+    ``hosts``, ``engine``, ``exchange``, as options of the command. The names of columns are identifiers: in ``unit`` is
+    that of value and level, in ``shift`` the change of the level,
     -0.05 for 5 % less, and in ``differs`` what else changed with that result. Raises UsageError if there is no result.
     """
     from merge_bench.regressions.document import load_history as history_of
@@ -250,8 +281,8 @@ def history(
         for at, result in enumerate(series.results):
             shift = shifts.get(at)
             row = {re.sub(r"\W", "_", name).lower(): value for name, value in series.series.items()} | asdict(result)
-            row |= {"started": utc_time(result.started), "launches": len(result.launches), "metric": metric}
-            row |= {"unit": document.unit, "shift": shift and shift.change}
+            row |= {"started": utc_time(result.started), "launches": len(result.launches), "metric": series.metric}
+            row |= {"unit": series.unit, "shift": shift and shift.change}
             rows.append({"series": number, **row, "differs": shift and "; ".join(shift.differs)})
     return _data_frame(iter(rows), frame)
 
@@ -292,11 +323,22 @@ def _describe_run(name: str, run: Run) -> str:
     """Describe a run in one line: ``tcp: 2 workers, 1,000,000 rows per chunk, verified, 3.21 GiB/s``."""
     launches = aggregate.complete_launches(run)
     plan, rate = run.plan, aggregate.run_median(launches, aggregate.throughput)
+    mark = verification_state(run, launches).figure_mark or "verified"
+    if plan.command is not None:
+        from merge_bench.analysis.compare import main_metric
+        from merge_bench.view.text import ShownUnit
+        from merge_bench.view.titles import command_text
+
+        metric = main_metric(run)
+        value = aggregate.run_median(launches, metric.value)
+        shown = ShownUnit.of(metric.unit).format_value(value, with_unit=True)
+        measured = "nothing measured" if value is None else f"{metric.name} {shown}"
+        return f"{name}: {command_text(plan.command)}, {mark}, {measured}"
     parts = [f"{plan.workers} workers"] if plan.workers is not None else []
     parts += [f"{format_count(plan.rows_per_chunk)} rows per chunk"] if plan.rows_per_chunk is not None else []
     parts += [plan.question] if plan.question else []
     parts += [
-        verification_state(run, launches).figure_mark or "verified",
+        mark,
         "nothing measured" if rate is None else format_rate(rate),
     ]
     return f"{name}: {', '.join(parts)}"

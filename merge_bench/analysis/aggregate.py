@@ -92,10 +92,12 @@ class WorkerPairFigures:
 def complete_launches(run: Run) -> tuple[Launch, ...]:
     """The complete launches of a run, which its figures are made of; if there are none, those with any timed iteration.
 
-    A launch that broke off is no whole sample: its iterations stay in the records, and it counts as failed.
+    A launch that broke off is no whole sample: its iterations stay in the records, and it counts as failed. Of a
+    command only complete launches count: one that ended with the wrong status, or failed a check, has no figures.
     """
     measured = tuple(launch for launch in run.launches if launch.timed)
-    return tuple(launch for launch in measured if launch.complete) or measured
+    complete = tuple(launch for launch in measured if launch.complete)
+    return complete if complete or run.plan.command is not None else measured
 
 
 def median_or_none(values: Iterable[float | None]) -> float | None:
@@ -160,10 +162,20 @@ def wall_seconds(launch: Launch, iteration: IterationLine) -> float:
 
 
 def throughput(launch: Launch, iteration: IterationLine) -> float | None:
-    """Bytes of both input frames ÷ wall-clock seconds of one iteration; if imported, the rate in its text."""
+    """Bytes of both input frames ÷ wall-clock seconds of one iteration; if imported, the rate in its text.
+
+    None for a command, whose bytes are not known.
+    """
     if iteration.imported is not None:
         return iteration.imported.throughput_bytes_per_second
-    return data_rate(launch.line.data_bytes, iteration.wall_seconds) if launch.line is not None else None
+    if launch.line is None or launch.of_command:
+        return None
+    return data_rate(launch.line.data_bytes, iteration.wall_seconds)
+
+
+def command_value(name: str) -> IterationFigure:
+    """A function that gives the value of a command's metric `name`, besides its wall-clock, in one run of it."""
+    return lambda launch, iteration: iteration.values.get(name)
 
 
 def data_rate(data_bytes: int, wall_seconds: float) -> float | None:

@@ -15,7 +15,7 @@ import msgspec
 from merge_bench.analysis.aggregate import VerificationState, complete_launches, verification_state
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError, WrongResult
-from merge_bench.records.campaign import INTERRUPTED, JOB, WAYS, Campaign, Run, Table, label_runs
+from merge_bench.records.campaign import INTERRUPTED, JOB, WAYS, Campaign, CommandPlan, Run, Table, label_runs
 from merge_bench.records.schema import Worker
 
 _V = TypeVar("_V")
@@ -78,10 +78,8 @@ def run_properties(campaign: Campaign, run: Run) -> Properties:
         CONFIG: dict(run.config.variables),
         UCX_SETTING: joined_values(worker.ucx.config for worker in workers),
         UCX: joined_values({"version": worker.ucx.version, "origin": worker.ucx.origin} for worker in workers),
-        PROBLEM: merge_problem(run),
-        OPTION: {
-            name: value_text(value) for name, value in {**_BEFORE, **run.options}.items() if name not in _NO_OPTIONS
-        },
+        PROBLEM: run_problem(run),
+        OPTION: _command_options(run, run.plan.command) if run.plan.command is not None else _merge_options(run),
         MACHINE: _machine_properties(workers),
         PACKAGE: joined_values(worker.versions for worker in workers),
         ENVIRONMENT: joined_values(worker.environment for worker in workers),
@@ -93,17 +91,21 @@ def run_properties(campaign: Campaign, run: Run) -> Properties:
     return {kind: values for kind, values in properties.items() if values or kind in (CONFIG, OPTION)}
 
 
-def merge_problem(run: Run) -> dict[str, str]:
-    """The values, as text, that say what is merged and by how many workers; without the seed of synthetic tables.
+def run_problem(run: Run) -> dict[str, str]:
+    """The values, as text, that say what is merged and by how many workers, or which command is measured, and how.
+
+    The seed of synthetic tables is none of them.
 
     A value of an unexpected type is equal only to the same value.
     """
-    return {name: value_text(value) for name, value in merge_problem_values(run).items()}
+    return {name: value_text(value) for name, value in problem_values(run).items()}
 
 
-def merge_problem_values(run: Run) -> dict[str, object]:
-    """The values that say what is merged and by how many workers, with numbers as numbers."""
+def problem_values(run: Run) -> dict[str, object]:
+    """The values that say what is measured, as `run_problem`, with numbers as numbers."""
     plan = run.plan
+    if plan.command is not None:
+        return _command_problem_values(plan.command)
     values: dict[str, object] = {name: getattr(plan, name) for name in SIZE}
     if plan.workload is not None:
         of_workload = msgspec.structs.asdict(plan.workload).items()
@@ -116,6 +118,26 @@ def merge_problem_values(run: Run) -> dict[str, object]:
     for name in [name for name, value in values.items() if isinstance(value, Table)]:
         values |= _table_identity(name, values[name])
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _command_problem_values(command: CommandPlan) -> dict[str, object]:
+    """The command as one line, its metrics in the order of their names, and its checks; all commands have the three."""
+    metrics = (f"{each.name} ({', '.join(filter(None, (each.unit, each.better)))})" for each in command.metrics)
+    return {"command": command.line, "metrics": sorted(metrics), "checks": list(command.checks)}
+
+
+def _command_options(run: Run, command: CommandPlan) -> dict[str, str]:
+    """How a command is measured, besides its problem, as text by name: what a launch must do, and where values are."""
+    own = {"expect_status": command.expect_status, "timeout": command.timeout, "shell": command.shell}
+    found = {f"metric {each.name}": f"{each.source}, {each.pick}" for each in command.metrics if each.source}
+    others = {name: value for name, value in run.options.items() if name not in {*_NO_OPTIONS, "command"}}
+    return {name: value_text(value) for name, value in {**own, **found, **others}.items()}
+
+
+def _merge_options(run: Run) -> dict[str, str]:
+    """The options of a merge besides its problem, as text by name."""
+    options = {**_BEFORE, **run.options}
+    return {name: value_text(value) for name, value in options.items() if name not in _NO_OPTIONS}
 
 
 def _defines_merge_problem(name: str) -> bool:
@@ -143,8 +165,8 @@ def property_differences(baseline: Properties, candidate: Properties) -> tuple[R
 
 
 def have_same_problem(run: Run, other: Run) -> bool:
-    """Whether two runs merge the same problem, as far as the records of both say."""
-    old, new = merge_problem(run), merge_problem(other)
+    """Whether two runs merge the same problem or measure the same command, as far as the records of both say."""
+    old, new = run_problem(run), run_problem(other)
     old, new = distinguishing_values(old, new), distinguishing_values(new, old)
     return all(old[name] == new[name] for name in old.keys() & new.keys())
 
@@ -215,7 +237,7 @@ class NothingToCompare(UsageError):
 
 
 class NotComparable(NothingToCompare):
-    """The runs differ in what they merged; `compare --anyway` compares them nevertheless."""
+    """The runs differ in what they merged or ran; `compare --anyway` compares them nevertheless."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,6 +248,16 @@ class ComparedRun:
     run: Run
     label: str
     properties: Properties
+
+    @property
+    def of_command(self) -> bool:
+        """Whether a command was measured, and no merge."""
+        return self.run.plan.command is not None
+
+    @property
+    def result_name(self) -> str:
+        """What the checks are of, in sentences: ``merge result``, or of a command ``result``."""
+        return "result" if self.of_command else "merge result"
 
     @property
     def has_complete_launch(self) -> bool:
@@ -239,12 +271,12 @@ class ComparedRun:
 
     @cached_property
     def verified(self) -> bool:
-        """Whether the merge's result was checked as the plan asks for, and right."""
+        """Whether the result was checked as the plan asks for, and right."""
         return verification_state(self.run, complete_launches(self.run)) is VerificationState.VERIFIED
 
     @cached_property
     def has_wrong_result(self) -> bool:
-        """Whether the merge's result was wrong in any launch."""
+        """Whether the result was wrong in any launch."""
         codes = {failure.code for launch in self.run.launches for failure in launch.failures}
         return (
             verification_state(self.run, complete_launches(self.run)) is VerificationState.WRONG
@@ -297,8 +329,8 @@ def select_run_pairs(campaigns: Sequence[Campaign], *, anyway: bool) -> RunPairS
     run of the same problem and config, or of its first config if it has no such config.
 
     Raises NothingToCompare if there is nothing to compare, or runs are not comparable and `anyway` is False; the
-    message says why; UsageError if a result contains no merges, or is named twice; WrongResult if the merge's result
-    was wrong in a baseline.
+    message says why; UsageError if a result contains neither merges nor a command, or is named twice; WrongResult if
+    the result was wrong in a baseline.
     """
     _check_campaigns(campaigns)
     sources = _compared_runs_by_campaign(campaigns)
@@ -349,6 +381,10 @@ def _check_campaigns(campaigns: Sequence[Campaign]) -> None:
             raise UsageError(f"{campaign.folder} contains no merges, only the network measurement {campaign.probe}")
         if any(campaign.records.samefile(other.records) for other in campaigns[:index]):
             raise UsageError(f"{campaign.folder} is named twice; name two different results")
+    commands = [campaign.command is not None for campaign in campaigns]
+    if any(commands) and not all(commands):
+        merge, command = campaigns[commands.index(False)].folder, campaigns[commands.index(True)].folder
+        raise NothingToCompare(f"{merge} contains merges and {command} runs of a command, which have no common metric")
     if len(campaigns) == 1 and len(campaigns[0].runs) < 2:
         raise NothingToCompare(f"{campaigns[0].folder} contains only one run; name a second result to compare it with")
 
@@ -406,11 +442,10 @@ def _run_pairs_within_campaign(sources: Sequence[ComparedRun], notes: list[str])
         baseline = next((source for source in alike if source.run.config.name == first_config), alike[0])
         pairs += [RunPair(baseline, source) for source in alike if source is not baseline]
         if len(alike) == 1:
-            notes.append(f"{baseline.label} is not compared: no other run merges equal tables on as many workers")
+            notes.append(f"{baseline.label} is not compared: no other run {_same_problem_text(baseline)}")
     if not pairs:
-        raise NothingToCompare(
-            "no two runs of this campaign can be compared: they differ in rows per chunk, workers or tables"
-        )
+        differing = "command, metrics or checks" if sources[0].of_command else "rows per chunk, workers or tables"
+        raise NothingToCompare(f"no two runs of this campaign can be compared: they differ in {differing}")
     return pairs
 
 
@@ -429,10 +464,14 @@ def _run_pairs_between_campaigns(
     if not pairs:  # refused with the reasons, unless --anyway is given
         return [RunPair(_closest_baseline(first, candidate), candidate) for candidate in unmatched]
     notes += [
-        f"{source.label} is not compared: no run of the baseline merges equal tables on as many workers"
-        for source in unmatched
+        f"{source.label} is not compared: no run of the baseline {_same_problem_text(source)}" for source in unmatched
     ]
     return pairs
+
+
+def _same_problem_text(source: ComparedRun) -> str:
+    """What a run with the same problem does, for sentences."""
+    return "measures the same command alike" if source.of_command else "merges equal tables on as many workers"
 
 
 def _closest_baseline(baselines: Sequence[ComparedRun], candidate: ComparedRun) -> ComparedRun:
@@ -449,7 +488,8 @@ def _closest_baseline(baselines: Sequence[ComparedRun], candidate: ComparedRun) 
 def _can_be_compared(pair: RunPair, notes: list[str]) -> bool:
     """Whether both runs of a pair have launches to compare; if not, adds the reason to `notes`."""
     if pair.baseline.has_wrong_result:
-        raise WrongResult(f"the merge result of {pair.baseline.label} was wrong, so nothing can be compared with it")
+        named = f"the {pair.baseline.result_name} of {pair.baseline.label}"
+        raise WrongResult(f"{named} was wrong, so nothing can be compared with it")
     if not pair.baseline.has_complete_launch:
         notes.append(f"{pair.baseline.label} has no complete launch, so nothing can be compared with it")
     elif not pair.candidate.run.launches:

@@ -6,9 +6,10 @@ Of every metric there is one value per launch, matched block by block; statistic
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from merge_bench.analysis import aggregate, comparable_runs, documents
 from merge_bench.analysis.comparable_runs import (
@@ -31,7 +32,7 @@ from merge_bench.analysis.statistics.verdict import (
     least_launches,
     noise_floor,
 )
-from merge_bench.records.campaign import Campaign, Launch, Run
+from merge_bench.records.campaign import WALL, Campaign, CommandMetric, Launch, Run
 
 _DOUBTS = {
     Verdict.FASTER: "the difference may come from the host",
@@ -48,15 +49,26 @@ ONE_NIGHT = (
 
 @dataclass(frozen=True)
 class Metric:
-    """A quantity in which runs are compared, in the `unit` of the records, ``B/s`` or ``s``.
+    """A quantity in which runs are compared, in the `unit` of the records: ``B/s``, ``s``, or as a command's plan says.
 
-    `value` gives the number of one iteration; the launch's value is the median over its timed iterations.
+    `unit`: empty where it is unknown. `value` gives the number of one iteration; the launch's value is the median over
+    its timed iterations.
     """
 
     name: str
     unit: str
     higher_is_better: bool
     value: aggregate.IterationFigure
+
+    @property
+    def better(self) -> Literal["more", "less"]:
+        """Whether more or less of it is better."""
+        return "more" if self.higher_is_better else "less"
+
+    @property
+    def definition(self) -> tuple[str, str, bool]:
+        """Name, unit and direction: what two commands must agree in for their values to be comparable."""
+        return self.name, self.unit, self.higher_is_better
 
     def launch_value(self, launch: Launch) -> float | None:
         """The value of this metric in one launch; None: not measured."""
@@ -69,9 +81,36 @@ METRICS = (
     Metric("wall", "s", False, aggregate.wall_seconds),
     *(Metric(name, "s", False, aggregate.phase_seconds(name)) for name in aggregate.PHASES),
 )
-"""For one problem throughput and wall are equivalent; people look for either."""
-METRIC = "throughput"
-"""The metric that gates and accepted levels compare."""
+"""The metrics of merges. For one problem throughput and wall are equivalent; people look for either."""
+METRIC = METRICS[0].name
+"""The metric of merges that gates and accepted levels compare; of a command it is the first one: `main_metric`."""
+
+
+def metrics_of_command(recorded: Sequence[CommandMetric]) -> tuple[Metric, ...]:
+    """The metrics of a command as its plan has them, the main one first. The wall-clock is always one of them."""
+    wall = next(metric for metric in METRICS if metric.name == WALL)
+    metrics = [
+        wall
+        if each.name == WALL
+        else Metric(each.name, each.unit or "", each.better == "more", aggregate.command_value(each.name))
+        for each in recorded
+    ]
+    return tuple(metrics if wall in metrics else [*metrics, wall])
+
+
+def metrics_of(runs: Iterable[Run]) -> tuple[Metric, ...]:
+    """The metrics in which runs are compared, the main one first: those of merges, or those that all commands have."""
+    commands = [run.plan.command for run in runs]
+    known = [metrics_of_command(command.metrics) for command in commands if command is not None]
+    if not known:
+        return METRICS
+    shared = set.intersection(*({each.definition for each in metrics} for metrics in known))
+    return tuple(metric for metric in known[0] if metric.definition in shared)
+
+
+def main_metric(run: Run) -> Metric:
+    """The metric of a run that gates, levels and short lists use: throughput, or the first metric of its command."""
+    return metrics_of([run])[0]
 
 
 @dataclass(frozen=True)
@@ -170,7 +209,8 @@ class ComparisonRow:
         for source, samples in ((self.pair.baseline, self.baseline), (self.pair.candidate, self.candidate)):
             explained = source is self.pair.candidate and (source.failed_launches or source.has_wrong_result)
             if not samples.samples and not explained:
-                return f"{self.metric.name} is not compared: {source.label} has no value of it"
+                above = " above 0" if source.of_command else ""  # others have no ratio
+                return f"{self.metric.name} is not compared: {source.label} has no value of it{above}"
         return None
 
     @property
@@ -178,7 +218,7 @@ class ComparisonRow:
         """The verdict and its reason: a candidate with failed launches or a wrong result cannot win."""
         candidate, judgement = self.pair.candidate, self.judgement
         if candidate.has_wrong_result:
-            return Verdict.WRONG, "the merge result was wrong"
+            return Verdict.WRONG, f"the {candidate.result_name} was wrong"
         if judgement is None or (candidate.failed_launches and judgement.verdict is not Verdict.SLOWER):
             return Verdict.FAILED, f"{candidate.failed_launches} of {len(candidate.run.launches)} launches failed"
         return judgement.verdict, judgement.reason.value if judgement.reason else None
@@ -256,8 +296,8 @@ def compare_campaigns(
     the launches that stand for the first campaign: those of its level in the history, or its own with the noise from
     night to night.
 
-    Raises UsageError if there is nothing to compare, or it is not comparable; WrongResult if the merge's result was
-    wrong in a baseline.
+    Raises UsageError if there is nothing to compare, or it is not comparable; WrongResult if the result was wrong in a
+    baseline.
     """
     selection = select_run_pairs(campaigns, anyway=anyway)
     busy: dict[Path, str] = {}
@@ -269,7 +309,7 @@ def compare_campaigns(
             notes.append(f"{name or campaign.head.campaign_id}: measured on a busy host: {warning.message}")
     notes += selection.notes
     rows: list[ComparisonRow] = []
-    for metric in METRICS:
+    for metric in metrics_of(source.run for pair in selection.pairs for source in (pair.baseline, pair.candidate)):
         judged, absent = judge_metric(
             selection.pairs, metric, threshold=threshold, earlier=(level or {}).get(metric.name)
         )
@@ -316,7 +356,7 @@ def empty_compare_document(reason: str, threshold: float) -> documents.CompareDo
 
 def _varying_problem_names(pairs: Sequence[RunPair]) -> list[str]:
     """The names of the problem's properties in which the pairs differ, beside rows per chunk and workers."""
-    problems = [comparable_runs.merge_problem(pair.candidate.run) for pair in pairs]
+    problems = [comparable_runs.run_problem(pair.candidate.run) for pair in pairs]
     names = dict.fromkeys(name for problem in problems for name in problem)
     return [name for name in names if len({problem.get(name) for problem in problems}) > 1 and name not in SIZE]
 
@@ -347,7 +387,7 @@ def _make_comparison(
         baseline_result=str(pair.baseline.campaign.folder),
         candidate_result=str(pair.candidate.campaign.folder),
         plan={name: getattr(pair.candidate.run.plan, name) for name in SIZE}
-        | {name: comparable_runs.merge_problem(pair.candidate.run).get(name) for name in varying},
+        | {name: comparable_runs.run_problem(pair.candidate.run).get(name) for name in varying},
         metric=row.metric.name,
         unit=row.metric.unit,
         verdict=verdict.value,
@@ -398,7 +438,7 @@ def _run_pair_notes(pair: RunPair, rows: Sequence[ComparisonRow]) -> Iterator[st
     both = (pair.baseline, pair.candidate)
     for side in both:
         if side.has_complete_launch and not side.verified:
-            yield f"{side.label} is not verified; its merge result may be wrong"
+            yield f"{side.label} is not verified; its {side.result_name} may be wrong"
     if pair.baseline.failed_launches:
         launches = len(pair.baseline.run.launches)
         yield f"{pair.baseline.label}: {pair.baseline.failed_launches} of {launches} launches failed"
@@ -420,7 +460,8 @@ def _launch_notes(row: ComparisonRow) -> Iterator[str]:
     for name, side in ((old, row.baseline), (new, row.candidate)):
         if side.missing:
             launches = side.missing + len(side.samples)
-            yield f"{name}: {row.metric.name} is missing in {side.missing} of {launches} launches"
+            absent = "missing, or not above 0," if row.pair.candidate.of_command else "missing"
+            yield f"{name}: {row.metric.name} is {absent} in {side.missing} of {launches} launches"
     if not effect.paired:
         yield (
             f"{new} against {old}: the launches were not interleaved; the ratio includes all other changes between them"

@@ -7,14 +7,15 @@ in the flat table, for CSV and Parquet, they have the unit in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from merge_bench.analysis import aggregate, energy
 from merge_bench.analysis.aggregate import verification_state
+from merge_bench.analysis.compare import Metric, metrics_of_command
 from merge_bench.analysis.transports import selected_lanes
 from merge_bench.errors import UsageError
-from merge_bench.records.campaign import Campaign, Launch, Run
+from merge_bench.records.campaign import WALL, Campaign, CommandPlan, Launch, Run
 
 Rows = Iterator[dict[str, Any]]
 _TYPES: Mapping[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
@@ -42,6 +43,12 @@ PROBE_COLUMNS = _parse_columns("""
 """)
 """Columns of a flat table of network measurements."""
 
+COMMAND_COLUMNS = _parse_columns("""
+    campaign:str config:str plan:int command:str launch:int block:int complete:bool failure:str verification:str
+    time_unix_seconds:float wall_seconds:float
+""")
+"""Columns of a flat table of commands, before one for each of their other metrics."""
+
 _WITH_UNIT = {
     "throughput": "throughput_bytes_per_second",
     "bandwidth": "bandwidth_bytes_per_second",
@@ -52,8 +59,35 @@ _WITH_UNIT = {
 }
 
 
+def command_rows(campaign: Campaign) -> Rows:
+    """A row for every launch of a command, with the values of its metrics, each in its unit."""
+    for run in campaign.runs:
+        command = run.plan.command or CommandPlan()
+        metrics = metrics_of_command(command.metrics)
+        verification = verification_state(run, aggregate.complete_launches(run)).value
+        for launch in run.launches:
+            cells = _launch_cells(campaign, run, launch) | {
+                "command": command.line,
+                "failure": launch.failures[0].code if launch.failures else None,
+                "verification": verification,
+                "time_unix_seconds": launch.timed[0].time if launch.timed else None,
+            }
+            measured = {_metric_column(metric): metric.launch_value(launch) for metric in metrics}
+            yield {name: cells[name] for name in COMMAND_COLUMNS if name in cells} | measured
+
+
+def _metric_column(metric: Metric) -> str:
+    """The column of a command's metric: its name, unless another column has that."""
+    if metric.name == WALL:
+        return "wall_seconds"
+    return f"{metric.name}_value" if metric.name in COMMAND_COLUMNS else metric.name
+
+
 def iteration_rows(campaign: Campaign) -> Rows:
-    """A row for every timed iteration."""
+    """A row for every timed iteration, of a command for every launch."""
+    if campaign.command is not None:
+        yield from command_rows(campaign)
+        return
     for run, launch in _runs_with_launches(campaign):
         for iteration in launch.timed:
             yield _launch_cells(campaign, run, launch) | {
@@ -115,6 +149,9 @@ def worker_pair_rows(campaign: Campaign) -> Rows:
 
 def launch_rows(campaign: Campaign) -> Rows:
     """A row for every launch: medians over its timed iterations."""
+    if campaign.command is not None:
+        yield from command_rows(campaign)
+        return
     for run, launch in _runs_with_launches(campaign):
         phases = {name: aggregate.launch_median(launch, aggregate.phase_seconds(name)) for name in aggregate.PHASES}
         peaks = [worker.peak_bytes or 0 for worker in launch.memory.workers] if launch.memory else []
@@ -160,14 +197,19 @@ def probe_rows(campaign: Campaign) -> Rows:
 def flat_table(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], list[dict[str, Any]]]:
     """One table of campaigns: its columns with types, and a row for each timed iteration or network measurement.
 
-    Raises UsageError if nothing was measured, or there are merges beside network measurements, whose columns differ.
+    Of a command it has a row for each launch. Raises UsageError if nothing was measured, or there are merges beside
+    network measurements or commands, whose columns differ.
     """
-    kinds = {campaign.probe is not None for campaign in campaigns}
+    kinds = {_kind_of_table(campaign) for campaign in campaigns}
     if len(kinds) > 1:
-        raise UsageError("merges and network measurements have different columns; export them into separate files")
-    columns, make = (PROBE_COLUMNS, probe_rows) if True in kinds else (COLUMNS, _iteration_rows_with_totals)
+        raise UsageError(f"{' and '.join(sorted(kinds))} have different columns; export them into separate files")
+    columns, make = _TABLES[kinds.pop()]
     measured = (row for campaign in campaigns for row in make(campaign))
-    named = ({_WITH_UNIT.get(name, name): value for name, value in row.items()} for row in measured)
+    if make is command_rows:  # whose metrics have a person's names
+        columns = {**columns, **dict.fromkeys(map(_metric_column, _metrics_besides_wall(campaigns)), float)}
+        named = measured
+    else:
+        named = ({_WITH_UNIT.get(name, name): value for name, value in row.items()} for row in measured)
     rows = [{name: row.get(name) for name in columns} for row in named]
     if not rows:
         raise UsageError(f"{campaigns[0].folder} contains no measurements to export")
@@ -193,6 +235,27 @@ def _iteration_rows_with_totals(campaign: Campaign) -> Rows:
                 ),
                 "result_rows": _sum_if_all_known(worker.result_rows for worker in iteration.workers),
             }
+
+
+_TABLES: Mapping[str, tuple[Mapping[str, type], Callable[[Campaign], Rows]]] = {
+    "merges": (COLUMNS, _iteration_rows_with_totals),
+    "network measurements": (PROBE_COLUMNS, probe_rows),
+    "commands": (COMMAND_COLUMNS, command_rows),
+}
+"""By what was measured, the columns of a flat table and its rows."""
+
+
+def _kind_of_table(campaign: Campaign) -> str:
+    """What a campaign measured: a key of `_TABLES`."""
+    if campaign.probe is not None:
+        return "network measurements"
+    return "merges" if campaign.command is None else "commands"
+
+
+def _metrics_besides_wall(campaigns: Sequence[Campaign]) -> Iterator[Metric]:
+    """The metrics of all commands that have columns of their own."""
+    commands = (plan.command for campaign in campaigns for plan in campaign.plans if plan.command is not None)
+    return (metric for each in commands for metric in metrics_of_command(each.metrics) if metric.name != WALL)
 
 
 def _sum_if_all_known(values: Iterator[int | None]) -> int | None:

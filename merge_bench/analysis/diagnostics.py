@@ -235,8 +235,9 @@ def warnings_of_run(
     recorded = [*campaign.warnings, *(warning for launch in run.launches for warning in launch.warnings)]
     if any(busy_launch_indexes(run.launches)):  # launch 0 has a warning of its own; one for all other launches
         recorded += busy_launch_warnings(campaign.launches)
+    of_command = run.plan.command is not None
     verification = (
-        [_UNVERIFIED[state]]
+        [(_UNVERIFIED_COMMAND if of_command else _UNVERIFIED)[state]]
         if state in _UNVERIFIED and (counted_launches or state is not VerificationState.MISSING)
         else []
     )
@@ -247,14 +248,14 @@ def warnings_of_run(
     name = campaign.labels[keys.index((run.config.name, run.plan_index))] if several else ""
     lines = [launch.lanes for launch in counted_launches if launch.lanes]
     staged = [caution for line in lines for caution in staged_memory_warnings(line.pairs, line.protocols)]
-    from_figures = itertools.chain(
-        _failure_warnings(run),
+    of_merges = itertools.chain(
         link_limit_exceeded_warnings(counted_launches),
         _slow_link_warnings(counted_launches, workers, name),
         throttling_warnings(counted_launches),
         _rank_warnings(run, counted_launches, workers, name),
         _outlier_warnings(counted_launches, several=several),
     )
+    from_figures = itertools.chain(_failure_warnings(run), () if of_command else of_merges)
     every = (*(line.caution for line in recorded), *verification, *staged, *traffic, *from_figures)
     cautions = list(dict.fromkeys(every))
     if campaign.truncated:
@@ -281,7 +282,8 @@ def failure_of_run(campaign: Campaign, run: Run) -> Failure | None:
         worst = next((failure for failure in failures if failure.code == WrongResult.code), failures[0])
         return _add_progress_to_interruption(Failure.from_line(worst), campaign, worst.launch)
     for check in (check for launch in run.launches for check in launch.verifications if not check.ok):
-        return Failure(WrongResult.code, check.message or "the merge result is wrong")
+        result = "merge result" if run.plan.command is None else "result"
+        return Failure(WrongResult.code, check.message or f"the {result} is wrong")
     for launch in run.launches:
         if launch.end is not None and launch.end.status != 0:
             return Failure(RunFailed.code, f"launch {launch.index} ended with status {launch.end.status}")
@@ -306,6 +308,9 @@ def _add_progress_to_interruption(failure: Failure, campaign: Campaign, launch_i
         return failure
     run, launch = place
     where = f" in launch {launch.index}" if sum(each.planned_launches for each in runs) > 1 else ""
+    if run.plan.command is not None:
+        how_far = "" if launch.timed else " before the command ended"
+        return msgspec.structs.replace(failure, message=f"{failure.message}{where}{how_far}")
     planned, timed = run.plan.iterations, len(launch.timed)
     if not timed:
         how_far = (
@@ -345,6 +350,9 @@ _UNVERIFIED = {
     ),
     VerificationState.WRONG: Caution("wrong-result", "the merge result was wrong; do not use the numbers"),
 }
+_UNVERIFIED_COMMAND = _UNVERIFIED | {
+    VerificationState.WRONG: Caution("wrong-result", "the result was wrong; do not use the numbers"),
+}
 
 
 def _failure_warnings(run: Run) -> Iterator[Caution]:
@@ -355,10 +363,10 @@ def _failure_warnings(run: Run) -> Iterator[Caution]:
     complete = sum(launch.complete for launch in run.launches)
     if complete:
         source = f"the numbers are from the {plural(complete, 'complete launch')}"
-    elif any(launch.timed for launch in run.launches):
+    elif any(launch.timed for launch in run.launches) and run.plan.command is None:
         source = "the numbers are from before the failure"
     else:
-        source = "nothing was measured"
+        source = "nothing was measured" if run.plan.command is None else "none is complete, so there are no numbers"
     yield Caution(
         "failed-launches",
         f"{failed} of {len(run.launches)} launches failed; {source}",

@@ -334,11 +334,21 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     folders: list[str] = []
 
 
+class CommandFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """The values of one metric of a command, in its unit, which is empty if unknown."""
+
+    name: str
+    unit: str
+    better: Literal["more", "less"]
+    spread: Spread
+
+
 class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `run --json`: the figures of one config with one plan.
 
     In version 1 the bottleneck was a word in `link`, and null unless the phases overlapped.
 
+    `metrics`: of a command, the main one first; what only merges have is null then. There is none of merges.
     `plan`: its options as the records have them, and the `hosts` of its workers, each once. `comparisons`: where
     ``--against`` or ``--fail-on`` asked for them.
     """
@@ -369,6 +379,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
     measured: Measured = Measured()
     verification: Verification = Verification()
     energy: Energy | None = None
+    metrics: list[CommandFigure] | msgspec.UnsetType = msgspec.UNSET
     comparisons: list[Comparison] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -389,6 +400,11 @@ Document: TypeAlias = RunDocument | SweepDocument
 def run_documents(document: Document) -> Sequence[RunDocument]:
     """The documents of all runs in `document`: of every run of a sweep, or of the single run."""
     return document.runs if isinstance(document, SweepDocument) else (document,)
+
+
+def command_figures(document: RunDocument) -> Sequence[CommandFigure]:
+    """The figures of a command's metrics, the main one first; none of a merge."""
+    return () if isinstance(document.metrics, msgspec.UnsetType) else document.metrics
 
 
 class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True):

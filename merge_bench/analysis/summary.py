@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from merge_bench.analysis import aggregate, bottleneck, diagnostics, documents, transports
 from merge_bench.analysis.aggregate import VerificationState, verification_state
+from merge_bench.analysis.compare import Metric, metrics_of_command
 from merge_bench.analysis.diagnostics import first_core_shortage
 from merge_bench.analysis.energy import merge_energy
 from merge_bench.analysis.statistics import median, median_interval, quartiles
@@ -31,7 +34,8 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
     """Make the ``run --json`` document of one run of `campaign`; `run_id`: its identifier in the document."""
     launches = aggregate.complete_launches(run)
     state = verification_state(run, launches)
-    workers = aggregate.worker_figures(launches)
+    command = run.plan.command
+    workers = aggregate.worker_figures(launches) if command is None else ()
     line = next((launch.line for launch in launches if launch.line is not None), None)
     lines = [launch.lanes for launch in launches or run.launches if launch.lanes is not None]
     lanes = transports.selected_lanes(lines)
@@ -75,11 +79,25 @@ def summarize_run(campaign: Campaign, run: Run, run_id: str) -> documents.RunDoc
             planned_launches=run.planned_launches,
             iterations=sum(len(launch.timed) for launch in launches),
             warmup=sorted({sum(iteration.warmup for iteration in launch.iterations) for launch in launches}),
-            data_bytes=line.data_bytes if line else None,
+            data_bytes=line.data_bytes if line and command is None else None,
             protocol=line.cluster.protocol if line else run.plan.protocol,
         ),
         verification=_summarize_verification(run, launches, state),
+        metrics=msgspec.UNSET if command is None else _command_figures(launches, metrics_of_command(command.metrics)),
     )
+
+
+def _command_figures(launches: Sequence[Launch], metrics: Sequence[Metric]) -> list[documents.CommandFigure]:
+    """The figures of a command's metrics over its launches."""
+    return [
+        documents.CommandFigure(
+            name=metric.name,
+            unit=metric.unit,
+            better=metric.better,
+            spread=_figure_spread(launches, metric.value),
+        )
+        for metric in metrics
+    ]
 
 
 def _summarize_verification(run: Run, launches: Sequence[Launch], state: VerificationState) -> documents.Verification:

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import click
 
-from merge_bench.cli import probe, results, run, service, tune
+from merge_bench.cli import exec, probe, results, run, service, tune
 from merge_bench.cli.common import CONTEXT, FullHelpGroup
 from merge_bench.cluster.scheduler_client import unreadable_configuration_text
 from merge_bench.config.installation import __version__
@@ -42,6 +42,7 @@ COMMANDS: tuple[click.Command, ...] = (
     service.jobs,
     tune.tune,
     probe.probe,
+    exec.measure_command,
 )
 
 
@@ -103,6 +104,7 @@ def _message_with_suggestions(error: click.ClickException) -> str:
 def _exit_with(error: MergeBenchError) -> NoReturn:
     """Print an error, with ``--json`` also as a document, and exit with its status."""
     print_message(str(error))
-    if "--json" in sys.argv:
+    own_words = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
+    if "--json" in own_words:
         click.echo(json.dumps({"error": {"code": error.code, "message": str(error), "host": None, "rank": None}}))
     sys.exit(error.exit_status)

@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     from merge_bench.view.plot import Chart
 
 RESULTS = click.argument("results", nargs=-1, type=common.PATH, required=True, metavar="RESULT...")
-METRICS = ("throughput", "bandwidth", "wall", "partition", "exchange", "join")
+_METRICS = "throughput, bandwidth, wall, partition, exchange or join, or a command's own"
+_MAIN_METRIC = "[default: throughput, or the first metric of a command]"
 _ROWS = common.ParsedValue("ROWS", parsers.count_parser(1))
 
 
 @click.command(context_settings=common.CONTEXT)
 @RESULTS
 @common.percent_option("--threshold", "2%", "Ignore differences below this.")
-@common.choice_option("--metric", METRICS, "Metric for --fail-on and for the conclusions.")
+@common.text_option("--metric", "NAME", f"Metric for --fail-on and for the conclusions: {_METRICS}. {_MAIN_METRIC}")
 @common.add_options("options", RunOptions, (BY_KEY["fail_on"], BY_KEY["allow_no_baseline"]))
 @common.flag_option("--anyway", "Compare even if hosts, workloads or UCX versions differ.")
 @common.flag_option("--markdown", "Print the comparison as Markdown.")
@@ -40,7 +41,7 @@ _ROWS = common.ParsedValue("ROWS", parsers.count_parser(1))
 def compare(
     results: Sequence[str],
     threshold: float,
-    metric: str,
+    metric: str | None,
     options: RunOptions,
     anyway: bool,
     markdown: bool,
@@ -55,6 +56,7 @@ def compare(
     """
     from merge_bench.analysis.comparable_runs import NotComparable
     from merge_bench.analysis.compare import compare_campaigns as compare_results
+    from merge_bench.analysis.compare import metrics_of
     from merge_bench.records.reader import read_campaign
     from merge_bench.regressions.gates import apply_gates, compare_for_gates, gate_summary
     from merge_bench.view.streams import print_document
@@ -66,6 +68,10 @@ def compare(
         from merge_bench.cli.probe import compare_probe_campaigns
 
         return compare_probe_campaigns(campaigns, as_json=as_json)
+    known = [each.name for each in metrics_of(run for campaign in campaigns for run in campaign.runs)]
+    metric = metric or known[0]
+    if metric not in known:
+        raise UsageError(f"metric {metric!r} is none of {', '.join(known)}")
     compared = functools.partial(compare_results, campaigns, threshold=threshold, anyway=anyway)
     try:
         document = compare_for_gates(options.fail_on, compared, threshold=threshold)
@@ -98,7 +104,7 @@ def compare(
 @click.command("history", context_settings=common.CONTEXT)
 @click.argument("folders", nargs=-1, type=common.PATH, metavar="[FOLDER...]")
 @common.results_option("Folder of the results, if no FOLDER is given.")
-@common.choice_option("--metric", METRICS, "Metric whose level is looked at.")
+@common.text_option("--metric", "NAME", f"Metric whose level is looked at: {_METRICS}. {_MAIN_METRIC}")
 @common.text_option("--config", "NAME", "Only results of this config.")
 @common.text_option("--chunk", "ROWS", "Only merges of so many rows per chunk.", type=_ROWS)
 @common.count_option("--workers", "W", "Only merges by so many workers.")
@@ -126,10 +132,10 @@ def show_history(
     as_json: bool,
     **selection: Any,
 ) -> int:
-    """Show when the level of repeated merges changed, and what differs since then.
+    """Show when the level of repeated merges or commands changed, and what differs since then.
 
-    A FOLDER is a results folder. All results in it of the same problem and config are one series. A shift is found by
-    results that came after it, so that one bad night is none.
+    A FOLDER is a results folder. All results in it of the same problem, or command, and config are one series. A shift
+    is found by results that came after it, so that one bad night is none.
     """
     from merge_bench.regressions.document import accept_level
     from merge_bench.regressions.document import load_history as history_of

@@ -143,6 +143,13 @@ class ColumnNamesParser(NamesParser):
     """A parser of column names. If the option is repeated, each of its values is one name, with commas and blanks."""
 
 
+class TextsParser(NamesParser):
+    """A parser of any text, as a regular expression; each time that the option is given is one value."""
+
+    def __call__(self, text: str) -> tuple[object, ...]:
+        return (parse_text(text),)
+
+
 _NAME = re.compile(r'(?:\s*"(?P<quoted>(?:[^"]|"")*)"\s*(?=,|$)|(?P<plain>[^,]*))(?P<comma>,?)')
 
 
@@ -195,6 +202,7 @@ def parse_path(text: str) -> str:
 
 
 parse_names, parse_columns, parse_paths = NamesParser(), ColumnNamesParser(), NamesParser(parse_path)
+parse_texts = TextsParser()
 
 
 def parse_interface_name(value: str) -> str:

@@ -33,24 +33,32 @@ _MOST_SHIFTS, _RECENT_RESULTS = 20, 100
 class HistoryContent:
     """What the History tab shows.
 
-    `options`: names of series by title; `document`: the history of one; `problem`: why there is none.
+    `options`: names of series by title; `document`: the history of one; `metrics`: what was measured of it, the main
+    metric first; `problem`: why there is none.
     """
 
     options: Mapping[str, str] = field(default_factory=dict)
+    metrics: tuple[str, ...] = tuple(BY_NAME)
     document: HistoryDocument | None = None
     problem: str = ""
 
 
 def read_history_content(results: Path, chosen: str, metric: str) -> HistoryContent:
-    """Read the history of the series named `chosen` in `results`; if there is none, of that with the newest result."""
+    """Read the history of the series named `chosen` in `results`; if there is none, of that with the newest result.
+
+    A series without the `metric` is shown in its main one.
+    """
     index = HistoryIndex([results] if results.exists() else [])
     all_series = index.list_series()
     options = {series_title(each, all_series): str(each) for each in all_series}
     series = next((each for each in all_series if str(each) == chosen), all_series[0] if all_series else {})
+    metrics = tuple(each.name for each in index.metrics_of_series(series))
+    metric = metric if metric in metrics else metrics[0]
     document = make_history_document(index, [series], metric)
     if document.series:
-        return HistoryContent(options, document)
-    return HistoryContent(options, problem=f"No result of this series has a value of {metric}." if all_series else "")
+        return HistoryContent(options, metrics, document)
+    problem = f"No result of this series has a value of {metric}." if all_series else ""
+    return HistoryContent(options, metrics, problem=problem)
 
 
 class HistoryView:
@@ -69,7 +77,7 @@ class HistoryView:
         )
         self._shown: HistoryContent | None = None
         self.choice = ui.make_select("Series", {"reading results …": ""}, width=800)
-        self.metric = ui.make_select("Metric", list(BY_NAME), width=160)
+        self.metric = ui.make_select("Metric", {name: name for name in BY_NAME}, width=160)
         self.parts = pn.Column(sizing_mode=ui.WIDE, min_height=300, margin=0)
         self.layout = pn.Column(ui.make_row(self.choice, self.metric), self.parts, sizing_mode=ui.WIDE)
 
@@ -84,6 +92,7 @@ class HistoryView:
             return False
         self._shown = content
         ui.change_options(self.choice, content.options or {"none yet": ""}, next(iter(content.options.values()), ""))
+        ui.change_options(self.metric, {name: name for name in content.metrics}, content.metrics[0])
         problem = ui.problems_html([content.problem]) if content.problem else NOTHING
         self.parts.objects = self._make_widgets(content.document) if content.document else [ui.html_text(problem)]
         return True
@@ -105,7 +114,7 @@ class HistoryView:
             button.on_click(lambda _, names=(before, after): self._compare(names))
             shifts.append(ui.make_row(ui.html_text(text, min_width=300), button, sizing_mode=ui.WIDE))
         heading = [ui.html_text("<h2>Shifts, the last one first</h2>")] if shifts else []
-        findings = [*(finding_sentence(series, each) for each in series.findings), reference_sentence(document, series)]
+        findings = [*(finding_sentence(series, each) for each in series.findings), reference_sentence(series)]
         notes = "".join(f"<p>{as_html(each)}</p>" for each in findings if each) + notes
         first = ui.html_text(f'<p class="verdict">{conclusion}</p>{notes}')
         return [first, ui.make_card_row(*map(ui.make_chart_card, history_charts(document))), *heading, *shifts]

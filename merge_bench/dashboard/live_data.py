@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from merge_bench.analysis import aggregate, diagnostics
 from merge_bench.analysis.aggregate import VerificationState, verification_state
-from merge_bench.analysis.documents import RunDocument, run_documents
+from merge_bench.analysis.compare import Metric, metrics_of_command
+from merge_bench.analysis.documents import RunDocument, command_figures, run_documents
 from merge_bench.analysis.statistics import median
 from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.dashboard import components as ui
@@ -16,6 +17,7 @@ from merge_bench.errors import Caution
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import INTERRUPTED, Campaign, Launch, RecordedPlan, label_planned_runs
 from merge_bench.records.schema import LaunchLine
+from merge_bench.report.command import runs_of_command_by_rank
 from merge_bench.report.next_step import next_step_after_recorded_tuning
 from merge_bench.report.run import write_conclusion
 from merge_bench.report.run_sections import why_no_bandwidth
@@ -34,7 +36,7 @@ from merge_bench.view.content import (
     rank_matrix_columns,
 )
 from merge_bench.view.plot import Chart, merge
-from merge_bench.view.text import as_html, format_gib, format_ms, keep_options_unbroken
+from merge_bench.view.text import ShownUnit, as_html, format_gib, format_ms, keep_options_unbroken
 from merge_bench.view.titles import is_tuning_campaign, logs_of_failure, place_of_failure, plan_size_text, source_lines
 
 
@@ -74,7 +76,7 @@ def campaign_progress(campaign: Campaign, *, running: bool = True) -> CampaignPr
         stage = tuning_stage_of(campaign) if goes_on else None
         return replace(count, share=stage.share, left=stage.left, stage=stage) if stage is not None else count
     planned = sum(run.planned_launches for run in runs)
-    merges = [run for run in runs if run.plan.probe is None]  # network measurements record rows, not iterations
+    merges = [run for run in runs if run.plan.probe is None and run.plan.command is None]  # others have no iterations
     shares = (
         1.0 if _has_completed(launch) else len(launch.timed) / max(run.plan.iterations or 0, 1)
         for run in runs
@@ -86,7 +88,7 @@ def campaign_progress(campaign: Campaign, *, running: bool = True) -> CampaignPr
         count,
         launches=sum(min(sum(map(_has_completed, run.launches)), run.planned_launches) for run in runs),
         planned_launches=planned,
-        iterations=sum(len(launch.timed) for run in runs for launch in run.launches),
+        iterations=sum(len(launch.timed) for run in merges for launch in run.launches),
         planned_iterations=sum(run.planned_launches * (run.plan.iterations or 0) for run in merges),
         share=1.0 if done else min(sum(shares) / max(planned, 1), 0.99),
         left="" if seconds is None else f"{format_duration(seconds)} left",
@@ -143,7 +145,7 @@ def _current_activity(campaign: Campaign, *, running: bool) -> str:
     where = (
         "launching"
         if last is None or _has_ended(last) or last.line is None
-        else f"launch {last.index}: {_launch_activity(last)}"
+        else f"launch {last.index}: {'the command runs' if last.of_command else _launch_activity(last)}"
     )
     return where if running else f"no end was recorded; last known step: {where}"
 
@@ -189,7 +191,8 @@ FAILED, WARNING = "failed", "warning"
 class IterationPoint:
     """A timed iteration as a point of the figures; rates are bytes per second, None if not measured.
 
-    `number`: from 1 over the whole campaign; `index`: in its launch; `look`: the number of its config's look.
+    `number`: from 1 over the whole campaign; `index`: in its launch; `look`: the number of its config's look; `value`:
+    of the main metric of a command.
     """
 
     number: int
@@ -200,6 +203,7 @@ class IterationPoint:
     wall_seconds: float
     throughput: float | None
     bandwidth: float | None
+    value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -228,8 +232,9 @@ class LiveState:
     rates between workers, or for few workers `rates`, a table in GiB/s; `memory`: of the last launch that recorded it;
     `limit`: of the link, bytes per second; `doubt`: a warning that the limit was exceeded; `dask`: the address of
     Dask's own dashboard, if it has one; `source`: result, host, date and UCX; `running`: whether the campaign goes on;
-    `fatal`: why it ended without success; `conclusion`: what the terminal prints at the end, as HTML, and `figures` of
-    the fastest config, by name: once the campaign has ended.
+    `fatal`: why it ended without success; `of_command`: whether a command is measured, and no merge;
+    `conclusion`: what the terminal prints at the end, as HTML, and `figures` of the fastest config, by name: once the
+    campaign has ended.
     """
 
     progress: CampaignProgress
@@ -248,19 +253,25 @@ class LiveState:
     source: str = ""
     running: bool = False
     fatal: tuple[str, ...] = ()
+    of_command: bool = False
     conclusion: str = ""
     figures: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
 class IterationPoints:
-    """The timed iterations of a campaign, collected as its records come in."""
+    """The timed iterations of a campaign, collected as its records come in.
 
+    Of a command these are its launches that passed their checks; `metric`: its main metric, None for merges.
+    """
+
+    metric: Metric | None = None
     timed: list[IterationPoint] = field(default_factory=list)
     _launches: dict[int, s.LaunchLine] = field(default_factory=dict)
     _head: s.CampaignLine | None = None
     _names: dict[tuple[str, int], str] = field(default_factory=dict)
     _looks: dict[str, int] = field(default_factory=dict)
+    _unchecked: dict[int, s.IterationLine] = field(default_factory=dict)
 
     def add_records(self, records: Sequence[s.Record]) -> list[IterationPoint]:
         """Collect the timed iterations in `records`; returns their points."""
@@ -268,13 +279,21 @@ class IterationPoints:
         for record in records:
             if isinstance(record, s.CampaignLine):
                 self._head = record
+                command = RecordedPlan.of(record.plans[0]).command if record.plans else None
+                self.metric = metrics_of_command(command.metrics)[0] if command is not None else None
             elif isinstance(record, s.LaunchLine):
                 self._launches[record.launch] = record
                 self._assign_look(record.config, record.plan)
             elif isinstance(record, s.FailureLine) and record.config is not None and record.plan is not None:
                 self._assign_look(record.config, record.plan)
             elif isinstance(record, s.IterationLine) and not record.warmup and record.launch in self._launches:
-                self.timed.append(self._make_point(self._launches[record.launch], record))
+                if self.metric is None:
+                    self.timed.append(self._make_point(self._launches[record.launch], record))
+                else:
+                    self._unchecked[record.launch] = record
+            elif isinstance(record, s.VerificationLine) and record.ok and record.launch in self._unchecked:
+                line = self._unchecked.pop(record.launch)
+                self.timed.append(self._make_point(self._launches[record.launch], line))
         return self.timed[before:]
 
     def _assign_look(self, config: str, plan: int) -> None:
@@ -294,10 +313,13 @@ class IterationPoints:
     def _make_point(self, launch: s.LaunchLine, line: s.IterationLine) -> IterationPoint:
         imported = line.imported.throughput_bytes_per_second if line.imported else None
         through = imported or aggregate.data_rate(launch.data_bytes, line.wall_seconds)
+        value = None
+        if self.metric is not None:
+            through, value = None, self.metric.value(Launch(line.launch, launch), line)
         name = self._names[launch.config, launch.plan]
         number, bandwidth = len(self.timed) + 1, aggregate.iteration_bandwidth(line)
         return IterationPoint(
-            number, line.launch, line.index, name, self._looks[name], line.wall_seconds, through, bandwidth
+            number, line.launch, line.index, name, self._looks[name], line.wall_seconds, through, bandwidth, value
         )
 
 
@@ -322,7 +344,7 @@ def make_live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
     run = next((run for run in campaign.runs if any(each is launch for each in run.launches)), None)
     limited = [each for each in aggregate.complete_launches(run) if each.link is not None] if run is not None else []
     recent = replace(launch, iterations=launch.timed[-RECENT:])
-    workers = aggregate.worker_figures([recent])
+    workers = aggregate.worker_figures([recent]) if campaign.command is None else ()
     return LiveState(
         progress=progress,
         launch=launch.index,
@@ -340,6 +362,7 @@ def make_live_state(campaign: Campaign, *, running: bool = True) -> LiveState:
         source=source_lines([campaign]),
         running=running,
         fatal=ended_by,
+        of_command=campaign.command is not None,
         conclusion=conclusion,
         figures=_fastest_figures(campaign, documents),
     )
@@ -351,6 +374,13 @@ def _fastest_figures(campaign: Campaign, documents: Sequence[RunDocument]) -> di
     measured = [(label, one) for label, one in labelled if one.wall_seconds.median is not None]
     if is_tuning_campaign(campaign) or not measured:
         return {}
+    if campaign.command is not None:
+        first = runs_of_command_by_rank(campaign)[0][0]
+        return ({"Fastest config": first} if len(measured) > 1 else {}) | {
+            each.name: ShownUnit.of(each.unit).format_value(each.spread.median, with_unit=True)
+            for each in command_figures(dict(measured)[first])
+            if each.spread.median is not None
+        }
     label, best = max(measured, key=lambda each: each[1].throughput_bytes_per_second.median or 0.0)
     throughput, bandwidth = best.throughput_bytes_per_second.median, best.bandwidth_bytes_per_second.harmonic_mean
     figures = {

@@ -16,6 +16,7 @@ from bokeh.models import BasicTicker, ColumnDataSource
 from bokeh.models.annotations import Legend
 
 from merge_bench.analysis.aggregate import WorkerFigures, median_or_none
+from merge_bench.analysis.compare import Metric
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import PageSession
 from merge_bench.dashboard.live_data import (
@@ -28,6 +29,7 @@ from merge_bench.dashboard.live_data import (
     make_live_state,
     tuning_stage_html,
 )
+from merge_bench.records.campaign import WALL
 from merge_bench.records.reader import CampaignFollower
 from merge_bench.records.results_folder import PROBE, RUNNING, TUNE, YOURS, ResultEntry
 from merge_bench.records.schema import WorkerMemory
@@ -48,7 +50,9 @@ from merge_bench.view.plot import (
 from merge_bench.view.plot.interactive import BokehChart, make_hover_tool
 from merge_bench.view.plot.merge import PARTS, phase_milliseconds
 from merge_bench.view.text import (
+    ShownUnit,
     as_html,
+    escape_for_canvas,
     format_gib,
     format_ms,
     keep_options_unbroken,
@@ -70,6 +74,9 @@ NOTHING = ui.empty_state_html("run", "run --chunk 1e6")
 OTHER_TABS = {TUNE: "The <b>Tuning</b> tab shows its steps.", PROBE: "The <b>Network</b> tab shows what it measured."}
 NO_DASK_PAGES = "Dask's own dashboard is off because it slows the measurement down; use --dask-dashboard to turn it on."
 HEIGHT = 270
+RATES = ("throughput", "bandwidth")
+VALUE = "value"
+"""The figures of iterations show these fields of their points: two of merges, one of commands."""
 _MOST_EXPLAINED = 4
 """Up to so many workers have room for more than their rank below their bars."""
 _COLUMNS = ("number", "rate", "colour", "shape", "config", "launch", "iteration", "value", "wall")
@@ -98,12 +105,14 @@ def legend_html(chart: Chart) -> str:
 class IterationRatesFigure:
     """A figure with a point for the rate of each iteration, in GiB/s; `legend`: HTML that names the configs.
 
+    Of commands, the field ``value``, it has a point for the main metric of each launch.
+
     Unlike a `Chart` it sends only new points: there may be very many. It has no legend of Bokeh's, because one that
     follows a column fails while the column is empty.
     """
 
     def __init__(self, field: str) -> None:
-        self._field = field
+        self._field, self._unit, self._title = field, ShownUnit.of("B/s"), "GiB/s"
         self._source = ColumnDataSource({name: [] for name in _COLUMNS})
         self._configs: dict[str, int] = {}
         self._highest, self._last = 0.0, 0
@@ -114,19 +123,28 @@ class IterationRatesFigure:
         self.figure.add_tools(make_hover_tool(points, _COLUMNS[4:]))
 
     def _empty_chart(self) -> Chart:
-        x = Axis("Timed iteration, over all launches", low=0.5, high=max(self._last, 10) + 0.5)
-        return Chart(x, _axis_from_zero("GiB/s", [self._highest]), (), HEIGHT)
+        what = "Launch" if self._field == VALUE else "Timed iteration, over all launches"
+        x = Axis(what, low=0.5 - (self._field == VALUE), high=max(self._last, 10) + 0.5)
+        return Chart(x, _axis_from_zero(self._title, [self._highest]), (), HEIGHT)
+
+    def show_metric(self, metric: Metric | None) -> None:
+        """Show the values of another main metric of a command."""
+        if metric is not None:
+            self._unit = ShownUnit.of(metric.unit)
+            self._title = self._unit.heading(metric.name)
+            self.figure.yaxis.axis_label = escape_for_canvas(self._title)
 
     def add_points(self, points: Sequence[IterationPoint], *, anew: bool) -> None:
         """Add points to the figure; `anew`: remove all others before."""
-        measured = [(point, rate / GIB) for point in points if (rate := getattr(point, self._field)) is not None]
+        scale = self._unit.scale
+        measured = [(point, rate * scale) for point in points if (rate := getattr(point, self._field)) is not None]
         columns: dict[str, Any] = {name: [] for name in _COLUMNS}
         for point, rate in measured:
             marker, wall = look_of_series(point.look), f"{point.wall_seconds * 1e3:,.2f} ms"
-            drawn = (point.number, rate, marker.colour, marker.shape, mark_unprintable(point.config))
+            drawn = (self._place(point), rate, marker.colour, marker.shape, mark_unprintable(point.config))
             for column, value in zip(
                 columns.values(),
-                (*drawn, point.launch, point.index, format_with_unit(rate, "GiB/s"), wall),
+                (*drawn, point.launch, point.index, format_with_unit(rate, self._unit.name).rstrip(), wall),
                 strict=True,
             ):
                 column.append(value)
@@ -136,9 +154,13 @@ class IterationRatesFigure:
         elif measured:
             self._source.stream(columns)
         self._highest = max([self._highest, *(rate for _, rate in measured)])
-        self._last = measured[-1][0].number if measured else self._last
+        self._last = self._place(measured[-1][0]) if measured else self._last
         self._configs |= {point.config: point.look for point, _ in measured}
         self._drawn.show_chart(self._empty_chart())
+
+    def _place(self, point: IterationPoint) -> int:
+        """The place of a point on the horizontal axis."""
+        return point.launch if self._field == VALUE else point.number
 
     @property
     def legend(self) -> str:
@@ -271,8 +293,8 @@ class LiveView:
         self._rates, self._phases, self._memory = ui.html_text(), ui.html_text(), ui.html_text()
         self._concluded = ui.make_card("Conclusion", [], self._conclusion, width=None)
         self._concluded.visible = False
-        self._legends = (ui.html_text(), ui.html_text())
-        self._charts = (IterationRatesFigure("throughput"), IterationRatesFigure("bandwidth"))
+        self._charts = tuple(IterationRatesFigure(name) for name in (*RATES, VALUE))
+        self._legends = tuple(ui.html_text() for _ in self._charts)
         self._figures = [draw_live_figure(picture) for picture in _worker_charts(NOTHING_YET)]
         drawn = [*(chart.figure for chart in self._charts), *(each.figure for each in self._figures)]
         self._panes = [pn.pane.Bokeh(figure, sizing_mode=ui.WIDE, margin=0) for figure in drawn]
@@ -282,10 +304,11 @@ class LiveView:
 
     def _make_cards(self) -> tuple[Any, ...]:
         """Make a hidden card for each figure, in their order, and one for warnings."""
-        through, band, rates, phases, pairs, memory = self._panes
+        through, band, values, rates, phases, pairs, memory = self._panes
         cards = (
             ui.make_card("Throughput of each iteration", ["Throughput"], self._legends[0], through),
             ui.make_card("Bandwidth of each iteration", ["Bandwidth", "Worker"], self._legends[1], band),
+            ui.make_card("Main metric of each launch", ["Metric", "Launch"], self._legends[2], values),
             ui.make_card("Bandwidth of each worker, last iterations", ["Bandwidth"], self._slowest, rates),
             ui.make_card("Time of each worker", ["Partition, exchange, join", "Overlap"], self._phases, phases),
             ui.make_card("Pairs of workers, last iteration", ["Rate of a pair", "Lanes"], self._rates, pairs),
@@ -348,18 +371,19 @@ class LiveView:
         drawn, count = self._drawn
         anew = drawn is not update.points
         points = list(update.points.timed)
+        self._charts[-1].show_metric(update.points.metric)
         for chart, legend in zip(self._charts, self._legends, strict=True):
             chart.add_points(points if anew else points[count:], anew=anew)
             legend.value = chart.legend
         self._drawn = update.points, len(points)
-        has_rates = [any(getattr(point, rate) is not None for point in points) for rate in ("throughput", "bandwidth")]
+        has_rates = [any(getattr(point, rate) is not None for point in points) for rate in (*RATES, VALUE)]
         self._status.value = _status_html(update)
         self._show_state(update.now or NOTHING_YET, has_rates)
         self._session.push_figures(self._panes)
         return True
 
     def _show_state(self, state: LiveState, has_rates: Sequence[bool]) -> None:
-        """Show `state`, and only cards that have content; `has_rates`: whether the two figures of iterations do."""
+        """Show `state`, and only cards that have content; `has_rates`: whether figures of iterations do."""
         pictures = _worker_charts(state)
         for figure, picture in zip(self._figures, pictures, strict=True):
             figure.show_chart(picture)
@@ -380,7 +404,7 @@ class LiveView:
         launch = f"Launch {state.memory.launch}: " if state.memory else ""
         self._memory.value = launch + legend_html(pictures[3])
         self._notes.value = _failures_and_warnings_html(state)
-        self._dask.value = _dask_link_html(state.dask) if state.launch is not None else ""
+        self._dask.value = _dask_link_html(state.dask) if state.launch is not None and not state.of_command else ""
 
 
 def _worker_charts(state: LiveState) -> tuple[Chart, ...]:
@@ -426,7 +450,7 @@ def _status_html(update: LiveUpdate) -> str:
     doubt = ui.caution_html(update.now.doubt) if update.now.doubt else ""
     return (
         f"{ui.progress_html(progress.share, *parts)}{tuning_stage_html(progress)}{left}{problem}"
-        f"{_figure_tiles(update.points.timed, update.bandwidth, update.now)}{doubt}"
+        f"{_figure_tiles(update.points, update.bandwidth, update.now)}{doubt}"
         f"{reading if update.read < update.size and not update.problem else ''}"
     )
 
@@ -435,7 +459,7 @@ def _count_of_total_text(count: int, planned: int | None) -> str:
     return f"{count:,}" if planned is None else f"{count:,} of {planned:,}"
 
 
-def _figure_tiles(points: Sequence[IterationPoint], bandwidth: float | None, state: LiveState) -> str:
+def _figure_tiles(points: IterationPoints, bandwidth: float | None, state: LiveState) -> str:
     """HTML of large figures: of the last launch, or of an ended campaign's fastest config."""
     tiles = {"Verified": state.checks} if state.checks else {}
     tiles |= state.figures if state.conclusion else _last_launch_figures(points, bandwidth, state)
@@ -445,14 +469,17 @@ def _figure_tiles(points: Sequence[IterationPoint], bandwidth: float | None, sta
     return f'{above}<div class="tiles">{large}</div>'
 
 
-def _last_launch_figures(points: Sequence[IterationPoint], bandwidth: float | None, state: LiveState) -> dict[str, str]:
-    last = [point for point in points if point.launch == state.launch]
+def _last_launch_figures(points: IterationPoints, bandwidth: float | None, state: LiveState) -> dict[str, str]:
+    last = [point for point in points.timed if point.launch == state.launch]
     throughput = median_or_none(point.throughput for point in last)
     rates = {"Throughput": throughput, "Bandwidth": bandwidth, "Link limit": state.limit}
-    several = state.launch is not None and any(point.launch != state.launch for point in points)
+    several = state.launch is not None and any(point.launch != state.launch for point in points.timed)
     numbers = {"Launch": str(state.launch)} if several else {}  # the numbers are those of one of several launches
     numbers |= {name: f"{format_gib(rate)} GiB/s" for name, rate in rates.items() if rate is not None}
-    if last:
+    if points.metric is not None and last:
+        unit = ShownUnit.of(points.metric.unit)
+        numbers[points.metric.name] = unit.format_value(median_or_none(each.value for each in last), with_unit=True)
+    if last and (points.metric is None or points.metric.name != WALL):
         numbers["Wall-clock"] = f"{format_ms(median_or_none(point.wall_seconds for point in last))} ms"
     return numbers | ({"Config": state.config} if state.config else {})
 

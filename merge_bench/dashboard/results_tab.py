@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -13,21 +13,29 @@ import panel as pn
 
 from merge_bench.analysis import aggregate, diagnostics, published
 from merge_bench.analysis.comparable_runs import NotComparable
-from merge_bench.analysis.compare import compare_campaigns
+from merge_bench.analysis.compare import compare_campaigns, metrics_of
 from merge_bench.dashboard import components as ui
 from merge_bench.dashboard.background import LastResult
 from merge_bench.dashboard.components import make_data_frame
 from merge_bench.errors import Caution, MergeBenchError
 from merge_bench.records.campaign import Campaign
-from merge_bench.records.results_folder import YOURS, ResultEntry
+from merge_bench.records.results_folder import COMMAND, YOURS, ResultEntry
 from merge_bench.report.campaign_figures import CampaignCache, CampaignFigures, LoadedCampaign, status_text
-from merge_bench.report.page.results import SourceRun, group_by_problem, published_bars, source_runs
+from merge_bench.report.page.results import (
+    SourceRun,
+    group_by_command,
+    group_by_problem,
+    published_bars,
+    source_runs,
+)
+from merge_bench.report.run import main_metric_name
 from merge_bench.units import plural
 from merge_bench.view import comparison
 from merge_bench.view.content import Column, columns_from_rows
 from merge_bench.view.plot import Chart, merge
-from merge_bench.view.text import as_html, capitalize, format_gib, shorten_middle
-from merge_bench.view.titles import add_source_lines, measured_problem_text, utc_time
+from merge_bench.view.plot.command import launches_chart, metric_chart
+from merge_bench.view.text import ShownUnit, as_html, capitalize, format_gib, shorten_middle
+from merge_bench.view.titles import add_source_lines, measured_problem_text, problem_text, utc_time
 
 ABSOLUTE, OF_LINK = "GiB/s", "% of the link limit"
 METRICS = {metric.title: metric for metric in (merge.THROUGHPUT, merge.BANDWIDTH)}
@@ -50,10 +58,12 @@ _MOST_PROBLEMS = 4
 class ResultsContent:
     """What the Results tab shows of the chosen campaigns.
 
-    `unjudged`: why there is no verdict; `doubts`: configs with a warning that they exceeded the limit of the link.
+    `figures`: of merges, `of_commands`: of commands, a table each; `unjudged`: why there is no verdict; `doubts`:
+    configs with a warning that they exceeded the limit of the link.
     """
 
     figures: tuple[Column, ...] = ()
+    of_commands: tuple[tuple[Column, ...], ...] = ()
     doubts: tuple[tuple[str, Caution], ...] = ()
     charts: tuple[Chart, ...] = ()
     verdicts: tuple[tuple[str, str], ...] = ()
@@ -80,6 +90,7 @@ def campaigns_data_frame(
         "Problem": [_problem_text(entry, each) for entry, each in listed],
         "Throughput (GiB/s)": [each.throughput for each in all_figures],
         "Bandwidth (GiB/s)": [each.bandwidth for each in all_figures],
+        "Main metric": [" ".join(each.main_metric or ()) for each in all_figures],
         "Status": ["deleted" if entry.id in gone else status_text(entry, each) for entry, each in listed],
         "Fastest config": [shorten_middle(each.fastest, 60) for each in all_figures],
         "Folder": [entry.folder.name for entry in entries],
@@ -101,7 +112,9 @@ def make_results_content(
     notes = [f"{plural(probes, 'network measurement')} selected; see the Network tab."] if probes else []
     if not campaigns:
         return ResultsContent(notes=tuple(notes), problems=problems)
-    sources = source_runs(campaigns)
+    all_sources = source_runs(campaigns)
+    sources = [source for source in all_sources if source.run.plan.command is None]
+    commands = group_by_command([source for source in all_sources if source.run.plan.command is not None])
     cells = [cell for name in datasets for cell in published.merge_results(name)] if axis == ABSOLUTE else []
     shown_problems = group_by_problem(sources)
     if len(shown_problems) > _MOST_PROBLEMS:
@@ -115,10 +128,18 @@ def make_results_content(
         for source in sources
         for caution in diagnostics.link_limit_exceeded_warnings(aggregate.complete_launches(source.run))
     )
-    drawn = tuple(_metric_charts(sources, metric, axis, cells))
-    content = ResultsContent(tuple(_figure_columns(sources)), doubts, drawn, notes=tuple(notes), problems=problems)
-    if len(sources) > 1:
-        content = _add_comparison(content, campaigns, {source.name: source.look for source in sources}, metric.lower())
+    drawn = (*(_metric_charts(sources, metric, axis, cells) if sources else ()), *_command_charts(commands))
+    content = ResultsContent(
+        tuple(_figure_columns(sources)) if sources else (),
+        tuple(tuple(_command_columns(command, runs)) for command, runs in commands.items()),
+        doubts,
+        drawn,
+        notes=tuple(notes),
+        problems=problems,
+    )
+    if len(all_sources) > 1:
+        compared = main_metric_name(campaigns) if commands else metric.lower()
+        content = _add_comparison(content, campaigns, {source.name: source.look for source in all_sources}, compared)
     return replace(content, charts=tuple(add_source_lines(content.charts, campaigns)))
 
 
@@ -132,6 +153,27 @@ def _figure_columns(sources: Sequence[SourceRun]) -> list[Column]:
         rates = [format_gib(aggregate.run_median(launches, metric.value)) for metric in METRICS.values()]
         rows.append((source.label, name * several, *rates, str(len(launches))))
     return columns_from_rows(("Config", "Problem", *(f"{name} (GiB/s)" for name in METRICS), "Launches"), rows, (0, 1))
+
+
+def _command_columns(command: str, runs: Sequence[SourceRun]) -> list[Column]:
+    """The columns of a table with a row for each run of a command: the medians of its metrics, over launches."""
+    columns = [Column(command, [source.label for source in runs], text=True)]
+    for metric in metrics_of(source.run for source in runs):
+        unit = ShownUnit.of(metric.unit)
+        medians = [aggregate.run_median(aggregate.complete_launches(source.run), metric.value) for source in runs]
+        columns.append(Column(unit.heading(metric.name), [unit.format_value(median) for median in medians]))
+    columns.append(Column("Launches", [str(len(aggregate.complete_launches(source.run))) for source in runs]))
+    failed = [source.of_command.failed_launches for source in runs]
+    return [*columns, Column("Failed", [str(count) for count in failed] if any(failed) else [])]
+
+
+def _command_charts(commands: Mapping[str, Sequence[SourceRun]]) -> Iterator[Chart]:
+    """Yield charts of commands: of every metric its medians, if there are several runs, and each launch."""
+    for command, runs in islice(commands.items(), _MOST_PROBLEMS):
+        for metric in metrics_of(source.run for source in runs):
+            name = command if len(commands) > 1 else ""
+            charts = [metric_chart(runs, metric, name)] if len(runs) > 1 else []
+            yield from (chart for chart in [*charts, launches_chart(runs, metric, name)] if not chart.empty)
 
 
 def _metric_charts(
@@ -184,7 +226,12 @@ def _add_comparison(
 
 
 def _problem_text(entry: ResultEntry, figures: CampaignFigures) -> str:
-    """What a campaign merged: rows per chunk, or the files of the tables with keys and rows; workers and engine."""
+    """What a campaign merged: rows per chunk, or the files of the tables with keys and rows; workers and engine.
+
+    Of a command: the command.
+    """
+    if entry.kind == COMMAND:
+        return problem_text(entry.plans)
     merges = [plan for plan in entry.plans if plan.probe is None]
     engines = dict.fromkeys(plan.engine for plan in merges if plan.engine)
     return ", ".join([measured_problem_text(merges, figures.measured), *engines]) if merges else ""
@@ -237,8 +284,8 @@ class ResultsView:
             pn.Column(pn.widgets.StaticText(value=title, margin=(5, 10, 0, 10)), widget)
             for title, widget in (("Metric", self.metric), ("Axis", self.axis))
         ]
-        choices = ui.make_row(*titled, self.datasets)
-        self.layout = pn.Column(self._hint, self._table, choices, self._problems, self.parts, sizing_mode=ui.WIDE)
+        self._choices = ui.make_row(*titled, self.datasets)  # of merges alone
+        self.layout = pn.Column(self._hint, self._table, self._choices, self._problems, self.parts, sizing_mode=ui.WIDE)
 
     @property
     def chosen_entries(self) -> list[ResultEntry]:
@@ -335,6 +382,7 @@ class ResultsView:
             self._shown_content = update.content
             self._problems.value = ui.problems_html(update.content.problems)
             self.parts.objects = _make_widgets(update.content)
+            self._choices.visible = bool(update.content.figures) or not update.content.of_commands
 
 
 def _make_widgets(content: ResultsContent) -> list[Any]:
@@ -352,6 +400,9 @@ def _make_widgets(content: ResultsContent) -> list[Any]:
         title = ui.heading_html("Figures of each config", ["Throughput", "Bandwidth", "Launch"])
         doubts = "".join(ui.caution_html(each, config=name) for name, each in content.doubts)
         parts.append(ui.html_text(title + ui.html_table_from_columns(content.figures) + doubts))
+    if content.of_commands:
+        title = ui.heading_html("Figures of each config", ["Metric", "Launch"])
+        parts.append(ui.html_text(title + "".join(map(ui.html_table_from_columns, content.of_commands))))
     parts.append(ui.make_card_row(*map(ui.make_chart_card, content.charts)))
     if content.differences:
         body = "".join(

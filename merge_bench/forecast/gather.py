@@ -305,6 +305,8 @@ def gather_measurements(campaigns: Sequence[Campaign], config: str | None) -> Me
     for index, campaign in enumerate(campaigns):
         if any(campaign.records.samefile(other.records) for other in campaigns[:index]):
             raise UsageError(f"{campaign.folder} is named twice; name each result once")
+        if campaign.command is not None:
+            raise UsageError(f"{campaign.folder} cannot be used for a forecast: it contains no merges, but a command")
     merges = [(campaign, run) for campaign in campaigns if not campaign.probe for run in campaign.runs]
     chosen_runs = _runs_of_config(merges, config)
     measurements: list[MeasuredRun] = []

@@ -90,6 +90,8 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True):
     budget: list[float | None] = []
 
 
+COMMAND = "command"
+"""The launcher of a launch that runs a command."""
 WALL = "wall"
 """The metric that every launch of a command has: its wall-clock in seconds."""
 
@@ -111,12 +113,14 @@ class CommandMetric(msgspec.Struct, frozen=True, kw_only=True):
 class CommandPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A command that is measured. Its first metric is the main one, which gates and short lists use.
 
-    `argv`: its words as they were typed, with their placeholders. `checks`: what decides that a launch is right,
-    besides `expect_status`. `timeout`: seconds, None without a limit. `shell`: whether a shell reads the command.
+    `argv`: its words as they were typed, with their placeholders. `metric_file`: the file that metrics are read from;
+    None: what it prints. `checks`: what decides that a launch is right, besides `expect_status`. `timeout`: seconds,
+    None without a limit. `shell`: whether a shell reads the command.
     """
 
     argv: list[str] = []
     metrics: list[CommandMetric] = []
+    metric_file: str | None = None
     checks: list[str] = []
     expect_status: int = 0
     timeout: float | None = None
@@ -281,6 +285,11 @@ class Launch:
     def timed(self) -> tuple[s.IterationLine, ...]:
         """The launch's timed iterations: those after the warm-up."""
         return tuple(iteration for iteration in self.iterations if not iteration.warmup)
+
+    @property
+    def of_command(self) -> bool:
+        """Whether the launch was one of a command."""
+        return self.line is not None and self.line.cluster.launcher == COMMAND
 
     @property
     def complete(self) -> bool:

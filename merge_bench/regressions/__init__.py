@@ -1,1 +1,1 @@
-"""Whether merges became slower: levels and shifts in the results of many nights, and the gates that fail a command."""
+"""Whether merges or commands became slower: levels and shifts in the results of many nights, and gates."""

@@ -28,6 +28,7 @@ from merge_bench.analysis.compare import (
     Metric,
     compare_campaigns,
     empty_compare_document,
+    metrics_of,
     side_of_run,
 )
 from merge_bench.analysis.documents import CompareDocument, Failure
@@ -47,6 +48,7 @@ from merge_bench.regressions.shifts import (
 )
 
 BY_NAME = {metric.name: metric for metric in METRICS}
+"""The metrics of merges; a series of a command has its own."""
 _NEWEST = 200
 """The median of a level, and the noise, are made of this many results, the newest ones."""
 
@@ -133,11 +135,18 @@ class SeriesFinding(msgspec.Struct, frozen=True, kw_only=True):
 class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):
     """The results of one config with one problem, the oldest first, and the shifts between them.
 
+    `metric`: that of its values, with its `unit`, which is empty if unknown, and what of it is `better`;
+    `main_metric`: the one in which ``--against history`` compares.
+
     ``level`` is the median of the results of the present level, ``noise`` the robust standard deviation about it, as a
     share of it. ``reference`` is the level that ``--against history`` compares with, ``reference_results`` its results.
     """
 
     series: dict[str, str | int | float]
+    metric: str
+    unit: str
+    better: Literal["more", "less"]
+    main_metric: str
     level: float
     since: int
     noise: float
@@ -152,7 +161,10 @@ class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """Every series that was asked for, those with the newest results first."""
+    """Every series that was asked for, those with the newest results first.
+
+    `metric`, `unit`: those of all series; empty if the series have different ones.
+    """
 
     document_version: Literal[1] = 1
     folders: list[str]
@@ -167,13 +179,14 @@ class HistoryDocument(msgspec.Struct, frozen=True, kw_only=True):
 def load_history(
     folders: Sequence[str | os.PathLike[str]],
     *,
-    metric: str = "throughput",
+    metric: str | None = None,
     threshold: float = 0.02,
     most: int | None = None,
     **only: Any,
 ) -> HistoryDocument:
     """Find the series of results in `folders`, `only` those with this ``config``, ``chunk``, …, and their shifts.
 
+    `metric`: that of every series; None: the main one of each, which is throughput or the first of a command.
     `threshold`: the least change of the level that matters, 0.02 for 2 %; `most`: series at most, those with the newest
     results.
 
@@ -190,7 +203,9 @@ def load_history(
         texts = {name.replace("_", " "): str(value).removesuffix(".0") for name, value in wanted.items()}
         described = ", ".join(map(" ".join, texts.items()))
         having = f" with {described}" if described else ""
-        raise UsageError(f"no result in {', '.join(map(str, folders))}{having} has a {metric}")
+        mains = dict.fromkeys(index.metrics_of_series(each)[0].name for each in index.list_series())
+        what = metric or " or ".join(mains) or METRIC
+        raise UsageError(f"no result in {', '.join(map(str, folders))}{having} has a {what}")
     return document
 
 
@@ -200,8 +215,9 @@ def accept_level(document: HistoryDocument, *, by: str | None, reason: str) -> N
     Raises UsageError if that is not one series or not the metric that is compared, if it is compared with that level
     anyway, or if nobody and nothing is named.
     """
-    if document.metric != METRIC:
-        raise UsageError(f"--against history compares the {METRIC}; accept a level without --metric {document.metric}")
+    if other := next((each for each in document.series if each.metric != each.main_metric), None):
+        compared = f"--against history compares the {other.main_metric}"
+        raise UsageError(f"{compared}; accept a level without --metric {other.metric}")
     if len(document.series) != 1:
         names = ", ".join(dict.fromkeys(str(each.series["config"]) for each in document.series))
         raise UsageError(
@@ -220,7 +236,7 @@ def accept_level(document: HistoryDocument, *, by: str | None, reason: str) -> N
     accepted = AcceptedLevelLine(
         series=series.series,
         newest=newest.started,
-        metric=METRIC,
+        metric=series.metric,
         level=series.level,
         by=by,
         reason=reason,
@@ -230,29 +246,42 @@ def accept_level(document: HistoryDocument, *, by: str | None, reason: str) -> N
 
 
 def make_history_document(
-    index: HistoryIndex, series: Iterable[Series], metric: str, threshold: float = 0.02, most: int | None = None
+    index: HistoryIndex, series: Iterable[Series], metric: str | None, threshold: float = 0.02, most: int | None = None
 ) -> HistoryDocument:
-    """Make the history document of the first `most` of these `series` that have the metric."""
-    if metric not in BY_NAME:
-        raise UsageError(f"metric {metric!r} is none of {', '.join(BY_NAME)}")
-    histories = filter(None, (series_history(index, each, BY_NAME[metric], threshold) for each in series))
+    """Make the history document of the first `most` of these `series` that have the metric; None: the main one of each.
+
+    Raises UsageError if none of them can have the metric.
+    """
+    chosen = list(series)
+    if metric not in (None, *BY_NAME):
+        known = [*BY_NAME, *(each.name for one in chosen for each in index.metrics_of_series(one))]
+        if metric not in known:
+            raise UsageError(f"metric {metric!r} is none of {', '.join(dict.fromkeys(known))}")
+    histories = filter(None, (series_history(index, each, metric, threshold) for each in chosen))
+    found = list(islice(histories, most))
+    metrics, units = {each.metric for each in found}, {each.unit for each in found}
     return HistoryDocument(
         folders=index.roots,
-        metric=metric,
-        unit=BY_NAME[metric].unit,
+        metric=metrics.pop() if len(metrics) == 1 else metric or "",
+        unit=units.pop() if len(units) == 1 else "",
         threshold=threshold,
-        series=list(islice(histories, most)),
+        series=found,
         notes=index.problems,
     )
 
 
 def series_history(
-    index: HistoryIndex, series: Series, metric: Metric, threshold: float, *, without: str = ""
+    index: HistoryIndex, series: Series, name: str | None, threshold: float, *, without: str = ""
 ) -> HistorySeries | None:
-    """Find the levels and shifts of a series in `metric`; None if no result has it; `without`: a result to omit."""
+    """Find the levels and shifts of a series in the metric `name`, None: its main one; None if no result has it.
+
+    `without`: the path of a result to omit.
+    """
     every = [entry for entry in index.runs_of_series(series) if entry.path != without]
-    entries = [entry for entry in every if entry.values.get(metric.name) and not entry.wrong]
-    if not entries:
+    main, *others = every[-1].metrics if every else METRICS
+    metric = next((each for each in (main, *others) if name in (None, each.name)), None)
+    entries = [entry for entry in every if metric is not None and entry.values.get(metric.name) and not entry.wrong]
+    if metric is None or not entries:
         return None
     values = [median(entry.values[metric.name]) for entry in entries]
     floors_of = [[entry.floors[metric.name]] if metric.name in entry.floors else [] for entry in entries]
@@ -274,6 +303,10 @@ def series_history(
     ramps = find_gradual_changes(values, shifts)
     return HistorySeries(
         series=dict(series),
+        metric=metric.name,
+        unit=metric.unit,
+        better=metric.better,
+        main_metric=main.name,
         level=level,
         since=since,
         noise=1.4826
@@ -372,11 +405,12 @@ def compare_with_level(campaign: Campaign, results: str | os.PathLike[str], thre
     history, entries = _earlier_results(campaign, results, threshold)
     paths = {history.results[at].path for at in history.reference_results} if history is not None else set()
     if len(paths) < LEAST_FOR_LEVEL:
-        needed = f"{LEAST_FOR_LEVEL} earlier results of this merge are needed, and {results} has {len(paths)}"
+        what = "merge" if campaign.command is None else "command"
+        needed = f"{LEAST_FOR_LEVEL} earlier results of this {what} are needed, and {results} has {len(paths)}"
         return empty_compare_document(needed, threshold)
     assert history is not None
     level = {}
-    for metric in METRICS:
+    for metric in metrics_of(campaign.runs):
         of_level = [entry for entry in entries if entry.path in paths and entry.values.get(metric.name)]
         if len(of_level) >= LEAST_FOR_LEVEL:
             floors = [entry.floors[metric.name] for entry in of_level if metric.name in entry.floors]
@@ -403,7 +437,7 @@ def compare_with_result(campaign: Campaign, earlier: Campaign, threshold: float)
     if len(campaign.runs) == len(earlier.runs) == 1 and find_spec("scipy"):
         history, entries = _earlier_results(campaign, campaign.folder.resolve().parent, threshold)
         if history is not None and len(history.results) >= _NIGHTS:
-            for metric in METRICS:
+            for metric in metrics_of((*campaign.runs, *earlier.runs)):
                 noise, nights = _result_noise(history, entries, metric.name, 1)
                 if nights >= _NIGHTS:
                     sides[metric.name] = replace(side_of_run(earlier.runs[0], metric), floor=noise, nights=nights)
@@ -416,7 +450,7 @@ def _earlier_results(
     """The history of the series of `campaign` in a folder, without itself, and the runs of the results in it."""
     index, own = HistoryIndex([folder]), campaign.folder.resolve()
     series = next(iter(index.list_series(own.name)), {})
-    history = series_history(index, series, BY_NAME[METRIC], threshold, without=str(own))
+    history = series_history(index, series, metrics_of(campaign.runs)[0].name, threshold, without=str(own))
     paths = {each.path for each in history.results} if history is not None else set()
     return history, [entry for entry in index.runs_of_series(series) if entry.path in paths]
 

@@ -11,7 +11,7 @@ from typing import Self
 import msgspec
 
 from merge_bench.analysis.comparable_runs import NothingToCompare
-from merge_bench.analysis.compare import METRIC, compare_campaigns, empty_compare_document
+from merge_bench.analysis.compare import compare_campaigns, empty_compare_document, metrics_of
 from merge_bench.analysis.documents import CompareDocument, Comparison, Failure
 from merge_bench.analysis.statistics.verdict import ALPHA, can_reach_significance, least_launches
 from merge_bench.config.options import RunOptions
@@ -103,9 +103,9 @@ class RegressionGate:
             return compare_campaigns([campaign], threshold=threshold)
 
         document = compare_for_gates(() if needed else self.fail_on, make_comparison, threshold=threshold)
-        allowed = self.allow_no_baseline
+        metric, allowed = metrics_of(campaign.runs)[0].name, self.allow_no_baseline
         return apply_gates(
-            document, metric=METRIC, fail_on=self.fail_on, comparison_required=needed, allow_no_baseline=allowed
+            document, metric=metric, fail_on=self.fail_on, comparison_required=needed, allow_no_baseline=allowed
         )
 
 
@@ -156,11 +156,11 @@ def apply_gates(
     """
     comparisons = [each for each in document.comparisons if each.metric == metric]
     chosen = [each for each in comparisons if not each.aa]
-    wrong = [each.candidate for each in chosen if each.verdict == "WRONG"]
+    wrong = [each for each in chosen if each.verdict == "WRONG"]
     failing = [each for each in chosen if any(each.verdict in GATES[gate] for gate in fail_on)]
     kind: type[GateNotMet] | type[WrongResult]
     if wrong:
-        kind, message = WrongResult, f"the merge result was wrong: {', '.join(wrong)}"
+        kind, message = WrongResult, f"{wrong[0].reason}: {', '.join(each.candidate for each in wrong)}"
     elif failing:
         verdicts, *caveats = _verdicts_with_caveats(failing)
         kind, message = GateNotMet, "; ".join([f"--fail-on {','.join(fail_on)}: {verdicts}", *caveats])

@@ -1,4 +1,4 @@
-"""An index of the merges in many results: what was read of a result that has ended is kept, and not read again.
+"""An index of the merges and commands in many results: what was read of a result that has ended is kept.
 
 The index is one SQLite file in the user's cache; it can be deleted at any time. Levels that a person accepted are lines
 that are only added to, in a file beside the results.
@@ -21,11 +21,18 @@ import msgspec
 from merge_bench.analysis import comparable_runs
 from merge_bench.analysis.aggregate import VerificationState, complete_launches, verification_state
 from merge_bench.analysis.comparable_runs import RunPair, planned_run_pairs
-from merge_bench.analysis.compare import METRICS, effect_of_launches, side_of_run
+from merge_bench.analysis.compare import (
+    METRICS,
+    Metric,
+    effect_of_launches,
+    metrics_of,
+    metrics_of_command,
+    side_of_run,
+)
 from merge_bench.analysis.statistics.verdict import noise_floor
 from merge_bench.errors import UsageError
 from merge_bench.host.files import make_user_cache_folder, user_cache_folder
-from merge_bench.records.campaign import Campaign, Run
+from merge_bench.records.campaign import Campaign, CommandMetric, Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultChange, ResultsFolder
 
@@ -35,7 +42,7 @@ Series: TypeAlias = Mapping[str, str | int | float]
 ACCEPTED_FILE = "accepted.jsonl"
 _MOST_ACCEPTED_BYTES = 16 * 2**20
 
-_VERSION = 4
+_VERSION = 5
 """The version of the index: one of another version is made anew."""
 _SCHEMA = f"""
 drop table if exists runs; drop table if exists results; drop table if exists properties;
@@ -77,7 +84,10 @@ class AcceptedLevelLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of a run by metric. `values`: one for each launch; `floors`: noise floors of A/A pairs."""
+    """The figures of a run by metric. `values`: one for each launch; `floors`: noise floors of A/A pairs.
+
+    `command`: the metrics of a command, the main one first; None for a merge.
+    """
 
     path: str
     started: float
@@ -86,6 +96,12 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     verified: bool
     wrong: bool
     properties: str
+    command: list[CommandMetric] | None = None
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What was measured, the main metric first."""
+        return METRICS if self.command is None else metrics_of_command(self.command)
 
 
 class HistoryIndex:
@@ -120,6 +136,11 @@ class HistoryIndex:
         rows = self._base.execute(f"select entry from runs where {_INSIDE} and series = ?", wanted)
         decode = msgspec.msgpack.Decoder(RunFigures).decode
         return sorted((decode(figures) for (figures,) in rows), key=lambda run: (run.started, run.path))
+
+    def metrics_of_series(self, series: Series) -> tuple[Metric, ...]:
+        """Return the metrics of a series, those of its newest result, the main one first."""
+        runs = self.runs_of_series(series)
+        return runs[-1].metrics if runs else METRICS
 
     def properties_of_run(self, run: RunFigures) -> comparable_runs.Properties:
         """Return the properties of a run that must not differ between runs that are compared."""
@@ -180,7 +201,7 @@ def _indexed_runs(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]
     calibrations = [pair for pair in planned_run_pairs(campaign) if pair.is_aa_comparison]
     for run in campaign.runs:
         state = verification_state(run, complete_launches(run))
-        values = {metric.name: side_of_run(run, metric).values for metric in METRICS}
+        values = {metric.name: side_of_run(run, metric).values for metric in metrics_of([run])}
         if run.plan.tune is not None or not (any(values.values()) or state is VerificationState.WRONG):
             continue
         described = {kind: dict(values) for kind, values in comparable_runs.run_properties(campaign, run).items()}
@@ -194,6 +215,7 @@ def _indexed_runs(campaign: Campaign) -> Iterator[tuple[str, bytes, RunFigures]]
             verified=state is VerificationState.VERIFIED,
             wrong=state is VerificationState.WRONG,
             properties=hashlib.blake2b(document, digest_size=16).hexdigest(),
+            command=None if run.plan.command is None else run.plan.command.metrics,
         )
         yield _series_json(series), document, figures
 
@@ -206,7 +228,7 @@ def _series_key(run: Run, described: dict[str, dict[str, str]]) -> Series:
     machine.pop("gpus", None)
     machine |= comparable_runs.joined_values({"GPUs": gpu.name, "GPU driver": gpu.driver_version} for gpu in gpus)
     in_common: dict[str, Any] = {
-        **comparable_runs.distinguishing_values(values := comparable_runs.merge_problem_values(run), values),
+        **comparable_runs.distinguishing_values(values := comparable_runs.problem_values(run), values),
         "hosts": len({worker.host for worker in workers}),
         **{name: run.options.get(name) for name in _APART},
         **{name: machine.get(name) for name in ("cpu_model", "GPUs")},
@@ -221,7 +243,7 @@ def _series_key(run: Run, described: dict[str, dict[str, str]]) -> Series:
 def _noise_floors(run: Run, calibrations: Sequence[RunPair]) -> dict[str, float]:
     """By metric, the noise floor that an A/A comparison with this run shows, if there is one."""
     floors: dict[str, float] = {}
-    for pair, metric in itertools.product(calibrations, METRICS):
+    for pair, metric in itertools.product(calibrations, metrics_of([run])):
         old, new = pair.baseline.run, pair.candidate.run
         if run in (old, new):
             effect, _ = effect_of_launches(

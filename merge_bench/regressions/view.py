@@ -12,19 +12,25 @@ from typing import TextIO
 
 from merge_bench.analysis.aggregate import UNVERIFIED
 from merge_bench.analysis.comparable_runs import SIZE
-from merge_bench.regressions.document import BY_NAME, LEAST, HistoryDocument, HistorySeries, LevelShift, SeriesFinding
+from merge_bench.regressions.document import LEAST, HistoryDocument, HistorySeries, LevelShift, SeriesFinding
 from merge_bench.regressions.index import Series
 from merge_bench.regressions.shifts import DRIFTS, FIRST
 from merge_bench.units import plural
-from merge_bench.view.comparison import UNITS, noise_floor_text
+from merge_bench.view.comparison import noise_floor_text
 from merge_bench.view.content import Page, columns_from_rows
 from merge_bench.view.plot import GREY, Axis, Chart, Line, MarkGroup, Points
 from merge_bench.view.terminal import open_page
-from merge_bench.view.text import capitalize, evenly_spread_indexes, format_cell, mark_unprintable, shorten_middle
+from merge_bench.view.text import (
+    ShownUnit,
+    capitalize,
+    evenly_spread_indexes,
+    format_cell,
+    mark_unprintable,
+    shorten_middle,
+)
 from merge_bench.view.titles import date_text, option_text, short_time_texts
 
 _MOST_CHARTS = 8
-_SCALES = {"B/s": 2.0**-30, "s": 1e3}
 _NOTE = "Points: medians over launches, in order; lines: levels, medians over results; squares: first of a new level."
 
 _MOST_DIFFERENCES = 4
@@ -48,10 +54,10 @@ def print_history(
                     _print_shift(page, series, shift)
             for finding in series.findings:
                 page.add_paragraph(finding_sentence(series, finding), indent=2)
-            if waits := reference_sentence(document, series):
+            if waits := reference_sentence(series):
                 page.add_paragraph(waits, indent=2)
             if details:
-                _print_results(page, document, series)
+                _print_results(page, series)
         if few:
             more = ":" if details else " (--details lists them)"
             page.add_paragraph(
@@ -64,16 +70,16 @@ def print_history(
 
 def series_sentence(document: HistoryDocument, series: HistorySeries) -> str:
     """Describe a series: ``throughput of default: …, 2 workers over 61 results: level 2.31 GiB/s since 12 Nov``."""
-    unit, form = UNITS[document.unit]
+    unit = ShownUnit.of(series.unit)
     varies = f", noise {100 * series.noise:.1f} %" if len(series.results) - series.since > 2 else ""
     parts = [
-        f"level {form(series.level)} {unit} since {day_of_result(series, series.since)}{varies}",
+        f"level {unit.format_value(series.level, with_unit=True)} since {day_of_result(series, series.since)}{varies}",
         plural(len(series.shifts), "shift") if series.judged else f"{LEAST} results are needed to find a shift",
         f"A/A {noise_floor_text(series.noise_floor)}" if series.noise_floor is not None else "",
         f"{plural(series.wrong_results, 'wrong result')} left out" if series.wrong_results else "",
         "" if all(result.verified for result in series.results) else UNVERIFIED,
     ]
-    what = f"{document.metric} of {series_label(document, series)} over {plural(len(series.results), 'result')}"
+    what = f"{series.metric} of {series_label(document, series)} over {plural(len(series.results), 'result')}"
     return f"{what}: {'; '.join(filter(None, parts))}"
 
 
@@ -83,9 +89,9 @@ def series_label(document: HistoryDocument, series: HistorySeries) -> str:
 
 
 def series_title(series: Series, others: Iterable[Series]) -> str:
-    """The config and size of a series, and the other values that distinguish it from `others`."""
+    """The config and size or command of a series, and the other values that distinguish it from `others`."""
     differing = [name for name, value in series.items() if any(other.get(name) != value for other in others)]
-    names = dict.fromkeys((*SIZE, *differing))
+    names = dict.fromkeys(("command", *SIZE, *differing))
     parts = [shorten_middle(option_text(name, series[name])) for name in names if name in series and name != "config"]
     return mark_unprintable(f"{series['config']}: {', '.join(parts)}")
 
@@ -98,15 +104,14 @@ def finding_sentence(series: HistorySeries, finding: SeriesFinding) -> str:
     return f"noise changed: {change:+.0f} % since {began}"
 
 
-def reference_sentence(document: HistoryDocument, series: HistorySeries) -> str:
+def reference_sentence(series: HistorySeries) -> str:
     """A sentence if the gate compares with another level than the present one, and until when; else empty."""
     if series.reference is None or not series.reference_results:
         return ""
-    if len(series.results) - 1 in series.reference_results or document.metric != "throughput":
+    if len(series.results) - 1 in series.reference_results or series.metric != series.main_metric:
         return ""
-    unit, form = UNITS[document.unit]
-    level = f"{form(series.reference)} {unit}"
-    if (series.level > series.reference) == BY_NAME[document.metric].higher_is_better:
+    level = ShownUnit.of(series.unit).format_value(series.reference, with_unit=True)
+    if (series.level > series.reference) == (series.better == "more"):
         return f"--against history compares with {level} until the better level has {FIRST} results"
     return f"--against history compares with {level}, until somebody accepts the loss: history --accept REASON"
 
@@ -140,13 +145,16 @@ def _print_shift(page: Page, series: HistorySeries, shift: LevelShift) -> None:
     page.add_paragraph("; ".join(shown), indent=4)
 
 
-def _print_results(page: Page, document: HistoryDocument, series: HistorySeries) -> None:
-    unit, form = UNITS[document.unit]
+def _print_results(page: Page, series: HistorySeries) -> None:
+    unit = ShownUnit.of(series.unit)
     names = [os.path.basename(result.path) for result in series.results]
     days = short_time_texts(result.started for result in series.results)
-    figures = ((form(each.value), form(each.level), str(len(each.launches))) for each in series.results)
+    figures = (
+        (unit.format_value(each.value), unit.format_value(each.level), str(len(each.launches)))
+        for each in series.results
+    )
     rows = [(day, *each, name) for day, each, name in zip(days, figures, names, strict=True)]
-    heads = ("Started\n(UTC)", f"Value\n({unit})", f"Level\n({unit})", "Launches", "Result")
+    heads = ("Started\n(UTC)", unit.heading("Value", "\n"), unit.heading("Level", "\n"), "Launches", "Result")
     page.add_table(*columns_from_rows(heads, rows, (0, 4)))
     differences = [
         [
@@ -179,15 +187,15 @@ def history_charts(document: HistoryDocument) -> list[Chart]:
 
 
 def _series_chart(document: HistoryDocument, series: HistorySeries) -> Chart:
-    unit, scale = UNITS[document.unit][0], _SCALES[document.unit]
-    values = [result.value * scale for result in series.results]
+    unit = ShownUnit.of(series.unit)
+    values = [result.value * unit.scale for result in series.results]
     days = short_time_texts(result.started for result in series.results)
     begins = [0, *(shift.result for shift in series.shifts), len(values)]
-    levels = (Line((a - 0.5, b - 0.5), (series.results[a].level * scale,) * 2) for a, b in pairwise(begins))
+    levels = (Line((a - 0.5, b - 0.5), (series.results[a].level * unit.scale,) * 2) for a, b in pairwise(begins))
     details = {
         "result": [shorter_path(result.path) for result in series.results],
         "started": [date_text(result.started) for result in series.results],
-        "value": [f"{value:,.4g} {unit}" for value in values],
+        "value": [f"{value:,.4g} {unit.name}".rstrip() for value in values],
     }
     results = Points(range(len(values)), values, size=6, details=details)
     groups = [MarkGroup(0, (results,), "results"), MarkGroup(GREY, tuple(levels), "level")]
@@ -199,5 +207,5 @@ def _series_chart(document: HistoryDocument, series: HistorySeries) -> Chart:
         marks = Points(begins[1:-1], [values[at] for at in begins[1:-1]], size=12, details=details)
         groups.append(MarkGroup(1, (marks,), "shifts"))
     ticks = {at: days[at] for at in evenly_spread_indexes(len(values), 6)}
-    value_axis = Axis(f"{capitalize(document.metric)} ({unit})")
+    value_axis = Axis(unit.heading(capitalize(series.metric)))
     return Chart(Axis("", ticks), value_axis, tuple(groups), 300, series_label(document, series), _NOTE)

@@ -11,14 +11,16 @@ from pathlib import Path
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import VerificationState, verification_state
+from merge_bench.analysis.compare import main_metric
 from merge_bench.errors import UsageError
 from merge_bench.records.campaign import Campaign, Launch
 from merge_bench.records.reader import LIMIT_BYTES, CampaignFollower
-from merge_bench.records.results_folder import DONE, ResultEntry, ResultsFolder
+from merge_bench.records.results_folder import COMMAND, DONE, ResultEntry, ResultsFolder
+from merge_bench.report.command import runs_of_command_by_rank
 from merge_bench.tune.result import tuning_result_of
 from merge_bench.units import GIB
 from merge_bench.view.terminal import open_page
-from merge_bench.view.text import format_number, mark_unprintable
+from merge_bench.view.text import ShownUnit, format_number, mark_unprintable
 from merge_bench.view.titles import (
     is_tuning_campaign,
     plan_size_text,
@@ -49,7 +51,8 @@ class CampaignFigures:
     """The figures that a list shows of a campaign: medians of its fastest run in GiB/s, whether it is verified.
 
     `fastest`: the config of that run, with its rows per chunk if the campaign has several; empty if it has one run.
-    Of a tuning that has ended, the confirmed config, or else the baseline.
+    Of a tuning that has ended, the confirmed config, or else the baseline. `main_metric`: of a command, the name of
+    its main metric and the value with its unit, as texts; None if nothing was measured.
     `launches`: how many launches measured anything; None if the campaign cannot be read. `outcome`: the outcome of a
     tuning that has ended. `measured`: indexes of the plans whose launches measured anything.
     """
@@ -61,6 +64,7 @@ class CampaignFigures:
     launches: int | None = None
     outcome: str = ""
     measured: frozenset[int] = frozenset()
+    main_metric: tuple[str, str] | None = None
 
 
 def status_text(entry: ResultEntry, figures: CampaignFigures) -> str:
@@ -158,6 +162,8 @@ def _figures_of(campaign: Campaign) -> CampaignFigures:
     outcome = result.outcome if result is not None else ""
     if not rates:
         return CampaignFigures(verified=verified, launches=measured, outcome=outcome)
+    if campaign.command is not None:
+        return _figures_of_command(campaign, verified, measured)
     if result is not None:  # what only seemed faster in the search is not its result
         best = result.winner.config.name if result.winner is not None else result.baseline
         rates = [each for each in rates if each[0].config.name == best] or rates
@@ -171,6 +177,21 @@ def _figures_of(campaign: Campaign) -> CampaignFigures:
     return CampaignFigures(name, throughput, bandwidth, verified, measured, outcome, sizes)
 
 
+def _figures_of_command(campaign: Campaign, verified: str, measured: int) -> CampaignFigures:
+    """The figures of a campaign of a command: the main metric of the run that is best in it."""
+    (label, best), *_ = runs = runs_of_command_by_rank(campaign)
+    metric = main_metric(best)
+    value = aggregate.run_median(aggregate.complete_launches(best), metric.value)
+    shown = ShownUnit.of(metric.unit).format_value(value, with_unit=True)
+    return CampaignFigures(
+        label if len(runs) > 1 else "",
+        verified=verified,
+        launches=measured,
+        measured=frozenset((best.plan_index,)),
+        main_metric=None if value is None else (metric.name, shown),
+    )
+
+
 def _read_to_end(follower: CampaignFollower) -> Campaign | None:
     """Read a campaign to the end of its records; None if the first line is incomplete."""
     follower.read()
@@ -181,6 +202,8 @@ def _read_to_end(follower: CampaignFollower) -> Campaign | None:
 
 def print_results_list(folder: Path) -> None:
     """Print a line for each campaign in `folder`: its begin, whether it is verified, throughput, what it measured.
+
+    Of a command its main metric stands instead of throughput.
 
     Raises
     ------
@@ -198,13 +221,17 @@ def print_results_list(folder: Path) -> None:
             (began,) = short_time_texts([entry.started], clock=True)  # the folder's name has the year
             figures = cache.known_figures(entry) or CampaignFigures()
             rate = "" if figures.throughput is None else f"{format_number(figures.throughput)} GiB/s"
+            metric, rate = figures.main_metric or ("", rate)
             page.add_unwrapped(
                 f"{began:12}  {status_text(entry, figures):11}  {rate:>12}  {mark_unprintable(str(entry.folder))}"
             )
-            what = filter(None, (title_of_entry(entry, figures.measured), unusual_engines_text(entry.plans)))
+            title = (f"{metric} of " if metric else "") + title_of_entry(entry, figures.measured)
+            what = filter(None, (title, unusual_engines_text(entry.plans)))
             outcome = f". {figures.outcome}" if figures.outcome else ""
             page.add_paragraph(mark_unprintable(", ".join(what) + outcome), "dim", indent=2)
-        page.add_paragraph("Times are in UTC; throughput is that of the fastest config." if entries else _NO_RESULTS)
+        commands = any(entry.kind == COMMAND for entry in entries)
+        of_best = "throughput, or the main metric of a command, is" if commands else "throughput is"
+        page.add_paragraph(f"Times are in UTC; {of_best} that of the fastest config." if entries else _NO_RESULTS)
         if entries:
             page.add_unwrapped(
                 f"The newest one: merge-bench show {shlex.quote(mark_unprintable(str(entries[-1].folder)))}"

@@ -28,6 +28,8 @@ from merge_bench.view.titles import is_tuning_campaign, recorded_workers
 
 _TUNING_BUDGET = "10m"
 _MOST_MORE_LAUNCHES = 40  # of each config
+LEAST_FOR_INTERVAL = 6
+"""The fewest launches with a 95 % interval."""
 _BUSY_SHARE = 0.1  # of a tuning's launches: then noise of a busy host may be why nothing was decided
 _RUN_KEYS = {option.key for option in OPTIONS} - {"json", "dry_run", "details", "write_result"}
 _TUNE_KEYS = {option.key for option in TUNE_OPTIONS} & _RUN_KEYS
@@ -119,6 +121,53 @@ def next_step_after_sweep(
         does = f"adds {plural(more, 'block')}, as many as a verdict needs"
         return _repeat_step(old_options, does, launches=blocks, extend=str(campaign.folder))
     return report_step(campaign)
+
+
+def next_step_after_command(
+    campaign: Campaign, documents: Sequence[RunDocument], comparisons: Sequence[Comparison]
+) -> NextStep | None:
+    """The next command after a campaign of a command; `documents` are in the order of its runs."""
+    failed = [(run, one.error) for run, one in zip(campaign.runs, documents, strict=True) if one.error is not None]
+    if campaign.head.options is None:
+        return report_step(campaign)
+    if failed:
+        return _next_step_after_failed_command(campaign, *min(failed, key=lambda each: _error_severity(each[1].code)))
+    complete = max(one.measured.launches for one in documents)
+    more = max((each.more_launches or 0 for each in comparisons), default=LEAST_FOR_INTERVAL - complete)
+    if not 0 < more <= _MOST_MORE_LAUNCHES:  # of more than that, noise hides it
+        return report_step(campaign)
+    needs = "a verdict needs" if comparisons else "a 95 % interval needs"
+    if campaign.of_a_job:  # no job may name a result to add to
+        return _exec_step(campaign, f"measures anew, as often as {needs}", launches=str(complete + more))
+    does = f"adds {plural(more, 'block' if len(documents) > 1 else 'launch')}, as many as {needs}"
+    return _exec_step(campaign, does, launches=str(complete + more), extend=str(campaign.folder))
+
+
+def _next_step_after_failed_command(campaign: Campaign, run: Run, error: Failure) -> NextStep | None:
+    if error.code == UsageError.code:
+        return None  # the error names what to change
+    if error.code in _UNFINISHED:
+        several = sum(each.planned_launches for each in campaign.runs) > 1
+        return _exec_step(campaign, "goes on where this was interrupted" if several else "measures again")
+    if error.code == NotRecorded.code:
+        return _exec_step(campaign, "measures again, once the disk has room for the records")
+    if error.code == NothingCompared.code:
+        does = "measures again, and passes until there are enough earlier results"
+        return _exec_step(campaign, does, allow_no_baseline=True)
+    if any(failure.code == error.code for launch in run.launches for failure in launch.failures):
+        config = {"configs": run.config.path or run.config.name} if len(campaign.runs) > 1 else {}
+        return _exec_step(campaign, f"runs it once with {run.config.name}, to see why it fails", launches="1", **config)
+    return report_step(campaign)
+
+
+def _exec_step(campaign: Campaign, does: str, **changed: str | bool) -> NextStep:
+    """The command that repeats a campaign of a command with some options changed; `does`: what it does, as a phrase."""
+    old_options, command = _recorded_options(campaign), campaign.command
+    dropped = {"command", "json", "dry_run", "details", "fresh", "extend", *changed}
+    if campaign.of_a_job:
+        dropped.add("results")  # the service's own folder
+    options = {**_pick_options(old_options, old_options.keys() - dropped), **changed}
+    return NextStep(("exec",), does, options, command_words=tuple(command.argv) if command is not None else ())
 
 
 def next_step_after_tuning(
@@ -287,7 +336,7 @@ def _recorded_options(campaign: Campaign) -> GivenOptions:
 
 def _recorded_run_options(campaign: Campaign) -> GivenOptions | None:
     """The options of the `run` that made a campaign; None if another command made it."""
-    if campaign.head.imported_from is not None or is_tuning_campaign(campaign) or campaign.probe:
+    if campaign.head.imported_from is not None or is_tuning_campaign(campaign) or campaign.probe or campaign.command:
         return None
     old_options = _recorded_options(campaign)
     results = old_options.get("results")

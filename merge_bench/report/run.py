@@ -1,4 +1,4 @@
-"""The report of a campaign: every table with `--details`, then the conclusion.
+"""The report of a campaign: every table with `--details`, then the conclusion. `command` has what is of commands alone.
 
 The conclusion says whether the result is verified, how fast the merge is, where the time goes, what limits it, and what
 to do next. That of one run fits a terminal of 24 lines of 80 columns.
@@ -11,14 +11,26 @@ from typing import TextIO
 
 from merge_bench.analysis import aggregate, diagnostics
 from merge_bench.analysis.aggregate import VerificationState
-from merge_bench.analysis.compare import METRIC, compare_campaigns
+from merge_bench.analysis.compare import compare_campaigns, metrics_of
 from merge_bench.analysis.documents import Comparison, Document, RunDocument, SweepDocument, run_documents
 from merge_bench.analysis.statistics.verdict import Verdict
 from merge_bench.analysis.summary import summarize_campaign
 from merge_bench.errors import Caution, UsageError, WrongResult
 from merge_bench.records.campaign import WAYS, Campaign, RecordedPlan, Run
 from merge_bench.report import run_sections as sections
-from merge_bench.report.next_step import export_command, next_step_after_run, next_step_after_sweep
+from merge_bench.report.command import (
+    CommandRun,
+    command_headline,
+    command_runs,
+    write_command_details,
+    write_command_figures,
+)
+from merge_bench.report.next_step import (
+    export_command,
+    next_step_after_command,
+    next_step_after_run,
+    next_step_after_sweep,
+)
 from merge_bench.report.run_sections import write_energy
 from merge_bench.units import plural
 from merge_bench.view import comparison as comparing
@@ -55,7 +67,7 @@ def print_campaign_report(
         if details:
             for run, run_document in zip(campaign.runs, run_documents(summary), strict=True):
                 write_run_details(page, campaign, run, run_document)
-            if not isinstance(summary, SweepDocument):
+            if not isinstance(summary, SweepDocument) or campaign.command is not None:
                 page.add_paragraph("")
         write_conclusion(
             page, campaign, run_documents(summary), summary.records, whole=details, above=above, below=below
@@ -64,6 +76,9 @@ def print_campaign_report(
 
 def write_run_details(page: Page, campaign: Campaign, run: Run, document: RunDocument) -> None:
     """Put every table of a run on a page."""
+    if run.plan.command is not None:
+        write_command_details(page, CommandRun(run.config.name, 0, run, document))
+        return
     launches = aggregate.complete_launches(run)
     mark = VerificationState(document.verification.state).figure_mark
     sections.write_run_header(page, document)
@@ -114,7 +129,9 @@ def write_conclusion(
     below.
     """
     began = len(page.blocks)
-    if len(documents) == 1:
+    if campaign.command is not None:
+        step, room = _write_command_conclusion(page, campaign, documents, below), LINES
+    elif len(documents) == 1:
         step, room = next_step_after_run(campaign, documents[0]), LINES
         _write_run_conclusion(page, campaign.runs[0], documents[0])
     else:
@@ -153,22 +170,26 @@ def headline_sentence(documents: Sequence[RunDocument], campaigns: Sequence[Camp
         (document,) = documents
         if document.wall_seconds.median is None:
             return "", True
+        if values := command_headline(document):
+            return values, True
         throughput = document.throughput_bytes_per_second.median
         bandwidth = document.bandwidth_bytes_per_second.harmonic_mean
         parts = [f"Wall-clock {format_ms(document.wall_seconds.median)} ms"]
         parts += [f"throughput {format_gib(throughput)} GiB/s"] if throughput else []
         parts += [f"bandwidth {format_gib(bandwidth)} GiB/s"] if bandwidth else []
         return ", ".join(parts) + (f"; limited by {document.bottleneck.what}" if document.bottleneck else ""), True
+    metric = main_metric_name(campaigns)
     try:
         comparisons = (
-            [each for each in compare_campaigns(campaigns).comparisons if each.metric == METRIC] if documents else []
+            [each for each in compare_campaigns(campaigns).comparisons if each.metric == metric] if documents else []
         )
     except (UsageError, WrongResult):
         comparisons = []
     if len(comparisons) != 1:
         return "", True
     (verdict,) = comparisons
-    much = f", {format_ratio(verdict.ratio)} × as fast in {METRIC}" if verdict.ratio is not None else ""
+    better = comparing.word_for_better(verdict.unit)
+    much = f", {format_ratio(verdict.ratio)} × as {better} in {metric}" if verdict.ratio is not None else ""
     return (
         f"{verdict.verdict}: {comparing.title_of_comparison(verdict)}{much}",
         verdict.verdict != Verdict.INCONCLUSIVE.value,
@@ -253,6 +274,23 @@ def _write_sweep_conclusion(
     return next_step_after_sweep(campaign, documents, comparisons)
 
 
+def _write_command_conclusion(
+    page: Page, campaign: Campaign, documents: Sequence[RunDocument], below: str
+) -> NextStep | None:
+    """Put what ran, its figures, and a verdict on each config on a page; returns the next command."""
+    if not page.whole:  # a report has a title
+        page.add_paragraph(f"merge_bench · {campaign.head.campaign_id}", "bold cyan")
+    looks = {name: at for at, name in enumerate(dict.fromkeys(campaign.labels))}
+    write_command_figures(page, command_runs(campaign, documents, looks))
+    comparisons = write_verdicts(page, [campaign], looks, below) if len(documents) > 1 else []
+    return next_step_after_command(campaign, documents, comparisons)
+
+
+def main_metric_name(campaigns: Sequence[Campaign]) -> str:
+    """The name of the metric that a verdict on campaigns is about."""
+    return metrics_of(run for campaign in campaigns for run in campaign.runs)[0].name
+
+
 def write_verdicts(
     page: Page, campaigns: Sequence[Campaign], looks: Mapping[str, int], below: str = ""
 ) -> list[Comparison]:
@@ -265,13 +303,14 @@ def write_verdicts(
     except (UsageError, WrongResult) as why:
         page.add_paragraph(f"No verdict: {why}", "yellow")
         return []
-    comparisons = [comparison for comparison in document.comparisons if comparison.metric == METRIC]
+    metric = main_metric_name(campaigns)
+    comparisons = [comparison for comparison in document.comparisons if comparison.metric == metric]
     if comparisons:
-        page.add_heading(f"Verdicts on {METRIC}")
+        page.add_heading(f"Verdicts on {metric}")
     for comparison in comparisons:
         page.add_paragraph(comparing.title_of_comparison(comparison))
         comparing.write_verdict(page, comparison, indent=2, below=below)
-    page.add_drawing(lambda: merge.speedup_chart(document, METRIC, looks))
+    page.add_drawing(lambda: merge.speedup_chart(document, metric, looks))
     return comparisons
 
 

@@ -162,6 +162,11 @@ def write_totals(page: Page, document: RunDocument, mark: str | None) -> None:
     """Put a table of a run's wall-clock time and rates on a page, and a line about the interval."""
     page.add_heading("Totals (median over launches; quartiles, min and max over iterations)")
     write_time_and_rates_table(page, document, mark)
+    write_interval_note(page, document)
+
+
+def write_interval_note(page: Page, document: RunDocument) -> None:
+    """Put a line about the interval of a run's medians on a page, or keep a note on why there is none."""
     wall, launches = document.wall_seconds, document.measured.launches
     if wall.ci95_ranks is None or wall.ci95_coverage is None:
         page.keep_note(f"95 % interval: needs at least 6 launches; this run has {launches}")

@@ -166,7 +166,7 @@ class Refusal(Struct, frozen=True, kw_only=True):
 class HistoryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which results: only those with this `config`, rows per `chunk`, …; at most `limit` series, the newest first."""
 
-    metric: Name = "throughput"
+    metric: Name | None = None
     threshold: Annotated[float, Meta(ge=0.0, le=10.0)] = 0.02
     config: Name | None = None
     chunk: Annotated[int, Meta(ge=1, le=2**63 - 1)] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import TextIO
 
@@ -18,16 +18,14 @@ from merge_bench.view.next_command import NextStep
 from merge_bench.view.terminal import open_page
 from merge_bench.view.text import (
     NULL,
+    ShownUnit,
     capitalize,
     format_cell,
-    format_gib,
     format_interval,
-    format_ms,
     format_ratio,
     format_row_count,
 )
 
-UNITS: Mapping[str, tuple[str, Callable[[float | None], str]]] = {"B/s": ("GiB/s", format_gib), "s": ("ms", format_ms)}
 STYLES = {"FASTER": "bold green", "SLOWER": "bold red", "FAILED": "bold red", "WRONG": "bold red"}
 _STRIP_COLUMNS = 24
 _MOST_LISTED = 24  # of more blocks than this only the strip is shown
@@ -101,11 +99,12 @@ def _write_comparison_tables(
     page: Page, document: CompareDocument, chosen: Comparison, comparisons: Sequence[Comparison]
 ) -> None:
     if any(each.ratio is not None for each in comparisons):
-        shown = [(each, *UNITS[each.unit]) for each in comparisons]
-        old = [form(each.baseline_value.median) for each, _, form in shown]
-        new = [form(each.candidate_value.median if each.candidate_value else None) for each, _, form in shown]
+        shown = [(each, ShownUnit.of(each.unit)) for each in comparisons]
+        old = [unit.format_value(each.baseline_value.median) for each, unit in shown]
+        candidates = [each.candidate_value.median if each.candidate_value else None for each, _ in shown]
+        new = [unit.format_value(value) for value, (_, unit) in zip(candidates, shown, strict=True)]
         values = [Column(chosen.baseline, old), Column(chosen.candidate, new)]
-        name = Column("Metric", [f"{each.metric} ({unit})" for each, unit, _ in shown], text=True)
+        name = Column("Metric", [unit.heading(each.metric) for each, unit in shown], text=True)
         judged = verdict_columns(comparisons)
         strips = [
             draw_ratio_strip([point.ratio for point in each.points]) if each.points else "" for each in comparisons
@@ -144,7 +143,7 @@ def title_of_comparison(comparison: Comparison) -> str:
     chunk, workers, *others = comparison.plan.items()
     what = [f"{format_row_count(chunk[1])} rows per chunk"] if isinstance(chunk[1], int) else []
     what += [plural(workers[1], "worker")] if isinstance(workers[1], int) else []
-    what += [f"{name} {value}" for name, value in others]
+    what += [str(value) if name == "command" else f"{name} {value}" for name, value in others]
     aa = ", the same config (A/A)" if comparison.aa else ""
     return f"{comparison.candidate} against {comparison.baseline}{aa}" + (f" · {', '.join(what)}" if what else "")
 
@@ -220,7 +219,7 @@ def _ratio_text(comparison: Comparison) -> str | None:
     """The ratio of a comparison with interval, threshold, launches and p value; None if it has no ratio."""
     if comparison.ratio is None:
         return None
-    text = f"{format_ratio(comparison.ratio)} × as fast in {comparison.metric}"
+    text = f"{format_ratio(comparison.ratio)} × as {word_for_better(comparison.unit)} in {comparison.metric}"
     threshold = f"threshold {format_percent(comparison.threshold)}"
     if comparison.noise_floor is not None:
         threshold += f", {noise_floor_text(comparison.noise_floor, 'results' if comparison.level_of else 'launches')}"
@@ -229,6 +228,11 @@ def _ratio_text(comparison: Comparison) -> str | None:
         text += f" ({level} interval {_interval_text(comparison.interval)}, {threshold})"
     corrected = " (Holm)" if comparison.p_holm != comparison.p else ""
     return f"{text}, {_launches_text(comparison)}, p = {_p_value_text(comparison.p_holm)}{corrected}"
+
+
+def word_for_better(unit: str) -> str:
+    """What a candidate with a ratio above 1 is more of: ``fast`` in times and rates, ``good`` in other units."""
+    return "fast" if unit.endswith("/s") or unit in ("s", "ms", "us", "µs", "ns", "min", "h") else "good"
 
 
 def _launches_text(comparison: Comparison) -> str:

@@ -229,7 +229,7 @@ class Report:
     `about`: when and where its results were measured, and with what; `state`: a sentence that says why numbers are not
     verified, or else the figures of a run, a verdict or the outcome of a tuning; `alarm`: whether `state` is an alarm;
     `verified`: a sentence about verification, if `state` has none; `decided`: whether its comparison or tuning decided
-    anything.
+    anything; `of_commands`: whether it is about commands alone.
     """
 
     title: str
@@ -239,6 +239,7 @@ class Report:
     sections: tuple[Section, ...]
     verified: str = ""
     decided: bool = True
+    of_commands: bool = False
 
 
 def caution_paragraphs(caution: Caution) -> list[Block]:

@@ -38,7 +38,8 @@ def render_report(report: Report, pictures: Mapping[int, str]) -> str:
             drawings += isinstance(block, Drawing)
             lines += ["", *_block_lines(block, pictures.get(drawings))]
     lines += ["", "## Definitions", ""]
-    lines += [f"* **{escape_markdown(one.term)}**: {escape_markdown(one.text)}" for one in report_definitions()]
+    listed = [one for one in report_definitions() if not (report.of_commands and one.of_merges)]
+    lines += [f"* **{escape_markdown(one.term)}**: {escape_markdown(one.text)}" for one in listed]
     return "\n".join(lines) + "\n"
 
 

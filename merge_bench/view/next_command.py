@@ -18,7 +18,7 @@ from merge_bench.records.schema import GivenOptions
 
 _PYTHON, _SCRIPT = "python", "merge-bench"
 _PROGRAM = f"{_PYTHON} -m merge_bench"
-_MEASURING_COMMANDS = ("", "run", "tune")
+_MEASURING_COMMANDS = ("", "run", "tune", "exec")
 WHEN_QUIET = "on a quiet host: add --wait-for-quiet 5m"
 
 
@@ -26,7 +26,8 @@ WHEN_QUIET = "on a quiet host: add --wait-for-quiet 5m"
 class NextStep:
     """A command of the program, as words and options; `does`: what it does, as a phrase.
 
-    `reports`: whether it writes the report, which does not name this command; `note`: a sentence about what is open.
+    `reports`: whether it writes the report, which does not name this command; `note`: a sentence about what is open;
+    `command_words`: of a person's command that it runs, which follow all options.
     """
 
     words: tuple[str, ...]
@@ -35,11 +36,13 @@ class NextStep:
     reports: bool = False
     note: str = ""
     program: str = _PROGRAM
+    command_words: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
         """The command line, for a shell."""
-        return f"{self.program} {shlex.join([*self.words, *_option_words(self.options)])}".rstrip()
+        theirs = ("--", *self.command_words) if self.command_words else ()
+        return f"{self.program} {shlex.join([*self.words, *_option_words(self.options), *theirs])}".rstrip()
 
     def as_typed(self) -> NextStep:
         """The same command, with the program as the user typed it to start this process."""

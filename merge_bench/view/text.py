@@ -65,6 +65,38 @@ def format_number(value: float | None) -> str:
     return format(value, next((form for least, form in _FORMS if size >= least), ".7f"))
 
 
+@dataclass(frozen=True)
+class ShownUnit:
+    """The unit in which values of a metric are shown: its `name`, and the `scale` from the records to it.
+
+    `any_size`: whether values may be tiny or huge, so that these have an exponent.
+    """
+
+    name: str
+    scale: float = 1.0
+    any_size: bool = True
+
+    @classmethod
+    def of(cls, unit: str | None) -> ShownUnit:
+        """The unit for values that the records have in `unit`: GiB/s for B/s, ms for s, any other unit for itself."""
+        return _SHOWN_UNITS.get(unit or "", cls(unit or ""))
+
+    def format_value(self, value: float | None, *, with_unit: bool = False) -> str:
+        """Format a value of the records in this unit: ``12.37``, or ``12.37 ms``; ``-`` for None."""
+        if value is None:
+            return NULL
+        shown = value * self.scale
+        plain = not self.any_size or not shown or 1e-6 <= abs(shown) < 1e12
+        return f"{format_number(shown) if plain else f'{shown:.3g}'} {self.name if with_unit else ''}".rstrip()
+
+    def heading(self, metric: str, between: str = " ") -> str:
+        """The heading of values of a metric: ``wall (ms)``; `between`: what separates the two."""
+        return f"{metric}{between}({self.name})" if self.name else metric
+
+
+_SHOWN_UNITS = {"B/s": ShownUnit("GiB/s", 1 / GIB, any_size=False), "s": ShownUnit("ms", 1e3, any_size=False)}
+
+
 def format_gib(byte_count: float | None) -> str:
     """Format bytes, or bytes per second, as a number of GiB; ``-`` for None."""
     return format_number(None if byte_count is None else byte_count / GIB)
@@ -131,7 +163,7 @@ class Definition:
     """A term and its meaning; `headings`: further headings of columns and rows that it explains.
 
     `unit`: its unit in the records; `group`: its heading in docs/reference/definitions.md; `in_reports`: whether
-    reports list it.
+    reports list it; `of_merges`: whether it has no meaning for commands, and reports about these alone do not.
     """
 
     term: str
@@ -140,6 +172,7 @@ class Definition:
     headings: tuple[str, ...] = ()
     unit: str = ""
     in_reports: bool = True
+    of_merges: bool = False
 
 
 @cache

@@ -15,7 +15,7 @@ from merge_bench.analysis.comparable_runs import result_letter
 from merge_bench.config.parsers import quote_name
 from merge_bench.merge import engines
 from merge_bench.merge.exchange import find_recorded_plane
-from merge_bench.records.campaign import Campaign, Launch, RecordedPlan, Table, Workload, is_tuning
+from merge_bench.records.campaign import Campaign, CommandPlan, Launch, RecordedPlan, Table, Workload, is_tuning
 from merge_bench.records.results_folder import ResultEntry
 from merge_bench.records.schema import CampaignLine, FailureLine, Worker
 from merge_bench.records.writer import LOGS
@@ -30,6 +30,8 @@ _VERSION = re.compile(r"\bUCX (\d[\w.]*)")
 
 def title_of_campaign(head: CampaignLine, plans: Sequence[RecordedPlan], measured: Collection[int] = ()) -> str:
     """The title of a campaign: ``default and tcp: 1,000,000 rows per chunk, 2 workers``; or that it is a tuning.
+
+    Of a command the title has its words instead: ``default and tcp: mpirun -n 2 osu_bw``.
 
     `measured`: the indexes of the plans that a tuning has measured.
     """
@@ -63,7 +65,9 @@ def measured_problem_text(plans: Sequence[RecordedPlan], measured: Collection[in
 
 
 def problem_text(plans: Sequence[RecordedPlan]) -> str:
-    """What plans merge, and with how many workers: ``1,000,000 rows per chunk, 2 workers``."""
+    """What plans merge, and with how many workers: ``1,000,000 rows per chunk, 2 workers``; or the command."""
+    if commands := dict.fromkeys(command_text(plan.command) for plan in plans if plan.command is not None):
+        return ", ".join(commands)
     questions = _benchmark_questions(plans)
     tables = questions or dict.fromkeys(tables_text(plan) for plan in plans)
     workers = sorted({plan.workers for plan in plans if plan.workers is not None})
@@ -74,6 +78,11 @@ def problem_text(plans: Sequence[RecordedPlan]) -> str:
     parts += [text for text in tables if text]
     parts += [f"{join_in_words(map(str, workers))} {'worker' if workers == [1] else 'workers'}"] if workers else []
     return ", ".join(parts) or "problem not recorded"
+
+
+def command_text(command: CommandPlan, letters: int = 72) -> str:
+    """A command as one line of a shell, of a long one its beginning and end: ``mpirun -n 2 osu_bw``."""
+    return shorten_middle(mark_unprintable(" ".join(command.line.split())), letters)
 
 
 def _benchmark_questions(plans: Sequence[RecordedPlan]) -> list[str]:
@@ -113,12 +122,14 @@ def tables_text(plan: RecordedPlan) -> str:
 
 
 def plan_size_text(campaign: Campaign, plan: int) -> str:
-    """What one plan of a campaign merges, for short: rows per chunk, the question or the tables.
+    """What one plan of a campaign merges, for short: rows per chunk, the question or the tables; or its command.
 
     `plan`: its index.
     """
     recorded = campaign.plans[plan] if plan < len(campaign.plans) else RecordedPlan()
     work = recorded.workload
+    if recorded.command is not None:
+        return command_text(recorded.command)
     if recorded.rows_per_chunk is not None:
         return f"{format_row_count(recorded.rows_per_chunk)} rows per chunk"
     if recorded.question or work is None or work.left is None or work.right is None:
@@ -131,7 +142,9 @@ def _file_names(*tables: Table) -> str:
 
 
 def option_text(name: str, value: object) -> str:
-    """An option of a plan with its value: ``20,000 rows per chunk``, ``1 worker``, ``payload columns 2``."""
+    """An option of a plan with its value: ``20,000 rows per chunk``, ``1 worker``, ``payload columns 2``; a command."""
+    if name == "command":
+        return str(value)
     if name == "workers" and isinstance(value, int):
         return plural(value, "worker")
     count = f"{value:,}" if isinstance(value, int) else str(value)
@@ -262,7 +275,7 @@ def _source_line(campaign: Campaign) -> str:
     versions = _distinct_texts(worker.ucx.version for worker in workers) or _distinct_texts(
         named[1] for method in methods if (named := _VERSION.search(method))
     )
-    without = "no UCX loaded" if workers else "UCX not recorded"
+    without = "no UCX loaded" if workers and campaign.command is None else "UCX not recorded"
     parts = [
         campaign.head.campaign_id,
         where,
@@ -282,10 +295,11 @@ def _distinct_texts(values: Iterable[str | None]) -> list[str]:
 def place_of_failure(failure: FailureLine, campaign: Campaign) -> str:
     """Where a failure happened: ``launch 3, tcp, after 4 timed iterations, rank 1, node0``, as far as recorded."""
     launch = next((each for each in campaign.launches if each.index == failure.launch), None)
+    of_command = launch.key[0] if launch is not None and launch.key is not None and campaign.command else None
     parts = [
         f"launch {failure.launch}" if failure.launch is not None else None,
-        failure.config,
-        _phase_reached(launch) if launch is not None else None,
+        failure.config or of_command,
+        _phase_reached(launch) if launch is not None and campaign.command is None else None,
         f"rank {failure.rank}" if failure.rank is not None else None,
         failure.host,
     ]
@@ -309,5 +323,5 @@ def logs_of_failure(failure: FailureLine, campaign: Campaign) -> Path | None:
     """The path of the logs of the launch that failed, or else of the folder of all logs; None without logs."""
     folder = campaign.folder / LOGS
     if failure.launch is not None and any(folder.glob(f"launch-{failure.launch:03d}-*")):
-        return folder / f"launch-{failure.launch:03d}-*.log"
+        return folder / f"launch-{failure.launch:03d}-*{'' if campaign.command is not None else '.log'}"
     return folder if folder.is_dir() else None

@@ -37,6 +37,7 @@ OF_COMMANDS = {
     "probe reduce-scatter": "probe",
     "probe show": "probe",
     "probe all-to-all": "probe",
+    "exec": "run",
     "jobs list": "jobs",
     "jobs show": "jobs",
     "jobs cancel": "jobs",

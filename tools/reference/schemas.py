@@ -50,7 +50,7 @@ class Described:
 FILES: Mapping[str, Described] = {
     "records": Described("A line of records.jsonl", (Record,)),
     "timeline": Described("a line of timeline-N.jsonl", (TimelineHead, TimelineIteration, TimelineRound)),
-    "run": Described("run --json, import --json", (RunDocument, SweepDocument)),
+    "run": Described("run --json, exec --json, import --json", (RunDocument, SweepDocument)),
     "compare": Described("compare --json", (CompareDocument,)),
     "history": Described("history --json", (HistoryDocument,)),
     "predict": Described("predict --json", (PredictDocument,)),

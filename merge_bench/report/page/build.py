@@ -13,7 +13,7 @@ from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import UNVERIFIED
 from merge_bench.analysis.comparable_runs import OF_A_PROCESS, joined_values, result_letter
 from merge_bench.analysis.compare import compare_campaigns
-from merge_bench.analysis.documents import CompareDocument
+from merge_bench.analysis.documents import CompareDocument, command_figures
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.errors import MergeBenchError
 from merge_bench.probe.shared import RowQuantity, placement_text
@@ -23,16 +23,19 @@ from merge_bench.probe.view.show import write_row_tables
 from merge_bench.records.campaign import Campaign, Row
 from merge_bench.records.schema import Worker
 from merge_bench.report import run_sections as sections
+from merge_bench.report.command import figure_text, write_runs_of_command
 from merge_bench.report.next_step import next_step_after_recorded_tuning
 from merge_bench.report.page.results import (
     SourceRun,
     group_by_problem,
     source_runs,
+    write_command_results,
     write_exchange_share,
     write_results,
 )
 from merge_bench.report.run import (
     headline_sentence,
+    main_metric_name,
     write_conclusion,
     write_run_details,
     write_runs_table,
@@ -90,9 +93,11 @@ def build_report(
     if sources:
         page.start_section("Results")
         if len(campaigns) == 1 and titles.is_tuning_campaign(merges[0]):  # of several results the conclusion has it
-            write_runs_table(page, [each.document for each in sources], [each.name for each in sources])
-        if references.merges or any(source.launch_values(merge.THROUGHPUT) for source in sources):
-            write_results(page, sources, references.merges, campaigns)
+            _write_tables_of_runs(page, sources)
+        of_merges = [source for source in sources if source.run.plan.command is None]
+        if references.merges or any(source.launch_values(merge.THROUGHPUT) for source in of_merges):
+            write_results(page, of_merges, references.merges, campaigns)
+        write_command_results(page, [source for source in sources if source not in of_merges], campaigns)
         _write_comparisons(page, merges, sources)
     if references.settings:
         page.source = ""  # of others, as its title and its lines say
@@ -108,7 +113,8 @@ def build_report(
     more = len(campaigns) - 1
     title = campaign_titles(campaigns)[0] + (f", and {plural(more, 'more result')}" if more else "")
     shown = tuple(section for section in page.sections if section.blocks)
-    report = Report(title, _when_and_where_sentence(campaigns), state, alarm, shown)
+    of_commands = all(campaign.command is not None for campaign in campaigns)
+    report = Report(title, _when_and_where_sentence(campaigns), state, alarm, shown, of_commands=of_commands)
     if alarm:
         return report
     results = [
@@ -174,6 +180,8 @@ def _verification_sentence(sources: Sequence[SourceRun], probes: Sequence[Campai
         return "Nothing was measured", bool(probes)
     if not measured:
         return f"Network measurements: {', '.join(str(one.probe) for one in probes)}", False
+    if all(source.run.plan.command is not None for source in sources):
+        return "Verified: every launch that counts ended as expected and passed its checks", False
     return "Verified: every check of the merge results was made and passed", False
 
 
@@ -208,7 +216,7 @@ def _write_conclusion(
         if len(merges) > 1:
             write_verdicts(page, merges, {source.name: source.look for source in sources})
         if len(campaigns) > 1:
-            write_runs_table(page, documents, [each.name for each in sources], apart=True)
+            _write_tables_of_runs(page, sources, apart=True)
         sections.write_errors_and_warnings(page, documents, probed)
     if tunings and len(campaigns) == 1 and not (step := next_step_after_recorded_tuning(tunings[0])).reports:
         page.add_next_command(step.command, step.does)
@@ -216,6 +224,15 @@ def _write_conclusion(
         _write_best_network_values(page, rows)
         _write_charts(page, panels[:1])
         sections.write_warnings_by_kind(page, list(dict.fromkeys(probed)))
+
+
+def _write_tables_of_runs(page: Page, sources: Sequence[SourceRun], *, apart: bool = False) -> None:
+    """Put a table of the runs of merges, and one of those of commands, on a page; `apart`: of several campaigns."""
+    merges = [each for each in sources if each.run.plan.command is None]
+    if merges:
+        write_runs_table(page, [each.document for each in merges], [each.name for each in merges], apart=apart)
+    if commands := [each.of_command for each in sources if each.run.plan.command is not None]:
+        write_runs_of_command(page, commands)
 
 
 def _best_network_values(rows: Sequence[Row]) -> Iterator[tuple[RowQuantity, float, Row]]:
@@ -268,7 +285,7 @@ def _write_comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence
         except MergeBenchError as reason:
             page.add_paragraph(f"Not compared: {str(reason).removeprefix('not comparable: ')}", "yellow")
         else:
-            _write_comparison(page, document, {source.name: source.look for source in sources})
+            _write_comparison(page, document, {source.name: source.look for source in sources}, main_metric_name(group))
             return
     for group in alone if together else ():
         own_sources = [source for source in sources if source.campaign is group[0]]
@@ -278,19 +295,19 @@ def _write_comparisons(page: Page, merges: Sequence[Campaign], sources: Sequence
             continue  # the reason stands above
         page.start_section(f"Comparison within {own_sources[0].part}")
         looks = dict(zip(group[0].labels, (source.look for source in own_sources), strict=True))
-        _write_comparison(page, document, looks)
+        _write_comparison(page, document, looks, main_metric_name(group))
 
 
-def _write_comparison(page: Page, document: CompareDocument, looks: Mapping[str, int]) -> None:
+def _write_comparison(page: Page, document: CompareDocument, looks: Mapping[str, int], metric: str) -> None:
     mark = None if document.verified else UNVERIFIED
-    page.add_chart(merge.speedup_chart(document, "throughput", looks))
-    chosen = [pair for pair, _ in comparison.comparisons_by_candidate(document, "throughput")]
-    pairs = Column("Throughput", [comparison.title_of_comparison(each) for each in chosen], text=True)
+    page.add_chart(merge.speedup_chart(document, metric, looks))
+    chosen = [pair for pair, _ in comparison.comparisons_by_candidate(document, metric)]
+    pairs = Column(capitalize(metric), [comparison.title_of_comparison(each) for each in chosen], text=True)
     page.add_table(pairs, *comparison.verdict_columns(chosen), mark=mark)
     for note in document.notes:
         page.add_paragraph(note, "dim")
     page.start_section("Comparison in detail", folded=len(chosen) > _MOST_UNFOLDED, inner=True)
-    comparison.write_comparisons(page, document, "throughput")
+    comparison.write_comparisons(page, document, metric)
 
 
 def _write_network(page: Page, rows: Sequence[Row], panels: Sequence[Chart], *, measured: bool) -> None:
@@ -318,9 +335,10 @@ def _write_runs(page: Page, sources: Sequence[SourceRun], campaigns: Sequence[Ca
     if not sources:
         return
     page.start_section("Every run")
-    page.add_paragraph(
-        "Workers, pairs of workers, transports, iterations and checks of each run; open one to see them.", "dim"
-    )
+    what = "Workers, pairs of workers, transports, iterations and checks of each run"
+    if all(source.run.plan.command is not None for source in sources):
+        what = "Launches, checks and settings of each run"
+    page.add_paragraph(f"{what}; open one to see them.", "dim")
     if len(chosen) < len(sources):
         left = len(sources) - len(chosen)
         page.add_paragraph(f"{left} more runs have no separate section; the tables above contain their numbers.", "dim")
@@ -330,6 +348,7 @@ def _write_runs(page: Page, sources: Sequence[SourceRun], campaigns: Sequence[Ca
             rate = document.throughput_bytes_per_second.median
             notes = [f"{format_gib(rate)} GiB/s"] if rate is not None else []
             notes += [f"limited by {document.bottleneck.what}"] if document.bottleneck else []
+            notes += [figure_text(figure) for figure in command_figures(document)[:1]]
             title = source.label + (f": {problems[source]}" if len(set(problems.values())) > 1 else "")
             page.start_section(title, folded=True, note=", ".join(notes), inner=True)
             page.source = titles.source_lines([source.campaign], campaigns)

@@ -12,24 +12,27 @@ from functools import partial
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import verification_state
 from merge_bench.analysis.bottleneck import ALL_TO_ALL, compare_exchange_with_probes
-from merge_bench.analysis.comparable_runs import have_same_problem, merge_problem, result_letter, run_labels
-from merge_bench.analysis.compare import compare_campaigns
+from merge_bench.analysis.comparable_runs import have_same_problem, result_letter, run_labels, run_problem
+from merge_bench.analysis.compare import compare_campaigns, main_metric, metrics_of
 from merge_bench.analysis.documents import RunDocument
 from merge_bench.analysis.published import MergeResult
 from merge_bench.analysis.summary import summarize_run
 from merge_bench.errors import UsageError
 from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
 from merge_bench.probe.view.charts import make_panels
-from merge_bench.records.campaign import Campaign
+from merge_bench.records.campaign import Campaign, CommandPlan
+from merge_bench.report.command import CommandRun, write_command_charts
 from merge_bench.tune.result import decided_steps
 from merge_bench.tune.view import phase_charts
 from merge_bench.units import GIB
 from merge_bench.view.content import Column, Page, columns_from_rows, group_by_key
 from merge_bench.view.plot import Bar, Chart, merge
+from merge_bench.view.plot.command import launches_chart
 from merge_bench.view.plot.merge import BANDWIDTH, THROUGHPUT, LabelledRun, Metric
 from merge_bench.view.text import NULL, format_gib, format_ms, format_number, with_binary_prefix
 from merge_bench.view.titles import (
     add_source_lines,
+    command_text,
     is_tuning_campaign,
     option_text,
     plan_size_text,
@@ -55,6 +58,11 @@ class SourceRun(LabelledRun):
     campaign: Campaign
     document: RunDocument
     name: str
+
+    @property
+    def of_command(self) -> CommandRun:
+        """The run as tables and charts of commands have it."""
+        return CommandRun(self.label, self.look, self.run, self.document, self.part)
 
     def launch_values(self, metric: Metric) -> list[float]:
         return aggregate.launch_medians(aggregate.complete_launches(self.run), metric.value)
@@ -92,7 +100,7 @@ def group_by_problem(sources: Sequence[SourceRun]) -> dict[str, list[SourceRun]]
         if same is None:
             groups.append(same := [])
         same.append(source)
-    problems = [merge_problem(group[0].run) for group in groups]
+    problems = [run_problem(group[0].run) for group in groups]
     names = dict.fromkeys(name for values in problems for name in values)
     values_of = {name: {values[name] for values in problems if name in values} for name in names}
     varying = [name for name in names if name == "rows_per_chunk" or len(values_of[name]) > 1]
@@ -103,6 +111,15 @@ def group_by_problem(sources: Sequence[SourceRun]) -> dict[str, list[SourceRun]]
         if short.count(title) > 1:
             title = ", ".join(_option_with_value(name, values[name]) for name in varying if name in values)
         titled.setdefault(title or "the tables", []).extend(group)
+    return titled
+
+
+def group_by_command(sources: Sequence[SourceRun]) -> dict[str, list[SourceRun]]:
+    """Group runs of commands by the command, of equal ones by what is measured of it, too."""
+    titled: dict[str, list[SourceRun]] = {}
+    for problem, alike in group_by_problem(sources).items():
+        command = command_text(alike[0].run.plan.command or CommandPlan())
+        titled.setdefault(f"{command} ({problem})" if command in titled else command, []).extend(alike)
     return titled
 
 
@@ -136,6 +153,16 @@ def write_results(
         shown = [each for each in campaigns if any(each is source.campaign for source in runs)]
         page.source = source_lines(shown, campaigns)
         page.add_chart(merge.iterations_chart(runs, name if len(problems) > 1 else ""), heading)
+    page.source = source_before
+
+
+def write_command_results(page: Page, sources: Sequence[SourceRun], campaigns: Sequence[Campaign]) -> None:
+    """Put charts of every metric of commands on a page; `campaigns`: all campaigns of the report."""
+    source_before, commands = page.source, group_by_command(sources)
+    for command, runs in commands.items():
+        shown = [each for each in campaigns if any(each is source.campaign for source in runs)]
+        page.source = source_lines(shown, campaigns)
+        write_command_charts(page, [each.of_command for each in runs], command if len(commands) > 1 else "")
     page.source = source_before
 
 
@@ -301,13 +328,12 @@ def charts_of_kind(campaign: Campaign, kind: str) -> Sequence[Chart]:
         titles = [filter(None, (chart.title, source.label, names.get(source))) for source, chart in charts]
         return [replace(chart, title=": ".join(title)) for (_, chart), title in zip(charts, titles, strict=True)]
 
+    looks = {source.name: source.look for source in sources}
     kinds: Mapping[str, Callable[[], Sequence[Chart]]] = {
         "throughput": lambda: [merge.rates_chart(merge.THROUGHPUT, problems, {})],
         "bandwidth": lambda: [merge.rates_chart(merge.BANDWIDTH, problems, {})],
         "speed-up": lambda: [
-            merge.speedup_chart(
-                compare_campaigns([campaign]), "throughput", {source.name: source.look for source in sources}
-            )
+            merge.speedup_chart(compare_campaigns([campaign]), main_metric(campaign.runs[0]).name, looks)
         ],
         "iterations": lambda: [
             merge.iterations_chart(runs, name if several else "") for name, runs in problems.items()
@@ -319,6 +345,12 @@ def charts_of_kind(campaign: Campaign, kind: str) -> Sequence[Chart]:
         "tuning": lambda: phase_charts(decided_steps(campaign), partial(plan_size_text, campaign)),
         "network": lambda: make_panels(sorted_campaign_rows(campaign)),
     }
+    if campaign.command is not None:
+        metrics = metrics_of(campaign.runs)
+        kinds = {
+            "speed-up": kinds["speed-up"],
+            "iterations": lambda: [launches_chart(sources, metric) for metric in metrics],
+        }
     if kind not in kinds:
         raise UsageError(f"there is no plot {kind!r}; choose from {', '.join(kinds)}")
     least = merge.LEAST_MAPPED

@@ -1,8 +1,8 @@
 """``--format bencher`` and ``--format prometheus``: figures for programs that follow them over time.
 
 Bencher Metric Format, which ``bencher run --adapter json --file FILE`` reads: a benchmark is one config with one
-problem, or one row of a network measurement; its measures are called after the figure with its unit (``wall-seconds``),
-so that none is taken for one of Bencher's own (``latency`` is in nanoseconds).
+problem or command, or one row of a network measurement; its measures are called after the figure with its unit
+(``wall-seconds``), so that none is taken for one of Bencher's own (``latency`` is in nanoseconds).
 
 Prometheus' text format (0.0.4), as the textfile collector of node_exporter reads it: every figure is a gauge in its
 base unit. No sample has a time, which the collector refuses; when a result was measured is a gauge of its own.
@@ -12,6 +12,7 @@ Both have the same figures, medians over launches, under names that stay the sam
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from merge_bench.records.campaign import Campaign, RecordedPlan, Row
 
 PREFIX = "merge_bench_"
+_LONGEST_MEASURE = 64  # Bencher's limit
 _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 _STATE_GAUGES = {
     "verified": "1 if the result was verified, else 0; a wrong result has no other figures.",
@@ -49,6 +51,7 @@ HELP = {
     "probe_seconds": "Time of an operation of a network measurement, median over launches.",
     "probe_bandwidth_bytes_per_second": "Bandwidth of a network measurement, median over launches.",
     "probe_messages_per_second": "Message rate of a network measurement, median over launches.",
+    "command_value": "Value of a metric of a command in its own unit, median over launches.",
 }
 
 
@@ -57,17 +60,30 @@ class ExportedFigure:
     """One number of a result, as it is exported.
 
     `name`: a key of `HELP`, which ends in the unit. `interval`: 95 % over launches; of a network measurement the range
-    of its launches; None if unknown.
+    of its launches; None if unknown. `metric`, `unit`: those of a ``command_value``.
     """
 
     name: str
     value: float
     interval: tuple[float, float] | None = None
+    metric: str = ""
+    unit: str = ""
+
+    @property
+    def measure(self) -> str:
+        """Its name in Bencher: ``wall-seconds``, or for a command's metric ``busbw-gb-s``."""
+        words = f"{self.metric} {self.unit or 'value'}".lower() if self.metric else self.name
+        return re.sub(r"[^a-z0-9]+", "-", words)[:_LONGEST_MEASURE].strip("-") or "value"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What distinguishes it from other figures of its name in Prometheus."""
+        return {"metric": self.metric, "unit": self.unit} if self.metric else {}
 
 
 @dataclass(frozen=True)
 class ExportedSubject:
-    """One config with one problem, or one row of a network measurement, with its figures.
+    """One config with one problem or command, or one row of a network measurement, with its figures.
 
     `name`, `labels`: the same for every result that measured the same. `figures`: none if the result was wrong.
     `verified`: None for network measurements. `measured`: when its last launch began, seconds since the epoch.
@@ -109,15 +125,16 @@ def _run_subjects(campaign: Campaign) -> Iterator[ExportedSubject]:
 
     for run in campaign.runs:
         document = summarize_run(campaign, run, campaign.head.campaign_id)
-        plan, what, wrong = run.plan, problem_text([run.plan]), document.verification.state == "wrong"
-        labels = {
-            "config": run.config.name,
+        plan, wrong = run.plan, document.verification.state == "wrong"
+        what = problem_text([plan]) if plan.command is None else plan.command.line
+        of_merge = {
             "problem": what,
             "engine": plan.engine or "",
             "exchange": plan.exchange or "",
             "hosts": str(len(document.plan["hosts"])),
             "options": ", ".join(_unusual_option_texts(plan)),
         }
+        labels = {"config": run.config.name} | (of_merge if plan.command is None else {"command": what})
         ways = [f"engine {plan.engine}"] * bool(plan.engine) + [f"exchange {plan.exchange}"] * bool(plan.exchange)
         times = [launch.line.time for launch in run.launches if launch.line is not None]
         yield ExportedSubject(
@@ -154,6 +171,7 @@ def _run_figures(document: RunDocument) -> Iterator[ExportedFigure]:
     """Yield the figures of a run that were measured."""
     from merge_bench.analysis.aggregate import PHASES
     from merge_bench.analysis.documents import Spread
+    from merge_bench.records.campaign import WALL
 
     phases, link, energy = document.phases_seconds, document.link, document.energy
     spreads: dict[str, Spread | float | None] = {
@@ -171,6 +189,11 @@ def _run_figures(document: RunDocument) -> Iterator[ExportedFigure]:
         value, interval = (figure.median, figure.ci95) if isinstance(figure, Spread) else (figure, None)
         if value is not None:
             yield ExportedFigure(name, value, interval)
+    for metric in document.metrics if isinstance(document.metrics, list) else ():
+        if metric.spread.median is not None and metric.name != WALL:
+            yield ExportedFigure(
+                "command_value", metric.spread.median, metric.spread.ci95, metric=metric.name, unit=metric.unit
+            )
 
 
 def _probe_subjects(campaign: Campaign) -> Iterator[ExportedSubject]:
@@ -228,7 +251,7 @@ def _encode_bencher(campaigns: Sequence[Campaign]) -> bytes:
         raise UsageError(f"the result of {wrong.name!r} is wrong, and Bencher would store its figures unmarked")
     benchmarks = {
         subject.name + (f" ({UNVERIFIED})" if subject.verified is False else ""): {
-            figure.name.replace("_", "-"): {
+            figure.measure: {
                 "value": float(figure.value),
                 **dict(zip(("lower_value", "upper_value"), figure.interval or (), strict=False)),
             }
@@ -250,7 +273,11 @@ def _encode_prometheus(campaigns: Sequence[Campaign]) -> bytes:
     all_subjects = exported_subjects(campaigns)
     lines: list[str] = []
     for name, help in {**HELP, **_STATE_GAUGES}.items():
-        samples = [(subject.labels, value) for subject in all_subjects for value in _gauge_values(subject, name)]
+        samples = [
+            ({**subject.labels, **labels}, value)
+            for subject in all_subjects
+            for labels, value in _gauge_values(subject, name)
+        ]
         if samples:
             lines += [f"# HELP {PREFIX}{name} {help}", f"# TYPE {PREFIX}{name} gauge"]
         for labels, value in samples:
@@ -259,14 +286,14 @@ def _encode_prometheus(campaigns: Sequence[Campaign]) -> bytes:
     return ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
 
 
-def _gauge_values(subject: ExportedSubject, name: str) -> Iterator[float]:
-    """Yield the value of the gauge `name` for one subject, if it has one."""
-    yield from (float(figure.value) for figure in subject.figures if figure.name == name)
+def _gauge_values(subject: ExportedSubject, name: str) -> Iterator[tuple[Mapping[str, str], float]]:
+    """Yield the values of the gauge `name` for one subject, each with labels of its own, if it has any."""
+    yield from ((figure.labels, float(figure.value)) for figure in subject.figures if figure.name == name)
     if name == "measured_timestamp_seconds" and subject.measured is not None:
-        yield float(subject.measured)
+        yield {}, float(subject.measured)
     if subject.verified is not None:
         states = (subject.verified, subject.launches, subject.failed_launches)
-        yield from (float(value) for state, value in zip(_STATE_GAUGES, states, strict=False) if state == name)
+        yield from (({}, float(value)) for state, value in zip(_STATE_GAUGES, states, strict=False) if state == name)
 
 
 _PROMETHEUS_HELP = "gauges for node_exporter's textfile collector, medians over launches"

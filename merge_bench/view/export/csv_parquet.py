@@ -30,7 +30,7 @@ def _encode_csv(campaigns: Sequence[Campaign]) -> bytes:
 
 CSV = Exporter(
     "csv",
-    help="a row per timed iteration, or per row of a network measurement, with the units in the headings",
+    help="a row per timed iteration, launch of a command, or row of a network measurement, with units in the headings",
     place=0,
     encode=_encode_csv,
 )

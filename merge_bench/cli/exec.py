@@ -1,0 +1,63 @@
+"""The command that measures any other command."""
+
+from __future__ import annotations
+
+import click
+
+from merge_bench.cli import common
+from merge_bench.command.options import ExecOptions, options_of_run_for_exec
+from merge_bench.config.options import RunOptions
+from merge_bench.errors import print_message, warnings_already_printed
+
+
+@click.command(
+    "exec", cls=common.SectionedCommand, context_settings={**common.CONTEXT, "allow_interspersed_args": False}
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, required=True, metavar="[--] COMMAND [ARGUMENT]...")
+@common.add_options("own", ExecOptions)
+@common.add_options("options", RunOptions, options_of_run_for_exec())
+def measure_command(words: tuple[str, ...], own: ExecOptions, options: RunOptions) -> int:
+    """Measure COMMAND under each config in turn, check that it went well, and report its metrics.
+
+    In the words of COMMAND, {x} becomes -x NAME for each variable of the config (mpirun), {export} becomes
+    --export=ALL,NAME... (srun), and {config}, {launch} and {workdir} become the config's name, the launch's number, and
+    an empty folder that is removed after the launch. No shell reads COMMAND; for a shell's line, use sh -c '...'.
+    """
+    caller = common.command_caller()
+    from msgspec.structs import replace
+
+    from merge_bench import api
+    from merge_bench.analysis.documents import run_documents
+    from merge_bench.analysis.summary import summarize_campaign
+    from merge_bench.command.command_campaign import dry_run_text, plan_command_campaign
+    from merge_bench.regressions.gates import gate_summary
+    from merge_bench.report.run import print_campaign_report
+    from merge_bench.view.comparison import print_comparison, text_printed_below
+    from merge_bench.view.streams import print_document, print_warnings
+
+    planned = plan_command_campaign(words, own, options)
+    print_warnings(planned.warnings)
+    if options.dry_run:
+        print(dry_run_text(planned))
+        return 0
+    result, verdict, status = api.launch_command(planned, options, caller, quiet=options.json)
+    campaign = result.campaign
+    document = summarize_campaign(campaign)
+    if verdict is not None:
+        document = replace(document, comparisons=verdict.comparisons, error=document.error or verdict.error)
+    if options.json:
+        print_document(document)
+    else:
+        details, metric = options.details, planned.plan.main_metric.name
+        gates = gate_summary(verdict, metric=metric, fail_on=options.fail_on) if verdict is not None else ""
+        below = text_printed_below(verdict, gates) if verdict is not None else ""
+        print_campaign_report(campaign, document, details=details, above=warnings_already_printed(), below=below)
+        if verdict is not None and verdict.comparisons:
+            print_comparison(verdict, metric=metric, details=details, gates=gates)
+        elif gates:
+            print(gates)
+    if verdict is not None and verdict.error is not None:
+        print_message(verdict.error.message)
+    printed = () if options.json else [one.error.message for one in run_documents(document) if one.error]
+    common.print_failures(common.unrepeated_failures([campaign]), printed_texts=printed)
+    return status

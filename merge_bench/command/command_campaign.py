@@ -1,0 +1,438 @@
+"""The campaign of a command: in each block every config gets a launch, one run of the command, in random order."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from merge_bench.analysis.compare import least_blocks
+from merge_bench.campaign import UNTOUCHED, Caller, LabelledProgress, Progress
+from merge_bench.campaign.campaign import run_launches
+from merge_bench.campaign.launch import record_launch_outcome
+from merge_bench.campaign.planned_launches import (
+    Job,
+    LaunchTimeEstimator,
+    add_config,
+    make_campaign_line,
+    make_config_record,
+    order_runs_in_blocks,
+    plan_runs,
+)
+from merge_bench.cluster.base import exit_status_text
+from merge_bench.cluster.launchers import local
+from merge_bench.cluster.supervisor import read_log_tail
+from merge_bench.command.metrics import (
+    CHECK_FAILED,
+    COMMAND,
+    RE,
+    CommandOutput,
+    MetricOptions,
+    check_printed_text,
+    clean_output,
+    find_metric_value,
+    make_metrics,
+    parse_check,
+)
+from merge_bench.command.options import LAUNCHES, ExecOptions
+from merge_bench.command.placeholders import (
+    LaunchPlace,
+    needs_work_folder,
+    replace_placeholders,
+    settings_stay_here_warning,
+)
+from merge_bench.command.run_command import COMMAND_FAILED, CommandTask, EndedCommand, LaunchProcesses, find_program
+from merge_bench.command.warden import ENDED, TIMEOUT
+from merge_bench.config.files import TOKENS, open_regular_file
+from merge_bench.config.option import DEFAULT
+from merge_bench.config.options import BY_KEY, RunOptions, reset_merge_options
+from merge_bench.config.ucx_info import libucx_wheel_folder
+from merge_bench.errors import Caution, LaunchFailed, UsageError, print_warning
+from merge_bench.host import machine, other_load
+from merge_bench.host.description import Hardware, Ucx
+from merge_bench.merge import engines
+from merge_bench.records.campaign import WALL, Campaign, CommandPlan, RecordedPlan
+from merge_bench.records.schema import (
+    CampaignLine,
+    Cluster,
+    Config,
+    HostLoad,
+    IterationLine,
+    LaunchLine,
+    RunKey,
+    VerificationLine,
+    WarningLine,
+    Worker,
+)
+from merge_bench.records.writer import CampaignWriter
+from merge_bench.units import format_bytes, format_duration, plural
+
+COMMAND_TIMEOUT = "command-timeout"
+OUTPUT_CUT = "output-cut"
+LAUNCHER = "command"
+"""The launcher in the records of commands."""
+DRIVER_LOG = "driver.log"
+_LOOK_SECONDS = 0.2
+"""How long other processes are looked at before each launch."""
+_LIBRARY_SECONDS = 10.0
+_LINKED_UCX = """
+import ctypes
+ucp = ctypes.CDLL("libucp.so.0")
+ucp.ucp_get_version_string.restype = ctypes.c_char_p
+print(ucp.ucp_get_version_string().decode())
+print(next(line.split()[-1] for line in open("/proc/self/maps") if "libucp" in line))
+"""
+"""Prints version and path of the UCX that a program gets which was linked with it by name."""
+
+
+@dataclass(frozen=True)
+class CommandCampaign:
+    """A planned campaign: its first record, its launches in order, the command, and what decides about a launch."""
+
+    head: CampaignLine
+    jobs: Sequence[Job]
+    plan: CommandPlan
+
+    @property
+    def blocks(self) -> int:
+        """How often the command is launched under each config."""
+        return len(self.jobs) // len(self.head.configs)
+
+    @property
+    def results(self) -> Path:
+        """The folder of results."""
+        return self.jobs[0].prepared.settings.results
+
+    @property
+    def warnings(self) -> list[Caution]:
+        """The warnings that are known before the first launch, each once."""
+        return list(dict.fromkeys(warning for job in self.jobs for warning in job.prepared.warnings))
+
+    def expected_time(self) -> LaunchTimeEstimator:
+        """The expected time of the launches, as earlier launches of the same command took."""
+        return LaunchTimeEstimator(self.results, self.head.plans, lambda job: None)
+
+
+def plan_command_campaign(argv: Sequence[str], own: ExecOptions, options: RunOptions) -> CommandCampaign:
+    """Plan the launches of a command under each config; raises UsageError if something is wrong.
+
+    `own`, `options`: the options of `exec`, and those that `run` has as well.
+    """
+    plan = make_command_plan(argv, own)
+    names = options.configs or (options.config,)
+    configs: list[Config] = []
+    ready = []
+    for name in names:
+        (planned,) = plan_runs(name, options, _without_merge, several=False)
+        record = make_config_record(planned)
+        add_config(configs, record)
+        environment = command_environment(record.variables)
+        if find_program(argv, environment) is None:
+            raise UsageError(f"{argv[0]}: there is no such program{_shell_hint(argv)}")
+        warning = settings_stay_here_warning(argv, record.name, record.variables)
+        ready.append((replace(planned, warnings=(*planned.warnings, *filter(None, [warning]))), record))
+    first = ready[0][0]
+    if len({planned.settings.results for planned, _ in ready}) > 1:
+        raise UsageError("the configs set different folders for results; choose one folder with --results")
+    asked = first.options.launches if first.options.value_source("launches") != DEFAULT else LAUNCHES
+    order = order_runs_in_blocks(ready, blocks=asked, seed=first.plan.seed)
+    jobs = [Job(planned, record.name, 0, block, record.name) for block, (planned, record) in order]
+    recorded = {"command": msgspec.to_builtins(plan), "launches": asked}
+    keys = [RunKey(config=record.name, plan=0) for record in configs]
+    return CommandCampaign(make_campaign_line(configs, [recorded], keys, first.plan.seed), jobs, plan)
+
+
+def make_command_plan(argv: Sequence[str], own: ExecOptions) -> CommandPlan:
+    """Make the plan of a command from its words and options, as the records have it; raises UsageError."""
+    for check in own.check:
+        parse_check(check)
+    metric_options = MetricOptions(own.metric, own.preset, own.unit, own.better, own.pick)
+    metrics = make_metrics(metric_options, shlex.join(argv))
+    if own.metric_file is not None and len(metrics) == 1:
+        raise UsageError("--metric-file needs --metric or --preset, which say what to look for in the file")
+    return CommandPlan(
+        argv=list(argv),
+        metrics=metrics,
+        metric_file=own.metric_file,
+        checks=list(own.check),
+        expect_status=own.expect_status,
+        timeout=own.timeout,
+    )
+
+
+def _without_merge(options: RunOptions) -> RunOptions:
+    """The options of a run that starts one process on this host, of which only the config's variables are used."""
+    kept = reset_merge_options(options, [BY_KEY[key] for key in ("launches", "seed", "results", *_KEPT)])
+    engine = engines.first_engine(device_memory=False, dask=True).name
+    # Dask's merge with TLS needs no UCX: nothing is added to a config's settings, and none of them is refused.
+    return replace(kept, engine=engine, exchange="dask", protocol="tls", launcher=local.LAUNCHER.name, workers=1)
+
+
+_KEPT = ("ucx", "allow_unknown", "trust_config", "json", "fresh", "extend", "wait_for_quiet", "dry_run", "config")
+
+
+def _shell_hint(argv: Sequence[str]) -> str:
+    """What to type if the command seems to be a line for a shell."""
+    return f"; for a shell's line, write: sh -c {shlex.quote(argv[0])}" if len(argv) == 1 and " " in argv[0] else ""
+
+
+def command_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a command under a config with these variables."""
+    return {name: value for name, value in {**os.environ, **variables}.items() if name not in TOKENS}
+
+
+def few_launches_sentence(campaign: CommandCampaign) -> str | None:
+    """A sentence that the launches are too few to show a difference between the configs; None if they are not."""
+    plans = tuple(map(RecordedPlan.of, campaign.head.plans))
+    planned = Campaign(Path(), campaign.head, plans, (), truncated=False, skipped={})
+    least, configs = least_blocks(planned), len(campaign.head.configs)
+    if campaign.blocks >= least:
+        return None
+    few = f"{plural(campaign.blocks, 'launch')} of each cannot show a difference between {configs} configs"
+    return f"{few}; use --launches {least} or more"
+
+
+def dry_run_text(campaign: CommandCampaign) -> str:
+    """What ``--dry-run`` prints: the command under each config, the expected time, and the order of launches."""
+    lines: list[str] = []
+    for config in campaign.head.configs:
+        place = LaunchPlace(config.name, list(config.variables), 0)
+        alike = sum(job.config == config.name for job in campaign.jobs)
+        assignments = [f"{name}={shlex.quote(value)}" for name, value in config.variables.items()]
+        words = shlex.join(replace_placeholders(campaign.plan.argv, place))
+        lines += [f"## {config.name}: {plural(alike, 'launch')}", " ".join([*assignments, words])]
+    metrics = ", ".join(
+        f"{metric.name}{f' ({metric.unit})' * bool(metric.unit)}, {metric.better} is better"
+        for metric in campaign.plan.metrics
+    )
+    lines.append(f"## measured: {metrics}")
+    lines.append(f"## {_time_sentence(campaign)}")
+    lines += [f"## {few}"] if (few := few_launches_sentence(campaign)) else []
+    return "\n".join([*lines, "## order: " + " ".join(job.config for job in campaign.jobs)])
+
+
+def _time_sentence(campaign: CommandCampaign) -> str:
+    expected = campaign.expected_time()
+    if expected.total_seconds(campaign.jobs) is None:
+        return f"{plural(len(campaign.jobs), 'launch')}; how long they take is known when the first one has ended"
+    return expected.describe_estimate(campaign.jobs)
+
+
+def run_command_campaign(
+    campaign: CommandCampaign, options: RunOptions, progress: Progress, *, caller: Caller = UNTOUCHED
+) -> tuple[Path, int]:
+    """Make the launches of a campaign, or those that an interrupted one still lacks; returns its folder and status."""
+    jobs, expected = campaign.jobs, campaign.expected_time()
+    if few := few_launches_sentence(campaign):
+        print_warning(Caution("few-blocks", few))
+
+    def launch(job: Job, writer: CampaignWriter, index: int) -> int:
+        label = f"{jobs.index(job) + 1} of {len(jobs)}: {job.config}"
+        rest = expected.total_seconds(jobs[jobs.index(job) + 1 :])
+        shown = LabelledProgress(progress, label, rest) if len(jobs) > 1 else progress
+        return launch_command(campaign.plan, job, writer, shown, index)
+
+    return run_launches(
+        campaign.results,
+        "-".join(["exec", *(config.name for config in campaign.head.configs)]),
+        campaign.head,
+        jobs,
+        launch,
+        resume=not options.fresh,
+        extend=Path(options.extend) if options.extend else None,
+        caller=caller,
+        wait_for_quiet=options.wait_for_quiet,
+        expected=expected if expected.total_seconds(jobs) is not None else None,
+    )
+
+
+def launch_command(plan: CommandPlan, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
+    """Run the command once, record what was measured and how it ended, and end everything; returns the status."""
+    processes = LaunchProcesses(writer.logs / DRIVER_LOG)
+    with record_launch_outcome(job, writer, index, processes) as outcome:
+        CommandLaunch(plan, job, writer, index, processes).measure(progress)
+    return outcome.status
+
+
+@dataclass
+class CommandLaunch:
+    """One launch of a command: `index`: its number in the campaign; `processes`: run and end what it starts."""
+
+    plan: CommandPlan
+    job: Job
+    writer: CampaignWriter
+    index: int
+    processes: LaunchProcesses
+
+    def __post_init__(self) -> None:
+        self._variables = dict(self.job.prepared.settings.environment)
+        self._environment = command_environment(self._variables)
+
+    def measure(self, progress: Progress) -> None:
+        """Run command and checks, and record them; raises LaunchFailed if the launch does not count."""
+        plan, place = self.plan, self._make_place()
+        progress.show_phase("looking at other processes")
+        self._record_launch()
+        progress.show_phase("running")
+        began = time.time()
+        out, err = self._log_files("command")
+        argv = replace_placeholders(plan.argv, place)
+        ended = self.processes.run(CommandTask(argv, self._environment, out, err, timeout=plan.timeout))
+        if ended.left_out:
+            what = f"{format_bytes(ended.left_out)} of the command's output were not kept, and no metric is there"
+            self.writer.write(WarningLine.of(Caution(OUTPUT_CUT, what, "have it print less"), self.index))
+        try:
+            self._judge(ended, place, began, out, err)
+        except LaunchFailed as failure:
+            failure.log_tail = failure.log_tail or read_log_tail(err) or read_log_tail(out)
+            raise
+
+    def _judge(self, ended: EndedCommand, place: LaunchPlace, began: float, out: Path, err: Path) -> None:
+        """Record the figures of a command that ended by itself, and raise LaunchFailed if something is wrong."""
+        plan = self.plan
+        if ended.reason == TIMEOUT:
+            limit = format_duration(plan.timeout or ended.seconds)
+            raise LaunchFailed(f"the command was ended at the time limit of {limit}", code=COMMAND_TIMEOUT)
+        if ended.reason != ENDED:
+            raise LaunchFailed("the command was ended by a signal to the process that watches it", code=COMMAND_FAILED)
+        output = CommandOutput(_read_output(out), _read_output(err), self._read_metric_file(place, began))
+        values, missing = dict[str, float](), None
+        for metric in plan.metrics:
+            if metric.name != WALL:
+                try:
+                    values[metric.name] = find_metric_value(metric, output)
+                except LaunchFailed as failure:
+                    missing = missing or failure
+        self.writer.write(IterationLine(launch=self.index, index=0, wall_seconds=ended.seconds, values=values))
+        if ended.status != plan.expect_status:
+            expected = f", not with {plan.expect_status}" if plan.expect_status else ""
+            raise LaunchFailed(f"the command {exit_status_text(ended.status)}{expected}", code=COMMAND_FAILED)
+        if ended.problem:
+            raise LaunchFailed(f"the command's output could not be kept: {ended.problem}", code=COMMAND_FAILED)
+        if ended.unended:
+            pids = ", ".join(map(str, ended.unended))
+            raise LaunchFailed(f"processes of the command could not be ended: {pids}", code=COMMAND_FAILED)
+        for number, check in enumerate(plan.checks):
+            self._check(number, check, place, output, out)
+        if missing is not None:
+            raise missing
+        how = "; ".join([f"exit status {plan.expect_status}", *plan.checks])
+        self.writer.write(VerificationLine(launch=self.index, after=0, ok=True, how=how))
+
+    def _check(self, number: int, check: str, place: LaunchPlace, output: CommandOutput, printed: Path) -> None:
+        """Raise LaunchFailed if a check is not met; a command gets what the launch printed on standard input."""
+        if check.startswith(RE):
+            check_printed_text(check, output)
+            return
+        argv = replace_placeholders(shlex.split(check.removeprefix(COMMAND)), place)
+        out, err = self._log_files(f"check-{number}")
+        task = CommandTask(argv, self._environment, out, err, stdin=printed, timeout=self.plan.timeout)
+        ended = self.processes.run(task)
+        if ended.reason != ENDED or ended.status != 0:
+            how = "took too long" if ended.reason == TIMEOUT else exit_status_text(ended.status)
+            tail = read_log_tail(err) or read_log_tail(out)
+            raise LaunchFailed(f"the check {check} failed: it {how}", code=CHECK_FAILED, log_tail=tail)
+
+    def _make_place(self) -> LaunchPlace:
+        plan = self.plan
+        words = [*plan.argv, *plan.checks, *filter(None, [plan.metric_file])]
+        folder = str(self.processes.make_work_folder()) if needs_work_folder(words) else None
+        return LaunchPlace(self.job.config, list(self._variables), self.index, folder)
+
+    def _log_files(self, part: str) -> tuple[Path, Path]:
+        stem = f"launch-{self.index:03d}-{part}"
+        return self.writer.logs / f"{stem}.out", self.writer.logs / f"{stem}.err"
+
+    def _record_launch(self) -> None:
+        load = other_load.measure_other_load(_LOOK_SECONDS)
+        line = LaunchLine(
+            launch=self.index,
+            config=self.job.config,
+            plan=self.job.plan,
+            block=self.job.block,
+            cluster=Cluster(launcher=LAUNCHER, protocol=None),
+            workers=[self._describe_host()],
+            data_bytes=0,
+            rows=0,
+            other_load=HostLoad(
+                busy=load.busy, cores=load.cores, processes=[f"pid {each.pid} {each.name}" for each in load.processes]
+            ),
+        )
+        self.writer.write(line)
+
+    def _describe_host(self) -> Worker:
+        """This host, and the environment that the command gets."""
+        return Worker(
+            rank=0,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            name=LAUNCHER,
+            environment={**machine.recorded_environment_variables(), **self._variables},
+            ucx=find_linked_ucx(self._environment),
+            hardware=_describe_hardware(),
+        )
+
+    def _read_metric_file(self, place: LaunchPlace, began: float) -> str | None:
+        """The text of the metric file, which has to be of this launch; empty if it is not, None if none was named."""
+        if self.plan.metric_file is None:
+            return None
+        (name,) = replace_placeholders([self.plan.metric_file], place)
+        try:
+            with open_regular_file(name) as file:
+                old = os.fstat(file.fileno()).st_mtime < began - _CLOCK_SECONDS
+                return "" if old else clean_output(file.read(HEAD_AND_TAIL_BYTES))
+        except (OSError, UsageError):
+            return ""
+
+
+HEAD_AND_TAIL_BYTES = 64 << 20
+_CLOCK_SECONDS = 0.02
+"""By so much the time of a file can be before that of the clock: the kernel counts file times in ticks."""
+
+
+def _read_output(path: Path) -> str:
+    with open_regular_file(path) as file:
+        return clean_output(file.read())
+
+
+@functools.cache
+def _describe_hardware() -> Hardware:
+    return machine.describe_hardware()
+
+
+def find_linked_ucx(environment: Mapping[str, str]) -> Ucx:
+    """The UCX that a program gets under this environment if it was linked with libucp by name; empty if there is none.
+
+    A program that brings its own UCX, as packages of Python do, uses that one.
+    """
+    return _find_linked_ucx(tuple((name, environment[name]) for name in ("LD_LIBRARY_PATH",) if name in environment))
+
+
+@functools.cache
+def _find_linked_ucx(variables: tuple[tuple[str, str], ...]) -> Ucx:
+    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
+        done: Any = subprocess.run(
+            [sys.executable, "-I", "-c", _LINKED_UCX],
+            env=dict(variables),
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_LIBRARY_SECONDS,
+            check=True,
+        )
+        version, path = done.stdout.split()
+        wheel = libucx_wheel_folder()
+        in_wheel = wheel is not None and Path(path).resolve().is_relative_to(wheel.resolve())
+        return Ucx(version=version, path=path, origin="wheel" if in_wheel else "system")
+    return Ucx()

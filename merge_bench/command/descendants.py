@@ -1,0 +1,83 @@
+"""The descendants of this process: finds all of them, also those that left its session, and ends them.
+
+A subreaper becomes the parent of descendants whose own parent ended. So what a command started can be found, whatever
+sessions and groups it is in. This module imports only what Python has: the warden of each launch imports it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
+_POLL_SECONDS = 0.002
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+
+class ProcessState(NamedTuple):
+    """A process of this machine, its parent, and whether it has ended but was not reaped."""
+
+    pid: int
+    parent: int
+    zombie: bool
+
+
+def set_subreaper(adopts: bool) -> bool:
+    """Have orphaned descendants become children of this process, or not; returns whether they did before."""
+    before = ctypes.c_int(0)
+    _prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    _prctl(_PR_SET_CHILD_SUBREAPER, int(adopts), 0, 0, 0)
+    return bool(before.value)
+
+
+def list_processes() -> Iterator[ProcessState]:
+    """List the processes of this machine that are visible."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
+                # The name of the program, in brackets, may contain blanks and brackets.
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+                yield ProcessState(int(name), int(parent), state in (b"Z", b"X"))
+
+
+def find_children() -> frozenset[int]:
+    """The ids of the children of this process."""
+    own = os.getpid()
+    return frozenset(each.pid for each in list_processes() if each.parent == own)
+
+
+def find_descendants(spared: Collection[int] = ()) -> list[ProcessState]:
+    """Find the descendants of this process, parents first, without its children in `spared` and their descendants."""
+    by_parent: dict[int, list[ProcessState]] = {}
+    for process in list_processes():
+        by_parent.setdefault(process.parent, []).append(process)
+    found = [process for process in by_parent.get(os.getpid(), ()) if process.pid not in spared]
+    for process in found:  # the list grows while it is walked
+        found += by_parent.get(process.pid, ())
+    return found
+
+
+def end_descendants(spared: Collection[int] = (), seconds: float = 30.0) -> list[int]:
+    """Kill the descendants of this process, a subreaper, until none is left, and reap them.
+
+    `spared`: children that stay, with their descendants. Returns the ids of those that did not end within `seconds`,
+    such as processes of another user, or in a call of the kernel that does not return.
+    """
+    deadline, own = time.monotonic() + seconds, os.getpid()
+    while left := find_descendants(spared):
+        for process in left:
+            if process.zombie and process.parent == own:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(process.pid, os.WNOHANG)
+            elif not process.zombie:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(process.pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            return [process.pid for process in left]
+        time.sleep(_POLL_SECONDS)
+    return []

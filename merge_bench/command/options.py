@@ -1,0 +1,68 @@
+"""The options of `exec` that `run` does not have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from merge_bench.config import parsers
+from merge_bench.config.option import Option, Options, value_option
+from merge_bench.config.options import BY_KEY
+
+LAUNCHES = 8
+EXEC_KEYS = (
+    "config",
+    "configs",
+    "launches",
+    "seed",
+    "extend",
+    "fresh",
+    "wait_for_quiet",
+    "against",
+    "fail_on",
+    "allow_no_baseline",
+    "threshold",
+    "ucx",
+    "allow_unknown",
+    "trust_config",
+    "results",
+    "details",
+    "json",
+    "dry_run",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecOptions(Options):
+    """Options of what is measured of a command, and when a launch is right.
+
+    metric: A number that the command prints, beside its wall-clock: NAME=re:REGEX (the first group, or the group value,
+        with the unit in a group unit), NAME=json:PATH (summary.rate, runs[*].rate), or NAME=PRESET. May be repeated;
+        the first one is the main metric.
+    preset: The metrics of a known program: osu, nccl-tests, ucx_perftest, ib_write_bw, mpi4py.bench, cudf_merge or
+        bench_shuffle.
+    metric_file: File that the command writes in each launch; metrics are looked for there, and not in what it prints.
+    unit: Unit of a metric, such as speed=GB/s; of the only metric also without its name.
+    better: Whether more or less of a metric is better, as more or speed=more. [less for times, more for rates]
+    pick: Which of several values of a metric in one launch counts, as speed=median; last, median, min or max. [last]
+    expect_status: Exit status of a launch that went well.
+    check: What else makes a launch right: re:REGEX, which the command has to print, or command: PROGRAM ARGUMENT…,
+        which runs after it, gets its output on standard input, and has to end with status 0. May be repeated.
+    timeout: End a launch that takes longer than this, such as 10m, and count it as failed. [no limit]
+    """
+
+    metric: tuple[str, ...] = value_option(parsers.parse_texts, (), "NAME=re:REGEX")
+    preset: str | None = value_option(parsers.parse_word, None, "PROGRAM")
+    metric_file: str | None = value_option(parsers.parse_text, None, "FILE")
+    unit: tuple[str, ...] = value_option(parsers.parse_texts, (), "NAME=UNIT")
+    better: tuple[str, ...] = value_option(parsers.parse_texts, (), "NAME=more|less")
+    pick: tuple[str, ...] = value_option(parsers.parse_texts, (), "NAME=WHICH")
+    expect_status: int = value_option(parsers.count_parser(0, 255), 0, "N")
+    check: tuple[str, ...] = value_option(parsers.parse_texts, (), "CHECK")
+    timeout: float | None = value_option(parsers.parse_positive_duration, None, "DURATION")
+
+
+def options_of_run_for_exec() -> tuple[Option, ...]:
+    """The options of `run` that `exec` has as well, with its own default and help of ``--launches``."""
+    launches = f"Number of launches of each config, in random order; a verdict needs at least 6. [{LAUNCHES}]"
+    options = (BY_KEY[key] for key in EXEC_KEYS)
+    return tuple(replace(option, help=launches) if option.key == "launches" else option for option in options)

@@ -1,0 +1,224 @@
+"""The warden of one launch: a process that starts a command, keeps its output, and ends all that the command started.
+
+`run_command.py` starts it, and writes the task to its standard input, as JSON; it writes its report to standard output.
+The warden is a subreaper: when the command has ended, it kills every descendant that is left, also those that left the
+command's session. It does the same when it gets SIGTERM, which the kernel sends it if the driver dies. It imports
+little, because every launch starts one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from merge_bench.cluster.supervisor import ChildProcess
+from merge_bench.command.descendants import end_descendants, find_descendants, set_subreaper
+from merge_bench.config.files import open_without_links
+
+ENDED, TIMEOUT, STOPPED, NOT_STARTED = "ended", "timeout", "stopped", "not-started"
+"""Why the command is no longer running: by itself, at its time limit, because the driver stops; or it never ran."""
+_PIPE_BYTES = 1 << 20
+
+
+class KeptOutput:
+    """What a command prints on one stream, in a file: its first and its last bytes, if it is long.
+
+    `head_bytes`, `tail_bytes`: how much is kept; `total`: how much was printed; `problem`: why the file could not be
+    written, empty if it could.
+    """
+
+    def __init__(self, path: Path, head_bytes: int, tail_bytes: int) -> None:
+        self.head_bytes, self.tail_bytes = head_bytes, tail_bytes
+        self.total, self.problem = 0, ""
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
+        self._descriptor = open_without_links(str(path), flags)
+
+    @property
+    def left_out(self) -> int:
+        """How many bytes the file does not have."""
+        return max(self.total - self.head_bytes - self.tail_bytes, 0)
+
+    def add(self, data: bytes) -> None:
+        """Keep what was printed next; the tail is a ring, in which it replaces the oldest bytes."""
+        view = memoryview(data)
+        while view and not self.problem:
+            if self.total < self.head_bytes:
+                place, room = self.total, self.head_bytes - self.total
+            else:
+                offset = (self.total - self.head_bytes) % self.tail_bytes
+                place, room = self.head_bytes + offset, self.tail_bytes - offset
+            part = view[:room]
+            self._write(part, place)
+            self.total += len(part)
+            view = view[len(part) :]
+        self.total += len(view)
+
+    def finish(self) -> None:
+        """Bring the tail into order, behind a line that says how much was left out; close the file."""
+        if self.left_out and not self.problem:
+            oldest = (self.total - self.head_bytes) % self.tail_bytes
+            ring = os.pread(self._descriptor, self.tail_bytes, self.head_bytes)
+            note = f"\n[merge_bench: {self.left_out} bytes are left out here]\n".encode()
+            self._write(memoryview(note + ring[oldest:] + ring[:oldest]), self.head_bytes)
+        os.close(self._descriptor)
+
+    def _write(self, view: memoryview, place: int) -> None:
+        try:
+            while view:
+                written = os.pwrite(self._descriptor, view, place)
+                view, place = view[written:], place + written
+        except OSError as error:
+            self.problem = error.strerror or "it cannot be written"
+
+
+class Warden:
+    """Starts one command and watches it to its end; `task`: as `run_command.CommandTask` has it."""
+
+    def __init__(self, task: dict[str, Any]) -> None:
+        self._task = task
+        self._selector = selectors.DefaultSelector()
+        self._outputs = {name: KeptOutput(Path(task[name]), task["head"], task["tail"]) for name in ("out", "err")}
+        self._reason = ENDED
+        self._kill_at: float | None = None
+
+    def run(self, was_stopped: Callable[[], bool], wake_descriptor: int) -> dict[str, Any]:
+        """Run the command to its end; returns the report.
+
+        `was_stopped`: whether a signal asked for the end; `wake_descriptor`: readable after every signal.
+        """
+        self._selector.register(wake_descriptor, selectors.EVENT_READ)
+        try:
+            child, began = self._start()
+        except OSError as error:
+            named = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+            return {"reason": NOT_STARTED, "message": f"{named}{error.strerror}"}
+        limit = self._task["seconds"]
+        deadline = None if limit is None else began + limit
+        while not self._reap(child):
+            now = time.perf_counter()
+            if self._kill_at is not None and now >= self._kill_at:
+                child.send_signal(signal.SIGKILL)
+                self._kill_at = None
+            if self._reason == ENDED and (was_stopped() or (deadline is not None and now >= deadline)):
+                self._reason = STOPPED if was_stopped() else TIMEOUT
+                self._kill_at = now + self._task["grace"]
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGTERM)
+            times = [each for each in (self._kill_at, deadline if self._reason == ENDED else None) if each is not None]
+            self._read_outputs(max(min(times) - now, 0.0) if times else None)
+        seconds = time.perf_counter() - began
+        status = child.wait_for_killed()
+        left = sum(not process.zombie for process in find_descendants())
+        unended = end_descendants()
+        self._read_rest()
+        for output in self._outputs.values():
+            output.finish()
+        return {
+            "reason": self._reason,
+            "status": status,
+            "seconds": seconds,
+            "left": left,
+            "unended": unended,
+            "left_out": sum(output.left_out for output in self._outputs.values()),
+            "problem": next((output.problem for output in self._outputs.values() if output.problem), ""),
+        }
+
+    def _start(self) -> tuple[ChildProcess, float]:
+        """Start the command in a session of its own; returns it, and when that was.
+
+        The kernel kills it if the warden dies.
+        """
+        task = self._task
+        with contextlib.ExitStack() as opened:
+            writers = {}
+            for name, output in self._outputs.items():
+                reader, writers[name] = os.pipe()
+                opened.callback(os.close, writers[name])
+                with contextlib.suppress(OSError):
+                    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+                os.set_blocking(reader, False)
+                self._selector.register(reader, selectors.EVENT_READ, output)
+            stdin = subprocess.DEVNULL
+            if task["stdin"] is not None:
+                stdin = os.open(task["stdin"], os.O_RDONLY)
+                opened.callback(os.close, stdin)
+            began = time.perf_counter()
+            child = ChildProcess(
+                task["argv"], environment=task["environment"], log=writers["err"], stdin=stdin, stdout=writers["out"]
+            )
+            return child, began
+
+    def _reap(self, child: ChildProcess) -> bool:
+        """Reap orphans that have ended; returns whether the command itself has, which stays unreaped."""
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return True
+            if ended is None:
+                return False
+            if ended.si_pid == child.pid:
+                return True
+            os.waitpid(ended.si_pid, 0)
+
+    def _read_outputs(self, seconds: float | None) -> None:
+        """Wait at most `seconds` for output or a signal, and keep what was printed."""
+        for key, _ in self._selector.select(seconds):
+            if key.data is None:
+                os.read(key.fd, 1 << 10)
+            else:
+                self._read_once(key)
+
+    def _read_once(self, key: selectors.SelectorKey) -> bool:
+        """Keep what a stream has; returns whether it may have more."""
+        try:
+            data = os.read(key.fd, _PIPE_BYTES)
+        except BlockingIOError:
+            return False
+        if data:
+            key.data.add(data)
+            return True
+        self._selector.unregister(key.fd)
+        os.close(key.fd)
+        return False
+
+    def _read_rest(self) -> None:
+        """Keep what is left in the pipes, to which nothing writes any more."""
+        for key in list(self._selector.get_map().values()):
+            while key.data is not None and self._read_once(key):
+                pass
+
+
+def main() -> int:
+    """Read the task, run the command, write the report."""
+    received: list[int] = []
+
+    def note_signal(number: int, frame: FrameType | None) -> None:
+        if number != signal.SIGCHLD:
+            received.append(number)
+
+    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, note_signal)
+    set_subreaper(True)
+    task = json.load(sys.stdin.buffer)
+    report = Warden(task).run(lambda: bool(received), reader) if not received else {"reason": STOPPED}
+    with contextlib.suppress(OSError):
+        print(json.dumps(report), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Metrics of commands as charts: the median of each config, and each launch in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from merge_bench.analysis import aggregate
+from merge_bench.analysis.compare import Metric
+from merge_bench.analysis.statistics import median
+from merge_bench.view.plot import Axis, Chart, Mark, MarkGroup, Points, Whiskers, format_with_unit, thin_ticks
+from merge_bench.view.plot.merge import LabelledRun, rates_chart
+from merge_bench.view.plot.merge import Metric as ChartMetric
+from merge_bench.view.text import ShownUnit
+
+
+def metric_chart(runs: Sequence[LabelledRun], metric: Metric, problem: str = "") -> Chart:
+    """Make a bar chart of a metric of a command, a bar for each run.
+
+    `problem`: the command, for the title, where there are charts of several commands.
+    """
+    unit = ShownUnit.of(metric.unit)
+    drawn = ChartMetric(
+        f"{metric.name}{_direction(metric)}" + (f": {problem}" if problem else ""),
+        metric.value,
+        axis=unit.heading(metric.name),
+        unit=unit.name,
+        scale=unit.scale,
+    )
+    return rates_chart(drawn, {"": runs}, {})
+
+
+def _direction(metric: Metric) -> str:
+    return ", more is better" if metric.higher_is_better else ", less is better"
+
+
+def launches_chart(runs: Sequence[LabelledRun], metric: Metric, problem: str = "") -> Chart:
+    """Make a chart with a point for the value of a metric in every complete launch, in their order.
+
+    `problem`: the command, for the title, where there are charts of several commands. A line is the median of a run.
+    """
+    unit = ShownUnit.of(metric.unit)
+    measured = {
+        run: [
+            ((run.part, launch.index), value * unit.scale)
+            for launch in aggregate.complete_launches(run.run)
+            if (value := metric.launch_value(launch)) is not None
+        ]
+        for run in runs
+    }
+    keys = sorted({key for values in measured.values() for key, _ in values})
+    apart = len({part for part, _ in keys}) > 1
+    places = {key: at if apart else key[1] for at, key in enumerate(keys)}
+    names = {(part, index): f"{part} {index}".strip() if apart else str(index) for part, index in keys}
+    shown = [run for run in runs if measured[run]]
+    groups = []
+    for run in shown:
+        x, values = [places[key] for key, _ in measured[run]], [value for _, value in measured[run]]
+        details = {
+            "launch": [names[key] for key, _ in measured[run]],
+            "config": [run.label] * len(x),
+            "value": [format_with_unit(value, unit.name).rstrip() for value in values],
+        }
+        middle = Whiskers([median(values)], [min(x) - 0.4], [max(x) + 0.4], dotted=True)
+        marks: tuple[Mark, ...] = (Points(x, values, details=details), middle)
+        groups.append(MarkGroup(run.look, marks, run.label if len(shown) > 1 else ""))
+    lowest = min((value for values in measured.values() for _, value in values), default=0.0)
+    lacking = any(launch.failed for run in runs for launch in run.run.launches)
+    return Chart(
+        Axis("Launch", thin_ticks({places[key]: names[key] for key in keys}, 24), grid=False),
+        Axis(unit.heading(metric.name), low=0.0 if lowest >= 0.0 else None),
+        tuple(groups),
+        300,
+        f"{metric.name} of every launch, in their order" + (f": {problem}" if problem else ""),
+        f"Points: launches; lines: median of each config{'; failed launches have no point' if lacking else ''}.",
+    )

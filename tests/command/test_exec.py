@@ -1,0 +1,303 @@
+"""`exec` as a whole: its campaign in the records, failures that are counted, and what resumes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from merge_bench.analysis.aggregate import VerificationState, complete_launches, verification_state
+from merge_bench.records.campaign import Campaign, CommandMetric, Launch
+from merge_bench.records.reader import read_campaign
+from merge_bench.records.results_folder import ResultsFolder
+from tests.helpers.command_line import exit_status
+from tests.helpers.strict_records import validate
+
+SLEEP = ("--", "sleep", "0.01")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two configs, in which commands run."""
+    (tmp_path / "a.cfg").write_text("UCX_TLS=self,sysv,posix\n")
+    (tmp_path / "b.cfg").write_text("UCX_TLS=tcp,self\nUCX_RNDV_THRESH=64k\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("UCX_TLS", raising=False)
+    return tmp_path
+
+
+def run(*words: str, status: int = 0) -> Campaign:
+    """Run `exec` with these words; returns the campaign in its records."""
+    assert exit_status("exec", *words) == status
+    (entry, *_) = ResultsFolder("results").entries()
+    campaign = read_campaign(entry.folder)
+    for line in campaign.records.read_bytes().splitlines():
+        validate(line)
+    return campaign
+
+
+def run_script(script: str, *options: str, launches: int = 1, status: int = 0) -> Campaign:
+    """Run `exec` with a line of a shell as the command."""
+    return run("--launches", str(launches), *options, "--", "sh", "-c", script, status=status)
+
+
+def failure_code(campaign: Campaign) -> str:
+    (failure,) = campaign.launches[0].failures
+    return failure.code
+
+
+def test_a_campaign_of_two_configs(place: Path) -> None:
+    campaign = run("--configs", "a.cfg,b.cfg", "--launches", "3", *SLEEP)
+    command = campaign.command
+    assert command is not None
+    assert (command.argv, command.line, command.expect_status) == (["sleep", "0.01"], "sleep 0.01", 0)
+    assert command.metrics == [CommandMetric(name="wall", unit="s", better="less")]
+    assert ResultsFolder("results").entries()[0].kind == "command"
+    assert campaign.end is not None
+    assert [(each.config.name, len(each.launches), each.planned_launches) for each in campaign.runs] == [
+        ("a", 3, 3),
+        ("b", 3, 3),
+    ]
+    blocks = [launch.key[0] for launch in campaign.launches if launch.key]
+    assert all(sorted(blocks[at : at + 2]) == ["a", "b"] for at in (0, 2, 4))
+    for launch in campaign.launches:
+        line, (iteration,) = launch.line, launch.iterations
+        assert line is not None
+        assert 0.01 <= iteration.wall_seconds < 1.0
+        assert (iteration.values, iteration.index, iteration.warmup) == ({}, 0, False)
+        assert [check.how for check in launch.verifications] == ["exit status 0"]
+        (worker,) = line.workers
+        assert worker.environment["UCX_TLS"] == ("tcp,self" if line.config == "b" else "self,sysv,posix")
+        assert worker.hardware.memory_bytes
+        assert line.other_load is not None
+    for measured in campaign.runs:
+        assert verification_state(measured, complete_launches(measured)) is VerificationState.VERIFIED
+
+
+def test_the_environment_and_placeholders_reach_the_command(place: Path) -> None:
+    line = "echo $UCX_TLS {config} {launch} {x} >> out.txt; test -d {workdir}; echo {workdir} >> out.txt"
+    run_script(line, "--config", "b.cfg", launches=2)
+    first, folder, second, _ = Path("out.txt").read_text().splitlines()
+    assert first == "tcp,self b 0 -x UCX_TLS -x UCX_RNDV_THRESH"
+    assert second.startswith("tcp,self b 1 ")
+    assert not Path(folder).exists()
+
+
+def test_metrics_of_what_is_printed(place: Path) -> None:
+    campaign = run_script(
+        "echo speed 5 GB/s; echo speed 7 GB/s; echo '{\"lag\": 3.5}' >&2",
+        *("--metric", r"speed=re:speed (\d+)", "--metric", "json:lag"),
+        *("--unit", "speed=GB/s", "--unit", "lag=us", "--pick", "speed=max"),
+    )
+    assert campaign.command is not None
+    assert [each.name for each in campaign.command.metrics] == ["speed", "lag", "wall"]
+    assert campaign.command.main_metric.name == "speed"
+    assert campaign.launches[0].iterations[0].values == {"speed": 7.0, "lag": 3.5}
+
+
+def test_a_metric_file_has_to_be_of_this_launch(place: Path) -> None:
+    options = ("--metric", "speed=json:speed", "--better", "more", "--metric-file", "out.json")
+    campaign = run_script("echo '{\"speed\": 4}' > out.json", *options)
+    assert campaign.launches[0].iterations[0].values == {"speed": 4.0}
+    old = time.time() - 60
+    os.utime("out.json", (old, old))
+    assert failure_code(run_script("true", *options, status=3)) == "metric-missing"
+    options = (*options[:-1], "{workdir}/out.json")
+    campaign = run_script("echo '{\"speed\": 6}' > {workdir}/out.json", *options)
+    assert campaign.launches[0].iterations[0].values == {"speed": 6.0}
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "code", "iterations"),
+    [
+        ("echo said; exit 3", (), "command-failed", 1),
+        ("kill -9 $$", (), "command-failed", 1),
+        ("sleep 30", ("--timeout", "200ms"), "command-timeout", 0),
+        ("echo FAILED", ("--check", "re:PASSED"), "check-failed", 1),
+        ("echo FAILED", ("--check", "command: grep PASSED"), "check-failed", 1),
+        ("echo fast", ("--metric", r"speed=re:speed (\d+)", "--better", "more"), "metric-missing", 1),
+    ],
+)
+def test_a_launch_that_fails(place: Path, script: str, options: tuple[str, ...], code: str, iterations: int) -> None:
+    campaign = run_script(script, *options, launches=2, status=3)
+    assert len(campaign.launches) == 2
+    for launch in campaign.launches:
+        (failure,) = launch.failures
+        assert failure.code == code
+        assert launch.failed
+        assert len(launch.iterations) == iterations
+        assert launch.verifications == ()
+        assert launch.end is not None
+    assert campaign.end is not None
+    assert campaign.end.status == 3
+
+
+def test_a_failure_has_the_end_of_the_output(place: Path) -> None:
+    (failure,) = run_script("echo to out; echo out of luck >&2; exit 1", status=3).launches[0].failures
+    assert failure.log_tail == "out of luck"
+
+
+def test_expected_status_and_checks_that_pass(place: Path) -> None:
+    checks = ("--check", r"re:^PASSED$", "--check", "command: grep -c PASSED")
+    campaign = run_script("echo PASSED; exit 3", "--expect-status", "3", *checks)
+    (verification,) = campaign.launches[0].verifications
+    assert verification.how == "exit status 3; re:^PASSED$; command: grep -c PASSED"
+    logs = campaign.folder / "logs"
+    assert (logs / "launch-000-command.out").read_text() == "PASSED\n"
+    assert (logs / "launch-000-check-1.out").read_text() == "1\n"
+
+
+def test_output_that_was_cut_is_said(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("merge_bench.command.run_command.HEAD_BYTES", 100)
+    monkeypatch.setattr("merge_bench.command.run_command.TAIL_BYTES", 1000)
+    campaign = run_script("yes | head -c 5000; echo speed 3", "--metric", r"speed=re:speed (\d)", "--better=more")
+    (warning,) = campaign.launches[0].warnings
+    assert warning.code == "output-cut"
+    assert campaign.launches[0].iterations[0].values == {"speed": 3.0}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--", "no-such-program"),
+        ("--", "echo hello"),
+        ("--metric", "speed=re:(", "--", "true"),
+        ("--check", "PASSED", "--", "true"),
+        ("--metric-file", "out.json", "--", "true"),
+        ("--configs", "a.cfg,a.cfg", "--", "true"),
+        ("--config", "missing.cfg", "--", "true"),
+        ("--preset", "hpl", "--", "true"),
+        (),
+    ],
+)
+def test_wrong_usage_starts_nothing(place: Path, words: tuple[str, ...]) -> None:
+    assert exit_status("exec", *words) == 2
+    assert not Path("results").exists()
+
+
+def test_a_config_that_brings_code_is_refused(place: Path) -> None:
+    Path("code.cfg").write_text("LD_PRELOAD=/tmp/evil.so\n")
+    assert exit_status("exec", "--config", "code.cfg", "--", "true") == 2
+
+
+def test_options_of_the_command_are_its_own(place: Path) -> None:
+    campaign = run("--launches", "1", "echo", "--launches", "7", "--json")
+    assert (campaign.folder / "logs/launch-000-command.out").read_text() == "--launches 7 --json\n"
+
+
+def test_dry_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status("exec", "--configs", "a.cfg,b.cfg", "--launches=2", "--dry-run", "--", "mpirun", "{x}", "p") == 0
+    out = capsys.readouterr().out
+    assert "UCX_TLS=tcp,self UCX_RNDV_THRESH=64k mpirun -x UCX_TLS -x UCX_RNDV_THRESH p" in out
+    assert not Path("results").exists()
+
+
+def test_settings_that_stay_here_are_warned_about(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = "true # mpirun -n 2 prog"
+    campaign = run_script(script, "--config", "a.cfg")
+    assert [warning.code for warning in campaign.warnings] == ["settings-stay-here"]
+    assert "settings-stay-here" in capsys.readouterr().err
+
+
+def test_json_names_records_and_metrics(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    campaign = run_script("true", "--json")
+    document = json.loads(capsys.readouterr().out)
+    assert document["records"] == str(campaign.records)
+    assert document["error"] is None
+    assert document["plan"]["command"]["metrics"][0]["name"] == "wall"
+
+
+def test_extend_adds_launches(place: Path) -> None:
+    campaign = run("--launches", "1", *SLEEP)
+    extended = run("--launches", "3", "--extend", str(campaign.folder), *SLEEP)
+    assert extended.folder == campaign.folder
+    assert [launch.block for launch in extended.launches] == [0, 1, 2]
+
+
+@pytest.mark.slow
+def test_an_interrupted_campaign_is_resumed(place: Path) -> None:
+    words = [sys.executable, "-m", "merge_bench", "exec", "--configs", "a.cfg,b.cfg", "--launches", "4"]
+    words += ["--", "sh", "-c", "touch started-{launch}; sleep 0.2"]
+    first = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not Path("started-2").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    first.send_signal(signal.SIGINT)
+    assert first.wait(30) == 3
+    (entry,) = ResultsFolder("results").entries()
+    interrupted = read_campaign(entry.folder)
+    assert len(interrupted.launches) == 3
+    assert interrupted.launches[-1].interrupted
+    again = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    assert "resuming" in again.stderr
+    (entry,) = ResultsFolder("results").entries()
+    campaign = read_campaign(entry.folder)
+    assert [len(each.launches) for each in campaign.runs] == [4, 4]
+    assert all(launch.complete for launch in campaign.standing)
+    assert campaign.launches[:2] == interrupted.launches[:2]
+
+
+@pytest.mark.slow
+def test_a_killed_campaign_is_resumed_and_leaves_nothing(place: Path) -> None:
+    script = f"touch started-{{launch}}; (setsid sleep 301.{os.getpid()} &); sleep 0.3"
+    words = [sys.executable, "-m", "merge_bench", "exec", "--launches", "3", "--", "sh", "-c", script]
+    first = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not Path("started-1").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    first.kill()
+    first.wait()
+    while subprocess.run(["pgrep", "-f", f"sleep 301.{os.getpid()}"], capture_output=True).returncode == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    subprocess.run(words, capture_output=True, timeout=120, check=True)
+    (entry,) = ResultsFolder("results").entries()
+    campaign = read_campaign(entry.folder)
+    assert [_outcome(launch) for launch in campaign.launches] == ["complete", "interrupted", "complete", "complete"]
+    assert len(campaign.runs[0].launches) == 3
+
+
+def _outcome(launch: Launch) -> str:
+    return "complete" if launch.complete else "interrupted" if launch.interrupted else "failed"
+
+
+@pytest.mark.cluster
+def test_mpirun_gives_its_ranks_the_settings(place: Path) -> None:
+    if shutil.which("mpirun") is None:
+        pytest.skip("there is no mpirun")
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    bench = [sys.executable, "-m", "mpi4py.bench", "pingpong", "-n", "1024", "-l", "50"]
+    words = ["mpirun", *root, "--oversubscribe", "-n", "2", "{x}", *bench]
+    campaign = run("--configs", "a.cfg,b.cfg", "--launches", "2", "--preset", "mpi4py.bench", "--", *words)
+    assert "settings-stay-here" not in [each.code for each in campaign.warnings]
+    for launch in campaign.launches:
+        assert launch.complete
+        assert launch.iterations[0].values["bandwidth"] > 0.0
+    shown = ["mpirun", *root, "-n", "1", "{x}", "sh", "-c", "echo $UCX_RNDV_THRESH"]
+    campaign = run("--config", "b.cfg", "--launches", "1", "--check", "re:^64k$", "--", *shown)
+    assert campaign.launches[0].complete
+
+
+@pytest.mark.cluster
+def test_ucx_perftest_on_this_host(place: Path) -> None:
+    if shutil.which("ucx_perftest") is None:
+        pytest.skip("there is no ucx_perftest")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    client = f"ucx_perftest -p {port} localhost -t tag_bw -s 65536 -n 500"
+    line = f"ucx_perftest -p {port} >/dev/null & until {client}; do sleep 0.1; done"
+    campaign = run("--config", "a.cfg", "--launches", "2", "--preset", "ucx_perftest", "--", "sh", "-c", line)
+    for launch in campaign.launches:
+        assert launch.complete, launch.failures
+        assert set(launch.iterations[0].values) == {"bandwidth", "latency", "messages"}
