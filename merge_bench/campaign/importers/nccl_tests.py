@@ -35,7 +35,7 @@ _AVERAGE = re.compile(r"#?\s*Avg bus bandwidth\s*:\s*(\S+).*")
 _DEVICE = re.compile(r"#?\s*Rank\s+(?P<rank>\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(?P<host>\S+)\s+device\s.*")
 _COUNTS = re.compile(r"#?\s*nThread .*\bwarmup iters: \d+ iters: (?P<iterations>\d+).*")
 _STARTING = re.compile(r"#?\s*Collective test starting: *(?P<name>\S+)")
-_VERSION = re.compile(r"#?\s*nccl-tests version (?P<version>\S+).*")
+_VERSION = re.compile(r"#?\s*nccl-tests version (?P<version>\S+)(?:.*\bnccl-library=(?P<library>\d+))?.*", re.ASCII)
 _LIBRARY = re.compile(r"NCCL version (?P<version>\d[\d.]*)")
 _COLLECTIVE = r"(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?allv?|broadcast|reduce|gather|scatter|sendrecv)"
 _PROGRAM = re.compile(rf"\b(\w*{_COLLECTIVE}_perf\w*)")
@@ -134,6 +134,7 @@ def _read_fact(line: str, table: _Table) -> bool:
         table.test = starting["name"].rpartition("/")[2]
     elif version := _VERSION.fullmatch(line):
         table.version = version["version"]
+        table.library = _library_version(int(version["library"])) if version["library"] else table.library
     elif library := _LIBRARY.search(line):
         table.library = library["version"].rstrip(".")
         return False
@@ -236,8 +237,11 @@ def _read_json(text: PrintedText) -> ImportedResult:
         text.refuse(1, f"nccl-tests reports a wrong result: {plural(int(wrong), 'value')} out of bounds")
     args = [str(word) for word in document.get("args") or []]
     test = args[0].rpartition("/")[2] if args else str(results[0].get("experiment_name") or _UNNAMED)
-    devices = (document.get("config") or {}).get("devices") or []
-    version = int(_number_at(text, document, "nccl_version"))
+    config = document.get("config") or {}
+    hosts = [str(device.get("hostname")) for device in config.get("devices") or []]
+    if len(hosts) == 1:  # all that a release without MPI writes
+        hosts *= int(_number_at(text, config, "nthreads") * _number_at(text, config, "ngpus"))
+    library = _library_version(int(_number_at(text, document, "nccl_version")))
     names = [str(value) for value in document.get("env") or []]
     return ImportedResult(
         program=IMPORTER.name,
@@ -246,8 +250,8 @@ def _read_json(text: PrintedText) -> ImportedResult:
             _make_probe_line(
                 place,
                 test=test,
-                method=f"nccl-tests, NCCL {version // 10000}.{version // 100 % 100}.{version % 100}",
-                hosts=[str(device.get("hostname")) for device in devices],
+                method=f"nccl-tests, NCCL {library}",
+                hosts=hosts,
                 size=int(_number_at(text, row, "size")),
                 count=int(_number_at(text, row, "count")),
                 iterations=int(_number_at(text, row, "actual_iterations")) if "actual_iterations" in row else None,
@@ -262,6 +266,11 @@ def _read_json(text: PrintedText) -> ImportedResult:
         command=" ".join(args) or None,
         variables=text.settings(" ".join(names)),
     )
+
+
+def _library_version(code: int) -> str:
+    """The version of NCCL with this number, such as ``2.27.3`` with 22703."""
+    return f"{code // 10_000}.{code // 100 % 100}.{code % 100}"
 
 
 def _number_at(text: PrintedText, document: Mapping[str, Any], *keys: str) -> float:

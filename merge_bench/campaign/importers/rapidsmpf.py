@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -39,7 +39,12 @@ _COUNT = re.compile(r"-(?P<option>[rw]) (?P<count>\d+) \(number of (?:warmup )?r
 _HEADER = re.compile(r"Statistics(?: \([^)]*\))?:")
 _RANK = re.compile(r"=+ Statistics report \(rank (?P<rank>\d+)\) =+")
 _ENTRY = re.compile(r"- (?P<name>[a-z][\w.-]*):\s+(?P<text>\S.*)")
-_AVERAGE = re.compile(r" \((?:avg|count) .*\)$")
+_UNIT = r"\d+(?:\.\d+)? [A-Za-z]+"
+_QUANTITY = re.compile(rf"(?P<value>{_UNIT})(?: \((?:avg {_UNIT}|count \d+)\)| \| avg {_UNIT})?", re.ASCII)
+_OF_MEMORY = re.compile(
+    rf"(?P<value>{_UNIT}) \| (?P<time>{_UNIT}) \| {_UNIT}/s(?P<delay> \| avg-stream-delay {_UNIT})?", re.ASCII
+)
+_PLAIN = re.compile(r"(?P<value>\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?: \(count \d+\)|/\d+ \(hits/lookups\))?", re.ASCII)
 _OWN = re.compile(
     r"Arguments:|-\w .*\(.*\)|(?:Local|Total) size: .*|Hardware setup:|GPU \(.*"
     r"|(?:Device number|PCI Bus ID|Total Memory|Comm): .*|No data collected"
@@ -156,43 +161,49 @@ def _read_run(text: PrintedText, number: int, line: re.Match[str], output: _Outp
 def _parse_figure(name: str, value: str, number: int) -> tuple[str, str, float]:
     """The name, the unit and the number of a rate or a size; raises ValueError if it is neither."""
     name, value = name.replace(" ", "-"), value.removesuffix(" (avg)")
-    if value.endswith("/s"):
+    if _better(name) == "more":
         return name, "B/s", parse_rate(value, number).value
     return name, _BYTES, parse_size(value, number).value
 
 
 def _read_statistic(text: PrintedText, number: int, entry: re.Match[str], output: _Output, rank: int) -> None:
-    name, parts = entry["name"], _AVERAGE.sub("", entry["text"]).split(" | ")
-    if parts[0] == "No data collected":
+    name, value = entry["name"], entry["text"]
+    if value == "No data collected":
         return
     own = output.ranks.setdefault(rank, _Rank()).statistics
-    found = _parse_statistic(name, parts, number)
+    found = _parse_statistic(name, value, number, last=not any(text.bare[number:]))
     if found is None:
-        text.refuse(number, f"{entry['text']!r} is not the value of a statistic; the text is cut or damaged")
-    for key, (value, unit) in found.items():
+        text.refuse(number, f"{value!r} is not the value of a statistic; the text is cut or damaged")
+    for key, (each, unit) in found.items():
         if key in own:
             text.refuse(number, f"the statistic {name} of rank {rank} is there twice; put each run into its own file")
-        own[key], output.units[key] = value, unit
+        own[key], output.units[key] = each, unit
 
 
-def _parse_statistic(name: str, parts: Sequence[str], number: int) -> dict[str, tuple[float, str | None]] | None:
-    """The values of a statistic with their units, under the names that its JSON has; None if the text is none."""
-    readers = ((parse_size, _BYTES), (_parse_time, _SECONDS))
-    for read_number, unit in readers:
+def _parse_statistic(name: str, text: str, number: int, *, last: bool) -> dict[str, tuple[float, str | None]] | None:
+    """The values of a statistic with their units, under the names that its JSON has; None if the text is none.
+
+    `last`: nothing is below, so that what can be the beginning of a longer form may have been cut.
+    """
+    if (form := _PLAIN.fullmatch(text)) and not last:
+        return {name: (float(form["value"]), None)}
+    rate = _OF_MEMORY.fullmatch(text)
+    form = rate or _QUANTITY.fullmatch(text)
+    if form is None or (rate and last and not rate["delay"]):
+        return None
+    try:
+        value, unit = parse_size(form["value"], number).value, _BYTES
+    except ValueError:
         try:
-            value = read_number(parts[0], number).value
-        except ValueError:
-            continue
-        if len(parts) < 3:
-            return {name: (value, unit)}
-        try:
-            seconds = _parse_time(parts[1], number).value
-            parse_rate(parts[2], number)
+            value, unit = _parse_time(form["value"], number).value, _SECONDS
         except ValueError:
             return None
-        return {f"{name}-bytes": (value, unit), f"{name}-time": (seconds, _SECONDS)}
-    plain = re.fullmatch(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?:/\d+ \(hits/lookups\))?", parts[0], re.ASCII)
-    return {name: (float(plain[1]), None)} if plain else None
+    if not rate:
+        return {name: (value, unit)}
+    try:
+        return {f"{name}-bytes": (value, unit), f"{name}-time": (_parse_time(rate["time"], number).value, _SECONDS)}
+    except ValueError:
+        return None
 
 
 def _parse_time(text: str, number: int) -> Any:

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from merge_bench.analysis.compare import compare_campaigns
 from merge_bench.analysis.published import campaign_folder
 from merge_bench.campaign.importing import import_file
 from merge_bench.cli import main
 from merge_bench.records.reader import read_campaign
-from tests.campaign.importing.samples import NCCL_RING, OSU_BW
+from tests.campaign.importing.samples import NCCL_RING, OSU_BW, PDSDS
 from tests.campaign.importing.texts import text
+from tests.helpers.documents import summarized
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
@@ -116,3 +118,29 @@ def test_collectives_have_time_and_bus_bandwidth_and_the_format_can_be_named(
     assert "selected: not known" in printed
     assert run(monkeypatch, tmp_path / "all_reduce.out", "--results", tmp_path, "--format", "osu") == 2
     assert "has no title such as '# OSU MPI Latency Test" in capsys.readouterr().err
+
+
+def test_what_prints_a_few_figures_is_shown_and_compared_as_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, content in {"old.txt": PDSDS, "new.txt": PDSDS.replace("1.3267s", "1.1267s")}.items():
+        (tmp_path / name).write_text(content)
+        assert run(monkeypatch, tmp_path / name, "--results", tmp_path / "results") == 0
+        printed = capsys.readouterr().out
+        assert "UNVERIFIED: merge_bench did not verify this imported result" in printed
+        assert "q17 (ms)" in printed
+    new, old = sorted((tmp_path / "results").iterdir(), key=lambda folder: "-old-" in folder.name)
+    document = summarized(read_campaign(old))
+    assert (document["verified"], document["verification"]["state"]) == (False, "imported")
+    compared = compare_campaigns([read_campaign(old), read_campaign(new)])
+    ratios = {each.metric: each.ratio for each in compared.comparisons}
+    assert ratios["q17"] == pytest.approx(1.3267 / 1.1267)
+    assert ratios["wall"] == pytest.approx(3.3358 / 3.1358)
+    assert ratios["q18"] == 1.0
+    monkeypatch.setattr(sys, "argv", ["merge_bench", "show", str(old), "--details"])
+    with pytest.raises(SystemExit):
+        main()
+    shown = capsys.readouterr().out
+    assert "Imported from" in shown
+    assert "pdsds.py" in shown
+    assert "exit status" not in shown

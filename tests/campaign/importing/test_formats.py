@@ -54,7 +54,13 @@ def figures(row: ProbeLine) -> dict[str, Any]:
 
 RECOGNISED = {
     "cudf-merge": [cudf_merge_text()],
-    "nccl-tests": [samples.NCCL_ALL_REDUCE, samples.NCCL_ALLTOALL, samples.NCCL_RING, samples.NCCL_WRONG],
+    "nccl-tests": [
+        samples.NCCL_ALL_REDUCE,
+        samples.NCCL_ALLTOALL,
+        samples.NCCL_RING,
+        samples.NCCL_WRONG,
+        *(file.read_text() for file in sorted(PRINTED.glob("nccl-tests-*"))),
+    ],
     "osu": [samples.OSU_BW, samples.OSU_BIBW, samples.OSU_LATENCY_MT, samples.OSU_ALLTOALLV, samples.OSU_ALLREDUCE],
     "cudf-polars": [samples.PDSDS, samples.PDSH_SUMMARY, samples.PDSDS + samples.RAPIDSMPF_STATISTICS],
     "rapidsmpf": [
@@ -63,7 +69,10 @@ RECOGNISED = {
         samples.RAPIDSMPF_STATISTICS,
         samples.RAPIDSMPF_JSON,
     ],
-    "ucx_perftest": [samples.UCX_PERFTEST_TITLED, *(file.read_text() for file in sorted(PRINTED.iterdir()))],
+    "ucx_perftest": [
+        samples.UCX_PERFTEST_TITLED,
+        *(file.read_text() for file in sorted(PRINTED.glob("ucx_perftest-*"))),
+    ],
 }
 
 
@@ -191,42 +200,24 @@ def test_two_collectives_in_one_file_are_both_imported(tmp_path: Path) -> None:
 
 
 def nccl_document(**changes: Any) -> str:
-    """A file of ``-J`` as version 2.19.6 of nccl-tests writes it in src/util.cu, with figures of `NCCL_RING`."""
-    row = {
-        "size": 536870912,
-        "count": 134217728,
-        "type": "float",
-        "redop": "sum",
-        "root": "    -1",
-        "out_of_place": {"time": 10052.0, "alg_bw": 53.41, "bus_bw": 93.46, "nwrong": 0.0},
-        "in_place": {"time": 9676.9, "alg_bw": 55.48, "bus_bw": 97.09, "nwrong": None},
-        "actual_iterations": 20,
-        "experiment_name": "AllReduce",
-    }
-    document = {
-        "version": 3,
-        "start_time": "2026-07-09 16:03:21",
-        "args": ["./build/all_reduce_perf", "-b", "512M", "-J", "out.json"],
-        "env": ["PATH=/usr/bin", "NCCL_ALGO=Ring", "UCX_TLS=rc,cuda_copy"],
-        "nccl_version": 22703,
-        "config": {"iterations": 20, "devices": [{"rank": 0, "hostname": "a"}, {"rank": 1, "hostname": "a"}]},
-        "results": [row],
-        "out_of_bounds": {"count": 0, "okay": "true"},
-        "average_bus_bandwidth": {"bandwidth": 95.275, "okay": "unchecked"},
-        "end_time": "2026-07-09 16:03:25",
-    }
-    return json.dumps(document | changes)
+    """A file of ``-J``, with changes."""
+    return json.dumps(json.loads((PRINTED / "nccl-tests-2.19.6.json").read_text()) | changes)
 
 
-def test_a_file_of_nccl_tests_option_j_is_read(tmp_path: Path) -> None:
-    campaign = imported(tmp_path, nccl_document())
+def test_a_file_of_nccl_tests_option_j_has_the_rows_of_its_table(tmp_path: Path) -> None:
+    campaign = imported(tmp_path, (PRINTED / "nccl-tests-2.19.6.json").read_bytes())
     rows = rows_of(campaign)
-    assert [(row.test, row.seconds, row.bandwidth_bytes_per_second, row.wrong) for row in rows] == [
+    assert len(rows) == 10
+    assert [(row.test, row.seconds, row.bandwidth_bytes_per_second, row.wrong) for row in rows[:2]] == [
         ("all_reduce_perf out-of-place", 0.010052, 93.46e9, 0),
         ("all_reduce_perf in-place", 9676.9 / 1e6, 97.09e9, None),
     ]
     assert (rows[0].method, rows[0].placement, rows[0].ranks) == ("nccl-tests, NCCL 2.27.3", "one-host", [0, 1])
-    assert campaign.head.configs[0].variables == {"NCCL_ALGO": "Ring", "UCX_TLS": "rc,cuda_copy"}
+    assert campaign.head.configs[0].variables == {"NCCL_ALGO": "RING", "UCX_TLS": "rc,cuda_copy"}
+    for form in ("", "-iterations"):
+        table = rows_of(imported(tmp_path, (PRINTED / f"nccl-tests-2.19.6{form}.txt").read_bytes()))
+        assert [figures(row) for row in table] == [figures(row) for row in rows]
+        assert (table[0].method, table[0].hosts) == ("nccl-tests 2.19.6, NCCL 2.27.3", ["gpu23", "gpu23"])
 
 
 @pytest.mark.parametrize("name", ["4.1.4", "4.1.4-timestamps", "5.0.11"])
