@@ -1,7 +1,7 @@
 """Output of the OSU micro-benchmarks: tables of latency or bandwidth by message size, each below the title of its test.
 
-A table has no mark of its end, so a text that was cut between two rows cannot be told from a shorter run. A row that
-was cut has fewer numbers or decimals than the first one, and is refused.
+A table has no mark of its end, so a text that was cut between two rows cannot be told from a shorter run, nor a count
+of iterations that was cut. A row that was cut elsewhere has fewer numbers or decimals, and is refused.
 """
 
 from __future__ import annotations
@@ -160,15 +160,16 @@ def _read_row(text: PrintedText, number: int, line: str, table: _Table) -> bool:
         if len(cells) == len(table.columns):
             text.refuse(number, f"expected a size above {last}, found {size}; put each run into its own file")
         return False  # a number of another program
-    first = table.rows[0][1] if table.rows else [size, *cells]
-    if len(cells) != len(table.columns) or list(map(_decimals, first[1:])) != list(map(_decimals, cells)):
+    if len(cells) != len(table.columns) or not all(map(_is_whole, table.columns, cells)):
         text.refuse(number, f"{line!r} is not a whole row of {table.test}; the text is cut or damaged")
     table.rows.append((number, [size, *cells]))
     return True
 
 
-def _decimals(cell: str) -> int:
-    return len(cell.partition(".")[2])
+def _is_whole(column: str, cell: str) -> bool:
+    """Whether a cell was not cut; numbers but those of iterations have two decimals, or three."""
+    decimals = len(cell.partition(".")[2])
+    return decimals == 0 if column in ("iterations", "validation") else decimals in (2, 3) or cell == "-"
 
 
 def _make_probe_lines(text: PrintedText, table: _Table, ranks: int | None) -> Sequence[s.ProbeLine]:

@@ -204,6 +204,8 @@ class _OutputReader:
             self._refuse_row(number)
         if len(cells) != 8 or iterations < 1 or not all(0 < value < math.inf for value in (micros, messages)):
             self._refuse_row(number)
+        if messages * micros < 0.5e6:  # several threads send more often than one message in that time
+            self._refuse_row(number)
         # It prints µs with three decimals and messages per second with none: take the one with more digits.
         exact = micros * 1000 > messages
         seconds = micros * 1e-6 if exact else 1 / messages
