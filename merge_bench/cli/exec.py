@@ -27,7 +27,6 @@ def measure_command(words: tuple[str, ...], own: ExecOptions, options: RunOption
     from msgspec.structs import replace
 
     from merge_bench import api
-    from merge_bench.analysis.compare import METRIC
     from merge_bench.analysis.documents import run_documents
     from merge_bench.analysis.summary import summarize_campaign
     from merge_bench.command.command_campaign import dry_run_text, plan_command_campaign
@@ -49,7 +48,7 @@ def measure_command(words: tuple[str, ...], own: ExecOptions, options: RunOption
     if options.json:
         print_document(document)
     else:
-        details, metric = options.details, METRIC
+        details, metric = options.details, planned.plan.main_metric.name
         gates = gate_summary(verdict, metric=metric, fail_on=options.fail_on) if verdict is not None else ""
         below = text_printed_below(verdict, gates) if verdict is not None else ""
         print_campaign_report(campaign, document, details=details, above=warnings_already_printed(), below=below)

@@ -98,9 +98,8 @@ class Warden:
         `was_stopped`: whether a signal asked for the end; `wake_descriptor`: readable after every signal.
         """
         self._selector.register(wake_descriptor, selectors.EVENT_READ)
-        began = time.perf_counter()
         try:
-            child = self._start()
+            child, began = self._start()
         except OSError as error:
             named = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
             return {"reason": NOT_STARTED, "message": f"{named}{error.strerror}"}
@@ -135,8 +134,11 @@ class Warden:
             "problem": next((output.problem for output in self._outputs.values() if output.problem), ""),
         }
 
-    def _start(self) -> ChildProcess:
-        """Start the command in a session of its own; the kernel kills it if the warden dies."""
+    def _start(self) -> tuple[ChildProcess, float]:
+        """Start the command in a session of its own; returns it, and when that was.
+
+        The kernel kills it if the warden dies.
+        """
         task = self._task
         with contextlib.ExitStack() as opened:
             writers = {}
@@ -151,9 +153,11 @@ class Warden:
             if task["stdin"] is not None:
                 stdin = os.open(task["stdin"], os.O_RDONLY)
                 opened.callback(os.close, stdin)
-            return ChildProcess(
+            began = time.perf_counter()
+            child = ChildProcess(
                 task["argv"], environment=task["environment"], log=writers["err"], stdin=stdin, stdout=writers["out"]
             )
+            return child, began
 
     def _reap(self, child: ChildProcess) -> bool:
         """Reap orphans that have ended; returns whether the command itself has, which stays unreaped."""

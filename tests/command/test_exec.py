@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -270,9 +271,33 @@ def _outcome(launch: Launch) -> str:
     return "complete" if launch.complete else "interrupted" if launch.interrupted else "failed"
 
 
-@pytest.mark.slow
-def test_real_programs(place: Path) -> None:
+@pytest.mark.cluster
+def test_mpirun_gives_its_ranks_the_settings(place: Path) -> None:
+    if shutil.which("mpirun") is None:
+        pytest.skip("there is no mpirun")
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     bench = [sys.executable, "-m", "mpi4py.bench", "pingpong", "-n", "1024", "-l", "50"]
-    campaign = run("--launches", "2", "--preset", "mpi4py.bench", "--", *bench)
-    assert all(launch.complete for launch in campaign.launches), shlex.join(bench)
-    assert all(launch.iterations[0].values["bandwidth"] > 0.0 for launch in campaign.launches)
+    words = ["mpirun", *root, "--oversubscribe", "-n", "2", "{x}", *bench]
+    campaign = run("--configs", "a.cfg,b.cfg", "--launches", "2", "--preset", "mpi4py.bench", "--", *words)
+    assert "settings-stay-here" not in [each.code for each in campaign.warnings]
+    for launch in campaign.launches:
+        assert launch.complete
+        assert launch.iterations[0].values["bandwidth"] > 0.0
+    shown = ["mpirun", *root, "-n", "1", "{x}", "sh", "-c", "echo $UCX_RNDV_THRESH"]
+    campaign = run("--config", "b.cfg", "--launches", "1", "--check", "re:^64k$", "--", *shown)
+    assert campaign.launches[0].complete
+
+
+@pytest.mark.cluster
+def test_ucx_perftest_on_this_host(place: Path) -> None:
+    if shutil.which("ucx_perftest") is None:
+        pytest.skip("there is no ucx_perftest")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    client = f"ucx_perftest -p {port} localhost -t tag_bw -s 65536 -n 500"
+    line = f"ucx_perftest -p {port} >/dev/null & until {client}; do sleep 0.1; done"
+    campaign = run("--config", "a.cfg", "--launches", "2", "--preset", "ucx_perftest", "--", "sh", "-c", line)
+    for launch in campaign.launches:
+        assert launch.complete, launch.failures
+        assert set(launch.iterations[0].values) == {"bandwidth", "latency", "messages"}
