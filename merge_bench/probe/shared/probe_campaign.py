@@ -94,7 +94,7 @@ def _config_record(planned_run: PlannedRun, configs: int, *, several: bool) -> C
 
 def _recorded_plan(probe: Probe, part: Probe, planned_run: PlannedRun) -> dict[str, Any]:
     """Return what the records say of the launches of `part`, which is one of ``probe.parts``."""
-    return {"workers": planned_run.plan.workers} if probe.sweeps else {}
+    workers = {"workers": planned_run.plan.workers} if probe.sweeps else {}
     ucx = {} if planned_run.plan.ucx is None else {"ucx": planned_run.plan.ucx}
     return {"probe": probe.name, **part.describe(), **workers, **ucx}
 
