@@ -21,6 +21,7 @@ from merge_bench.analysis.compare import least_blocks
 from merge_bench.campaign import UNTOUCHED, Caller, LabelledProgress, Progress
 from merge_bench.campaign.campaign import run_launches
 from merge_bench.campaign.launch import record_launch_outcome
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import (
     Job,
     LaunchTimeEstimator,
@@ -59,12 +60,15 @@ from merge_bench.config.allowed_transports import find_unknown_transports
 from merge_bench.config.files import TOKENS, open_regular_file
 from merge_bench.config.option import DEFAULT
 from merge_bench.config.options import BY_KEY, RunOptions, reset_merge_options
+from merge_bench.config.parsers import WHEEL
+from merge_bench.config.ucx_choice import ucx_variables
 from merge_bench.config.ucx_info import libucx_wheel_folder
+from merge_bench.config.ucx_releases import release_of_library
 from merge_bench.errors import Caution, LaunchFailed, UsageError, print_warning
 from merge_bench.host import machine, other_load
 from merge_bench.host.description import Hardware, Ucx
 from merge_bench.merge import engines
-from merge_bench.records.campaign import WALL, Campaign, CommandPlan, RecordedPlan
+from merge_bench.records.campaign import WALL, Campaign, CommandPlan, RecordedPlan, label_planned_runs
 from merge_bench.records.schema import (
     CampaignLine,
     Cluster,
@@ -114,7 +118,7 @@ class CommandCampaign:
     @property
     def blocks(self) -> int:
         """How often the command is launched under each config."""
-        return len(self.jobs) // len(self.head.configs)
+        return len(self.jobs) // len(self.head.runs)
 
     @property
     def results(self) -> Path:
@@ -143,24 +147,30 @@ def plan_command_campaign(argv: Sequence[str], own: ExecOptions, options: RunOpt
     configs: list[Config] = []
     ready = []
     for name in names:
-        (planned,) = plan_runs(name, options, _without_merge, several=False)
-        record = make_config_record(planned)
-        add_config(configs, record)
-        environment = command_environment(record.variables)
-        if find_program(argv, environment) is None:
-            raise UsageError(f"{argv[0]}: there is no such program{_shell_hint(argv)}")
-        warning = settings_stay_here_warning(argv, record.name, record.variables)
-        ready.append((replace(planned, warnings=(*planned.warnings, *filter(None, [warning]))), record))
+        variants = plan_runs(name, options, _without_merge, several=("ucx",))
+        add_config(configs, record := make_config_record(variants[0]))
+        for planned in variants:
+            variables = command_variables(planned)
+            if find_program(argv, command_environment(variables)) is None:
+                raise UsageError(f"{argv[0]}: there is no such program{_shell_hint(argv)}")
+            warning = settings_stay_here_warning(argv, record.name, variables)
+            ready.append((replace(planned, warnings=(*planned.warnings, *filter(None, [warning]))), record))
     first = ready[0][0]
     if len({planned.settings.results for planned, _ in ready}) > 1:
         raise UsageError("the configs set different folders for results; choose one folder with --results")
     asked = first.options.launches if first.options.value_source("launches") != DEFAULT else LAUNCHES
-    order = order_runs_in_blocks(ready, blocks=asked, seed=first.plan.seed)
-    jobs = [Job(planned, record.name, 0, block, record.name) for block, (planned, record) in order]
     recorded = {"command": msgspec.to_builtins(plan), "launches": asked}
     recorded |= {"require_transport": list(required)} if required else {}
-    keys = [RunKey(config=record.name, plan=0) for record in configs]
-    return CommandCampaign(make_campaign_line(configs, [recorded], keys, first.plan.seed), jobs, plan)
+    releases = list(dict.fromkeys(planned.plan.ucx for planned, _ in ready))
+    plans = [recorded if ucx is None else {**recorded, "ucx": ucx} for ucx in releases]
+    keys = [RunKey(config=record.name, plan=releases.index(planned.plan.ucx)) for planned, record in ready]
+    head = make_campaign_line(configs, plans, keys, first.plan.seed)
+    labels = label_planned_runs(head)
+    order = order_runs_in_blocks(list(zip(ready, keys, strict=True)), blocks=asked, seed=first.plan.seed)
+    jobs = [
+        Job(planned, key.config, key.plan, block, labels[key.config, key.plan]) for block, ((planned, _), key) in order
+    ]
+    return CommandCampaign(head, jobs, plan)
 
 
 def _refuse_unknown_transports(required: Sequence[str]) -> None:
@@ -203,31 +213,48 @@ def _shell_hint(argv: Sequence[str]) -> str:
     return f"; for a shell's line, write: sh -c {shlex.quote(argv[0])}" if len(argv) == 1 and " " in argv[0] else ""
 
 
+def command_variables(planned: PlannedRun) -> dict[str, str]:
+    """The variables that a command gets: those of its config, and those with which it finds the chosen UCX.
+
+    A program that is not Python finds UCX's libraries by LD_LIBRARY_PATH, in which those of the package come first,
+    too, if the package's UCX was asked for.
+    """
+    settings = planned.settings
+    origin = settings.ucx_origin or (WHEEL if planned.options.ucx == WHEEL else None)
+    if origin is None:
+        return dict(settings.environment)
+    wheel = libucx_wheel_folder() if origin == WHEEL else None
+    surroundings = {**os.environ, **settings.environment}
+    return {**settings.environment, **ucx_variables(origin if wheel is None else str(wheel), surroundings)}
+
+
 def command_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """The environment of a command under a config with these variables."""
     return {name: value for name, value in {**os.environ, **variables}.items() if name not in TOKENS}
 
 
 def few_launches_sentence(campaign: CommandCampaign) -> str | None:
-    """A sentence that the launches are too few to show a difference between the configs; None if they are not."""
+    """A sentence that the launches are too few to show a difference between the runs; None if they are not."""
     plans = tuple(map(RecordedPlan.of, campaign.head.plans))
     planned = Campaign(Path(), campaign.head, plans, (), truncated=False, skipped={})
-    least, configs = least_blocks(planned), len(campaign.head.configs)
+    least, runs = least_blocks(planned), len(campaign.head.runs)
     if campaign.blocks >= least:
         return None
-    few = f"{plural(campaign.blocks, 'launch')} of each cannot show a difference between {configs} configs"
+    what = "configs" if runs == len(campaign.head.configs) else "runs"
+    few = f"{plural(campaign.blocks, 'launch')} of each cannot show a difference between {runs} {what}"
     return f"{few}; use --launches {least} or more"
 
 
 def dry_run_text(campaign: CommandCampaign) -> str:
     """What ``--dry-run`` prints: the command under each config, the expected time, and the order of launches."""
     lines: list[str] = []
-    for config in campaign.head.configs:
-        place = LaunchPlace(config.name, list(config.variables), 0)
-        alike = sum(job.config == config.name for job in campaign.jobs)
-        assignments = [f"{name}={shlex.quote(value)}" for name, value in config.variables.items()]
+    for run in campaign.head.runs:
+        alike = [job for job in campaign.jobs if (job.config, job.plan) == (run.config, run.plan)]
+        variables = command_variables(alike[0].prepared)
+        place = LaunchPlace(run.config, list(variables), 0)
+        assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
         words = shlex.join(replace_placeholders(campaign.plan.argv, place))
-        lines += [f"## {config.name}: {plural(alike, 'launch')}", " ".join([*assignments, words])]
+        lines += [f"## {alike[0].label}: {plural(len(alike), 'launch')}", " ".join([*assignments, words])]
     metrics = ", ".join(
         f"{metric.name}{f' ({metric.unit})' * bool(metric.unit)}, {metric.better} is better"
         for metric in campaign.plan.metrics
@@ -235,7 +262,7 @@ def dry_run_text(campaign: CommandCampaign) -> str:
     lines.append(f"## measured: {metrics}")
     lines.append(f"## {_time_sentence(campaign)}")
     lines += [f"## {few}"] if (few := few_launches_sentence(campaign)) else []
-    return "\n".join([*lines, "## order: " + " ".join(job.config for job in campaign.jobs)])
+    return "\n".join([*lines, "## order: " + ", ".join(job.label for job in campaign.jobs)])
 
 
 def _time_sentence(campaign: CommandCampaign) -> str:
@@ -254,7 +281,7 @@ def run_command_campaign(
         print_warning(Caution("few-blocks", few))
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
-        label = f"{jobs.index(job) + 1} of {len(jobs)}: {job.config}"
+        label = f"{jobs.index(job) + 1} of {len(jobs)}: {job.label}"
         rest = expected.total_seconds(jobs[jobs.index(job) + 1 :])
         shown = LabelledProgress(progress, label, rest) if len(jobs) > 1 else progress
         return launch_command(campaign.plan, job, writer, shown, index, campaign.required)
@@ -299,7 +326,7 @@ class CommandLaunch:
     required: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        self._variables = dict(self.job.prepared.settings.environment)
+        self._variables = command_variables(self.job.prepared)
         self._environment = command_environment(self._variables)
 
     def measure(self, progress: Progress) -> None:
@@ -478,7 +505,8 @@ def _find_linked_ucx(variables: tuple[tuple[str, str], ...]) -> Ucx:
             check=True,
         )
         version, path = done.stdout.split()
-        wheel = libucx_wheel_folder()
+        wheel, release = libucx_wheel_folder(), release_of_library(Path(path))
         in_wheel = wheel is not None and Path(path).resolve().is_relative_to(wheel.resolve())
-        return Ucx(version=version, path=path, origin="wheel" if in_wheel else "system")
+        origin, sha256 = "wheel" if in_wheel or release else "system", release.sha256 if release else None
+        return Ucx(version=version, path=path, origin=origin, sha256=sha256)
     return Ucx()
