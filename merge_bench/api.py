@@ -223,9 +223,9 @@ def gate_of_command(planned: CommandCampaign, options: RunOptions) -> Regression
     """Make the gate that the options of ``exec`` ask for, None without any; raises UsageError as it does."""
     from merge_bench.regressions.gates import RegressionGate
 
-    configs = len(planned.head.configs)
+    runs = len(planned.head.runs)
     gated = options.with_sourced_values({"results": str(planned.results)}, {})
-    return RegressionGate.from_options(gated, compared=configs, runs=configs)
+    return RegressionGate.from_options(gated, compared=runs, runs=runs)
 
 
 def _measure_and_judge(

@@ -253,6 +253,19 @@ def test_extend_adds_launches(place: Path) -> None:
 
 
 @pytest.mark.slow
+def test_gates(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metric = ("--metric", r"speed=re:speed (\d+)", "--unit", "GB/s", "--fail-on", "slower", "--launches", "6")
+    script = "case {config} in a) echo speed $((1000 + {launch}));; *) echo speed $((500 + {launch}));; esac"
+    slower = run("--configs", "a.cfg,b.cfg", *metric, "--", "sh", "-c", script, status=5)
+    assert "b is SLOWER in speed" in capsys.readouterr().err
+    faster = run("--configs", "b.cfg,a.cfg", *metric, "--", "sh", "-c", script)
+    against = ("--against", str(slower.folder), "--config", "b.cfg")
+    run(*against, *metric, "--", "sh", "-c", script)
+    assert "b against A: b" in capsys.readouterr().out
+    assert faster.end is not None
+
+
+@pytest.mark.slow
 def test_an_interrupted_campaign_is_resumed(place: Path) -> None:
     words = [sys.executable, "-m", "merge_bench", "exec", "--configs", "a.cfg,b.cfg", "--launches", "4"]
     words += ["--", "sh", "-c", "touch started-{launch}; sleep 0.2"]
