@@ -93,12 +93,14 @@ def _config_record(planned_run: PlannedRun, configs: int, *, several: bool) -> C
 
 
 def _recorded_plan(probe: Probe, part: Probe, planned_run: PlannedRun) -> dict[str, Any]:
+    """Return what the records say of the launches of `part`, which is one of ``probe.parts``."""
     workers = {"workers": planned_run.plan.workers} if probe.sweeps else {}
     ucx = {} if planned_run.plan.ucx is None else {"ucx": planned_run.plan.ucx}
     return {"probe": probe.name, **part.describe(), **workers, **ucx}
 
 
-def _part_of_job(probe: Probe, head: CampaignLine, job: Job) -> Probe:
+def _probe_part_of_job(probe: Probe, head: CampaignLine, job: Job) -> Probe:
+    """Return the one of ``probe.parts`` that the launch `job` measures, by the job's plan in `head`."""
     planned = head.plans[job.plan].items()
     return next(part for part in probe.parts if part.describe().items() <= planned)
 
@@ -113,7 +115,10 @@ def expected_campaign_time(probe: Probe, head: CampaignLine, jobs: Sequence[Job]
     """Return the expected time of the launches, from earlier launches or as the probe expects."""
     results = jobs[0].prepared.settings.results
     return LaunchTimeEstimator(
-        results, head.plans, lambda job: _part_of_job(probe, head, job).expected_launch_seconds(job.prepared), RULE
+        results,
+        head.plans,
+        lambda job: _probe_part_of_job(probe, head, job).expected_launch_seconds(job.prepared),
+        RULE,
     )
 
 
@@ -123,7 +128,7 @@ def describe_dry_run(probe: Probe, head: CampaignLine, jobs: Sequence[Job]) -> s
     for run in head.runs:
         alike = [job for job in jobs if (job.config, job.plan) == (run.config, run.plan)]
         lines.append(f"## {_launch_label(head, alike[0])}: {plural(len(alike), 'launch')}")
-        lines += _part_of_job(probe, head, alike[0]).commands(alike[0].prepared)
+        lines += _probe_part_of_job(probe, head, alike[0]).commands(alike[0].prepared)
     lines.append(f"## {expected_campaign_time(probe, head, jobs).describe_estimate(jobs)}")
     return "\n".join([*lines, "## order: " + " ".join(_launch_label(head, job) for job in jobs)])
 
@@ -142,7 +147,7 @@ def run_probe_campaign(
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
         shown = LabelledProgress(progress, f"{jobs.index(job) + 1}/{len(jobs)} {_launch_label(head, job)}")
-        return _part_of_job(probe, head, job).launch(job, writer, shown if len(jobs) > 1 else progress, index)
+        return _probe_part_of_job(probe, head, job).launch(job, writer, shown if len(jobs) > 1 else progress, index)
 
     name = "-".join([f"probe-{probe.name}", *(line.name for line in head.configs)])
     settings = jobs[0].prepared.settings
