@@ -17,6 +17,7 @@ import pytest
 from merge_bench.analysis.aggregate import VerificationState, complete_launches, verification_state
 from merge_bench.analysis.comparable_runs import select_run_pairs
 from merge_bench.command.command_campaign import is_overstated_perftest
+from merge_bench.config.ucx_info import libucx_wheel_folder
 from merge_bench.records.campaign import Campaign, CommandMetric, CommandPlan, Launch
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
@@ -83,6 +84,16 @@ def test_releases_of_ucx_are_runs_of_a_command(
     printed = capsys.readouterr().out
     assert f"LD_LIBRARY_PATH={folders['1.22.0']}/lib:/mine mpirun -x " in printed
     assert "-x LD_LIBRARY_PATH" in printed
+
+
+def test_the_ucx_of_the_package_comes_first_if_it_is_asked_for(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = libucx_wheel_folder()
+    if folder is None:
+        pytest.skip("needs the libucx wheel")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/mine")
+    for options, path in (((), "/mine"), (("--ucx", "wheel"), f"{folder}/lib:/mine")):
+        campaign = run_script("echo $LD_LIBRARY_PATH", "--fresh", *options)
+        assert (campaign.folder / "logs/launch-000-command.out").read_text() == f"{path}\n"
 
 
 @pytest.mark.parametrize(
