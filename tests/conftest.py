@@ -46,7 +46,7 @@ QUICK_HOOKS = ("UCX_MEM_BISTRO_GRACE_DURATION", "1ms")
 
 # jsonschema loads this package, where it is installed, for a check of addresses that no schema here makes; the grammar
 # that it builds costs seconds in every process.
-sys.modules["rfc3987_syntax"] = None
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 # How long one example takes depends on what else the machine does.
 hypothesis.settings.register_profile("any-machine", deadline=None, max_examples=50)

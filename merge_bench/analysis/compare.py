@@ -355,7 +355,7 @@ def empty_compare_document(reason: str, threshold: float) -> documents.CompareDo
 
 
 def _varying_problem_names(pairs: Sequence[RunPair]) -> list[str]:
-    """The names of the problem's properties in which the pairs differ, beside rows per chunk and workers."""
+    """The names of the problem's properties in which the pairs differ, other than rows per chunk and workers."""
     problems = [comparable_runs.run_problem(pair.candidate.run) for pair in pairs]
     names = dict.fromkeys(name for problem in problems for name in problem)
     return [name for name in names if len({problem.get(name) for problem in problems}) > 1 and name not in SIZE]

@@ -206,7 +206,7 @@ class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
     because: str
 
 
-class Lane(msgspec.Struct, frozen=True, kw_only=True):
+class PairTransports(msgspec.Struct, frozen=True, kw_only=True):
     """The transports that UCX selected from one worker to another, such as ``tcp/eth0``."""
 
     from_rank: int = msgspec.field(name="from")
@@ -368,7 +368,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
     bottleneck: Bottleneck | None
     link: Link | None
     memory_rate: MemoryRate | None
-    lanes: list[Lane]
+    lanes: list[PairTransports]
     requested_transports: dict[str, str]
     protocols: list[Protocols]
     traffic: list[Traffic]
@@ -459,7 +459,7 @@ class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
     bindings: list[Binding] = []
 
 
-class Pair(Lane, frozen=True, kw_only=True):
+class Pair(PairTransports, frozen=True, kw_only=True):
     """The transports and protocols that UCX selected from one worker to another."""
 
     protocols: list[SizeRange]

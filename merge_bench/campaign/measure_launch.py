@@ -129,7 +129,7 @@ class DataPlaneMerge:
             self._verify_result(plan.iterations - 1)
         if plan.write_result is not None:
             session.progress.show_phase("writing the merged table")
-            checks = session.workers.run_on_all(worker.write_result, self._tables.fields)
+            checks = session.workers.run_on_all(worker.write_and_check_result, self._tables.fields)
             self._record.write_verdict(plan.iterations - 1, checks, plan.write_result)
 
     def _run_iterations(self, count: int, *, warmup: bool) -> None:

@@ -88,7 +88,11 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
 
 
 def _refuse_second_config(named: Sequence[str], options: RunOptions) -> None:
-    """Raise UsageError if a second config is named, or a second result, as a pattern after ``--against`` may match."""
+    """Raise UsageError if the command line names two configs, or two results for ``--against``.
+
+    `named`: the arguments. A pattern after ``--against`` (``results/*``) that matches several results makes all but
+    the first of them arguments.
+    """
     from merge_bench.records.results_folder import is_result_folder
     from merge_bench.records.writer import RECORDS
 

@@ -214,7 +214,7 @@ def _rdma_ports_near_all_workers(host: HostFacts, *, gpus: bool) -> set[str]:
     """Return the names of the RDMA ports near any GPU of a host, or without GPUs near any NUMA node with cores."""
     nodes = [network.MachinePlace(int(node)) for node, cores in host.node_cores.items() if cores]
     places = [pinning.gpu_place(host, index) for index in range(len(host.gpu_nodes))] if gpus else nodes
-    return {port for place in places for port in pinning.nearest_host_ports(host, place)}
+    return {port for place in places for port in pinning.nearest_host_port_names(host, place)}
 
 
 def _launcher_chooses_rdma_ports(hosts: Mapping[str, NetworkFacts], config: Mapping[str, str]) -> bool:

@@ -70,7 +70,7 @@ class TableOptions(Options):
         its commas and blanks.
     left_on: Key columns of the left table.
     right_on: Key columns of the right table.
-    columns: Columns of both tables to merge beside the keys, and no others; repeated as --on. [all]
+    columns: Columns of both tables to merge besides the keys, and no others; repeated as --on. [all]
     scale: Scale factor of --workload tpch.
     """
 

@@ -400,7 +400,10 @@ def read_energy_counters(*, with_gpu: bool, root: Path = Path("/")) -> PowerRead
 
 
 def read_processor_energy_counters(root: Path = Path("/")) -> dict[str, ProcessorEnergyCounter]:
-    """The energy counters of all processor packages, by name, without zones inside a package or of the machine."""
+    """The energy counter of each processor package, by the package's name.
+
+    Linux has further counters: of parts of a package (cores, memory), and of the whole machine. These are left out.
+    """
     zones = sorted((root / "sys/class/powercap").glob("intel-rapl:*"))
     names = {zone: files.read_text(zone / "name") or "" for zone in zones}
     return {

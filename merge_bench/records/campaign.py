@@ -440,21 +440,21 @@ class Campaign:
     @property
     def cautions(self) -> tuple[Caution, ...]:
         """Every warning in the records, each once; first those that belong to no launch."""
-        warnings = [*self.warnings, *(warning for launch in self.standing for warning in launch.warnings)]
+        warnings = [*self.warnings, *(warning for launch in self.unrepeated_launches for warning in launch.warnings)]
         return tuple(dict.fromkeys(line.caution for line in warnings))
 
     @property
     def unattributed_failures(self) -> tuple[s.FailureLine, ...]:
         """Failures that belong to no launch, or to a launch whose run no line names."""
-        nameless = (failure for launch in self.standing if launch.key is None for failure in launch.failures)
+        nameless = (failure for launch in self.unrepeated_launches if launch.key is None for failure in launch.failures)
         return self.failures if len(self.head.runs) == 1 else (*self.failures, *nameless)
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The campaign's planned runs in their order, each with its `standing` launches; a run may have none yet."""
+        """The campaign's planned runs in their order, each with its `unrepeated_launches`; a run may have none yet."""
         by_key: dict[tuple[str, int], list[Launch]] = {(run.config, run.plan): [] for run in self.head.runs}
         only = next(iter(by_key)) if len(by_key) == 1 else None
-        for launch in self.standing:
+        for launch in self.unrepeated_launches:
             key = launch.key or only
             if key is not None:
                 by_key.setdefault(key, []).append(launch)
@@ -470,7 +470,7 @@ class Campaign:
         return label_runs([(run.config.name, run.options) for run in self.runs])
 
     @property
-    def standing(self) -> tuple[Launch, ...]:
+    def unrepeated_launches(self) -> tuple[Launch, ...]:
         """The campaign's launches, without those that were interrupted and repeated later."""
         last = {(launch.key, launch.block): launch.index for launch in self.launches}
         return tuple(
@@ -567,7 +567,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 def make_probe_rows(campaign: Campaign) -> list[Row]:
     """The rows of a campaign's network measurements: by series, as they were first measured, then by size."""
     groups: dict[tuple[Any, ...], list[ProbeLine]] = {}
-    for launch in campaign.standing:
+    for launch in campaign.unrepeated_launches:
         config = launch.line.config if launch.line is not None else ""
         for line in launch.probes:
             key = (config, line.test, line.placement, tuple(line.ranks), line.memory)

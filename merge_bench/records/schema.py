@@ -171,7 +171,8 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
 class HostLoad(msgspec.Struct, frozen=True, kw_only=True):
     """Cores of the driver's host that other processes kept busy while a launch's processes started.
 
-    ``busy``: on average, of the ``cores`` that the driver may use; ``processes``: the busiest, ``pid 71 yes``.
+    ``busy``: on average, of the ``cores`` that the driver may use; ``processes``: process id and
+    name of the busiest ones, such as ``pid 71 mypy``.
     """
 
     busy: Seconds

@@ -210,7 +210,7 @@ class _ReportReader:
         self.left_out: list[int] = []
 
     def read(self) -> Report:
-        title = self._find_title()
+        title = self._title_line_number()
         for number, line in enumerate(self.text.bare, 1):
             if line.startswith(_WRONG_RESULT):
                 self.text.refuse(number, f"cudf-merge reports a wrong result: {shorten_line(line)}")
@@ -222,7 +222,7 @@ class _ReportReader:
                 self.left_out.append(number)
         return self._build_report()
 
-    def _find_title(self) -> int:
+    def _title_line_number(self) -> int:
         titles = [number for number, line in enumerate(self.text.bare, 1) if line == TITLE]
         if not titles:
             raise UsageError(

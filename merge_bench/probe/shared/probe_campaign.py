@@ -72,10 +72,12 @@ def plan_probe_campaign(
 
 
 def _recorded_plan(probe: Probe, part: Probe, planned_run: PlannedRun) -> dict[str, Any]:
+    """Return what the records say of the launches of `part`, which is one of ``probe.parts``."""
     return {"probe": probe.name, **part.describe(), **({"workers": planned_run.plan.workers} if probe.sweeps else {})}
 
 
-def _part_of_job(probe: Probe, head: CampaignLine, job: Job) -> Probe:
+def _probe_part_of_job(probe: Probe, head: CampaignLine, job: Job) -> Probe:
+    """Return the one of ``probe.parts`` that the launch `job` measures, by the job's plan in `head`."""
     planned = head.plans[job.plan].items()
     return next(part for part in probe.parts if part.describe().items() <= planned)
 
@@ -90,7 +92,10 @@ def expected_campaign_time(probe: Probe, head: CampaignLine, jobs: Sequence[Job]
     """Return the expected time of the launches, from earlier launches or as the probe expects."""
     results = jobs[0].prepared.settings.results
     return LaunchTimeEstimator(
-        results, head.plans, lambda job: _part_of_job(probe, head, job).expected_launch_seconds(job.prepared), RULE
+        results,
+        head.plans,
+        lambda job: _probe_part_of_job(probe, head, job).expected_launch_seconds(job.prepared),
+        RULE,
     )
 
 
@@ -100,7 +105,7 @@ def describe_dry_run(probe: Probe, head: CampaignLine, jobs: Sequence[Job]) -> s
     for run in head.runs:
         alike = [job for job in jobs if (job.config, job.plan) == (run.config, run.plan)]
         lines.append(f"## {_launch_label(head, alike[0])}: {plural(len(alike), 'launch')}")
-        lines += _part_of_job(probe, head, alike[0]).commands(alike[0].prepared)
+        lines += _probe_part_of_job(probe, head, alike[0]).commands(alike[0].prepared)
     lines.append(f"## {expected_campaign_time(probe, head, jobs).describe_estimate(jobs)}")
     return "\n".join([*lines, "## order: " + " ".join(_launch_label(head, job) for job in jobs)])
 
@@ -119,7 +124,7 @@ def run_probe_campaign(
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
         shown = LabelledProgress(progress, f"{jobs.index(job) + 1}/{len(jobs)} {_launch_label(head, job)}")
-        return _part_of_job(probe, head, job).launch(job, writer, shown if len(jobs) > 1 else progress, index)
+        return _probe_part_of_job(probe, head, job).launch(job, writer, shown if len(jobs) > 1 else progress, index)
 
     name = "-".join([f"probe-{probe.name}", *(line.name for line in head.configs)])
     settings = jobs[0].prepared.settings

@@ -367,7 +367,10 @@ def _write_failures(page: Page, campaigns: Sequence[Campaign]) -> None:
     page.start_section("Failures")
     for campaign in campaigns:
         name = campaign.head.campaign_id if len(campaigns) > 1 else None
-        for failure in [*campaign.failures, *(each for launch in campaign.standing for each in launch.failures)]:
+        for failure in [
+            *campaign.failures,
+            *(each for launch in campaign.unrepeated_launches for each in launch.failures),
+        ]:
             where = ", ".join(filter(None, (name, titles.place_of_failure(failure, campaign))))
             page.add_paragraph(f"{failure.code}: {failure.message}" + (f" ({where})" if where else ""), "bold red")
             if failure.log_tail:
