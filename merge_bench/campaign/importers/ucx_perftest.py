@@ -46,7 +46,6 @@ _TESTS = {
     "active message bandwidth / message rate": "am_bw",
 }
 """Tests by their description. Others, such as the puts of UCP and UCT, keep it."""
-_KINDS = {"latency": LATENCY, "overhead": BANDWIDTH}
 _DEFAULT_SIZE = 8
 
 
@@ -212,10 +211,10 @@ class _OutputReader:
         error = 0.5e-9 / seconds if exact else 0.5 / messages
         least, most = ((rate + sign * 0.005) * MIB * seconds * (1 + sign * error) for sign in (-1, 1))
         size, guessed = self._find_size(number, least, most)
-        measures = self.of_command.test or ("latency" if self.what == "latency" else "bandwidth")
+        measured = LATENCY if self.what == "latency" else BANDWIDTH
         result = _Result(
             number=number,
-            test=self.facts.test or measures,
+            test=self.facts.test or self.of_command.test or f"unnamed_{measured}",
             size=size,
             memory=" to ".join(dict.fromkeys(self.facts.memory or self.of_command.memory)) or "host",
             iterations=iterations,
