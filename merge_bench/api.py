@@ -266,10 +266,10 @@ def history(
 ) -> Any:
     """A data frame with a row for every result in results folders: its value, its level, and whether that begins there.
 
-    `metric`: by default throughput, or the first metric of a command. `only`: ``config``, ``chunk``, ``workers``,
-    ``hosts``, ``engine``, ``exchange``, as options of the command. The names of columns are identifiers: in ``unit`` is
-    that of value and level, in ``shift`` the change of the level,
-    -0.05 for 5 % less, and in ``differs`` what else changed with that result. Raises UsageError if there is no result.
+    `metric`: by default throughput, or the first metric of a command. `only`: ``config``, ``command``, ``chunk``,
+    ``workers``, ``hosts``, ``engine``, ``exchange``, as options of the command. The names of columns are identifiers:
+    in ``unit`` is that of value and level, in ``shift`` the change of the level, -0.05 for 5 % less, and in ``differs``
+    what else changed with that result. Raises UsageError if there is no result.
     """
     from merge_bench.regressions.document import load_history as history_of
     from merge_bench.view.titles import utc_time

@@ -106,6 +106,7 @@ def compare(
 @common.results_option("Folder of the results, if no FOLDER is given.")
 @common.text_option("--metric", "NAME", f"Metric whose level is looked at: {_METRICS}. {_MAIN_METRIC}")
 @common.text_option("--config", "NAME", "Only results of this config.")
+@common.text_option("--command", "TEXT", "Only commands that contain this text.")
 @common.text_option("--chunk", "ROWS", "Only merges of so many rows per chunk.", type=_ROWS)
 @common.count_option("--workers", "W", "Only merges by so many workers.")
 @common.count_option("--hosts", "N", "Only merges on so many hosts.")

@@ -67,6 +67,8 @@ def write_command_figures(page: Page, runs: Sequence[CommandRun]) -> None:
     page.add_paragraph(describe_command(runs))
     for text, style in outcome_sentences(runs):
         page.add_paragraph(text, style)
+    if not any(each.document.measured.launches for each in runs):
+        return
     if len(runs) == 1:
         write_metric_spreads(page, runs[0].document)
     else:
@@ -96,11 +98,20 @@ def _outcome(run: CommandRun) -> tuple[str, str]:
         counts = "the launch" if planned == 1 else f"all {planned:,} launches"
     lost = f"; {failed:,} failed" if failed else ""
     if not measured.launches:
-        return (f"no launch of {planned:,} passed{lost}", "bold red") if run.run.launches else ("no launch yet", "")
+        return _no_launch_text(planned, failed), "bold red" if failed else ""
     if not run.document.verified:
         return f"{UNVERIFIED}: {counts} ended, but a check is missing{lost}", "yellow"
-    passed = f"{counts} passed ({proof.how or 'exit status'}){lost}"
-    return (passed, "yellow") if failed else (f"verified: {passed}", "green")
+    checks = proof.how or "exit status"
+    if failed:
+        return f"{counts} passed ({checks}){lost}", "yellow"
+    return f"verified: {counts} {'passed' if measured.launches == planned else 'made, all passed'} ({checks})", "green"
+
+
+def _no_launch_text(planned: int, failed: int) -> str:
+    """Why a run of so many planned launches has no figures."""
+    if failed >= planned:
+        return "the launch failed" if planned == 1 else f"all {planned:,} launches failed"
+    return f"no launch passed; {failed:,} of {planned:,} failed" if failed else "no launch has ended yet"
 
 
 def write_metric_spreads(page: Page, document: RunDocument) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import UNVERIFIED
 from merge_bench.analysis.comparable_runs import OF_A_PROCESS, joined_values, result_letter
-from merge_bench.analysis.compare import compare_campaigns
+from merge_bench.analysis.compare import METRIC, compare_campaigns
 from merge_bench.analysis.documents import CompareDocument, command_figures
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.errors import MergeBenchError
@@ -302,7 +302,11 @@ def _write_comparison(page: Page, document: CompareDocument, looks: Mapping[str,
     mark = None if document.verified else UNVERIFIED
     page.add_chart(merge.speedup_chart(document, metric, looks))
     chosen = [pair for pair, _ in comparison.comparisons_by_candidate(document, metric)]
-    pairs = Column(capitalize(metric), [comparison.title_of_comparison(each) for each in chosen], text=True)
+    pairs = Column(
+        capitalize(metric) if metric == METRIC else metric,
+        [comparison.title_of_comparison(each) for each in chosen],
+        text=True,
+    )
     page.add_table(pairs, *comparison.verdict_columns(chosen), mark=mark)
     for note in document.notes:
         page.add_paragraph(note, "dim")
