@@ -83,8 +83,8 @@ class HistoryView:
         self.layout = pn.Column(ui.make_row(self.choice, self.metric), self.parts, sizing_mode=ui.WIDE)
 
     def read_update(self) -> HistoryContent:
-        """Read the history of the chosen series, or return the last one if nothing changed; for a thread."""
-        ended = (entry.id for entry in self._entries() if entry.origin == YOURS and entry.ended is not None)
+        """Read the history of the chosen series, or return the last one if nothing changed (in a thread)."""
+        ended = (entry.id for entry in self._entries() if entry.origin == YOURS and entry.end_status is not None)
         return self._contents(self.choice.value, self.metric.value, tuple(islice(ended, _RECENT_RESULTS)))
 
     def show_update(self, content: HistoryContent) -> bool:

@@ -199,7 +199,7 @@ def _run_figures(document: RunDocument) -> Iterator[ExportedFigure]:
 def _probe_subjects(campaign: Campaign) -> Iterator[ExportedSubject]:
     from merge_bench.records.campaign import make_probe_rows
 
-    times = [launch.line.time for launch in campaign.standing if launch.line is not None]
+    times = [launch.line.time for launch in campaign.unrepeated_launches if launch.line is not None]
     for row in make_probe_rows(campaign):
         labels = {
             "config": row.config,
