@@ -529,6 +529,8 @@ def _missing_records_notes(source: ComparedRun, *, alone: bool) -> Iterator[str]
     if launches < run.planned_launches:
         yield f"{source.label}: the records stop after {launches} of {run.planned_launches} launches"
     kinds = {MACHINE: "machine", UCX: "UCX", UCX_SETTING: "UCX settings", PACKAGE: "packages"}
+    if source.of_command:  # what it loads, and how UCX reads its settings, is not known
+        kinds = {MACHINE: "machine", UCX: "UCX"}
     missing = [name for kind, name in kinds.items() if kind not in source.properties]  # an imported run lacks all
     if missing and not alone:
         yield f"{source.label}: the records do not describe {', '.join(missing)}; these may differ"
