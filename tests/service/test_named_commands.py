@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import shutil
@@ -10,7 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from click.testing import CliRunner
+from hypothesis import strategies as st
 
 from merge_bench.cli import cli
 from merge_bench.cli.service import parse_job_request
@@ -26,6 +30,7 @@ from merge_bench.service.named_commands import add_command_words, check_programs
 from merge_bench.service.runner import JobRunner, add_schedule, queue_due_jobs
 from merge_bench.service.store import ServiceStore
 from tests.helpers.command_campaigns import interleaved_runs, write_commands
+from tests.helpers.examples import examples
 from tests.helpers.runs import LIMIT, command
 from tests.service.conftest import Fake
 from tests.service.in_process import running
@@ -208,6 +213,26 @@ def test_every_option_with_free_text_was_decided_about() -> None:
         accepted.add(option.key)
     assert accepted >= EXEC_TEXT
     assert accepted - EXEC_TEXT <= {"preset", "expect_status", "timeout", "lanes"}
+
+
+@examples(100)
+@hypothesis.given(st.text(max_size=40), st.sampled_from([*sorted(EXEC_TEXT - {"named"}), "preset", "timeout"]))
+def test_no_text_becomes_a_word_of_its_own(text: str, key: str) -> None:
+    for value in (text, f"re:{text}", f"a=re:{text}", f"a=json:{text}", f"{{workdir}}/{text}"):
+        with contextlib.suppress(UsageError):
+            found = words({"named": "osu", "preset": "osu", key: value})
+            assert len(found) <= 4
+            assert found[-1] == f"--{key.replace('_', '-')}={value}"
+
+
+def test_an_operator_adds_a_schedule_of_a_command(tmp_path: Path) -> None:
+    add = ("schedule", "add", "--name", "osu", "--at", "02:30", "--anyway", "--", "exec", "--named", "osu")
+    serve = ("serve", "--results", str(tmp_path))
+    refused = CliRunner().invoke(cli, [*serve, *add])
+    assert "its operator names them with serve --command" in refused.stderr
+    added = CliRunner().invoke(cli, [*serve, "--command", "osu=mpirun {x} -n 2 osu_bw", *add])
+    assert added.exit_code == 0, added.output
+    assert "merge-bench exec --named=osu" in CliRunner().invoke(cli, [*serve, "schedule", "list"]).stdout
 
 
 def test_the_commands_are_listed_for_those_who_may_run_them(tmp_path: Path) -> None:
