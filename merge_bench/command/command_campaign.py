@@ -336,7 +336,7 @@ class CommandLaunch:
         self._record_launch()
         if plan.lanes and self.job.block == 0:
             progress.show_phase("lanes")
-            self._record_lanes(place)
+            self._record_lanes(self._make_place())
         progress.show_phase("running")
         began = time.time()
         out, err = self._log_files("command")
