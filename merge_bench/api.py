@@ -214,13 +214,18 @@ def launch_command(
     `quiet`: show no progress. Returns as `launch_sweep` does.
     """
     from merge_bench.command.command_campaign import run_command_campaign
+
+    measure = functools.partial(run_command_campaign, planned, options, caller=caller)
+    return _measure_and_judge(measure, gate_of_command(planned, options), planned.blocks, quiet=quiet)
+
+
+def gate_of_command(planned: CommandCampaign, options: RunOptions) -> RegressionGate | None:
+    """Make the gate that the options of ``exec`` ask for, None without any; raises UsageError as it does."""
     from merge_bench.regressions.gates import RegressionGate
 
-    configs = len(planned.head.configs)
+    runs = len(planned.head.runs)
     gated = options.with_sourced_values({"results": str(planned.results)}, {})
-    gate = RegressionGate.from_options(gated, compared=configs, runs=configs)
-    measure = functools.partial(run_command_campaign, planned, options, caller=caller)
-    return _measure_and_judge(measure, gate, planned.blocks, quiet=quiet)
+    return RegressionGate.from_options(gated, compared=runs, runs=runs)
 
 
 def _measure_and_judge(

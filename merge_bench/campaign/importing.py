@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from merge_bench.campaign.campaign import git_state
 from merge_bench.campaign.importers import AUTO, ImportedResult, importers, load_reader
 from merge_bench.campaign.printed_text import PrintedText
@@ -14,6 +16,7 @@ from merge_bench.config.installation import __version__
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import IMPORTED
+from merge_bench.records.reader import decode_record
 from merge_bench.records.writer import CampaignWriter
 
 LARGEST = 64 << 20
@@ -34,6 +37,7 @@ def import_file(file: Path, results: Path, argv: Sequence[str] = (), *, format: 
         raise UsageError(problem) from error
     text = PrintedText.decode(file, content, " or ".join(importers()) if format == AUTO else format)
     result = load_reader(recognise_format(text) if format == AUTO else format).read(text)
+    _check_figures(file, result)
     with CampaignWriter.create(results, file.stem) as writer:
         try:
             with replace_file(writer.logs / file.name) as stream:
@@ -44,6 +48,15 @@ def import_file(file: Path, results: Path, argv: Sequence[str] = (), *, format: 
         for record in _make_campaign_records(result, file, digest, writer.campaign_id, argv):
             writer.write(record)
         return writer.folder
+
+
+def _check_figures(file: Path, result: ImportedResult) -> None:
+    """Raise UsageError if a figure is beyond what records can hold, so that no reader could read them."""
+    for line in result.measurements:
+        try:
+            decode_record(msgspec.json.encode(line))
+        except ValueError as error:
+            raise UsageError(f"{file} has a figure that cannot be right: {error}") from error
 
 
 def recognise_format(text: PrintedText) -> str:

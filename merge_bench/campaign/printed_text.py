@@ -89,7 +89,7 @@ class PrintedText:
             return None
         try:
             document = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         return document if isinstance(document, dict) else None
 

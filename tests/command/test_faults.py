@@ -56,7 +56,7 @@ def test_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -
     kind = kinds[number % len(kinds)]
     line, code = COMMANDS.get(kind, ("(setsid sleep MARK &); sleep MARK & touch started; sleep MARK", None))
     words = [sys.executable, "-m", "merge_bench", "exec", "--launches", "2"]
-    words += [] if kind in PROGRAM_FAULTS else ["--timeout", "700ms"]
+    words += ["--timeout", "700ms" if code == "command-timeout" else "5m"]
     words += ["--", "sh", "-c", line.replace("MARK", mark)]
     driver = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if kind in PROGRAM_FAULTS:

@@ -16,11 +16,13 @@ from merge_bench.records.campaign import WALL
 
 IMPORTER = Importer(name="cudf-polars", help="pdsh and pdsds", place=4, includes=("rapidsmpf",))
 
-_LINE = re.compile(r"(?:✅\s*)?Query (?P<query>\d+) - Iteration (?P<iteration>\d+) finished in (?P<rest>.*)", re.ASCII)
-_SECONDS = re.compile(r"(\d+\.\d{4})s", re.ASCII)
+_LINE = re.compile(
+    r"(?:✅\s*)?Query (?P<query>\d{1,6}) - Iteration (?P<iteration>\d{1,6}) finished in (?P<rest>.*)", re.ASCII
+)
+_SECONDS = re.compile(r"(\d{1,9}\.\d{4})s", re.ASCII)
 _FAILED = re.compile(r"❌\s*(?:Query (?P<wrong>\d+) failed validation|query=(?P<query>\d+) iteration=\d+ failed).*")
 _FACT = re.compile(r"(?P<name>query|path|scale_factor|executor|iterations): (?P<value>\S.*)|-{20,}|={20,}")
-_TIME = re.compile(r"(?P<name>min|max|mean) time\s*: (?P<seconds>\d+\.\d{4})", re.ASCII)
+_TIME = re.compile(r"(?P<name>min|max|mean) time\s*: (?P<seconds>\d{1,9}\.\d{4})", re.ASCII)
 _SUMMARY_TITLE = "Iteration Summary"
 _SUMMARY = re.compile(rf"{_SUMMARY_TITLE}|Total mean time across all queries: .*|Validation Summary|All validated .*")
 
@@ -50,7 +52,7 @@ def read(text: PrintedText) -> ImportedResult:
                 text.refuse(number, f"query {query} has a second iteration {iteration}; put each run into its own file")
             times[iteration][query] = float(seconds[1])
         elif fact := _FACT.fullmatch(line):
-            if fact["name"] == "query" and fact["value"].isdecimal():
+            if fact["name"] == "query" and re.fullmatch(r"\d{1,6}", fact["value"], re.ASCII):
                 summarized.append(int(fact["value"]))
         elif time := _TIME.fullmatch(line):
             if time["name"] == "mean" and summarized:
@@ -96,7 +98,7 @@ def _check_queries(
     if not times and not means:
         text.refuse_incomplete("before the first query")
     every = dict.fromkeys(query for queries in times.values() for query in queries)
-    for iteration in range(max(times, default=-1) + 1):
+    for iteration in range(len(times)):  # they are counted from 0
         for query in every:
             if query not in times.get(iteration, {}):
                 text.refuse_incomplete(f"and has no iteration {iteration} of query {query}")

@@ -27,21 +27,22 @@ IMPORTER = Importer(
 
 _HEADING = re.compile(r"#?\s*size\s+count\s+type\b(?P<columns>.*\btime\s+algbw\s+busbw\b.*)")
 _CPU_HEADING = re.compile(r"#?\s*size\s+count\s+type\b(?P<columns>.*\bcputime\s+algbw\s+busbw\b.*)")
-_ROW = re.compile(r"\d+\s+\d+\s+[a-z]\w*\s.*", re.ASCII)
-_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.ASCII)
+_ROW = re.compile(r"\d{1,15}\s+\d{1,15}\s+[a-z]\w*\s.*", re.ASCII)
+_NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,15})?(?:e[+-]?\d{1,3})?", re.ASCII)
 _TIME_STAMP = re.compile(r"\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$", re.ASCII)
-_RESULT = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d+)\b.*", re.ASCII)
+_RESULT = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d{1,18})\b.*", re.ASCII)
 _AVERAGE = re.compile(r"#?\s*Avg bus bandwidth\s*:\s*(\S+).*")
-_DEVICE = re.compile(r"#?\s*Rank\s+(?P<rank>\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(?P<host>\S+)\s+device\s.*")
-_COUNTS = re.compile(r"#?\s*nThread .*\bwarmup iters: \d+ iters: (?P<iterations>\d+).*")
+_DEVICE = re.compile(r"#?\s*Rank\s+(?P<rank>\d{1,9})\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(?P<host>\S+)\s+device\s.*")
+_COUNTS = re.compile(r"#?\s*nThread .*\bwarmup iters: \d+ iters: (?P<iterations>\d{1,12})\b.*", re.ASCII)
 _STARTING = re.compile(r"#?\s*Collective test starting: *(?P<name>\S+)")
-_VERSION = re.compile(r"#?\s*nccl-tests version (?P<version>\S+)(?:.*\bnccl-library=(?P<library>\d+))?.*", re.ASCII)
+_VERSION = re.compile(r"#?\s*nccl-tests version (?P<version>\S+)(?:.*\bnccl-library=(?P<library>\d{1,9}))?.*", re.ASCII)
 _LIBRARY = re.compile(r"NCCL version (?P<version>\d[\d.]*)")
 _COLLECTIVE = r"(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?allv?|broadcast|reduce|gather|scatter|sendrecv)"
 _PROGRAM = re.compile(rf"\b(\w*{_COLLECTIVE}_perf\w*)")
 _OF_FILE = re.compile(_COLLECTIVE)
 _OWN = re.compile(r"#|Using devices|out-of-place\s+in-place|\(B\)\s+\(elements\)")
 _UNNAMED = "collective"
+_MOST_RANKS = 4096
 _PLACES = ("out-of-place", "in-place")
 
 
@@ -229,43 +230,56 @@ def _read_json(text: PrintedText) -> ImportedResult:
     document = text.json
     if document is None:
         text.refuse_incomplete("and is not one whole JSON document")
-    results = document.get("results")
-    if not isinstance(results, list) or not results or "average_bus_bandwidth" not in document:
+    rows = _objects(document.get("results"))
+    if not rows or "average_bus_bandwidth" not in document:
         text.refuse_incomplete("and its JSON document has no results with an average_bus_bandwidth")
-    wrong = _number_at(text, document, "out_of_bounds", "count")
-    if wrong:
+    if wrong := _number_at(text, document, "out_of_bounds", "count"):
         text.refuse(1, f"nccl-tests reports a wrong result: {plural(int(wrong), 'value')} out of bounds")
-    args = [str(word) for word in document.get("args") or []]
-    test = args[0].rpartition("/")[2] if args else str(results[0].get("experiment_name") or _UNNAMED)
-    config = document.get("config") or {}
-    hosts = [str(device.get("hostname")) for device in config.get("devices") or []]
-    if len(hosts) == 1:  # all that a release without MPI writes
-        hosts *= int(_number_at(text, config, "nthreads") * _number_at(text, config, "ngpus"))
+    args = _texts(document.get("args"))
+    test = args[0].rpartition("/")[2] if args else str(rows[0].get("experiment_name") or _UNNAMED)
     library = _library_version(int(_number_at(text, document, "nccl_version")))
-    names = [str(value) for value in document.get("env") or []]
+    config = document.get("config")
+    devices = config.get("devices") if isinstance(config, dict) else None
+    hosts = [str(device.get("hostname")) for device in _objects(devices)]
+    if len(hosts) == 1:  # all that a release without MPI writes
+        ranks = _number_at(text, document, "config", "nthreads") * _number_at(text, document, "config", "ngpus")
+        hosts *= int(min(ranks, _MOST_RANKS))
+    lines = [
+        _make_probe_line(
+            place,
+            test=test,
+            method=f"nccl-tests, NCCL {library}",
+            hosts=hosts,
+            size=int(_number_at(text, row, "size")),
+            count=int(_number_at(text, row, "count")),
+            iterations=int(_number_at(text, row, "actual_iterations")) if "actual_iterations" in row else None,
+            seconds=_number_at(text, row, key, "cpu_time" if "cpu_time" in row[key] else "time") / 1e6,
+            rate=_number_at(text, row, key, "bus_bw"),
+            wrong=None if row[key].get("nwrong") is None else int(_number_at(text, row, key, "nwrong")),
+        )
+        for row in rows
+        for place, key in zip(_PLACES, ("out_of_place", "in_place"), strict=True)
+        if isinstance(row.get(key), dict)
+    ]
+    if not lines:
+        text.refuse_incomplete("and its JSON document has no row")
     return ImportedResult(
         program=IMPORTER.name,
         plan={"probe": IMPORTER.name, "launches": 1, "tests": [test]},
-        measurements=[
-            _make_probe_line(
-                place,
-                test=test,
-                method=f"nccl-tests, NCCL {library}",
-                hosts=hosts,
-                size=int(_number_at(text, row, "size")),
-                count=int(_number_at(text, row, "count")),
-                iterations=int(_number_at(text, row, "actual_iterations")) if "actual_iterations" in row else None,
-                seconds=_number_at(text, row, key, "cpu_time" if "cpu_time" in row[key] else "time") / 1e6,
-                rate=_number_at(text, row, key, "bus_bw"),
-                wrong=None if row[key].get("nwrong") is None else int(_number_at(text, row, key, "nwrong")),
-            )
-            for row in results
-            for place, key in zip(_PLACES, ("out_of_place", "in_place"), strict=True)
-            if row.get(key)
-        ],
+        measurements=lines,
         command=" ".join(args) or None,
-        variables=text.settings(" ".join(names)),
+        variables=text.settings(" ".join(_texts(document.get("env")))),
     )
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    """The objects of a JSON list; none if it is no list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _texts(value: Any) -> list[str]:
+    """The texts of a JSON list; none if it is no list."""
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
 def _library_version(code: int) -> str:
@@ -278,6 +292,6 @@ def _number_at(text: PrintedText, document: Mapping[str, Any], *keys: str) -> fl
     value: Any = document
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e18:
         text.refuse(1, f"the JSON document has no number {'.'.join(keys)!r}")
     return value

@@ -25,8 +25,9 @@ _COLUMN = re.compile(
 )
 _OWN = re.compile(r"\\?#\s*(?:Datatype|Send Buffer|Window creation|Synchronization|\[ pairs)")
 _BUFFERS = re.compile(r"Send Buffer on (DEVICE|HOST|MANAGED).* and Receive Buffer on (DEVICE|HOST|MANAGED)")
-_CELL = re.compile(r"\d+(?:\.\d+)?|Pass|Fail|-", re.ASCII)
-_RANKS = re.compile(r"(?:^|\s)-(?:n|np|-np|-n|-ntasks)[ =](\d{1,6})\b")
+_COUNT = re.compile(r"\d{1,15}", re.ASCII)
+_CELL = re.compile(r"\d{1,15}(?:\.\d{1,15})?|Pass|Fail|-", re.ASCII)
+_RANKS = re.compile(r"(?:^|\s)-(?:n|np|-np|-n|-ntasks)[ =](\d{1,5})\b", re.ASCII)
 _TESTS = {
     "Latency Test": "osu_latency",
     "Multi-threaded Latency Test": "osu_latency_mt",
@@ -153,7 +154,7 @@ def _read_columns(text: PrintedText, number: int, heading: str) -> list[str]:
 def _read_row(text: PrintedText, number: int, line: str, table: _Table) -> bool:
     """Add the row of a line to the table; returns whether it is one."""
     size, *cells = line.split() or [""]
-    if not size.isdecimal() or not all(map(_CELL.fullmatch, cells)):
+    if not _COUNT.fullmatch(size) or not all(map(_CELL.fullmatch, cells)):
         return False
     last = int(table.rows[-1][1][0]) if table.rows else -1
     if int(size) <= last:

@@ -7,7 +7,6 @@ thread's event loop stands for it.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,11 +32,11 @@ _TIMES = {
     "us": Decimal("1e-6"),
     "ns": Decimal("1e-9"),
 }
-_LOGGER = re.compile(r"\[(?:PRINT|INFO|WARN)(?::(?P<rank>\d+))?(?::\d+)?\]\s*")
+_LOGGER = re.compile(r"\[(?:PRINT|INFO|WARN)(?::(?P<rank>\d{1,9}))?(?::\d+)?\]\s*", re.ASCII)
 _RUN = re.compile(r"(?P<what>elapsed|means): (?P<time>[^|]*?)(?: \| (?P<figures>.*?))?(?P<warmup> \(warmup run\))?")
-_COUNT = re.compile(r"-(?P<option>[rw]) (?P<count>\d+) \(number of (?:warmup )?runs\)")
+_COUNT = re.compile(r"-(?P<option>[rw]) (?P<count>\d{1,9}) \(number of (?:warmup )?runs\)")
 _HEADER = re.compile(r"Statistics(?: \([^)]*\))?:")
-_RANK = re.compile(r"=+ Statistics report \(rank (?P<rank>\d+)\) =+")
+_RANK = re.compile(r"=+ Statistics report \(rank (?P<rank>\d{1,9})\) =+")
 _ENTRY = re.compile(r"- (?P<name>[a-z][\w.-]*):\s+(?P<text>\S.*)")
 _UNIT = r"\d+(?:\.\d+)? [A-Za-z]+"
 _QUANTITY = re.compile(rf"(?P<value>{_UNIT})(?: \((?:avg {_UNIT}|count \d+)\)| \| avg {_UNIT})?", re.ASCII)
@@ -261,7 +260,7 @@ def _read_json(text: PrintedText) -> _Output:
     rank = _Rank()
     for name, entry in statistics.items():
         value: Any = entry.get("value") if isinstance(entry, Mapping) else None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not -1e300 < value < 1e300:
             text.refuse(1, f"the statistic {name!r} of the JSON document has no number")
         rank.statistics[name] = float(value)
     return _Output(ranks={0: rank}, units={name: _unit_by_name(name) for name in rank.statistics}, first=1)

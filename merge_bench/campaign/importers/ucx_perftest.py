@@ -32,6 +32,7 @@ _TITLE = re.compile(r"=+ *(?P<test>[a-z]\w*) *=+")
 _OWN = re.compile(
     r"[-+]+|\| +(?:Stage|Test) +\| # iterations .*|Waiting for connection\.\.\.|Accepted connection from .*"
 )
+_SIZE = re.compile(r"\d{1,15}[KMG]?", re.ASCII)
 _PROGRAM = r"\bucx_perftest\b"
 _TESTS = {
     "tag match latency": "tag_lat",
@@ -46,7 +47,6 @@ _TESTS = {
     "active message bandwidth / message rate": "am_bw",
 }
 """Tests by their description. Others, such as the puts of UCP and UCT, keep it."""
-_KINDS = {"latency": LATENCY, "overhead": BANDWIDTH}
 _DEFAULT_SIZE = 8
 
 
@@ -170,8 +170,8 @@ class _OutputReader:
         if name == "Test":
             known = _TESTS.get(value)
             self.facts.test = known or self.of_command.test or value
-        elif name == "Message size" and value.isdecimal():
-            self.facts.size = int(value)
+        elif name == "Message size" and _SIZE.fullmatch(value):
+            self.facts.size = parse_bytes(value)
         elif name in ("Send memory", "Recv memory"):
             self.facts.memory.append(value)
 
@@ -186,10 +186,9 @@ class _OutputReader:
     def _read_name(self, parts: Sequence[str]) -> None:
         """Read the name of a test in a batch file, such as ``tag_lat/4096``: the test, or a name of its own."""
         self.facts = _Facts()
-        for part in parts:
-            if re.fullmatch(r"\d+[KMG]?", part):
-                self.facts.size = parse_bytes(part)
-        names = [part for part in parts if not re.fullmatch(r"\d+[KMG]?", part)]
+        for size in filter(_SIZE.fullmatch, parts):
+            self.facts.size = parse_bytes(size)
+        names = [part for part in parts if not _SIZE.fullmatch(part)]
         self.facts.test = "/".join(names) or None
 
     def _read_csv_row(self, number: int, cells: list[str]) -> None:
@@ -202,7 +201,7 @@ class _OutputReader:
             iterations, (*_, micros, _, rate, _, messages) = int(cells[0]), [float(cell) for cell in cells[1:]]
         except ValueError:
             self._refuse_row(number)
-        if len(cells) != 8 or iterations < 1 or not all(0 < value < math.inf for value in (micros, messages)):
+        if len(cells) != 8 or iterations < 1 or not all(0 < value < 1e15 for value in (micros, messages, rate + 1)):
             self._refuse_row(number)
         if messages * micros < 0.5e6:  # several threads send more often than one message in that time
             self._refuse_row(number)
@@ -212,10 +211,10 @@ class _OutputReader:
         error = 0.5e-9 / seconds if exact else 0.5 / messages
         least, most = ((rate + sign * 0.005) * MIB * seconds * (1 + sign * error) for sign in (-1, 1))
         size, guessed = self._find_size(number, least, most)
-        measures = self.of_command.test or ("latency" if self.what == "latency" else "bandwidth")
+        measured = LATENCY if self.what == "latency" else BANDWIDTH
         result = _Result(
             number=number,
-            test=self.facts.test or measures,
+            test=self.facts.test or self.of_command.test or f"unnamed_{measured}",
             size=size,
             memory=" to ".join(dict.fromkeys(self.facts.memory or self.of_command.memory)) or "host",
             iterations=iterations,

@@ -244,7 +244,7 @@ def test_a_size_that_the_client_does_not_print_follows_with_a_warning(tmp_path: 
     content = (PRINTED / "ucx_perftest-1.21.0-tag_bw-64K.txt").read_text()
     campaign = imported(tmp_path, content)
     (row,) = rows_of(campaign)
-    assert (row.test, row.size) == ("bandwidth", 65536)
+    assert (row.test, row.size) == ("unnamed_bw", 65536)
     assert (row.method, row.selected) == ("ucx_perftest of UCX 1.21.0", ["sysv/memory", "tcp/lo", "tcp/eth0"])
     assert row.protocol == "multi-frag eager copy-in copy-out [sysv/memory]"
     assert row.requested == {"UCX_TLS": "tcp,self,sysv"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from merge_bench.campaign.importers import load_reader
 from merge_bench.campaign.importing import import_file, recognise_format
 from merge_bench.campaign.printed_text import PrintedText
 from merge_bench.errors import UsageError
+from merge_bench.records.reader import read_campaign
 from tests.campaign.importing import samples
 from tests.campaign.importing.test_foreign_lines import NOISE, SMI, UCX_TABLE
 from tests.campaign.importing.test_formats import PRINTED, nccl_document, shuffles
@@ -140,6 +142,7 @@ REFUSED = [
     (samples.NCCL_RING.replace("   536870912     134217728", "#   536870912   13"), "rows are missing or damaged"),
     (samples.NCCL_RING.replace("93.46", "39.46"), "have a mean bus bandwidth of 89.901 GB/s, but the text has 95.3009"),
     (samples.NCCL_RING.replace(" 97.09      0", ""), "is not a whole row of nccl-tests; the text is cut or damaged"),
+    ('{"nccl_version": ' + '{"a":' * 100_000, "is not one whole JSON document"),
     (nccl_document()[:-200], "is not one whole JSON document"),
     (nccl_document(out_of_bounds={"count": 4, "okay": "false"}), "reports a wrong result: 4 values out of bounds"),
     (nccl_document(results=[]), "has no results with an average_bus_bandwidth"),
@@ -179,6 +182,71 @@ def test_a_refused_file_leaves_no_result(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         import_file(tmp_path / "a.txt", tmp_path / "results")
     assert not (tmp_path / "results").exists()
+
+
+NINES = "9" * 5000
+HOSTILE = [
+    samples.OSU_BW.replace("1.53", f"{NINES}.00"),
+    samples.OSU_BW.replace("4194304", NINES),
+    samples.OSU_BW.replace("4194304", "9" * 15),
+    samples.OSU_ALLREDUCE.replace("-np 96", f"-np {NINES}"),
+    samples.NCCL_RING.replace("8589934592", NINES),
+    samples.NCCL_RING.replace(" 10052 ", " 1e999 "),
+    samples.NCCL_HEAD.replace("iters: 20", f"iters: {NINES}") + samples.NCCL_RING,
+    nccl_document(nccl_version=int("9" * 4000)),
+    nccl_document(config={"nthreads": 10**12, "ngpus": 10**12, "devices": [{"hostname": "a"}]}),
+    samples.PDSDS.replace("Iteration 0", "Iteration 999999"),
+    samples.PDSDS.replace("Query 17", f"Query {NINES}"),
+    samples.PDSDS.replace("1.3267", f"{NINES}.0000"),
+    samples.RAPIDSMPF_MEANS.replace("3.09 sec", f"{NINES} sec"),
+    samples.RAPIDSMPF_MEANS.replace("3.09 sec", f"{'9' * 18} d"),
+    samples.RAPIDSMPF_MEANS.replace("3.73 GiB (avg 1.86 GiB)", "1e999"),
+    samples.RAPIDSMPF_OLD_STATISTICS.replace("0:0", f"{NINES}:0"),
+    TEXTS["ucx_perftest"].replace("3.974     3.974", f"3.974     {NINES}"),
+    TEXTS["ucx_perftest"].replace("1.92       1.92", f"1.92       {NINES}"),
+    TEXTS["ucx_perftest"].replace("tag_lat/8--", f"tag_lat/{NINES}--"),
+]
+
+
+@pytest.mark.parametrize("content", HOSTILE, ids=range(len(HOSTILE)))
+def test_numbers_that_cannot_be_are_refused_in_a_sentence_or_left_out(content: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(content)
+    try:
+        campaign = read_campaign(import_file(tmp_path / "a.txt", tmp_path / "results"))
+    except UsageError:
+        assert not (tmp_path / "results").exists()
+    else:
+        assert campaign.records.stat().st_size < 2_000_000
+
+
+LONG = ["1 " * 200_000, "=" * 400_000, "> " * 200_000, "+a" + "-" * 400_000, "[0] " * 100_000]
+
+
+def replaced(value: Any, new: Any) -> list[Any]:
+    """A JSON value with `new` in each of its places, one after the other."""
+    if isinstance(value, dict):
+        return [new, *({**value, key: each} for key, old in value.items() for each in replaced(old, new))]
+    if isinstance(value, list):
+        pairs = [(at, each) for at, old in enumerate(value[:2]) for each in replaced(old, new)]
+        return [new, *([*value[:at], each, *value[at + 1 :]] for at, each in pairs)]
+    return [new]
+
+
+@pytest.mark.parametrize("new", [None, 1, -1, "x", [], {}, [1], True], ids=repr)
+def test_json_of_another_shape_is_refused_or_read(new: Any) -> None:
+    for document in (nccl_document(), samples.RAPIDSMPF_JSON):
+        for changed in replaced(json.loads(document), new):
+            with contextlib.suppress(UsageError):
+                assert read(json.dumps(changed, indent=2))
+
+
+@pytest.mark.parametrize("line", LONG, ids=["numbers", "separator", "quotes", "batch", "labels"])
+def test_long_lines_take_no_long_time(line: str) -> None:
+    began = time.process_time()
+    for content in (samples.OSU_BW, samples.RAPIDSMPF_MEANS, TEXTS["ucx_perftest"], samples.NCCL_RING, samples.PDSDS):
+        with contextlib.suppress(UsageError):
+            read(f"{content}{line}\n")
+    assert time.process_time() - began < 5
 
 
 def test_the_format_can_be_forced(tmp_path: Path) -> None:
