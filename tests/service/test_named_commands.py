@@ -296,6 +296,12 @@ def test_the_client_sends_the_name_and_shows_the_records(fake: Callable[..., Fak
     body = server.asked[0][2]
     assert (body["command"], body["configs"]) == ("exec", ["tcp.cfg"])
     assert body["options"] == {"named": "osu", "metric": [metric]}
+    few = write_commands(tmp_path / "few", interleaved_runs({"tcp": [1.0] * 2}, {"busbw": {"tcp": [9.0] * 2}}))
+    shown = typed(fake(records=(few / RECORDS).read_bytes()), tmp_path / "5", "exec", "--named", "osu").output
+    (step,) = (line for line in shown.splitlines() if line.startswith("Next: "))
+    assert " --named osu " in step
+    assert "--launches 6" in step
+    assert "./bench" not in step  # the service has the command
     environ = {"MERGE_BENCH_SERVICE": server.url}
     refused = command(tmp_path / "2", "true", environ=environ, json_output=False, verb=("exec",))
     refused.check_refused("--named NAME instead of COMMAND", "unset MERGE_BENCH_SERVICE")
