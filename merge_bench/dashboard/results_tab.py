@@ -90,8 +90,8 @@ def campaigns_data_frame(
         "Problem": [_problem_text(entry, each) for entry, each in listed],
         "Throughput (GiB/s)": [each.throughput for each in all_figures],
         "Bandwidth (GiB/s)": [each.bandwidth for each in all_figures],
-        "Main metric": [" ".join(each.main_metric or ()) for each in all_figures],
         "Status": ["deleted" if entry.id in gone else status_text(entry, each) for entry, each in listed],
+        "Main metric": [" ".join(each.main_metric or ()) for each in all_figures],
         "Fastest config": [shorten_middle(each.fastest, 60) for each in all_figures],
         "Folder": [entry.folder.name for entry in entries],
     }

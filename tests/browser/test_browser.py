@@ -342,11 +342,11 @@ def server_of(results: Path) -> psutil.Process:
 
 _NUMBER_OF_RANKS = """(() => {
   const found = window.Bokeh.documents.flatMap(one => [...one._all_models.values()])
-    .filter(model => model.type === "Range1d" && model.end % 1 === 0.5 && model.start === -0.5)
+    .filter(model => model.type === "Range1d" && model.end % 1 === 0.5 && model.start === -0.5 && model.end < 10)
     .map(model => model.end + 0.5);
   return Math.max(0, ...found);
 })()"""
-"""Of the campaign that the Live tab shows: the ends of the axes of ranks."""
+"""Of the campaign that the Live tab shows: the ends of the axes of ranks. That of a command's launches ends further."""
 
 _ROWS = """(() => { const walk = root => [...root.querySelectorAll("*")].reduce((sum, one) =>
     sum + (one.classList.contains("tabulator-row") ? 1 : 0) + (one.shadowRoot ? walk(one.shadowRoot) : 0), 0);
