@@ -21,6 +21,7 @@ from merge_bench.analysis.compare import least_blocks
 from merge_bench.campaign import UNTOUCHED, Caller, LabelledProgress, Progress
 from merge_bench.campaign.campaign import run_launches
 from merge_bench.campaign.launch import record_launch_outcome
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import (
     Job,
     LaunchTimeEstimator,
@@ -134,14 +135,10 @@ def plan_command_campaign(argv: Sequence[str], own: ExecOptions, options: RunOpt
     configs: list[Config] = []
     ready = []
     for name in names:
-        (planned,) = plan_runs(name, options, _without_merge, several=False)
+        planned = plan_command_under_config(name, argv, options)
         record = make_config_record(planned)
         add_config(configs, record)
-        environment = command_environment(record.variables)
-        if find_program(argv, environment) is None:
-            raise UsageError(f"{argv[0]}: there is no such program{_shell_hint(argv)}")
-        warning = settings_stay_here_warning(argv, record.name, record.variables)
-        ready.append((replace(planned, warnings=(*planned.warnings, *filter(None, [warning]))), record))
+        ready.append((planned, record))
     first = ready[0][0]
     if len({planned.settings.results for planned, _ in ready}) > 1:
         raise UsageError("the configs set different folders for results; choose one folder with --results")
@@ -151,6 +148,19 @@ def plan_command_campaign(argv: Sequence[str], own: ExecOptions, options: RunOpt
     recorded = {"command": msgspec.to_builtins(plan), "launches": asked}
     keys = [RunKey(config=record.name, plan=0) for record in configs]
     return CommandCampaign(make_campaign_line(configs, [recorded], keys, first.plan.seed), jobs, plan)
+
+
+def plan_command_under_config(name: str | None, argv: Sequence[str], options: RunOptions) -> PlannedRun:
+    """Plan the launches of a command under the config with this name or path; None: without settings.
+
+    Raises UsageError if something is wrong with the config or the command.
+    """
+    (planned,) = plan_runs(name, options, _without_merge, several=False)
+    record = make_config_record(planned)
+    if find_program(argv, command_environment(record.variables)) is None:
+        raise UsageError(f"{argv[0]}: there is no such program{_shell_hint(argv)}")
+    warning = settings_stay_here_warning(argv, record.name, record.variables)
+    return replace(planned, warnings=(*planned.warnings, *filter(None, [warning])))
 
 
 def make_command_plan(argv: Sequence[str], own: ExecOptions) -> CommandPlan:
@@ -212,14 +222,17 @@ def dry_run_text(campaign: CommandCampaign) -> str:
         assignments = [f"{name}={shlex.quote(value)}" for name, value in config.variables.items()]
         words = shlex.join(replace_placeholders(campaign.plan.argv, place))
         lines += [f"## {config.name}: {plural(alike, 'launch')}", " ".join([*assignments, words])]
-    metrics = ", ".join(
-        f"{metric.name}{f' ({metric.unit})' * bool(metric.unit)}, {metric.better} is better"
-        for metric in campaign.plan.metrics
-    )
-    lines.append(f"## measured: {metrics}")
+    lines.append(f"## measured: {measured_text(campaign.plan)}")
     lines.append(f"## {_time_sentence(campaign)}")
     lines += [f"## {few}"] if (few := few_launches_sentence(campaign)) else []
     return "\n".join([*lines, "## order: " + " ".join(job.config for job in campaign.jobs)])
+
+
+def measured_text(plan: CommandPlan) -> str:
+    """The metrics of a command, each with its unit and direction: ``wall (s), less is better``."""
+    return ", ".join(
+        f"{metric.name}{f' ({metric.unit})' * bool(metric.unit)}, {metric.better} is better" for metric in plan.metrics
+    )
 
 
 def _time_sentence(campaign: CommandCampaign) -> str:

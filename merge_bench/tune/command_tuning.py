@@ -1,0 +1,74 @@
+"""What a tuning of a command can try: the command's plan under a config, and what is known of where it runs.
+
+Little is known of a person's program, so a condition that cannot be decided holds: a setting that has no effect costs
+launches, and one that makes the command fail is dropped with its first launch.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from merge_bench.campaign.make_plan import PlannedRun
+from merge_bench.command.command_campaign import command_environment, find_linked_ucx, plan_command_under_config
+from merge_bench.command.options import EXEC_KEYS
+from merge_bench.config import allowed_transports
+from merge_bench.config.options import RunOptions
+from merge_bench.config.ucx_choice import INFINIBAND
+from merge_bench.config.ucx_info import find_installed_ucx
+from merge_bench.errors import UsageError
+from merge_bench.host.gpu import count_visible_gpus
+from merge_bench.records.campaign import CommandPlan
+
+_HOSTS = re.compile(r"(?:^|[\s/;&|(])(?:srun|ssh|--?hosts?|-H|--?hostfile|--?machinefile)(?=$|[\s=])")
+"""What in a command's words shows that it runs on other hosts."""
+
+
+def plan_command_runs(name: str | Path | None, command: CommandPlan, run: RunOptions) -> list[PlannedRun]:
+    """Plan a command under the config with this name or path, None: without settings; a list of one."""
+    return [plan_command_under_config(None if name is None else str(name), command.argv, run)]
+
+
+def refuse_options_of_merges(run: RunOptions) -> None:
+    """Raise UsageError if the command line has an option that says something about merges."""
+    for key in run.sources:
+        if key not in (*EXEC_KEYS, "timeout"):
+            raise UsageError(f"--{key.replace('_', '-')} has no effect on a COMMAND; omit it")
+
+
+def find_ucx_of_command(variables: Mapping[str, str]) -> tuple[str | None, frozenset[str] | None]:
+    """Version and names of variables of the UCX that a command links under a config; None for what is not known.
+
+    A program that brings its own UCX, or links none, is taken for one that uses the UCX which `run` would load.
+    """
+    linked = find_linked_ucx(command_environment(variables))
+    installed = find_installed_ucx(linked.origin or "auto", {**os.environ, **variables})
+    if installed is None or (linked.version or installed.version) != installed.version:
+        return linked.version, None
+    inherited = {name for setting in installed.settings.values() for name in setting.inherits}
+    return installed.version, frozenset({*installed.settings, *inherited})
+
+
+def count_infiniband_devices() -> int:
+    """The number of InfiniBand and RoCE devices of this host."""
+    return len(list(INFINIBAND.iterdir())) if INFINIBAND.is_dir() else 0
+
+
+def conditions_of_command(argv: Sequence[str], variables: Mapping[str, str]) -> frozenset[str]:
+    """Those of `space.CONDITIONS` that hold for a command, or may hold; `variables`: what its config sets."""
+    several_hosts = _HOSTS.search(" ".join(argv)) is not None
+    transports = allowed_transports.find_allowed_transports(variables.get("UCX_TLS", "all"))
+    devices, gpus = count_infiniband_devices(), count_visible_gpus()
+    holds = {
+        "one-host": not several_hosts,
+        "several-hosts": several_hosts,
+        "gpu": gpus > 0,
+        "no-gpu": gpus == 0,
+        "infiniband": devices > 0,
+        "several-devices": devices > 1,
+        "tcp": bool(transports & {"tcp"}),
+        "peer-error-handling": True,
+    }
+    return frozenset(name for name, so in holds.items() if so)
