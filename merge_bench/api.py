@@ -57,8 +57,8 @@ class Result:
         """What the campaign ran, whether the result is verified, how fast merges were, and the campaign's folder."""
         campaign = self.campaign
         if campaign.probe:
-            rows = sum(len(launch.probes) for launch in campaign.standing)
-            shown = [f"probe {campaign.probe}: {rows} rows in {len(campaign.standing)} launches"]
+            rows = sum(len(launch.probes) for launch in campaign.unrepeated_launches)
+            shown = [f"probe {campaign.probe}: {rows} rows in {len(campaign.unrepeated_launches)} launches"]
         else:
             named_runs = zip(campaign.labels, campaign.runs, strict=True)
             shown = [_describe_run(name, run) for name, run in list(named_runs)[:_RUNS_SHOWN]]
@@ -182,7 +182,7 @@ def run(*, check: bool = True, **options: object) -> Result:
     with ucx_choice.undo_ucx_choice():
         sweep = load_sweep(given)
         print_warnings(warning for one in sweep.prepared.values() for warning in one.warnings)
-        result, verdict, status = launch_sweep(sweep, _caller_with(options), say_time=False)
+        result, verdict, status = launch_sweep(sweep, _caller_from_options(options), say_time=False)
     if check and status:
         error = (verdict.error if verdict else None) or next((one.error for one in result._runs if one.error), None)
         message = error.message if error else "the run failed"
@@ -214,13 +214,18 @@ def launch_command(
     `quiet`: show no progress. Returns as `launch_sweep` does.
     """
     from merge_bench.command.command_campaign import run_command_campaign
+
+    measure = functools.partial(run_command_campaign, planned, options, caller=caller)
+    return _measure_and_judge(measure, gate_of_command(planned, options), planned.blocks, quiet=quiet)
+
+
+def gate_of_command(planned: CommandCampaign, options: RunOptions) -> RegressionGate | None:
+    """Make the gate that the options of ``exec`` ask for, None without any; raises UsageError as it does."""
     from merge_bench.regressions.gates import RegressionGate
 
-    configs = len(planned.head.configs)
+    runs = len(planned.head.runs)
     gated = options.with_sourced_values({"results": str(planned.results)}, {})
-    gate = RegressionGate.from_options(gated, compared=configs, runs=configs)
-    measure = functools.partial(run_command_campaign, planned, options, caller=caller)
-    return _measure_and_judge(measure, gate, planned.blocks, quiet=quiet)
+    return RegressionGate.from_options(gated, compared=runs, runs=runs)
 
 
 def _measure_and_judge(
@@ -266,10 +271,10 @@ def history(
 ) -> Any:
     """A data frame with a row for every result in results folders: its value, its level, and whether that begins there.
 
-    `metric`: by default throughput, or the first metric of a command. `only`: ``config``, ``chunk``, ``workers``,
-    ``hosts``, ``engine``, ``exchange``, as options of the command. The names of columns are identifiers: in ``unit`` is
-    that of value and level, in ``shift`` the change of the level,
-    -0.05 for 5 % less, and in ``differs`` what else changed with that result. Raises UsageError if there is no result.
+    `metric`: by default throughput, or the first metric of a command. `only`: ``config``, ``command``, ``chunk``,
+    ``workers``, ``hosts``, ``engine``, ``exchange``, as options of the command. The names of columns are identifiers:
+    in ``unit`` is that of value and level, in ``shift`` the change of the level, -0.05 for 5 % less, and in ``differs``
+    what else changed with that result. Raises UsageError if there is no result.
     """
     from merge_bench.regressions.document import load_history as history_of
     from merge_bench.view.titles import utc_time
@@ -373,8 +378,8 @@ def _as_plain_data(document: Struct) -> Document:
     return plain
 
 
-def _caller_with(options: dict[str, object]) -> Caller:
-    """The caller that the records name, as the command line that runs the same merge."""
+def _caller_from_options(options: dict[str, object]) -> Caller:
+    """The caller for the records of a merge with these options: the command line that would run the same merge."""
     from merge_bench.campaign import Caller
     from merge_bench.config.option import format_command_line, format_option_value
     from merge_bench.config.options import OPTIONS

@@ -66,7 +66,7 @@ class Merge:
 def run(merge: Merge, name: str, folder: Path, limit: float, variables: Mapping[str, str] | None = None) -> Document:
     """The document that the run prints; its records are in ``runs/<name>``, its output is in ``logs``.
 
-    `variables`: of its environment, beside this process's own.
+    `variables`: of its environment, besides this process's own.
 
     Raises
     ------

@@ -175,7 +175,7 @@ def serve(run: Callable[[Job], Outcome]) -> None:
 def printed_by(program: str, command: Sequence[str], **environment: str) -> str:
     """What `command` prints, also passed on to standard error as it comes. Its process ends with this function.
 
-    `environment`: what it gets beside this process's own.
+    `environment`: what it gets besides this process's own.
 
     Raises
     ------

@@ -33,7 +33,7 @@ LINK, HEAD = 4, 4
 
 @dataclass(frozen=True)
 class Shape:
-    """Frames of a run: rows of one chunk, workers, int64 columns beside the key, and how parcels are written."""
+    """Frames of a run: rows of one chunk, workers, int64 columns besides the key, and how parcels are written."""
 
     chunk: int
     workers: int

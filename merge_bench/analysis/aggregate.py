@@ -202,10 +202,11 @@ def frames_sent(workers: Iterable[WorkerIteration]) -> tuple[bool, bool]:
 
 
 def worker_bandwidth(worker: WorkerIteration, frames: tuple[bool, bool] = (True, True)) -> FrameBandwidths:
-    """The bandwidth of one worker in one iteration; `frames`: whether the left and the right frame were sent.
+    """The bandwidth of one worker in one iteration: of the left frame, of the right one, and their mean.
 
-    Of a frame: bytes sent to other workers ÷ seconds in which its transfers were in flight; None for a worker that sent
-    nothing, as a 0 would pull the harmonic mean to 0. The mean is over the frames that were sent, None if one has none.
+    Of a frame: bytes sent to other workers ÷ seconds in which its transfers were in flight; None if the worker sent
+    nothing, as a 0 would pull the harmonic mean over workers to 0. `frames`: whether the iteration sends the left and
+    the right frame. The mean is over the frames that it sends; None if one of these has no bandwidth.
     """
     sent, flight = worker.sent_bytes, worker.flight_seconds
     if sent is None or flight is None:

@@ -304,7 +304,7 @@ def _matching_probe_lines(campaign: Campaign, run: Run, launch: Launch) -> list[
     on_gpus = any(each.device_memory for each in engine_descriptions() if each.name == run.plan.engine)
     return [
         line
-        for each in campaign.standing
+        for each in campaign.unrepeated_launches
         if each.complete and each.line is not None and each.line.config == run.config.name
         for line in each.probes
         if line.test.startswith(_TEST) and line.hosts == hosts and not line.wrong and (line.memory == "cuda") == on_gpus

@@ -355,7 +355,7 @@ def empty_compare_document(reason: str, threshold: float) -> documents.CompareDo
 
 
 def _varying_problem_names(pairs: Sequence[RunPair]) -> list[str]:
-    """The names of the problem's properties in which the pairs differ, beside rows per chunk and workers."""
+    """The names of the problem's properties in which the pairs differ, other than rows per chunk and workers."""
     problems = [comparable_runs.run_problem(pair.candidate.run) for pair in pairs]
     names = dict.fromkeys(name for problem in problems for name in problem)
     return [name for name in names if len({problem.get(name) for problem in problems}) > 1 and name not in SIZE]
@@ -369,6 +369,9 @@ def _verdict_caveats(row: ComparisonRow, verdict: Verdict, busy: Mapping[Path, s
     caveats = []
     if not pair.in_one_campaign and verdict in (Verdict.FASTER, Verdict.SLOWER) and not row.baseline.nights:
         caveats.append(ONE_NIGHT)
+    if (failed := pair.baseline.failed_launches) and pair.baseline.of_command and verdict is Verdict.SLOWER:
+        launches = len(pair.baseline.run.launches)
+        caveats.append(f"{pair.baseline.label} is no better choice, because {failed} of {launches} launches failed")
     if names and verdict in _DOUBTS:
         were = f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'}"
         caveats.append(f"{were} measured while other processes kept the host's cores busy, so {_DOUBTS[verdict]}")

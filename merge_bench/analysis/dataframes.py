@@ -175,7 +175,7 @@ def launch_rows(campaign: Campaign) -> Rows:
 def probe_rows(campaign: Campaign) -> Rows:
     """A row for every result of a network measurement."""
     names = ("probe", "test", "method", "placement", "memory", "size", "count", "iterations", "seconds")
-    for launch in campaign.standing:
+    for launch in campaign.unrepeated_launches:
         for line in launch.probes:
             yield {
                 "campaign": campaign.head.campaign_id,
@@ -197,8 +197,8 @@ def probe_rows(campaign: Campaign) -> Rows:
 def flat_table(campaigns: Sequence[Campaign]) -> tuple[Mapping[str, type], list[dict[str, Any]]]:
     """One table of campaigns: its columns with types, and a row for each timed iteration or network measurement.
 
-    Of a command it has a row for each launch. Raises UsageError if nothing was measured, or there are merges beside
-    network measurements or commands, whose columns differ.
+    Of a command it has a row for each launch. Raises UsageError if nothing was measured, or if there are two or more of
+    merges, network measurements and commands, whose columns differ.
     """
     kinds = {_kind_of_table(campaign) for campaign in campaigns}
     if len(kinds) > 1:

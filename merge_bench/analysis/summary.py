@@ -130,7 +130,9 @@ def _figure_spread(launches: Sequence[Launch], figure: aggregate.IterationFigure
     )
 
 
-def _link_figures(run: Run, launches: Sequence[Launch], lanes: Sequence[documents.Lane]) -> documents.Link | None:
+def _link_figures(
+    run: Run, launches: Sequence[Launch], lanes: Sequence[documents.PairTransports]
+) -> documents.Link | None:
     limit = aggregate.link_limit(launches)
     if limit is None:
         return None

@@ -47,7 +47,7 @@ def read_aligned_timelines(campaign: Campaign) -> Iterator[AlignedTimeline]:
 
     Raises UsageError if a file is damaged.
     """
-    for launch in campaign.standing:
+    for launch in campaign.unrepeated_launches:
         if launch.timeline is not None and launch.timeline.recorded:
             timeline = read_timeline(campaign.folder / timeline_file_name(launch.index))
             if timeline is not None and timeline.iterations:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from merge_bench.analysis.aggregate import sent_bytes_by_rank
-from merge_bench.analysis.documents import DeviceBytes, Lane, Protocols, Traffic
+from merge_bench.analysis.documents import DeviceBytes, PairTransports, Protocols, Traffic
 from merge_bench.config import allowed_transports
 from merge_bench.errors import Caution
 from merge_bench.records.campaign import Launch
@@ -47,13 +47,13 @@ def requested_transport_settings(lanes_lines: Iterable[LanesLine]) -> dict[str, 
     return {name: " or ".join(values) for name, values in by_name.items()}
 
 
-def selected_lanes(lanes_lines: Iterable[LanesLine]) -> list[Lane]:
+def selected_lanes(lanes_lines: Iterable[LanesLine]) -> list[PairTransports]:
     """The transports that UCX selected for each pair of workers, in any launch."""
-    by_pair: dict[tuple[int, int], Lane] = {}
+    by_pair: dict[tuple[int, int], PairTransports] = {}
     for line in lanes_lines:
         for pair in line.pairs:
             key = pair.from_rank, pair.to_rank
-            new = Lane(from_rank=key[0], to_rank=key[1], placement=pair.placement, transports=[])
+            new = PairTransports(from_rank=key[0], to_rank=key[1], placement=pair.placement, transports=[])
             transports = by_pair.setdefault(key, new).transports
             transports += [transport for transport in pair.transports if transport not in transports]
     return [by_pair[key] for key in sorted(by_pair)]

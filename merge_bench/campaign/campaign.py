@@ -21,7 +21,7 @@ from merge_bench.campaign.launch import make_launch
 from merge_bench.campaign.planned_launches import Job, LaunchTimeEstimator, Sweep, launch_seconds_by_rule
 from merge_bench.campaign.resume import (
     CONTINUE_AFTER,
-    describe_surroundings,
+    describe_launch_conditions,
     reopen_campaign_to_extend,
     reopen_unfinished_campaign,
 )
@@ -158,14 +158,14 @@ def write_interruption(writer: CampaignWriter, error: signals.Interrupted) -> No
 def complete_campaign_line(
     head: CampaignLine, jobs: Sequence[Job], caller: Caller = UNTOUCHED, software: Software | None = None
 ) -> CampaignLine:
-    """Add the command, git's state and the surroundings to the first record of a campaign, still without its name.
+    """Add the command, git's state and the launch conditions to the first record of a campaign, still without its name.
 
     `software`: what runs; None: what is installed.
     """
     software = software or Software.of_this_process()
     command = {"argv": list(caller.argv), "options": caller.options, "git": software.git}
-    surroundings = describe_surroundings(jobs, software.sources, software.versions)
-    return msgspec.structs.replace(head, **command, surroundings=surroundings)
+    conditions = describe_launch_conditions(jobs, software.sources, software.versions)
+    return msgspec.structs.replace(head, **command, surroundings=conditions)
 
 
 def write_first_records(writer: CampaignWriter, line: CampaignLine, jobs: Sequence[Job]) -> None:

@@ -88,7 +88,7 @@ class _DaskMerge:
             self._record.write_verdict(None if warmup else index, checks)
         if plan.write_result is not None and last and not warmup:
             numbered = ((part, number) for number, part in enumerate(result))
-            checks = self._check_result_partitions(dask_steps.write_result_partition, numbered)
+            checks = self._check_result_partitions(dask_steps.write_and_check_result_partition, numbered)
             self._record.write_verdict(index, checks, plan.write_result)
         return [part.key for part in result]
 

@@ -42,8 +42,8 @@ class ResumedCampaign(NamedTuple):
     status: int
 
 
-def describe_surroundings(jobs: Sequence[Job], sources: str, versions: Mapping[str, str]) -> dict[str, Any]:
-    """Describe the host, software, environment and clusters that `jobs` run with, as plain data for the records.
+def describe_launch_conditions(jobs: Sequence[Job], sources: str, versions: Mapping[str, str]) -> dict[str, Any]:
+    """Describe the host, software, environment and clusters that `jobs` run with: the records' field `surroundings`.
 
     `sources`: the checksum of this package's files; `versions`: of the installed packages.
     """

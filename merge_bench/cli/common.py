@@ -107,7 +107,10 @@ def flag_option(names: str, help: str) -> Decorator:
 
 
 def text_option(names: str, metavar: str, help: str, **settings: Any) -> Decorator:
-    """Make an option with a value; `names`: its names and, if it differs, that of the parameter, between blanks."""
+    """Make an option with a value.
+
+    `names`: separated by blanks, the option's names and, if it differs from them, the parameter's (``--json as_json``).
+    """
     return click.option(*names.split(), metavar=metavar, help=help, **settings)
 
 
@@ -242,7 +245,10 @@ def unrepeated_failures(campaigns: Sequence[Campaign]) -> list[FailureLine]:
     return [
         failure
         for campaign in campaigns
-        for failure in (*campaign.failures, *(each for launch in campaign.standing for each in launch.failures))
+        for failure in (
+            *campaign.failures,
+            *(each for launch in campaign.unrepeated_launches for each in launch.failures),
+        )
     ]
 
 

@@ -59,7 +59,7 @@ METRIC_HELP = (
 OF_COMMAND = tuple(
     replace(option, help=METRIC_HELP if option.key == "metric" else f"{option.help} Only with a COMMAND.")
     for option in ExecOptions.table()
-    if option.key != TIMEOUT
+    if option.key not in (TIMEOUT, "lanes")
 )
 OF_TUNING = tuple(option for option in TuneOptions.table() if option.key != "metric")
 OF_RUN = tuple(

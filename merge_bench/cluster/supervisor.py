@@ -138,10 +138,10 @@ class ChildProcess:
             self.send_signal(first_signal)
             self.wait(seconds)
         self.kill()
-        return self.wait_for_killed()
+        return self.wait_for_exit_status()
 
-    def wait_for_killed(self, seconds: float | None = None) -> int:
-        """Wait until the killed process has ended, reap it and return its exit status.
+    def wait_for_exit_status(self, seconds: float | None = None) -> int:
+        """Wait for the end of the process, which was killed, reap it, and return its exit status.
 
         Raises `subprocess.TimeoutExpired` after `seconds`; None: no limit.
         """
@@ -158,7 +158,7 @@ def end_child_processes(children: Collection[ChildProcess], seconds: float | Non
     left = []
     for child in children:
         try:
-            child.wait_for_killed(None if deadline is None else max(deadline - time.monotonic(), 0.1))
+            child.wait_for_exit_status(None if deadline is None else max(deadline - time.monotonic(), 0.1))
         except subprocess.TimeoutExpired:  # in the kernel, as with a file server that does not answer
             left.append(child)
     return left

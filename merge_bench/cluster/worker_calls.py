@@ -141,7 +141,10 @@ def find_first_loss(losses: Sequence[ProcessLoss]) -> tuple[ProcessLoss, bool]:
 
 
 def _peers_reported_lost(losses: Iterable[ProcessLoss]) -> set[tuple[str, int]]:
-    """Return host and number of each process whose memory a lost process could no longer read, by UCX's message."""
+    """Return host and process id of each peer that the log of a lost process names as lost.
+
+    UCX logs the process id of a peer whose memory it can no longer read.
+    """
     return {(loss.host, int(pid)) for loss in losses for pid in _LOST_PEER.findall(loss.log_tail)}
 
 
@@ -229,14 +232,14 @@ class ProcessWatch:
             code, reason = "worker-died" if first.member else "process-died", fatal and f" ({fatal})"
         else:
             self._noticed = None
-            stuck = self._find_silent(answer or {}) or self._find_idle(answer or {})
+            stuck = self._find_silent_process(answer or {}) or self._find_idle_worker(answer or {})
             if stuck is None:
                 return
             (first, code), reason = stuck, None
         message, rank = f"{first.title} {first.outcome_text}{reason or ''}", first.member.rank if first.member else None
         raise LaunchFailed(message, host=first.host or None, rank=rank, log_tail=first.log_tail or None, code=code)
 
-    def _find_silent(self, states: Mapping[str, Mapping[str, Any]]) -> tuple[ProcessLoss, str] | None:
+    def _find_silent_process(self, states: Mapping[str, Mapping[str, Any]]) -> tuple[ProcessLoss, str] | None:
         """Return the loss of the worker or scheduler that has been silent for too long, and an error code, or None."""
         silences = {address: states[address]["silence"] for address in self._members if address in states}
         address = max(silences, key=silences.__getitem__, default="")
@@ -251,7 +254,7 @@ class ProcessWatch:
             return ProcessLoss(shown, host, how, None, self._launcher.read_log_tail("scheduler")), "scheduler-silent"
         return None
 
-    def _find_idle(self, states: Mapping[str, Mapping[str, Any]]) -> tuple[ProcessLoss, str] | None:
+    def _find_idle_worker(self, states: Mapping[str, Mapping[str, Any]]) -> tuple[ProcessLoss, str] | None:
         """Return the loss of a worker that has executed none of its tasks for too long, and an error code, or None."""
         for address in self._members:
             if address not in states or address not in self._waits:

@@ -118,7 +118,7 @@ class Warden:
             times = [each for each in (self._kill_at, deadline if self._reason == ENDED else None) if each is not None]
             self._read_outputs(max(min(times) - now, 0.0) if times else None)
         seconds = time.perf_counter() - began
-        status = child.wait_for_killed()
+        status = child.wait_for_exit_status()
         left = sum(not process.zombie for process in find_descendants())
         unended = end_descendants()
         self._read_rest()

@@ -24,7 +24,7 @@ CUDA = frozenset({"cuda_copy", "cuda_ipc", "gdr_copy"})
 RDMA = frozenset({"rc_verbs", "rc_mlx5", "ud_verbs", "ud_mlx5", "dc_mlx5", "gga_mlx5", "srd", "rc_gda"})
 REGISTER_NO_MEMORY = frozenset({"self", "tcp", "posix", "sysv", "cma"})
 """The transports that need no cache of registered memory, and so no word of memory that a program frees."""
-# They move data only beside another transport, which carries the first messages.
+# They move data only together with another transport, which carries the first messages.
 ONLY_BESIDE_ANOTHER = frozenset({"cma", "knem", "cuda_ipc", "rocm_ipc", "ze_ipc"})
 # Copies between memories of one process, and messages of a process to itself.
 WITHIN_A_PROCESS = frozenset(

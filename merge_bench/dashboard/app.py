@@ -178,7 +178,7 @@ def make_pages(
         own_queue = queue(context.request.session)
         pn.state.curdoc.template_variables.update(results=str(results.path), logged_in=own_queue.logged_in)
         view = Dashboard(results.path, index=results, cache=cache, queue=own_queue, pace=pace)
-        view.end_when(lambda: own_queue.ended)
+        view.end_when(lambda: own_queue.end_reason)
         return view
 
     # By default Bokeh puts headers and cookies into the page, where scripts can read them.

@@ -143,7 +143,7 @@ def change_options(widget: pn.widgets.Select, options: Mapping[str, str], defaul
 
 
 def make_chart_card(chart: Chart, words: Sequence[str] = ()) -> pn.Column:
-    """Make a card that shows a chart; `words`: terms to define beside those in its title."""
+    """Make a card that shows a chart; `words`: terms to define besides those in its title."""
     figure = make_figure(chart, note=False, pixels=_CARD_PIXELS - 20)
     figure.title = None
     note = " ".join(filter(None, (chart.note, "Click a legend entry to hide its series." if figure.legend else "")))

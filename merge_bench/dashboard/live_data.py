@@ -66,11 +66,11 @@ def campaign_progress(campaign: Campaign, *, running: bool = True) -> CampaignPr
     runs = campaign.runs
     goes_on = running and campaign.end is None
     count = CampaignProgress(
-        launches=sum(map(_has_completed, campaign.launches)),
+        launches=sum(map(_is_successful_launch, campaign.launches)),
         iterations=sum(len(launch.timed) for launch in campaign.launches),
         share=1.0 if campaign.end is not None else None,
         doing=_current_activity(campaign, running=running),
-        failed=sum(counts_as_made(launch) and launch.failed for launch in campaign.launches),
+        failed=sum(is_finished_launch(launch) and launch.failed for launch in campaign.launches),
     )
     if any(run.plan.tune is not None for run in runs):
         stage = tuning_stage_of(campaign) if goes_on else None
@@ -78,7 +78,7 @@ def campaign_progress(campaign: Campaign, *, running: bool = True) -> CampaignPr
     planned = sum(run.planned_launches for run in runs)
     merges = [run for run in runs if run.plan.probe is None and run.plan.command is None]  # others have no iterations
     shares = (
-        1.0 if _has_completed(launch) else len(launch.timed) / max(run.plan.iterations or 0, 1)
+        1.0 if _is_successful_launch(launch) else len(launch.timed) / max(run.plan.iterations or 0, 1)
         for run in runs
         for launch in run.launches
     )
@@ -86,7 +86,7 @@ def campaign_progress(campaign: Campaign, *, running: bool = True) -> CampaignPr
     seconds = seconds_left(campaign) if goes_on else None
     return replace(
         count,
-        launches=sum(min(sum(map(_has_completed, run.launches)), run.planned_launches) for run in runs),
+        launches=sum(min(sum(map(_is_successful_launch, run.launches)), run.planned_launches) for run in runs),
         planned_launches=planned,
         iterations=sum(len(launch.timed) for run in merges for launch in run.launches),
         planned_iterations=sum(run.planned_launches * (run.plan.iterations or 0) for run in merges),
@@ -100,7 +100,7 @@ def seconds_left(campaign: Campaign) -> float | None:
     measured = [length for run in campaign.runs for length in _complete_launch_seconds(run.launches)]
     total = 0.0
     for run in campaign.runs:
-        left = run.planned_launches - sum(map(counts_as_made, run.launches))
+        left = run.planned_launches - sum(map(is_finished_launch, run.launches))
         if left <= 0:
             continue
         current = next((each for each in run.launches if not _has_ended(each) and each.line is not None), None)
@@ -143,7 +143,7 @@ def _current_activity(campaign: Campaign, *, running: bool) -> str:
             return "interrupted"
         return "finished successfully" if campaign.end.status == 0 else f"ended with status {campaign.end.status}"
     where = (
-        "launching"
+        ("launching" if campaign.command is None else "the command runs")
         if last is None or _has_ended(last) or last.line is None
         else f"launch {last.index}: {'the command runs' if last.of_command else _launch_activity(last)}"
     )
@@ -164,12 +164,12 @@ def _has_ended(launch: Launch) -> bool:
     return launch.end is not None or bool(launch.failures)
 
 
-def _has_completed(launch: Launch) -> bool:
-    return counts_as_made(launch) and not launch.failed
+def _is_successful_launch(launch: Launch) -> bool:
+    return is_finished_launch(launch) and not launch.failed
 
 
-def counts_as_made(launch: Launch) -> bool:
-    """Whether a launch ended or failed; an interrupted one does not count, because it is made again."""
+def is_finished_launch(launch: Launch) -> bool:
+    """Whether a launch succeeded or failed; an interrupted one is not finished, because it is made again."""
     return _has_ended(launch) and not launch.interrupted
 
 

@@ -331,7 +331,7 @@ class LiveView:
         self.choice.value = _NEWEST
 
     def read_update(self) -> LiveUpdate:
-        """Read what is new in the records of the chosen campaign; for a thread."""
+        """Read what is new in the records of the chosen campaign (in a thread)."""
         entries = self._entries()
         newest, value = find_campaign_to_show(entries), self.choice.value
         entry = newest if value == _NEWEST else next((entry for entry in entries if entry.id == value), None)

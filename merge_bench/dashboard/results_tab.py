@@ -339,7 +339,7 @@ class ResultsView:
         return table
 
     def read_update(self) -> ResultsUpdate:
-        """Read the chosen campaigns, and some whose figures the table lacks; for a thread."""
+        """Read the chosen campaigns, and some whose figures the table lacks (in a thread)."""
         entries = tuple(self._entries())
         if self._cache.read_small_campaigns(entries[:MOST_LISTED]) or entries != self._known_entries:
             rows, self._known_entries = self._make_rows(entries), entries

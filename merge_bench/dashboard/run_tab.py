@@ -37,15 +37,15 @@ _MOST_ROWS = 50
 class JobQueue(Protocol):
     """Queues, lists and cancels the jobs of a service, for the holder of a token.
 
-    `refusal`: why nothing can be queued, or empty; `ended`: why the page must end, or empty; `logged_in`: whether the
-    holder can log out; `commands`: those that can be queued, each with the keys of its options. A job has the fields
-    that ``/api/jobs`` gives.
+    `refusal_reason`: why nothing can be queued, or empty; `end_reason`: why the page must end, or empty; `logged_in`:
+    whether the holder can log out; `commands`: those that can be queued, each with the keys of its options. A job has
+    the fields that ``/api/jobs`` gives.
     """
 
     @property
-    def refusal(self) -> str: ...
+    def refusal_reason(self) -> str: ...
     @property
-    def ended(self) -> str: ...
+    def end_reason(self) -> str: ...
     @property
     def logged_in(self) -> bool: ...
     @property
@@ -178,7 +178,7 @@ class RunView:
         self._title = ui.html_text()
         self.form = RunForm(queue.commands, self._queue_job)
         self.jobs = pn.Column(sizing_mode=ui.WIDE, margin=0, max_height=360, scroll="y-auto")
-        refusal = queue.refusal
+        refusal = queue.refusal_reason
         table = ui.make_card("Queue (times in UTC)", [], self._summary, self.jobs, width=None)
         self._panel = ui.make_card("Output", [], self._title, self._output, width=None)
         self._panel.visible = False
@@ -192,7 +192,7 @@ class RunView:
         self._try_action(queue)
 
     def read_update(self) -> RunUpdate:
-        """Ask the queue for its jobs, and read the progress of the running one; for a thread."""
+        """Ask the queue for its jobs, and read the progress of the running one (in a thread)."""
         try:
             jobs = self._queue.jobs().jobs
             running = next((self._queue.job(job.id) for job in jobs if job.state == "running"), None)

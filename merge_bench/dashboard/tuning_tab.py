@@ -20,8 +20,8 @@ from merge_bench.dashboard.background import LastResult
 from merge_bench.dashboard.live_data import (
     CampaignProgress,
     campaign_progress,
-    counts_as_made,
     failure_sentences,
+    is_finished_launch,
     tuning_stage_html,
 )
 from merge_bench.records.campaign import Campaign, Tuning
@@ -188,7 +188,7 @@ def _outcome_sentences(campaign: Campaign, result: TuningResult, steps: int, *, 
             f"Confirmed against {result.baseline}: {speedups}.",
         ]
     elif campaign.end is None:
-        done = f"{plural(steps, 'step')} and {plural(sum(map(counts_as_made, campaign.launches)), 'launch')} done"
+        done = f"{plural(steps, 'step')} and {plural(sum(map(is_finished_launch, campaign.launches)), 'launch')} done"
         sentences = [f"{'The tuning goes on' if running else 'The tuning is not finished'}: {done}."]
     else:
         sentences = [result.outcome]
@@ -270,7 +270,7 @@ class TuningView:
         )
 
     def read_update(self) -> TuningUpdate:
-        """Read the chosen tuning, and list those to choose from; for a thread."""
+        """Read the chosen tuning, and list those to choose from (in a thread)."""
         entries = tuple(entry for entry in self._entries() if entry.kind == TUNE)[:_MOST_LISTED]
         self._cache.read_small_campaigns(entries)
         empty = [entry.id for entry in entries if self._measured_nothing(entry)]

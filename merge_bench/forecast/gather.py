@@ -102,7 +102,7 @@ class LinkTransfer:
 class IterationSample:
     """One timed iteration, seconds. `partition`, `join`: of the median worker, and `rows` that it joined; `*_spread`:
     variance of their logarithms over workers; `local`, `nic`: the slowest worker's and host's transfers; `meeting`:
-    what the exchange took beside them; `overlap`: share of the shorter of exchange and computing that was hidden.
+    what the exchange took besides them; `overlap`: share of the shorter of exchange and computing that was hidden.
     """
 
     wall: float
@@ -399,7 +399,7 @@ def _probed_links(campaigns: Sequence[Campaign], config: str, notes: list[str]) 
                 f"{campaign.folder} cannot be used for a forecast: it contains results of `probe {campaign.probe}`;"
                 " use results of `probe p2p`"
             )
-        for launch in campaign.standing if campaign.probe else ():
+        for launch in campaign.unrepeated_launches if campaign.probe else ():
             if launch.probes and launch.line is not None:
                 by_config.setdefault(launch.line.config, []).append((campaign, launch))
     if not by_config:

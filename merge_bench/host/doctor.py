@@ -384,7 +384,7 @@ def check_gpu_adapters(machine: CheckedHost) -> Finding:
     alike: dict[tuple[int, str], list[str]] = {}
     for device in machine.gpus:
         place = network.place_of_device(network.pci_device_folder(device.pci_bus_id or "", sys))
-        near = network.nearest_rdma_ports(place, ports, nodes)
+        near = network.nearest_rdma_port_names(place, ports, nodes)
         far = min(network.rdma_port_distance(place, port, nodes)[0] for port in ports)
         alike.setdefault((far, ", ".join(near)), []).append(str(device.index))
     fact = "; ".join(f"GPU {', '.join(gpus)}: {near} ({network.DISTANCES[far]})" for (far, near), gpus in alike.items())

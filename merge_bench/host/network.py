@@ -236,10 +236,10 @@ def ucx_can_use_port(port: RdmaPort) -> bool:
     return port.layer in (None, INFINIBAND, ROCE) and not port.virtual
 
 
-def nearest_rdma_ports(
+def nearest_rdma_port_names(
     place: MachinePlace, ports: Sequence[RdmaPort], numa_distances: NumaDistances
 ) -> tuple[str, ...]:
-    """All of these ports that are nearest to `place`; all of them if nothing is known about the way."""
+    """The names of the ports nearest to `place`, such as a GPU's; all of them if nothing is known about distances."""
     distances = {port.name: rdma_port_distance(place, port, numa_distances) for port in ports}
     least = min(distances.values(), default=None)
     return tuple(name for name, each in distances.items() if each == least)

@@ -41,7 +41,7 @@ def pin_workers(host: HostFacts, workers: int, *, gpus: bool, workers_per_gpu: i
     """
     if not gpus:
         shares = _split_cores_by_node(host.cores, host.node_cores, workers)
-        return [WorkerPin(share, None, nearest_host_ports(host, MachinePlace(node))) for node, share in shares]
+        return [WorkerPin(share, None, nearest_host_port_names(host, MachinePlace(node))) for node, share in shares]
     gpu_nodes = dict(enumerate(host.gpu_nodes))
     distances = host_numa_distances(host)
     own = [gpu_nodes.get(number // workers_per_gpu) for number in range(workers)]
@@ -55,23 +55,23 @@ def pin_workers(host: HostFacts, workers: int, *, gpus: bool, workers_per_gpu: i
         name = visible_gpu_name(host.gpu_names, index)
         parts.append(
             WorkerPin(
-                share, name, nearest_host_ports(host, gpu_place(host, index)), name not in host.gpus_without_memory
+                share, name, nearest_host_port_names(host, gpu_place(host, index)), name not in host.gpus_without_memory
             )
         )
     return parts
 
 
 def gpu_place(host: HostFacts, gpu_number: int) -> MachinePlace:
-    """The place in its host of the visible GPU with this index is."""
+    """The place in its host of the visible GPU with this index."""
     nodes, bridges = dict(enumerate(host.gpu_nodes)), dict(enumerate(host.gpu_bridges))
     return MachinePlace(nodes.get(gpu_number), tuple(bridges.get(gpu_number, ())))
 
 
-def nearest_host_ports(host: HostFacts, place: MachinePlace) -> tuple[str, ...]:
-    """The ports in `host.rdma` that are nearest to `place`, in that order."""
+def nearest_host_port_names(host: HostFacts, place: MachinePlace) -> tuple[str, ...]:
+    """The names in `host.rdma` of the ports that are nearest to `place`, in the order of `host.rdma`."""
     by_name = {port.name: port for port in host.ports}
     ports = [by_name[name] for name in host.rdma if name in by_name]
-    return network.nearest_rdma_ports(place, ports, host_numa_distances(host)) or tuple(host.rdma)
+    return network.nearest_rdma_port_names(place, ports, host_numa_distances(host)) or tuple(host.rdma)
 
 
 def host_numa_distances(host: HostFacts) -> NumaDistances:
@@ -218,7 +218,7 @@ def describe_binding(
     reachable = network.ip_addresses() if addressed is None else addressed
     same_network = network.rdma_ports_of_same_network(used, reachable, ports, sys) if used else []
     candidates = [port for port in ports if (port.name in same_network if used else network.ucx_can_use_port(port))]
-    near, distance = _nearest_ports_with_distance(place, candidates, nodes)
+    near, distance = _nearest_port_names_with_distance(place, candidates, nodes)
     return Binding(
         host=socket.gethostname(),
         gpu=name,
@@ -237,7 +237,7 @@ def expected_gpu_bindings(sys: Path = SYS) -> list[Binding]:
     nodes, names, host = network.read_numa_distances(sys), gpu.visible_gpu_names(), socket.gethostname()
     bindings = []
     for rank, (name, place) in enumerate(zip(names, find_gpu_places(names, sys), strict=True)):
-        near, distance = _nearest_ports_with_distance(place, ports, nodes)
+        near, distance = _nearest_port_names_with_distance(place, ports, nodes)
         binding = Binding(rank=rank, host=host, gpu=name, gpu_node=place.node, ports=near, near=near, distance=distance)
         bindings.append(binding)
     return bindings
@@ -259,14 +259,14 @@ def allowed_rdma_ports(net_devices: str, ports: Sequence[RdmaPort]) -> list[str]
     ]
 
 
-def _nearest_ports_with_distance(
+def _nearest_port_names_with_distance(
     place: MachinePlace, ports: Sequence[RdmaPort], numa_distances: NumaDistances
 ) -> tuple[list[str], str | None]:
-    """The ports that are nearest to a place, and how near they are; none if nothing is known about the place."""
+    """The names of the ports nearest to a place, and how near they are; none if nothing is known about the place."""
     if place == MachinePlace() or not ports:
         return [], None
     least = min(network.rdma_port_distance(place, port, numa_distances) for port in ports)
-    return list(network.nearest_rdma_ports(place, ports, numa_distances)), DISTANCES[least[0]]
+    return list(network.nearest_rdma_port_names(place, ports, numa_distances)), DISTANCES[least[0]]
 
 
 def _port_choice_problems(used_ports: Sequence[str], nearest_ports: Sequence[str], distance: str | None) -> list[str]:

@@ -218,11 +218,11 @@ def _flatten_array(field: Field, array: pa.Array) -> Column:
     if field.variable:
         if rows == 0:
             return Column(np.zeros(0, np.uint8), np.zeros(1, np.int64), valid)
-        offsets = buffer_bytes(buffers[0])[8 * start : 8 * (start + rows + 1)].view(np.int64)
-        return Column(buffer_bytes(buffers[1])[offsets[0] : offsets[-1]], offsets - offsets[0], valid)
+        offsets = buffer_as_array(buffers[0])[8 * start : 8 * (start + rows + 1)].view(np.int64)
+        return Column(buffer_as_array(buffers[1])[offsets[0] : offsets[-1]], offsets - offsets[0], valid)
     if pa.types.is_boolean(field.type):
         return Column(_unpack_bits(buffers[0], start, rows), None, valid)
-    values = buffer_bytes(buffers[0])[field.width * start : field.width * (start + rows)]
+    values = buffer_as_array(buffers[0])[field.width * start : field.width * (start + rows)]
     return Column(values.view(storage_dtype(field.width)), None, valid)
 
 
@@ -240,7 +240,7 @@ def _unflatten_column(field: Field, column: Column, rows: int) -> pa.Array:
 
 def _unpack_bits(buffer: pa.Buffer, start: int, rows: int) -> Bytes:
     """Unpack bits start…start+rows-1 of an Arrow buffer to a byte each."""
-    packed = buffer_bytes(buffer)[start // 8 : (start + rows + 7) // 8]
+    packed = buffer_as_array(buffer)[start // 8 : (start + rows + 7) // 8]
     return np.unpackbits(packed, bitorder="little")[start % 8 : start % 8 + rows]
 
 
@@ -253,9 +253,9 @@ class _WritableMemory:
         self.__array_interface__ = place
 
 
-def buffer_bytes(buffer: pa.Buffer | None) -> Bytes:
-    """The bytes of a buffer without a copy, not to be changed.
+def buffer_as_array(buffer: pa.Buffer | None) -> Bytes:
+    """The bytes of an Arrow buffer as a NumPy array without a copy, empty for None. Do not write to it.
 
-    NumPy's flag says that they may be: numba compiles a loop once more for arrays that are read-only.
+    NumPy counts it as writable all the same: numba compiles a loop once more for arrays that are read-only.
     """
     return np.asarray(_WritableMemory(buffer)) if buffer else np.zeros(0, np.uint8)

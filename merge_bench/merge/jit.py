@@ -50,7 +50,7 @@ def load_word(typing: Any, data: Any, at: Any) -> Any:
     """Read the eight bytes from data[at] on as one uint64, the first one lowest; `at` is not checked."""
 
     def emit_code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = _array_pointer(context, builder, signature, arguments, 0)
+        place = _element_pointer(context, builder, signature, arguments, 0)
         return builder.load(builder.bitcast(place, cgutils.ir.IntType(64).as_pointer()), align=1)
 
     return nb.uint64(data, nb.uint64), emit_code
@@ -64,7 +64,7 @@ def copy_bytes(typing: Any, data: Any, first: Any, size: Any, out: Any, at: Any)
     """
 
     def emit_code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, target = (_array_pointer(context, builder, signature, arguments, of) for of in (0, 3))
+        source, target = (_element_pointer(context, builder, signature, arguments, of) for of in (0, 3))
         cgutils.raw_memcpy(builder, target, source, arguments[2], 1)
 
     return nb.void(data, nb.uint64, nb.uint64, out, nb.uint64), emit_code
@@ -86,7 +86,7 @@ def store_lines(typing: Any, columns: Any, rows: Any, row: Any, out: Any, at: An
         word = min(size, 8)  # a longer value moves as several words
         words, values = size // word, LINE // size
         one_line, all_lines = (ir.VectorType(ir.IntType(8 * word), lines * LINE // word) for lines in (1, count))
-        source, first_gap = (_array_pointer(context, builder, signature, arguments, of) for of in (1, 5))
+        source, first_gap = (_element_pointer(context, builder, signature, arguments, of) for of in (1, 5))
         target = context.make_array(signature.args[3])(context, builder, arguments[3]).data
         hint = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
         held = builder.load(builder.bitcast(source, all_lines.as_pointer()), align=LINE)
@@ -125,10 +125,10 @@ def finish_stores(typing: Any) -> Any:
     return nb.void(), emit_code
 
 
-def _array_pointer(context: Any, builder: Any, signature: Any, arguments: Any, of: int) -> Any:
-    """A pointer to an element of the array that is argument `of`; the argument after it is the position."""
-    array = context.make_array(signature.args[of])(context, builder, arguments[of])
-    return builder.gep(array.data, [arguments[of + 1]])
+def _element_pointer(context: Any, builder: Any, signature: Any, arguments: Any, array_number: int) -> Any:
+    """A pointer to an array's element: argument `array_number` is the array, the next one the element's index."""
+    array = context.make_array(signature.args[array_number])(context, builder, arguments[array_number])
+    return builder.gep(array.data, [arguments[array_number + 1]])
 
 
 def function_address(library: ctypes.CDLL, name: str) -> int:

@@ -47,7 +47,7 @@ class BufferPool:
         self._lent: list[Bytes] = []
 
     @property
-    def kept(self) -> Bytes:
+    def kept_buffer(self) -> Bytes:
         """The buffer that is kept between iterations, all of it touched; writing to it overwrites what was taken."""
         return self._buffer
 

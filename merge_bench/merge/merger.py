@@ -371,10 +371,10 @@ class TableMerger(Merger):
 
 
 def make_merger(engine: Engine, rank: int, plan: Plan, abort: AbortFlag) -> Merger:
-    """Make the merger for a plan, with overlapping phases or without, and this worker's end of the data plane.
+    """Make the merger that a plan asks for (pipelined or phase by phase) and this worker's end of its data plane.
 
-    Raises `UsageError` if the phases are to overlap and the engine cannot join a part of its rows, or if it has no
-    runtime filter and is to use one.
+    Raises `UsageError` if the plan has a pipeline and the engine cannot join part of its rows, or if the plan has a
+    runtime filter and the engine has none.
     """
     kind = _merger_class(engine, plan)
     exchange: Exchange = exchange_class(plan.exchange).of_plan(plan, rank, abort)

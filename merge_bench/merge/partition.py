@@ -269,34 +269,42 @@ class Partitioner:
         return sums
 
     def _fill_parcels(
-        self, frame: Frame, whole: Bytes, places: Counts, span: tuple[int, int], starts: tuple[Counts, ...]
+        self,
+        frame: Frame,
+        parcel_memory: Bytes,
+        column_starts: Counts,
+        row_span: tuple[int, int],
+        span_starts: tuple[Counts, ...],
     ) -> None:
-        """Scatter one span of rows into the parcels.
+        """Scatter the rows first…last-1 (`row_span`) of a frame into the parcels, which lie in `parcel_memory`.
 
-        `places`: for each column, where its values (or lengths), bytes and validity begin in `whole`, for each bucket.
-        `starts`: this span's first row in the parcel of each bucket, then its first byte of each variable column.
+        `column_starts`: for each column, the bytes of `parcel_memory` at which its values (or lengths), its bytes and
+        its validity begin, for each bucket. `span_starts`: the first row of these in the parcel of each bucket, then
+        their first byte of each variable column.
         """
         from merge_bench.merge import partition_loops
 
-        span_rows, (rows, *sizes) = slice(*span), starts
+        span_rows, (rows, *sizes) = slice(*row_span), span_starts
         ids = self._ids[span_rows]
         write = make_writer(self.stores, self.workers * self.buckets)
         fixed: dict[Any, list[tuple[Array, Counts]]] = defaultdict(list)
-        for field, column, (values_at, bytes_at, valid_at) in zip(frame.fields, frame.columns, places, strict=True):
+        for field, column, (values_at, bytes_at, valid_at) in zip(
+            frame.fields, frame.columns, column_starts, strict=True
+        ):
             if column.offsets is None:
                 fixed[column.values.dtype].append((column.values[span_rows], values_at))
             else:
-                offsets = column.offsets[span[0] : span[1] + 1]
-                write.write(_value_lengths(offsets, ids), (values_at // 4 + rows)[None], whole.view(np.int32))
+                offsets = column.offsets[row_span[0] : row_span[1] + 1]
+                write.write(_value_lengths(offsets, ids), (values_at // 4 + rows)[None], parcel_memory.view(np.int32))
                 data = (bytes_at + sizes.pop(0)).astype(np.uint64)
-                partition_loops.scatter_bytes(column.values, offsets, ids, data, whole)
+                partition_loops.scatter_bytes(column.values, offsets, ids, data, parcel_memory)
             if field.nullable and column.valid is not None:
                 fixed[column.valid.dtype].append((column.valid[span_rows], valid_at))
         for dtype, columns in fixed.items():
             for part in _split_evenly(columns, write.most_columns):
                 values = tuple(column for column, _ in part)
                 positions = np.stack([at for _, at in part]) // dtype.itemsize + rows
-                write.write([(values, ids)], positions, whole.view(dtype))
+                write.write([(values, ids)], positions, parcel_memory.view(dtype))
 
 
 def _assign_plain(keys: Sequence[Array], total: int, ids: Array, counts: Counts) -> None:

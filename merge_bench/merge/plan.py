@@ -64,7 +64,8 @@ class Plan(WorkerOptions):
     ``auto`` for what is faster on each host. `runtime_filter`: whether rows without a match are left out before
     they are partitioned (`runtime_filter.py`). `timeout`: seconds. `verify`: ``ends`` (after the
     warm-up and the last iteration), ``every``, ``full`` or ``off``. `timeline`: ``on``, ``off``, or ``auto`` for where
-    it costs little. `write_result`: absolute path of the folder for the merged table; None: it is not kept.
+    it costs little. `write_result`: absolute path of the folder for the merged table; None: it is not kept. `ucx`: the
+    UCX to load, as ``--ucx`` names it, if that is a release or a folder, or one of several; else None.
     """
 
     workload: SyntheticSpec | TableSpec
@@ -91,10 +92,13 @@ class Plan(WorkerOptions):
     require_transport: tuple[str, ...] = ()
     timeline: str = "auto"
     write_result: str | None = None
+    ucx: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, for the records."""
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "workload"}
+        if self.ucx is None:
+            del plain["ucx"]
         plain |= {"rows_per_chunk": self.rows_per_chunk, "how": self.how.value, **self.distribution.to_json()}
         if isinstance(self.workload, SyntheticSpec):
             plain["workload"] = {"name": "synthetic", **dataclasses.asdict(self.workload)}
@@ -126,7 +130,7 @@ class Plan(WorkerOptions):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Names of the key columns, as they travel."""
+        """The names of the key columns in the frames that workers exchange."""
         return ("key",) if isinstance(self.workload, SyntheticSpec) else self.workload.keys
 
 
@@ -220,8 +224,9 @@ def synthetic_worker_bytes(plan: Plan) -> int:
     With a broadcast, l or s times W - 1 for its rows of all other workers, and nothing lies where
     parcels lay that were sent, because a worker joins what it sends, too.
 
-    With a skew, one worker gets all rows with the most frequent key (`SyntheticSpec.hottest_key_share`) beside its
-    share of the others. Dask's merge keeps splits of both frames beside the frames: `DataPlane.shuffles` times both.
+    With a skew, one worker gets all rows with the most frequent key (`SyntheticSpec.hottest_key_share`), in
+    addition to its share of the others. Dask's merge keeps the frames and splits of both: `DataPlane.shuffles` times
+    both.
     """
     spec, workers, how, sent = plan.workload, plan.workers, plan.how, plan.distribution.sent
     assert isinstance(spec, SyntheticSpec)
@@ -277,8 +282,8 @@ def check_memory_fits(plan: Plan, available: int, workers_here: int, where: str)
     Raises `UsageError`, with the largest chunk that would fit, or if none would, with the largest number of workers.
     """
 
-    def bytes_of(thousands: int, here: int) -> int:
-        """Bytes that a worker needs for so many thousand rows a chunk, if `here` workers are on this host."""
+    def worker_bytes(thousands: int, here: int) -> int:
+        """Bytes that a worker needs for ``1000 * thousands`` rows per chunk, if `here` workers are on this host."""
         spec, workers = plan.workload, plan.workers - workers_here + here
         if not isinstance(spec, SyntheticSpec):
             return PROCESS_BYTES
@@ -286,14 +291,17 @@ def check_memory_fits(plan: Plan, available: int, workers_here: int, where: str)
         return synthetic_worker_bytes(dataclasses.replace(plan, workload=table, workers=workers))
 
     def workers_that_fit(thousands: int) -> int:
-        """The largest number of workers on this host that fit with so many thousand rows a chunk."""
-        return bisect_right(range(workers_here), available, lo=1, key=lambda here: here * bytes_of(thousands, here)) - 1
+        """The largest number of workers on this host that fit with ``1000 * thousands`` rows per chunk."""
+        return (
+            bisect_right(range(workers_here), available, lo=1, key=lambda here: here * worker_bytes(thousands, here))
+            - 1
+        )
 
     share, rows = available // workers_here, plan.rows_per_chunk
     wanted = -(-(rows or 0) // 1000)
-    if bytes_of(wanted, workers_here) <= share:
+    if worker_bytes(wanted, workers_here) <= share:
         return
-    largest = bisect_right(range(wanted), share, lo=1, key=lambda thousands: bytes_of(thousands, workers_here)) - 1
+    largest = bisect_right(range(wanted), share, lo=1, key=lambda thousands: worker_bytes(thousands, workers_here)) - 1
     if largest > 0:
         remedy = f"the largest --chunk that fits is {1000 * largest:_}"
     elif (most := workers_that_fit(wanted) or workers_that_fit(1)) > 0:
@@ -304,6 +312,6 @@ def check_memory_fits(plan: Plan, available: int, workers_here: int, where: str)
     what = "the merge" if rows is None else f"--chunk {format_count(rows)}"
     many = f"{workers_here} workers on {where} have" if workers_here > 1 else f"worker on {where} has"
     raise UsageError(
-        f"{what} needs about {format_bytes(bytes_of(wanted, workers_here))} per worker, but the {many}"
+        f"{what} needs about {format_bytes(worker_bytes(wanted, workers_here))} per worker, but the {many}"
         f" {format_bytes(share)}{' each' * (workers_here > 1)}; {remedy}"
     )

@@ -80,7 +80,7 @@ class LaunchState:
     empty: dict[str, Any] = field(default_factory=dict)  # for each side a frame of Dask's engine without rows
     guard: threading.Event = field(default_factory=threading.Event)
 
-    def write_result_part(
+    def write_and_check_result_part(
         self, pieces: Iterable[pa.Table], number: int, fields: tuple[Sequence[Field], Sequence[Field]], abort: AbortFlag
     ) -> Check:
         """Write part `number` of the result to the plan's folder, and check what can be read from it.
@@ -293,8 +293,8 @@ class NoteCost:
         """The share of the shortest iteration that notes take at most."""
         return self.notes * self.note_seconds / self.iteration_seconds
 
-    def including(self, notes: int, seconds: float) -> NoteCost:
-        """The cost with one more iteration, of so many notes and seconds."""
+    def with_iteration(self, notes: int, seconds: float) -> NoteCost:
+        """The cost with one more iteration, which took `seconds` and in which the worker made `notes`."""
         return NoteCost(max(self.notes, notes), self.note_seconds, min(self.iteration_seconds, seconds))
 
 
@@ -311,7 +311,7 @@ def describe_process(engine: str | None, exchange: str | None, variables: Sequen
     """Load the libraries that a launch needs; returns a description of this worker's machine and environment.
 
     `engine`, `exchange`: names of the engine and the data plane to load; None for none. `variables`: names of
-    environment variables to include beside those that are always included.
+    environment variables to include besides those that are always included.
     """
     if engine is not None:
         engines.engine_class(engine)
@@ -465,7 +465,7 @@ def run_iterations(
             notes = plugin.merger.notes = TimeNotes() if keeper and keeper.wants_iteration(index) else None
             held.append((index, plugin.merger.merge()))
             if timeline and keeper and cost and notes:
-                cost = cost.including(notes.count, held[-1][1].worker.seconds)
+                cost = cost.with_iteration(notes.count, held[-1][1].worker.seconds)
                 keeper.keep_iteration(index, notes.timeline(plugin.launch_state.rank, plugin.merger.piece_sides))
                 if cost.share > timeline:
                     keeper = plugin.launch_state.timelines = None
@@ -502,10 +502,10 @@ def make_result_folder() -> None:
         make_result_parts_folder(folder)
 
 
-def write_result(fields: tuple[Sequence[Field], Sequence[Field]]) -> Check:
+def write_and_check_result(fields: tuple[Sequence[Field], Sequence[Field]]) -> Check:
     """Write this worker's rows of the last result, and check what can be read back; `fields`: of both frames."""
     plugin = current_plugin()
-    return plugin.launch_state.write_result_part(
+    return plugin.launch_state.write_and_check_result_part(
         plugin.merger.engine.result_tables(), plugin.launch_state.rank, fields, plugin.abort
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import msgspec
 
+from merge_bench.config.ucx_releases import PERFTEST_OVERSTATES, perftest_overstates_bandwidth
 from merge_bench.errors import Caution
 from merge_bench.records import schema as s
 from merge_bench.records.schema import ProbeLine
@@ -115,7 +117,8 @@ class CommandPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     `argv`: its words as they were typed, with their placeholders. `metric_file`: the file that metrics are read from;
     None: what it prints. `checks`: what decides that a launch is right, besides `expect_status`. `timeout`: seconds,
-    None without a limit. `shell`: whether a shell reads the command.
+    None without a limit. `shell`: whether a shell reads the command. `lanes`: whether it runs once more in the first
+    launch of each config, so that UCX logs its lanes.
     """
 
     argv: list[str] = []
@@ -125,6 +128,7 @@ class CommandPlan(msgspec.Struct, frozen=True, kw_only=True):
     expect_status: int = 0
     timeout: float | None = None
     shell: bool = False
+    lanes: bool = False
 
     @property
     def line(self) -> str:
@@ -174,6 +178,7 @@ class RecordedPlan(msgspec.Struct, frozen=True, kw_only=True):
     tune: Tuning | None = None
     probe: str | None = None
     command: CommandPlan | None = None
+    ucx: str | None = None
 
     @property
     def question(self) -> str:
@@ -329,7 +334,7 @@ class Launch:
         return next(keys, None)
 
 
-WAYS = ("engine", "exchange", "shuffle")
+WAYS = ("engine", "exchange", "shuffle", "ucx")
 """Options of a plan that may differ between runs of one config; `label_runs` names them in this order."""
 
 
@@ -337,7 +342,8 @@ def label_runs(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
     """Make a label for each run that tells it from the others; a run: a config's name, and the options of its plan.
 
     The label names the config and, where runs of the config differ in `WAYS` (in the shuffle: those of one exchange),
-    these options: ``tcp with polars``. With only one config it names the options alone: ``pandas over dask``.
+    these options: ``tcp with polars``. With only one config it names the options alone: ``pandas over dask``, or
+    ``UCX 1.21.0``.
     """
     alone = len({config for config, _ in runs}) < 2
     names = []
@@ -346,8 +352,9 @@ def label_runs(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
         same = [each for each in alike if each.get("exchange") == options.get("exchange")]
         values = {way: {each.get(way) for each in (same if way == "shuffle" else alike)} - {None} for way in WAYS}
         ways = {way: str(options[way]) for way in WAYS if len(values[way]) > 1 and options.get(way) is not None}
-        shuffle = ways.pop("shuffle", "")
+        shuffle, ucx = ways.pop("shuffle", ""), ways.pop("ucx", "")
         way = " ".join(filter(None, (" over ".join(ways.values()), shuffle)))
+        way = " on ".join(filter(None, (way, ucx and f"UCX {ucx}")))
         names.append(config if not way else way if alone else f"{config} with {way}")
     return names
 
@@ -440,21 +447,21 @@ class Campaign:
     @property
     def cautions(self) -> tuple[Caution, ...]:
         """Every warning in the records, each once; first those that belong to no launch."""
-        warnings = [*self.warnings, *(warning for launch in self.standing for warning in launch.warnings)]
+        warnings = [*self.warnings, *(warning for launch in self.unrepeated_launches for warning in launch.warnings)]
         return tuple(dict.fromkeys(line.caution for line in warnings))
 
     @property
     def unattributed_failures(self) -> tuple[s.FailureLine, ...]:
         """Failures that belong to no launch, or to a launch whose run no line names."""
-        nameless = (failure for launch in self.standing if launch.key is None for failure in launch.failures)
+        nameless = (failure for launch in self.unrepeated_launches if launch.key is None for failure in launch.failures)
         return self.failures if len(self.head.runs) == 1 else (*self.failures, *nameless)
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The campaign's planned runs in their order, each with its `standing` launches; a run may have none yet."""
+        """The campaign's planned runs in their order, each with its `unrepeated_launches`; a run may have none yet."""
         by_key: dict[tuple[str, int], list[Launch]] = {(run.config, run.plan): [] for run in self.head.runs}
         only = next(iter(by_key)) if len(by_key) == 1 else None
-        for launch in self.standing:
+        for launch in self.unrepeated_launches:
             key = launch.key or only
             if key is not None:
                 by_key.setdefault(key, []).append(launch)
@@ -470,7 +477,7 @@ class Campaign:
         return label_runs([(run.config.name, run.options) for run in self.runs])
 
     @property
-    def standing(self) -> tuple[Launch, ...]:
+    def unrepeated_launches(self) -> tuple[Launch, ...]:
         """The campaign's launches, without those that were interrupted and repeated later."""
         last = {(launch.key, launch.block): launch.index for launch in self.launches}
         return tuple(
@@ -483,6 +490,7 @@ class Campaign:
 FROM_FILE = "file "
 """The start of the `source` of rows that a user's file contains."""
 Extremes: TypeAlias = tuple[float | None, float | None]
+_PERFTEST = re.compile(r"ucx_perftest of UCX (\d+\.\d+[\d.]*)")
 _UNCHANGED = ("probe", "test", "method", "placement", "size", "memory", "count")
 """Fields that all lines of a row have in common."""
 
@@ -509,7 +517,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     `bandwidth`: bytes per second; of both, the median over launches, the smallest and the largest value (`*_range`),
     and the extremes over ranks (`*_ranks`). `seconds_mean`, `bus_bandwidth`, `link_limit`: as in `ProbeLine`, medians
     over launches; `link_share`: of the limit, what the busiest rank reached. `source`: of published numbers, or of
-    those in a file; None for measured ones. `note`: what is wrong with a published number.
+    those in a file; None for measured ones. `note`: what is wrong with a published number, or one of an old tool.
     """
 
     probe: str
@@ -567,7 +575,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 def make_probe_rows(campaign: Campaign) -> list[Row]:
     """The rows of a campaign's network measurements: by series, as they were first measured, then by size."""
     groups: dict[tuple[Any, ...], list[ProbeLine]] = {}
-    for launch in campaign.standing:
+    for launch in campaign.unrepeated_launches:
         config = launch.line.config if launch.line is not None else ""
         for line in launch.probes:
             key = (config, line.test, line.placement, tuple(line.ranks), line.memory)
@@ -616,7 +624,16 @@ def _make_probe_row(config: str, lines: Sequence[ProbeLine]) -> Row:
         selected=tuple(dict.fromkeys(lane for line in lines for lane in line.selected)),
         protocol=" / ".join(dict.fromkeys(line.protocol for line in lines if line.protocol)) or None,
         as_requested=False if False in doubts else None if None in doubts else True,
+        note=next(filter(None, map(_perftest_note, lines)), None),
     )
+
+
+def _perftest_note(line: ProbeLine) -> str | None:
+    """The sentence about a bandwidth that an old ``ucx_perftest`` overstates; None for other measurements."""
+    release = _PERFTEST.match(line.method)
+    if release is None or not line.test.endswith(("_bw", "bandwidth")):
+        return None
+    return PERFTEST_OVERSTATES if perftest_overstates_bandwidth(release[1]) else None
 
 
 def _median_and_range_of_field(

@@ -41,7 +41,7 @@ class ResultEntry:
     """A result in a list of results.
 
     `modified`: seconds since the epoch. `head`: its first line as far as lists need it, None if it cannot be read.
-    `ended`: the exit status in its last line, None if that is no end. `interrupted`: whether a signal ended it, as
+    `end_status`: the exit status in its last line, None if that is no end. `interrupted`: whether a signal ended it, as
     Ctrl-C and Stop do. `written`: whether a process of this machine writes it.
     """
 
@@ -51,7 +51,7 @@ class ResultEntry:
     modified: float = 0.0
     inode: int = 0
     head: CampaignLine | None = None
-    ended: int | None = None
+    end_status: int | None = None
     interrupted: bool = False
     written: bool = False
     plans: tuple[RecordedPlan, ...] = ()
@@ -66,11 +66,11 @@ class ResultEntry:
         """How the result's command ended, or that it still runs, in a word or two."""
         if self.head is None:
             return UNREADABLE
-        if self.ended is None and self.written:
+        if self.end_status is None and self.written:
             return RUNNING
         if self.interrupted:
             return INTERRUPTED
-        return UNFINISHED if self.ended is None else _ENDED.get(self.ended, f"status {self.ended}")
+        return UNFINISHED if self.end_status is None else _ENDED.get(self.end_status, f"status {self.end_status}")
 
     @property
     def kind(self) -> str:
@@ -83,8 +83,12 @@ class ResultEntry:
             return TUNE
         if self.plans and self.plans[0].command is not None:
             return COMMAND
-        probe = self.plans[0].probe if self.plans else None
-        return f"{PROBE} {probe}" if probe else MERGE
+        return f"{PROBE} {self.probe}" if self.probe else MERGE
+
+    @property
+    def probe(self) -> str | None:
+        """The name of the network measurement, also of an imported one; None for others."""
+        return self.plans[0].probe if self.plans else None
 
     @property
     def configs(self) -> tuple[str, ...]:
@@ -230,7 +234,7 @@ class ResultsFolder:
                 self._entries.pop(change.name, None)
             else:
                 entry = _read_result_entry(self.path / change.name, self._origin, change.records)
-                well = entry.ended == 0 and entry.head is not None
+                well = entry.end_status == 0 and entry.head is not None
                 self._states[change.name] = change.final if well else change.state
                 self._entries[change.name] = entry
         writers = _find_locked_inodes()

@@ -527,7 +527,7 @@ def find_gradual_changes(values: Sequence[float], shifts: Sequence[Shift]) -> di
     """
     logs = np.log(np.array(values))
     ramps: dict[int, tuple[int, int]] = {}
-    for first, last in _shift_groups_in_one_direction(shifts):
+    for first, last in _group_shifts_by_direction(shifts):
         low = max(shifts[first - 1].at if first else 0, shifts[first].at - 2 * _AROUND)
         high = min(shifts[last + 1].at if last + 1 < len(shifts) else len(logs), shifts[last].at + 2 * _AROUND)
         ramp = _fit_ramp(logs[low:high], [shift.at - low for shift in shifts[first : last + 1]])
@@ -536,8 +536,8 @@ def find_gradual_changes(values: Sequence[float], shifts: Sequence[Shift]) -> di
     return ramps
 
 
-def _shift_groups_in_one_direction(shifts: Sequence[Shift]) -> list[tuple[int, int]]:
-    """The first and last number of each group of shifts in one direction that are near each other."""
+def _group_shifts_by_direction(shifts: Sequence[Shift]) -> list[tuple[int, int]]:
+    """Group neighbouring shifts in one direction that are near each other: each group as its first and last number."""
     groups: list[tuple[int, int]] = []
     for number, shift in enumerate(shifts):
         before = shifts[number - 1] if number else None

@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from merge_bench.analysis import aggregate, diagnostics
 from merge_bench.analysis.aggregate import NOT_BY_US, UNVERIFIED, VerificationState, WorkerFigures, worker_pair_figures
-from merge_bench.analysis.documents import GpuEnergy, Lane, Protocols, RunDocument, Traffic, WorkerPeak
+from merge_bench.analysis.documents import GpuEnergy, PairTransports, Protocols, RunDocument, Traffic, WorkerPeak
 from merge_bench.analysis.statistics import outlier_flags
 from merge_bench.errors import Caution
 from merge_bench.host.gpu import THROTTLING
@@ -89,6 +89,10 @@ def write_import_origin(page: Page, document: RunDocument) -> None:
     if source is None:
         return
     head = source.headline
+    if head is None:
+        page.add_heading(f"Printed by {source.program} (imported; not verified by merge_bench)")
+        page.add_named_values(("File", source.file), mark=UNVERIFIED)
+        return
     page.add_heading(f"Summary printed by {source.program} (imported; not verified by merge_bench)")
     page.add_named_values(
         ("File", source.file),
@@ -473,7 +477,7 @@ def _throttling_text(gpu: GpuEnergy) -> str:
     return ", ".join([*counted, *seen]) or (NULL if gpu.throttled_share is None and gpu.reasons is None else "no")
 
 
-def write_selected_transports(page: Page, lanes: Sequence[Lane], requested: Mapping[str, str]) -> None:
+def write_selected_transports(page: Page, lanes: Sequence[PairTransports], requested: Mapping[str, str]) -> None:
     """Put the configured and the selected transports on a page; worker pairs with the same transports share a row."""
     if not lanes:
         return

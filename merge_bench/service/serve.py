@@ -2,9 +2,9 @@
 
 The `dashboard` command is a service for one person: its page needs no login, and may name any table.
 
-A user who logs in with a token gets the pages of a session; other requests go to the API. `RequestRouter` checks host,
-origin and token before any of Bokeh's handlers gets a request. A `PageApplicationMaker` makes what a page shows, with
-the `JobQueue` of its session.
+A user who logs in with a token gets the pages of a session; other requests go to the API. `AuthorizingRouter` checks
+host, origin and session before any of Bokeh's handlers gets a request. A `PageApplicationMaker` makes what a page
+shows, with the `JobQueue` of its session.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ from tornado.web import Application
 
 from merge_bench.analysis.published import published_beside
 from merge_bench.cluster import signals, supervisor
-from merge_bench.config.files import open_regular_file
+from merge_bench.config.files import make_user_cache_folder, open_regular_file
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.host.files import make_user_cache_folder
 from merge_bench.host.network import allowed_page_origins, find_free_port, format_host_for_url, is_loopback_address
 from merge_bench.records.results_folder import ResultEntry, ResultsFolder
 from merge_bench.service import api
@@ -118,20 +117,20 @@ class TokenQueue:
         return job_commands()
 
     @property
-    def refusal(self) -> str:
+    def refusal_reason(self) -> str:
         """The reason why this user cannot start runs, as a sentence; empty if the user can."""
         token = self.token()
         return "" if token is not None and token.role == "run" else self._service.read_only
 
     @property
-    def ended(self) -> str:
+    def end_reason(self) -> str:
         """The reason why the page must end, as a sentence; empty as long as its token is valid."""
         return "" if self.token() is not None else "Your session has ended, or your token was removed; log in again."
 
     def run(self, command: str, configs: Sequence[str], options: Mapping[str, str]) -> d.Job:
         """Queue a job; raises UsageError or Refused."""
-        if refusal := self.refusal:
-            raise RequestRefused(403, "read-only", refusal)
+        if reason := self.refusal_reason:
+            raise RequestRefused(403, "read-only", reason)
         try:
             request = msgspec.convert({"command": command, "configs": configs, "options": options}, d.JobRequest)
         except msgspec.ValidationError as error:
@@ -142,7 +141,7 @@ class TokenQueue:
     def _call_api(self, answer: Callable[[Service, AuthorizedRequest], Any], number: int = 0, value: Any = None) -> Any:
         token = self.token()
         if token is None:
-            raise RequestRefused(401, "no-token", self.ended)
+            raise RequestRefused(401, "no-token", self.end_reason)
         return answer(self._service, AuthorizedRequest(token, str(number), value))
 
 
@@ -206,10 +205,10 @@ def session_cookie_name(request: HTTPServerRequest) -> str:
     return f"merge-bench-{request.host.rpartition(':')[2]}"
 
 
-class RequestRouter(Router):
-    """Chooses the handler of a request by its headers alone: the API, the login, or a page of a session."""
+class AuthorizingRouter(Router):
+    """Checks host, origin and session of each request, and chooses its handler: the API, the login, or a page."""
 
-    def __init__(self, service: Service, make: PageApplicationMaker, *, pace: Callable[[], float]) -> None:
+    def __init__(self, service: Service, make_pages: PageApplicationMaker, *, pace: Callable[[], float]) -> None:
         self._service = service
         self._application = Application(log_function=lambda handler: None)
         hosts = [host if ":" in host else f"{host}:80" for host in service.hosts]
@@ -220,7 +219,7 @@ class RequestRouter(Router):
                 service, partial(sessions.session_token, name), logged_in=not sessions.is_own_session(name)
             )
 
-        self.pages = make(service.results, hosts, queue, pace)
+        self.pages = make_pages(service.results, hosts, queue, pace)
 
     def find_handler(self, request: HTTPServerRequest, **_: Any) -> HTTPMessageDelegate | None:
         """Called by tornado with the headers of each request."""
@@ -262,7 +261,7 @@ class DashboardUser:
 class ServiceSettings:
     """The settings of a service: results folder, address, port and limits.
 
-    `tables`: folders whose tables jobs may read; `host_names`: by which clients reach the service, beside its address,
+    `tables`: folders whose tables jobs may read; `host_names`: by which clients reach the service besides its address,
     each with the port of a proxy if there is one; `tls_cert`, `tls_key`: files; `insecure`: serve another address than
     loopback without them; `person`: whose dashboard it is.
     """
@@ -309,7 +308,7 @@ def serve_until_signal(settings: ServiceSettings, make_pages: PageApplicationMak
         service = start_service(stack, settings, hosts=_host_header_values(settings, port), scheme=scheme)
         logging.getLogger("tornado.general").setLevel(logging.ERROR)  # what it says about malformed requests
         pace = PAGE_SECONDS_DURING_JOB if person is None else 0.0
-        gate = RequestRouter(service, make_pages, pace=lambda: pace if service.runner.current else 0.0)
+        gate = AuthorizingRouter(service, make_pages, pace=lambda: pace if service.runner.current else 0.0)
         server = _LimitedServer(
             gate, ssl_options=context, max_body_size=settings.limits.body_bytes, **_CONNECTION_LIMITS
         )

@@ -12,7 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from merge_bench.campaign.make_plan import PlannedRun
-from merge_bench.command.command_campaign import command_environment, find_linked_ucx, plan_command_under_config
+from merge_bench.command.command_campaign import (
+    command_environment,
+    command_variables,
+    find_linked_ucx,
+    plan_command_under_config,
+)
 from merge_bench.command.options import EXEC_KEYS
 from merge_bench.config import allowed_transports
 from merge_bench.config.options import RunOptions
@@ -28,7 +33,7 @@ _HOSTS = re.compile(r"(?:^|[\s/;&|(])(?:srun|ssh|--?hosts?|-H|--?hostfile|--?mac
 
 def plan_command_runs(name: str | Path | None, command: CommandPlan, run: RunOptions) -> list[PlannedRun]:
     """Plan a command under the config with this name or path, None: without settings; a list of one."""
-    return [plan_command_under_config(None if name is None else str(name), command.argv, run)]
+    return plan_command_under_config(None if name is None else str(name), command.argv, run)
 
 
 def refuse_options_of_merges(run: RunOptions) -> None:
@@ -38,13 +43,15 @@ def refuse_options_of_merges(run: RunOptions) -> None:
             raise UsageError(f"--{key.replace('_', '-')} has no effect on a COMMAND; omit it")
 
 
-def find_ucx_of_command(variables: Mapping[str, str]) -> tuple[str | None, frozenset[str] | None]:
+def find_ucx_of_command(planned: PlannedRun) -> tuple[str | None, frozenset[str] | None]:
     """Version and names of variables of the UCX that a command links under a config; None for what is not known.
 
     A program that brings its own UCX, or links none, is taken for one that uses the UCX which `run` would load.
     """
+    variables = command_variables(planned)
     linked = find_linked_ucx(command_environment(variables))
-    installed = find_installed_ucx(linked.origin or "auto", {**os.environ, **variables})
+    origin = planned.settings.ucx_origin or linked.origin or "auto"
+    installed = find_installed_ucx(origin, {**os.environ, **variables})
     if installed is None or (linked.version or installed.version) != installed.version:
         return linked.version, None
     inherited = {name for setting in installed.settings.values() for name in setting.inherits}

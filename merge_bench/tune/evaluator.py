@@ -44,11 +44,11 @@ class Candidate:
     def from_values(cls, *values: SettingValue) -> Candidate:
         return cls(tuple(sorted(values, key=lambda value: value.id)))
 
-    def config_name(self, baseline: str) -> str:
-        """The name of the config: ``mutex=y+transports=sysv``; the baseline's own name if there are no values."""
+    def config_name(self, baseline_name: str) -> str:
+        """The name of this candidate's config: ``mutex=y+transports=sysv``, or `baseline_name` if it has no values."""
         if self.twin:
-            return baseline + AGAIN
-        return "+".join(value.id for value in self.values) or baseline
+            return baseline_name + AGAIN
+        return "+".join(value.id for value in self.values) or baseline_name
 
     def with_value(self, value: SettingValue) -> Candidate:
         return Candidate.from_values(*self.values, value)
@@ -105,7 +105,8 @@ class BudgetSpent(MergeBenchError):
 class Evaluator(Protocol):
     """Makes the launches that a strategy asks for, or takes them from records.
 
-    `timed`: launches of the baseline's twin and of the baseline that were made before the search, to time them.
+    `baseline`: the name of the baseline's config. `timed`: launches of the baseline's twin and of the baseline that
+    were made before the search, to time them.
     """
 
     baseline: str
@@ -116,8 +117,8 @@ class Evaluator(Protocol):
         """The number of plans: one for each problem size."""
 
     @property
-    def has_budget(self) -> bool:
-        """Whether a budget may end the search before each candidate has all its blocks."""
+    def has_budget_limit(self) -> bool:
+        """Whether there is a budget, which may end the search before each candidate has all its blocks."""
 
     def make_block(
         self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, reserved_confirmations: int = 1

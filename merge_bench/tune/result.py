@@ -256,7 +256,7 @@ class TuningResult:
 
     @property
     def left_out_values(self) -> list[PrunedValue]:
-        """Values and sizes that the budget left out, which the document names beside values that cannot help."""
+        """Values and sizes that the budget left out, which the document names together with values that cannot help."""
         return self.left_out + [
             PrunedValue(value=f"confirmation at size {plan + 1}", reason="the budget has no time for it")
             for plan in self.sizes_left_out
@@ -452,7 +452,7 @@ class _StageReader:
         self.steps = decided_steps(campaign)
         self.launches = [
             _LaunchOfBlock(*launch.key, launch.block, launch)
-            for launch in campaign.standing
+            for launch in campaign.unrepeated_launches
             if launch.key is not None and launch.block is not None
         ]
         absent = [line for line in campaign.tuning if line.decision == LEFT_OUT]

@@ -74,7 +74,7 @@ def screen_values(
         keeps = (keep,) if keep else (1, 0) if early else (0,)
         try:
             chosen = _make_race_block(
-                evaluator, early or (promising if evaluator.has_budget else ()) or alive, twin, keeps
+                evaluator, early or (promising if evaluator.has_budget_limit else ()) or alive, twin, keeps
             )
         except BudgetSpent:
             if any(contest.ratios for contest in alive):
@@ -166,12 +166,13 @@ def combine_winners(
     return added
 
 
-def ablate_values(
-    added_contests: Sequence[Contest], evaluator: Evaluator, options: SearchOptions, bar: GainBar
+def remove_values_without_gain(
+    added_contests: Sequence[Contest], evaluator: Evaluator, options: SearchOptions, gain_bar: GainBar
 ) -> Candidate:
-    """Remove each value again, the one that was `added_contests` last first; a value that adds nothing stays out.
+    """Measure the combination without each of its values, the last one added first; returns it with those that gain.
 
-    Earlier blocks of the same two configs count beside `options.least` new ones. After a value is removed all others
+    `added_contests`: what `combine_winners` returned. `gain_bar`: the gain that a value must exceed to stay. Earlier
+    blocks of the same two configs count in addition to `options.least` new ones. After a value is removed all others
     are tested again, so that the last line of each is about the config that is left.
     """
     if not added_contests:
@@ -187,9 +188,9 @@ def ablate_values(
         pair = (current, current.without_value(waiting.pop(0)))
         contest = contests.setdefault(pair, Contest(*pair))
         state = make_blocks_until_decided(
-            evaluator, contest, replace(options, least=len(contest.ratios) + options.least), bar
+            evaluator, contest, replace(options, least=len(contest.ratios) + options.least), gain_bar
         )
-        reason = decision_reason(state, contest, bar)
+        reason = decision_reason(state, contest, gain_bar)
         if state is ContestState.GAIN:
             contest.record_decision(evaluator, ABLATE, "kept", f"{reason} with this setting")
         else:
@@ -216,10 +217,10 @@ def record_gains(
     return sort_by_effect(gains)
 
 
-def without_idle_values(
+def remove_values_without_recorded_gain(
     best: Candidate, blocks: Sequence[Mapping[Candidate, LaunchSample]], evaluator: Evaluator, options: SearchOptions
 ) -> Candidate:
-    """Remove the values of `best` that add nothing, as the launches of `blocks` show; the weakest goes first."""
+    """Remove the values of `best` that add no gain in the launches of `blocks`; the weakest goes first."""
     bar = GainBar(options.threshold)
     while len(best.values) > 1:
         contests = [contest_from_blocks(blocks, best, best.without_value(value)) for value in best.values]

@@ -151,7 +151,7 @@ class ClusterEvaluator:
         return len(self.prepared)
 
     @property
-    def has_budget(self) -> bool:
+    def has_budget_limit(self) -> bool:
         return self.budget.seconds is not None or self.budget.launches is not None
 
     @property

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from merge_bench.analysis.statistics import median
-from merge_bench.campaign.make_plan import PlannedRun
+from merge_bench.campaign.make_plan import SWEPT, PlannedRun
 from merge_bench.campaign.planned_launches import (
     Job,
     LaunchTimeEstimator,
@@ -88,7 +88,7 @@ def make_command_context(argv: Sequence[str], planned_run: PlannedRun) -> Tuning
     """The context of a command under its baseline."""
     settings = dict(planned_run.settings.environment)
     variables = {**_surrounding_variables(), **settings}
-    version, names = find_ucx_of_command(settings)
+    version, names = find_ucx_of_command(planned_run)
     return TuningContext(conditions_of_command(argv, variables), version, names, variables, {}, of_command=True)
 
 
@@ -100,6 +100,7 @@ def make_tuning_context(planned_run: PlannedRun, run_options: RunOptions) -> Tun
     """The context of a baseline; `run_options`: options of the command line, of which ``--chunk`` fixes nothing."""
     plan, settings = planned_run.plan, planned_run.settings
     variables = {**_surrounding_variables(), **settings.environment}
+    variables |= settings.ucx_variables(variables)
     ucx_names, version = None, None
     if installed := find_installed_ucx(variables.get("MERGE_BENCH_UCX", "auto"), variables):
         inherited = {name for setting in installed.settings.values() for name in setting.inherits}
@@ -256,7 +257,8 @@ def make_tuning_task(
         plans = [{**each.plan.to_json(), "tune": about} for each in prepared]
         sizes = _size_names(prepared)
     else:
-        plans = [{"command": msgspec.to_builtins(command), "tune": about}]
+        release = prepared[0].plan.ucx
+        plans = [{"command": msgspec.to_builtins(command), "tune": about} | ({"ucx": release} if release else {})]
         sizes = [command_text(command)]
         warning = settings_stay_here_warning(command.argv, "the candidates", dict(kept[0].variables))
         prepared = [replace(each, warnings=(*each.warnings, *filter(None, [warning]))) for each in prepared]
@@ -284,7 +286,8 @@ def plan_baseline_runs(name: str | Path | None, run: RunOptions) -> list[Planned
     tables = run.left is not None or run.workload not in ("auto", "synthetic")
     sized_run = run if tables or "chunk" in run.sources else run.with_given_values(chunk=SIZES)
     ready: list[PlannedRun] = []
-    for variant in plan_runs(None if name is None else str(name), sized_run):
+    several = [key for key in SWEPT if key != "ucx"]
+    for variant in plan_runs(None if name is None else str(name), sized_run, several=several):
         plan = replace(variant.plan, launches=1, link_rounds=0, check_link=False, timeline="off")
         if run.iterations is None:
             rows = plan.rows_per_chunk or SMALL_ROWS

@@ -47,7 +47,7 @@ from merge_bench.view.plot import (
     top_down_axis,
     transpose_rows,
 )
-from merge_bench.view.plot.draw import can_draw, draw_file, try_to_write_file
+from merge_bench.view.plot.draw import can_draw, draw_file, write_file_or_describe_failure
 from merge_bench.view.terminal import open_page
 from merge_bench.view.text import (
     capitalize,
@@ -276,8 +276,8 @@ def write_recorded_outcome(page: Page, campaign: Campaign, note: str) -> None:
     """Write what was found and how sure it is, with a chart, and what the config sets; `note`: what is left open."""
     result = ended_tuning_result_of(campaign)
     tuning = campaign.plans[0].tune
-    write_tuning_outcome(page, result, _problem_size_names(campaign), (tuning and tuning.metric) or "throughput", note)
-    charts = phase_charts(decided_steps(campaign), _problem_size_names(campaign).__getitem__)
+    write_tuning_outcome(page, result, _problem_size_texts(campaign), (tuning and tuning.metric) or "throughput", note)
+    charts = phase_charts(decided_steps(campaign), _problem_size_texts(campaign).__getitem__)
     for chart in charts[-1:]:  # the confirmation, or as far as the search went
         page.add_chart(chart)
     if result.winner is not None:
@@ -289,13 +289,14 @@ def write_recorded_outcome(page: Page, campaign: Campaign, note: str) -> None:
 def write_tuning_section(page: Page, campaign: Campaign) -> None:
     """Write the section of a report with every step of the search, and a chart for each phase."""
     page.start_section("Tuning")
-    sizes = _problem_size_names(campaign)
+    sizes = _problem_size_texts(campaign)
     write_search_steps(page, tuning_result_of(campaign), sizes)
     for chart in phase_charts(decided_steps(campaign), sizes.__getitem__):
         page.add_chart(chart)
 
 
-def _problem_size_names(campaign: Campaign) -> list[str]:
+def _problem_size_texts(campaign: Campaign) -> list[str]:
+    """The problem size of each plan in words, by the number of the plan."""
     return [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
 
 
@@ -363,7 +364,7 @@ def draw_tuning_charts(
     own = [path for path in (campaign.folder / name for name in FILES) if can_draw(path)]
     lines = []
     for path in dict.fromkeys([*own, *plots]):
-        if problem := try_to_write_file(partial(draw_file, [chart], campaigns=[campaign]), path):
+        if problem := write_file_or_describe_failure(partial(draw_file, [chart], campaigns=[campaign]), path):
             print_message(problem)
         elif path not in own or path.suffix == ".png":
             lines.append(f"Figure: {path}")

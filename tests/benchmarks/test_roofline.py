@@ -88,7 +88,7 @@ def test_buckets_and_the_width_of_their_numbers_are_those_of_the_engine(
     assert shape.buckets == engine.buckets
     numbers = BufferPool()
     Partitioner(rows.fields, ["key"], workers, engine.buckets, scratch=numbers).split(rows, BufferPool())
-    assert numbers.kept.nbytes == rows.rows * shape.number_bytes
+    assert numbers.kept_buffer.nbytes == rows.rows * shape.number_bytes
 
 
 def test_a_bucket_is_heads_links_keys_and_payloads_of_its_left_rows() -> None:

@@ -208,4 +208,4 @@ def the(results: Path) -> Campaign:
 
 
 def standing(campaign: Campaign) -> list[tuple[str, int, int | None]]:
-    return [(*launch.key, launch.block) for launch in campaign.standing if launch.key is not None]
+    return [(*launch.key, launch.block) for launch in campaign.unrepeated_launches if launch.key is not None]

@@ -159,5 +159,5 @@ def test_a_tree_that_lacks_every_optional_file_gives_all_ports_to_all(tmp_path: 
         (tmp_path / "class/net/ib0/device/infiniband" / name).mkdir(parents=True)
     host = pinning.describe_host("ib0", tmp_path, addressed=[])
     assert host.rdma == ["mlx5_0:1", "mlx5_1:1"]
-    assert pinning.nearest_host_ports(host, MachinePlace(0)) == ("mlx5_0:1", "mlx5_1:1")
+    assert pinning.nearest_host_port_names(host, MachinePlace(0)) == ("mlx5_0:1", "mlx5_1:1")
     assert network.describe_network("ib0", tmp_path / "none").ports == []

@@ -36,9 +36,9 @@ def test_a_ping_pong_is_bounded_by_time() -> None:
 
 def test_times_and_rates_of_a_loop() -> None:
     timed = TimedLoop(size=1000, iterations=500, elapsed=0.01)
-    assert timed.message_seconds(osu_rules.THERE_AND_BACK) == pytest.approx(1e-5)  # 10 ms ÷ (2 × 500)
+    assert timed.seconds_per_message(osu_rules.THERE_AND_BACK) == pytest.approx(1e-5)  # 10 ms ÷ (2 × 500)
     assert timed.bytes_per_second(osu_rules.THERE_AND_BACK) == pytest.approx(1e8)  # 1000 B × 2 × 500 ÷ 10 ms
-    assert timed.message_seconds(osu_rules.WINDOW) == pytest.approx(0.01 / (500 * 64))
+    assert timed.seconds_per_message(osu_rules.WINDOW) == pytest.approx(0.01 / (500 * 64))
     assert timed.bytes_per_second(osu_rules.WINDOW) == pytest.approx(1000 * 64 * 500 / 0.01)
 
 
@@ -54,7 +54,7 @@ def line_of(test: str, size: int, iterations: int, elapsed: float, launch: int =
         ranks=[0, 1],
         size=size,
         iterations=iterations,
-        seconds=timed.message_seconds(osu_rules.THERE_AND_BACK),
+        seconds=timed.seconds_per_message(osu_rules.THERE_AND_BACK),
         bandwidth_bytes_per_second=None if test.endswith("delay") else timed.bytes_per_second(osu_rules.THERE_AND_BACK),
     )
 

@@ -157,8 +157,8 @@ def test_the_trace_tells_what_carried_each_count_of_this_collective_only() -> No
 
 @pytest.mark.parametrize("release", ["1.3.0", "1.10.0"])
 def test_that_sharp_is_missing_is_told_in_ucc_s_words(release: str) -> None:
-    assert ucc.sharp_failure_text(recorded("trace", release, "2-ranks")) == "UCC reports “tl sharp is not available”"
-    assert ucc.sharp_failure_text(TRACE) == "UCC reports no reason"
+    assert ucc.sharp_not_used_reason(recorded("trace", release, "2-ranks")) == "UCC reports “tl sharp is not available”"
+    assert ucc.sharp_not_used_reason(TRACE) == "UCC reports no reason"
 
 
 def test_ranks_that_did_not_find_each_other_are_noticed() -> None:

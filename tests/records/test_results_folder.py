@@ -158,9 +158,9 @@ def test_a_campaign_that_has_just_ended_is_soon_no_longer_written(tmp_path: Path
         write_head(writer, [("tcp", 0)], [plan()], {"tcp": {}})
         writer.write(s.EndLine(status=0))
         (entry,) = index.entries()
-        assert (entry.ended, entry.written) == (0, True)
+        assert (entry.end_status, entry.written) == (0, True)
     (entry,) = index.entries()
-    assert (entry.ended, entry.written) == (0, False)
+    assert (entry.end_status, entry.written) == (0, False)
 
 
 @pytest.mark.parametrize(

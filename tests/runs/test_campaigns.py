@@ -59,8 +59,8 @@ def check_each_once(campaign: Campaign, blocks: int) -> None:
     """Every config in every block counts once; all of them measured, proved, ended."""
     keys = [(run.config, run.plan) for run in campaign.head.runs]
     wanted = Counter((key, block) for key in keys for block in range(blocks))
-    assert Counter((launch.key, launch.block) for launch in campaign.standing) == wanted
-    assert all(launch.complete and launch.timed and launch.verifications for launch in campaign.standing)
+    assert Counter((launch.key, launch.block) for launch in campaign.unrepeated_launches) == wanted
+    assert all(launch.complete and launch.timed and launch.verifications for launch in campaign.unrepeated_launches)
     assert all(launch.end is not None for launch in campaign.launches)
     assert campaign.end is not None
     assert campaign.end.status == 0
@@ -114,14 +114,14 @@ def test_control_c_a_kill_and_the_same_command_again(begin: Begin, configs: str,
     campaign = the(tmp_path / "results")
     check_each_once(campaign, 1)
     assert [line.status for line in finished.of(EndLine)] == [3, 0]
-    again = {launch.index for launch in campaign.launches} - {launch.index for launch in campaign.standing}
+    again = {launch.index for launch in campaign.launches} - {launch.index for launch in campaign.unrepeated_launches}
     assert again <= {launch.index for launch in before.launches if launch.end is None or launch.interrupted}
     kept = {launch.index: launch for launch in campaign.launches}
     for launch in before.launches:  # nothing measured is lost
         assert kept[launch.index].iterations == launch.iterations
     found = documents(finished)
     assert [one["run_id"] for one in found.values()] == [f"{campaign.head.campaign_id}/{at}" for at in (0, 1)]
-    worker = {launch.key: launch.line.workers[0] for launch in campaign.standing}
+    worker = {launch.key: launch.line.workers[0] for launch in campaign.unrepeated_launches}
     for name, transports in (("tcp", "tcp"), ("shared", "sysv,cma,tcp")):
         assert found[name]["verified"] is True
         assert found[name]["error"] is None

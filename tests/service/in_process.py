@@ -25,7 +25,7 @@ from merge_bench.host.network import allowed_page_origins
 from merge_bench.service.api import LOCAL, Service, ServiceLimits
 from merge_bench.service.job_rules import JobRules
 from merge_bench.service.runner import JobRunner
-from merge_bench.service.serve import RequestRouter, ServiceResults
+from merge_bench.service.serve import AuthorizingRouter, ServiceResults
 from merge_bench.service.store import ServiceStore
 
 
@@ -136,7 +136,7 @@ def running(
             clock=clock,
         )
         services.append(service)
-        gate = RequestRouter(service, make_pages, pace=lambda: 0.0)
+        gate = AuthorizingRouter(service, make_pages, pace=lambda: 0.0)
         server = HTTPServer(gate, max_body_size=limits.body_bytes)
         server.add_sockets([listening])
         pages = BaseServer(IOLoop.current(), gate.pages, server)

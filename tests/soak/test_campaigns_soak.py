@@ -36,7 +36,7 @@ def test_a_driver_that_is_killed_at_a_random_moment(begin: Begin, configs: str, 
     finished = begin(*command).finish()
     assert finished.status == 0, f"killed after {moments} s: {finished.shown()}"
     folders = sorted((tmp_path / "results").iterdir())
-    begun = [folder for folder in folders if read_campaign_line(folder / "records.jsonl") is not None]
+    begun = [folder for folder in folders if read_campaign_line(folder) is not None]
     for folder in set(folders) - set(begun):  # killed before its first line
         assert (folder / "records.jsonl").read_bytes() == b""
     for folder in begun:  # more than one, if a campaign was done before its driver was killed

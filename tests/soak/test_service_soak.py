@@ -71,7 +71,7 @@ def test_every_accepted_job_ends_once_whatever_happens_to_the_service(tmp_path: 
     marks: Counter[str] = Counter()
     spans = []
     for folder in service.results.glob("2*"):
-        head = read_campaign_line(folder / "records.jsonl")
+        head = read_campaign_line(folder)
         if head is not None:
             assert head.surroundings is not None
             lines = list(map(json.loads, (folder / "records.jsonl").read_bytes().splitlines()))

@@ -96,7 +96,7 @@ class Tuning:
     def campaigns(self) -> list[Campaign]:
         """All that were begun; more than one where the last had ended, and the command began anew."""
         records = sorted(self.results.glob("*/records.jsonl"))
-        return [read_campaign(path) for path in records if read_campaign_line(path) is not None]
+        return [read_campaign(path) for path in records if read_campaign_line(path.parent) is not None]
 
 
 def measured(campaign: Campaign) -> dict[int, Any]:

@@ -43,7 +43,7 @@ class ReplayEvaluator:
         return found
 
     @property
-    def has_budget(self) -> bool:
+    def has_budget_limit(self) -> bool:
         """Whether there is a budget."""
         return self.most_launches is not None
 

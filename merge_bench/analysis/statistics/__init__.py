@@ -14,7 +14,7 @@ baseline and candidate changes signs and nothing else, and ratios are never aver
   location based on rank tests", 1963), the interval reaches from the k-th smallest to the k-th largest of these, and
   the p value is Wilcoxon's signed-rank test. What a block does to both of its launches cancels.
 * Unpaired: two samples. The same with the differences of all pairs, and Mann and Whitney's test. What changed between
-  the two samples beside the config stays in the ratio.
+  the two samples besides the config stays in the ratio.
 
 Interval and p value are one thing: p ≤ α exactly if the interval of level 1 - α does not hold 1. Zeros and ties count
 against a difference: an average that is 0 lies on neither side.

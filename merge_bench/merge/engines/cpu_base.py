@@ -152,7 +152,9 @@ class HostEngine:
         return {way: 1e9 * each / rows for way, each in seconds.items()}
 
     def measure_copy(self, barrier: Callable[[], object]) -> CopyRounds | None:
-        target = self._out.kept[:0] if self._in_place else self._out.kept  # the few rows sent fit into the cache
+        target = (
+            self._out.kept_buffer[:0] if self._in_place else self._out.kept_buffer
+        )  # the few rows sent fit into the cache
         return measure_copy(self._loaded.values(), target, self._pool, self.shape.threads, barrier)
 
     def use_parcel_writer(self, way: str, streams: int, l2_bytes: int | None = None) -> None:

@@ -26,7 +26,7 @@ ENGINE = EngineDescription(
 
 
 class DuckdbEngine(HostEngine):
-    """Joins groups of buckets with SQL, in an in-memory DuckDB of its own; `settings`: beside its threads."""
+    """Joins groups of buckets with SQL, in an in-memory DuckDB of its own; `settings`: besides its threads."""
 
     name = ENGINE.name
     join_rows = 1 << 19

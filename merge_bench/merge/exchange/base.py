@@ -255,7 +255,7 @@ class MessageExchange(Protocol):
         """Raise `RunFailed` if no byte arrived for too long; `last_byte`: when the last one did (`time.monotonic`)."""
 
     def abandon_messages(self, pending: Iterable[PendingMessage]) -> None:
-        """Note messages that may still be in flight and are not waited for; `close` keeps their memory."""
+        """Stop waiting for these messages. They may still be in flight, so `close` does not free their memory."""
 
 
 @dataclass(frozen=True)

@@ -182,11 +182,11 @@ def check_result_partition(frame: Any, fields: Fields) -> Check:
     return plugin.launch_state.check_result_part(_result_tables(frame, fields, plugin.launch_state.plan), plugin.abort)
 
 
-def write_result_partition(frame: Any, number: int, fields: Fields) -> Check:
+def write_and_check_result_partition(frame: Any, number: int, fields: Fields) -> Check:
     """Write partition `number` of Dask's result to a file, and check what can be read back."""
     plugin = current_plugin()
     tables = _result_tables(frame, fields, plugin.launch_state.plan)
-    return plugin.launch_state.write_result_part(tables, number, fields, plugin.abort)
+    return plugin.launch_state.write_and_check_result_part(tables, number, fields, plugin.abort)
 
 
 def _result_tables(frame: Any, fields: Fields, plan: Plan) -> Iterator[pa.Table]:

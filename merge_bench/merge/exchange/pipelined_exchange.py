@@ -4,7 +4,7 @@ While a `PipelinedExchange` is open, its own thread drives UCX, and no other thr
 every piece to its receiver. Between two ranks, headers and data are sent one after the other, in the order of joins.
 
 Each of a worker's W - 1 peers has an equal share of a window (`in_flight_bytes_per_peer`), and no message is longer
-than half of it. So sends in flight hold at most max(`WINDOW_BYTES`, (W - 1) · `LEAST_SHARE`) bytes beside their
+than half of it. So sends in flight hold at most max(`WINDOW_BYTES`, (W - 1) · `LEAST_SHARE`) bytes besides their
 headers, and so do all other workers' sends to one worker.
 """
 

@@ -241,15 +241,15 @@ class SideFiles:
         for group in self._groups:
             for number in group.numbers:
                 refused = {
-                    column.source for column in self._side.columns if self._refuses_values(group, number, column, keys)
+                    column.source for column in self._side.columns if self._needs_raw_read(group, number, column, keys)
                 }
                 if refused:
                     raw[self._paths[number]] = frozenset(refused)
         if raw:
             raise RawReadNeeded(raw)
 
-    def _refuses_values(self, group: FileGroup, number: int, column: TableColumn, keys: Sequence[str]) -> bool:
-        """Whether DuckDB refuses values of a column that it can read raw; raises what else is wrong with the column."""
+    def _needs_raw_read(self, group: FileGroup, number: int, column: TableColumn, keys: Sequence[str]) -> bool:
+        """Whether DuckDB refuses values of a file's column that it can read raw; raises what else is wrong with it."""
         place = group.find_column(column.source)
         if place is None:
             return False

@@ -419,7 +419,7 @@ def promoted_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 def unified_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """The type that holds the values of a column with these canonical types in two files; None if there is none.
 
-    As `promoted_type`, but for decimals beside floats, which would be rounded. A cast of integers to the floating type
+    As `promoted_type`, but for decimals and floats, which would be rounded. A cast of integers to the floating type
     of others, or of uint64 to int64, has to be checked value by value.
     """
     if any(pa.types.is_decimal(a) and pa.types.is_floating(b) for a, b in ((left, right), (right, left))):

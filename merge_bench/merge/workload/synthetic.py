@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merge_bench.merge.engines.base import JoinKind
-from merge_bench.merge.frame import Column, Frame, buffer_bytes
+from merge_bench.merge.frame import Column, Frame, buffer_as_array
 from merge_bench.merge.jit import compile_loop, inline_expression
 from merge_bench.merge.partition_loops import mix64
 from merge_bench.merge.workload import KEY, Expectation, SyntheticSpec, Workload
@@ -308,7 +308,7 @@ def _int64_values(table: pa.Table, name: str) -> npt.NDArray[np.int64]:
     column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if column.null_count or column.type != pa.int64():
         column = column.cast(pa.int64(), safe=False).fill_null(-1)  # the number of no row
-    return buffer_bytes(column.buffers()[1])[8 * column.offset : 8 * (column.offset + len(column))].view(np.int64)
+    return buffer_as_array(column.buffers()[1])[8 * column.offset : 8 * (column.offset + len(column))].view(np.int64)
 
 
 def _feistel_root(rows: int) -> int:

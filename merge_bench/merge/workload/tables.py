@@ -126,8 +126,8 @@ def key_type(left: parquet.FooterColumn, right: parquet.FooterColumn) -> pa.Data
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """The canonical type that holds every value of both canonical key types exactly; None if they cannot be compared.
 
-    Binary beside strings is compared as bytes. For uint64 beside a signed integer the type is int64, which holds uint64
-    only below 2**63. A column without values (null) takes the type of the other.
+    Binary values and strings are compared as bytes. For uint64 and a signed integer the type is int64, which holds
+    uint64 only below 2**63. A column without values (null) takes the type of the other.
     """
     if left == right:
         return left
@@ -297,7 +297,7 @@ def plan_tables(
 ) -> TableSpec:
     """Plan the merge of two Parquet tables on `workers` workers; a path is a file, a folder or a pattern.
 
-    `columns`: names of the columns of both tables that are merged beside the keys; None: all.
+    `columns`: names of the columns of both tables that are merged besides the keys; None: all.
 
     Raises `UsageError` for files that cannot be read, columns that do not exist, keys that cannot be compared, and
     types that no engine or that `engine` does not support, and `RunFailed` for a damaged file.

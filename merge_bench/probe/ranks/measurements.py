@@ -78,7 +78,7 @@ def measure_rank_pair(rank: Rank) -> None:
     pattern = _measure_ping_pong if spec["pattern"] == osu_rules.PING_PONG else _measure_osu_tests
     for test, timed, messages, has_rate in pattern(PairRank(rank, sizes[-1]), sizes):
         if rank.rank == 0:
-            seconds, rate = timed.message_seconds(messages), timed.bytes_per_second(messages) if has_rate else None
+            seconds, rate = timed.seconds_per_message(messages), timed.bytes_per_second(messages) if has_rate else None
             send_to_driver(Row(test, timed.size, timed.iterations, [seconds], rank.lanes(), rate=rate))
 
 

@@ -49,13 +49,13 @@ class TimedLoop:
     iterations: int
     elapsed: float
 
-    def message_seconds(self, messages: int) -> float:
-        """Return the seconds per message, with this number of messages in an iteration."""
-        return self.elapsed / (messages * self.iterations)
+    def seconds_per_message(self, messages_per_iteration: int) -> float:
+        """Return the mean time of a message."""
+        return self.elapsed / (messages_per_iteration * self.iterations)
 
-    def bytes_per_second(self, messages: int) -> float:
-        """Return the bytes per second, with this number of messages in an iteration."""
-        return self.size * messages * self.iterations / self.elapsed
+    def bytes_per_second(self, messages_per_iteration: int) -> float:
+        """Return the bandwidth."""
+        return self.size * messages_per_iteration * self.iterations / self.elapsed
 
 
 def osu_iterations_for_size(size: int, small_and_large: tuple[int, int]) -> int:

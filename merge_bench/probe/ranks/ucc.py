@@ -233,9 +233,9 @@ def parse_transport_layers(text: str) -> dict[int, str]:
     return {int(count): layers.strip() for count, layers in _INIT.findall(text)}
 
 
-def sharp_failure_text(text: str) -> str:
-    """Return why SHARP was not used, as far as UCC's output has a reason."""
-    match = _NOT_THERE.search(text)
+def sharp_not_used_reason(ucc_output: str) -> str:
+    """Return why SHARP was not used: the reason in `ucc_output`, or that UCC reports none."""
+    match = _NOT_THERE.search(ucc_output)
     return f"UCC reports “{match[0]}”" if match else "UCC reports no reason"
 
 
@@ -268,7 +268,7 @@ def measure_with_ucc(session: RankSession, algorithm: str, counts: Sequence[int]
         if not warned and any(line.test.endswith(SHARP_ASKED) for line in lines):
             warned = True
             message = (
-                f"reduce-scatter did not use SHARP, although {SHARP} requests it: {sharp_failure_text(traced)};"
+                f"reduce-scatter did not use SHARP, although {SHARP} requests it: {sharp_not_used_reason(traced)};"
                 f" these rows are called “{UCP} {SHARP_ASKED}”"
             )
             session.warn(Caution(NO_SHARP, message, _GET_SHARP))

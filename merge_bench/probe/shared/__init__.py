@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from merge_bench.records.writer import CampaignWriter
 
 
-_BANDWIDTH_WORDS = frozenset(("bw", "bibw", "bandwidth"))
+_BANDWIDTH_WORDS = frozenset(("bw", "bibw", "mbw", "bandwidth"))
 _LATENCY_WORDS = frozenset(("lat", "latency"))
 LATENCY_TEST, RATE_TEST, PING_PONG, COLLECTIVE = "latency", "bandwidth", "ping-pong", "collective"
-ALL_TO_ALL = "all-to-all"
-"""Kinds of tests."""
+ALL_TO_ALL, OPERATION = "all-to-all", "operation"
+"""Kinds of tests. `OPERATION`: an imported one that is none of the others, such as a collective of nccl-tests."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,10 @@ class MpirunProbe(Probe):
 
         hosts = mpirun.rank_counts_by_host(planned_run.plan, planned_run.settings)
         argv = module_command("merge_bench.probe.ranks.rank", "WORK")
-        words = mpirun.mpirun_command(self.mpi(), hosts, planned_run.settings, argv, "SCRATCH")
+        settings = planned_run.settings
+        words = mpirun.mpirun_command(
+            self.mpi(), hosts, settings, argv, "SCRATCH", settings.ucx_variables(settings.environment)
+        )
         return ["# ranks on " + ", ".join(f"{name} ({count})" for name, count in hosts), shlex.join(words)]
 
     def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:

@@ -139,7 +139,8 @@ class PairPlacements:
         """Return the placements in the value of ``--placement``; raises UsageError if it has another word."""
         return cls(() if text is None else parse_names("--placement", text, PLACEMENTS), both)
 
-    def _placements_of_run(self, planned_run: PlannedRun) -> tuple[str, ...]:
+    def _placements_to_measure(self, planned_run: PlannedRun) -> tuple[str, ...]:
+        """Return the requested placements, or without a request those that the run's hosts allow."""
         two = len(planned_run.settings.hosts) > 1
         return self.requested or (*((ONE_HOST,) if self.both or not two else ()), *((TWO_HOSTS,) if two else ()))
 
@@ -148,7 +149,7 @@ class PairPlacements:
 
         Raises UsageError if there are too few hosts or workers.
         """
-        placements, hosts = self._placements_of_run(planned_run), planned_run.settings.hosts
+        placements, hosts = self._placements_to_measure(planned_run), planned_run.settings.hosts
         if EVERY_PAIR in placements:
             if planned_run.plan.workers < 2:
                 raise UsageError("--placement every-pair needs at least two workers; use --workers 2 or more")
@@ -170,7 +171,7 @@ class PairPlacements:
 
         `hosts`: the host of each rank.
         """
-        placements = self._placements_of_run(planned_run)
+        placements = self._placements_to_measure(planned_run)
         every = [
             (pair, ONE_HOST if hosts[pair[0]] == hosts[pair[1]] else TWO_HOSTS)
             for pair in itertools.combinations(range(len(hosts)), 2)
@@ -189,7 +190,7 @@ class PairPlacements:
 
     def rank_pair_count(self, planned_run: PlannedRun) -> int:
         """Return the number of pairs of ranks to measure."""
-        placements, workers = self._placements_of_run(planned_run), planned_run.plan.workers
+        placements, workers = self._placements_to_measure(planned_run), planned_run.plan.workers
         return workers * (workers - 1) // 2 if EVERY_PAIR in placements else len(placements)
 
 

@@ -19,7 +19,7 @@ MOST = 256
 def tune(space: TuningSpace, values: Sequence[SettingValue], evaluator: Evaluator, options: SearchOptions) -> Candidate:
     """Measure every combination; returns the fastest without values that add nothing, the baseline if none gains."""
     from merge_bench.tune.evaluator import Candidate
-    from merge_bench.tune.search_steps import record_gains, without_idle_values
+    from merge_bench.tune.search_steps import record_gains, remove_values_without_recorded_gain
 
     candidates = all_combinations(space, values)
     blocks = [
@@ -31,7 +31,7 @@ def tune(space: TuningSpace, values: Sequence[SettingValue], evaluator: Evaluato
         for block in range(options.most)
     ]
     gains = record_gains(blocks, evaluator, options)
-    return without_idle_values(gains[0].candidate, blocks, evaluator, options) if gains else Candidate()
+    return remove_values_without_recorded_gain(gains[0].candidate, blocks, evaluator, options) if gains else Candidate()
 
 
 def all_combinations(space: TuningSpace, values: Sequence[SettingValue]) -> list[Candidate]:

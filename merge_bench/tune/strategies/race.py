@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 def tune(space: TuningSpace, values: Sequence[SettingValue], evaluator: Evaluator, options: SearchOptions) -> Candidate:
     """Search by race, combination and ablation; returns the smallest combination that keeps the whole gain."""
-    from merge_bench.tune.search_steps import ablate_values, combine_winners, screen_values
+    from merge_bench.tune.search_steps import combine_winners, remove_values_without_gain, screen_values
 
     winners, bar = screen_values(values, evaluator, options)
-    return ablate_values(combine_winners(space, winners, evaluator, options, bar), evaluator, options, bar)
+    return remove_values_without_gain(combine_winners(space, winners, evaluator, options, bar), evaluator, options, bar)
 
 
 STRATEGY = Strategy(

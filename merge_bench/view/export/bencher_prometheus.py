@@ -37,7 +37,7 @@ _STATE_GAUGES = {
 
 
 HELP = {
-    "wall_seconds": "Wall-clock time of an iteration, median over launches.",
+    "wall_seconds": "Wall-clock time of an iteration, or of one run of a command, median over launches.",
     "throughput_bytes_per_second": "Bytes of both input frames per second of wall-clock time, median over launches.",
     "bandwidth_bytes_per_second": "Bytes that a worker sends to others per second in flight, harmonic mean of workers.",
     "partition_seconds": "Longest time of any worker in the partition phase.",
@@ -199,7 +199,7 @@ def _run_figures(document: RunDocument) -> Iterator[ExportedFigure]:
 def _probe_subjects(campaign: Campaign) -> Iterator[ExportedSubject]:
     from merge_bench.records.campaign import make_probe_rows
 
-    times = [launch.line.time for launch in campaign.standing if launch.line is not None]
+    times = [launch.line.time for launch in campaign.unrepeated_launches if launch.line is not None]
     for row in make_probe_rows(campaign):
         labels = {
             "config": row.config,

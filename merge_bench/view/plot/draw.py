@@ -73,18 +73,18 @@ def draw_file(charts: Sequence[Chart], path: Path, campaigns: Sequence[Campaign]
 def write_each_file(files: Mapping[Path, Callable[[Path], object]]) -> list[str]:
     """Call each function with its file, and print each file written; returns a sentence for each failure."""
     problems = []
-    for file, make in files.items():
-        if problem := try_to_write_file(make, file):
+    for file, write in files.items():
+        if problem := write_file_or_describe_failure(write, file):
             problems.append(problem)
         else:
             print_message(f"wrote {file}")
     return problems
 
 
-def try_to_write_file(make: Callable[[Path], object], file: Path) -> str | None:
-    """Call `make` with `file`, which it writes; returns a sentence if that fails, whatever the error, else None."""
+def write_file_or_describe_failure(write: Callable[[Path], object], file: Path) -> str | None:
+    """Call `write` with the path `file`; returns None, or after an error of any kind a sentence about it."""
     try:
-        make(file)
+        write(file)
     except Exception as problem:
         why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
         return f"{file} was not written: {why or type(problem).__name__}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.documents import CompareDocument, Lane
+from merge_bench.analysis.documents import CompareDocument, PairTransports
 from merge_bench.analysis.statistics import median, median_interval, outlier_flags, quartiles
 from merge_bench.analysis.timelines import (
     AlignedTimeline,
@@ -248,7 +248,7 @@ def phase_milliseconds(worker: aggregate.WorkerFigures) -> tuple[float, ...] | N
     return tuple(1e3 * seconds for seconds in (*parts, max((worker.seconds or 0.0) - sum(parts), 0.0)))
 
 
-def pair_rates_chart(run: Run, lanes: Sequence[Lane]) -> Chart:
+def pair_rates_chart(run: Run, lanes: Sequence[PairTransports]) -> Chart:
     """Make a map of the rate from every worker to every other in GiB/s; `lanes`: the transports of each pair."""
     launches = aggregate.complete_launches(run)
     lane_of = {(lane.from_rank, lane.to_rank): lane for lane in lanes}

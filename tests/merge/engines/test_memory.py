@@ -124,4 +124,4 @@ def test_small_pieces_of_a_buffer_pool_lie_in_one_block_and_after_a_reset_in_one
     starts = [piece.ctypes.data for piece in again]
     assert [start - starts[0] for start in starts] == [0, 128, 192]
     assert starts[0] % ALIGN == 0
-    assert np.shares_memory(buffers.kept, again[2])
+    assert np.shares_memory(buffers.kept_buffer, again[2])

@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from merge_bench.config.files import user_cache_folder
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.host.files import user_cache_folder
 from merge_bench.merge.verification import duckdb_reference
-from merge_bench.merge.workload import tpch
+from merge_bench.merge.workload import benchmarks, tpch
 from tests.merge.workload.parquet_samples import plan, run_engine, write
 
 ORDERS, LINEITEM = 15_000, 60_175  # rows at scale 0.01
@@ -143,7 +143,7 @@ def test_an_interrupted_generation_is_done_again(small: Path, tmp_path: Path) ->
             if not whole:
                 raise KeyboardInterrupt
 
-    def tables(make: tpch.Make) -> Sequence[Path]:
+    def tables(make: benchmarks.Make) -> Sequence[Path]:
         return tpch.make_tables_once("TPC-H", tmp_path / "sf1", ("orders", "lineitem"), make, 1000, "--scale")
 
     with pytest.raises(KeyboardInterrupt):

@@ -38,8 +38,8 @@ class FakeQueue:
     """Jobs as a service has them, the newest first; `asked`: what the form sent; `problem`: why it does not answer."""
 
     found: list[Job]
-    refusal: str = ""
-    ended: str = ""
+    refusal_reason: str = ""
+    end_reason: str = ""
     logged_in: bool = False
     commands: Mapping[str, Collection[str]] = field(default_factory=job_commands)
     asked: list[tuple[str, list[str], dict[str, str]]] = field(default_factory=list)

@@ -159,7 +159,7 @@ def test_who_has_the_address_starts_runs_on_loopback_only_and_elsewhere_a_login_
     with contextlib.ExitStack() as stack:
         service = start_service(stack, settings, hosts=(), scheme="http")
         queue = TokenQueue(service, lambda: make_own_token(service))
-        assert (queue.refusal == "", not service.only_pages) == (runs, logs_in)
+        assert (queue.refusal_reason == "", not service.only_pages) == (runs, logs_in)
         if not runs:
             with pytest.raises(MergeBenchError, match=r"log in|other machines can reach"):
                 queue.run("run", [], {})
@@ -176,7 +176,7 @@ def test_beside_a_service_of_the_same_results_the_dashboard_shows_its_jobs_and_s
             stack, ServiceSettings(tmp_path, 0, "127.0.0.1", person=DashboardUser()), hosts=(), scheme="http"
         )
         queue = TokenQueue(second, lambda: make_own_token(second))
-        assert "a service of these results is running" in queue.refusal
+        assert "a service of these results is running" in queue.refusal_reason
         assert [job.id for job in queue.jobs().jobs] == [number]
         assert not queue.job(number).cancellable
 
@@ -203,7 +203,7 @@ def test_results_that_cannot_be_written_are_shown_all_the_same(tmp_path: Path) -
             stack, ServiceSettings(tmp_path, 0, "127.0.0.1", person=DashboardUser()), hosts=(), scheme="http"
         )
         queue = TokenQueue(service, lambda: make_own_token(service))
-        assert "cannot use the folder" in queue.refusal
+        assert "cannot use the folder" in queue.refusal_reason
         assert queue.jobs().jobs == []
 
 

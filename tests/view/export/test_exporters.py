@@ -73,7 +73,9 @@ def test_every_kind_of_result_fits_every_format(name: str, tmp_path: Path) -> No
     folder = CAMPAIGNS / name
     campaign = read_campaign(folder)
     rows = list(csv.DictReader(io.StringIO(export(folder).stdout)))
-    expected = sum(len(launch.probes) if campaign.probe else len(launch.timed) for launch in campaign.standing)
+    expected = sum(
+        len(launch.probes) if campaign.probe else len(launch.timed) for launch in campaign.unrepeated_launches
+    )
     assert len(rows) == expected > 0
     export(folder, "--format", "parquet", "--output", tmp_path / "rows.parquet")
     table = parquet.read_table(tmp_path / "rows.parquet")
