@@ -51,15 +51,17 @@ class TuneCommand(common.SectionedCommand):
         return rest
 
 
-METRIC_HELP = (
-    "Metric to improve: throughput or bandwidth of the merge; of a COMMAND its wall-clock, or with"
+OWN_HELP = {
+    "metric": "Metric to improve: throughput or bandwidth of the merge; of a COMMAND its wall-clock, or with"
     " NAME=re:REGEX, NAME=json:PATH or NAME=PRESET a number that it prints, as for `exec`; the first one counts."
-    " [throughput, wall]"
-)
+    " [throughput, wall]",
+    "lanes": "Run COMMAND once with UCX's log before the search, and leave out settings of transports that it does not"
+    " use (not with --dry-run).",
+}
 OF_COMMAND = tuple(
-    replace(option, help=METRIC_HELP if option.key == "metric" else f"{option.help} Only with a COMMAND.")
+    replace(option, help=OWN_HELP.get(option.key, f"{option.help} Only with a COMMAND."))
     for option in ExecOptions.table()
-    if option.key not in (TIMEOUT, "lanes")
+    if option.key != TIMEOUT
 )
 OF_TUNING = tuple(option for option in TuneOptions.table() if option.key != "metric")
 OF_RUN = tuple(
@@ -160,7 +162,7 @@ def _settle_command(
     if words:
         refuse_options_of_merges(run)
         timeout = run.timeout if TIMEOUT in run.sources else None
-        command = make_command_plan(words, own.with_given_values(timeout=timeout))
+        command = make_command_plan(words, own.with_given_values(timeout=timeout), lanes=own.lanes)
         return options.with_given_values(metric=command.main_metric.name), command
     if others := [key for key in own.sources if key != "metric"]:
         raise UsageError(f"--{others[0].replace('_', '-')} needs a COMMAND behind --")

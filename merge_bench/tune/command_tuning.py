@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from merge_bench.campaign.make_plan import PlannedRun
+from merge_bench.campaign.planned_launches import make_config_record
+from merge_bench.cluster.supervisor import remove_scratch_folder
 from merge_bench.command.command_campaign import (
     command_environment,
     command_variables,
@@ -19,14 +22,18 @@ from merge_bench.command.command_campaign import (
     plan_command_under_config,
 )
 from merge_bench.command.options import EXEC_KEYS
+from merge_bench.command.placeholders import LaunchPlace, needs_work_folder, replace_placeholders
+from merge_bench.command.run_command import CommandTask, LaunchProcesses
+from merge_bench.command.ucx_lines import logging_variables, make_lanes_line, read_logs
 from merge_bench.config import allowed_transports
 from merge_bench.config.options import RunOptions
 from merge_bench.config.ucx_choice import INFINIBAND
 from merge_bench.config.ucx_info import find_installed_ucx
-from merge_bench.errors import UsageError
+from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.host.gpu import count_visible_gpus
 from merge_bench.records.campaign import CommandPlan
 
+_OF_TRANSPORT = re.compile(r"UCX_(TCP|POSIX|SYSV|RC|UD|DC)_(?!ERROR_HANDLING)")
 _HOSTS = re.compile(r"(?:^|[\s/;&|(])(?:srun|ssh|--?hosts?|-H|--?hostfile|--?machinefile)(?=$|[\s=])")
 """What in a command's words shows that it runs on other hosts."""
 
@@ -56,6 +63,43 @@ def find_ucx_of_command(planned: PlannedRun) -> tuple[str | None, frozenset[str]
         return linked.version, None
     inherited = {name for setting in installed.settings.values() for name in setting.inherits}
     return installed.version, frozenset({*installed.settings, *inherited})
+
+
+def find_transports_of_command(command: CommandPlan, planned: PlannedRun) -> frozenset[str]:
+    """The transports that the processes of a command use: runs it once with UCX's log, and does not measure it.
+
+    Raises UsageError if UCX logs none.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="merge-bench-lanes-"))
+    processes = LaunchProcesses(folder / "driver.log")
+    try:
+        variables = {**command_variables(planned), **logging_variables(folder)}
+        work_folder = str(processes.make_work_folder()) if needs_work_folder(command.argv) else None
+        place = LaunchPlace(make_config_record(planned).name, list(variables), 0, work_folder)
+        argv = replace_placeholders(command.argv, place)
+        out, err = folder / "lanes.out", folder / "lanes.err"
+        processes.run(CommandTask(argv, command_environment(variables), out, err, timeout=command.timeout))
+        line = make_lanes_line(0, variables, read_logs(folder))
+    except LaunchFailed as failure:
+        raise UsageError(f"--lanes: {failure}") from None
+    finally:
+        processes.end(succeeded=True)
+        remove_scratch_folder(folder)
+    if line is None:
+        what = "UCX logged no lanes: the command does not use UCX, or its processes do not get the settings"
+        raise UsageError(f"--lanes: {what}; omit --lanes")
+    return frozenset(lane.partition("/")[0] for pair in line.pairs for lane in pair.transports)
+
+
+def find_unused_transport(variables: Sequence[str], transports: frozenset[str]) -> str | None:
+    """The transport that all these variables are about, by the beginning of its name, if a command does not use it.
+
+    Error handling is left out: with it, UCX may choose a transport that is not used without it.
+    """
+    found = [_OF_TRANSPORT.match(name) for name in variables]
+    names = [match[1].lower() for match in found if match is not None]
+    unused = [name for name in names if not any(each.startswith(name) for each in transports)]
+    return unused[0] if unused and len(unused) == len(variables) else None
 
 
 def count_infiniband_devices() -> int:

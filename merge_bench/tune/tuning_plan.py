@@ -43,7 +43,9 @@ from merge_bench.records.schema import CampaignLine, RunKey, TuneLine
 from merge_bench.tune.command_tuning import (
     conditions_of_command,
     count_infiniband_devices,
+    find_transports_of_command,
     find_ucx_of_command,
+    find_unused_transport,
     plan_command_runs,
 )
 from merge_bench.tune.evaluator import SearchOptions
@@ -72,6 +74,7 @@ class TuningContext:
     - `fixed`: variables of options given on the command line
     - `chunk_bytes`: bytes of a worker's chunk at the first size, which no message can exceed; None if that is not known
     - `of_command`: whether a command is tuned, which no option of merges affects
+    - `transports`: those that the command uses; None if they are not known
     """
 
     conditions: frozenset[str]
@@ -82,14 +85,17 @@ class TuningContext:
     fixed: frozenset[str] = frozenset()
     chunk_bytes: int | None = None
     of_command: bool = False
+    transports: frozenset[str] | None = None
 
 
-def make_command_context(argv: Sequence[str], planned_run: PlannedRun) -> TuningContext:
-    """The context of a command under its baseline."""
+def make_command_context(command: CommandPlan, planned_run: PlannedRun, *, look: bool) -> TuningContext:
+    """The context of a command under its baseline; `look`: whether to run it once for its lanes, if its plan asks."""
     settings = dict(planned_run.settings.environment)
     variables = {**_surrounding_variables(), **settings}
     version, names = find_ucx_of_command(planned_run)
-    return TuningContext(conditions_of_command(argv, variables), version, names, variables, {}, of_command=True)
+    transports = find_transports_of_command(command, planned_run) if command.lanes and look else None
+    conditions = conditions_of_command(command.argv, variables)
+    return TuningContext(conditions, version, names, variables, {}, of_command=True, transports=transports)
 
 
 def _surrounding_variables() -> dict[str, str]:
@@ -155,6 +161,10 @@ def _reason_to_skip(setting: Setting, value: SettingValue, context: TuningContex
     """Why a value makes no sense in this context; None if it can be tried."""
     if context.of_command and (own := next((name for name, _ in value.variables if name.startswith(PREFIX)), None)):
         return f"{own} is an option of merges"
+    if context.transports is not None:
+        unused = find_unused_transport([name for name, _ in value.variables], context.transports)
+        if unused is not None:
+            return f"the command does not use {unused}, only {', '.join(sorted(context.transports))}"
     missing = [condition for condition in setting.requires if condition not in context.conditions]
     if missing:
         return f"requires {', '.join(missing)} (not met in this run)"
@@ -233,7 +243,7 @@ def make_tuning_task(
         _check_run_can_be_tuned(prepared[0], options)
         context = make_tuning_context(prepared[0], run)
     else:
-        context = make_command_context(command.argv, prepared[0])
+        context = make_command_context(command, prepared[0], look=not run.dry_run)
     kept, pruned = prune_space(space, context)
     if not kept:
         reasons = "; ".join(f"{each.value}: {each.reason}" for each in pruned)
@@ -257,6 +267,7 @@ def make_tuning_task(
         plans = [{**each.plan.to_json(), "tune": about} for each in prepared]
         sizes = _size_names(prepared)
     else:
+        command = msgspec.structs.replace(command, lanes=False)  # they are known now
         release = prepared[0].plan.ucx
         plans = [{"command": msgspec.to_builtins(command), "tune": about} | ({"ucx": release} if release else {})]
         sizes = [command_text(command)]

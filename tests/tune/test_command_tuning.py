@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import stat
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ import pytest
 from merge_bench.campaign import Progress
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import signals
+from merge_bench.cluster.worker_programs import find_free_port
 from merge_bench.command.metrics import CHECK_FAILED
 from merge_bench.command.run_command import COMMAND_FAILED
 from merge_bench.records import schema as s
@@ -162,6 +164,41 @@ def test_a_command_whose_words_name_hosts_runs_on_several(line: str) -> None:
     conditions = command_tuning.conditions_of_command(line.replace("'", "").split(), {})
     assert "several-hosts" in conditions
     assert "one-host" not in conditions
+
+
+@pytest.mark.parametrize(
+    ("variables", "unused"),
+    [
+        (["UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE"], "tcp"),
+        (["UCX_POSIX_SEG_SIZE", "UCX_SYSV_SEG_SIZE"], None),
+        (["UCX_POSIX_SEG_SIZE"], "posix"),
+        (["UCX_POSIX_ERROR_HANDLING"], None),
+        (["UCX_RC_TM_ENABLE", "UCX_DC_TM_ENABLE"], "rc"),
+        (["UCX_RNDV_THRESH"], None),
+        (["UCX_TCP_SNDBUF", "UCX_RNDV_THRESH"], None),
+    ],
+)
+def test_settings_of_transports_that_a_command_does_not_use(variables: Sequence[str], unused: str | None) -> None:
+    assert command_tuning.find_unused_transport(variables, frozenset({"sysv", "cma"})) == unused
+    assert command_tuning.find_unused_transport(variables, frozenset({"tcp", "posix", "sysv", "rc_mlx5"})) is None
+
+
+def test_lanes_need_a_command_that_uses_ucx(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status("tune", "--lanes", "--only", "mutex", *COMMAND) == 2
+    assert "--lanes: UCX logged no lanes" in capsys.readouterr().err
+    assert not (place / "results").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("ucx_perftest") is None, reason="needs ucx_perftest")
+def test_settings_of_tcp_are_left_out_where_a_real_command_uses_shared_memory(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = find_free_port("127.0.0.1")
+    pair = f"ucx_perftest -p {port} & sleep 0.5; ucx_perftest -p {port} 127.0.0.1 -t tag_bw -s 65536 -n 20; wait"
+    words = ("--lanes", "--timeout", "60s", "--only", "tcp-segments", "--", "sh", "-c", pair)
+    assert exit_status("tune", *words) == 2
+    assert "tcp-segments=large: the command does not use tcp, only " in capsys.readouterr().err
 
 
 # -- the search
