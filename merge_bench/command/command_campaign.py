@@ -36,11 +36,11 @@ from merge_bench.cluster.launchers import local
 from merge_bench.cluster.supervisor import read_log_tail
 from merge_bench.command.metrics import (
     CHECK_FAILED,
-    COMMAND,
     RE,
     CommandOutput,
     MetricOptions,
     check_printed_text,
+    check_words,
     clean_output,
     find_metric_value,
     make_metrics,
@@ -359,7 +359,7 @@ class CommandLaunch:
         self._record_launch()
         if plan.lanes and self.job.block == 0:
             progress.show_phase("lanes")
-            self._record_lanes(place)
+            self._record_lanes(self._make_place())
         progress.show_phase("running")
         began = time.time()
         out, err = self._log_files("command")
@@ -431,7 +431,7 @@ class CommandLaunch:
         if check.startswith(RE):
             check_printed_text(check, output)
             return
-        argv = replace_placeholders(shlex.split(check.removeprefix(COMMAND)), place)
+        argv = replace_placeholders(check_words(check), place)
         out, err = self._log_files(f"check-{number}")
         task = CommandTask(argv, self._environment, out, err, stdin=printed, timeout=self.plan.timeout)
         ended = self.processes.run(task)
@@ -490,12 +490,12 @@ class CommandLaunch:
         try:
             with open_regular_file(name) as file:
                 old = os.fstat(file.fileno()).st_mtime < began - _CLOCK_SECONDS
-                return "" if old else clean_output(file.read(HEAD_AND_TAIL_BYTES))
+                return "" if old else clean_output(file.read(_LONGEST_METRIC_FILE))
         except (OSError, UsageError):
             return ""
 
 
-HEAD_AND_TAIL_BYTES = 64 << 20
+_LONGEST_METRIC_FILE = 64 << 20
 _CLOCK_SECONDS = 0.02
 """By so much the time of a file can be before that of the clock: the kernel counts file times in ticks."""
 

@@ -225,6 +225,16 @@ def test_output_that_was_cut_is_said(place: Path, monkeypatch: pytest.MonkeyPatc
     assert campaign.launches[0].iterations[0].values == {"speed": 3.0}
 
 
+def test_lanes_of_a_command_without_ucx(place: Path) -> None:
+    campaign = run_script("mkdir {workdir}/new; echo $UCX_LOG_LEVEL >> levels", "--lanes", launches=2)
+    assert [launch.complete for launch in campaign.launches] == [True, True]  # each run has a folder of its own
+    assert [[warning.code for warning in launch.warnings] for launch in campaign.launches] == [["no-lanes"], []]
+    assert Path("levels").read_text() == "info\n\n\n"
+    required = run_script("true", "--require-transport", "tcp", launches=2, status=5)
+    assert failure_code(required) == "gate-not-met"
+    assert exit_status("exec", "--require-transport", "tcpip", "--", "true") == 2
+
+
 @pytest.mark.parametrize(
     "words",
     [
