@@ -44,9 +44,9 @@ def plan_command_runs(name: str | Path | None, command: CommandPlan, run: RunOpt
 
 
 def refuse_options_of_merges(run: RunOptions) -> None:
-    """Raise UsageError if the command line has an option that says something about merges."""
+    """Raise UsageError for an option of the command line that is about merges, or runs the tuning on a service."""
     for key in run.sources:
-        if key not in (*EXEC_KEYS, "timeout"):
+        if key not in {*EXEC_KEYS, "timeout"} - {"service"}:
             raise UsageError(f"--{key.replace('_', '-')} has no effect on a COMMAND; omit it")
 
 
