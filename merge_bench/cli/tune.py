@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,27 +14,83 @@ import click
 
 from merge_bench.cli import common
 from merge_bench.cli.service import run_on_service, service_address
+from merge_bench.command.options import ExecOptions
 from merge_bench.config.files import read_regular_file
+from merge_bench.config.option import options_by_key, parse_option_text
 from merge_bench.config.options import TUNE_OPTIONS, RunOptions
 from merge_bench.config.shipped import SPACE, find_config
-from merge_bench.errors import RunFailed, print_message
+from merge_bench.errors import RunFailed, UsageError, print_message
 from merge_bench.tune.options import TuneOptions
 
+TIMEOUT = "timeout"
+"""The option of `run` that is the time limit of a command."""
+
 if TYPE_CHECKING:
-    from merge_bench.records.campaign import Campaign
+    from merge_bench.records.campaign import Campaign, CommandPlan
     from merge_bench.tune.result import PrunedValue
     from merge_bench.tune.tuning_plan import TuningTask
 
 
-@click.command(cls=common.SectionedCommand, context_settings=common.CONTEXT)
+class TuneCommand(common.SectionedCommand):
+    """A command whose words behind the first ``--`` are a person's own command, the parameter `words`."""
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND [ARGUMENT]...]"]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        if at == len(args) - 1:
+            raise UsageError("there is no COMMAND behind --")
+        try:
+            rest = super().parse_args(ctx, args[:at])
+        except click.UsageError as error:
+            if "unexpected extra argument" in error.message:
+                raise UsageError(f"{error.format_message()}; to tune a command, write -- before it") from None
+            raise
+        ctx.params["words"] = tuple(args[at + 1 :])
+        return rest
+
+
+OWN_HELP = {
+    "metric": "Metric to improve: throughput or bandwidth of the merge; of a COMMAND its wall-clock, or with"
+    " NAME=re:REGEX, NAME=json:PATH or NAME=PRESET a number that it prints, as for `exec`; the first one counts."
+    " [throughput, wall]",
+    "lanes": "Run COMMAND once with UCX's log before the search, and leave out settings of transports that it does not"
+    " use (not with --dry-run).",
+}
+OF_COMMAND = tuple(
+    replace(option, help=OWN_HELP.get(option.key, f"{option.help} Only with a COMMAND."))
+    for option in ExecOptions.table()
+    if option.key != TIMEOUT
+)
+OF_TUNING = tuple(option for option in TuneOptions.table() if option.key != "metric")
+OF_RUN = tuple(
+    replace(option, help=f"{option.help} Of a COMMAND: end a launch that takes longer, and count it as failed.")
+    if option.key == TIMEOUT
+    else option
+    for option in TUNE_OPTIONS
+)
+
+
+@click.command(cls=TuneCommand, context_settings=common.CONTEXT)
 @click.argument("baseline", type=common.PATH, required=False, metavar="[BASELINE]")
-@common.add_options("options", TuneOptions)
+@common.add_options("options", TuneOptions, OF_TUNING)
+@common.add_options("own", ExecOptions, OF_COMMAND)
 @common.plot_option("the speed-up of each setting")
-@common.add_options("run", RunOptions, TUNE_OPTIONS)
-def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: RunOptions) -> int:
+@common.add_options("run", RunOptions, OF_RUN)
+def tune(
+    baseline: str | None,
+    options: TuneOptions,
+    own: ExecOptions,
+    plots: Sequence[str],
+    run: RunOptions,
+    words: tuple[str, ...],
+) -> int:
     """Find a config that is faster than BASELINE (by default the built-in settings), and confirm the gain.
 
-    The search uses the first size of --chunk (by default 1e6 and 25e6); the confirmation uses all sizes.
+    Without a COMMAND, merges are measured: the search uses the first size of --chunk (by default 1e6 and 25e6), and the
+    confirmation all sizes. With one, each launch runs it, as `exec` does; it has to follow --, because a word before
+    that is the BASELINE.
     """
     from merge_bench.analysis.documents import Failure
     from merge_bench.report.next_step import next_step_after_tuning
@@ -45,14 +102,15 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
     from merge_bench.view.next_command import service_machine_note, step_as_typed
     from merge_bench.view.plot.draw import check_plot_files
     from merge_bench.view.progress import make_progress
-    from merge_bench.view.streams import print_document, print_warnings
+    from merge_bench.view.streams import print_document, print_log_tail, print_warnings
     from merge_bench.view.text import mark_unprintable
     from merge_bench.view.titles import plan_size_text
 
+    options, command = _settle_command(options, own, run, words)
     output = Path(options.output or f"tuned-{_cluster_or_host_name()}.cfg")
     drawings = check_plot_files(plots, [("--output", output)])
     pruned: Sequence[PrunedValue] = ()
-    if url := service_address(run):
+    if command is None and (url := service_address(run)):
         campaign, ended, status = run_on_service(url, "tune", run, details=run.details)
         problem = ended.message if ended else ""
         sizes = [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
@@ -63,7 +121,7 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
             except KeyError:
                 raise RunFailed(f"{output} was not written: the service has another tuning space") from None
     else:
-        task = make_tuning_task(baseline, options, run)
+        task = make_tuning_task(baseline, options, run, command)
         sizes, pruned = task.sizes, task.pruned
         print_warnings(warning for each in task.prepared for warning in each.warnings)
         if run.dry_run:
@@ -82,6 +140,8 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
         print_document(result.make_document(campaign.records, written, pruned, error))
     elif problem or (status and not result.tried_nothing):
         print_message(problem)
+        if command is not None:
+            print_log_tail(next((failure.log_tail for each in campaign.launches[-1:] for failure in each.failures), ""))
         print(*map(mark_unprintable, remarks), sep="\n")
     else:
         enough_seconds = time_to_decide_all(campaign, Path(options.space or SPACE))
@@ -90,6 +150,26 @@ def tune(baseline: str | None, options: TuneOptions, plots: Sequence[str], run: 
             result, sizes=sizes, metric=options.metric, pruned=pruned, details=run.details, step=step, remarks=remarks
         )
     return status
+
+
+def _settle_command(
+    options: TuneOptions, own: ExecOptions, run: RunOptions, words: Sequence[str]
+) -> tuple[TuneOptions, CommandPlan | None]:
+    """Return the options with their metric, and the plan of the command in `words`; None without one."""
+    from merge_bench.command.command_campaign import make_command_plan
+    from merge_bench.tune.command_tuning import refuse_options_of_merges
+
+    if words:
+        refuse_options_of_merges(run)
+        timeout = run.timeout if TIMEOUT in run.sources else None
+        command = make_command_plan(words, own.with_given_values(timeout=timeout), lanes=own.lanes)
+        return options.with_given_values(metric=command.main_metric.name), command
+    if others := [key for key in own.sources if key != "metric"]:
+        raise UsageError(f"--{others[0].replace('_', '-')} needs a COMMAND behind --")
+    declared = options_by_key(TuneOptions.table())["metric"]
+    for text in own.metric:
+        options = options.with_given_values(metric=parse_option_text(declared.parse, text, "--metric"))
+    return options, None
 
 
 def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence[str]:
@@ -115,6 +195,7 @@ def show_tuning(campaign: Campaign, *, as_json: bool, details: bool) -> Sequence
 
 def _print_tuning_space(task: TuningTask) -> None:
     """Print the values that a tuning would try, those that it leaves out, and what its budget allows."""
+    from merge_bench.command.command_campaign import measured_text
     from merge_bench.tune.tuning_plan import TuningTiming
 
     timing = TuningTiming.from_task(task)
@@ -123,6 +204,8 @@ def _print_tuning_space(task: TuningTask) -> None:
         print(f"{value.id}: " + " ".join(f"{name}={text}" for name, text in value.variables))
     for pruned in task.pruned:
         print(f"# {pruned.value}: {pruned.reason}")
+    if task.command is not None:
+        print(f"## measured: {measured_text(task.command)}")
     for sentence in timing.forecast_sentences(fitting):
         print(f"## {sentence}")
 

@@ -146,16 +146,11 @@ def plan_command_campaign(argv: Sequence[str], own: ExecOptions, options: RunOpt
     plan = make_command_plan(argv, own, lanes=own.lanes or bool(required))
     names = options.configs or (options.config,)
     configs: list[Config] = []
-    ready = []
+    ready: list[tuple[PlannedRun, Config]] = []
     for name in names:
-        variants = plan_runs(name, options, _without_merge, several=("ucx",))
+        variants = plan_command_under_config(name, argv, options, several=("ucx",))
         add_config(configs, record := make_config_record(variants[0]))
-        for planned in variants:
-            variables = command_variables(planned)
-            if find_program(argv, command_environment(variables)) is None:
-                raise UsageError(f"{argv[0]}: there is no such program{_shell_hint(argv)}")
-            warning = settings_stay_here_warning(argv, record.name, variables)
-            ready.append((replace(planned, warnings=(*planned.warnings, *filter(None, [warning]))), record))
+        ready += [(planned, record) for planned in variants]
     first = ready[0][0]
     if len({planned.settings.results for planned, _ in ready}) > 1:
         raise UsageError("the configs set different folders for results; choose one folder with --results")
@@ -172,6 +167,24 @@ def plan_command_campaign(argv: Sequence[str], own: ExecOptions, options: RunOpt
         Job(planned, key.config, key.plan, block, labels[key.config, key.plan]) for block, ((planned, _), key) in order
     ]
     return CommandCampaign(head, jobs, plan)
+
+
+def plan_command_under_config(
+    name: str | None, argv: Sequence[str], options: RunOptions, *, several: Sequence[str] = ()
+) -> list[PlannedRun]:
+    """Plan the launches of a command under the config with this name or path, None: without settings.
+
+    `several`: options that may have several values, of which each has its own plan. Raises UsageError if something is
+    wrong with the config or the command.
+    """
+    planned_runs = []
+    for planned in plan_runs(name, options, _without_merge, several=several):
+        variables = command_variables(planned)
+        if find_program(argv, command_environment(variables)) is None:
+            raise UsageError(f"{argv[0]}: there is no such program{_shell_hint(argv)}")
+        warning = settings_stay_here_warning(argv, make_config_record(planned).name, variables)
+        planned_runs.append(replace(planned, warnings=(*planned.warnings, *filter(None, [warning]))))
+    return planned_runs
 
 
 def _refuse_unknown_transports(required: Sequence[str]) -> None:
@@ -262,14 +275,17 @@ def dry_run_text(campaign: CommandCampaign) -> str:
         assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
         words = shlex.join(replace_placeholders(campaign.plan.argv, place))
         lines += [f"## {alike[0].label}: {plural(len(alike), 'launch')}", " ".join([*assignments, words])]
-    metrics = ", ".join(
-        f"{metric.name}{f' ({metric.unit})' * bool(metric.unit)}, {metric.better} is better"
-        for metric in campaign.plan.metrics
-    )
-    lines.append(f"## measured: {metrics}")
+    lines.append(f"## measured: {measured_text(campaign.plan)}")
     lines.append(f"## {_time_sentence(campaign)}")
     lines += [f"## {few}"] if (few := few_launches_sentence(campaign)) else []
     return "\n".join([*lines, "## order: " + ", ".join(job.label for job in campaign.jobs)])
+
+
+def measured_text(plan: CommandPlan) -> str:
+    """The metrics of a command, each with its unit and direction: ``wall (s), less is better``."""
+    return ", ".join(
+        f"{metric.name}{f' ({metric.unit})' * bool(metric.unit)}, {metric.better} is better" for metric in plan.metrics
+    )
 
 
 def _time_sentence(campaign: CommandCampaign) -> str:

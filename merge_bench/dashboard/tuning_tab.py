@@ -148,7 +148,7 @@ def _config_text(campaign: Campaign, result: TuningResult, winner: ConfigLine) -
         f" campaign {mark_unprintable(campaign.head.campaign_id)};"
         " measure again on other hosts.",
         *(
-            f"# {mark_unprintable(_speedup_text(line))} at {plan_size_text(campaign, line.plan)}."
+            f"# {mark_unprintable(_speedup_text(line))} {result.size_phrase(plan_size_text(campaign, line.plan))}."
             for line in result.confirmation_steps
         ),
     ]
@@ -180,10 +180,9 @@ def _steps_data_frame(campaign: Campaign, steps: Sequence[TuneLine]) -> pd.DataF
 def _outcome_sentences(campaign: Campaign, result: TuningResult, steps: int, *, running: bool) -> list[str]:
     """Sentences on the outcome of a tuning, the verdict first."""
     sizes = [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
+    phrases = list(map(result.size_phrase, sizes))
     if result.winner is not None:
-        speedups = "; ".join(
-            f"{_speedup_text(line)} at {plan_size_text(campaign, line.plan)}" for line in result.confirmation_steps
-        )
+        speedups = "; ".join(f"{_speedup_text(line)} {phrases[line.plan]}" for line in result.confirmation_steps)
         sentences = [
             f"Found: {' '.join(result.winner.settings) or result.winner.config.name}",
             f"Confirmed against {result.baseline}: {speedups}.",
@@ -195,7 +194,7 @@ def _outcome_sentences(campaign: Campaign, result: TuningResult, steps: int, *, 
         sentences = [result.outcome]
         several = len({line.config for line in result.confirmation_steps}) > 1
         sentences += [
-            f"{f'{line.config}: ' * several}{_speedup_text(line)} at {sizes[line.plan]}: {line.reason}."
+            f"{f'{line.config}: ' * several}{_speedup_text(line)} {phrases[line.plan]}: {line.reason}."
             for line in result.confirmation_steps
         ]
     return [*sentences, *undecided_sentences(result, sizes)]

@@ -386,8 +386,8 @@ class Run:
 
     @property
     def planned_launches(self) -> int:
-        """The number of launches that the run's plan asks for."""
-        return 1 if self.plan.launches is None else self.plan.launches
+        """The number of launches that the run's plan asks for; those that were made if it has no number, 1 at least."""
+        return max(len(self.launches), 1) if self.plan.launches is None else self.plan.launches
 
     @property
     def verify(self) -> str:

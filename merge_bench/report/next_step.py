@@ -27,6 +27,10 @@ from merge_bench.view.next_command import NextStep, can_wait_for_quiet, launcher
 from merge_bench.view.titles import is_tuning_campaign, recorded_workers
 
 _TUNING_BUDGET = "10m"
+_COMMAND_KEYS = frozenset(
+    ("metric", "preset", "metric_file", "unit", "better", "pick", "expect_status", "check", "timeout", "ucx")
+)
+"""The options of `tune` that say what is measured of a command, and with which UCX."""
 _MOST_MORE_LAUNCHES = 40  # of each config
 LEAST_FOR_INTERVAL = 6
 """The fewest launches with a 95 % interval."""
@@ -208,7 +212,7 @@ def next_step_after_tuning(
         does = f"tests {open_one} alone{', with more blocks' if more else ''}{_QUIETLY if busy else ''}"
         more |= {"wait_for_quiet": "5m"} if busy and waits else {}
         alternative = f"; or all candidates, without --only and with --budget {budget}" if budget else ""
-        return _tune_step(old_options, does + alternative, only=",".join(alone), **more)
+        return _tune_step(campaign, old_options, does + alternative, only=",".join(alone), **more)
     unsure = result.undecided or result.no_gain_seen or inconclusive or not result.screened
     quiet = result.baseline_differs_from_itself or (busy and bool(unsure))
     if quiet and waits:
@@ -224,7 +228,7 @@ def next_step_after_tuning(
             2 * seconds if quiet and waits and not result.tried_nothing else max(2 * seconds, enough_seconds or 0.0)
         )
     if changed:
-        return _tune_step(old_options, does + (_QUIETLY if quiet else ""), **changed)
+        return _tune_step(campaign, old_options, does + (_QUIETLY if quiet else ""), **changed)
     note = "Other candidates were not tried, because of --only." if "only" in old_options else ""
     return replace(report_step(campaign), note=note)
 
@@ -233,6 +237,8 @@ def _next_step_after_winner(
     campaign: Campaign, result: TuningResult, written: Path, old_options: GivenOptions
 ) -> NextStep:
     """The command that merges with the config that a tuning found, or compares it at sizes not measured yet."""
+    if campaign.command is not None:
+        return _tuned_command_step(campaign, written, old_options)
     same = _add_chunk_option(_pick_options(old_options, _TUNE_KEYS - {"fresh"}), campaign)
     missing = [campaign.plans[plan].rows_per_chunk for plan in result.sizes_left_out]
     if not missing or None in missing:
@@ -241,6 +247,14 @@ def _next_step_after_winner(
     both = {"configs": f"{baseline},{written}", "blocks": "6"}
     options = {**both, **_pick_options(same, _RUN_KEYS - {"chunk"}), "chunk": ",".join(map(str, missing))}
     return NextStep((), "compares both where the budget had no time to", options)
+
+
+def _tuned_command_step(campaign: Campaign, written: Path, old_options: GivenOptions) -> NextStep:
+    """The command that measures a command with the config that a tuning found for it."""
+    kept = _pick_options(old_options, _COMMAND_KEYS)
+    words = () if campaign.command is None else tuple(campaign.command.argv)
+    does = "measures the command with the config that was found"
+    return NextStep(("exec",), does, {"config": str(written), **kept}, command_words=words)
 
 
 def _budget_to_decide(campaign: Campaign, result: TuningResult, enough_seconds: float | None) -> str:
@@ -257,7 +271,7 @@ def next_step_after_recorded_tuning(campaign: Campaign) -> NextStep:
     """The next command after a tuning, from its records alone; if it was interrupted, the command that resumes it."""
     old_options, result = _recorded_options(campaign), tuning_result_of(campaign)
     if campaign.end is None or (campaign.end.status and not result.tried_nothing):
-        return _tune_step(old_options, "continues it, and keeps what was measured")
+        return _tune_step(campaign, old_options, "continues it, and keeps what was measured")
     workers = recorded_workers(campaign.launches)
     default = f"tuned-{make_safe_folder_name(workers[0].host.partition('.')[0])}.cfg" if workers else None
     output, space = old_options.get("output", default), old_options.get("space")
@@ -358,11 +372,12 @@ def _repeat_step(old_options: GivenOptions, does: str, **changed: str | bool) ->
     return NextStep((), does, {**_pick_options(old_options, _RUN_KEYS - {*changed, "extend"}), **changed})
 
 
-def _tune_step(old_options: GivenOptions, does: str, **changed: str) -> NextStep:
+def _tune_step(campaign: Campaign, old_options: GivenOptions, does: str, **changed: str) -> NextStep:
     """The command that repeats a tuning with some options changed; `does`: what it does, as a phrase."""
+    words = () if campaign.command is None else tuple(campaign.command.argv)
     baseline = [str(old_options["config"])] if "config" in old_options else []
     options = {**_pick_options(old_options, set(old_options) - {"config", "json", "fresh", *changed}), **changed}
-    return NextStep(("tune", *baseline), does, options)
+    return NextStep(("tune", *baseline), does, options, command_words=words)
 
 
 def _add_chunk_option(old_options: GivenOptions, campaign: Campaign) -> GivenOptions:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
-from merge_bench.analysis.compare import METRICS
+from merge_bench.analysis.compare import METRIC, METRICS, Metric, metrics_of_command
 from merge_bench.analysis.statistics import Effect, paired_effect
 from merge_bench.errors import MergeBenchError, WrongResult
-from merge_bench.records.campaign import Launch
+from merge_bench.records.campaign import Launch, RecordedPlan
 from merge_bench.records.schema import TuneLine
 from merge_bench.tune.space import SettingValue
 from merge_bench.units import plural
@@ -61,23 +61,38 @@ class Candidate:
 class LaunchSample:
     """The result of one launch: the metric, larger is better; None if the launch failed, with the `reason`.
 
-    `wrong`: it failed because the result of the merge was wrong.
+    `wrong`: it failed because the result of the merge was wrong. `of_command`: it is the launch of a command, of which
+    no config may win that failed where the baseline did not.
     """
 
     value: float | None
     reason: str = ""
     wrong: bool = False
+    of_command: bool = False
 
 
-def sample_launch(launch: Launch, metric: str) -> LaunchSample:
-    """Make the sample of a launch in `metric`, which is one of the metrics of `compare`."""
+def tuned_metric(plan: RecordedPlan) -> Metric:
+    """The metric that a tuning with this plan improves: of merges throughput, unless the plan names another."""
+    name = plan.tune.metric if plan.tune is not None else None
+    metrics = METRICS if plan.command is None else metrics_of_command(plan.command.metrics)
+    return next((metric for metric in metrics if metric.name == (name or METRIC)), metrics[0])
+
+
+def sample_launch(launch: Launch, metric: Metric, *, of_command: bool = False) -> LaunchSample:
+    """Make the sample of a launch in `metric`; a time becomes its reciprocal, so that larger is better.
+
+    `of_command`: whether it is the launch of a command, not of a merge.
+    """
     wrong = any(not check.ok for check in launch.verifications)
     if wrong or any(failure.code == WrongResult.code for failure in launch.failures):
         return LaunchSample(None, "the merge result was wrong", wrong=True)
     if not launch.complete:
-        return LaunchSample(None, launch.failures[0].message if launch.failures else "the launch did not finish")
-    value = next(each.launch_value for each in METRICS if each.name == metric)(launch)
-    return LaunchSample(value or None, "" if value else f"{metric} was not measured")
+        reason = launch.failures[0].message if launch.failures else "the launch did not finish"
+        return LaunchSample(None, reason, of_command=of_command)
+    value = metric.launch_value(launch)
+    if not value:
+        return LaunchSample(None, f"{metric.name} was not measured", of_command=of_command)
+    return LaunchSample(value if metric.higher_is_better else 1.0 / value, of_command=of_command)
 
 
 class BudgetSpent(MergeBenchError):
@@ -164,21 +179,24 @@ class GainBar:
 
 @dataclass
 class Contest:
-    """A candidate compared with another at one size: a log-ratio for each block in which neither failed."""
+    """A candidate compared with another at one size: a log-ratio for each block in which neither failed.
+
+    `excluded`: whether it failed in a way that excludes it at once.
+    """
 
     candidate: Candidate
     against: Candidate
     ratios: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-    wrong: bool = False
+    excluded: bool = False
     plan: int = 0
 
     def add_block(self, candidate: LaunchSample, against: LaunchSample) -> None:
         """Add both samples of a block; if both failed, only a wrong result counts against the candidate."""
         if candidate.value is None:
-            self.wrong = self.wrong or candidate.wrong
             if against.value is not None or candidate.wrong:
                 self.failures.append(candidate.reason)
+                self.excluded = self.excluded or candidate.wrong or candidate.of_command
         elif against.value is not None:
             self.ratios.append(math.log(candidate.value / against.value))
 
@@ -203,9 +221,9 @@ class Contest:
 
         Up to 5 blocks a gain counts if even the lower end of its interval reaches the threshold; from 6 on if that end
         is above 1, as in the verdicts of `compare`. The estimate must also exceed the noise. Two failures or one wrong
-        result exclude a candidate.
+        result exclude a candidate, of a command one failure.
         """
-        if self.wrong or len(self.failures) >= MOST_FAILURES:
+        if self.excluded or len(self.failures) >= MOST_FAILURES:
             return ContestState.FAILED
         effect, interval = self.effect, self.interval
         if effect is None or interval is None or len(self.ratios) < least:

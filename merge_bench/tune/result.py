@@ -35,6 +35,7 @@ from merge_bench.tune.evaluator import (
     Contest,
     SearchOptions,
     sample_launch,
+    tuned_metric,
 )
 from merge_bench.units import format_duration, plural
 
@@ -125,6 +126,7 @@ class TuningResult:
     - `sizes_left_out`: plans at which nothing can be confirmed, because the budget has no time for them
     - `finished`: whether the tuning came to its end, with or without a result
     - `variables`: what each candidate of one setting sets: ``transports=posix`` → ``UCX_TLS=posix,self``
+    - `of_command`: whether a command was measured, and no merges
     """
 
     baseline: str
@@ -152,6 +154,18 @@ class TuningResult:
     sizes_left_out: list[int]
     finished: bool
     variables: dict[str, str]
+    of_command: bool = False
+
+    def size_phrase(self, size: str) -> str:
+        """What was measured, after a figure: ``at 1,000,000 rows per chunk``, ``of sleep 1``; `size`: a plan's name."""
+        return f"of {size}" if self.of_command else f"at {size}"
+
+    def measured_text(self, metric: str, size: str) -> str:
+        """What a ratio is of, before its figures: ``throughput at 1,000,000 rows per chunk``; `size`: a plan's name.
+
+        The metric of a command may be a time: ``speed-up in wall of sleep 1``.
+        """
+        return f"{'speed-up in ' * self.of_command}{metric} {self.size_phrase(size)}"
 
     @property
     def baseline_differs_from_itself(self) -> bool:
@@ -334,6 +348,7 @@ def tuning_result_of(campaign: Campaign) -> TuningResult:
             for each in campaign.added
             if len(each.settings) == 1
         },
+        of_command=campaign.command is not None,
     )
 
 
@@ -544,7 +559,7 @@ class _StageReader:
         for entry in launches:
             if entry.has_ended and entry.plan == plan and entry.config in (candidate, against):
                 blocks.setdefault(entry.block, {})[entry.config] = entry.launch
-        metric = self.tuning.metric or "throughput"
+        metric = tuned_metric(self.campaign.plans[0])
         for pair in blocks.values():
             if len(pair) == 2:
                 contest.add_block(sample_launch(pair[candidate], metric), sample_launch(pair[against], metric))

@@ -23,6 +23,7 @@ from pathlib import Path, PurePath
 
 import msgspec
 
+from merge_bench.analysis.compare import Metric
 from merge_bench.campaign import Caller, LabelledProgress, Progress
 from merge_bench.campaign.campaign import (
     complete_campaign_line,
@@ -35,9 +36,10 @@ from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.campaign.resume import reopen_newest_campaign
 from merge_bench.cluster import signals
+from merge_bench.command.command_campaign import launch_command
 from merge_bench.config.files import replace_file
 from merge_bench.errors import NotRecorded, RunFailed, UsageError, WrongResult, print_message
-from merge_bench.records.campaign import INTERRUPTED, Campaign
+from merge_bench.records.campaign import INTERRUPTED, Campaign, RecordedPlan
 from merge_bench.records.reader import CampaignFollower, read_campaign
 from merge_bench.records.schema import Config, ConfigLine, EndLine, TuneLine
 from merge_bench.records.writer import CampaignWriter
@@ -52,12 +54,13 @@ from merge_bench.tune.evaluator import (
     LaunchSample,
     SearchOptions,
     sample_launch,
+    tuned_metric,
 )
 from merge_bench.tune.result import STOPPED, TuningResult, tuning_result_of
 from merge_bench.tune.search_steps import blocks_needed_for_verdict, confirm_or_repair, max_candidates_to_confirm
 from merge_bench.tune.space import SettingValue, TuningSpace
 from merge_bench.tune.strategies import strategies
-from merge_bench.tune.tuning_plan import AffordableSearch, TuningTask, TuningTiming, left_out_lines, plan_baseline_runs
+from merge_bench.tune.tuning_plan import AffordableSearch, TuningTask, TuningTiming, left_out_lines
 
 CONFIGS = "configs"
 LONGEST_NAME = 120
@@ -120,7 +123,7 @@ class ClusterEvaluator:
     prepared: Sequence[PlannedRun]
     load: Load
     launch: MakeLaunch
-    metric: str
+    metric: Metric
     seed: int
     budget: TuningBudget
     waiting: Sequence[SettingValue] = ()
@@ -275,7 +278,10 @@ class ClusterEvaluator:
         if sample.wrong:
             raise WrongResult(f"the baseline {self.baseline} gave a wrong merge result, so it cannot be tuned")
         self._baseline_failures = 0 if sample.value is not None else self._baseline_failures + 1
-        if self._baseline_failures > MOST_BASELINE_FAILURES:
+        most = MOST_BASELINE_FAILURES
+        if sample.of_command and all(each.value is None for each, _ in self._samples_by_launch.values()):
+            most = 1  # a wrong metric or a missing file: further launches would fail as well
+        if self._baseline_failures > most:
             raise RunFailed(f"the baseline failed {self._baseline_failures} times in a row: {sample.reason}")
 
     def _read_campaign(self) -> Campaign:
@@ -298,7 +304,8 @@ class ClusterEvaluator:
             key = (*launch.key, launch.block)
             if key not in self._samples_by_launch:
                 seconds = launch.end.seconds if launch.end else None
-                self._samples_by_launch[key] = sample_launch(launch, self.metric), seconds or 0.0
+                sample = sample_launch(launch, self.metric, of_command=campaign.command is not None)
+                self._samples_by_launch[key] = sample, seconds or 0.0
 
     def _plan_candidate(self, candidate: Candidate, name: str) -> Sequence[PlannedRun] | str:
         """Plan the runs of a candidate, and write its config; returns the runs, or why the config cannot be used."""
@@ -368,8 +375,8 @@ def run_tuning(task: TuningTask, output: Path, progress: Progress, caller: Calle
         unfinished[0] if unfinished else CampaignWriter.create(results, f"tune-{task.baseline}") as writer,
     ):
         if unfinished:
-            launches = len(unfinished[1].launches)
-            print_message(f"resuming {writer.folder}: {launches} launches are already recorded")
+            count = len(unfinished[1].launches)
+            print_message(f"resuming {writer.folder}: {count} launches are already recorded")
         else:
             write_first_records(writer, line, jobs)
         if fitting is not None:
@@ -387,10 +394,12 @@ def run_tuning(task: TuningTask, output: Path, progress: Progress, caller: Calle
                     status = RunFailed.exit_status if untried else 0
             except (RunFailed, WrongResult) as error:
                 status, problem = error.exit_status, str(error)
+                launches = read_campaign(writer.folder).launches
+                # A command that never ended well has to be mended: then its tuning begins anew.
+                untried = task.command is not None and not any(launch.complete for launch in launches)
                 if isinstance(error, signals.Interrupted):
-                    problem = f"{error}; {RESUME}"
-                    last = read_campaign(writer.folder).launches[-1:]
-                    if not any(failure.code == INTERRUPTED for launch in last for failure in launch.failures):
+                    problem, untried = f"{error}; {RESUME}", False
+                    if not any(failure.code == INTERRUPTED for launch in launches[-1:] for failure in launch.failures):
                         write_interruption(writer, error)
         if untried or status in (0, WrongResult.exit_status):  # otherwise the same command resumes it
             with contextlib.suppress(RunFailed):
@@ -404,7 +413,11 @@ def _search_and_confirm(task: TuningTask, timing: TuningTiming, writer: Campaign
 
     def launch(job: Job, index: int) -> int:
         began = time.monotonic()
-        status = launch_merge(job, writer, LabelledProgress(progress, evaluator.launch_label(job)), index)
+        shown = LabelledProgress(progress, evaluator.launch_label(job))
+        if task.command is None:
+            status = launch_merge(job, writer, shown, index)
+        else:
+            status = launch_command(task.command, job, writer, shown, index)
         if status == 0:
             timing.note_launch_seconds(job, time.monotonic() - began)
         return status
@@ -414,9 +427,9 @@ def _search_and_confirm(task: TuningTask, timing: TuningTiming, writer: Campaign
         baseline=task.baseline,
         text=task.text,
         prepared=task.prepared,
-        load=lambda path: plan_baseline_runs(path, task.run),
+        load=task.plan_config,
         launch=launch,
-        metric=tune_options.metric,
+        metric=tuned_metric(RecordedPlan.of(task.head.plans[0])),
         seed=task.prepared[0].plan.seed,
         budget=TuningBudget(
             tune_options.max_launches, tune_options.budget, timing.relative_launch_seconds, tune_options.confirm
@@ -453,9 +466,9 @@ def fit_to_timed_baseline(task: TuningTask, timing: TuningTiming, evaluator: Clu
 
     Raises BudgetSpent if not even one setting fits.
     """
-    if evaluator.budget.seconds is None:
+    if evaluator.budget.seconds is None and task.command is None:
         return AffordableSearch(task.values, len(task.prepared))
-    launch = evaluator.measure_baseline_seconds()
+    launch = evaluator.measure_baseline_seconds()  # which also shows whether a command works at all
     try:
         fitting = timing.fit_search(launch)
         if fitting.sizes > 1 and launch > 0.0:
@@ -537,15 +550,16 @@ def tuned_config_text(
     first = launch.line.workers[0]
     hosts = list(dict.fromkeys(worker.host for worker in launch.line.workers))
     start = PurePath(campaign.head.configs[0].path or result.baseline).name
+    workers = "" if result.of_command else f" {len(launch.line.workers)} workers;"
     commit = str(campaign.head.git.commit if campaign.head.git else "unknown")[:12]
     head = [
         f"# Tuned for {hosts[0]}{f' and {len(hosts) - 1} more' * (len(hosts) > 1)} on {datetime.now(UTC):%Y-%m-%d} by"
         f" merge_bench tune, from {start}; measure again on other hosts.",
-        f"# Hosts: {', '.join(hosts)}; {len(launch.line.workers)} workers; {first.hardware.cpu_model or '?'}.",
+        f"# Hosts: {', '.join(hosts)};{workers} {first.hardware.cpu_model or '?'}.",
         f"# UCX {first.ucx.version or 'unknown'} ({first.ucx.origin or 'unknown'});"
         f" merge_bench {campaign.head.version}, commit {commit}; campaign {campaign.head.campaign_id}.",
         *(
-            f"# {metric} at {sizes[line.plan]}: {_speed_up_text(line)}, {line.reason}."
+            f"# {result.measured_text(metric, sizes[line.plan])}: {_speed_up_text(line)}, {line.reason}."
             for line in result.confirmation_steps
         ),
     ]

@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from merge_bench.analysis.statistics import median
 from merge_bench.campaign.make_plan import SWEPT, PlannedRun
 from merge_bench.campaign.planned_launches import (
@@ -25,6 +27,7 @@ from merge_bench.campaign.planned_launches import (
     plan_runs,
     rule_of_thumb_seconds,
 )
+from merge_bench.command.placeholders import settings_stay_here_warning
 from merge_bench.config import allowed_transports
 from merge_bench.config.files import read_regular_file
 from merge_bench.config.options import BY_KEY, BY_VARIABLE, RunOptions
@@ -35,8 +38,16 @@ from merge_bench.errors import UsageError, print_message
 from merge_bench.host.machine import usable_core_count
 from merge_bench.merge.exchange import find_recorded_plane
 from merge_bench.merge.workload import SyntheticSpec
-from merge_bench.records.campaign import Campaign, RecordedPlan
+from merge_bench.records.campaign import Campaign, CommandPlan, RecordedPlan
 from merge_bench.records.schema import CampaignLine, RunKey, TuneLine
+from merge_bench.tune.command_tuning import (
+    conditions_of_command,
+    count_infiniband_devices,
+    find_transports_of_command,
+    find_ucx_of_command,
+    find_unused_transport,
+    plan_command_runs,
+)
 from merge_bench.tune.evaluator import SearchOptions
 from merge_bench.tune.options import TuneOptions
 from merge_bench.tune.result import LEFT_OUT, PrunedValue
@@ -44,10 +55,10 @@ from merge_bench.tune.search_steps import blocks_needed_for_verdict
 from merge_bench.tune.space import Setting, SettingValue, TuningSpace, read_space, ucx_version_fulfils
 from merge_bench.tune.strategies import strategies
 from merge_bench.units import format_bytes, format_count, format_duration, plural
+from merge_bench.view.titles import command_text
 
 SIZES = (1_000_000, 25_000_000)
 SMALL_ROWS, SMALL_ITERATIONS, LARGE_ITERATIONS = 2_000_000, 20, 3
-INFINIBAND = Path("/sys/class/infiniband")
 _MESSAGE_SIZE = BY_KEY["message_size"].variable
 
 
@@ -62,6 +73,8 @@ class TuningContext:
     - `options`: values of the baseline's options by variable (``MERGE_BENCH_…``)
     - `fixed`: variables of options given on the command line
     - `chunk_bytes`: bytes of a worker's chunk at the first size, which no message can exceed; None if that is not known
+    - `of_command`: whether a command is tuned, which no option of merges affects
+    - `transports`: those that the command uses; None if they are not known
     """
 
     conditions: frozenset[str]
@@ -71,13 +84,28 @@ class TuningContext:
     options: Mapping[str, object]
     fixed: frozenset[str] = frozenset()
     chunk_bytes: int | None = None
+    of_command: bool = False
+    transports: frozenset[str] | None = None
+
+
+def make_command_context(command: CommandPlan, planned_run: PlannedRun, *, look: bool) -> TuningContext:
+    """The context of a command under its baseline; `look`: whether to run it once for its lanes, if its plan asks."""
+    settings = dict(planned_run.settings.environment)
+    variables = {**_surrounding_variables(), **settings}
+    version, names = find_ucx_of_command(planned_run)
+    transports = find_transports_of_command(command, planned_run) if command.lanes and look else None
+    conditions = conditions_of_command(command.argv, variables)
+    return TuningContext(conditions, version, names, variables, {}, of_command=True, transports=transports)
+
+
+def _surrounding_variables() -> dict[str, str]:
+    return {name: text for name, text in os.environ.items() if name.startswith(("UCX", PREFIX, "RAPIDS_"))}
 
 
 def make_tuning_context(planned_run: PlannedRun, run_options: RunOptions) -> TuningContext:
     """The context of a baseline; `run_options`: options of the command line, of which ``--chunk`` fixes nothing."""
     plan, settings = planned_run.plan, planned_run.settings
-    surroundings = {name: text for name, text in os.environ.items() if name.startswith(("UCX", PREFIX, "RAPIDS_"))}
-    variables = {**surroundings, **settings.environment}
+    variables = {**_surrounding_variables(), **settings.environment}
     variables |= settings.ucx_variables(variables)
     ucx_names, version = None, None
     if installed := find_installed_ucx(variables.get("MERGE_BENCH_UCX", "auto"), variables):
@@ -86,7 +114,7 @@ def make_tuning_context(planned_run: PlannedRun, run_options: RunOptions) -> Tun
     over_ucx = not plan.data_plane.exchanges_by_workers and plan.protocol == "ucx"
     peer = plan.error_handling or over_ucx
     several = len(settings.hosts) > 1
-    devices = len(list(INFINIBAND.iterdir())) if INFINIBAND.is_dir() else 0
+    devices = count_infiniband_devices()
     shared = (
         allowed_transports.find_allowed_transports(variables.get("UCX_TLS", "all")) & allowed_transports.SHARED_MEMORY
     )
@@ -131,6 +159,12 @@ def prune_space(space: TuningSpace, context: TuningContext) -> tuple[tuple[Setti
 
 def _reason_to_skip(setting: Setting, value: SettingValue, context: TuningContext) -> str | None:
     """Why a value makes no sense in this context; None if it can be tried."""
+    if context.of_command and (own := next((name for name, _ in value.variables if name.startswith(PREFIX)), None)):
+        return f"{own} is an option of merges"
+    if context.transports is not None:
+        unused = find_unused_transport([name for name, _ in value.variables], context.transports)
+        if unused is not None:
+            return f"the command does not use {unused}, only {', '.join(sorted(context.transports))}"
     missing = [condition for condition in setting.requires if condition not in context.conditions]
     if missing:
         return f"requires {', '.join(missing)} (not met in this run)"
@@ -170,7 +204,8 @@ class TuningTask:
     `head`: the first line of the records. `baseline`, `text`: the name of the baseline, and the text of its config;
     empty for the built-in defaults. `prepared`: the plan of each size. `space`, `values`, `pruned`: the tuning space,
     the values of it that are tried, and those that are not. `sizes`: the name of each size: ``1,000,000 rows per
-    chunk``. `options`, `run`: what the command line gave: options of `tune`, and those of `run`.
+    chunk``. `options`, `run`: what the command line gave: options of `tune`, and those of `run`. `command`: what
+    is measured; None: merges.
     """
 
     head: CampaignLine
@@ -183,22 +218,33 @@ class TuningTask:
     sizes: list[str]
     options: TuneOptions
     run: RunOptions
+    command: CommandPlan | None = None
+
+    def plan_config(self, name: str | Path | None) -> list[PlannedRun]:
+        """Plan each size under the config with this name or path; None: without a config."""
+        return _plan_config(name, self.run, self.command)
 
 
-def make_tuning_task(baseline: str | None, options: TuneOptions, run: RunOptions) -> TuningTask:
+def make_tuning_task(
+    baseline: str | None, options: TuneOptions, run: RunOptions, command: CommandPlan | None = None
+) -> TuningTask:
     """Read the baseline and the space, plan the sizes, and leave out values that make no sense here.
 
-    Raises UsageError if an option, the baseline or the space is wrong, or the launches that are allowed cannot decide
-    anything.
+    `command`: what is tuned; None: merges. Raises UsageError if an option, the baseline or the space is wrong, or the
+    launches that are allowed cannot decide anything.
     """
     space = read_space(Path(options.space or SPACE), trusted=run.trust_config)
     if options.only:
         space = space.restricted_to(options.only)
-    prepared = plan_baseline_runs(baseline, run)
+    prepared = _plan_config(baseline, run, command)
     config = prepared[0].config
-    _check_run_can_be_tuned(prepared[0], options)
     line = make_config_record(prepared[0])
-    kept, pruned = prune_space(space, make_tuning_context(prepared[0], run))
+    if command is None:
+        _check_run_can_be_tuned(prepared[0], options)
+        context = make_tuning_context(prepared[0], run)
+    else:
+        context = make_command_context(command, prepared[0], look=not run.dry_run)
+    kept, pruned = prune_space(space, context)
     if not kept:
         reasons = "; ".join(f"{each.value}: {each.reason}" for each in pruned)
         raise UsageError(f"this run cannot try any of the tuning settings: {reasons}")
@@ -217,17 +263,33 @@ def make_tuning_task(baseline: str | None, options: TuneOptions, run: RunOptions
         "confirm": options.confirm,
         "budget": [options.max_launches, options.budget],
     }
-    plans = [{**each.plan.to_json(), "tune": about} for each in prepared]
+    if command is None:
+        plans = [{**each.plan.to_json(), "tune": about} for each in prepared]
+        sizes = _size_names(prepared)
+    else:
+        command = msgspec.structs.replace(command, lanes=False)  # they are known now
+        release = prepared[0].plan.ucx
+        plans = [{"command": msgspec.to_builtins(command), "tune": about} | ({"ucx": release} if release else {})]
+        sizes = [command_text(command)]
+        warning = settings_stay_here_warning(command.argv, "the candidates", dict(kept[0].variables))
+        prepared = [replace(each, warnings=(*each.warnings, *filter(None, [warning]))) for each in prepared]
     keys = [RunKey(config=line.name, plan=number) for number in range(len(plans))]
+    head = make_campaign_line([line], plans, keys, prepared[0].plan.seed)
+    text = read_regular_file(config.path).decode() if config is not None else ""
+    return TuningTask(head, line.name, text, prepared, space, kept, pruned, sizes, options, run, command)
+
+
+def _size_names(prepared: Sequence[PlannedRun]) -> list[str]:
     several = len({each.plan.workers for each in prepared}) > 1
-    sizes = [
+    return [
         (f"{format_count(each.plan.rows_per_chunk)} rows per chunk" if each.plan.rows_per_chunk else "the given tables")
         + f", {each.plan.workers} workers" * several
         for each in prepared
     ]
-    head = make_campaign_line([line], plans, keys, prepared[0].plan.seed)
-    text = read_regular_file(config.path).decode() if config is not None else ""
-    return TuningTask(head, line.name, text, prepared, space, kept, pruned, sizes, options, run)
+
+
+def _plan_config(name: str | Path | None, run: RunOptions, command: CommandPlan | None) -> list[PlannedRun]:
+    return plan_baseline_runs(name, run) if command is None else plan_command_runs(name, command, run)
 
 
 def plan_baseline_runs(name: str | Path | None, run: RunOptions) -> list[PlannedRun]:
@@ -285,12 +347,13 @@ class TuningCosts:
     """How many launches a tuning makes, and how long they take.
 
     `launch_seconds`: seconds of a launch at each size; `first_block_launches`: launches of the first block with these
-    values; `confirm_blocks`: blocks of the confirmation.
+    values; `confirm_blocks`: blocks of the confirmation; `less`: what makes a tuning shorter.
     """
 
     launch_seconds: Sequence[float]
     first_block_launches: Callable[[Sequence[SettingValue]], int]
     confirm_blocks: int
+    less: str = "a smaller --chunk or --confirm"
 
     def search_seconds(self, values: Sequence[SettingValue]) -> float:
         """Seconds until each of `values` can be judged, after the least number of blocks."""
@@ -325,7 +388,7 @@ def fit_to_budget(values: Sequence[SettingValue], costs: TuningCosts, budget: fl
     raise UsageError(
         f"--budget {_duration_text(budget)} is too short to judge and confirm even one setting, which takes"
         f" {launches} launches of about {format_duration(costs.launch_seconds[0])}; use --budget"
-        f" {rounded_up_duration_text(_SPARE * least)} or more, or a smaller --chunk or --confirm"
+        f" {rounded_up_duration_text(_SPARE * least)} or more, or {costs.less}"
     )
 
 
@@ -358,8 +421,8 @@ class TuningTiming:
     def from_task(cls, task: TuningTask) -> TuningTiming:
         """The timing of a tuning that has not begun."""
         jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
-        results = task.prepared[0].settings.results
-        return cls(task, LaunchTimeEstimator(results, task.head.plans, launch_seconds_by_rule), jobs)
+        rule = launch_seconds_by_rule if task.command is None else _no_rule
+        return cls(task, LaunchTimeEstimator(task.prepared[0].settings.results, task.head.plans, rule), jobs)
 
     @property
     def relative_launch_seconds(self) -> tuple[float, ...]:
@@ -367,7 +430,7 @@ class TuningTiming:
 
         So it stays the same when the tuning is resumed.
         """
-        usual = [launch_seconds_by_rule(job) for job in self.jobs]
+        usual = [self.expected.rule_seconds(job) for job in self.jobs]
         ruled = ((each or 1.0) / (usual[0] or each or 1.0) for each in usual)
         measured = [seconds / self.measured[0] for seconds in self.measured]
         return (*measured, *tuple(ruled)[len(measured) :])
@@ -438,7 +501,14 @@ class TuningTiming:
         if len(launches) < len(seconds):
             return None
         first_block = partial(strategies()[self.task.options.strategy].first_block, self.task.space)
+        if self.task.command is not None:
+            return TuningCosts(launches, first_block, self.task.options.confirm, "a smaller --confirm")
         return TuningCosts(launches, first_block, self.task.options.confirm)
+
+
+def _no_rule(job: Job) -> float | None:
+    """How long a command takes is not known before its first launch."""
+    return None
 
 
 def left_out_lines(task: TuningTask, fitting: AffordableSearch, budget: float | None) -> list[TuneLine]:

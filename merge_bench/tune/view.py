@@ -155,7 +155,8 @@ def write_tuning_outcome(page: Page, result: TuningResult, sizes: Sequence[str],
     several = len({line.config for line in result.confirmation_steps}) > 1
     for line in result.confirmation_steps:
         page.add_paragraph(
-            f"{f'{line.config}, ' if several else ''}{metric} at {sizes[line.plan]}: {format_ratio(line.ratio)} ×"
+            f"{f'{line.config}, ' if several else ''}{result.measured_text(metric, sizes[line.plan])}:"
+            f" {format_ratio(line.ratio)} ×"
             f" {result.baseline} {format_interval(line.low, line.high)}, {line.reason}"
         )
     unfinished = "" if result.finished else "The tuning is not finished: the same command resumes it."
@@ -178,8 +179,9 @@ def undecided_sentences(result: TuningResult, sizes: Sequence[str]) -> list[str]
     if step is not None and (best is None or best.config != step.config):
         untested = "" if result.broken_off else ", not confirmed on new launches"
         sentences.append(f"{step.config}: {_estimate_text(step)} of the search{untested}.")
+    size_phrases = ["" if result.of_command else f" at {size}" for size in sizes]
     sentences += [
-        f"New launches of {line.config} at {sizes[line.plan]}: {_estimate_text(line)}, too few for a verdict."
+        f"New launches of {line.config}{size_phrases[line.plan]}: {_estimate_text(line)}, too few for a verdict."
         for line in result.broken_off
     ]
     sentences += _not_combined_sentences(result)
@@ -418,7 +420,7 @@ def _chart_of_phase(steps: Sequence[TuneLine], phase: str, size: str) -> Chart:
     return speed_up_forest_chart(
         {"": estimates},
         title=f"Tuning, {PHASE_NAMES.get(phase, phase)}, {size}: speed-up by setting",
-        axis="Speed-up in throughput (1 = without the setting, more is better)",
+        axis="Speed-up (1 = without the setting, more is better)",
         kinds=list(dict.fromkeys(estimate.kind for estimate in estimates)),
         noise=noise,
         note=f"Points: speed-up estimated from pairs in the same block; lines: its {lines}.",

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
+from merge_bench.analysis.compare import METRICS
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import Job, make_campaign_line
 from merge_bench.campaign.resume import write_ends_of_killed_launches
@@ -126,7 +127,7 @@ def evaluator_of(writer: CampaignWriter, launch: Any, **changes: Any) -> Cluster
         "prepared": PREPARED,
         "load": lambda path: PREPARED,
         "launch": launch,
-        "metric": "throughput",
+        "metric": METRICS[0],
         "seed": 7,
         "budget": TuningBudget(),
     }

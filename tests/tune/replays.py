@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from merge_bench.analysis.compare import METRICS, Metric
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
@@ -56,7 +57,7 @@ def replay(
     options: SearchOptions,
     *,
     strategy: str = "race",
-    metric: str = "throughput",
+    metric: Metric = METRICS[0],
 ) -> Replayed:
     """Decide again by the launches of `campaign`, in a copy under `folder`; AssertionError if one is missing."""
     copy = folder / campaign.folder.name
