@@ -21,8 +21,8 @@ _PLACEMENTS = {"intra-node": ONE_HOST, "inter-node": TWO_HOSTS}
 _LONGEST_LOG = 256 << 20
 _TAG_MESSAGES = Perftest("tag", LATENCY)
 NO_LANES_LOGGED = (
-    "UCX logged no lanes: the command does not use UCX (Open MPI may need --mca pml ucx), or its processes do not get "
-    "the settings"
+    "UCX logged no lanes: the command does not use UCX, or its processes do not get the settings; Open MPI may need "
+    "--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any"
 )
 
 
