@@ -54,7 +54,13 @@ from merge_bench.command.placeholders import (
     settings_stay_here_warning,
 )
 from merge_bench.command.run_command import COMMAND_FAILED, CommandTask, EndedCommand, LaunchProcesses, find_program
-from merge_bench.command.ucx_lines import check_required_lanes, logging_variables, make_lanes_line, read_logs
+from merge_bench.command.ucx_lines import (
+    NO_LANES_LOGGED,
+    check_required_lanes,
+    logging_variables,
+    make_lanes_line,
+    read_logs,
+)
 from merge_bench.command.warden import ENDED, TIMEOUT
 from merge_bench.config.allowed_transports import find_unknown_transports
 from merge_bench.config.files import TOKENS, open_regular_file
@@ -391,8 +397,7 @@ class CommandLaunch:
         if self.required:
             check_required_lanes(self.required, logs)
         elif line is None:
-            what = "UCX logged no lanes: the command does not use UCX, or its processes do not get the settings"
-            self.writer.write(WarningLine.of(Caution(NO_LANES, what), self.index))
+            self.writer.write(WarningLine.of(Caution(NO_LANES, NO_LANES_LOGGED), self.index))
 
     def _judge(self, ended: EndedCommand, place: LaunchPlace, began: float, out: Path, err: Path) -> None:
         """Record the figures of a command that ended by itself, and raise LaunchFailed if something is wrong."""

@@ -20,6 +20,10 @@ from merge_bench.records.schema import LanePair, LanesLine, SizeRange
 _PLACEMENTS = {"intra-node": ONE_HOST, "inter-node": TWO_HOSTS}
 _LONGEST_LOG = 256 << 20
 _TAG_MESSAGES = Perftest("tag", LATENCY)
+NO_LANES_LOGGED = (
+    "UCX logged no lanes: the command does not use UCX, or its processes do not get the settings; Open MPI may need "
+    "--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any"
+)
 
 
 def logging_variables(folder: Path) -> dict[str, str]:
@@ -88,7 +92,6 @@ def check_required_lanes(required: Sequence[str], logs: Sequence[str]) -> None:
     failing = [lanes for lanes in selected if not wanted & {lane.partition("/")[0] for lane in lanes}]
     unmet = f"--require-transport {','.join(required)} is not met"
     if not selected:
-        why = "UCX logged no lanes: the command does not use UCX, or its processes do not get the settings"
-        raise GateNotMet(f"{unmet}: {why}")
+        raise GateNotMet(f"{unmet}: {NO_LANES_LOGGED}")
     if failing:
         raise GateNotMet(f"{unmet}: processes of the command use {', '.join(failing[0])}")

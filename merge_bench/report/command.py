@@ -58,7 +58,7 @@ def describe_command(runs: Sequence[CommandRun]) -> str:
     planned = max((each.document.measured.planned_launches for each in runs), default=0)
     hosts = list(dict.fromkeys(host for each in runs for host in each.document.plan["hosts"]))
     names = f"config {configs[0]}" if len(configs) == 1 else f"configs {join_in_words(configs)}"
-    launches = plural(planned, "launch") + (" of each" if len(configs) > 1 else "")
+    launches = plural(planned, "launch") + (" of each" if len(runs) > 1 else "")
     return f"{command}; {names}; {launches}" + (f" on {join_in_words(hosts)}" if hosts else "")
 
 

@@ -79,7 +79,7 @@ def test_releases_of_ucx_are_runs_of_a_command(
     (pair,) = select_run_pairs([campaign], anyway=False).pairs
     assert (pair.baseline.label, pair.candidate.label) == ("UCX 1.18.0", "UCX 1.22.0")
     assert not pair.is_aa_comparison
-    capsys.readouterr()
+    assert "config a; 2 launches of each" in capsys.readouterr().out
     assert exit_status("exec", "--ucx", "1.18.0,1.22.0", "--dry-run", "--", "mpirun", "{x}", "true") == 0
     printed = capsys.readouterr().out
     assert f"LD_LIBRARY_PATH={folders['1.22.0']}/lib:/mine mpirun -x " in printed
