@@ -4,6 +4,7 @@ A suite that quietly skips most of itself looks green. So under CI=true every sk
 into a failure that carries the reason. Allowed is only what cannot run there:
 
 * tests marked `gpu`, where there is no GPU;
+* tests marked `ucx_releases`, where pip finds no releases of UCX;
 * tests marked `soak`, which are not selected at all without `--soak`.
 
 `--fast` leaves out `gpu`, `soak`, `slow` and `cluster`, and tries half of the random examples. `cluster` is
@@ -232,6 +233,7 @@ def _refuse(report: pytest.TestReport | pytest.CollectReport) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     allowed = item.get_closest_marker("gpu") is not None and not gpu_present()
+    allowed |= item.get_closest_marker("ucx_releases") is not None
     # An expected failure (xfail) is reported as skipped too; it did run.
     if report.skipped and _in_ci() and not allowed and not hasattr(report, "wasxfail"):
         _refuse(report)

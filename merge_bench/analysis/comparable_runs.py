@@ -14,6 +14,7 @@ import msgspec
 
 from merge_bench.analysis.aggregate import VerificationState, complete_launches, verification_state
 from merge_bench.config.options import RunOptions
+from merge_bench.config.ucx_choice import CHOOSING_UCX
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.records.campaign import INTERRUPTED, JOB, WAYS, Campaign, CommandPlan, Run, Table, label_runs
 from merge_bench.records.schema import Worker
@@ -32,7 +33,7 @@ SIZE = ("rows_per_chunk", "workers")
 """The options that every problem has."""
 
 _NO_PROBLEM = frozenset(("seed", "rows", "warnings"))  # rows: those of a chunk, on all workers
-_NO_OPTIONS = {*SIZE, "how", "workload", "hosts", "launches", "timeout", "distribution_reason", "write_result"}
+_NO_OPTIONS = {*SIZE, "ucx", "how", "workload", "hosts", "launches", "timeout", "distribution_reason", "write_result"}
 _BEFORE = {
     **RunOptions().worker_values(),
     "distribution": "shuffle",
@@ -49,11 +50,10 @@ OF_A_PROCESS = ("MERGE_BENCH_PARENT", JOB, "UCX_DYNAMIC_TL_PROGRESS_FACTOR")
 MUST_AGREE = (
     (PROBLEM, None),
     *((MACHINE, name) for name in ("hosts", "cpu_model", "cpu_id", "gpus")),
-    (UCX, "version"),
 )
 """Kinds, and names in them (None: all), that must be the same in runs that are compared..."""
 
-MUST_AGREE_APART = ((OPTION, "engine"), (OPTION, "exchange"))
+MUST_AGREE_APART = ((OPTION, "engine"), (OPTION, "exchange"), (UCX, "version"))
 """...and these too, if the two are of different campaigns."""
 
 
@@ -88,6 +88,9 @@ def run_properties(campaign: Campaign, run: Run) -> Properties:
     for name in OF_A_PROCESS:
         properties[ENVIRONMENT].pop(name, None)
         properties[UCX_SETTING].pop(name, None)
+    if run.plan.ucx is not None:
+        for name in CHOOSING_UCX:  # the properties of UCX say which one that is
+            properties[ENVIRONMENT].pop(name, None)
     return {kind: values for kind, values in properties.items() if values or kind in (CONFIG, OPTION)}
 
 
@@ -153,15 +156,23 @@ def _defines_merge_problem(name: str) -> bool:
 def property_differences(baseline: Properties, candidate: Properties) -> tuple[RunDifference, ...]:
     """The properties in which two runs differ, of the kinds that both have; each name and pair of values once."""
     different: dict[tuple[str, str | None, str | None], RunDifference] = {}
+    other_release = len({each.get(UCX, {}).get("version") for each in (baseline, candidate)}) > 1
     for kind in (kind for kind in baseline if kind in candidate):
         before, after = baseline[kind], candidate[kind]
         if kind == PROBLEM:
             before, after = distinguishing_values(before, after), distinguishing_values(after, before)
+        elif kind == UCX_SETTING and other_release:  # which has other settings, too
+            before, after = _common_values(before, after), _common_values(after, before)
         for name in sorted({*before, *after}):
             old, new = before.get(name), after.get(name)
             if old != new:
                 different.setdefault((name, old, new), RunDifference(kind, name, old, new))
     return tuple(different.values())
+
+
+def _common_values(values: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
+    """Those of `values` whose names `other` has, too."""
+    return {name: value for name, value in values.items() if name in other}
 
 
 def have_same_problem(run: Run, other: Run) -> bool:
@@ -353,9 +364,7 @@ def select_run_pairs(campaigns: Sequence[Campaign], *, anyway: bool) -> RunPairS
     if reasons and not anyway:
         names = {(each.kind, each.name) for pair in apart for each in pair.forbidding_differences}
         reasons += [
-            f"to compare {name}s, run one campaign with all of them, such as --{name} A,B"
-            for kind, name in MUST_AGREE_APART
-            if (kind, name) in names
+            f"to compare {_sweep_text(kind, name)} A,B" for kind, name in MUST_AGREE_APART if (kind, name) in names
         ]
         raise NotComparable(f"not comparable: {'; '.join(reasons)}")
     notes += [f"compared despite this difference: {reason}" for reason in reasons]
@@ -365,6 +374,12 @@ def select_run_pairs(campaigns: Sequence[Campaign], *, anyway: bool) -> RunPairS
         if nameless := [each for each in campaign.unattributed_failures if each.code != INTERRUPTED]:
             notes.append(f"{campaign.folder}: {len(nameless)} failures belong to no known launch")
     return RunPairSelection(tuple(usable), tuple(dict.fromkeys(notes)))
+
+
+def _sweep_text(kind: str, name: str) -> str:
+    """The advice to compare what only one campaign can compare, without the values: ``engines, run … --engine``."""
+    things, option = ("releases of UCX", "ucx") if kind == UCX else (f"{name}s", name)
+    return f"{things}, run one campaign with all of them, such as --{option}"
 
 
 def planned_run_pairs(campaign: Campaign) -> list[RunPair]:

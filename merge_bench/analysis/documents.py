@@ -415,10 +415,19 @@ class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
+class CheckedRelease(msgspec.Struct, frozen=True, kw_only=True):
+    """How a release of UCX reads a config; `variables`: those of the config that it reads otherwise than `ucx`."""
+
+    ucx: str
+    ok: bool
+    variables: list[VariableState]
+
+
 class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `check --json`: how UCX reads a config, and the errors with which `run` would refuse it.
 
     `ucx`: the release that was asked, null if none is installed; `errors`: why `ok` is false, a sentence each.
+    `releases`: how the releases of UCX in the user's cache read the config, without ``--ucx``.
     """
 
     document_version: Literal[1] = 1
@@ -429,6 +438,7 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     conflicts: list[Conflict]
     errors: list[str]
     warnings: list[str]
+    releases: list[CheckedRelease] = []
 
 
 class ShippedFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -439,12 +449,25 @@ class ShippedFile(msgspec.Struct, frozen=True, kw_only=True):
     path: str
 
 
+class CachedUcx(msgspec.Struct, frozen=True, kw_only=True):
+    """A release of UCX in the user's cache; `sha256`: of the wheel that it was installed from."""
+
+    version: str
+    package: str
+    sha256: str
+    path: str
+
+
 class ConfigsDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of `configs --json`: the configs and the tuning space that come with the package."""
+    """The document of `configs --json`: the configs and the tuning space that come with the package.
+
+    `ucx`: the releases of UCX in the user's cache.
+    """
 
     document_version: Literal[1] = 1
     configs: list[ShippedFile]
     space: ShippedFile
+    ucx: list[CachedUcx] = []
 
 
 class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from merge_bench.campaign import Progress
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import dask_scheduler_functions, scheduler_client
 from merge_bench.cluster.base import ClusterSettings, Launcher
-from merge_bench.cluster.host_check import check_same_ucx_release, check_worker_variables
+from merge_bench.cluster.host_check import check_same_ucx_release, check_ucx_folder, check_worker_variables
 from merge_bench.cluster.launchers import launchers, make_launcher
 from merge_bench.cluster.worker_calls import LaunchedWorker, WorkerCalls
 from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, print_warning
@@ -83,6 +83,7 @@ class Session:
         if merges and self.plan.data_plane.exchanges_by_workers:
             exchange = self.plan.exchange
         self._describe_workers(self.plan.engine if merges else None, exchange)
+        check_ucx_folder(self.descriptions, self.settings.ucx_origin)
         check_same_ucx_release(self.descriptions)
         for caution in host_warnings(self.launcher, self.plan, self.settings):
             self.record_warning(caution)

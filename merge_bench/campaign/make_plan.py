@@ -28,6 +28,7 @@ from merge_bench.config.files import open_regular_file
 from merge_bench.config.option import DEFAULT
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile
+from merge_bench.config.ucx_choice import UcxChoice, ucx_variables
 from merge_bench.config.variables import REMEDY, process_environment_variables
 from merge_bench.errors import Caution, UsageError
 from merge_bench.host import network
@@ -56,7 +57,7 @@ from merge_bench.merge.workload.benchmarks import Benchmark
 from merge_bench.merge.workload.tables import TableSpec, plan_tables
 
 AUTO = "auto"
-SWEPT = ("chunk", "workers", "question", "engine", "exchange", "shuffle")
+SWEPT = ("chunk", "workers", "question", "engine", "exchange", "shuffle", "ucx")
 """The options of which several values make a sweep, those of the tables first: runs of the same tables are in a row."""
 MESSAGE_BYTES = 32 << 20
 MESSAGE_BYTES_ACROSS = 4 << 20  # with long messages, peers that share a link take turns, and the last one waits
@@ -242,10 +243,17 @@ class PlannedRun:
         return launchers()[self.settings.launcher]
 
 
-def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, chosen: ChosenLauncher) -> PlannedRun:
+def plan_run(
+    options: RunOptions,
+    config: ConfigFile | None,
+    machine: Machine,
+    chosen: ChosenLauncher,
+    ucx: UcxChoice | None = None,
+) -> PlannedRun:
     """Plan one run on `machine`: returns its plan, the settings of its cluster, and warnings.
 
-    `options`: of this run, from `options_of_each_run`; `chosen`: its launcher and hosts. Raises UsageError if this
+    `options`: of this run, from `options_of_each_run`; `chosen`: its launcher and hosts; `ucx`: the UCX that its
+    processes load, None for that of the environment. Raises UsageError if this
     machine, its hosts, or the tables do not allow the run; GateNotMet if no required transport can be used on this
     machine.
     """
@@ -258,6 +266,8 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, c
     existing = not launcher.owns_processes
     environment = {} if config is None else process_environment_variables(config, trusted=options.trust_config)
     variables = {**machine.environ, **environment}
+    if ucx is not None:
+        variables |= ucx_variables(ucx.origin, variables)
     gpus_seen = _most_gpus_of_a_host(hosts, machine)
     engine, plane = choose_engine(options, gpus=gpus_seen > 0), find_data_plane(options.exchange)
     check_engine(engine, variables, gpus_seen, here=launcher.starts_here)
@@ -299,6 +309,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, c
         require_transport=options.require_transport,
         timeline=options.timeline if plane.timeline else "off",
         write_result=_checked_result_folder(options),
+        ucx=None if ucx is None else ucx.name,
         **options.worker_values(),
     )
     settings = ClusterSettings(
@@ -318,6 +329,7 @@ def plan_run(options: RunOptions, config: ConfigFile | None, machine: Machine, c
         dask_dashboard=options.dask_dashboard,
         sources=options.sources,
         ucx={} if existing else launcher_ucx_settings(options, variables, hosts=len(hosts)),
+        ucx_origin=None if ucx is None else ucx.origin,
     )
     if settings.ssh_config:
         open_regular_file(settings.ssh_config).close()  # ssh itself says little about a file that it cannot read

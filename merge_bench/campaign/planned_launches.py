@@ -5,6 +5,7 @@ How long they take is estimated from earlier launches of the same merge on this 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
@@ -26,13 +27,22 @@ from merge_bench.cluster.launchers import ChosenLauncher, choose_launcher, lefto
 from merge_bench.config.check import BRINGS_CODE, NO_DEVICE, CheckResult, Conflict, check_config, read_options_for_ucx
 from merge_bench.config.installation import __version__
 from merge_bench.config.options import RunOptions, resolve_options
+from merge_bench.config.parsers import AUTO, SYSTEM, WHEEL
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.shipped import find_config
-from merge_bench.config.ucx_choice import SYSTEM, probe_ucx, refuse_ucx_without_cuda, use_ucx
+from merge_bench.config.ucx_choice import (
+    UcxChoice,
+    choose_release,
+    choose_ucx,
+    load_ucx,
+    probe_ucx,
+    refuse_ucx_without_cuda,
+)
 from merge_bench.errors import Caution, GateNotMet, MergeBenchError, UsageError
 from merge_bench.host import network
 from merge_bench.host.machine import usable_core_count
 from merge_bench.merge.engines import describe_engine
+from merge_bench.merge.exchange import find_data_plane
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records.campaign import Launch, label_runs, remove_table_names
 from merge_bench.records.reader import read_campaign
@@ -173,35 +183,45 @@ def plan_runs(
     command_line: RunOptions,
     replace_options: ReplaceOptions | None = None,
     *,
-    several: bool = True,
+    several: bool | Sequence[str] = True,
 ) -> list[PlannedRun]:
     """Read a config, settle the options, and plan each run.
 
     `config_name`: None: no config. `command_line`: its options; `replace_options`: changes the options of a command
-    that does not merge; `several`: whether options may have several values. Raises UsageError if the config or an
-    option is wrong, or this machine cannot make a run.
+    that does not merge; `several`: whether options may have several values, or which ones may. Raises UsageError if the
+    config or an option is wrong, or this machine cannot make a run.
     """
     config = None if config_name is None else read_config(find_config(config_name), os.environ)
     options = resolve_options(command_line, config, os.environ, options_of_run())
     if replace_options is not None:
         options = replace_options(options)
     runs = make_plan.options_of_each_run(options, os.environ)
-    if len(runs) > 1 and not several:
-        keys = ", ".join(f"--{key}" for key in make_plan.SWEPT)
-        raise UsageError(f"only `run` accepts several values of {keys}; use one value of each")
+    allowed = several if not isinstance(several, bool) else make_plan.SWEPT if several else ()
+    swept = [key for key in make_plan.SWEPT if len({getattr(run, key) for run in runs}) > 1]
+    if refused := [key for key in swept if key not in allowed]:
+        only = "only `run` and `probe` accept" if refused == ["ucx"] else "only `run` accepts"
+        raise UsageError(f"{only} several values of {', '.join(f'--{key}' for key in refused)}; use one value of each")
     machine = Machine()
     chosen = choose_launcher(options, machine.environ)  # the same one for all runs
     device_memory = any(make_plan.sends_gpu_memory(run, chosen.hosts, machine) for run in runs)
-    warnings = [
-        *_choose_ucx(options.ucx, chosen.launcher, device_memory=device_memory),
-        *_check_ucx_settings(config, options, chosen),
-    ]
-    planned = [make_plan.plan_run(run, config, machine, chosen) for run in runs]
+    by_index: dict[int, PlannedRun] = {}
+    for ucx in dict.fromkeys(run.ucx for run in runs):
+        alone = len({run.ucx for run in runs}) == 1
+        loaded = any(find_data_plane(run.exchange).ucx or run.protocol == "ucx" for run in runs if run.ucx == ucx)
+        choice, warnings = _choose_ucx(ucx, chosen.launcher, device_memory=device_memory, loaded=loaded, alone=alone)
+        with contextlib.nullcontext() if choice is None else load_ucx(choice.origin):
+            warnings += _check_ucx_settings(config, options, chosen)
+            for index, run in enumerate(runs):
+                if run.ucx != ucx:
+                    continue
+                planned_run = make_plan.plan_run(run, config, machine, chosen, choice)
+                if replace_options is None and planned_run.launcher.starts_here:
+                    check_packages_installed(planned_run.plan)
+                found = (*_table_warnings(planned_run, machine), *planned_run.warnings, *warnings)
+                by_index[index] = replace(planned_run, warnings=found)
+    planned = [by_index[index] for index in range(len(runs))]
     _refuse_equal_plans(planned)
-    for run in planned:
-        if replace_options is None and run.launcher.starts_here:
-            check_packages_installed(run.plan)
-    return [replace(run, warnings=(*_table_warnings(run, machine), *run.warnings, *warnings)) for run in planned]
+    return planned
 
 
 def load_sweep(command_line: RunOptions) -> Sweep:
@@ -282,17 +302,28 @@ def _table_warnings(planned: PlannedRun, machine: Machine) -> tuple[Caution, ...
     return check_tables_fit(plan.workload, plan.workers, machine.memory, plan.how, plan.distribution.sent)
 
 
-def _choose_ucx(ucx: str | None, launcher: LauncherKind, *, device_memory: bool) -> list[Caution]:
-    """Choose the UCX that this command loads; returns warnings about it.
+def _choose_ucx(
+    ucx: str | None, launcher: LauncherKind, *, device_memory: bool, loaded: bool, alone: bool
+) -> tuple[UcxChoice | None, list[Caution]]:
+    """Choose the UCX of runs, with warnings; None if the whole command uses it, which its environment then names.
 
-    `ucx`: the value of ``--ucx``; `device_memory`: whether workers send GPU memory.
+    `ucx`: the value of ``--ucx``; `device_memory`: whether workers send GPU memory; `loaded`: whether UCXX loads it;
+    `alone`: whether it is the only value.
     """
-    if launcher.owns_processes:
-        warning = use_ucx(ucx, device_memory=device_memory).warning
-        return [] if warning is None else [warning]
-    if ucx is not None:
-        raise UsageError("--ucx cannot be used with a running cluster, which has already loaded its UCX; omit --ucx")
-    return []
+    if not launcher.owns_processes:
+        if ucx is not None:
+            what = "--ucx cannot be used with a running cluster, which has already loaded its UCX"
+            raise UsageError(f"{what}; omit --ucx")
+        return None, []
+    if loaded or ucx in (None, AUTO, WHEEL, SYSTEM):
+        choice = choose_ucx(ucx, os.environ, device_memory=device_memory)
+    else:
+        choice = choose_release(ucx)
+    warnings = [] if choice.warning is None else [choice.warning]
+    if alone and choice.release is None:
+        choice.use()
+        return None, warnings
+    return choice, warnings
 
 
 def _check_ucx_settings(config: ConfigFile | None, options: RunOptions, chosen: ChosenLauncher) -> list[Caution]:

@@ -78,7 +78,8 @@ def check_required_transports(required: Sequence[str], pairs: Sequence[LanePair]
 
 def record_setting_differences(session: Session) -> list[Caution]:
     """Record a warning for each requested setting that a worker's process does not have; returns the warnings."""
-    installed, descriptions = find_installed_ucx(), session.descriptions  # the UCX that a worker here loads
+    # The UCX that a worker here loads.
+    installed, descriptions = find_installed_ucx(session.settings.ucx_origin or "auto"), session.descriptions
     version = installed.version if installed else None
     contexts = [each.ucx.config if each.ucx.version == version else {} for each in descriptions]
     environments = [each.environment for each in descriptions]

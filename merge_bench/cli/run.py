@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,8 +18,12 @@ from merge_bench.cli.service import repeat_gate_comparison, run_on_service, serv
 from merge_bench.cluster.launchers import batch_systems, systems_with_storage_option
 from merge_bench.config.files import check_output_file, replace_file
 from merge_bench.config.options import CLUSTER_OPTIONS, RunOptions, reset_merge_options
+from merge_bench.config.parsers import parse_ucx
 from merge_bench.config.shipped import find_config, find_shipped_file, shipped_files
 from merge_bench.errors import GateNotMet, LaunchFailed, RunFailed, UsageError, print_message, warnings_already_printed
+
+if TYPE_CHECKING:
+    from merge_bench.config.check import CheckResult
 
 
 @click.command(cls=common.SectionedCommand, context_settings=common.CONTEXT)
@@ -113,7 +117,12 @@ def _refuse_second_config(named: Sequence[str], options: RunOptions) -> None:
 @click.command("check", context_settings=common.CONTEXT)
 @click.argument("config", type=common.PATH)
 @common.json_option()
-@click.option("--ucx", type=click.Choice(["auto", "wheel", "system"]), help="The UCX to check CONFIG against.")
+@click.option(
+    "--ucx",
+    type=common.ParsedValue("UCX", parse_ucx),
+    metavar="UCX",
+    help="The UCX to check CONFIG against, as for `run`; by default also every release of UCX in the cache.",
+)
 @common.flag_option("--trust-config", "Trust CONFIG: accept settings that can load code.")
 @common.flag_option("--other-hosts", "Accept what only this machine lacks, since CONFIG is for other hosts.")
 def check_config_file(config: str, as_json: bool, ucx: str | None, trust_config: bool, other_hosts: bool) -> int:
@@ -123,15 +132,21 @@ def check_config_file(config: str, as_json: bool, ucx: str | None, trust_config:
     """
     from merge_bench.campaign.planned_launches import check_config_for_run
     from merge_bench.config.reader import read_config
-    from merge_bench.config.ucx_choice import UcxChoice, choose_ucx, undo_ucx_choice
+    from merge_bench.config.ucx_choice import UcxChoice, choose_ucx, load_ucx
+    from merge_bench.config.ucx_releases import cached_releases
     from merge_bench.report.setup import print_config_check
 
     settings = read_config(find_config(config), os.environ)
+
+    def check(origin: str) -> CheckResult:
+        with load_ucx(origin):
+            return check_config_for_run(settings, origin, trusted=trust_config, other_hosts=other_hosts)
+
     choice = UcxChoice(ucx) if ucx in ("wheel", "system") else choose_ucx(ucx, os.environ)
-    with undo_ucx_choice():
-        choice.set_variables(os.environ)
-        result = check_config_for_run(settings, choice.origin, trusted=trust_config, other_hosts=other_hosts)
-    print_config_check(result, json_output=as_json)
+    result = check(choice.origin)
+    releases = cached_releases() if ucx is None else []
+    others = {each.name: check(str(each.folder)) for each in releases if str(each.folder) != choice.origin}
+    print_config_check(result, others, json_output=as_json)
     return 0 if result.ok else 2
 
 
@@ -139,7 +154,7 @@ def check_config_file(config: str, as_json: bool, ucx: str | None, trust_config:
 @common.json_option("Print the list as one JSON document on standard output.")
 @click.pass_context
 def configs(context: click.Context, as_json: bool) -> None:
-    """List, show or copy the shipped configs and the tuning space.
+    """List, show or copy the shipped configs and the tuning space; list the releases of UCX in the user's cache.
 
     Every command accepts the name of a shipped config, from any folder. A file of the same name in the working folder
     takes precedence.
@@ -148,16 +163,25 @@ def configs(context: click.Context, as_json: bool) -> None:
         if as_json:
             raise click.UsageError(f"`configs {context.invoked_subcommand}` has no option --json; omit --json")
         return
-    files = shipped_files()
+    from merge_bench.config.ucx_releases import cached_releases, releases_folder
+
+    files, releases = shipped_files(), cached_releases()
     if as_json:
-        from merge_bench.analysis.documents import ConfigsDocument, ShippedFile
+        from merge_bench.analysis.documents import CachedUcx, ConfigsDocument, ShippedFile
         from merge_bench.view.streams import print_document
 
         *shown, space = (ShippedFile(name=file.name, about=file.about, path=str(file.path)) for file in files)
-        print_document(ConfigsDocument(configs=shown, space=space))
+        cached = [
+            CachedUcx(version=each.name, package=each.package or "", sha256=each.sha256 or "", path=str(each.folder))
+            for each in releases
+        ]
+        print_document(ConfigsDocument(configs=shown, space=space, ucx=cached))
         return
     width = max(len(file.name) for file in files)
     print(*(f"{file.name:{width}}  {file.about}" for file in files), sep="\n")
+    if releases:
+        print(f"\nReleases of UCX in {releases_folder()}, for --ucx:")
+        print(*(f"{each.name:{width}}  {each.package}, SHA-256 {each.sha256}" for each in releases), sep="\n")
 
 
 @configs.command("show", context_settings=common.CONTEXT)

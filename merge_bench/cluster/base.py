@@ -73,7 +73,8 @@ class ClusterSettings:
     `environment`: the config's variables, for scheduler and workers. `gpus`: number of GPUs of this host. `hosts`:
     where workers run, for launchers that reach other hosts. `counted`: number of workers of a running cluster, if the
     plan took its number of workers from there. `ucx`: UCX's settings that the launcher itself chooses
-    (`dask_commands.default_ucx_settings`).
+    (`dask_commands.default_ucx_settings`). `ucx_origin`: the UCX that processes load, ``wheel``, ``system`` or the
+    folder of a UCX; None: that of this process's environment.
     """
 
     environment: Mapping[str, str]
@@ -92,6 +93,13 @@ class ClusterSettings:
     dask_dashboard: bool = False
     sources: Mapping[str, str] = field(default_factory=dict)
     ucx: Mapping[str, str] = field(default_factory=dict)
+    ucx_origin: str | None = None
+
+    def ucx_variables(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables that processes with the environment `environ` get besides, to load their UCX."""
+        from merge_bench.config.ucx_choice import ucx_variables
+
+        return {} if self.ucx_origin is None else ucx_variables(self.ucx_origin, environ)
 
 
 class SchedulerAccess(NamedTuple):

@@ -105,6 +105,7 @@ def dask_process_commands(
     def make_environment(rdma_ports: Sequence[str]) -> dict[str, str]:
         ucx = {**settings.ucx, "UCX_NET_DEVICES": ",".join([*rdma_ports, location.interface])}
         variables = process_environment(config_variables, inherited_variables, threads=threads_per_worker, ucx=ucx)
+        variables |= settings.ucx_variables({**inherited_variables, **variables})
         # Without this variable Dask's scheduler leaves a folder in the temporary directory; it has no option for that.
         return {**variables, "DASK_TEMPORARY_DIRECTORY": location.scratch}
 

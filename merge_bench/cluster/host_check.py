@@ -5,7 +5,9 @@ Each `check…` raises UsageError, which names hosts or ranks and what is wrong 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +16,7 @@ from merge_bench.cluster import host_agent
 from merge_bench.cluster.hosts import HostPlacement
 from merge_bench.config import allowed_transports
 from merge_bench.config.installation import __version__, setup_command
+from merge_bench.config.ucx_releases import is_ucx_folder
 from merge_bench.config.variables import UCXX_OVERRIDES
 from merge_bench.errors import Caution, UsageError
 from merge_bench.host import machine, network, pinning
@@ -86,6 +89,19 @@ def check_same_ucx_release(workers: Sequence[Worker]) -> None:
         releases = "; ".join(f"{version} by {', '.join(ranks)}" for version, ranks in sorted(loaded.items()))
         remedy = "Install the same release on every host, or use --ucx wheel"
         raise UsageError(f"the ranks loaded different releases of UCX: {releases}. {remedy}")
+
+
+def check_ucx_folder(workers: Sequence[Worker], ucx_origin: str | None) -> None:
+    """Raise UsageError if a worker loaded another UCX than that of the chosen folder, which its host may not have."""
+    if ucx_origin is None or not is_ucx_folder(ucx_origin):
+        return
+    folders = (ucx_origin, os.path.realpath(ucx_origin))
+    for worker in workers:
+        path = worker.ucx.path
+        if path is not None and not any(Path(path).is_relative_to(folder) for folder in folders):
+            loaded = f"rank {worker.rank} on {worker.host} loaded {path} instead of the UCX in {ucx_origin}"
+            why = "every host needs this folder, and the program must find UCX by LD_LIBRARY_PATH"
+            raise UsageError(f"{loaded}: {why}")
 
 
 def check_worker_variables(workers: Sequence[Worker], environment: Mapping[str, str]) -> None:

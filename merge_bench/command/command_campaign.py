@@ -21,6 +21,7 @@ from merge_bench.analysis.compare import least_blocks
 from merge_bench.campaign import UNTOUCHED, Caller, LabelledProgress, Progress
 from merge_bench.campaign.campaign import run_launches
 from merge_bench.campaign.launch import record_launch_outcome
+from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import (
     Job,
     LaunchTimeEstimator,
@@ -53,16 +54,21 @@ from merge_bench.command.placeholders import (
     settings_stay_here_warning,
 )
 from merge_bench.command.run_command import COMMAND_FAILED, CommandTask, EndedCommand, LaunchProcesses, find_program
+from merge_bench.command.ucx_lines import check_required_lanes, logging_variables, make_lanes_line, read_logs
 from merge_bench.command.warden import ENDED, TIMEOUT
+from merge_bench.config.allowed_transports import find_unknown_transports
 from merge_bench.config.files import TOKENS, open_regular_file
 from merge_bench.config.option import DEFAULT
 from merge_bench.config.options import BY_KEY, RunOptions, reset_merge_options
+from merge_bench.config.parsers import WHEEL
+from merge_bench.config.ucx_choice import ucx_variables
 from merge_bench.config.ucx_info import libucx_wheel_folder
+from merge_bench.config.ucx_releases import release_of_library
 from merge_bench.errors import Caution, LaunchFailed, UsageError, print_warning
 from merge_bench.host import machine, other_load
 from merge_bench.host.description import Hardware, Ucx
 from merge_bench.merge import engines
-from merge_bench.records.campaign import WALL, Campaign, CommandPlan, RecordedPlan
+from merge_bench.records.campaign import WALL, Campaign, CommandPlan, RecordedPlan, label_planned_runs
 from merge_bench.records.schema import (
     CampaignLine,
     Cluster,
@@ -79,7 +85,7 @@ from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_bytes, format_duration, plural
 
 COMMAND_TIMEOUT = "command-timeout"
-OUTPUT_CUT = "output-cut"
+OUTPUT_CUT, NO_LANES = "output-cut", "no-lanes"
 LAUNCHER = "command"
 """The launcher in the records of commands."""
 DRIVER_LOG = "driver.log"
@@ -105,9 +111,14 @@ class CommandCampaign:
     plan: CommandPlan
 
     @property
+    def required(self) -> Sequence[str]:
+        """The transports that the command's processes have to use."""
+        return RecordedPlan.of(self.head.plans[0]).require_transport or ()
+
+    @property
     def blocks(self) -> int:
         """How often the command is launched under each config."""
-        return len(self.jobs) // len(self.head.configs)
+        return len(self.jobs) // len(self.head.runs)
 
     @property
     def results(self) -> Path:
@@ -129,31 +140,45 @@ def plan_command_campaign(argv: Sequence[str], own: ExecOptions, options: RunOpt
 
     `own`, `options`: the options of `exec`, and those that `run` has as well.
     """
-    plan = make_command_plan(argv, own)
+    required = options.require_transport
+    _refuse_unknown_transports(required)
+    plan = make_command_plan(argv, own, lanes=own.lanes or bool(required))
     names = options.configs or (options.config,)
     configs: list[Config] = []
     ready = []
     for name in names:
-        (planned,) = plan_runs(name, options, _without_merge, several=False)
-        record = make_config_record(planned)
-        add_config(configs, record)
-        environment = command_environment(record.variables)
-        if find_program(argv, environment) is None:
-            raise UsageError(f"{argv[0]}: there is no such program{_shell_hint(argv)}")
-        warning = settings_stay_here_warning(argv, record.name, record.variables)
-        ready.append((replace(planned, warnings=(*planned.warnings, *filter(None, [warning]))), record))
+        variants = plan_runs(name, options, _without_merge, several=("ucx",))
+        add_config(configs, record := make_config_record(variants[0]))
+        for planned in variants:
+            variables = command_variables(planned)
+            if find_program(argv, command_environment(variables)) is None:
+                raise UsageError(f"{argv[0]}: there is no such program{_shell_hint(argv)}")
+            warning = settings_stay_here_warning(argv, record.name, variables)
+            ready.append((replace(planned, warnings=(*planned.warnings, *filter(None, [warning]))), record))
     first = ready[0][0]
     if len({planned.settings.results for planned, _ in ready}) > 1:
         raise UsageError("the configs set different folders for results; choose one folder with --results")
     asked = first.options.launches if first.options.value_source("launches") != DEFAULT else LAUNCHES
-    order = order_runs_in_blocks(ready, blocks=asked, seed=first.plan.seed)
-    jobs = [Job(planned, record.name, 0, block, record.name) for block, (planned, record) in order]
     recorded = {"command": msgspec.to_builtins(plan), "launches": asked}
-    keys = [RunKey(config=record.name, plan=0) for record in configs]
-    return CommandCampaign(make_campaign_line(configs, [recorded], keys, first.plan.seed), jobs, plan)
+    recorded |= {"require_transport": list(required)} if required else {}
+    releases = list(dict.fromkeys(planned.plan.ucx for planned, _ in ready))
+    plans = [recorded if ucx is None else {**recorded, "ucx": ucx} for ucx in releases]
+    keys = [RunKey(config=record.name, plan=releases.index(planned.plan.ucx)) for planned, record in ready]
+    head = make_campaign_line(configs, plans, keys, first.plan.seed)
+    labels = label_planned_runs(head)
+    order = order_runs_in_blocks(list(zip(ready, keys, strict=True)), blocks=asked, seed=first.plan.seed)
+    jobs = [
+        Job(planned, key.config, key.plan, block, labels[key.config, key.plan]) for block, ((planned, _), key) in order
+    ]
+    return CommandCampaign(head, jobs, plan)
 
 
-def make_command_plan(argv: Sequence[str], own: ExecOptions) -> CommandPlan:
+def _refuse_unknown_transports(required: Sequence[str]) -> None:
+    for word, hint in find_unknown_transports(",".join(required)).items():
+        raise UsageError(f"--require-transport {word}: no release of UCX has such a transport{hint}")
+
+
+def make_command_plan(argv: Sequence[str], own: ExecOptions, *, lanes: bool = False) -> CommandPlan:
     """Make the plan of a command from its words and options, as the records have it; raises UsageError."""
     for check in own.check:
         parse_check(check)
@@ -168,6 +193,7 @@ def make_command_plan(argv: Sequence[str], own: ExecOptions) -> CommandPlan:
         checks=list(own.check),
         expect_status=own.expect_status,
         timeout=own.timeout,
+        lanes=lanes,
     )
 
 
@@ -187,31 +213,48 @@ def _shell_hint(argv: Sequence[str]) -> str:
     return f"; for a shell's line, write: sh -c {shlex.quote(argv[0])}" if len(argv) == 1 and " " in argv[0] else ""
 
 
+def command_variables(planned: PlannedRun) -> dict[str, str]:
+    """The variables that a command gets: those of its config, and those with which it finds the chosen UCX.
+
+    A program that is not Python finds UCX's libraries by LD_LIBRARY_PATH, in which those of the package come first,
+    too, if the package's UCX was asked for.
+    """
+    settings = planned.settings
+    origin = settings.ucx_origin or (WHEEL if planned.options.ucx == WHEEL else None)
+    if origin is None:
+        return dict(settings.environment)
+    wheel = libucx_wheel_folder() if origin == WHEEL else None
+    surroundings = {**os.environ, **settings.environment}
+    return {**settings.environment, **ucx_variables(origin if wheel is None else str(wheel), surroundings)}
+
+
 def command_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """The environment of a command under a config with these variables."""
     return {name: value for name, value in {**os.environ, **variables}.items() if name not in TOKENS}
 
 
 def few_launches_sentence(campaign: CommandCampaign) -> str | None:
-    """A sentence that the launches are too few to show a difference between the configs; None if they are not."""
+    """A sentence that the launches are too few to show a difference between the runs; None if they are not."""
     plans = tuple(map(RecordedPlan.of, campaign.head.plans))
     planned = Campaign(Path(), campaign.head, plans, (), truncated=False, skipped={})
-    least, configs = least_blocks(planned), len(campaign.head.configs)
+    least, runs = least_blocks(planned), len(campaign.head.runs)
     if campaign.blocks >= least:
         return None
-    few = f"{plural(campaign.blocks, 'launch')} of each cannot show a difference between {configs} configs"
+    what = "configs" if runs == len(campaign.head.configs) else "runs"
+    few = f"{plural(campaign.blocks, 'launch')} of each cannot show a difference between {runs} {what}"
     return f"{few}; use --launches {least} or more"
 
 
 def dry_run_text(campaign: CommandCampaign) -> str:
     """What ``--dry-run`` prints: the command under each config, the expected time, and the order of launches."""
     lines: list[str] = []
-    for config in campaign.head.configs:
-        place = LaunchPlace(config.name, list(config.variables), 0)
-        alike = sum(job.config == config.name for job in campaign.jobs)
-        assignments = [f"{name}={shlex.quote(value)}" for name, value in config.variables.items()]
+    for run in campaign.head.runs:
+        alike = [job for job in campaign.jobs if (job.config, job.plan) == (run.config, run.plan)]
+        variables = command_variables(alike[0].prepared)
+        place = LaunchPlace(run.config, list(variables), 0)
+        assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
         words = shlex.join(replace_placeholders(campaign.plan.argv, place))
-        lines += [f"## {config.name}: {plural(alike, 'launch')}", " ".join([*assignments, words])]
+        lines += [f"## {alike[0].label}: {plural(len(alike), 'launch')}", " ".join([*assignments, words])]
     metrics = ", ".join(
         f"{metric.name}{f' ({metric.unit})' * bool(metric.unit)}, {metric.better} is better"
         for metric in campaign.plan.metrics
@@ -219,7 +262,7 @@ def dry_run_text(campaign: CommandCampaign) -> str:
     lines.append(f"## measured: {metrics}")
     lines.append(f"## {_time_sentence(campaign)}")
     lines += [f"## {few}"] if (few := few_launches_sentence(campaign)) else []
-    return "\n".join([*lines, "## order: " + " ".join(job.config for job in campaign.jobs)])
+    return "\n".join([*lines, "## order: " + ", ".join(job.label for job in campaign.jobs)])
 
 
 def _time_sentence(campaign: CommandCampaign) -> str:
@@ -238,10 +281,10 @@ def run_command_campaign(
         print_warning(Caution("few-blocks", few))
 
     def launch(job: Job, writer: CampaignWriter, index: int) -> int:
-        label = f"{jobs.index(job) + 1} of {len(jobs)}: {job.config}"
+        label = f"{jobs.index(job) + 1} of {len(jobs)}: {job.label}"
         rest = expected.total_seconds(jobs[jobs.index(job) + 1 :])
         shown = LabelledProgress(progress, label, rest) if len(jobs) > 1 else progress
-        return launch_command(campaign.plan, job, writer, shown, index)
+        return launch_command(campaign.plan, job, writer, shown, index, campaign.required)
 
     return run_launches(
         campaign.results,
@@ -257,26 +300,33 @@ def run_command_campaign(
     )
 
 
-def launch_command(plan: CommandPlan, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
+def launch_command(
+    plan: CommandPlan, job: Job, writer: CampaignWriter, progress: Progress, index: int, required: Sequence[str] = ()
+) -> int:
     """Run the command once, record what was measured and how it ended, and end everything; returns the status."""
     processes = LaunchProcesses(writer.logs / DRIVER_LOG)
     with record_launch_outcome(job, writer, index, processes) as outcome:
-        CommandLaunch(plan, job, writer, index, processes).measure(progress)
+        CommandLaunch(plan, job, writer, index, processes, required).measure(progress)
     return outcome.status
 
 
 @dataclass
 class CommandLaunch:
-    """One launch of a command: `index`: its number in the campaign; `processes`: run and end what it starts."""
+    """One launch of a command.
+
+    `index`: its number in the campaign; `processes`: run and end what it starts; `required`: transports that its
+    processes have to use.
+    """
 
     plan: CommandPlan
     job: Job
     writer: CampaignWriter
     index: int
     processes: LaunchProcesses
+    required: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        self._variables = dict(self.job.prepared.settings.environment)
+        self._variables = command_variables(self.job.prepared)
         self._environment = command_environment(self._variables)
 
     def measure(self, progress: Progress) -> None:
@@ -284,6 +334,9 @@ class CommandLaunch:
         plan, place = self.plan, self._make_place()
         progress.show_phase("looking at other processes")
         self._record_launch()
+        if plan.lanes and self.job.block == 0:
+            progress.show_phase("lanes")
+            self._record_lanes(place)
         progress.show_phase("running")
         began = time.time()
         out, err = self._log_files("command")
@@ -297,6 +350,26 @@ class CommandLaunch:
         except LaunchFailed as failure:
             failure.log_tail = failure.log_tail or read_log_tail(err) or read_log_tail(out)
             raise
+
+    def _record_lanes(self, place: LaunchPlace) -> None:
+        """Run the command with UCX's log, and record its lanes; raises GateNotMet if a transport is missing."""
+        folder = self.writer.logs / f"launch-{self.index:03d}-ucx"
+        folder.mkdir(exist_ok=True)
+        variables = logging_variables(folder)
+        names = [*place.variables, *(name for name in variables if name not in place.variables)]
+        argv = replace_placeholders(self.plan.argv, replace(place, variables=names))
+        out, err = self._log_files("lanes")
+        environment = {**self._environment, **variables}
+        self.processes.run(CommandTask(argv, environment, out, err, timeout=self.plan.timeout))
+        logs = read_logs(folder)
+        line = make_lanes_line(self.index, self._environment, logs)
+        if line is not None:
+            self.writer.write(line)
+        if self.required:
+            check_required_lanes(self.required, logs)
+        elif line is None:
+            what = "UCX logged no lanes: the command does not use UCX, or its processes do not get the settings"
+            self.writer.write(WarningLine.of(Caution(NO_LANES, what), self.index))
 
     def _judge(self, ended: EndedCommand, place: LaunchPlace, began: float, out: Path, err: Path) -> None:
         """Record the figures of a command that ended by itself, and raise LaunchFailed if something is wrong."""
@@ -432,7 +505,8 @@ def _find_linked_ucx(variables: tuple[tuple[str, str], ...]) -> Ucx:
             check=True,
         )
         version, path = done.stdout.split()
-        wheel = libucx_wheel_folder()
+        wheel, release = libucx_wheel_folder(), release_of_library(Path(path))
         in_wheel = wheel is not None and Path(path).resolve().is_relative_to(wheel.resolve())
-        return Ucx(version=version, path=path, origin="wheel" if in_wheel else "system")
+        origin, sha256 = "wheel" if in_wheel or release else "system", release.sha256 if release else None
+        return Ucx(version=version, path=path, origin=origin, sha256=sha256)
     return Ucx()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from merge_bench.config import parsers
-from merge_bench.config.option import Option, Options, value_option
+from merge_bench.config.option import Option, Options, flag_option, value_option
 from merge_bench.config.options import BY_KEY
 
 LAUNCHES = 8
@@ -21,6 +21,7 @@ EXEC_KEYS = (
     "fail_on",
     "allow_no_baseline",
     "threshold",
+    "require_transport",
     "ucx",
     "allow_unknown",
     "trust_config",
@@ -47,6 +48,9 @@ class ExecOptions(Options):
     expect_status: Exit status of a launch that went well.
     check: What else makes a launch right: re:REGEX, which the command has to print, or command: PROGRAM ARGUMENT…,
         which runs after it, gets its output on standard input, and has to end with status 0. May be repeated.
+    lanes: Record the transports that UCX selects: run COMMAND once more in the first launch of each config, with UCX's
+        log in a file for each process. This run is not timed. Processes on other hosts need {x} or {export}, and a
+        folder of results that all hosts share.
     timeout: End a launch that takes longer than this, such as 10m, and count it as failed. [no limit]
     """
 
@@ -58,6 +62,7 @@ class ExecOptions(Options):
     pick: tuple[str, ...] = value_option(parsers.parse_texts, (), "NAME=WHICH")
     expect_status: int = value_option(parsers.count_parser(0, 255), 0, "N")
     check: tuple[str, ...] = value_option(parsers.parse_texts, (), "CHECK")
+    lanes: bool = flag_option()
     timeout: float | None = value_option(parsers.parse_positive_duration, None, "DURATION")
 
 

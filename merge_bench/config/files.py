@@ -1,4 +1,5 @@
-"""Opens files that other people or programs name or can change, without risk; replaces output files; finds libraries.
+"""Opens files that other people or programs name or can change, without risk; replaces output files; finds libraries
+and the user's cache.
 
 Only regular files are read, up to a limit, so that a pipe or a device never makes a command wait or read for ever.
 Files are written without following a link. Output files of commands are checked before anything is measured, and
@@ -25,6 +26,21 @@ TEXT_BYTES = 64 << 20
 """The most bytes that `read_regular_file` reads of a file, unless its caller sets another limit."""
 TOKENS = ("MERGE_BENCH_TOKEN", "MERGE_BENCH_TOKEN_FILE")
 """Variables with a service client's secret token or its file: never recorded, and no child process inherits them."""
+
+
+def user_cache_folder() -> Path:
+    """This package's folder in the user's cache, which need not exist; raises RuntimeError if the user has no home."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "merge_bench"
+
+
+def make_user_cache_folder() -> Path:
+    """Make this package's folder in the user's cache if it is missing, readable for the user only, and return its path.
+
+    Raises OSError, RuntimeError if it cannot be made, or the user has no home.
+    """
+    folder = user_cache_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
 
 
 def open_regular_file(path: str | os.PathLike[str]) -> IO[bytes]:

@@ -190,8 +190,9 @@ class ClusterOptions(Options):
     hosts: File with one host per line: NAME [slots=N] [gpus=N]. NAME may be a list such as node[01-04,07].
     ssh_config: ssh configuration file to use instead of the user's.
     ucx: UCX to load. wheel: the package libucx, without InfiniBand support; system: the UCX installed on this host;
-        auto: the installed one where it supports the host's InfiniBand, elsewhere the package. [$MERGE_BENCH_UCX, else
-        auto]
+        auto: the installed one where it supports the host's InfiniBand, elsewhere the package; a release (1.21.0): the
+        package of that release, which pip installs once into the user's cache; a folder (/opt/ucx): the UCX that is
+        installed there. Several values make a sweep of run and probe. [$MERGE_BENCH_UCX, else auto]
     interface: Network interface that all processes bind to.
     scheduler_address: Use the running Dask cluster whose scheduler has this address.
     scheduler_file: Use the running Dask cluster whose scheduler wrote this file.
@@ -212,7 +213,11 @@ class ClusterOptions(Options):
     hosts: str | None = value_option(parsers.parse_path, None, "PATH")
     ssh_config: str | None = value_option(parsers.parse_path, None, "PATH")
     ucx: str | None = value_option(
-        parsers.choice_parser("auto", "wheel", "system"), None, "auto|wheel|system", in_config=False
+        parsers.several_values_parser(parsers.parse_ucx),
+        None,
+        "auto|wheel|system|VERSION|/opt/ucx[,…]",
+        in_config=False,
+        swept=True,
     )
     interface: str | None = value_option(parsers.parse_interface_name, None, "NAME")
     scheduler_address: str | None = value_option(parsers.parse_text, None, "ADDRESS")

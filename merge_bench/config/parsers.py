@@ -201,6 +201,27 @@ def parse_path(text: str) -> str:
     return name
 
 
+UCX_VERSION = re.compile(r"\d+\.\d+\.\d+(\.post\d+)?")
+"""The version of a release of UCX."""
+AUTO, WHEEL, SYSTEM = "auto", "wheel", "system"
+
+
+def parse_ucx(text: str) -> str:
+    """Parse a value of ``--ucx``: ``auto``, ``wheel``, ``system``, a release (``1.21.0``), or a folder with a slash.
+
+    Raises ValueError if it is something else.
+    """
+    word = parse_word(text)
+    if word in (AUTO, WHEEL, SYSTEM) or UCX_VERSION.fullmatch(word):
+        return word
+    if "/" not in text:
+        raise ValueError(
+            f"{text!r} is not {AUTO}, {WHEEL}, {SYSTEM}, a release such as 1.21.0, or the folder of an installed UCX"
+            " such as /opt/ucx"
+        )
+    return str(Path(parse_path(text.strip())).absolute())
+
+
 parse_names, parse_columns, parse_paths = NamesParser(), ColumnNamesParser(), NamesParser(parse_path)
 parse_texts = TextsParser()
 

@@ -1,4 +1,7 @@
-"""Chooses the UCX that processes load: that of the package `libucx`, built without InfiniBand, or the system's.
+"""Chooses the UCX that processes load: that of the package `libucx` (without InfiniBand), the system's, or another.
+
+Another one is a release in the user's cache (`ucx_releases.py`), or an installed UCX in a folder of its own. Processes
+load it as they would load the system's: its libraries come first in LD_LIBRARY_PATH.
 
 The package `libucx` silently loads its own UCX if it cannot load the system's (which needs the unversioned
 ``libucp.so``), so another process tries each choice that matters: this module as a program prints the version of its
@@ -19,11 +22,15 @@ from pathlib import Path
 
 from merge_bench.config.files import loaded_library_path
 from merge_bench.config.installation import python_path_variables
+from merge_bench.config.parsers import AUTO, SYSTEM, WHEEL, parse_ucx
 from merge_bench.config.ucx_info import PREFER, libucx_wheel_folder, prefers_system_ucx
+from merge_bench.config.ucx_releases import UcxRelease, find_release, is_ucx_folder, ucx_library_folder
 from merge_bench.errors import Caution, UsageError, print_message
 
 VARIABLE = "MERGE_BENCH_UCX"
-AUTO, WHEEL, SYSTEM = "auto", "wheel", "system"
+LIBRARY_PATH = "LD_LIBRARY_PATH"
+CHOOSING_UCX = (VARIABLE, PREFER, LIBRARY_PATH)
+"""The variables that choose the UCX of a process."""
 CODE = "no-infiniband-module"
 REMEDY = (
     "install UCX 1.19 or newer with InfiniBand (HPC-X, MOFED, or the packages libucx-dev / ucx-devel with their"
@@ -50,26 +57,60 @@ class LoadedUcx:
     def is_from_wheel(self) -> bool:
         """Whether this UCX belongs to the package `libucx`."""
         folder = libucx_wheel_folder()
-        return folder is not None and self.library.resolve().is_relative_to(folder.resolve())
+        return folder is not None and self.is_in(folder)
+
+    def is_in(self, folder: Path) -> bool:
+        """Whether this UCX is the one in `folder`."""
+        return self.library.resolve().is_relative_to(folder.resolve())
 
 
 @dataclass(frozen=True)
 class UcxChoice:
     """The UCX that processes are to load.
 
-    `origin`: ``wheel`` or ``system``. `notice`: the reason, if the user did not make the choice.
+    `origin`: ``wheel``, ``system`` or the folder of a UCX. `notice`: the reason, if the user did not make the choice.
+    `release`: the UCX in that folder.
     """
 
     origin: str
     notice: str | None = None
     warning: Caution | None = None
+    release: UcxRelease | None = None
 
     def set_variables(self, environ: MutableMapping[str, str]) -> None:
         """Set the variables in `environ` with which a process loads this UCX."""
-        environ[VARIABLE] = self.origin
-        environ.pop(PREFER, None)
-        if self.origin == SYSTEM:
-            environ[PREFER] = "true"
+        environ.update(ucx_variables(self.origin, environ))
+        if self.origin == WHEEL:
+            environ.pop(PREFER, None)
+        if not environ.get(LIBRARY_PATH):
+            environ.pop(LIBRARY_PATH, None)
+
+    @property
+    def name(self) -> str:
+        """The name of this UCX for people: ``wheel``, ``system``, a release such as ``1.21.0``, or a folder."""
+        return self.origin if self.release is None else self.release.name
+
+    def use(self, environ: MutableMapping[str, str] = os.environ) -> None:
+        """Have this process and its child processes load this UCX; prints the choice's notice on standard error."""
+        self.set_variables(environ)
+        if self.notice:
+            print_message(self.notice)
+
+
+def ucx_variables(origin: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables with which a process loads the UCX of this `origin`, in place of those of `environ`.
+
+    `origin`: ``wheel``, ``system`` or the folder of a UCX, whose libraries any program finds first.
+    """
+    before, chosen = environ.get(LIBRARY_PATH, ""), environ.get(VARIABLE, "")
+    folders = [folder for folder in before.split(os.pathsep) if folder]
+    if is_ucx_folder(chosen):  # put there by an earlier choice
+        folders = [folder for folder in folders if folder != str(ucx_library_folder(Path(chosen)))]
+    if is_ucx_folder(origin):
+        folders.insert(0, str(ucx_library_folder(Path(origin))))
+    variables = {VARIABLE: origin, PREFER: "false" if origin == WHEEL else "true"}
+    after = os.pathsep.join(folders) if is_ucx_folder(origin) or is_ucx_folder(chosen) else before
+    return variables if after == before else {**variables, LIBRARY_PATH: after}
 
 
 def choose_ucx(
@@ -77,17 +118,19 @@ def choose_ucx(
 ) -> UcxChoice:
     """Choose the UCX of processes that start with the environment `environ`.
 
-    `requested`: ``auto``, ``wheel`` or ``system``; None: the choice in `environ`, else ``auto``, which means the
-    system's UCX if this machine has InfiniBand and that UCX can use it, or if there is no other; `device_memory`: the
-    processes send GPU memory, so that ``auto`` means the system's UCX only if that was built with CUDA; `host`: where
-    they start; None: this host.
+    `requested`: as `parse_ucx` returns it; None: the choice in `environ`, else ``auto``, which means the system's UCX
+    if this machine has InfiniBand and that UCX can use it, or if there is no other; `device_memory`: the processes send
+    GPU memory, so that ``auto`` means the system's UCX only if that was built with CUDA; `host`: where they start;
+    None: this host.
 
-    Raises UsageError if ``wheel`` or ``system`` is requested and cannot be loaded, or the only UCX cannot send GPU
-    memory.
+    Raises UsageError if another UCX than ``auto`` is requested and UCXX cannot load it, a release cannot be installed,
+    or the only UCX cannot send GPU memory.
     """
     host = host or UcxHost()
     requested = _requested_origin(requested, environ)
     devices = sorted(entry.name for entry in host.infiniband.iterdir()) if host.infiniband.is_dir() else []
+    if requested not in (AUTO, WHEEL, SYSTEM):
+        return _choose_loadable_release(find_release(requested), environ, devices, host, device_memory=device_memory)
     if host.wheel is None and requested == WHEEL:
         raise UsageError("--ucx wheel: the package libucx is not installed in this environment")
     if requested == SYSTEM:
@@ -112,6 +155,29 @@ def choose_ucx(
     return UcxChoice(SYSTEM, f"this machine has InfiniBand: using the system's UCX {loaded.version}, {loaded.library}")
 
 
+def choose_release(ucx: str) -> UcxChoice:
+    """Choose a release or the UCX of a folder, for programs that load it without UCXX; raises UsageError."""
+    release = find_release(ucx)
+    return UcxChoice(str(release.folder), None, None, release)
+
+
+def _choose_loadable_release(
+    release: UcxRelease, environ: Mapping[str, str], devices: list[str], host: UcxHost, *, device_memory: bool
+) -> UcxChoice:
+    """Choose the UCX in a folder of its own; raises UsageError if UCXX does not load it."""
+    origin = str(release.folder)
+    loaded = host.probe(origin, environ)
+    if loaded is None or not loaded.is_in(release.folder):
+        raise UsageError(
+            f"--ucx {release.name}: UCXX cannot load the UCX in {release.library_folder}; it needs UCX 1.19 or newer"
+            " with libucp.so, libuct.so and libucs.so there"
+        )
+    if device_memory:
+        refuse_ucx_without_cuda(loaded)
+    warning = None if loaded.infiniband else _infiniband_warning(devices, release.name)
+    return UcxChoice(origin, None, warning, release)
+
+
 def refuse_ucx_without_cuda(loaded: LoadedUcx | None) -> None:
     """Raise UsageError if processes that send GPU memory would load a UCX that was built without CUDA."""
     if loaded is not None and not loaded.cuda:
@@ -129,22 +195,28 @@ def use_ucx(
     `choose_ucx`.
     """
     choice = choose_ucx(requested, environ, device_memory=device_memory)
-    choice.set_variables(environ)
-    if choice.notice:
-        print_message(choice.notice)
+    choice.use(environ)
     return choice
 
 
 @contextmanager
 def undo_ucx_choice(environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
     """Remove at the end of the block the variables that choose a UCX, for callers whose process goes on."""
-    before = {name: environ.get(name) for name in (VARIABLE, PREFER)}
+    before = {name: environ.get(name) for name in CHOOSING_UCX}
     try:
         yield
     finally:
         for name in before:
             environ.pop(name, None)
         environ.update({name: value for name, value in before.items() if value is not None})
+
+
+@contextmanager
+def load_ucx(origin: str, environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
+    """Set the variables with which a process loads the UCX of this `origin` until the end of the block."""
+    with undo_ucx_choice(environ):
+        UcxChoice(origin).set_variables(environ)
+        yield
 
 
 def probe_ucx(origin: str, environ: Mapping[str, str]) -> LoadedUcx | None:
@@ -182,10 +254,12 @@ class UcxHost:
 
 
 def _requested_origin(requested: str | None, environ: Mapping[str, str]) -> str:
-    """The origin of the UCX that is asked for: ``auto``, ``wheel`` or ``system``."""
-    requested = requested or environ.get(VARIABLE) or AUTO
-    if requested not in (AUTO, WHEEL, SYSTEM):
-        raise UsageError(f"environment variable {VARIABLE} must be auto, wheel or system, not {requested!r}")
+    """The UCX that is asked for, by `requested` or else by `environ`: as `parse_ucx` returns it."""
+    if requested is None:
+        try:
+            requested = parse_ucx(environ.get(VARIABLE) or AUTO)
+        except ValueError as error:
+            raise UsageError(f"environment variable {VARIABLE}: {error}") from None
     return SYSTEM if requested == AUTO and prefers_system_ucx(environ) else requested
 
 

@@ -22,6 +22,7 @@ from importlib import resources
 from pathlib import Path
 
 from merge_bench.config.parsers import suggest_similar_names
+from merge_bench.config.ucx_releases import is_ucx_folder, release_of_library, ucx_library_folder
 from merge_bench.errors import UsageError
 
 PREFER = "RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY"
@@ -38,7 +39,7 @@ _KEYED_NOTE = re.compile(r"(syntax|inherits|alias of): +(.*)")
 _SYNTAX_IN_BRACKETS = re.compile(r"(?:comma-separated list of: )?\[([^]]*)\]")
 # Typed settings that would affect the ucx_info process; their values are compared with the printed syntax instead.
 _NOT_PASSED = re.compile(
-    r"UCX_(HANDLE_ERRORS|ERROR_SIGNALS|LOG_.*|MODULE_.*|DEBUG_SIGNO|MEMTRACK_.*|VFS_.*|PROFILE_.*)"
+    r"UCX_(HANDLE_ERRORS|ERROR_SIGNALS|LOG_.*|MODULE_.*|PLUGIN_.*|DEBUG_SIGNO|MEMTRACK_.*|VFS_.*|PROFILE_.*)"
 )
 _MODULES = {
     "core": "UCX itself",
@@ -95,17 +96,22 @@ class InstalledUcx:
 def find_ucx_info(origin: str = "auto", environ: Mapping[str, str] = os.environ) -> UcxInfoProgram:
     """Find the program ``ucx_info`` of the UCX that the workers will load.
 
-    `origin`: ``wheel`` (the libucx package), ``system`` (on PATH), or ``auto``: like UCXX's own loader, the system's if
-    `prefers_system_ucx` or there is no wheel. Raises UsageError if there is no ``ucx_info``.
+    `origin`: ``wheel`` (the libucx package), ``system`` (on PATH), the folder of a UCX, or ``auto``: like UCXX's own
+    loader, the system's if `prefers_system_ucx` or there is no wheel. Raises UsageError if there is no ``ucx_info``.
     """
+    if is_ucx_folder(origin):
+        program, libraries = Path(origin, "bin", "ucx_info"), ucx_library_folder(Path(origin))
+        if not program.is_file():
+            raise UsageError(f"ucx_info is missing: there is no {program}")
+        return UcxInfoProgram(program, "system" if release_of_library(libraries) is None else "wheel", libraries)
     folder = (
         libucx_wheel_folder() if origin == "wheel" or (origin == "auto" and not prefers_system_ucx(environ)) else None
     )
     if folder is not None and (folder / "bin" / "ucx_info").is_file():
         return UcxInfoProgram(folder / "bin" / "ucx_info", "wheel", folder / "lib")
-    program = shutil.which("ucx_info", path=environ.get("PATH")) if origin != "wheel" else None
-    if program is not None:
-        return UcxInfoProgram(Path(program), "system")
+    found = shutil.which("ucx_info", path=environ.get("PATH")) if origin != "wheel" else None
+    if found is not None:
+        return UcxInfoProgram(Path(found), "system")
     wheel, system = "the package libucx is not installed", "the system's ucx_info is not on PATH"
     what = {
         "wheel": f"{wheel}; install it, or use --ucx system",

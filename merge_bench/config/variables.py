@@ -285,7 +285,7 @@ _KNOWN: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"DASK_(\w+__)?PRELOAD(_ARGV)?", "makes Dask run a module"),
         (r"DASK_(CONFIG|ROOT_CONFIG|INTERNAL_INHERIT_CONFIG)", "adds settings of Dask, which can run modules"),
         (r"NUMBA_CACHE_DIR", "makes numba run compiled code from another folder"),
-        (r"UCX_(MODULE_DIR|CONFIG_DIR)", "makes UCX load libraries or settings from another folder"),
+        (r"UCX_(MODULE_DIR|CONFIG_DIR|PLUGIN_PATH)", "makes UCX load libraries or settings from another folder"),
         (r"UCX_GDB_COMMAND", "makes UCX run a program"),
         (r"UCX_ERROR_MAIL_\w+", "makes UCX run sendmail"),
         (r"UCX_\w*(FILE|DEST|INFO_DIR)", "makes UCX overwrite a file"),

@@ -93,7 +93,8 @@ class Ucx(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The UCX that a process has loaded; all None if it has loaded none.
 
     `origin`: ``wheel`` or ``system``; of an MPI rank ``its own``, or the library. `config`: settings of its context.
-    `lanes`, `pml`: of an MPI rank, as UCX and Open MPI report them.
+    `lanes`, `pml`: of an MPI rank, as UCX and Open MPI report them. `sha256`: of the wheel, if it is a release in the
+    user's cache.
     """
 
     version: str | None = None
@@ -102,6 +103,7 @@ class Ucx(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     config: dict[str, str] = {}
     lanes: list[str] | None = None
     pml: str | None = None
+    sha256: str | None = None
 
 
 class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):

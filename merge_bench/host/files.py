@@ -1,4 +1,4 @@
-"""Reads the small files of ``/proc`` and ``/sys``, and finds the user's cache.
+"""Reads the small files of ``/proc`` and ``/sys``.
 
 A file that cannot be read counts as missing.
 """
@@ -6,24 +6,8 @@ A file that cannot be read counts as missing.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterable
 from pathlib import Path
-
-
-def user_cache_folder() -> Path:
-    """This package's folder in the user's cache, which need not exist; raises RuntimeError if the user has no home."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "merge_bench"
-
-
-def make_user_cache_folder() -> Path:
-    """Make this package's folder in the user's cache if it is missing, readable for the user only, and return its path.
-
-    Raises OSError, RuntimeError if it cannot be made, or the user has no home.
-    """
-    folder = user_cache_folder()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
 
 
 def read_text(path: Path) -> str | None:

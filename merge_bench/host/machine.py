@@ -23,6 +23,7 @@ from typing import TypeAlias
 import psutil
 
 from merge_bench.config.files import MAPS, TOKENS, loaded_library_path
+from merge_bench.config.ucx_releases import release_of_library
 from merge_bench.host import files, gpu, network
 from merge_bench.host.description import Hardware, Interface, ProcessFacts, Ucx
 from merge_bench.host.files import format_core_list, parse_core_list
@@ -141,7 +142,9 @@ def describe_loaded_ucx(maps_file: Path = MAPS) -> Ucx:
 
     version = ".".join(map(str, ucxx.get_ucx_version()))
     in_wheel = any(part.startswith("libucx") for part in path.parent.parts)
-    return Ucx(version=version, path=str(path), origin="wheel" if in_wheel else "system")
+    release = release_of_library(path)
+    sha256 = None if release is None else release.sha256
+    return Ucx(version=version, path=str(path), origin="wheel" if in_wheel else "system", sha256=sha256)
 
 
 def cache_bytes_by_level(cache_folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[int, int]:

@@ -64,7 +64,8 @@ class Plan(WorkerOptions):
     ``auto`` for what is faster on each host. `runtime_filter`: whether rows without a match are left out before
     they are partitioned (`runtime_filter.py`). `timeout`: seconds. `verify`: ``ends`` (after the
     warm-up and the last iteration), ``every``, ``full`` or ``off``. `timeline`: ``on``, ``off``, or ``auto`` for where
-    it costs little. `write_result`: absolute path of the folder for the merged table; None: it is not kept.
+    it costs little. `write_result`: absolute path of the folder for the merged table; None: it is not kept. `ucx`: the
+    UCX to load, as ``--ucx`` names it, if that is a release or a folder, or one of several; else None.
     """
 
     workload: SyntheticSpec | TableSpec
@@ -91,10 +92,13 @@ class Plan(WorkerOptions):
     require_transport: tuple[str, ...] = ()
     timeline: str = "auto"
     write_result: str | None = None
+    ucx: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, for the records."""
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "workload"}
+        if self.ucx is None:
+            del plain["ucx"]
         plain |= {"rows_per_chunk": self.rows_per_chunk, "how": self.how.value, **self.distribution.to_json()}
         if isinstance(self.workload, SyntheticSpec):
             plain["workload"] = {"name": "synthetic", **dataclasses.asdict(self.workload)}

@@ -6,6 +6,7 @@ the workers.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,7 @@ class P2PProbe(Probe):
         from merge_bench.cluster import ucx_perftest
 
         if planned_run.launcher.starts_here:
-            ucx_perftest.find_perftest()
+            ucx_perftest.find_perftest({**os.environ, **planned_run.settings.ucx_variables(os.environ)})
         return self.placements.prepare(planned_run)
 
     def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import msgspec
 
+from merge_bench.config.ucx_releases import PERFTEST_OVERSTATES, perftest_overstates_bandwidth
 from merge_bench.errors import Caution
 from merge_bench.records import schema as s
 from merge_bench.records.schema import ProbeLine
@@ -115,7 +117,8 @@ class CommandPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     `argv`: its words as they were typed, with their placeholders. `metric_file`: the file that metrics are read from;
     None: what it prints. `checks`: what decides that a launch is right, besides `expect_status`. `timeout`: seconds,
-    None without a limit. `shell`: whether a shell reads the command.
+    None without a limit. `shell`: whether a shell reads the command. `lanes`: whether it runs once more in the first
+    launch of each config, so that UCX logs its lanes.
     """
 
     argv: list[str] = []
@@ -125,6 +128,7 @@ class CommandPlan(msgspec.Struct, frozen=True, kw_only=True):
     expect_status: int = 0
     timeout: float | None = None
     shell: bool = False
+    lanes: bool = False
 
     @property
     def line(self) -> str:
@@ -174,6 +178,7 @@ class RecordedPlan(msgspec.Struct, frozen=True, kw_only=True):
     tune: Tuning | None = None
     probe: str | None = None
     command: CommandPlan | None = None
+    ucx: str | None = None
 
     @property
     def question(self) -> str:
@@ -329,7 +334,7 @@ class Launch:
         return next(keys, None)
 
 
-WAYS = ("engine", "exchange", "shuffle")
+WAYS = ("engine", "exchange", "shuffle", "ucx")
 """Options of a plan that may differ between runs of one config; `label_runs` names them in this order."""
 
 
@@ -337,7 +342,8 @@ def label_runs(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
     """Make a label for each run that tells it from the others; a run: a config's name, and the options of its plan.
 
     The label names the config and, where runs of the config differ in `WAYS` (in the shuffle: those of one exchange),
-    these options: ``tcp with polars``. With only one config it names the options alone: ``pandas over dask``.
+    these options: ``tcp with polars``. With only one config it names the options alone: ``pandas over dask``, or
+    ``UCX 1.21.0``.
     """
     alone = len({config for config, _ in runs}) < 2
     names = []
@@ -346,8 +352,9 @@ def label_runs(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
         same = [each for each in alike if each.get("exchange") == options.get("exchange")]
         values = {way: {each.get(way) for each in (same if way == "shuffle" else alike)} - {None} for way in WAYS}
         ways = {way: str(options[way]) for way in WAYS if len(values[way]) > 1 and options.get(way) is not None}
-        shuffle = ways.pop("shuffle", "")
+        shuffle, ucx = ways.pop("shuffle", ""), ways.pop("ucx", "")
         way = " ".join(filter(None, (" over ".join(ways.values()), shuffle)))
+        way = " on ".join(filter(None, (way, ucx and f"UCX {ucx}")))
         names.append(config if not way else way if alone else f"{config} with {way}")
     return names
 
@@ -483,6 +490,7 @@ class Campaign:
 FROM_FILE = "file "
 """The start of the `source` of rows that a user's file contains."""
 Extremes: TypeAlias = tuple[float | None, float | None]
+_PERFTEST = re.compile(r"ucx_perftest of UCX (\d+\.\d+[\d.]*)")
 _UNCHANGED = ("probe", "test", "method", "placement", "size", "memory", "count")
 """Fields that all lines of a row have in common."""
 
@@ -509,7 +517,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     `bandwidth`: bytes per second; of both, the median over launches, the smallest and the largest value (`*_range`),
     and the extremes over ranks (`*_ranks`). `seconds_mean`, `bus_bandwidth`, `link_limit`: as in `ProbeLine`, medians
     over launches; `link_share`: of the limit, what the busiest rank reached. `source`: of published numbers, or of
-    those in a file; None for measured ones. `note`: what is wrong with a published number.
+    those in a file; None for measured ones. `note`: what is wrong with a published number, or one of an old tool.
     """
 
     probe: str
@@ -616,7 +624,15 @@ def _make_probe_row(config: str, lines: Sequence[ProbeLine]) -> Row:
         selected=tuple(dict.fromkeys(lane for line in lines for lane in line.selected)),
         protocol=" / ".join(dict.fromkeys(line.protocol for line in lines if line.protocol)) or None,
         as_requested=False if False in doubts else None if None in doubts else True,
+        note=next(filter(None, map(_perftest_note, lines)), None),
     )
+
+
+def _perftest_note(line: ProbeLine) -> str | None:
+    """The sentence about a bandwidth that an old ``ucx_perftest`` overstates; None for other measurements."""
+    release = _PERFTEST.match(line.method)
+    too_high = release is not None and line.test.endswith("_bw") and perftest_overstates_bandwidth(release[1])
+    return PERFTEST_OVERSTATES if too_high else None
 
 
 def _median_and_range_of_field(

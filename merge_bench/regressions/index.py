@@ -30,8 +30,8 @@ from merge_bench.analysis.compare import (
     side_of_run,
 )
 from merge_bench.analysis.statistics.verdict import noise_floor
+from merge_bench.config.files import make_user_cache_folder, user_cache_folder
 from merge_bench.errors import UsageError
-from merge_bench.host.files import make_user_cache_folder, user_cache_folder
 from merge_bench.records.campaign import Campaign, CommandMetric, Run
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultChange, ResultsFolder
@@ -67,6 +67,7 @@ _APART = (
     "stores",
     "shuffle",
     "threads",
+    "ucx",
 )
 """Options that make another series."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
-from merge_bench.analysis.documents import CheckDocument, CheckedConfig, Protocols, TransportsDocument
+import msgspec
+
+from merge_bench.analysis.documents import CheckDocument, CheckedConfig, CheckedRelease, Protocols, TransportsDocument
 from merge_bench.config.check import BRINGS_CODE, CheckResult
 from merge_bench.host.doctor import BAD, OK, WARN, Finding
 from merge_bench.host.pinning import Binding
@@ -20,10 +22,20 @@ _STYLES = {WARN: "yellow", BAD: "bold red"}
 HEADINGS = ("Rank", "Worker", "Host", "GPU", "NUMA node\nof GPU", "NUMA nodes\nof cores", "RDMA ports", "Nearest port")
 
 
-def print_config_check(result: CheckResult, *, json_output: bool = False, file: TextIO | None = None) -> None:
-    """Print how UCX reads each setting of a config, as a table or as one JSON document."""
+def print_config_check(
+    result: CheckResult,
+    releases: Mapping[str, CheckResult] | None = None,
+    *,
+    json_output: bool = False,
+    file: TextIO | None = None,
+) -> None:
+    """Print how UCX reads each setting of a config, as a table or as one JSON document.
+
+    `releases`: how other releases of UCX read it, by version.
+    """
+    others = [_compare_release(result, other) for other in (releases or {}).values()]
     if json_output:
-        print_document(config_check_document(result), indent=2)
+        print_document(msgspec.structs.replace(config_check_document(result), releases=others), indent=2)
         return
     settings, below = result.variables, [*result.errors, *result.warnings]
     rows = []
@@ -41,12 +53,33 @@ def print_config_check(result: CheckResult, *, json_output: bool = False, file: 
             page.add_paragraph(f"warning {text}", "yellow")
         for text in result.errors:
             page.add_paragraph(f"error {text}", "bold red")
+        for other in others:
+            _write_release(page, other)
         if result.ok:
             warnings = len(result.conflicts) + len(result.warnings)
             remarks = sum(setting.state in _REMARKS for setting in settings)
             counts = [plural(warnings, "warning")] if warnings else []
             counts += [f"{plural(remarks, 'setting')} with a remark"] if remarks else []
             page.add_paragraph(f"ok: {', '.join(counts) or 'nothing to mend'}", "green")
+
+
+def _compare_release(result: CheckResult, other: CheckResult) -> CheckedRelease:
+    """How another release of UCX reads the config of `result`."""
+    states = {(each.name, each.line): each.state for each in result.variables}
+    differing = [
+        each for each in other.variables if each.source == "config" and states.get((each.name, each.line)) != each.state
+    ]
+    return CheckedRelease(ucx=other.ucx or "", ok=other.ok, variables=differing)
+
+
+def _write_release(page: Page, release: CheckedRelease) -> None:
+    """Put what another release of UCX reads otherwise on a page."""
+    reads = "reads these settings otherwise" if release.variables else "reads the config in the same way"
+    page.add_paragraph(f"UCX {release.ucx} {reads}{'' if release.ok else ', and `run` refuses it'}")
+    for each in release.variables:
+        page.add_paragraph(
+            f"line {each.line}: {each.name}={each.value}: {each.state}{each.message and f', {each.message}'}", indent=4
+        )
 
 
 def config_check_document(result: CheckResult) -> CheckDocument:

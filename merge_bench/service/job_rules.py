@@ -23,6 +23,7 @@ from merge_bench.config.parsers import suggest_similar_names
 from merge_bench.config.reader import read_config
 from merge_bench.config.shipped import FOLDER, SUFFIX, find_shipped_file, shipped_config_names
 from merge_bench.config.ucx_info import read_released_setting_names
+from merge_bench.config.ucx_releases import cached_releases
 from merge_bench.config.variables import SETTING, judge_variable, refuse_code_in_config, translate_config
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
@@ -219,10 +220,19 @@ def _printable_text(key: str, value: object) -> str:
     return text
 
 
+def _check_ucx(values: Sequence[object], typed_name: str) -> None:
+    """Raise UsageError for a UCX that the service does not have: a job names no folder, and installs nothing."""
+    names = [parsers.AUTO, parsers.WHEEL, parsers.SYSTEM, *(release.name for release in cached_releases())]
+    if refused := [str(value) for value in values if value not in names]:
+        raise UsageError(f"{typed_name} of a job is one of {', '.join(names)}, not {refused[0]}")
+
+
 def _check_option_value(option: Option, text: str, typed_name: str) -> str:
     if option.key == "on" and "://" in text:
         raise UsageError("on names key columns in a job, which cannot queue another one elsewhere")
     value = parse_option_text(option.parse, text, typed_name)
+    if option.key == "ucx":
+        _check_ucx(value if isinstance(value, tuple) else (value,), typed_name)
     most = _LARGEST_VALUES.get(option.key)
     numbers = value if isinstance(value, tuple) else (value,)
     if most is not None and any(isinstance(each, int) and each > most for each in numbers):

@@ -38,9 +38,8 @@ from tornado.web import Application
 
 from merge_bench.analysis.published import published_beside
 from merge_bench.cluster import signals, supervisor
-from merge_bench.config.files import open_regular_file
+from merge_bench.config.files import make_user_cache_folder, open_regular_file
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.host.files import make_user_cache_folder
 from merge_bench.host.network import allowed_page_origins, find_free_port, format_host_for_url, is_loopback_address
 from merge_bench.records.results_folder import ResultEntry, ResultsFolder
 from merge_bench.service import api

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from merge_bench.analysis.statistics import median
-from merge_bench.campaign.make_plan import PlannedRun
+from merge_bench.campaign.make_plan import SWEPT, PlannedRun
 from merge_bench.campaign.planned_launches import (
     Job,
     LaunchTimeEstimator,
@@ -78,6 +78,7 @@ def make_tuning_context(planned_run: PlannedRun, run_options: RunOptions) -> Tun
     plan, settings = planned_run.plan, planned_run.settings
     surroundings = {name: text for name, text in os.environ.items() if name.startswith(("UCX", PREFIX, "RAPIDS_"))}
     variables = {**surroundings, **settings.environment}
+    variables |= settings.ucx_variables(variables)
     ucx_names, version = None, None
     if installed := find_installed_ucx(variables.get("MERGE_BENCH_UCX", "auto"), variables):
         inherited = {name for setting in installed.settings.values() for name in setting.inherits}
@@ -234,7 +235,8 @@ def plan_baseline_runs(name: str | Path | None, run: RunOptions) -> list[Planned
     tables = run.left is not None or run.workload not in ("auto", "synthetic")
     sized_run = run if tables or "chunk" in run.sources else run.with_given_values(chunk=SIZES)
     ready: list[PlannedRun] = []
-    for variant in plan_runs(None if name is None else str(name), sized_run):
+    several = [key for key in SWEPT if key != "ucx"]
+    for variant in plan_runs(None if name is None else str(name), sized_run, several=several):
         plan = replace(variant.plan, launches=1, link_rounds=0, check_link=False, timeline="off")
         if run.iterations is None:
             rows = plan.rows_per_chunk or SMALL_ROWS

@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 
 from merge_bench.analysis.aggregate import VerificationState, complete_launches, verification_state
+from merge_bench.analysis.comparable_runs import select_run_pairs
 from merge_bench.records.campaign import Campaign, CommandMetric, Launch
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from tests.helpers.command_line import exit_status
 from tests.helpers.strict_records import validate
+from tests.helpers.ucx_wheels import put_into_cache
 
 SLEEP = ("--", "sleep", "0.01")
 
@@ -52,6 +54,34 @@ def run_script(script: str, *options: str, launches: int = 1, status: int = 0) -
 def failure_code(campaign: Campaign) -> str:
     (failure,) = campaign.launches[0].failures
     return failure.code
+
+
+def test_releases_of_ucx_are_runs_of_a_command(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/mine")
+    folders = {version: put_into_cache(place / "cache", version) for version in ("1.18.0", "1.22.0")}
+    script = ("--", "sh", "-c", "echo path $LD_LIBRARY_PATH")
+    campaign = run("--ucx", "1.18.0,1.22.0", "--launches", "2", "--config", "a.cfg", *script)
+    assert campaign.labels == ["UCX 1.18.0", "UCX 1.22.0"]
+    for each in campaign.runs:
+        folder = folders[each.plan.ucx or ""]
+        assert [launch.block for launch in each.launches] == [0, 1]
+        for launch in each.launches:
+            printed = (campaign.folder / f"logs/launch-{launch.index:03d}-command.out").read_text()
+            assert printed == f"path {folder}/lib:/mine\n"
+            assert launch.line is not None
+            assert launch.line.workers[0].environment["LD_LIBRARY_PATH"] == f"{folder}/lib:/mine"
+            assert launch.line.workers[0].environment["UCX_TLS"] == "self,sysv,posix"
+    (pair,) = select_run_pairs([campaign], anyway=False).pairs
+    assert (pair.baseline.label, pair.candidate.label) == ("UCX 1.18.0", "UCX 1.22.0")
+    assert not pair.is_aa_comparison
+    capsys.readouterr()
+    assert exit_status("exec", "--ucx", "1.18.0,1.22.0", "--dry-run", "--", "mpirun", "{x}", "true") == 0
+    printed = capsys.readouterr().out
+    assert f"LD_LIBRARY_PATH={folders['1.22.0']}/lib:/mine mpirun -x " in printed
+    assert "-x LD_LIBRARY_PATH" in printed
 
 
 def test_a_campaign_of_two_configs(place: Path) -> None:
@@ -300,4 +330,15 @@ def test_ucx_perftest_on_this_host(place: Path) -> None:
     campaign = run("--config", "a.cfg", "--launches", "2", "--preset", "ucx_perftest", "--", "sh", "-c", line)
     for launch in campaign.launches:
         assert launch.complete, launch.failures
+        assert launch.lanes is None
         assert set(launch.iterations[0].values) == {"bandwidth", "latency", "messages"}
+    options = ("--config", "b.cfg", "--launches", "2", "--preset", "ucx_perftest")
+    first, second = run(*options, "--lanes", "--", "sh", "-c", line).launches
+    assert first.lanes is not None
+    assert second.lanes is None
+    assert first.lanes.requested == {"UCX_TLS": "tcp,self"}
+    assert {lane.partition("/")[0] for pair in first.lanes.pairs for lane in pair.transports} == {"tcp"}
+    assert run(*options, "--require-transport", "tcp", "--", "sh", "-c", line).launches[0].complete
+    unmet = run(*options, "--require-transport", "cma", "--", "sh", "-c", line, status=5)
+    assert [failure.code for failure in unmet.launches[0].failures] == ["gate-not-met"]
+    assert len(unmet.launches) == 1

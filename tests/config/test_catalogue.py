@@ -14,8 +14,10 @@ from merge_bench.config.ucx_info import (
     find_invalid_values,
     find_ucx_info,
     parse_settings,
+    read_installed_ucx,
     read_released_setting_names,
 )
+from merge_bench.config.ucx_releases import find_release
 from merge_bench.errors import UsageError
 
 SAMPLE = """\
@@ -77,7 +79,7 @@ def test_an_installation_is_in_the_shipped_list(which: str, request: pytest.Fixt
     catalogue = SettingCatalogue(installed)
     assert len(installed.settings) > 200
     assert {"tcp", "self"} <= set(installed.transports)
-    if catalogue.minor_version > (1, 21):
+    if catalogue.minor_version > (1, 22):
         pytest.skip(f"UCX {installed.version} is newer than the shipped list")
     _, shipped = read_released_setting_names()
     missing = set(installed.settings) - set(shipped)
@@ -87,6 +89,24 @@ def test_an_installation_is_in_the_shipped_list(which: str, request: pytest.Fixt
         meaning = listed.find_meaning(name)
         assert meaning.kind == "module-absent" or "was built without" in meaning.message  # this release has it
         assert set(setting.inherits) <= set(shipped[name].inherits)
+
+
+@pytest.mark.ucx_releases
+@pytest.mark.parametrize("version", ["1.19.0", "1.20.1", "1.21.0", "1.22.0"])
+def test_the_shipped_list_agrees_with_each_release(version: str) -> None:
+    try:
+        release = find_release(version)
+    except UsageError as error:
+        pytest.skip(f"needs releases of UCX: {error}")
+    installed = read_installed_ucx(find_ucx_info(str(release.folder)))
+    assert (installed.version, installed.info.origin) == (version, "wheel")
+    assert not set(installed.settings) - set(read_released_setting_names()[1])
+    newest = {"UCX_RMA_PPLN_ENABLE", "UCX_RECOVERY_RETRIES", "UCX_PRINT_TRANSPORT_TABLES", "UCX_TCP_USER_TIMEOUT"}
+    catalogue = SettingCatalogue(installed)
+    kinds = {catalogue.find_meaning(name).kind for name in newest}
+    assert kinds == ({"known"} if version == "1.22.0" else {"no-effect"})
+    gdr_copy = catalogue.find_meaning("UCX_GDR_COPY_USE_PCIE")
+    assert gdr_copy.kind == ("module-absent" if version == "1.22.0" else "no-effect")
 
 
 @pytest.mark.parametrize("which", ["wheel", "system"])

@@ -94,11 +94,11 @@ def test_what_the_launcher_sets_itself_is_a_setting() -> None:
 
 @pytest.mark.usefixtures("wheel")
 def test_of_ucx_just_these_settings_are_no_settings(wheel: InstalledUcx) -> None:
-    """All names of ten releases and of the installed one were looked at; a new one that ends alike is caught."""
+    """All names of eleven releases and of the installed one were looked at; a new one that ends alike is caught."""
     _, shipped = read_released_setting_names()
     others = """
         UCX_ERROR_MAIL_FOOTER UCX_ERROR_MAIL_TO UCX_GDB_COMMAND UCX_HANDLE_ERRORS UCX_LOG_FILE UCX_MEMTRACK_DEST
-        UCX_MODULE_DIR UCX_PROFILE_FILE UCX_PROTO_INFO_DIR UCX_STATS_DEST UCX_VFS_SOCK_PATH
+        UCX_MODULE_DIR UCX_PLUGIN_PATH UCX_PROFILE_FILE UCX_PROTO_INFO_DIR UCX_STATS_DEST UCX_VFS_SOCK_PATH
     """
     assert {name for name in (*shipped, *wheel.settings) if kind(name) != "setting"} == set(others.split())
 

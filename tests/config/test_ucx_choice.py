@@ -156,7 +156,9 @@ def test_without_the_wheel_there_is_only_the_systems(tmp_path: Path, infiniband:
 
 
 def test_an_unknown_word_in_the_environment_is_refused(clean: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match=f"{VARIABLE} must be auto, wheel or system, not 'mine'"):
+    with pytest.raises(
+        UsageError, match=f"environment variable {VARIABLE}: 'mine' is not auto, wheel, system, a release"
+    ):
         choose(None, {**clean, VARIABLE: "mine"}, load=unprobed)
 
 

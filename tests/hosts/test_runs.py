@@ -10,6 +10,8 @@ import pytest
 
 from merge_bench.analysis.timelines import read_aligned_timelines
 from merge_bench.campaign.recording import ENVIRONMENT_DIFFERS
+from merge_bench.config.ucx_releases import find_release
+from merge_bench.errors import UsageError
 from merge_bench.view.export import exporters
 from tests.helpers.timelines import check_trace
 from tests.hosts.conftest import HOST_COUNT, Run
@@ -174,3 +176,20 @@ def test_missing_interface_is_named(hosts: Hosts, results: Path) -> None:
     outcome = Run(hosts, results, "--hosts", str(file), "--interface", "ib7", "--start-timeout", "600").finish()
     assert outcome.status in (2, 3)
     assert "node1 has no interface ib7" in outcome.document["error"]["message"]
+
+
+@pytest.mark.cluster
+@pytest.mark.ucx_releases
+def test_workers_of_every_host_load_the_chosen_release(hosts: Hosts, results: Path) -> None:
+    try:
+        releases = {version: find_release(version) for version in ("1.19.0", "1.22.0")}
+    except UsageError as error:
+        pytest.skip(f"needs releases of UCX: {error}")
+    options = ("--ucx", ",".join(releases), "--chunk", "2e4", "--iterations", "2", "--start-timeout", "120")
+    outcome = Run(hosts, results, "--hosts", str(hosts.hosts_file), *options).finish()
+    assert outcome.status == 0, outcome.errors
+    for run in outcome.campaign.runs:
+        release = releases[run.plan.ucx or ""]
+        workers = [worker for launch in run.launches if launch.line is not None for worker in launch.line.workers]
+        assert len({worker.host for worker in workers}) == HOST_COUNT
+        assert {(worker.ucx.version, worker.ucx.sha256) for worker in workers} == {(release.name, release.sha256)}

@@ -96,6 +96,8 @@ def write_campaign(
     finished: bool = True,
     failure: str | None = None,
     warning: tuple[str, str, str | None] | None = None,
+    test: str = "tag_lat",
+    method: str = "ucx_perftest",
 ) -> Path:
     """A campaign of `probe p2p` with one size; the config `configs[i]` takes `micros[i]`. Gives its folder.
 
@@ -123,14 +125,15 @@ def write_campaign(
                 s.ProbeLine(
                     launch=index,
                     probe="p2p",
-                    test="tag_lat",
-                    method="ucx_perftest",
+                    test=test,
+                    method=method,
                     placement="one-host",
                     ranks=[0, 1],
                     hosts=["node0", "node0"],
                     size=8,
                     iterations=10,
                     seconds=value * 1e-6,
+                    bandwidth_bytes_per_second=8e6 / value,
                     requested={"UCX_TLS": "sm"},
                     selected=["sysv/memory"],
                     protocol="eager",

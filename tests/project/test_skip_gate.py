@@ -22,6 +22,9 @@ def test_known_defect(): assert False
 @pytest.mark.gpu
 def test_on_gpu(): pass
 
+@pytest.mark.ucx_releases
+def test_of_a_release(): pytest.skip("offline")
+
 @pytest.mark.soak
 def test_for_hours(): raise AssertionError("soak ran unasked")
 """
@@ -65,7 +68,7 @@ Run = tuple[int, str]
 def run(folder: Path, ci: str, files: Mapping[str, str], *arguments: str) -> Run:
     """The exit status and the output of a suite of these files."""
     shutil.copy(Path(__file__).parents[1] / "conftest.py", folder)
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  gpu: x\n  soak: x\n  cluster: x\n")
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  gpu: x\n  soak: x\n  cluster: x\n  ucx_releases: x\n")
     for name, text in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
@@ -110,14 +113,14 @@ def failed(output: str) -> set[str]:
 def test_what_cannot_run_in_ci_may_skip(tmp_path: Path) -> None:
     status, output = run(tmp_path, "true", {"test_suite.py": SUITE})
     assert status == 0, output
-    assert "1 passed, 1 skipped, 1 deselected, 1 xfailed" in output.splitlines()[-1]
+    assert "1 passed, 2 skipped, 1 deselected, 1 xfailed" in output.splitlines()[-1]
 
 
 def test_any_other_skip_fails_in_ci_with_its_reason(in_ci: Run) -> None:
     status, output = in_ci
     assert status == 1
     assert "not allowed to skip when CI=true, yet it did: no sshd" in output
-    assert "1 failed, 1 passed, 1 skipped" in output.splitlines()[-1]
+    assert "1 failed, 1 passed, 2 skipped" in output.splitlines()[-1]
 
 
 def test_a_skipped_module_fails_in_ci(in_ci: Run) -> None:
@@ -155,4 +158,4 @@ def test_fast_leaves_out_what_starts_clusters_needs_a_gpu_or_takes_minutes(tmp_p
     }
     status, output = run(tmp_path, "true", files, "--fast")
     assert status == 0, output
-    assert "1 passed, 3 deselected, 1 xfailed" in output.splitlines()[-1]
+    assert "1 passed, 1 skipped, 3 deselected, 1 xfailed" in output.splitlines()[-1]

@@ -28,6 +28,7 @@ from merge_bench.service.job_rules import (
     settings_file_text,
 )
 from tests.helpers.examples import examples
+from tests.helpers.ucx_wheels import put_into_cache
 
 
 def words(rules: JobRules, command: str = "run", **given: Any) -> list[str]:
@@ -44,6 +45,17 @@ def rules(tmp_path: Path) -> JobRules:
     (tmp_path / "results/20260101T000000Z-a-1").mkdir(parents=True)
     (tmp_path / "results/20260101T000000Z-a-1/records.jsonl").touch()
     return JobRules(tmp_path / "results", (tmp_path / "tables",))
+
+
+def test_a_job_names_only_a_ucx_that_the_service_has(
+    rules: JobRules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    put_into_cache(tmp_path / "cache", "1.19.0")
+    assert words(rules, options={"ucx": ["1.19.0", "wheel"]}) == ["run", "--ucx=1.19.0,wheel"]
+    for refused in ("1.21.0", "/opt/ucx", ["wheel", str(tmp_path)]):
+        with pytest.raises(UsageError, match=r"ucx of a job is one of auto, wheel, system, 1\.19\.0, not "):
+            words(rules, options={"ucx": refused})
 
 
 def test_options_become_one_word_each(rules: JobRules) -> None:

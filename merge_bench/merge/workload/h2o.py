@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from merge_bench.host.files import user_cache_folder
+from merge_bench.config.files import user_cache_folder
 from merge_bench.merge.workload import Workload
 from merge_bench.merge.workload.benchmarks import Benchmark, Question, make_tables_once
 from merge_bench.units import format_count

@@ -13,8 +13,8 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
+from merge_bench.config.files import user_cache_folder
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.host.files import user_cache_folder
 from merge_bench.merge.workload import Workload
 from merge_bench.merge.workload.benchmarks import Benchmark, Question, make_tables_once
 

@@ -13,7 +13,7 @@ from merge_bench.campaign import Progress
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import signals, supervisor
 from merge_bench.cluster.dask_commands import default_ucx_settings, forwarded_variables
-from merge_bench.cluster.host_check import unusable_rdma_port_warnings
+from merge_bench.cluster.host_check import check_ucx_folder, unusable_rdma_port_warnings
 from merge_bench.cluster.launchers import launchers
 from merge_bench.cluster.start_on_hosts import module_command
 from merge_bench.cluster.supervisor import read_log_tail
@@ -83,7 +83,11 @@ class RankSession:
         MPI sends over UCX only.
         """
         hosts = hosts or self.hosts
-        environment = {**self.settings.environment, **(extra_variables or {})}
+        extra_variables = {
+            **(extra_variables or {}),
+            **self.settings.ucx_variables({**os.environ, **self.settings.environment}),
+        }
+        environment = {**self.settings.environment, **extra_variables}
         spec = {
             **work,
             "limit": self.silence,
@@ -218,6 +222,7 @@ class RankSession:
                 )
             )
             variables = {**forwarded_variables(os.environ), **self.settings.environment}
+            check_ucx_folder(self.workers, self.settings.ucx_origin)
             for caution in unused_rdma_warnings(reports, hosts, variables):
                 self.warn(caution)
         for worker in self.workers if self.mpi.kind == mpirun.OPEN_MPI else ():

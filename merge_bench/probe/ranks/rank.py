@@ -139,16 +139,19 @@ class Rank:
         from mpi4py import MPI
 
         from merge_bench.config.files import loaded_library_path
+        from merge_bench.config.ucx_releases import release_of_library
         from merge_bench.host import machine
         from merge_bench.probe.ranks.mpirun import parse_mpi_release
 
         path, own = loaded_library_path("libucp"), loaded_library_path("libmpi")
+        release = release_of_library(path) if path else None
         ucx = Ucx(
-            version=logged_ucx_version(self.ucx_log()),
+            version=logged_ucx_version(self.ucx_log()) or (release.name if release else None),
             path=str(path) if path else None,
             origin="its own" if path and own and path.is_relative_to(own.parent) else str(path),
             lanes=list(self.lanes()),
             pml=os.environ.get(_PML),
+            sha256=release.sha256 if release else None,
         )
         host_facts = machine.describe_process(self.spec.get("names", ()), ucx=ucx)
         text = str(MPI.Get_library_version()).replace("\0", "")

@@ -175,7 +175,10 @@ class MpirunProbe(Probe):
 
         hosts = mpirun.rank_counts_by_host(planned_run.plan, planned_run.settings)
         argv = module_command("merge_bench.probe.ranks.rank", "WORK")
-        words = mpirun.mpirun_command(self.mpi(), hosts, planned_run.settings, argv, "SCRATCH")
+        settings = planned_run.settings
+        words = mpirun.mpirun_command(
+            self.mpi(), hosts, settings, argv, "SCRATCH", settings.ucx_variables(settings.environment)
+        )
         return ["# ranks on " + ", ".join(f"{name} ({count})" for name, count in hosts), shlex.join(words)]
 
     def launch(self, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:

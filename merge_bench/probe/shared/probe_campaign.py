@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from merge_bench.campaign import UNTOUCHED, Caller, LabelledProgress, Progress
 from merge_bench.campaign.campaign import run_launches
-from merge_bench.campaign.make_plan import PlannedRun, refuse_launches_of_running_cluster
+from merge_bench.campaign.make_plan import SWEPT, PlannedRun, refuse_launches_of_running_cluster
 from merge_bench.campaign.planned_launches import (
     Job,
     LaunchTimeEstimator,
@@ -50,11 +52,12 @@ def plan_probe_campaign(
     lines: list[Config] = []
     ready: list[tuple[PlannedRun, Config, dict[str, Any]]] = []
     for name in configs:
-        variants = plan_runs(name, options, with_engine, several=probe.sweeps)
-        add_config(lines, make_config_record(variants[0]))
-        for sized, part in itertools.product(variants, probe.parts):
-            planned = part.prepare(replace(sized, warnings=(*sized.warnings, *probe.planning_warnings())))
-            ready.append((planned, lines[-1], _recorded_plan(probe, part, planned)))
+        variants = plan_runs(name, options, with_engine, several=SWEPT if probe.sweeps else ("ucx",))
+        for alike in _variants_by_ucx(variants):
+            add_config(lines, _config_record(alike[0], len(configs), several=len(alike) < len(variants)))
+            for sized, part in itertools.product(alike, probe.parts):
+                planned = part.prepare(replace(sized, warnings=(*sized.warnings, *probe.planning_warnings())))
+                ready.append((planned, lines[-1], _recorded_plan(probe, part, planned)))
     first, *_ = (planned_run for planned_run, _, _ in ready)
     if len({each.settings.results for each, _, _ in ready}) > 1:
         raise UsageError("the configs set different folders for results; choose one folder with --results")
@@ -71,9 +74,29 @@ def plan_probe_campaign(
     return make_campaign_line(lines, [{"launches": blocks, **plan} for plan in plans], keys, first.plan.seed), jobs
 
 
+def _variants_by_ucx(variants: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
+    """Return the runs of a config in groups that load the same UCX."""
+    names = dict.fromkeys(planned.plan.ucx for planned in variants)
+    return [[planned for planned in variants if planned.plan.ucx == name] for name in names]
+
+
+def _config_record(planned_run: PlannedRun, configs: int, *, several: bool) -> Config:
+    """Return the record of a config; with `several` releases of UCX each is a config of its own, with its name.
+
+    `configs`: the number of configs.
+    """
+    record = make_config_record(planned_run)
+    if not several:
+        return record
+    ucx = f"UCX {planned_run.plan.ucx}"
+    return msgspec.structs.replace(record, name=f"{record.name} with {ucx}" if configs > 1 else ucx)
+
+
 def _recorded_plan(probe: Probe, part: Probe, planned_run: PlannedRun) -> dict[str, Any]:
     """Return what the records say of the launches of `part`, which is one of ``probe.parts``."""
-    return {"probe": probe.name, **part.describe(), **({"workers": planned_run.plan.workers} if probe.sweeps else {})}
+    workers = {"workers": planned_run.plan.workers} if probe.sweeps else {}
+    ucx = {} if planned_run.plan.ucx is None else {"ucx": planned_run.plan.ucx}
+    return {"probe": probe.name, **part.describe(), **workers, **ucx}
 
 
 def _probe_part_of_job(probe: Probe, head: CampaignLine, job: Job) -> Probe:

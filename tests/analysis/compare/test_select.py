@@ -10,7 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from merge_bench.analysis.comparable_runs import NotComparable, RunPairSelection, select_run_pairs
+from merge_bench.analysis.comparable_runs import (
+    NotComparable,
+    RunPairSelection,
+    property_differences,
+    select_run_pairs,
+)
 from merge_bench.errors import UsageError, WrongResult
 from merge_bench.host.description import Hardware, Ucx
 from merge_bench.records import schema as s
@@ -174,10 +179,41 @@ def test_engines_of_one_campaign_are_compared_with_the_first_at_each_size(tmp_pa
             ["a with native", "a with polars", "b with native", "b with polars"],
         ),
         ([("a", None, None, None), ("a", "polars", "ucx", "p2p")], ["a", "a"]),
+        ([("a", "native", "ucx", "p2p", ucx) for ucx in ("1.19.0", "wheel")], ["UCX 1.19.0", "UCX wheel"]),
+        (
+            [(name, "native", "ucx", "p2p", ucx) for name in "ab" for ucx in ("1.19.0", "/opt/ucx")],
+            ["a with UCX 1.19.0", "a with UCX /opt/ucx", "b with UCX 1.19.0", "b with UCX /opt/ucx"],
+        ),
+        (
+            [("a", engine, "ucx", "p2p", ucx) for engine in ("native", "polars") for ucx in ("1.19.0", "1.21.0")],
+            [f"{engine} on UCX {ucx}" for engine in ("native", "polars") for ucx in ("1.19.0", "1.21.0")],
+        ),
     ],
 )
 def test_runs_are_called_by_what_tells_them_apart(runs: list[tuple[str, ...]], expected: list[str]) -> None:
-    assert named([(config, dict(zip(WAYS, ways, strict=True))) for config, *ways in runs]) == expected
+    assert named([(config, dict(zip(WAYS, ways, strict=False))) for config, *ways in runs]) == expected
+
+
+def test_releases_of_ucx_are_compared_within_one_campaign_and_not_between_two(tmp_path: Path) -> None:
+    def with_release(version: str, scripts: list[Script]) -> list[Script]:
+        settings = {"UCX_TLS": "all", "UCX_PROTO_INFO": "n", f"UCX_ONLY_IN_{version[2:4]}": "1"}
+        return on(scripts, ucx=Ucx(version=version, config=settings), environment={"MERGE_BENCH_UCX": version})
+
+    older = with_release("1.19.0", interleaved({"base": SIX}, ucx="1.19.0"))
+    newer = with_release("1.21.0", interleaved({"base": SIX}, ucx="1.21.0", plan_index=1, first=6))
+    (pair,) = selected(write_campaign(tmp_path, *older, *newer)).pairs
+    assert (pair.baseline.label, pair.candidate.label) == ("UCX 1.19.0", "UCX 1.21.0")
+    assert pair.forbidding_differences == ()
+    assert not pair.is_aa_comparison
+    differing = property_differences(pair.baseline.properties, pair.candidate.properties)
+    assert [(each.kind, each.name, each.baseline_value, each.candidate_value) for each in differing] == [
+        ("UCX", "version", "1.19.0", "1.21.0")
+    ]
+    folders = [
+        write_campaign(tmp_path, *with_release(each, interleaved({"base": SIX}))) for each in ("1.19.0", "1.21.0")
+    ]
+    with pytest.raises(NotComparable, match=r"to compare releases of UCX, run one campaign .* such as --ucx A,B$"):
+        selected(*folders)
 
 
 def test_another_seed_kernel_or_config_is_comparable(tmp_path: Path) -> None:

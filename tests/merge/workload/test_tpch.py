@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from merge_bench.config.files import user_cache_folder
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.host.files import user_cache_folder
 from merge_bench.merge.verification import duckdb_reference
 from merge_bench.merge.workload import benchmarks, tpch
 from tests.merge.workload.parquet_samples import plan, run_engine, write

@@ -28,8 +28,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from merge_bench.config.files import user_cache_folder
 from merge_bench.config.options import TableOptions
-from merge_bench.host.files import user_cache_folder
 from merge_bench.merge.workload import Workload
 from merge_bench.merge.workload.benchmarks import Benchmark, Question, make_tables_once
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from merge_bench.config.ucx_releases import PERFTEST_OVERSTATES
 from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
 from merge_bench.probe.view.show import print_row_tables
 from merge_bench.records.campaign import Row
 from merge_bench.records.reader import read_campaign
-from tests.probe.samples import collective, latency, ping_pong, published, rate
+from tests.probe.samples import collective, latency, ping_pong, published, rate, write_campaign
 
 RECORDED_MPI = Path(__file__).parents[2] / "data" / "campaigns" / "mpi"
 
@@ -52,6 +53,22 @@ def table(text: str, number: int = 0) -> dict[str, list[str]]:
         rows.append(cells)
     names = [head if heads.index(head) == at else f"{head} #{at}" for at, head in enumerate(heads)]
     return {name: [row[at] for row in rows] for at, name in enumerate(names)}
+
+
+@pytest.mark.parametrize(
+    ("test", "method", "marked"),
+    [
+        ("tag_bw", "ucx_perftest of UCX 1.13.1 (system), window 32, median of 3 runs", True),
+        ("tag_lat", "ucx_perftest of UCX 1.13.1 (system), half the round trip", False),
+        ("tag_bw", "ucx_perftest of UCX 1.19.0 (wheel), window 32", False),
+        ("tag_bw", "ucx_perftest of UCX unknown (system), window 32", False),
+    ],
+)
+def test_a_bandwidth_of_an_old_perftest_is_marked(tmp_path: Path, test: str, method: str, *, marked: bool) -> None:
+    folder = write_campaign(tmp_path, ("default",), micros=(2.0,), test=test, method=method)
+    rows = sorted_campaign_rows(read_campaign(folder))
+    assert [row.note == PERFTEST_OVERSTATES for row in rows] == [marked]
+    assert ("its bandwidth is too high" in " ".join(piped(rows).split())) is marked
 
 
 def headings(text: str) -> list[str]:
