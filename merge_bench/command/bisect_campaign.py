@@ -41,7 +41,7 @@ from merge_bench.command.options import MERGE_KEYS, MOST_LAUNCHES, BisectOptions
 from merge_bench.config.option import COMMAND_LINE, DEFAULT
 from merge_bench.config.options import RunOptions
 from merge_bench.config.parsers import RANGE
-from merge_bench.config.ucx_info import find_ucx_info, read_installed_ucx
+from merge_bench.config.ucx_info import effective_settings, find_ucx_info, read_installed_ucx
 from merge_bench.config.ucx_releases import find_release, releases_between
 from merge_bench.errors import (
     GateNotMet,
@@ -262,17 +262,21 @@ def _metric_of(task: BisectTask) -> Metric:
 
 
 def _default_settings(ucx: str) -> Mapping[str, str]:
-    """The default of each setting of a release; values that contain its folder have ``…`` in place of it."""
+    """The default of each setting of a release; values that contain its folder have ``…`` in place of it.
+
+    UCX prints some as a time that it measures at each start: those that differ in a second reading are left out.
+    """
     release = find_release(ucx)
     try:
         installed = read_installed_ucx(find_ucx_info(str(release.folder)))
+        again = effective_settings(installed, {})
     except UsageError as error:
         print_message(f"settings are not compared: {error}")
         return {}
     return {
         name: setting.default.replace(str(release.folder), "…")
         for name, setting in installed.settings.items()
-        if not setting.deprecated
+        if not setting.deprecated and setting.default == again.get(name)
     }
 
 

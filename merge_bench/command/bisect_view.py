@@ -56,9 +56,9 @@ def result_sentence(document: BisectDocument) -> str:
         return (
             f"UCX {step.candidate} is {word} than {step.baseline}: {_ratio_text(step)}, {step.launches} launches each"
         )
-    reason = capitalize(document.reason or "")
+    reason = document.reason or ""
     if document.between is not None:
-        return f"The change is between {' and '.join(document.between)}. {reason}."
+        return f"The change is between {' and '.join(document.between)}. {capitalize(reason)}."
     ends = f" ({_ratio_text(document.steps[0])})" if document.steps else ""
     return f"{document.verdict}: {reason}{ends}"
 
