@@ -214,13 +214,18 @@ def launch_command(
     `quiet`: show no progress. Returns as `launch_sweep` does.
     """
     from merge_bench.command.command_campaign import run_command_campaign
+
+    measure = functools.partial(run_command_campaign, planned, options, caller=caller)
+    return _measure_and_judge(measure, gate_of_command(planned, options), planned.blocks, quiet=quiet)
+
+
+def gate_of_command(planned: CommandCampaign, options: RunOptions) -> RegressionGate | None:
+    """Make the gate that the options of ``exec`` ask for, None without any; raises UsageError as it does."""
     from merge_bench.regressions.gates import RegressionGate
 
-    configs = len(planned.head.configs)
+    runs = len(planned.head.runs)
     gated = options.with_sourced_values({"results": str(planned.results)}, {})
-    gate = RegressionGate.from_options(gated, compared=configs, runs=configs)
-    measure = functools.partial(run_command_campaign, planned, options, caller=caller)
-    return _measure_and_judge(measure, gate, planned.blocks, quiet=quiet)
+    return RegressionGate.from_options(gated, compared=runs, runs=runs)
 
 
 def _measure_and_judge(
@@ -266,10 +271,10 @@ def history(
 ) -> Any:
     """A data frame with a row for every result in results folders: its value, its level, and whether that begins there.
 
-    `metric`: by default throughput, or the first metric of a command. `only`: ``config``, ``chunk``, ``workers``,
-    ``hosts``, ``engine``, ``exchange``, as options of the command. The names of columns are identifiers: in ``unit`` is
-    that of value and level, in ``shift`` the change of the level,
-    -0.05 for 5 % less, and in ``differs`` what else changed with that result. Raises UsageError if there is no result.
+    `metric`: by default throughput, or the first metric of a command. `only`: ``config``, ``command``, ``chunk``,
+    ``workers``, ``hosts``, ``engine``, ``exchange``, as options of the command. The names of columns are identifiers:
+    in ``unit`` is that of value and level, in ``shift`` the change of the level, -0.05 for 5 % less, and in ``differs``
+    what else changed with that result. Raises UsageError if there is no result.
     """
     from merge_bench.regressions.document import load_history as history_of
     from merge_bench.view.titles import utc_time

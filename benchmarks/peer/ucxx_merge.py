@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.peer.protocol import Job, Outcome, PeerError, printed_by, serve
-from merge_bench.campaign.cudf_merge_report import read_report
+from merge_bench.campaign.importers.cudf_merge import read_report
 from merge_bench.errors import UsageError
 from merge_bench.host.gpu import IN_ORDER, describe_gpus, gpu_index, visible_gpu_names
 

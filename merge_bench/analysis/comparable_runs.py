@@ -129,9 +129,12 @@ def _command_problem_values(command: CommandPlan) -> dict[str, object]:
     return {"command": command.line, "metrics": sorted(metrics), "checks": list(command.checks)}
 
 
+_COMMAND_PROBLEM = frozenset(("argv", "metrics", "checks"))
+
+
 def _command_options(run: Run, command: CommandPlan) -> dict[str, str]:
     """How a command is measured, besides its problem, as text by name: what a launch must do, and where values are."""
-    own = {"expect_status": command.expect_status, "timeout": command.timeout, "shell": command.shell}
+    own = {name: value for name, value in msgspec.structs.asdict(command).items() if name not in _COMMAND_PROBLEM}
     found = {f"metric {each.name}": f"{each.source}, {each.pick}" for each in command.metrics if each.source}
     others = {name: value for name, value in run.options.items() if name not in {*_NO_OPTIONS, "command"}}
     return {name: value_text(value) for name, value in {**own, **found, **others}.items()}
@@ -526,6 +529,8 @@ def _missing_records_notes(source: ComparedRun, *, alone: bool) -> Iterator[str]
     if launches < run.planned_launches:
         yield f"{source.label}: the records stop after {launches} of {run.planned_launches} launches"
     kinds = {MACHINE: "machine", UCX: "UCX", UCX_SETTING: "UCX settings", PACKAGE: "packages"}
+    if source.of_command:  # what it loads, and how UCX reads its settings, is not known
+        kinds = {MACHINE: "machine", UCX: "UCX"}
     missing = [name for kind, name in kinds.items() if kind not in source.properties]  # an imported run lacks all
     if missing and not alone:
         yield f"{source.label}: the records do not describe {', '.join(missing)}; these may differ"

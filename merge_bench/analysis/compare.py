@@ -369,6 +369,9 @@ def _verdict_caveats(row: ComparisonRow, verdict: Verdict, busy: Mapping[Path, s
     caveats = []
     if not pair.in_one_campaign and verdict in (Verdict.FASTER, Verdict.SLOWER) and not row.baseline.nights:
         caveats.append(ONE_NIGHT)
+    if (failed := pair.baseline.failed_launches) and pair.baseline.of_command and verdict is Verdict.SLOWER:
+        launches = len(pair.baseline.run.launches)
+        caveats.append(f"{pair.baseline.label} is no better choice, because {failed} of {launches} launches failed")
     if names and verdict in _DOUBTS:
         were = f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'}"
         caveats.append(f"{were} measured while other processes kept the host's cores busy, so {_DOUBTS[verdict]}")

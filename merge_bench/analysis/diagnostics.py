@@ -235,9 +235,8 @@ def warnings_of_run(
     recorded = [*campaign.warnings, *(warning for launch in run.launches for warning in launch.warnings)]
     if any(busy_launch_indexes(run.launches)):  # launch 0 has a warning of its own; one for all other launches
         recorded += busy_launch_warnings(campaign.launches)
-    of_command = run.plan.command is not None
     verification = (
-        [(_UNVERIFIED_COMMAND if of_command else _UNVERIFIED)[state]]
+        [(_UNVERIFIED if run.plan.command is None else _UNVERIFIED_COMMAND)[state]]
         if state in _UNVERIFIED and (counted_launches or state is not VerificationState.MISSING)
         else []
     )
@@ -248,14 +247,14 @@ def warnings_of_run(
     name = campaign.labels[keys.index((run.config.name, run.plan_index))] if several else ""
     lines = [launch.lanes for launch in counted_launches if launch.lanes]
     staged = [caution for line in lines for caution in staged_memory_warnings(line.pairs, line.protocols)]
-    of_merges = itertools.chain(
+    from_figures = itertools.chain(
+        _failure_warnings(run),
         link_limit_exceeded_warnings(counted_launches),
         _slow_link_warnings(counted_launches, workers, name),
         throttling_warnings(counted_launches),
         _rank_warnings(run, counted_launches, workers, name),
         _outlier_warnings(counted_launches, several=several),
     )
-    from_figures = itertools.chain(_failure_warnings(run), () if of_command else of_merges)
     every = (*(line.caution for line in recorded), *verification, *staged, *traffic, *from_figures)
     cautions = list(dict.fromkeys(every))
     if campaign.truncated:

@@ -199,7 +199,7 @@ def plan_runs(
     allowed = several if not isinstance(several, bool) else make_plan.SWEPT if several else ()
     swept = [key for key in make_plan.SWEPT if len({getattr(run, key) for run in runs}) > 1]
     if refused := [key for key in swept if key not in allowed]:
-        only = "only `run` and `probe` accept" if refused == ["ucx"] else "only `run` accepts"
+        only = "only `run`, `probe` and `exec` accept" if refused == ["ucx"] else "only `run` accepts"
         raise UsageError(f"{only} several values of {', '.join(f'--{key}' for key in refused)}; use one value of each")
     machine = Machine()
     chosen = choose_launcher(options, machine.environ)  # the same one for all runs

@@ -30,6 +30,7 @@ def measure_command(words: tuple[str, ...], own: ExecOptions, options: RunOption
     from merge_bench.analysis.documents import run_documents
     from merge_bench.analysis.summary import summarize_campaign
     from merge_bench.command.command_campaign import dry_run_text, plan_command_campaign
+    from merge_bench.records.reader import read_campaign
     from merge_bench.regressions.gates import gate_summary
     from merge_bench.report.run import print_campaign_report
     from merge_bench.view.comparison import print_comparison, text_printed_below
@@ -38,6 +39,9 @@ def measure_command(words: tuple[str, ...], own: ExecOptions, options: RunOption
     planned = plan_command_campaign(words, own, options)
     print_warnings(planned.warnings)
     if options.dry_run:
+        api.gate_of_command(planned, options)  # may refuse
+        if options.extend:
+            read_campaign(options.extend)
         print(dry_run_text(planned))
         return 0
     result, verdict, status = api.launch_command(planned, options, caller, quiet=options.json)

@@ -160,6 +160,20 @@ def show_probes(
     return _show_probe_rows(campaigns, rows, output, as_json=as_json)
 
 
+def compare_probe_campaigns(campaigns: Sequence[Campaign], *, as_json: bool) -> int:
+    """Print the rows of stored network measurements beside those of the first config; returns the exit status.
+
+    Raises UsageError if there is only one config.
+    """
+    from merge_bench.probe.shared.stored_rows import rows_with_campaigns
+    from merge_bench.probe.view import OutputFiles
+
+    rows = [row for _, row in rows_with_campaigns(campaigns)]
+    if len({row.config for row in rows}) < 2:
+        raise UsageError(f"{campaigns[0].folder} contains only one config; name a second result to compare it with")
+    return _show_probe_rows(campaigns, rows, OutputFiles(), as_json=as_json)
+
+
 def show_probe_campaign(campaign: Campaign, *, as_json: bool, details: bool) -> int:
     """Print a stored `probe` campaign as the command that measured it does; returns the exit status."""
     from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
@@ -219,6 +233,11 @@ def _print_probe_tables(
     if len(campaigns) > 1 and len(configs) > 1:
         remarks.append("the campaigns ran at different times; speed-ups include any change of the machines in between")
     remarks += [f"campaign {one.head.campaign_id} did not finish" for one in campaigns if one.end is None]
+    remarks += [
+        f"imported from {source.file}, which {source.program} printed; not verified by merge_bench"
+        for one in campaigns
+        if (source := one.head.imported_from) is not None
+    ]
     baseline = configs[0] if len(configs) > 1 else None
     records = [one.records for one in campaigns]
     if measured_rows and not details and rows == list(measured_rows):  # published rows need the tables

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from merge_bench.campaign import importers
 from merge_bench.cli import common
 from merge_bench.config import parsers
 from merge_bench.config.options import BY_KEY, RunOptions
@@ -51,7 +52,7 @@ def compare(
     If a verdict needs more launches, the output says how many.
 
     A RESULT is a campaign folder or its records.jsonl. With one RESULT, the baseline is its first config. With several
-    RESULTs, the baseline is the first RESULT.
+    RESULTs, the baseline is the first RESULT. Network measurements are shown side by side, without a verdict.
     """
     from merge_bench.analysis.comparable_runs import NotComparable
     from merge_bench.analysis.compare import compare_campaigns as compare_results
@@ -63,6 +64,10 @@ def compare(
     if markdown and as_json:
         raise UsageError("--markdown and --json cannot be combined")
     campaigns = [read_campaign(result) for result in results]
+    if all(campaign.probe for campaign in campaigns) and not options.fail_on and not markdown:
+        from merge_bench.cli.probe import compare_probe_campaigns
+
+        return compare_probe_campaigns(campaigns, as_json=as_json)
     known = [each.name for each in metrics_of(run for campaign in campaigns for run in campaign.runs)]
     metric = metric or known[0]
     if metric not in known:
@@ -101,6 +106,7 @@ def compare(
 @common.results_option("Folder of the results, if no FOLDER is given.")
 @common.text_option("--metric", "NAME", f"Metric whose level is looked at: {_METRICS}. {_MAIN_METRIC}")
 @common.text_option("--config", "NAME", "Only results of this config.")
+@common.text_option("--command", "TEXT", "Only commands that contain this text.")
 @common.text_option("--chunk", "ROWS", "Only merges of so many rows per chunk.", type=_ROWS)
 @common.count_option("--workers", "W", "Only merges by so many workers.")
 @common.count_option("--hosts", "N", "Only merges on so many hosts.")
@@ -212,23 +218,18 @@ def predict(results: tuple[str, ...], plots: Sequence[str], as_json: bool, **for
 @click.command("import", context_settings=common.CONTEXT)
 @click.argument("file", type=common.PATH, metavar="FILE")
 @common.results_option("Folder that campaigns are written to.")
-@common.json_option("Print one JSON document on standard output, like `run --json`.")
-def import_(file: str, results: str, as_json: bool) -> None:
-    """Convert FILE, the output of cudf-merge (2022) or ucxx.benchmarks.cudf_merge, into a result.
+@common.choice_option("--format", [importers.AUTO, *importers.importers()], importers.help_text())
+@common.json_option("Print one JSON document on standard output, like `show --json`.")
+def import_(file: str, results: str, format: str, as_json: bool) -> int:
+    """Convert FILE, the output of another benchmark, into a result.
 
-    The result is marked as unverified.
+    The format is recognised. The result is marked as unverified.
     """
-    from merge_bench.analysis.summary import summarize_campaign
-    from merge_bench.campaign.cudf_merge_report import import_report
+    from merge_bench.campaign.importing import import_file
     from merge_bench.records.reader import read_campaign
-    from merge_bench.report.run import print_campaign_report
-    from merge_bench.view.streams import print_document
 
-    campaign = read_campaign(import_report(Path(file), Path(results), sys.argv))
-    if as_json:
-        print_document(summarize_campaign(campaign))
-    else:
-        print_campaign_report(campaign, details=False)
+    campaign = read_campaign(import_file(Path(file), Path(results), sys.argv, format=format))
+    return _show_campaign(campaign, as_json=as_json, details=False)
 
 
 @click.command(context_settings=common.CONTEXT)
@@ -362,13 +363,19 @@ def show_result(result: str, details: bool, as_json: bool) -> int:
 
     A RESULT is a campaign folder or its records.jsonl. Nothing is measured or written.
     """
+    from merge_bench.records.reader import read_campaign
+
+    return _show_campaign(read_campaign(result), as_json=as_json, details=details)
+
+
+def _show_campaign(campaign: Campaign, *, as_json: bool, details: bool) -> int:
+    """Print a campaign as the command that made it does; returns the exit status."""
     from merge_bench.cli.probe import show_probe_campaign
     from merge_bench.cli.tune import show_tuning
-    from merge_bench.records.reader import read_campaign
     from merge_bench.view.titles import is_tuning_campaign
 
-    campaign = read_campaign(result)
     if campaign.probe:
+        details = details or campaign.head.imported_from is not None
         return show_probe_campaign(campaign, as_json=as_json, details=details)
     printed = (show_tuning if is_tuning_campaign(campaign) else _show_merges)(
         campaign, as_json=as_json, details=details

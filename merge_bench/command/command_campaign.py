@@ -36,11 +36,11 @@ from merge_bench.cluster.launchers import local
 from merge_bench.cluster.supervisor import read_log_tail
 from merge_bench.command.metrics import (
     CHECK_FAILED,
-    COMMAND,
     RE,
     CommandOutput,
     MetricOptions,
     check_printed_text,
+    check_words,
     clean_output,
     find_metric_value,
     make_metrics,
@@ -63,7 +63,7 @@ from merge_bench.config.options import BY_KEY, RunOptions, reset_merge_options
 from merge_bench.config.parsers import WHEEL
 from merge_bench.config.ucx_choice import ucx_variables
 from merge_bench.config.ucx_info import libucx_wheel_folder
-from merge_bench.config.ucx_releases import release_of_library
+from merge_bench.config.ucx_releases import PERFTEST_OVERSTATES, perftest_overstates_bandwidth, release_of_library
 from merge_bench.errors import Caution, LaunchFailed, UsageError, print_warning
 from merge_bench.host import machine, other_load
 from merge_bench.host.description import Hardware, Ucx
@@ -86,6 +86,7 @@ from merge_bench.units import format_bytes, format_duration, plural
 
 COMMAND_TIMEOUT = "command-timeout"
 OUTPUT_CUT, NO_LANES = "output-cut", "no-lanes"
+PERFTEST = "perftest-overstates"
 LAUNCHER = "command"
 """The launcher in the records of commands."""
 DRIVER_LOG = "driver.log"
@@ -228,6 +229,12 @@ def command_variables(planned: PlannedRun) -> dict[str, str]:
     return {**settings.environment, **ucx_variables(origin if wheel is None else str(wheel), surroundings)}
 
 
+def is_overstated_perftest(plan: CommandPlan, ucx: str | None) -> bool:
+    """Whether a command measures with a ``ucx_perftest`` whose bandwidth is too high; `ucx`: the release of UCX."""
+    measures_rate = any(metric.better == "more" for metric in plan.metrics)
+    return bool(ucx and measures_rate and "ucx_perftest" in plan.line and perftest_overstates_bandwidth(ucx))
+
+
 def command_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """The environment of a command under a config with these variables."""
     return {name: value for name, value in {**os.environ, **variables}.items() if name not in TOKENS}
@@ -336,7 +343,7 @@ class CommandLaunch:
         self._record_launch()
         if plan.lanes and self.job.block == 0:
             progress.show_phase("lanes")
-            self._record_lanes(place)
+            self._record_lanes(self._make_place())
         progress.show_phase("running")
         began = time.time()
         out, err = self._log_files("command")
@@ -408,7 +415,7 @@ class CommandLaunch:
         if check.startswith(RE):
             check_printed_text(check, output)
             return
-        argv = replace_placeholders(shlex.split(check.removeprefix(COMMAND)), place)
+        argv = replace_placeholders(check_words(check), place)
         out, err = self._log_files(f"check-{number}")
         task = CommandTask(argv, self._environment, out, err, stdin=printed, timeout=self.plan.timeout)
         ended = self.processes.run(task)
@@ -428,6 +435,7 @@ class CommandLaunch:
         return self.writer.logs / f"{stem}.out", self.writer.logs / f"{stem}.err"
 
     def _record_launch(self) -> None:
+        worker = self._describe_host()
         load = other_load.measure_other_load(_LOOK_SECONDS)
         line = LaunchLine(
             launch=self.index,
@@ -435,7 +443,7 @@ class CommandLaunch:
             plan=self.job.plan,
             block=self.job.block,
             cluster=Cluster(launcher=LAUNCHER, protocol=None),
-            workers=[self._describe_host()],
+            workers=[worker],
             data_bytes=0,
             rows=0,
             other_load=HostLoad(
@@ -443,6 +451,8 @@ class CommandLaunch:
             ),
         )
         self.writer.write(line)
+        if is_overstated_perftest(self.plan, worker.ucx.version):
+            self.writer.write(WarningLine.of(Caution(PERFTEST, PERFTEST_OVERSTATES), self.index))
 
     def _describe_host(self) -> Worker:
         """This host, and the environment that the command gets."""
@@ -464,12 +474,12 @@ class CommandLaunch:
         try:
             with open_regular_file(name) as file:
                 old = os.fstat(file.fileno()).st_mtime < began - _CLOCK_SECONDS
-                return "" if old else clean_output(file.read(HEAD_AND_TAIL_BYTES))
+                return "" if old else clean_output(file.read(_LONGEST_METRIC_FILE))
         except (OSError, UsageError):
             return ""
 
 
-HEAD_AND_TAIL_BYTES = 64 << 20
+_LONGEST_METRIC_FILE = 64 << 20
 _CLOCK_SECONDS = 0.02
 """By so much the time of a file can be before that of the clock: the kernel counts file times in ticks."""
 

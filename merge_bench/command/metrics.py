@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -194,8 +195,16 @@ def parse_check(text: str) -> None:
     """Refuse a value of ``--check`` that is neither ``re:…`` nor ``command: …``; raises UsageError."""
     if text.startswith(RE):
         _compile_expression(text, f"--check {text}")
-    elif not text.startswith(COMMAND) or not text.removeprefix(COMMAND).strip():
+    elif not text.startswith(COMMAND) or not check_words(text):
         raise UsageError(f"--check {text}: write re:REGEX, or command: PROGRAM ARGUMENT…")
+
+
+def check_words(check: str) -> list[str]:
+    """The words of a check ``command: …``, as a shell splits them; raises UsageError if a quotation does not end."""
+    try:
+        return shlex.split(check.removeprefix(COMMAND))
+    except ValueError as error:
+        raise UsageError(f"--check {check}: {str(error).lower()}") from None
 
 
 def check_printed_text(check: str, output: CommandOutput) -> None:

@@ -56,7 +56,7 @@ class ExecOptions(Options):
 
     metric: tuple[str, ...] = value_option(parsers.parse_texts, (), "NAME=re:REGEX")
     preset: str | None = value_option(parsers.parse_word, None, "PROGRAM")
-    metric_file: str | None = value_option(parsers.parse_text, None, "FILE")
+    metric_file: str | None = value_option(parsers.parse_path, None, "FILE")
     unit: tuple[str, ...] = value_option(parsers.parse_texts, (), "NAME=UNIT")
     better: tuple[str, ...] = value_option(parsers.parse_texts, (), "NAME=more|less")
     pick: tuple[str, ...] = value_option(parsers.parse_texts, (), "NAME=WHICH")

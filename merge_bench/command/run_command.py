@@ -87,15 +87,15 @@ class LaunchProcesses:
     def __init__(self, log: Path) -> None:
         self._log = log
         self._warden: ChildProcess | None = None
-        self._work_folder: Path | None = None
+        self._scratch_folders: list[Path] = []
         self._spared = find_children()
         self._was_subreaper = set_subreaper(True)
 
     def make_work_folder(self) -> Path:
         """Make an empty folder, which is removed at the end of the launch."""
         with signals.defer_interruption():
-            self._work_folder = supervisor.make_scratch_folder("command")
-        work = self._work_folder / "work"
+            self._scratch_folders.append(supervisor.make_scratch_folder("command"))
+        work = self._scratch_folders[-1] / "work"
         work.mkdir()
         return work
 
@@ -138,15 +138,14 @@ class LaunchProcesses:
         return None
 
     def end(self, *, succeeded: bool) -> None:
-        """End everything that was started, and remove the work folder."""
+        """End everything that was started, and remove the work folders."""
         if self._warden is not None and not self._warden.reaped:
             self._warden.end(signal.SIGTERM, _STOP_SECONDS)
             self._warden.stdout.close()
             self._end_adopted()
         set_subreaper(self._was_subreaper)
-        if self._work_folder is not None:
-            supervisor.remove_scratch_folder(self._work_folder)
-            self._work_folder = None
+        while self._scratch_folders:
+            supervisor.remove_scratch_folder(self._scratch_folders.pop())
 
     def _end_adopted(self) -> None:
         """End the processes that a killed warden left to this process."""

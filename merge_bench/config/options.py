@@ -192,7 +192,7 @@ class ClusterOptions(Options):
     ucx: UCX to load. wheel: the package libucx, without InfiniBand support; system: the UCX installed on this host;
         auto: the installed one where it supports the host's InfiniBand, elsewhere the package; a release (1.21.0): the
         package of that release, which pip installs once into the user's cache; a folder (/opt/ucx): the UCX that is
-        installed there. Several values make a sweep of run and probe. [$MERGE_BENCH_UCX, else auto]
+        installed there. run, probe and exec compare several ones. [$MERGE_BENCH_UCX, else auto]
     interface: Network interface that all processes bind to.
     scheduler_address: Use the running Dask cluster whose scheduler has this address.
     scheduler_file: Use the running Dask cluster whose scheduler wrote this file.

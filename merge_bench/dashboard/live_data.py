@@ -143,7 +143,7 @@ def _current_activity(campaign: Campaign, *, running: bool) -> str:
             return "interrupted"
         return "finished successfully" if campaign.end.status == 0 else f"ended with status {campaign.end.status}"
     where = (
-        "launching"
+        ("launching" if campaign.command is None else "the command runs")
         if last is None or _has_ended(last) or last.line is None
         else f"launch {last.index}: {'the command runs' if last.of_command else _launch_activity(last)}"
     )

@@ -100,7 +100,7 @@ class NetworkView:
 
     def read_update(self) -> tuple[Sequence[ResultEntry], NetworkContent]:
         """Return the campaigns to choose from, and the content of the chosen ones (in a thread)."""
-        entries = tuple(entry for entry in self._entries() if entry.kind.startswith("probe "))[:_MOST_LISTED]
+        entries = tuple(entry for entry in self._entries() if entry.probe is not None)[:_MOST_LISTED]
         chosen = tuple(entry for entry in entries if entry.id in self.choice.value)
         return entries, self._contents(chosen, tuple(self.datasets.value))
 

@@ -631,8 +631,9 @@ def _make_probe_row(config: str, lines: Sequence[ProbeLine]) -> Row:
 def _perftest_note(line: ProbeLine) -> str | None:
     """The sentence about a bandwidth that an old ``ucx_perftest`` overstates; None for other measurements."""
     release = _PERFTEST.match(line.method)
-    too_high = release is not None and line.test.endswith("_bw") and perftest_overstates_bandwidth(release[1])
-    return PERFTEST_OVERSTATES if too_high else None
+    if release is None or not line.test.endswith(("_bw", "bandwidth")):
+        return None
+    return PERFTEST_OVERSTATES if perftest_overstates_bandwidth(release[1]) else None
 
 
 def _median_and_range_of_field(

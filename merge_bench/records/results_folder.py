@@ -83,8 +83,12 @@ class ResultEntry:
             return TUNE
         if self.plans and self.plans[0].command is not None:
             return COMMAND
-        probe = self.plans[0].probe if self.plans else None
-        return f"{PROBE} {probe}" if probe else MERGE
+        return f"{PROBE} {self.probe}" if self.probe else MERGE
+
+    @property
+    def probe(self) -> str | None:
+        """The name of the network measurement, also of an imported one; None for others."""
+        return self.plans[0].probe if self.plans else None
 
     @property
     def configs(self) -> tuple[str, ...]:

@@ -66,14 +66,17 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportedFrom(msgspec.Struct, frozen=True, kw_only=True):
-    """The source of an imported campaign: the output of another program. merge_bench did not measure or verify it."""
+    """The source of an imported campaign: the output of another program. merge_bench did not measure or verify it.
+
+    ``headline``: of merges; null for others.
+    """
 
     program: str
     file: str
     sha256: str
     command: str | None = None
     fraction: float | None = None
-    headline: Headline
+    headline: Headline | None = None
 
 
 class ImportedIteration(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -447,7 +450,7 @@ class ProbeLine(Line, tag="probe", frozen=True, kw_only=True):
     memory: str = "host"
     size: Count
     count: Count | None = None
-    iterations: Count
+    iterations: Count | None = None
     seconds: Seconds | None = None
     seconds_min: Seconds | None = None
     seconds_max: Seconds | None = None

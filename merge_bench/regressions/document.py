@@ -159,6 +159,11 @@ class HistorySeries(msgspec.Struct, frozen=True, kw_only=True):
     reference: float | None = None
     reference_results: list[int] = []
 
+    @property
+    def main(self) -> bool:
+        """Whether its metric is the main one."""
+        return self.metric == self.main_metric
+
 
 class HistoryDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Every series that was asked for, those with the newest results first.
@@ -182,13 +187,14 @@ def load_history(
     metric: str | None = None,
     threshold: float = 0.02,
     most: int | None = None,
+    command: str | None = None,
     **only: Any,
 ) -> HistoryDocument:
     """Find the series of results in `folders`, `only` those with this ``config``, ``chunk``, …, and their shifts.
 
     `metric`: that of every series; None: the main one of each, which is throughput or the first of a command.
     `threshold`: the least change of the level that matters, 0.02 for 2 %; `most`: series at most, those with the newest
-    results.
+    results; `command`: only those of commands that contain this text.
 
     Raises UsageError if a folder cannot be read, or there is no such series.
     """
@@ -197,10 +203,12 @@ def load_history(
     index = HistoryIndex(folders)
     only["rows_per_chunk"] = only.pop("chunk", None)
     wanted = {name: value for name, value in only.items() if value is not None}
-    series = (each for each in index.list_series() if wanted.items() <= each.items())
+    every = (each for each in index.list_series() if wanted.items() <= each.items())
+    series = (each for each in every if command is None or command in str(each.get("command", "")))
     document = make_history_document(index, series, metric, threshold, most)
     if not document.series:
         texts = {name.replace("_", " "): str(value).removesuffix(".0") for name, value in wanted.items()}
+        texts |= {"command": command} if command is not None else {}
         described = ", ".join(map(" ".join, texts.items()))
         having = f" with {described}" if described else ""
         mains = dict.fromkeys(index.metrics_of_series(each)[0].name for each in index.list_series())
@@ -215,7 +223,7 @@ def accept_level(document: HistoryDocument, *, by: str | None, reason: str) -> N
     Raises UsageError if that is not one series or not the metric that is compared, if it is compared with that level
     anyway, or if nobody and nothing is named.
     """
-    if other := next((each for each in document.series if each.metric != each.main_metric), None):
+    if other := next((each for each in document.series if not each.main), None):
         compared = f"--against history compares the {other.main_metric}"
         raise UsageError(f"{compared}; accept a level without --metric {other.metric}")
     if len(document.series) != 1:

@@ -83,6 +83,11 @@ def series_sentence(document: HistoryDocument, series: HistorySeries) -> str:
     return f"{what}: {'; '.join(filter(None, parts))}"
 
 
+def metric_title(series: HistorySeries) -> str:
+    """The name of a series' metric, at the begin of a text: that of a command as a person wrote it."""
+    return series.metric if "command" in series.series else capitalize(series.metric)
+
+
 def series_label(document: HistoryDocument, series: HistorySeries) -> str:
     """The title of a series, with what distinguishes it from the others of the document."""
     return series_title(series.series, [each.series for each in document.series])
@@ -207,5 +212,5 @@ def _series_chart(document: HistoryDocument, series: HistorySeries) -> Chart:
         marks = Points(begins[1:-1], [values[at] for at in begins[1:-1]], size=12, details=details)
         groups.append(MarkGroup(1, (marks,), "shifts"))
     ticks = {at: days[at] for at in evenly_spread_indexes(len(values), 6)}
-    value_axis = Axis(unit.heading(capitalize(series.metric)))
+    value_axis = Axis(unit.heading(metric_title(series)))
     return Chart(Axis("", ticks), value_axis, tuple(groups), 300, series_label(document, series), _NOTE)

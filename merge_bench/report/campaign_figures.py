@@ -6,7 +6,7 @@ import shlex
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from merge_bench.analysis import aggregate
@@ -162,11 +162,13 @@ def _figures_of(campaign: Campaign) -> CampaignFigures:
     outcome = result.outcome if result is not None else ""
     if not rates:
         return CampaignFigures(verified=verified, launches=measured, outcome=outcome)
-    if campaign.command is not None:
-        return _figures_of_command(campaign, verified, measured)
+    best = ""
     if result is not None:  # what only seemed faster in the search is not its result
         best = result.winner.config.name if result.winner is not None else result.baseline
         rates = [each for each in rates if each[0].config.name == best] or rates
+    if campaign.command is not None:
+        figures = _figures_of_command(campaign, best)
+        return replace(figures, verified=verified, launches=measured, outcome=outcome)
     run, throughput, bandwidth = max(rates, key=lambda each: (each[1] or 0.0, each[2] or 0.0))
     names = dict(zip(((each.config.name, each.plan_index) for each in campaign.runs), campaign.labels, strict=True))
     name = names[run.config.name, run.plan_index] if len(campaign.runs) > 1 else ""
@@ -177,17 +179,16 @@ def _figures_of(campaign: Campaign) -> CampaignFigures:
     return CampaignFigures(name, throughput, bandwidth, verified, measured, outcome, sizes)
 
 
-def _figures_of_command(campaign: Campaign, verified: str, measured: int) -> CampaignFigures:
-    """The figures of a campaign of a command: the main metric of the run that is best in it."""
-    (label, best), *_ = runs = runs_of_command_by_rank(campaign)
-    metric = main_metric(best)
-    value = aggregate.run_median(aggregate.complete_launches(best), metric.value)
+def _figures_of_command(campaign: Campaign, config: str) -> CampaignFigures:
+    """The main metric of a command: of the run of this config, or without such a run of the one that is best in it."""
+    runs = runs_of_command_by_rank(campaign)
+    label, run = next((each for each in runs if each[1].config.name == config), runs[0])
+    metric = main_metric(run)
+    value = aggregate.run_median(aggregate.complete_launches(run), metric.value)
     shown = ShownUnit.of(metric.unit).format_value(value, with_unit=True)
     return CampaignFigures(
         label if len(runs) > 1 else "",
-        verified=verified,
-        launches=measured,
-        measured=frozenset((best.plan_index,)),
+        measured=frozenset((run.plan_index,)),
         main_metric=None if value is None else (metric.name, shown),
     )
 

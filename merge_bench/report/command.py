@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from merge_bench.analysis import aggregate
-from merge_bench.analysis.aggregate import UNVERIFIED, VerificationState
+from merge_bench.analysis.aggregate import NOT_BY_US, UNVERIFIED, VerificationState
 from merge_bench.analysis.compare import Metric, main_metric, metrics_of
 from merge_bench.analysis.documents import CommandFigure, RunDocument, Spread, command_figures
 from merge_bench.records.campaign import Campaign, CommandPlan, Launch, RecordedPlan, Run
@@ -67,6 +67,8 @@ def write_command_figures(page: Page, runs: Sequence[CommandRun]) -> None:
     page.add_paragraph(describe_command(runs))
     for text, style in outcome_sentences(runs):
         page.add_paragraph(text, style)
+    if not any(each.document.measured.launches for each in runs):
+        return
     if len(runs) == 1:
         write_metric_spreads(page, runs[0].document)
     else:
@@ -88,17 +90,28 @@ def _outcome(run: CommandRun) -> tuple[str, str]:
     measured, proof = run.document.measured, run.document.verification
     if proof.state == VerificationState.WRONG.value:
         return f"WRONG RESULT: {proof.message or 'a check found the result wrong'}", "bold red"
+    if proof.state == VerificationState.IMPORTED.value:
+        return f"{UNVERIFIED}: {NOT_BY_US}", "bold yellow"
     planned, failed = measured.planned_launches, run.failed_launches
     counts = f"{measured.launches:,} of {plural(planned, 'launch')}"
     if measured.launches == planned:
         counts = "the launch" if planned == 1 else f"all {planned:,} launches"
     lost = f"; {failed:,} failed" if failed else ""
     if not measured.launches:
-        return (f"no launch of {planned:,} passed{lost}", "bold red") if run.run.launches else ("no launch yet", "")
+        return _no_launch_text(planned, failed), "bold red" if failed else ""
     if not run.document.verified:
         return f"{UNVERIFIED}: {counts} ended, but a check is missing{lost}", "yellow"
-    passed = f"{counts} passed ({proof.how or 'exit status'}){lost}"
-    return (passed, "yellow") if failed else (f"verified: {passed}", "green")
+    checks = proof.how or "exit status"
+    if failed:
+        return f"{counts} passed ({checks}){lost}", "yellow"
+    return f"verified: {counts} {'passed' if measured.launches == planned else 'made, all passed'} ({checks})", "green"
+
+
+def _no_launch_text(planned: int, failed: int) -> str:
+    """Why a run of so many planned launches has no figures."""
+    if failed >= planned:
+        return "the launch failed" if planned == 1 else f"all {planned:,} launches failed"
+    return f"no launch passed; {failed:,} of {planned:,} failed" if failed else "no launch has ended yet"
 
 
 def write_metric_spreads(page: Page, document: RunDocument) -> None:
@@ -161,7 +174,7 @@ def write_command_details(page: Page, run: CommandRun) -> None:
         page.add_heading("Values of each metric, over launches")
         write_metric_spreads(page, document)
         sections.write_interval_note(page, document)
-    _write_launches(page, run.run)
+    (_write_iterations if run.run.imported else _write_launches)(page, run.run)
     sections.write_selected_transports(page, document.lanes, document.requested_transports)
     sections.write_protocols(page, document.protocols)
     page.add_heading("Verification")
@@ -173,10 +186,13 @@ def write_command_details(page: Page, run: CommandRun) -> None:
 def _write_header(page: Page, document: RunDocument, command: CommandPlan) -> None:
     """Put names and values of a command, of how it was checked and of its config on a page."""
     plan, config, measured = RecordedPlan.of(document.plan), document.config, document.measured
-    rows = [("Command", command.line)]
+    rows = [("Command", (document.imported and document.imported.command) or command.line)]
     rows += [("Hosts", ", ".join(hosts))] if (hosts := document.plan["hosts"]) else []
-    rows += [("Launches", f"{measured.launches:,} of {measured.planned_launches:,} complete")]
-    rows += [("Checks", "; ".join([f"exit status {command.expect_status}", *command.checks]))]
+    if (source := document.imported) is not None:
+        rows += [("Imported from", source.file), ("Iterations", f"{measured.iterations:,}")]
+    else:
+        rows += [("Launches", f"{measured.launches:,} of {measured.planned_launches:,} complete")]
+        rows += [("Checks", "; ".join([f"exit status {command.expect_status}", *command.checks]))]
     rows += [("Timeout", format_duration(command.timeout))] if command.timeout is not None else []
     rows += [("Required transports", ", ".join(required))] if (required := plan.require_transport) else []
     rows += [
@@ -213,6 +229,18 @@ def _write_launches(page: Page, run: Run) -> None:
         values = [unit.format_value(metric.launch_value(launch)) for launch in run.launches]
         columns.append(Column(unit.heading(metric.name, "\n"), values))
     columns.append(Column("Ended", [launch_end_text(launch) for launch in run.launches], text=True))
+    page.add_table(*columns)
+
+
+def _write_iterations(page: Page, run: Run) -> None:
+    """Put a table of the iterations of an imported run on a page, with the values that each has."""
+    iterations = [(launch, iteration) for launch in run.launches for iteration in launch.timed]
+    page.add_heading("Iterations")
+    columns = [Column("Iteration", [str(iteration.index) for _, iteration in iterations])]
+    for metric in metrics_of([run]):
+        unit = ShownUnit.of(metric.unit)
+        values = [unit.format_value(metric.value(launch, iteration)) for launch, iteration in iterations]
+        columns.append(Column(unit.heading(metric.name, "\n"), values))
     page.add_table(*columns)
 
 

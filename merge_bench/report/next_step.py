@@ -155,9 +155,16 @@ def _next_step_after_failed_command(campaign: Campaign, run: Run, error: Failure
         does = "measures again, and passes until there are enough earlier results"
         return _exec_step(campaign, does, allow_no_baseline=True)
     if any(failure.code == error.code for launch in run.launches for failure in launch.failures):
-        config = {"configs": run.config.path or run.config.name} if len(campaign.runs) > 1 else {}
+        config = {"configs": _config_as_typed(campaign, run)} if len(campaign.runs) > 1 else {}
         return _exec_step(campaign, f"runs it once with {run.config.name}, to see why it fails", launches="1", **config)
     return report_step(campaign)
+
+
+def _config_as_typed(campaign: Campaign, run: Run) -> str:
+    """The config of a run as ``--configs`` named it; else its path."""
+    typed = str(_recorded_options(campaign).get("configs", "")).split(",")
+    path = run.config.path or run.config.name
+    return next((word for word in typed if Path(word).stem == run.config.name), path)
 
 
 def _exec_step(campaign: Campaign, does: str, **changed: str | bool) -> NextStep:

@@ -89,6 +89,10 @@ def write_import_origin(page: Page, document: RunDocument) -> None:
     if source is None:
         return
     head = source.headline
+    if head is None:
+        page.add_heading(f"Printed by {source.program} (imported; not verified by merge_bench)")
+        page.add_named_values(("File", source.file), mark=UNVERIFIED)
+        return
     page.add_heading(f"Summary printed by {source.program} (imported; not verified by merge_bench)")
     page.add_named_values(
         ("File", source.file),

@@ -164,11 +164,15 @@ class Refusal(Struct, frozen=True, kw_only=True):
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which results: only those with this `config`, rows per `chunk`, …; at most `limit` series, the newest first."""
+    """Which results: only those with this `config`, rows per `chunk`, …; at most `limit` series, the newest first.
+
+    `command`: a text that the command contains.
+    """
 
     metric: Name | None = None
     threshold: Annotated[float, Meta(ge=0.0, le=10.0)] = 0.02
     config: Name | None = None
+    command: Text | None = None
     chunk: Annotated[int, Meta(ge=1, le=2**63 - 1)] | None = None
     workers: Annotated[int, Meta(ge=1, le=10**6)] | None = None
     hosts: Annotated[int, Meta(ge=1, le=10**6)] | None = None

@@ -37,12 +37,11 @@ def title_of_campaign(head: CampaignLine, plans: Sequence[RecordedPlan], measure
     """
     configs = join_in_words(config.name for config in head.configs)
     what = next((plan.probe for plan in plans if plan.probe is not None), None)
+    imported = " (imported)" if head.imported_from is not None else ""
     if what is not None:
-        return f"Network measurement {what}: {configs}"
+        return f"Network measurement {what}: {configs}{imported}"
     first = f"Tuning of {configs}" if is_tuning(plans) else configs
-    return f"{first}: {measured_problem_text(plans, measured)}" + (
-        " (imported)" if head.imported_from is not None else ""
-    )
+    return f"{first}: {measured_problem_text(plans, measured)}{imported}"
 
 
 def title_of_entry(entry: ResultEntry, measured: Collection[int] = ()) -> str:

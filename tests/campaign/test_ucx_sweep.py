@@ -132,7 +132,9 @@ def test_a_probe_measures_each_release_as_a_config(
 
 
 def test_tune_takes_one_release(folders: dict[str, Path]) -> None:
-    with pytest.raises(UsageError, match="only `run` and `probe` accept several values of --ucx; use one value"):
+    with pytest.raises(
+        UsageError, match="only `run`, `probe` and `exec` accept several values of --ucx; use one value"
+    ):
         plan_baseline_runs(None, given(ucx=RELEASES))
     assert {planned.plan.ucx for planned in plan_baseline_runs(None, given(ucx="1.19.0"))} == {"1.19.0"}
 

@@ -89,6 +89,7 @@ STORED = str(CAMPAIGNS / "sweep")
 BEFORE = {
     ("run",): ["--chunk", "1e4", "--dry-run"],
     ("tune",): ["--dry-run"],
+    ("exec",): ["--dry-run"],
     ("report",): [],
     ("predict",): ["--workers", "4"],
     ("serve",): ["--check"],
@@ -114,6 +115,9 @@ def words_for(words: tuple[str, ...], parameter: click.Parameter, name: str, res
     given = [*words, *before, *TOGETHER.get(parameter.name or "", [])]
     if isinstance(parameter, click.Argument):
         return [*given, "--", name] if "--" not in given else [*given, name]
+    if words == ("exec",):  # what comes after the command's name is the command's own
+        metric = ["--metric", "speed=re:(.*)", "--better", "more"]
+        return [*given, *metric, parameter.opts[0], name, "true"]
     whole = {"report": [STORED], "predict": [STORED], "export": [STORED]}
     if words == ("probe", "show"):
         given.append(str(CAMPAIGNS / "p2p"))
@@ -128,8 +132,10 @@ def accepted(words: tuple[str, ...], parameter: click.Parameter, what: str) -> b
     """Whether the name is good there, or what it names is not looked at."""
     if what in LEXICAL:
         return False
-    if parameter.name == "results" and words[0] in ("run", "tune", "probe"):
+    if parameter.name == "results" and words[0] in ("run", "tune", "probe", "exec"):
         return True  # `import` shows what making a results folder says
+    if parameter.name == "metric_file":
+        return True  # the command writes it
     if what in ("missing", "not UTF-8"):
         return parameter.name in ("results", "figures", "write_result")  # is made
     if what in ("fifo", "device"):  # is written to

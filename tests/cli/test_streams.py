@@ -46,6 +46,7 @@ MEASURES = {
     "probe all-to-all": ["probe", "all-to-all", "--sizes", "8", "--repetitions", "1", "--workers", "2"],
     "probe reduce-scatter": ["probe", "reduce-scatter", "--counts", "1024", "--repetitions", "1"],
     "tune": _TUNE.split(),
+    "exec": ["exec", "--launches", "1"],
 }
 EVERY = {"doctor": ["doctor"], **STORED, **MEASURES}
 
@@ -75,7 +76,8 @@ def merge_bench(
 def check_document(folder: Path, name: str, level: str, service: dict[str, str]) -> None:
     (folder / "merge.out").write_text(text())
     of_service = service if name.startswith("jobs ") else {}
-    done = merge_bench(folder, *EVERY[name], "--json", UCX_LOG_LEVEL=level, UCX_PROTO_INFO="y", **of_service)
+    words = [*EVERY[name], "--json", *(["true"] if name == "exec" else [])]
+    done = merge_bench(folder, *words, UCX_LOG_LEVEL=level, UCX_PROTO_INFO="y", **of_service)
     assert done.returncode == 0, done.stderr[-2000:]
     json.loads(done.stdout)
 

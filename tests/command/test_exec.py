@@ -16,7 +16,9 @@ import pytest
 
 from merge_bench.analysis.aggregate import VerificationState, complete_launches, verification_state
 from merge_bench.analysis.comparable_runs import select_run_pairs
-from merge_bench.records.campaign import Campaign, CommandMetric, Launch
+from merge_bench.command.command_campaign import is_overstated_perftest
+from merge_bench.config.ucx_info import libucx_wheel_folder
+from merge_bench.records.campaign import Campaign, CommandMetric, CommandPlan, Launch
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from tests.helpers.command_line import exit_status
@@ -82,6 +84,35 @@ def test_releases_of_ucx_are_runs_of_a_command(
     printed = capsys.readouterr().out
     assert f"LD_LIBRARY_PATH={folders['1.22.0']}/lib:/mine mpirun -x " in printed
     assert "-x LD_LIBRARY_PATH" in printed
+
+
+def test_the_ucx_of_the_package_comes_first_if_it_is_asked_for(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = libucx_wheel_folder()
+    if folder is None:
+        pytest.skip("needs the libucx wheel")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/mine")
+    for options, path in (((), "/mine"), (("--ucx", "wheel"), f"{folder}/lib:/mine")):
+        campaign = run_script("echo $LD_LIBRARY_PATH", "--fresh", *options)
+        assert (campaign.folder / "logs/launch-000-command.out").read_text() == f"{path}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "ucx", "overstated"),
+    [
+        (("ucx_perftest", "-t", "tag_bw"), "1.13.1", True),
+        (("mpirun", "-n", "2", "/opt/ucx/bin/ucx_perftest"), "1.18.0", True),
+        (("ucx_perftest", "-t", "tag_bw"), "1.19.0", False),
+        (("ucx_perftest", "-t", "tag_bw"), None, False),
+        (("osu_bw",), "1.13.1", False),
+    ],
+)
+def test_a_bandwidth_of_an_old_perftest_gets_a_warning(
+    words: tuple[str, ...], ucx: str | None, *, overstated: bool
+) -> None:
+    metrics = [CommandMetric(name="bandwidth", unit="MB/s", better="more"), CommandMetric(name="wall", unit="s")]
+    plan = CommandPlan(argv=list(words), metrics=metrics)
+    assert is_overstated_perftest(plan, ucx) is overstated
+    assert not is_overstated_perftest(CommandPlan(argv=list(words), metrics=metrics[1:]), ucx)
 
 
 def test_a_campaign_of_two_configs(place: Path) -> None:
@@ -194,6 +225,16 @@ def test_output_that_was_cut_is_said(place: Path, monkeypatch: pytest.MonkeyPatc
     assert campaign.launches[0].iterations[0].values == {"speed": 3.0}
 
 
+def test_lanes_of_a_command_without_ucx(place: Path) -> None:
+    campaign = run_script("mkdir {workdir}/new; echo $UCX_LOG_LEVEL >> levels", "--lanes", launches=2)
+    assert [launch.complete for launch in campaign.launches] == [True, True]  # each run has a folder of its own
+    assert [[warning.code for warning in launch.warnings] for launch in campaign.launches] == [["no-lanes"], []]
+    assert Path("levels").read_text() == "info\n\n\n"
+    required = run_script("true", "--require-transport", "tcp", launches=2, status=5)
+    assert failure_code(required) == "gate-not-met"
+    assert exit_status("exec", "--require-transport", "tcpip", "--", "true") == 2
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -250,6 +291,19 @@ def test_extend_adds_launches(place: Path) -> None:
     extended = run("--launches", "3", "--extend", str(campaign.folder), *SLEEP)
     assert extended.folder == campaign.folder
     assert [launch.block for launch in extended.launches] == [0, 1, 2]
+
+
+@pytest.mark.slow
+def test_gates(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metric = ("--metric", r"speed=re:speed (\d+)", "--unit", "GB/s", "--fail-on", "slower", "--launches", "6")
+    script = "case {config} in a) echo speed $((1000 + {launch}));; *) echo speed $((500 + {launch}));; esac"
+    slower = run("--configs", "a.cfg,b.cfg", *metric, "--", "sh", "-c", script, status=5)
+    assert "b is SLOWER in speed" in capsys.readouterr().err
+    faster = run("--configs", "b.cfg,a.cfg", *metric, "--", "sh", "-c", script)
+    against = ("--against", str(slower.folder), "--config", "b.cfg")
+    run(*against, *metric, "--", "sh", "-c", script)
+    assert "b against A: b" in capsys.readouterr().out
+    assert faster.end is not None
 
 
 @pytest.mark.slow

@@ -85,7 +85,7 @@ def test_wrong_options_are_refused(texts: list[str], more: dict[str, object]) ->
         made(*texts, **more)
 
 
-@pytest.mark.parametrize("check", ["re:(", "PASSED", "command:", "command:  "])
+@pytest.mark.parametrize("check", ["re:(", "PASSED", "command:", "command:  ", "command: grep 'a"])
 def test_wrong_checks_are_refused(check: str) -> None:
     with pytest.raises(UsageError):
         metrics.parse_check(check)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
@@ -78,7 +79,14 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     before = find_children()
     yield made
     processes.end(succeeded=True)
-    assert made.left() == []
+    left = made.left()
+    for script in tmp_path.glob("*.sh"):
+        script.unlink()
+    while still := made.left():
+        for pid in still:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    assert left == []
     assert find_children() <= before
 
 

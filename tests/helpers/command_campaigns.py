@@ -74,13 +74,17 @@ def write_commands(
     results: Path,
     runs: Sequence[CommandLaunch],
     *,
+    configs: Sequence[str] = (),
     plan: Mapping[str, Any] | None = None,
     variables: Mapping[str, dict[str, str]] | None = None,
     ucx: str = "1.21.0",
     end: int | None = 0,
 ) -> Path:
-    """A campaign of these launches, its folder; `variables`: of configs, by default each its name as ``UCX_TLS``."""
-    names = list(dict.fromkeys(run.config for run in runs))
+    """A campaign of these launches, its folder; `variables`: of configs, by default each its name as ``UCX_TLS``.
+
+    `configs`: their names, the baseline first; by default in the order of their first launches.
+    """
+    names = list(configs or dict.fromkeys(run.config for run in runs))
     count = 1 + max(run.block for run in runs)
     own = {name: {"UCX_TLS": name} for name in names} | dict(variables or {})
     with CampaignWriter.create(results, names[0]) as writer:

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from merge_bench.records.writer import CampaignWriter
 
 
-_BANDWIDTH_WORDS = frozenset(("bw", "bibw", "bandwidth"))
+_BANDWIDTH_WORDS = frozenset(("bw", "bibw", "mbw", "bandwidth"))
 _LATENCY_WORDS = frozenset(("lat", "latency"))
 LATENCY_TEST, RATE_TEST, PING_PONG, COLLECTIVE = "latency", "bandwidth", "ping-pong", "collective"
-ALL_TO_ALL = "all-to-all"
-"""Kinds of tests."""
+ALL_TO_ALL, OPERATION = "all-to-all", "operation"
+"""Kinds of tests. `OPERATION`: an imported one that is none of the others, such as a collective of nccl-tests."""
 
 
 @dataclass(frozen=True)

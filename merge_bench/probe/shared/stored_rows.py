@@ -15,6 +15,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from merge_bench.campaign.importers import importers
 from merge_bench.config.files import open_without_links, read_regular_file
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.probe import probes
@@ -24,10 +25,12 @@ from merge_bench.probe.shared import (
     COLLECTIVE,
     LATENCY_TEST,
     ONE_WAY,
+    OPERATION,
     PING_PONG,
     RATE,
     RATE_TEST,
     THROUGHPUT,
+    TIME,
     WORKER_RATE,
     RowQuantity,
     test_kind_by_name,
@@ -51,15 +54,28 @@ _ROWS = {
 
 
 def row_test_kind(row: Row) -> str:
-    """Return the kind of the test of a row: `LATENCY_TEST`, `RATE_TEST`, `PING_PONG`, `COLLECTIVE` or `ALL_TO_ALL`."""
+    """Return the kind of the test of a row: `LATENCY_TEST`, `RATE_TEST`, `PING_PONG`, `COLLECTIVE`, `ALL_TO_ALL`, …"""
     probe = probes().get(row.probe)
-    return test_kind_by_name(row.test, otherwise=probe.other_tests if probe else LATENCY_TEST)
+    unknown = OPERATION if row.probe in importers() else LATENCY_TEST
+    return test_kind_by_name(row.test, otherwise=probe.other_tests if probe else unknown)
 
 
 def row_quantity(row: Row) -> RowQuantity:
-    """Return the quantity of a row that tables and charts show."""
-    probe = probes().get(row.probe)
-    return MEASURES.get(row_test_kind(row), probe.latency if probe else ONE_WAY)
+    """Return the quantity of a row that charts show."""
+    kind, probe = row_test_kind(row), probes().get(row.probe)
+    if kind == OPERATION:
+        return BUS if importers()[row.probe].bus_bandwidth else TIME
+    return MEASURES.get(kind, probe.latency if probe else ONE_WAY)
+
+
+def row_quantities(row: Row) -> tuple[RowQuantity, ...]:
+    """Return the quantities of a row that tables show; ratios are those of the first one."""
+    kind = row_test_kind(row)
+    if kind == PING_PONG:
+        return ONE_WAY, THROUGHPUT
+    if kind == OPERATION:
+        return TIME, BUS if importers()[row.probe].bus_bandwidth else RATE
+    return (row_quantity(row),)
 
 
 def sorted_campaign_rows(campaign: Campaign) -> list[Row]:
@@ -131,7 +147,7 @@ def append_ping_pong_csv_row(folder: Path, placement: str, line: ProbeLine) -> N
         kind, heading, row = "delay", TIME_COLUMNS, f"{name},{micros:.6f}"
     else:
         kind, heading, rate = "throughput", RATE_COLUMNS, line.bandwidth_bytes_per_second * 8 / 1e6
-        row = f"{name},{line.size},{micros * 2 * line.iterations:.6f},{rate:.6f}"
+        row = f"{name},{line.size},{micros * 2 * (line.iterations or 0):.6f},{rate:.6f}"
     path = folder / f"{kind}-{name}-{placement}-launch-{line.launch:03d}.csv"
     try:
         with open(path, "a", opener=open_without_links, encoding="ascii") as file:

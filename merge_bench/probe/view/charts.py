@@ -12,6 +12,7 @@ from merge_bench.probe.shared import (
     ALL_TO_ALL,
     COLLECTIVE,
     LATENCY_TEST,
+    OPERATION,
     PING_PONG,
     RATE_TEST,
     RowQuantity,
@@ -90,7 +91,7 @@ def _panels_with_rows(rows: Sequence[Row]) -> Iterator[tuple[Chart, Sequence[Row
     linear = _has_sizes_in_equal_steps(rows)
     label = _make_label_function(rows, apart=linear)
     order = list(dict.fromkeys(map(label, rows)))
-    for kind in (LATENCY_TEST, RATE_TEST, PING_PONG, COLLECTIVE, ALL_TO_ALL):
+    for kind in (LATENCY_TEST, RATE_TEST, PING_PONG, COLLECTIVE, ALL_TO_ALL, OPERATION):
         of_kind = [row for row in rows if row_test_kind(row) == kind]
         apart = linear and kind == PING_PONG
         for quantity, placement in dict.fromkeys(
@@ -124,7 +125,7 @@ def _make_label_function(rows: Sequence[Row], *, apart: bool) -> Label:
         return len({of(row) for row in rows if of(row)}) > 1
 
     tests, placements = has_several(lambda row: test_family_name(row.test)), has_several(lambda row: row.placement)
-    memories, together = has_several(lambda row: row.memory), (COLLECTIVE, ALL_TO_ALL)
+    memories, together = has_several(lambda row: row.memory), (COLLECTIVE, ALL_TO_ALL, OPERATION)
     pairs = {(row.placement, row.ranks) for row in rows if row.ranks and row_test_kind(row) not in together}
     groups = has_several(lambda row: len(row.ranks) if row_test_kind(row) == ALL_TO_ALL else 0)
     ranks = len(pairs) > len({placement for placement, _ in pairs})
@@ -149,8 +150,8 @@ def _series_by_label(rows: Sequence[Row], label: Label, order: Sequence[str], *,
     points: dict[str, list[tuple[float, LaunchRange, Row]]] = {}
     for row in rows:
         value = row_value_range(row)
-        if value is not None and (value.low > 0 or not log):
-            at = row.count if row_test_kind(row) == COLLECTIVE and row.count is not None else row.size
+        at = row.count if row_test_kind(row) == COLLECTIVE and row.count is not None else row.size
+        if value is not None and ((value.low > 0 and at > 0) or not log):
             points.setdefault(label(row), []).append((at, value, row))
     return [_Series(name, order.index(name), series) for name, series in points.items()]
 

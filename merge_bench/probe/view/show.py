@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TextIO
 
+from merge_bench.campaign.importers import importers
 from merge_bench.errors import Caution
 from merge_bench.probe.ranks.ucc import SHARP_ASKED
 from merge_bench.probe.shared import (
@@ -14,18 +15,18 @@ from merge_bench.probe.shared import (
     BUS,
     COLLECTIVE,
     ONE_WAY,
+    OPERATION,
     PING_PONG,
     RATE,
     RATE_TEST,
     SLOWEST,
-    THROUGHPUT,
     TIME,
     WORKER_RATE,
     RowQuantity,
     placement_text,
     test_family_name,
 )
-from merge_bench.probe.shared.stored_rows import row_quantity, row_test_kind
+from merge_bench.probe.shared.stored_rows import row_quantities, row_quantity, row_test_kind
 from merge_bench.records.campaign import LaunchRange, Row
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, group_by_key
@@ -59,7 +60,7 @@ _LIMITS = {
 _DELAY = "-delay"
 _MPI = {"std": "MPI_Send", "buff": "MPI_Bsend", "osu_latency": "MPI", "osu_bw": "MPI"}
 WITHOUT = "For UCX's own times beside these, run `probe p2p` with the same --results."
-TOGETHER = (COLLECTIVE, ALL_TO_ALL)
+TOGETHER = (COLLECTIVE, ALL_TO_ALL, OPERATION)
 """Kinds of tests that all ranks take part in."""
 MOST_SIDE_BY_SIDE = 4
 """Pairs of ranks that get columns, or tables, of their own; more are the rows of one table."""
@@ -177,7 +178,10 @@ def _p2p_conclusions(rows: Sequence[Row]) -> list[str]:
 
 def _write_comparison_tables(page: Page, table: SeriesTable, baseline: str | None) -> None:
     ping_pong = table.kind == PING_PONG
-    quantities = (ONE_WAY, THROUGHPUT) if ping_pong else (row_quantity(table.series[0].rows[0]),)
+    rows = [row for series in table.series for row in series.rows]
+    quantities = row_quantities(rows[0])
+    if not ping_pong:
+        quantities = tuple(each for each in quantities if any(map(each.value_range, rows))) or quantities[:1]
     page.add_heading(
         f"{table.title or 'Ping-pong'}: {' and '.join(_quantity_heading(quantity) for quantity in quantities)}"
     )
@@ -547,7 +551,7 @@ def _footnote_sentences(rows: Sequence[Row]) -> list[tuple[str, str]]:
     how = "one launch" if counts == [1] else f"medians over {number} launches"
     return [
         (f"{how}; {' / '.join(dict.fromkeys(row.method for row in rows))}{_hosts_text(rows)}", ""),
-        (f"requested: {requested or 'nothing'}", "dim"),
+        (f"requested: {requested or ('not known' if first.probe in importers() else 'nothing')}", "dim"),
         (f"selected: {', '.join(lanes) or 'not known'}", "dim"),
         (f"protocols: {_protocols_text(rows) or 'not known'}", "dim"),
         *_doubt_sentences(rows, first.requested.get("UCX_TLS"), lanes),

@@ -12,12 +12,12 @@ import msgspec
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import UNVERIFIED
 from merge_bench.analysis.comparable_runs import OF_A_PROCESS, joined_values, result_letter
-from merge_bench.analysis.compare import compare_campaigns
+from merge_bench.analysis.compare import METRIC, compare_campaigns
 from merge_bench.analysis.documents import CompareDocument, command_figures
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.errors import MergeBenchError
-from merge_bench.probe.shared import ONE_WAY, PING_PONG, THROUGHPUT, RowQuantity, placement_text
-from merge_bench.probe.shared.stored_rows import row_quantity, row_test_kind, rows_with_campaigns
+from merge_bench.probe.shared import RowQuantity, placement_text
+from merge_bench.probe.shared.stored_rows import row_quantities, rows_with_campaigns
 from merge_bench.probe.view.charts import make_panels_of_results
 from merge_bench.probe.view.show import write_row_tables
 from merge_bench.records.campaign import Campaign, Row
@@ -238,7 +238,7 @@ def _write_tables_of_runs(page: Page, sources: Sequence[SourceRun], *, apart: bo
 def _best_network_values(rows: Sequence[Row]) -> Iterator[tuple[RowQuantity, float, Row]]:
     """Yield the best median of each network test, config and placement in each measure, with its row."""
     for series in group_by_key(rows, lambda row: (row.test, row.config, row.placement, row.source)).values():
-        for measure in (ONE_WAY, THROUGHPUT) if row_test_kind(series[0]) == PING_PONG else (row_quantity(series[0]),):
+        for measure in row_quantities(series[0]):
             values = [
                 (ranges.median, row.size, row) for row in series if (ranges := measure.value_range(row)) is not None
             ]
@@ -302,7 +302,11 @@ def _write_comparison(page: Page, document: CompareDocument, looks: Mapping[str,
     mark = None if document.verified else UNVERIFIED
     page.add_chart(merge.speedup_chart(document, metric, looks))
     chosen = [pair for pair, _ in comparison.comparisons_by_candidate(document, metric)]
-    pairs = Column(capitalize(metric), [comparison.title_of_comparison(each) for each in chosen], text=True)
+    pairs = Column(
+        capitalize(metric) if metric == METRIC else metric,
+        [comparison.title_of_comparison(each) for each in chosen],
+        text=True,
+    )
     page.add_table(pairs, *comparison.verdict_columns(chosen), mark=mark)
     for note in document.notes:
         page.add_paragraph(note, "dim")

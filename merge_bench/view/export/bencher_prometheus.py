@@ -37,7 +37,7 @@ _STATE_GAUGES = {
 
 
 HELP = {
-    "wall_seconds": "Wall-clock time of an iteration, median over launches.",
+    "wall_seconds": "Wall-clock time of an iteration, or of one run of a command, median over launches.",
     "throughput_bytes_per_second": "Bytes of both input frames per second of wall-clock time, median over launches.",
     "bandwidth_bytes_per_second": "Bytes that a worker sends to others per second in flight, harmonic mean of workers.",
     "partition_seconds": "Longest time of any worker in the partition phase.",

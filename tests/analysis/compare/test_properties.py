@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from merge_bench.analysis.comparable_runs import have_same_problem
-from merge_bench.campaign.cudf_merge_report import import_report
+from merge_bench.campaign.importing import import_file
 from merge_bench.host.description import Hardware, Ucx
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import remove_table_names
@@ -163,7 +163,7 @@ def test_imported_texts_are_compared_in_what_they_tell(tmp_path: Path) -> None:
     def brought_in(name: str) -> Path:
         file = tmp_path / name
         file.write_text(text())
-        return import_report(file, tmp_path / "results")
+        return import_file(file, tmp_path / "results")
 
     found = document(brought_in("a.out"), brought_in("b.out"))
     assert [each["metric"] for each in found["comparisons"]] == ["throughput", "bandwidth", "wall"]

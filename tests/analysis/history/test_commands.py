@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import merge_bench
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
@@ -72,6 +73,16 @@ def test_the_level_of_a_command_is_that_of_its_main_metric(tmp_path: Path) -> No
     assert (wall.metric, wall.unit, wall.better, wall.main_metric, wall.shifts) == ("wall", "s", "less", "busbw", [])
 
 
+def test_a_data_frame_names_the_metric_of_each_series(tmp_path: Path) -> None:
+    write_nights(tmp_path, 2)
+    write(tmp_path, Nights(count=3, shift=99))
+    frame = merge_bench.history(tmp_path, frame="polars")
+    found = frame.group_by("metric", "unit").len().rows()
+    assert set(found) == {("busbw", "GB/s", 2), ("throughput", "B/s", 3)}
+    only = merge_bench.history(tmp_path, frame="polars", command="./bench", metric="wall")
+    assert only.select("metric", "unit").rows() == [("wall", "s")] * 2
+
+
 def test_less_is_better_where_the_command_says_so(tmp_path: Path) -> None:
     write_nights(tmp_path, factor=0.9, metrics=(LATENCY, WALL))
     assert [(shift.result, shift.better) for shift in only_series(tmp_path).shifts] == [(SHIFT, True)]
@@ -107,6 +118,9 @@ def test_another_command_is_another_series(tmp_path: Path) -> None:
         folder.rename(folder.with_name(f"{folder.name}-first"))
     write_nights(tmp_path, 3, argv=["./bench", "-n", "4"])
     assert sorted(len(series.results) for series in load_history([tmp_path]).series) == [2, 3]
+    assert len(only_series(tmp_path, command="-n 4").results) == 3
+    with pytest.raises(UsageError, match=r"with config tcp, command -n 8 has a busbw$"):
+        load_history([tmp_path], command="-n 8", config="tcp")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from msgspec import to_builtins
 
 from merge_bench.analysis import published
-from merge_bench.campaign.cudf_merge_report import import_report
+from merge_bench.campaign.importing import import_file
 from merge_bench.errors import UsageError
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
@@ -142,7 +142,7 @@ def test_a_published_campaign_is_what_importing_its_text_makes(name: str, tmp_pa
     stored = read_campaign(folder)
     for line in stored.records.read_bytes().splitlines():
         validate(line)
-    made = read_campaign(import_report(folder / "logs" / f"{name}.out", tmp_path))
+    made = read_campaign(import_file(folder / "logs" / f"{name}.out", tmp_path))
     assert [_timeless(line) for line in made.launches[0].iterations] == [
         _timeless(line) for line in stored.launches[0].iterations
     ]

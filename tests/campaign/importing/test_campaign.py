@@ -15,7 +15,7 @@ import pytest
 
 from merge_bench.analysis import aggregate
 from merge_bench.analysis.aggregate import VerificationState, verification_state
-from merge_bench.campaign.cudf_merge_report import import_report
+from merge_bench.campaign.importing import import_file
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
@@ -30,7 +30,7 @@ GIB = 2**30
 def brought_in(folder: Path, content: str, name: str = "merge.out") -> Campaign:
     file = folder / name
     file.write_text(content)
-    return read_campaign(import_report(file, folder / "results"))
+    return read_campaign(import_file(file, folder / "results"))
 
 
 def codes(document: dict[str, Any]) -> dict[str, str]:
@@ -186,9 +186,9 @@ def test_nothing_is_made_of_a_damaged_text(tmp_path: Path) -> None:
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^there is no file .*/none\.out$"):
-        import_report(tmp_path / "none.out", tmp_path)
+        import_file(tmp_path / "none.out", tmp_path)
     with pytest.raises(UsageError, match=r"^cannot read .*: Is a directory$"):
-        import_report(tmp_path, tmp_path)
+        import_file(tmp_path, tmp_path)
 
 
 def test_a_file_name_that_is_no_text_does_no_harm(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_file_too_large_for_a_report_is_not_read_whole(tmp_path: Path) -> None
     file.write_text(text())
     os.truncate(file, 1 << 40)
     with pytest.raises(UsageError, match="is larger than 64 MiB"):
-        import_report(file, tmp_path)
+        import_file(file, tmp_path)
 
 
 def test_a_text_that_cannot_be_copied_fails_the_import(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_text_that_cannot_be_copied_fails_the_import(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))  # as on a disk that is nearly full
     try:
         with pytest.raises(RunFailed, match=r"cannot copy .*: File too large"):
-            import_report(file, tmp_path / "results")
+            import_file(file, tmp_path / "results")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from merge_bench.campaign.cudf_merge_report import read_report
+from merge_bench.campaign.importers.cudf_merge import read_report
 from merge_bench.errors import UsageError
 from tests.campaign.importing.texts import FILE, WALLS, read, text
 

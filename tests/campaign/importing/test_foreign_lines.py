@@ -15,7 +15,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from merge_bench.campaign.cudf_merge_report import Report, import_report
+from merge_bench.campaign.importers.cudf_merge import Report
+from merge_bench.campaign.importing import import_file
 from merge_bench.errors import UsageError
 from merge_bench.records.reader import read_campaign
 from merge_bench.report.run import print_campaign_report
@@ -75,7 +76,7 @@ def records(folder: Path, content: str) -> list[dict[str, Any]]:
     """The lines that the import writes, from the launch on, but for its cautions."""
     folder.mkdir()
     (folder / "merge.out").write_text(content)
-    campaign = read_campaign(import_report(folder / "merge.out", folder / "results"))
+    campaign = read_campaign(import_file(folder / "merge.out", folder / "results"))
     lines = [json.loads(line) for line in campaign.records.read_text().splitlines()]
     return [{**line, "time": None} for line in lines[1:] if line["kind"] != "warning"]
 
@@ -131,7 +132,7 @@ def test_reports_as_they_are_kept_have_the_figures_of_the_plain_one(name: str, t
 
 def test_lines_left_out_are_counted_and_the_first_is_shown(tmp_path: Path) -> None:
     (tmp_path / "merge.out").write_text("\n".join([*PLAIN[:2], *UCX_TABLE[2:], *PLAIN[2:], "\x1b]0;title\x07"]))
-    campaign = read_campaign(import_report(tmp_path / "merge.out", tmp_path / "results"))
+    campaign = read_campaign(import_file(tmp_path / "merge.out", tmp_path / "results"))
     (message,) = (warning.message for warning in campaign.warnings if warning.code == "imported-lines")
     assert message.startswith("4 lines are not part of the report")
     assert message.endswith(f"line 3: {UCX_TABLE[2]}")

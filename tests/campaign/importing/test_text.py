@@ -11,7 +11,7 @@ from dask.utils import format_bytes, format_time
 
 from merge_bench.analysis.published import campaign_folder
 from merge_bench.analysis.statistics import harmonic_mean, median
-from merge_bench.campaign.cudf_merge_report import Report
+from merge_bench.campaign.importers.cudf_merge import Report
 from tests.campaign.importing.texts import (
     BANDWIDTHS,
     LAYOUTS,

@@ -70,6 +70,7 @@ def test_nothing_of_merges_is_on_the_page(tmp_path: Path, make: Any) -> None:
 
 def test_two_results_of_a_command_are_compared(tmp_path: Path) -> None:
     page = text_of(one_config(tmp_path), one_config(tmp_path))
+    assert not any("the records do not describe" in text for text in page.texts("p"))
     assert ["A: base", "13.50", "10.00–17.00", "1,350", "1,000–1,700", "8"] in page.table("Medians over launches")
 
 

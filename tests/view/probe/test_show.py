@@ -59,6 +59,7 @@ def table(text: str, number: int = 0) -> dict[str, list[str]]:
     ("test", "method", "marked"),
     [
         ("tag_bw", "ucx_perftest of UCX 1.13.1 (system), window 32, median of 3 runs", True),
+        ("bandwidth", "ucx_perftest of UCX 1.13.1", True),
         ("tag_lat", "ucx_perftest of UCX 1.13.1 (system), half the round trip", False),
         ("tag_bw", "ucx_perftest of UCX 1.19.0 (wheel), window 32", False),
         ("tag_bw", "ucx_perftest of UCX unknown (system), window 32", False),

@@ -1,7 +1,7 @@
-"""Imports a report of cudf-merge: reads and checks its text, and writes its figures as the records of a campaign.
+"""Reports of cudf-merge: reads and checks the text, and makes its figures those of merges.
 
 What the report does not tell stays null or empty in the records: hosts, settings, transports, single workers, the
-warm-up. No result is verified, and the records say so. No other module depends on the report's layout.
+warm-up. No other module depends on the report's layout.
 
 That is ``cudf-merge.py`` of the 2022 APAC HPC-AI competition, of UCX-Py, and ``ucxx.benchmarks.cudf_merge``. All print
 the same quantities in several ways, so that a damaged text contradicts itself and is refused. The relations are those
@@ -17,44 +17,35 @@ report and does not have its form is damaged, and the text is refused.
 
 from __future__ import annotations
 
-import codecs
-import hashlib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from merge_bench.analysis.statistics import harmonic_mean
-from merge_bench.campaign.campaign import git_state
-from merge_bench.config.files import read_regular_file, replace_file
-from merge_bench.config.installation import __version__
-from merge_bench.errors import Caution, RunFailed, UsageError, mark_unprintable
+from merge_bench.campaign.importers import ImportedResult, Importer
+from merge_bench.campaign.printed_numbers import SLACK, PrintedNumber, parse_rate, parse_size, parse_time
+from merge_bench.campaign.printed_text import PrintedText, shorten_line
+from merge_bench.errors import Caution, UsageError
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import IMPORTED
-from merge_bench.records.writer import CampaignWriter
 from merge_bench.units import format_bytes, format_count, format_rate, format_seconds, plural
 
-PROGRAM = "cudf-merge"
+IMPORTER = Importer(
+    name="cudf-merge", help="cudf-merge.py of 2022, ucxx.benchmarks.cudf_merge, and that of UCX-Py", place=1
+)
 DEFINITIONS = (
     "cudf-merge defines two figures slightly differently from merge_bench: its wall-clock is the time of one worker, "
     "including the closing barrier; its bandwidth is bytes ÷ seconds of both frames' exchanges, as the harmonic mean "
     "over workers"
 )
 TITLE = "cuDF merge benchmark"
-LARGEST = 64 << 20
 _LONGEST = 1000
 _SEPARATOR = re.compile(r"-{10,}|={10,}")
-_COLOUR = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-_BLANK = re.compile(r"[^\S\t]")
-_PREFIX = re.compile(r"((>|\d+:|\[\d+(,\d+)?\](<\w+>:)?)\s*)*", re.ASCII)
-"""Quotes of mail, and the ranks that ``srun --label`` and ``mpirun --tag-output`` put before each line."""
 _COUNT = re.compile(r"\d{1,15}", re.ASCII)
 _DEVICES = re.compile(r"\[\d+(, *\d+)*\]", re.ASCII)
 _WRONG_RESULT = "Result verification for rank"
-_TRACEBACK = "Traceback (most recent call last)"
 _COMMAND = re.compile(r"cudf[-_]merge")
 _NAMES = {"Avg Bandwidth / GPU": "Bandwidth", "Throughput / GPU": "Throughput", "Run": "Iteration"}
 _HEADINGS = ["Iteration", "Wall-clock", "Bandwidth", "Throughput"]
@@ -64,72 +55,7 @@ _LABELS = "|".join(map(re.escape, {*_REQUIRED, *_OPTIONAL, *_NAMES} - {"Run"}))
 _FACT = re.compile(rf"({_LABELS})(\s*\||\t|\s\s|$)")
 _ROW = re.compile(r"(\d+)(\s*\||(\t|\s\s).*B/s$|$)", re.ASCII)
 Value = TypeVar("Value")
-_SIZES = {
-    "B": Decimal(1),
-    **{f"{letter}iB": Decimal(1024**power) for power, letter in enumerate("KMGTP", 1)},
-    **{f"{letter}B": Decimal(1000**power) for power, letter in enumerate("kMGTP", 1)},
-    "kiB": Decimal(1024),
-}
-_TIMES = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "µs": Decimal("1e-6"), "ns": Decimal("1e-9")}
-_NUMBER = re.compile(r"(\d{1,18}(?:\.(\d{1,18}))?) ?([A-Za-zµ]+)", re.ASCII)
-_LONG = {"m": 60, "hr": 3600, "d": 86_400}
-_LONG_TIME = re.compile(r"(\d{1,6})(m|hr|d) (\d{1,2})(s|m|hr)", re.ASCII)
 ROW_BYTES = 32
-_SLACK = 1e-9
-"""The relative rounding error of floating-point arithmetic that is tolerated at a bound."""
-
-
-@dataclass(frozen=True)
-class PrintedNumber:
-    """A number printed in the report, converted to SI units.
-
-    `low`, `high`: the range of exact values that are printed so; `resolution`: one unit of the last printed digit;
-    `line`: the number of its line.
-    """
-
-    value: float
-    low: float
-    high: float
-    resolution: float
-    line: int
-
-    def overlaps(self, low: float, high: float) -> bool:
-        """Whether the exact value of the printed number can lie between `low` and `high`."""
-        return self.low * (1 - _SLACK) <= high and low <= self.high * (1 + _SLACK)
-
-
-def parse_size(text: str, line_number: int) -> PrintedNumber:
-    """Parse a size, such as ``488.28 MiB``, to bytes; raises ValueError if `text` is no size."""
-    return _parse_printed_number(text, line_number, _SIZES, "size")
-
-
-def parse_rate(text: str, line_number: int) -> PrintedNumber:
-    """Parse a rate, such as ``1.06 GiB/s``, to bytes per second; raises ValueError if `text` is no rate."""
-    if not text.endswith("/s"):
-        raise ValueError(f"{text!r} is not a rate")
-    return _parse_printed_number(text.removesuffix("/s"), line_number, _SIZES, "rate")
-
-
-def parse_time(text: str, line_number: int) -> PrintedNumber:
-    """Parse a time, ``49.16 ms`` or ``20m 34s`` (cut off, not rounded), to seconds; raises ValueError if it is none."""
-    long = _LONG_TIME.fullmatch(text)
-    if long is None:
-        return _parse_printed_number(text, line_number, _TIMES, "time")
-    last = {"s": 1, **_LONG}[long[4]]
-    if last >= _LONG[long[2]]:
-        raise ValueError(f"{text!r} is not a time")
-    value = float(int(long[1]) * _LONG[long[2]] + int(long[3]) * last)
-    return PrintedNumber(value, value, value + last, float(last), line_number)
-
-
-def _parse_printed_number(text: str, line_number: int, units: Mapping[str, Decimal], kind: str) -> PrintedNumber:
-    match = _NUMBER.fullmatch(text)
-    factor = units.get(match[3]) if match else None
-    if match is None or factor is None:
-        raise ValueError(f"{text!r} is not a {kind}")
-    value, digit = Decimal(match[1]) * factor, Decimal(10) ** -len(match[2] or "") * factor
-    low, high = max(value - digit / 2, Decimal(0)), value + digit / 2
-    return PrintedNumber(float(value), float(low), float(high), float(digit), line_number)
 
 
 class ReportContradiction(Exception):
@@ -181,7 +107,7 @@ def _check_report_figures(report: Report) -> None:
         _check_throughput(f"iteration {index}", report.data_bytes, iteration.wall, iteration.throughput)
     _check_throughput("the run", report.data_bytes * len(report.iterations), report.wall, report.throughput)
     least_seconds = math.fsum(iteration.wall.low for iteration in report.iterations)
-    if least_seconds > report.wall.high * (1 + _SLACK):
+    if least_seconds > report.wall.high * (1 + SLACK):
         took, whole = format_seconds(least_seconds), format_seconds(report.wall.value)
         raise ReportContradiction(report.wall.line, f"the iterations took {took}, longer than the run ({whole})")
     # Every iteration sends the same bytes, so the bandwidth of all is the harmonic mean of theirs.
@@ -236,29 +162,47 @@ class Report:
     traceback: str | None
 
 
+def recognise(text: PrintedText) -> int:
+    """Return the number of the title's line; 0 without one."""
+    return next((number for number, line in enumerate(text.bare, 1) if line == TITLE), 0)
+
+
 def read_report(path: Path, content: bytes) -> Report:
     """Read and check the report in `content`, the bytes of the file `path`.
 
     Raises UsageError if there is no report, more than one, a part of one, or one that contradicts itself; the message
     is one sentence and names the line.
     """
-    try:
-        wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell's > writes it
-        lines = content.decode("utf-16" if wide else "utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        number = content[: error.start].count(b"\n") + 1
-        raise UsageError(f"line {number} of {path} is not text, so the file is not output of cudf-merge") from None
-    return _ReportReader(path, lines).read()
+    return _ReportReader(PrintedText.decode(path, content, IMPORTER.name)).read()
+
+
+def read(text: PrintedText) -> ImportedResult:
+    """Read the report in `text` as merges of one launch; raises UsageError as `read_report` does."""
+    report = _ReportReader(text).read()
+    numbers = {"rows_per_chunk": report.rows_per_chunk, "workers": report.workers, "iterations": len(report.iterations)}
+    return ImportedResult(
+        program=IMPORTER.name,
+        plan={**numbers, "launches": 1, "engine": "cudf"},
+        measurements=tuple(_make_iteration_lines(report)),
+        command=report.command,
+        warnings=tuple(_report_warnings(report)),
+        headline=s.Headline(
+            wall_seconds=report.wall.value,
+            wall_resolution_seconds=report.wall.resolution,
+            bandwidth_bytes_per_second=report.bandwidth.value,
+            throughput_bytes_per_second=report.throughput.value,
+        ),
+        fraction=report.fraction,
+        data_bytes=report.data_bytes,
+        rows=2 * report.workers * report.rows_per_chunk,
+    )
 
 
 class _ReportReader:
     """Collects the facts and rows of a report in one pass over its lines, then checks them against each other."""
 
-    def __init__(self, path: Path, lines: list[str]) -> None:
-        self.path = path
-        self.lines = [_BLANK.sub(" ", _COLOUR.sub("", line)).strip() for line in lines]
-        self.prefixes = [match[0] if (match := _PREFIX.match(line)) else "" for line in self.lines]
-        self.bare = [line[len(prefix) :] for line, prefix in zip(self.lines, self.prefixes, strict=True)]
+    def __init__(self, text: PrintedText) -> None:
+        self.text = text
         self.command: str | None = None
         self.values: dict[str, tuple[int, str]] = {}
         self.header = 0
@@ -267,40 +211,38 @@ class _ReportReader:
 
     def read(self) -> Report:
         title = self._title_line_number()
-        for number, line in enumerate(self.bare, 1):
+        for number, line in enumerate(self.text.bare, 1):
             if line.startswith(_WRONG_RESULT):
-                self._refuse_line(number, f"cudf-merge reports a wrong result: {_shorten_line(line)}")
+                self.text.refuse(number, f"cudf-merge reports a wrong result: {shorten_line(line)}")
             if number < title and line.startswith("$ ") and _COMMAND.search(line):
                 self.command = " ".join(line.removeprefix("$ ").split())
             elif not line or number == title or _SEPARATOR.fullmatch(line):
                 continue
-            elif number < title or not self._read_line(number, line, self.prefixes[title - 1]):
+            elif number < title or not self._read_line(number, line, self.text.labels[title - 1]):
                 self.left_out.append(number)
         return self._build_report()
 
     def _title_line_number(self) -> int:
-        if not any(self.lines):
-            raise UsageError(f"{self.path} is empty, but should contain the output of cudf-merge")
-        titles = [number for number, line in enumerate(self.bare, 1) if line == TITLE]
+        titles = [number for number, line in enumerate(self.text.bare, 1) if line == TITLE]
         if not titles:
             raise UsageError(
-                f"{self.path} is not output of cudf-merge: it has no line {TITLE!r}{self._python_error_text()}"
+                f"{self.text.path} is not output of cudf-merge: it has no line {TITLE!r}{self.text.error_clause}"
             )
         if len(titles) > 1:
-            self._refuse_line(titles[1], "a second report begins; put each report into its own file")
+            self.text.refuse(titles[1], "a second report begins; put each report into its own file")
         return titles[0]
 
-    def _read_line(self, number: int, line: str, prefix: str) -> bool:
+    def _read_line(self, number: int, line: str, label: str) -> bool:
         """Read a line if it belongs to the report; returns whether it does."""
         cells = [cell.strip() for cell in line.split("|")]
         read = self._reader_of_line(line, cells)
         if read is None:
             return False
         if len(line) > _LONGEST:
-            self._refuse_line(number, f"the line has {len(line)} characters, more than cudf-merge prints in a line")
-        own = self.prefixes[number - 1]
-        if own and own.split() != prefix.split():
-            self._refuse_line(number, f"the line begins with {own.strip()!r}, but the title of the report does not")
+            self.text.refuse(number, f"the line has {len(line)} characters, more than cudf-merge prints in a line")
+        own = self.text.labels[number - 1]
+        if own and own.split() != label.split():
+            self.text.refuse(number, f"the line begins with {own.strip()!r}, but the title of the report does not")
         read(number, line, cells)
         return True
 
@@ -318,23 +260,23 @@ class _ReportReader:
 
     def _read_named_value(self, number: int, line: str, cells: list[str]) -> None:
         if len(cells) != 2:
-            self._refuse_line(number, f"{line!r} is not a line of the form 'name | value'")
+            self.text.refuse(number, f"{line!r} is not a line of the form 'name | value'")
         name = _NAMES.get(cells[0], cells[0])
         if name in self.values:
-            self._refuse_line(number, f"{name!r} appears a second time")
+            self.text.refuse(number, f"{name!r} appears a second time")
         self.values[name] = number, cells[1]
 
     def _read_headings(self, number: int, line: str, cells: list[str]) -> None:
         if [_NAMES.get(cell, cell) for cell in cells] != _HEADINGS or self.header:
             again = "no second line of headings" if self.header else f"the columns {', '.join(_HEADINGS)}"
-            self._refuse_line(number, f"expected {again}, found {line!r}")
+            self.text.refuse(number, f"expected {again}, found {line!r}")
         self.header = number
 
     def _read_row(self, number: int, line: str, cells: list[str]) -> None:
         if len(cells) != len(_HEADINGS) or not _COUNT.fullmatch(cells[0]):
-            self._refuse_line(number, f"{line!r} is not a row of iteration, wall-clock, bandwidth and throughput")
+            self.text.refuse(number, f"{line!r} is not a row of iteration, wall-clock, bandwidth and throughput")
         if int(cells[0]) != len(self.rows):
-            self._refuse_line(number, f"expected iteration {len(self.rows)}, found {cells[0]}")
+            self.text.refuse(number, f"expected iteration {len(self.rows)}, found {cells[0]}")
         wall = self._parse_value(number, cells[1], parse_time)
         rates = [self._parse_value(number, cell, parse_rate) for cell in cells[2:]]
         self.rows.append(ReportIteration(wall, *rates))
@@ -343,9 +285,9 @@ class _ReportReader:
         named = "Device(s)" if "Device(s)" in self.values else "Number of devices"
         for name in (named, *_REQUIRED):
             if name not in self.values:
-                raise UsageError(self._incomplete_report_message(f"and has no line with {name!r}"))
+                self.text.refuse_incomplete(f"and has no line with {name!r}")
         if not self.header or not self.rows:
-            raise UsageError(self._incomplete_report_message("before the first iteration"))
+            self.text.refuse_incomplete("before the first iteration")
         rows = self._read_positive_count("Rows per chunk")
         printed = self._read_positive_count(named) if named != "Device(s)" else self._count_workers_on_devices()
         iteration_bytes = self._read_value("Data processed per iter", parse_size)
@@ -366,25 +308,25 @@ class _ReportReader:
                 iterations=tuple(self.rows),
                 longest=math.floor(total.high / data * (1 + 1e-12)),
                 left_out=tuple(self.left_out),
-                traceback=self._last_python_error(),
-                first_left_out=_shorten_line(self.lines[self.left_out[0] - 1]) if self.left_out else "",
+                traceback=self.text.python_error,
+                first_left_out=shorten_line(self.text.lines[self.left_out[0] - 1]) if self.left_out else "",
             )
             _check_iteration_count(len(self.rows), total, data, self.command)
             _check_report_figures(report)
         except ReportContradiction as error:
-            self._refuse_line(error.line, str(error))
+            self.text.refuse(error.line, str(error))
         return report
 
     def _read_positive_count(self, name: str) -> int:
         number, text = self.values[name]
         if not _COUNT.fullmatch(text) or int(text) < 1:
-            self._refuse_line(number, f"{name!r} is {text!r}, not a positive whole number")
+            self.text.refuse(number, f"{name!r} is {text!r}, not a positive whole number")
         return int(text)
 
     def _count_workers_on_devices(self) -> int:
         number, text = self.values["Device(s)"]
         if not _DEVICES.fullmatch(text):
-            self._refuse_line(number, f"'Device(s)' is {text!r}, not a list of devices such as [0, 1]")
+            self.text.refuse(number, f"'Device(s)' is {text!r}, not a list of devices such as [0, 1]")
         chunks = self._read_positive_count("Chunks per device") if "Chunks per device" in self.values else 1
         return (text.count(",") + 1) * chunks
 
@@ -393,7 +335,7 @@ class _ReportReader:
         if not number:
             return None
         if not re.fullmatch(r"[01](\.\d{1,18})?", text, re.ASCII) or float(text) > 1:
-            self._refuse_line(number, f"'Row matching fraction' is {text!r}, not a number from 0 to 1")
+            self.text.refuse(number, f"'Row matching fraction' is {text!r}, not a number from 0 to 1")
         return float(text)
 
     def _read_value(self, name: str, read: Callable[[str, int], Value]) -> Value:
@@ -403,72 +345,10 @@ class _ReportReader:
         try:
             return read(text, number)
         except ValueError as error:
-            self._refuse_line(number, str(error))
-
-    def _last_python_error(self) -> str | None:
-        """The line of the last traceback in the text that names its error; None if there is no traceback."""
-        starts = [index for index, line in enumerate(self.bare) if line.startswith(_TRACEBACK)]
-        after = [line for line in self.bare[starts[-1] + 1 :] if line] if starts else []
-        errors = [line for line in after if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b", line)]
-        return _shorten_line((errors or after or [_TRACEBACK])[0]) if starts else None
-
-    def _python_error_text(self) -> str:
-        error = self._last_python_error()
-        return f"; the text contains a Python error: {error}" if error else ""
-
-    def _incomplete_report_message(self, what: str) -> str:
-        return f"{self.path} is incomplete: it ends at line {len(self.lines)}, {what}{self._python_error_text()}"
-
-    def _refuse_line(self, number: int, sentence: str) -> NoReturn:
-        raise UsageError(f"line {number} of {self.path}: {sentence}")
+            self.text.refuse(number, str(error))
 
 
-def _shorten_line(line: str) -> str:
-    """The first 200 characters of a line, printable, for quoting it in a message."""
-    return mark_unprintable(line[:200])
-
-
-def import_report(file: Path, results: Path, argv: Sequence[str] = ()) -> Path:
-    """Import the report in `file` as a campaign in the folder `results`; returns the campaign's folder.
-
-    The campaign's logs get a copy of `file`. Raises UsageError, before anything is written, if `file` has no complete
-    report; RunFailed if the disk is full.
-    """
-    try:
-        content = read_regular_file(file, LARGEST)
-    except OSError as error:
-        missing = isinstance(error, FileNotFoundError)
-        problem = f"there is no file {file}" if missing else f"cannot read {file}: {error.strerror}"
-        raise UsageError(problem) from error
-    report = read_report(file, content)
-    with CampaignWriter.create(results, file.stem) as writer:
-        try:
-            with replace_file(writer.logs / file.name) as stream:
-                stream.write(content)
-        except OSError as error:
-            raise RunFailed(f"cannot copy {file} to {writer.logs}: {error.strerror}") from error
-        for record in _make_campaign_records(
-            report, file, hashlib.sha256(content).hexdigest(), writer.campaign_id, argv
-        ):
-            writer.write(record)
-        return writer.folder
-
-
-def _make_campaign_records(
-    report: Report, file: Path, digest: str, campaign_id: str, argv: Sequence[str]
-) -> Iterator[s.Record]:
-    yield _make_campaign_line(report, file, digest, campaign_id, argv)
-    for caution in _report_warnings(report):
-        yield s.WarningLine.of(caution)
-    yield s.LaunchLine(
-        launch=0,
-        config=_replace_undecodable_bytes(file.stem),
-        plan=0,
-        cluster=s.Cluster(launcher=IMPORTED, protocol=None),
-        workers=[],
-        data_bytes=report.data_bytes,
-        rows=2 * report.workers * report.rows_per_chunk,
-    )
+def _make_iteration_lines(report: Report) -> Iterator[s.IterationLine]:
     for index, iteration in enumerate(report.iterations):
         yield s.IterationLine(
             launch=0,
@@ -480,44 +360,6 @@ def _make_campaign_records(
                 wall_resolution_seconds=iteration.wall.resolution,
             ),
         )
-    yield s.LaunchEndLine(launch=0, status=0, seconds=None)
-    yield s.EndLine(status=0)
-
-
-def _make_campaign_line(
-    report: Report, file: Path, digest: str, campaign_id: str, argv: Sequence[str]
-) -> s.CampaignLine:
-    headline = s.Headline(
-        wall_seconds=report.wall.value,
-        wall_resolution_seconds=report.wall.resolution,
-        bandwidth_bytes_per_second=report.bandwidth.value,
-        throughput_bytes_per_second=report.throughput.value,
-    )
-    source = s.ImportedFrom(
-        program=PROGRAM,
-        file=_replace_undecodable_bytes(str(file)),
-        sha256=digest,
-        command=report.command,
-        fraction=report.fraction,
-        headline=headline,
-    )
-    numbers = {"rows_per_chunk": report.rows_per_chunk, "workers": report.workers, "iterations": len(report.iterations)}
-    plan, name = {**numbers, "launches": 1, "engine": "cudf", "verify": IMPORTED}, _replace_undecodable_bytes(file.stem)
-    return s.CampaignLine(
-        campaign_id=campaign_id,
-        argv=[_replace_undecodable_bytes(word) for word in argv],
-        version=__version__,
-        git=git_state(),
-        configs=[s.Config(name=name)],
-        plans=[plan],
-        runs=[s.RunKey(config=name, plan=0)],
-        imported_from=source,
-    )
-
-
-def _replace_undecodable_bytes(name: str) -> str:
-    """Replace the bytes of a file name that are no UTF-8, which records cannot hold."""
-    return name.encode("utf-8", "replace").decode("utf-8")
 
 
 def _report_warnings(report: Report) -> Iterator[Caution]:

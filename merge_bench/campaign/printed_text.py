@@ -1,0 +1,174 @@
+"""Text that other programs printed, as it was kept: its lines without colours, quotes of mail and labels of ranks.
+
+What all importers share: decoding, the command line above an output, UCX's log in it, and how a text is refused.
+"""
+
+from __future__ import annotations
+
+import codecs
+import functools
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from merge_bench.cluster import ucx_perftest
+from merge_bench.errors import Caution, UsageError, mark_unprintable
+from merge_bench.units import plural
+
+_COLOUR = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_BLANK = re.compile(r"[^\S\t]")
+_TIME = (
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z(?=\s|$)"  # of continuous integration
+    r"|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]?\d \d\d:\d\d:\d\d \d{4}(?=\[\d)"  # mpirun --timestamp-output
+)
+_LABEL = (
+    r">|\d+:(?!\d)"  # mail, srun --label
+    r"|\[(?:[\w.-]+@)?\d+(?:,\d+)?\](?:<\w+>:)?"  # mpirun --tag-output of Open MPI 4 and 5, rrun --tag-output
+    r"|\(\w+ pid=\d+(?:, ip=[\d.]+)?\)"  # an actor of Ray
+)
+_PREFIX = re.compile(rf"(?:(?:{_LABEL}|{_TIME})\s*)*", re.ASCII)
+_TIME_STAMP = re.compile(_TIME, re.ASCII)
+_PROMPT = re.compile(r"(?:[^|#$]{0,100}[$❯]|\+|[^|#$]{1,100}#) (?P<command>\S.*)")
+_TRACEBACK = "Traceback (most recent call last)"
+_UCX_VARIABLES = re.compile(r"UCX_\* env variables?: (.*)")
+_ASSIGNMENT = re.compile(r"\b((?:UCX|NCCL)_[A-Z0-9_]+)=([^\s'\"]+)")
+_FAILURE = re.compile(
+    r"exited on signal \d|MPI_ABORT was invoked|^srun: error: |^slurmstepd: error: |Segmentation fault|^Killed$"
+)
+_EMPTY = re.compile(r"\W*")
+_MOST_QUOTED = 200
+
+
+@dataclass(frozen=True)
+class UcxFacts:
+    """What UCX's log in a text says: its version, lanes to other processes, and the variables that were set."""
+
+    version: str | None
+    lanes: tuple[str, ...]
+    variables: Mapping[str, str]
+
+
+class PrintedText:
+    """The lines of a text: `lines` as they are, without colours; `bare` also without the labels before each line.
+
+    `labels`: quotes of mail and ranks before each line, without time stamps. Line numbers begin at 1.
+    """
+
+    def __init__(self, path: Path, lines: list[str]) -> None:
+        self.path = path
+        self.lines = [_BLANK.sub(" ", _COLOUR.sub("", line)).strip() for line in lines]
+        prefixes = [match[0] if (match := _PREFIX.match(line)) else "" for line in self.lines]
+        self.labels = [_TIME_STAMP.sub("", prefix) for prefix in prefixes]
+        self.bare = [line[len(prefix) :] for line, prefix in zip(self.lines, prefixes, strict=True)]
+
+    @classmethod
+    def decode(cls, path: Path, content: bytes, program: str) -> PrintedText:
+        """Decode `content`, the bytes of the file `path`, from UTF-8 or, with a byte order mark, UTF-16.
+
+        `program`: what printed it, for the sentence of the UsageError that is raised if it is not text.
+        """
+        try:
+            wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell's > writes it
+            lines = content.decode("utf-16" if wide else "utf-8-sig").splitlines()
+        except UnicodeDecodeError as error:
+            number = content[: error.start].count(b"\n") + 1
+            raise UsageError(f"line {number} of {path} is not text, so the file is not output of {program}") from None
+        text = cls(path, lines)
+        if not any(text.lines):
+            raise UsageError(f"{path} is empty, but should contain the output of {program}")
+        return text
+
+    @functools.cached_property
+    def json(self) -> dict[str, Any] | None:
+        """The document, if the whole text is one JSON object; None if it is not."""
+        text = "\n".join(self.lines).strip()
+        if not text.startswith("{"):
+            return None
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        return document if isinstance(document, dict) else None
+
+    @functools.cached_property
+    def ucx(self) -> UcxFacts:
+        """What UCX's log in the text says; of variables with several values none counts."""
+        text = "\n".join(self.bare)
+        values: dict[str, set[str]] = {}
+        for found in _UCX_VARIABLES.finditer(text):
+            for name, value in _ASSIGNMENT.findall(found[1]):
+                values.setdefault(name, set()).add(value)
+        alike = {name: next(iter(each)) for name, each in sorted(values.items()) if len(each) == 1}
+        return UcxFacts(ucx_perftest.logged_ucx_version(text), ucx_perftest.lanes_to_others(text), alike)
+
+    def find_command(self, program: str, before: int) -> str | None:
+        """The last command line after a prompt that matches the pattern `program`, above line number `before`."""
+        for number in range(before - 1, 0, -1):
+            command = self.command_at(number)
+            if command is not None and re.search(program, command):
+                return command
+        return None
+
+    def command_at(self, number: int) -> str | None:
+        """The command line after a prompt in the line of this number; None without one."""
+        match = _PROMPT.fullmatch(self.bare[number - 1])
+        return " ".join(match["command"].split()) if match else None
+
+    def settings(self, command: str | None) -> dict[str, str]:
+        """The variables of UCX and NCCL that the `command` line sets, and those that UCX's log names."""
+        return {**dict(_ASSIGNMENT.findall(command or "")), **self.ucx.variables}
+
+    @functools.cached_property
+    def python_error(self) -> str | None:
+        """The line of the last traceback in the text that names its error; None if there is no traceback."""
+        starts = [index for index, line in enumerate(self.bare) if line.startswith(_TRACEBACK)]
+        after = [line for line in self.bare[starts[-1] + 1 :] if line] if starts else []
+        errors = [line for line in after if re.match(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)\b", line)]
+        return shorten_line((errors or after or [_TRACEBACK])[0]) if starts else None
+
+    @property
+    def error_clause(self) -> str:
+        """The Python error in the text as the end of a sentence; empty without one."""
+        return f"; the text contains a Python error: {self.python_error}" if self.python_error else ""
+
+    def refuse(self, number: int, sentence: str) -> NoReturn:
+        """Raise UsageError about the line of this number."""
+        raise UsageError(f"line {number} of {self.path}: {sentence}")
+
+    def refuse_incomplete(self, what: str) -> NoReturn:
+        """Raise UsageError that the text is cut; `what`: where it ends, or what is missing."""
+        raise UsageError(f"{self.path} is incomplete: it ends at line {len(self.lines)}, {what}{self.error_clause}")
+
+
+def shorten_line(line: str) -> str:
+    """The first 200 characters of a line, printable, for quoting it in a message."""
+    return mark_unprintable(line[:_MOST_QUOTED])
+
+
+def error_warning(text: PrintedText) -> list[Caution]:
+    """A warning if the text also has the error of a program; none without one."""
+    if text.python_error is not None:
+        return [Caution("imported-error", f"the imported output also contains a Python error: {text.python_error}")]
+    failure = next((line for line in text.bare if _FAILURE.search(line)), None)
+    what = f"the imported output also says that the run failed: {shorten_line(failure or '')}"
+    return [Caution("imported-error", what)] if failure is not None else []
+
+
+def left_out_warning(text: PrintedText, used: Collection[int]) -> list[Caution]:
+    """A warning with the number of lines that are not among the `used` ones, and the first of them; none without any.
+
+    Empty lines, lines of separators and command lines do not count.
+    """
+    left = [
+        at
+        for at, line in enumerate(text.bare, 1)
+        if at not in used and not _EMPTY.fullmatch(line) and text.command_at(at) is None
+    ]
+    if not left:
+        return []
+    what = f"{plural(len(left), 'line')} {'is' if len(left) == 1 else 'are'} not part of the report and left out"
+    first = f"line {left[0]}: {shorten_line(text.lines[left[0] - 1])}"
+    return [Caution("imported-lines", f"{what}; the first is {first}")]
