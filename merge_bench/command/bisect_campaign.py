@@ -251,8 +251,7 @@ def run_bisection(task: BisectTask, progress: Progress, caller: Caller) -> Bisec
     if found.found is None or found.between is None:
         return document
     differences = compare_campaigns([read_campaign(found.found.records)], threshold=threshold).differences
-    settings = changed_settings(*(_default_settings(name) for name in found.between))
-    return msgspec.structs.replace(document, differences=differences, settings=settings)
+    return msgspec.structs.replace(document, differences=differences, settings=changed_settings(*found.between))
 
 
 def _metric_of(task: BisectTask) -> Metric:
@@ -261,29 +260,25 @@ def _metric_of(task: BisectTask) -> Metric:
     return metrics_of_command(command_campaign.make_command_plan(task.argv, task.own).metrics)[0]
 
 
-def _default_settings(ucx: str) -> Mapping[str, str]:
-    """The default of each setting of a release; values that contain its folder have ``…`` in place of it.
+def changed_settings(*releases: str) -> list[SettingChange]:
+    """The settings whose defaults differ between two releases, or that only one has; none if one has no `ucx_info`.
 
-    UCX prints some as a time that it measures at each start: those that differ in a second reading are left out.
+    UCX prints some times as it measures them at its start: those that differ in a second reading are left out.
     """
-    release = find_release(ucx)
-    try:
-        installed = read_installed_ucx(find_ucx_info(str(release.folder)))
-        again = effective_settings(installed, {})
-    except UsageError as error:
-        print_message(f"settings are not compared: {error}")
-        return {}
-    return {
-        name: setting.default.replace(str(release.folder), "…")
-        for name, setting in installed.settings.items()
-        if not setting.deprecated and setting.default == again.get(name)
-    }
-
-
-def changed_settings(baseline: Mapping[str, str], candidate: Mapping[str, str]) -> list[SettingChange]:
-    """The settings whose defaults differ, or that only one has; none if those of one are unknown."""
-    if not baseline or not candidate:
-        return []
-    names = sorted({*baseline, *candidate})
+    both: list[Mapping[str, str]] = []
+    varying: set[str] = set()
+    for release in map(find_release, releases):
+        try:
+            installed = read_installed_ucx(find_ucx_info(str(release.folder)))
+            again = effective_settings(installed, {})
+        except UsageError as error:
+            print_message(f"settings are not compared: {error}")
+            return []
+        known = {name: each for name, each in installed.settings.items() if not each.deprecated}
+        times = (name for name, each in known.items() if each.syntax.startswith("time"))
+        varying |= {name for name in times if known[name].default != again.get(name)}
+        both.append({name: each.default.replace(str(release.folder), "…") for name, each in known.items()})
+    baseline, candidate = both
+    names = sorted({*baseline, *candidate} - varying)
     changes = (SettingChange(name=name, baseline=baseline.get(name), candidate=candidate.get(name)) for name in names)
     return [change for change in changes if change.baseline != change.candidate]

@@ -104,17 +104,21 @@ def test_releases_as_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(UsageError, match=r"no release 1\.19\.1"):
         expand_releases(parse_ucx_releases("1.19.1..1.22.0"))
     for wrong in ("1.19.0", "1.19.0,wheel"):
-        with pytest.raises(ValueError, match="nor a list of such releases"):
+        with pytest.raises(ValueError, match="no list of releases or folders"):
             parse_ucx_releases(wrong)
 
 
-def test_defaults_that_differ() -> None:
-    (changed, gone, new) = changed_settings(
-        {"UCX_A": "1", "UCX_B": "2", "UCX_C": "3"}, {"UCX_A": "8", "UCX_B": "2", "UCX_D": "4"}
-    )
+def test_defaults_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    put_into_cache(tmp_path, "1.19.0", more_settings="UCX_A=1\nUCX_B=2\nUCX_C=3\n")
+    newer = put_into_cache(tmp_path, "1.22.0", more_settings="UCX_A=8\nUCX_B=2\nUCX_D=4\n")
+    with (newer / "bin/ucx_info").open("a") as program:  # as UCX prints a time that it measures at its start
+        program.write('printf "#\\n# syntax:    time value: <number>\\n#\\nUCX_TIME=%sns\\n" $(date +%N)\n')
+    (changed, gone, new) = changed_settings("1.19.0", "1.22.0")
     assert (changed.name, changed.baseline, changed.candidate) == ("UCX_A", "1", "8")
     assert (gone.name, gone.candidate, new.name, new.baseline) == ("UCX_C", None, "UCX_D", None)
-    assert changed_settings({}, {"UCX_A": "8"}) == []
+    (newer / "bin/ucx_info").unlink()
+    assert changed_settings("1.19.0", "1.22.0") == []
 
 
 @pytest.fixture
