@@ -233,7 +233,7 @@ def typed_options() -> GivenOptions:
     typed_values, _, _ = context.command.make_parser(context).parse_args(list(context.obj or ()))
     options: GivenOptions = {}
     for key, value in typed_values.items():
-        if key in ("named", "baseline"):  # given without an option
+        if key in ("config_names", "baseline"):  # given without an option
             key, value = "config", value[0] if isinstance(value, tuple) and value else value
         if value is True or isinstance(value, str) or (isinstance(value, list) and value):
             options[key] = value

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+
 import click
 
 from merge_bench.cli import common
-from merge_bench.command.options import ExecOptions, options_of_run_for_exec
-from merge_bench.config.options import RunOptions
-from merge_bench.errors import print_message, warnings_already_printed
+from merge_bench.cli.service import NO_OWN_COMMAND, repeat_gate_comparison, run_on_service, service_address
+from merge_bench.command.options import ExecOptions, NamedCommandOptions, options_of_run_for_exec
+from merge_bench.config.options import BY_KEY, RunOptions
+from merge_bench.errors import UsageError, print_message, warnings_already_printed
 
 
 @click.command(
     "exec", cls=common.SectionedCommand, context_settings={**common.CONTEXT, "allow_interspersed_args": False}
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, required=True, metavar="[--] COMMAND [ARGUMENT]...")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARGUMENT]...")
 @common.add_options("own", ExecOptions)
+@common.add_options("of_service", NamedCommandOptions)
 @common.add_options("options", RunOptions, options_of_run_for_exec())
-def measure_command(words: tuple[str, ...], own: ExecOptions, options: RunOptions) -> int:
+def measure_command(
+    words: tuple[str, ...], own: ExecOptions, of_service: NamedCommandOptions, options: RunOptions
+) -> int:
     """Measure COMMAND under each config in turn, check that it went well, and report its metrics.
 
     In the words of COMMAND, {x} becomes -x NAME for each variable of the config (mpirun), {export} becomes
@@ -30,29 +37,38 @@ def measure_command(words: tuple[str, ...], own: ExecOptions, options: RunOption
     from merge_bench.analysis.documents import run_documents
     from merge_bench.analysis.summary import summarize_campaign
     from merge_bench.command.command_campaign import dry_run_text, plan_command_campaign
+    from merge_bench.records.campaign import CommandPlan
     from merge_bench.records.reader import read_campaign
     from merge_bench.regressions.gates import gate_summary
     from merge_bench.report.run import print_campaign_report
     from merge_bench.view.comparison import print_comparison, text_printed_below
     from merge_bench.view.streams import print_document, print_warnings
 
-    planned = plan_command_campaign(words, own, options)
-    print_warnings(planned.warnings)
-    if options.dry_run:
-        api.gate_of_command(planned, options)  # may refuse
-        if options.extend:
-            read_campaign(options.extend)
-        print(dry_run_text(planned))
-        return 0
-    result, verdict, status = api.launch_command(planned, options, caller, quiet=options.json)
-    campaign = result.campaign
+    url, error = service_address(options), None
+    _refuse_other_command(words, of_service.named, url)
+    if url:
+        campaign, error, status = run_on_service(url, "exec", options, details=options.details)
+        verdict = repeat_gate_comparison(campaign, options) if status in (0, 5) else None
+    else:
+        planned = plan_command_campaign(words, own, options)
+        print_warnings(planned.warnings)
+        if options.dry_run:
+            api.gate_of_command(planned, options)  # may refuse
+            if options.extend:
+                read_campaign(options.extend)
+            print(dry_run_text(planned))
+            return 0
+        result, verdict, status = api.launch_command(planned, options, caller, quiet=options.json)
+        campaign = result.campaign
     document = summarize_campaign(campaign)
     if verdict is not None:
         document = replace(document, comparisons=verdict.comparisons, error=document.error or verdict.error)
+    if error is not None:
+        document = replace(document, error=document.error or error)
     if options.json:
         print_document(document)
     else:
-        details, metric = options.details, planned.plan.main_metric.name
+        details, metric = options.details, (campaign.command or CommandPlan()).main_metric.name
         gates = gate_summary(verdict, metric=metric, fail_on=options.fail_on) if verdict is not None else ""
         below = text_printed_below(verdict, gates) if verdict is not None else ""
         print_campaign_report(campaign, document, details=details, above=warnings_already_printed(), below=below)
@@ -65,3 +81,19 @@ def measure_command(words: tuple[str, ...], own: ExecOptions, options: RunOption
     printed = () if options.json else [one.error.message for one in run_documents(document) if one.error]
     common.print_failures(common.unrepeated_failures([campaign]), printed_texts=printed)
     return status
+
+
+def _refuse_other_command(words: Sequence[str], name: str | None, url: str | None) -> None:
+    """Raise UsageError unless exactly one command is given: on a service by its name, elsewhere by its words."""
+    from merge_bench.records.campaign import JOB
+
+    if url and words:
+        raise UsageError(
+            f"{NO_OWN_COMMAND}; to run it on this machine, leave out --service, and unset {BY_KEY['service'].variable}"
+        )
+    if url and not name:
+        raise UsageError("a service runs only commands that its operator named; add --named NAME")
+    if name and not url and JOB not in os.environ:
+        raise UsageError("--named is for a command of a service; add --service URL, or give COMMAND itself")
+    if not url and not words:
+        raise UsageError("there is no COMMAND to measure; write it after the options, behind --")

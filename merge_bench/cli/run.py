@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=common.SectionedCommand, context_settings=common.CONTEXT)
-@click.argument("named", nargs=-1, type=common.PATH, metavar="[CONFIG]")
+@click.argument("config_names", nargs=-1, type=common.PATH, metavar="[CONFIG]")
 @common.add_options("options", RunOptions)
-def run(named: tuple[str, ...], options: RunOptions) -> int:
+def run(config_names: tuple[str, ...], options: RunOptions) -> int:
     """Merge two distributed frames under CONFIG, verify the result, and report the speed.
 
     The merged table is dropped once it is verified; --write-result keeps it.
@@ -46,13 +46,13 @@ def run(named: tuple[str, ...], options: RunOptions) -> int:
     from merge_bench.regressions.gates import RegressionGate
     from merge_bench.view.streams import print_document, print_warnings
 
-    _refuse_second_config(named, options)
+    _refuse_second_config(config_names, options)
     if url := service_address(options):
         campaign, error, status = run_on_service(url, "run", options, details=options.details)
         verdict = repeat_gate_comparison(campaign, options) if status in (0, 5) else None
         details = options.details
     else:
-        sweep = load_sweep(options.with_given_values(config=named[0]) if named else options)
+        sweep = load_sweep(options.with_given_values(config=config_names[0]) if config_names else options)
         print_warnings(warning for prepared in sweep.prepared.values() for warning in prepared.warnings)
         if options.dry_run:
             RegressionGate.from_options(

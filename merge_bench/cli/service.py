@@ -1,4 +1,4 @@
-"""The service: `serve`, its schedules and tokens; its jobs; `run`, `probe` and `tune` on it (``--service URL``)."""
+"""The service: `serve`, its schedules and tokens; its jobs; commands that measure on it (``--service URL``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -48,6 +48,7 @@ _LOCAL_OPTIONS = ("service", "insecure", "results", "json", "details", "output",
 _POLL_SECONDS = 2.0
 _SENTENCE_BEGIN = "merge_bench: "
 """The beginning of every message that `print_message` prints."""
+NO_OWN_COMMAND = "a service runs only commands that its operator named; use --named NAME instead of COMMAND"
 _VARIABLES: dict[str, Any] = {"envvar": [_SERVICE_VARIABLE, _OLD_VARIABLE], "show_envvar": True}
 _SERVICE_OPTIONS = common.combine_decorators(
     common.text_option("--service --on url", "URL", "Address of the service.", required=True, **_VARIABLES),
@@ -154,7 +155,6 @@ def run_on_service(
     from merge_bench.config.shipped import SUFFIX, find_config
     from merge_bench.records.reader import read_campaign
     from merge_bench.service.client import PATIENCE_SECONDS, Client
-    from merge_bench.view.titles import is_tuning_campaign
 
     if options.dry_run:
         raise UsageError("--dry-run shows what this machine would start; it cannot be combined with a service")
@@ -191,7 +191,7 @@ def run_on_service(
     configs = [replace(each, path=own.get(each.name)) for each in campaign.head.configs]
     head = replace(campaign.head, argv=list(sys.argv), options=common.typed_options(), configs=configs)
     campaign = dataclasses.replace(campaign, head=head)
-    recorded = f"probe {campaign.probe}" if campaign.probe else "tune" if is_tuning_campaign(campaign) else "run"
+    recorded = _measuring_command(campaign)
     if recorded != command or not campaign.head.configs:
         raise RunFailed(
             f"job {job.id} of {url} has records of `{mark_unprintable(truncate(recorded))}`, not of `{command}`"
@@ -199,6 +199,15 @@ def run_on_service(
     if stdout_and_stderr_are_same() and not options.json and not details:
         click.get_current_context().with_resource(_print_only_final_lines(campaign.records))
     return campaign, error, status
+
+
+def _measuring_command(campaign: Campaign) -> str:
+    """The command that makes campaigns of this kind."""
+    from merge_bench.view.titles import is_tuning_campaign
+
+    if campaign.probe:
+        return f"probe {campaign.probe}"
+    return "tune" if is_tuning_campaign(campaign) else "exec" if campaign.command is not None else "run"
 
 
 @contextlib.contextmanager
@@ -258,7 +267,9 @@ def parse_job_request(root: click.Command, words: Sequence[str]) -> JobRequest:
     values, _, _ = command.make_parser(context).parse_args(rest)
     # What was not given is None, or an object of click.
     options: dict[str, Any] = {key: each for key, each in values.items() if isinstance(each, str | bool | list | tuple)}
-    config_values = (options.pop(key, "") for key in ("named", "baseline", "config", "configs"))
+    if options.pop("words", ()):
+        raise UsageError(NO_OWN_COMMAND)
+    config_values = (options.pop(key, "") for key in ("config_names", "baseline", "config", "configs"))
     texts = ",".join(each if isinstance(each, str) else ",".join(each) for each in config_values)
     configs = list(dict.fromkeys(filter(None, texts.split(","))))
     return JobRequest(command=" ".join(names), options=options, configs=configs, resume=True)
@@ -301,10 +312,11 @@ def _typed_job_request(command: str) -> tuple[JobRequest, list[str]]:
 
 
 class ServiceOptions(NamedTuple):
-    """The options of `serve` that its subcommands need: the results folder, and folders of tables."""
+    """The options of `serve` that its subcommands need: the results folder, folders of tables, and named commands."""
 
     results: Path
     tables: Sequence[Path]
+    commands: Mapping[str, Sequence[str]]
 
 
 _DURATION = common.ParsedValue("DURATION", parsers.parse_positive_duration)
@@ -324,27 +336,42 @@ _DURATION = common.ParsedValue("DURATION", parsers.parse_positive_duration)
 @common.path_option("--tls-key", "FILE", "Private key of the certificate, as PEM.")
 @common.flag_option("--insecure", "Serve other machines without TLS. Anyone who can read the traffic gets the tokens.")
 @common.path_option("--tables", "DIR", "Folder of Parquet tables that jobs may merge; may be repeated.", multiple=True)
+@common.text_option(
+    "--command commands",
+    "NAME=COMMAND",
+    "Command that jobs of `exec` may run as --named NAME, without a shell; may be repeated.",
+    multiple=True,
+)
 @common.count_option("--queue-limit", "N", "Number of jobs that can wait.", default=1000)
 @common.text_option("--job-time", "DURATION", "Longest time of a job.", type=_DURATION, default="4h", show_default=True)
 @common.count_option("--request-limit", "N", "Number of requests a minute of each token.", default=600)
 @common.flag_option("--check", "Check the settings and the folder without starting the service.")
 def serve(
-    check: bool, results: str, tables: Sequence[str], queue_limit: int, job_time: float, request_limit: int, **more: Any
+    check: bool,
+    results: str,
+    tables: Sequence[str],
+    commands: Sequence[str],
+    queue_limit: int,
+    job_time: float,
+    request_limit: int,
+    **more: Any,
 ) -> int:
     """Run jobs of several clients one after the other, with a queue, tokens and an HTTP interface.
 
     Clients send jobs to /api/jobs; /api/openapi.json describes all requests. Your own token is in the file
     RESULTS/.service/token.
     """
-    context, folders = click.get_current_context(), tuple(map(Path, tables))
+    from merge_bench.service.named_commands import parse_named_commands
+
+    context, folders, named = click.get_current_context(), tuple(map(Path, tables)), parse_named_commands(commands)
     if context.invoked_subcommand is not None:
-        context.obj = ServiceOptions(Path(results), folders)
+        context.obj = ServiceOptions(Path(results), folders, named)
         return 0
     from merge_bench.service import serve as service
     from merge_bench.service.api import ServiceLimits
 
     limits = ServiceLimits(queue_limit, job_time, request_limit)
-    settings = service.ServiceSettings(Path(results), tables=folders, limits=limits, **more)
+    settings = service.ServiceSettings(Path(results), tables=folders, commands=named, limits=limits, **more)
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise UsageError("--tls-cert and --tls-key belong together; give both")
     if not check:
@@ -417,7 +444,7 @@ def remove_token(options: ServiceOptions, name: str) -> None:
 
 @serve.group(cls=common.FullHelpGroup)
 def schedule() -> None:
-    """Add, list or remove schedules; give --results and --tables as for the service, before `schedule`."""
+    """Add, list or remove schedules; give --results, --tables and --command as for the service, before `schedule`."""
 
 
 _MISSED = (
@@ -435,7 +462,7 @@ _MISSED = (
 @click.argument("words", nargs=-1, required=True, metavar="-- COMMAND [OPTION]...")
 @click.pass_obj
 def add_schedule(options: ServiceOptions, /, words: tuple[str, ...], anyway: bool, **values: Any) -> None:
-    """Queue COMMAND again and again: `run`, `tune` or a `probe`, with the options that a job may have."""
+    """Queue COMMAND again and again: `run`, `tune`, a `probe`, or `exec --named`, with the options of a job."""
     from merge_bench.service import runner
     from merge_bench.service.documents import ScheduleRequest
     from merge_bench.service.job_rules import JobRules
@@ -444,7 +471,8 @@ def add_schedule(options: ServiceOptions, /, words: tuple[str, ...], anyway: boo
     root = click.get_current_context().find_root().command
     request = ScheduleRequest(job=parse_job_request(root, words), **values)
     store = _open_running_store(options, anyway=anyway, change="this schedule would never run")
-    added = runner.add_schedule(store, JobRules(options.results.resolve(), options.tables), LOCAL, request)
+    rules = JobRules(options.results.resolve(), options.tables, options.commands)
+    added = runner.add_schedule(store, rules, LOCAL, request)
     print(f"{added.name} begins at {_utc_time_text(added.next)}.")
 
 

@@ -169,7 +169,7 @@ def _compile_expression(source: str, where: str) -> re.Pattern[str]:
     """Compile the regular expression of ``re:…``; raises UsageError, which begins with `where`."""
     try:
         return re.compile(source.removeprefix(RE), re.MULTILINE)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise UsageError(f"{where}: the regular expression is wrong: {error}") from None
 
 

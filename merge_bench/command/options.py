@@ -10,6 +10,8 @@ from merge_bench.config.options import BY_KEY
 
 LAUNCHES = 8
 EXEC_KEYS = (
+    "service",
+    "insecure",
     "config",
     "configs",
     "launches",
@@ -66,11 +68,26 @@ class ExecOptions(Options):
     timeout: float | None = value_option(parsers.parse_positive_duration, None, "DURATION")
 
 
+@dataclass(frozen=True, kw_only=True)
+class NamedCommandOptions(Options):
+    """The option that stands for a command of a service.
+
+    named: Instead of COMMAND: a command of the service, which its operator named with `serve --command`.
+    """
+
+    named: str | None = value_option(parsers.parse_text, None, "NAME", in_config=False)
+
+
 def options_of_run_for_exec() -> tuple[Option, ...]:
-    """The options of `run` that `exec` has as well, with its own default and help of ``--launches``."""
-    launches = f"Number of launches of each config, in random order; a verdict needs at least 6. [{LAUNCHES}]"
+    """The options of `run` that `exec` has as well, some with help of its own."""
+    helps = {
+        "launches": f"Number of launches of each config, in random order; a verdict needs at least 6. [{LAUNCHES}]",
+        "service": "Address of a service (https://…) that runs its command --named NAME; also in the environment, as "
+        "MERGE_BENCH_SERVICE.",
+        "insecure": "Send the token to the service over a network without TLS.",
+    }
     options = (BY_KEY[key] for key in EXEC_KEYS)
-    return tuple(replace(option, help=launches) if option.key == "launches" else option for option in options)
+    return tuple(replace(option, help=helps.get(option.key, option.help)) for option in options)
 
 
 BISECT_KEYS = (

@@ -60,9 +60,9 @@ class RunForm:
     """The form for a new run: fields for command, configs and options; `submit` is called with their values."""
 
     def __init__(self, commands: Mapping[str, Collection[str]], submit: Callable[..., object]) -> None:
-        self._commands = commands
+        self._commands = {name: keys for name, keys in commands.items() if name not in _ELSEWHERE}
         self._about = {shipped.name: shipped.about for shipped in shipped_files()}
-        self.command = ui.make_select("Command", list(commands), width=160)
+        self.command = ui.make_select("Command", list(self._commands), width=160)
         kinds = {how.value: how.value if how is not JoinKind.INNER else "" for how in JoinKind}
         names = {"default": "", **{name: name for name in engines.engine_choices() if name != "auto"}}
         self.fields = {
@@ -121,6 +121,8 @@ class RunForm:
 
 _MERGING = ("run", "tune")
 """Commands that merge tables."""
+_ELSEWHERE = ("exec",)
+"""Commands without a form: an operator's command needs metrics, which people write on the command line or over HTTP."""
 
 
 def _field_text(field: Any) -> str:

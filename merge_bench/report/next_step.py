@@ -174,7 +174,8 @@ def _exec_step(campaign: Campaign, does: str, **changed: str | bool) -> NextStep
     if campaign.of_a_job:
         dropped.add("results")  # the service's own folder
     options = {**_pick_options(old_options, old_options.keys() - dropped), **changed}
-    return NextStep(("exec",), does, options, command_words=tuple(command.argv) if command is not None else ())
+    words = tuple(command.argv) if command is not None and "named" not in options else ()  # a service knows it by name
+    return NextStep(("exec",), does, options, command_words=words)
 
 
 def next_step_after_tuning(

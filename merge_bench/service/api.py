@@ -7,6 +7,7 @@ import functools
 import inspect
 import logging
 import re
+import shlex
 import sqlite3
 import time
 from asyncio import Semaphore, get_running_loop
@@ -164,6 +165,12 @@ def remove_schedule(service: Service, authorized: AuthorizedRequest) -> d.Schedu
     return list_schedules(service, authorized)
 
 
+def list_commands(service: Service, authorized: AuthorizedRequest) -> d.NamedCommands:
+    """List the commands that the operator named, which jobs of exec can run."""
+    named = sorted(service.rules.commands.items())
+    return d.NamedCommands(commands=[d.NamedCommand(name=name, command=shlex.join(argv)) for name, argv in named])
+
+
 def list_results(service: Service, authorized: AuthorizedRequest) -> d.Results:
     """List stored results, the newest first."""
     stored = [entry for entry in service.results.entries() if entry.origin == YOURS and entry.head is not None]
@@ -227,6 +234,7 @@ ROUTES = (
     Route("POST", "/api/schedules", "run", add_schedule, d.ScheduleRequest, d.Schedule, 201),
     Route("GET", "/api/schedules", "read", list_schedules, None, d.Schedules),
     Route("DELETE", "/api/schedules/{name}", "run", remove_schedule, None, d.Schedules),
+    Route("GET", "/api/commands", "run", list_commands, None, d.NamedCommands),
     Route("GET", "/api/results", "read", list_results, d.PageQuery, d.Results, slow=True),
     Route("GET", "/api/history", "read", show_history, d.HistoryQuery, HistoryDocument, slow=True),
     Route("GET", "/api/health", None, health, None, d.Health),

@@ -18,10 +18,10 @@ Role = Literal["read", "run"]
 class JobRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A job to queue: a command with its configs and options.
 
-    `command`: run, tune or `probe NAME`; `options`: the command's, without dashes; `configs`: names of shipped ones,
-    the baseline first; `settings`: UCX_… and MERGE_BENCH_… variables, instead of `configs`, and `name`: that of the
-    config; `resume`: if the service ends during the job, queue it again to continue its campaign; `key`: two requests
-    with the same one are one job.
+    `command`: run, tune, `probe NAME`, or exec with the option `named`, one of ``/api/commands``; `options`: the
+    command's, without dashes; `configs`: names of shipped ones, the baseline first; `settings`: UCX_… and MERGE_BENCH_…
+    variables, instead of `configs`, and `name`: that of the config; `resume`: if the service ends during the job, queue
+    it again to continue its campaign; `key`: two requests with the same one are one job.
     """
 
     command: Name
@@ -113,8 +113,21 @@ class Schedules(Struct, frozen=True, kw_only=True):
     schedules: list[Schedule]
 
 
+class NamedCommand(Struct, frozen=True, kw_only=True):
+    """A command of the operator. `name`: the option `named` of jobs that run it; `command`: its words, for a shell."""
+
+    name: str
+    command: str
+
+
+class NamedCommands(Struct, frozen=True, kw_only=True):
+    """The commands that jobs of exec can run, by name."""
+
+    commands: list[NamedCommand]
+
+
 class ResultRow(Struct, frozen=True, kw_only=True):
-    """A stored result. `name`: of its folder; `kind`: merge, tune, import or probe NAME."""
+    """A stored result. `name`: of its folder; `kind`: merge, tune, command, import or probe NAME."""
 
     name: str
     kind: str

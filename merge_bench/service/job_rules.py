@@ -12,10 +12,15 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from merge_bench.campaign import add_registry_values
+from merge_bench.command.command_campaign import make_command_plan
+from merge_bench.command.metrics import COMMAND
+from merge_bench.command.options import ExecOptions, NamedCommandOptions, options_of_run_for_exec
+from merge_bench.command.placeholders import WORK_FOLDER
 from merge_bench.config import parsers
 from merge_bench.config.option import Option, format_option_value, options_by_key, parse_option_text
 from merge_bench.config.options import BY_VARIABLE, OPTIONS, PROBE_OPTIONS, TUNE_OPTIONS
@@ -30,6 +35,7 @@ from merge_bench.probe import probes
 from merge_bench.records.results_folder import is_result_folder
 from merge_bench.regressions.gates import HISTORY
 from merge_bench.service.documents import JobRequest
+from merge_bench.service.named_commands import EXEC, NAMED_OPTION, find_named_command
 from merge_bench.service.store import NAME, NAME_RULE
 from merge_bench.tune.options import TuneOptions
 
@@ -37,6 +43,8 @@ TEXT = frozenset(("on", "left_on", "right_on", "columns", "question", "require_t
     ("sizes", "counts", "placement", "tests", "algorithms", "backend")
 )
 """Options with free text that the command only compares with names that it knows, or with names of columns."""
+EXEC_TEXT = frozenset(("named", "metric", "metric_file", "unit", "better", "pick", "check"))
+"""Options of `exec` with free text, which `JobRules` checks as the command does; some are narrower in a job."""
 TABLES = frozenset(("left", "right"))
 RESULT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _CLUSTER = "the service decides on which cluster its jobs run"
@@ -54,21 +62,28 @@ REFUSED: Mapping[str, str] = {
     "mpirun": "it names a program",
 }
 _LARGEST_VALUES = {"workers": 256, **dict.fromkeys(("launches", "most_blocks", "confirm", "max_launches"), 10_000)}
+_METRIC_FILE = re.compile(re.escape(WORK_FOLDER) + r"(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+")
 _SETTING_VALUE = re.compile(r"[A-Za-z0-9_.,:;=+*^?@%~()\[\] -]*")
 """Values of settings contain no slash, so no path, and nothing that a shell expands."""
 
 
 @dataclass(frozen=True)
 class JobRules:
-    """Rules for the contents of jobs: they may name results in `results`, and tables in the folders `tables`."""
+    """Rules for the contents of jobs.
+
+    They may name results in `results`, tables in the folders `tables`, and the operator's `commands`, by which each has
+    its words.
+    """
 
     results: Path
     tables: Sequence[Path] = ()
+    commands: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def command_words(self, request: JobRequest) -> list[str]:
         """Return the arguments of `python -m merge_bench` for a job, without ``--results``, in the folder of the job.
 
-        Each value is one word with its option, so that none can become another option. Raises UsageError.
+        Each value is one word with its option, so that none can become another option. A job of `exec` has the name of
+        its command among them. Raises UsageError.
         """
         options = _options_of_command(request.command)
         words: list[str] = []
@@ -79,7 +94,11 @@ class JobRules:
                     raise UsageError(f"{key} must be true or false")
                 words += [f"--{option.name}"] * bool(value)
             elif value is not None:
-                words.append(f"--{option.name}={self._command_argument(option, _printable_text(key, value))}")
+                texts = _texts_of_value(option, key, value)
+                words += [f"--{option.name}={self._command_argument(option, text)}" for text in texts]
+        if request.command == EXEC:
+            named = self._check_named_command(request)
+            return [EXEC, named, *self._config_arguments(request), *(word for word in words if word != named)]
         return [*request.command.split(), *self._config_arguments(request), *words]
 
     def _command_argument(self, option: Option, text: str) -> str:
@@ -93,6 +112,19 @@ class JobRules:
         if RESULT_NAME.fullmatch(text) and is_result_folder(self.results / text):
             return str(self.results / text)
         raise UsageError(f"against must be {HISTORY}, or the name of a result as /api/results lists them")
+
+    def _check_named_command(self, request: JobRequest) -> str:
+        """Return the word that names the command of a job; raises UsageError if it, a metric or a check is wrong."""
+        table = {option.key: option for option in (*ExecOptions.table(), *NamedCommandOptions.table())}
+        values: dict[str, Any] = {}
+        for key, value in request.options.items():
+            option = table.get(key.replace("-", "_"))
+            if option is not None and not option.flag and value is not None:
+                texts = _texts_of_value(option, key, value)
+                values[option.key] = texts if _takes_texts(option) else option.parse(texts[0])
+        name = values.pop("named", None)
+        make_command_plan(find_named_command(name, self.commands), ExecOptions.from_command_line(values))
+        return f"{NAMED_OPTION}{name}"
 
     def _find_table(self, key: str, text: str) -> Path:
         """Find the real path of the table `text`, a file or folder in a folder of `tables`; raises UsageError."""
@@ -117,7 +149,7 @@ class JobRules:
             paths = [settings_file_name(request.settings, request.name)]
         if request.command == "tune" and len(paths) > 1:
             raise UsageError("tune begins with one config; name only one")
-        if request.command == "run" and len(paths) > 1:
+        if request.command in ("run", EXEC) and len(paths) > 1:
             return [f"--configs={','.join(paths)}"]
         return [path if request.command == "tune" else f"--config={path}" for path in paths]
 
@@ -190,6 +222,7 @@ def job_commands() -> Mapping[str, Mapping[str, Option]]:
     """The commands that a job can run, each with its options by key."""
     tables = {"run": OPTIONS, "tune": (*TUNE_OPTIONS, *TuneOptions.table())}
     tables |= {f"probe {name}": (*PROBE_OPTIONS, *kind.options.table()) for name, kind in probes().items()}
+    tables[EXEC] = (*options_of_run_for_exec(), *ExecOptions.table(), *NamedCommandOptions.table())
     return {command: options_by_key(options) for command, options in tables.items()}
 
 
@@ -203,12 +236,25 @@ def _options_of_command(command: str) -> Mapping[str, Option]:
 def _allowed_option(command: str, options: Mapping[str, Option], key: str, typed_name: str) -> Option:
     """Return the option with this key; raises UsageError if no job may have it; `typed_name`: how the job named it."""
     option = options.get(key)
-    free = option is not None and option.parse in (parsers.parse_text, parsers.parse_names, parsers.parse_columns)
-    if key in REFUSED or (free and key not in (TEXT | TABLES | {"against"})):
+    free = option is not None and option.parse in _FREE_TEXT
+    if key in REFUSED or (free and key not in (TEXT | TABLES | EXEC_TEXT | {"against"})):
         raise UsageError(f"a job cannot have the option {typed_name}: {REFUSED.get(key, 'it takes any text')}")
     if option is None:
         raise UsageError(f"{command} has no option {typed_name!r}{suggest_similar_names(key, options)}")
     return add_registry_values(option)
+
+
+_FREE_TEXT = (parsers.parse_text, parsers.parse_names, parsers.parse_columns, parsers.parse_texts)
+
+
+def _takes_texts(option: Option) -> bool:
+    return option.parse is parsers.parse_texts
+
+
+def _texts_of_value(option: Option, key: str, value: object) -> list[str]:
+    """The texts of a value, of which each is a word of its own: several where the option is repeated for each."""
+    several = value if isinstance(value, list) and _takes_texts(option) else [value]
+    return [_printable_text(key, each) for each in several]
 
 
 def _printable_text(key: str, value: object) -> str:
@@ -230,6 +276,10 @@ def _check_ucx(values: Sequence[object], typed_name: str) -> None:
 def _check_option_value(option: Option, text: str, typed_name: str) -> str:
     if option.key == "on" and "://" in text:
         raise UsageError("on names key columns in a job, which cannot queue another one elsewhere")
+    if option.key == "check" and text.startswith(COMMAND):
+        raise UsageError("check can only be re:REGEX in a job, which brings no command of its own")
+    if option.key == "metric_file" and not _METRIC_FILE.fullmatch(text):
+        raise UsageError("metric_file must be a file in the folder of the launch, such as {workdir}/result.json")
     value = parse_option_text(option.parse, text, typed_name)
     if option.key == "ucx":
         _check_ucx(value if isinstance(value, tuple) else (value,), typed_name)

@@ -15,8 +15,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -32,6 +32,7 @@ from merge_bench.records.reader import read_campaign
 from merge_bench.records.results_folder import ResultsFolder
 from merge_bench.service.documents import Schedule, ScheduleRequest, StoredJob
 from merge_bench.service.job_rules import JobRules, find_settings_file, settings_file_text, typed_command
+from merge_bench.service.named_commands import END_OF_OPTIONS, add_command_words
 from merge_bench.service.store import ServiceStore, check_name
 from merge_bench.units import format_duration
 
@@ -78,8 +79,9 @@ def end_job_processes(instance: str, seconds: float) -> None:
 
 
 def _job_command(words: Sequence[str], results: Path) -> list[str]:
-    # -P: modules of the working folder are not imported.
-    return [sys.executable, "-P", "-m", "merge_bench", *words, f"--results={results}"]
+    # -P: modules of the working folder are not imported. Behind a command's own words, an option would be one of them.
+    end = words.index(END_OF_OPTIONS) if END_OF_OPTIONS in words else len(words)
+    return [sys.executable, "-P", "-m", "merge_bench", *words[:end], f"--results={results}", *words[end:]]
 
 
 @dataclass(eq=False)
@@ -89,7 +91,7 @@ class JobRunner:
     `folder`: has a folder for each job; `job_seconds`: the longest time of a job; `grace_seconds`: for which a job that
     was interrupted may clean up before it is killed; `retry_seconds`: the pause after which a job that could not be
     started is tried again; `own`: jobs are those of a person's dashboard; `command`: makes the command line of a job
-    from its words; `current`: the job that runs.
+    from its words; `named_commands`: the words of the commands that the operator named; `current`: the job that runs.
     """
 
     store: ServiceStore
@@ -100,6 +102,7 @@ class JobRunner:
     retry_seconds: float = 2.0
     own: bool = False
     command: Callable[[Sequence[str], Path], list[str]] = _job_command
+    named_commands: Mapping[str, Sequence[str]] = field(default_factory=dict)
     current: StoredJob | None = None
 
     def __post_init__(self) -> None:
@@ -182,7 +185,13 @@ class JobRunner:
     def _run_job(self, job: StoredJob) -> None:
         """Run a job until its last process is gone."""
         try:
-            child = self._start_process(job)
+            words = add_command_words(job.words, self.named_commands)
+        except UsageError as error:
+            self._failing = False
+            self.store.finish_job(job.id, error.exit_status, message=str(error))
+            return
+        try:
+            child = self._start_process(job, words)
         except Exception:
             self.store.requeue_job(job.id)
             raise
@@ -196,8 +205,8 @@ class JobRunner:
         self._result_names.clear()  # an earlier attempt may have left another campaign
         self.store.finish_job(job.id, status, result=self.find_result(job), message=message, interrupted=interrupted)
 
-    def _start_process(self, job: StoredJob) -> ChildProcess:
-        """Start the process of a job in the job's folder."""
+    def _start_process(self, job: StoredJob, words: Sequence[str]) -> ChildProcess:
+        """Start the process of a job, with these words, in the job's folder."""
         folder = self.job_folder(job.id)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (config := find_settings_file(job.words)) is not None:
@@ -209,8 +218,8 @@ class JobRunner:
             environment.pop(BY_KEY[key].variable, None)
         # SIGTERM, so that a job whose service is killed ends its own processes. The kernel sends it when this thread
         # ends.
-        words = self.command(job.words, self.results)
-        return ChildProcess(words, environment=environment, log=folder / LOG, cwd=folder, death_signal=signal.SIGTERM)
+        argv = self.command(words, self.results)
+        return ChildProcess(argv, environment=environment, log=folder / LOG, cwd=folder, death_signal=signal.SIGTERM)
 
     def _wait_for_end(self, job: StoredJob, child: ChildProcess) -> str | None:
         """Wait until the process of a job ends, and return None; or return why it has to be ended before."""

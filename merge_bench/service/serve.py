@@ -46,6 +46,7 @@ from merge_bench.service import api
 from merge_bench.service import documents as d
 from merge_bench.service.api import ApiHandler, AuthorizedRequest, Service, ServiceLimits, check_host_and_origin
 from merge_bench.service.job_rules import JobRules, job_commands
+from merge_bench.service.named_commands import check_programs
 from merge_bench.service.runner import LOOK_SECONDS, JobRunner, queue_due_jobs
 from merge_bench.service.store import (
     FOLDER,
@@ -261,15 +262,17 @@ class DashboardUser:
 class ServiceSettings:
     """The settings of a service: results folder, address, port and limits.
 
-    `tables`: folders whose tables jobs may read; `host_names`: by which clients reach the service besides its address,
-    each with the port of a proxy if there is one; `tls_cert`, `tls_key`: files; `insecure`: serve another address than
-    loopback without them; `person`: whose dashboard it is.
+    `tables`: folders whose tables jobs may read; `commands`: those that jobs may run by name, each with its words;
+    `host_names`: by which clients reach the service besides its address, each with the port of a proxy if there is one;
+    `tls_cert`, `tls_key`: files; `insecure`: serve another address than loopback without them; `person`: whose
+    dashboard it is.
     """
 
     results: Path
     port: int
     address: str
     tables: Sequence[Path] = ()
+    commands: Mapping[str, Sequence[str]] = field(default_factory=dict)
     host_names: Sequence[str] = ()
     tls_cert: str | None = None
     tls_key: str | None = None
@@ -372,14 +375,15 @@ def start_service(
     else:
         _make_token_file(store, results / FOLDER / TOKEN_FILE)
     seconds = settings.limits.job_seconds if person is None else _NO_LIMIT
-    runner = JobRunner(store, results / FOLDER / "jobs", results, job_seconds=seconds, own=person is not None)
+    jobs, commands = results / FOLDER / "jobs", settings.commands
+    runner = JobRunner(store, jobs, results, job_seconds=seconds, own=person is not None, named_commands=commands)
     shown, tables = settings.results, settings.tables if person is None else (Path.cwd(), Path("/"))
     index = (
         ServiceResults(results, runner)
         if person is None
         else ResultsFolder(shown, other_folders=published_beside(shown), hold_seconds=HOLD_SECONDS)
     )
-    service = Service(store, runner, JobRules(results, tables), settings.limits, hosts, scheme, index)
+    service = Service(store, runner, JobRules(results, tables, commands), settings.limits, hosts, scheme, index)
     if person is not None:
         only_pages = bool(problem) or not (is_loopback_address(settings.address) or person.allow_run)
         service = replace(service, read_only=problem or _read_only_reason(settings, person), only_pages=only_pages)
@@ -449,6 +453,7 @@ def _tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
     for folder in settings.tables:
         if not folder.is_dir():
             raise UsageError(f"--tables {folder} is not a folder")
+    check_programs(settings.commands)
     for name in settings.host_names:
         if not _HOST_NAME.fullmatch(name):
             raise UsageError(f"--host-name {name} is not a name of a host; give NAME, or NAME:PORT for a proxy")

@@ -80,7 +80,7 @@ def test_what_soak_runs_is_a_command_of_the_same_kind() -> None:
 def test_configs_in_the_readme_exist() -> None:
     for example in examples(README):
         found = options_of(given(example))
-        several = (each for key in ("named", "configs") for each in found.get(key) or ())
+        several = (each for key in ("config_names", "configs") for each in found.get(key) or ())
         for name in filter(None, [found.get("config"), found.get("baseline"), *several]):
             assert find_config(str(name)).is_file()
 

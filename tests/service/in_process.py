@@ -112,8 +112,12 @@ def running(
     job: Sequence[str] = ("true",),
     clock: Callable[[], float] = time.monotonic,
     make_results: Callable[[Path, JobRunner], ServiceResults] = ServiceResults,
+    commands: Mapping[str, Sequence[str]] | None = None,
 ) -> Iterator[Running]:
-    """A service that runs the command `job` for every job; `clock`: for its limits and sessions."""
+    """A service that runs the command `job` for every job; `clock`: for its limits and sessions.
+
+    `commands`: those that its operator named.
+    """
     (folder / "results").mkdir()
     (folder / "tables").mkdir()
     store = ServiceStore(folder / "service.sqlite")
@@ -128,7 +132,7 @@ def running(
         service = Service(
             store=store,
             runner=runner,
-            rules=JobRules(folder / "results", (folder / "tables",)),
+            rules=JobRules(folder / "results", (folder / "tables",), commands or {}),
             limits=limits,
             hosts=frozenset(allowed_page_origins("127.0.0.1", port)),
             scheme="http",
