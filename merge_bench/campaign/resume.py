@@ -77,7 +77,7 @@ def reopen_unfinished_campaign(results: Path, line: CampaignLine, jobs: Sequence
     """
 
     def is_unfinished(campaign: Campaign) -> bool:
-        return bool(_jobs_left(campaign, jobs) or campaign.end is None) and _may_continue(campaign)
+        return bool(jobs_left(campaign, jobs) or campaign.end is None) and _may_continue(campaign)
 
     reopened = reopen_newest_campaign(results, line, is_unfinished)
     return None if reopened is None else _prepare_resumed(*reopened, jobs)
@@ -102,7 +102,7 @@ def reopen_campaign_to_extend(result: Path, line: CampaignLine, jobs: Sequence[J
     if _ended_for_good(campaign) or not _may_continue(campaign):
         raise UsageError(f"{cannot}it ended with a wrong result, or a gate that was not met")
     planned = campaign.runs[0].planned_launches
-    if wanted < planned or not _jobs_left(campaign, jobs):
+    if wanted < planned or not jobs_left(campaign, jobs):
         raise UsageError(f"{folder} has {planned} launches already; name more with --launches")
     try:
         writer = CampaignWriter.resume(folder)
@@ -119,14 +119,14 @@ def reopen_campaign_to_extend(result: Path, line: CampaignLine, jobs: Sequence[J
         raise
 
 
-def _jobs_left(campaign: Campaign, jobs: Sequence[Job]) -> list[Job]:
+def jobs_left(campaign: Campaign, jobs: Sequence[Job]) -> list[Job]:
     """The jobs of which the campaign has no launch, or only interrupted ones."""
     launched = {(launch.key, launch.block) for launch in campaign.launches if not launch.interrupted}
     return [job for job in jobs if ((job.config, job.plan), job.block) not in launched]
 
 
 def _prepare_resumed(writer: CampaignWriter, campaign: Campaign, jobs: Sequence[Job]) -> ResumedCampaign:
-    missing = _jobs_left(campaign, jobs)
+    missing = jobs_left(campaign, jobs)
     begun = {launch.block for launch in campaign.launches if not launch.interrupted}
     if missing and len(campaign.head.runs) > 1 and missing[0].block in begun:
         # What changed on the machine in between affects the comparisons of the block.
@@ -164,6 +164,19 @@ def reopen_newest_campaign(
             writer.close()
             raise
         writer.close()
+    return None
+
+
+def find_same_campaign(results: Path, line: CampaignLine) -> Campaign | None:
+    """Find the newest campaign in `results` of the same command, with however many launches; None if there is none.
+
+    One that ended with a wrong result, or a gate that was not met, is not found.
+    """
+    wanted = _compared_fields(line, launches=False)
+    for folder, _ in ResultsFolder(results).newest(lambda head: _compared_fields(head, launches=False) == wanted):
+        campaign = read_campaign(folder)
+        if not _ended_for_good(campaign) and _may_continue(campaign):
+            return campaign
     return None
 
 

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import click
 
-from merge_bench.cli import exec, probe, results, run, service, tune
+from merge_bench.cli import bisect, exec, probe, results, run, service, tune
 from merge_bench.cli.common import CONTEXT, FullHelpGroup
 from merge_bench.cluster.scheduler_client import unreadable_configuration_text
 from merge_bench.config.installation import __version__
@@ -43,6 +43,7 @@ COMMANDS: tuple[click.Command, ...] = (
     tune.tune,
     probe.probe,
     exec.measure_command,
+    bisect.bisect_releases,
 )
 
 

@@ -88,3 +88,32 @@ def options_of_run_for_exec() -> tuple[Option, ...]:
     }
     options = (BY_KEY[key] for key in EXEC_KEYS)
     return tuple(replace(option, help=helps.get(option.key, option.help)) for option in options)
+
+
+BISECT_KEYS = (
+    *("config", "launches", "seed", "fresh", "wait_for_quiet", "threshold", "require_transport"),
+    *("allow_unknown", "trust_config", "results", "json", "dry_run"),
+)
+MERGE_KEYS = ("engine", "chunk", "workers", "warmup", "iterations")
+"""The options of `bisect` that say what is merged if there is no command."""
+MOST_LAUNCHES = 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class BisectOptions(Options):
+    """Options of `bisect`: what is compared, and for how long.
+
+    ucx: Releases of UCX, the oldest first: FIRST..LAST for these two and all between them that pip finds or the cache
+        has; or all of them in order, separated by commas, as versions or folders of an installed UCX.
+    budget: Limit on the total time of the launches of this call, such as 30m or 1h.
+    """
+
+    ucx: tuple[str, ...] = value_option(parsers.parse_ucx_releases, (), "FIRST..LAST|A,B[,C]")
+    budget: float | None = value_option(parsers.parse_positive_duration, None, "DURATION")
+
+
+def options_of_run_for_bisect() -> tuple[Option, ...]:
+    """The options of `run` that `bisect` has as well, with its own default and help of ``--launches``."""
+    most = f"Most launches of each release in a comparison, at least 6, which is where it starts. [{MOST_LAUNCHES}]"
+    options = (BY_KEY[key] for key in (*BISECT_KEYS, *MERGE_KEYS))
+    return tuple(replace(option, help=most) if option.key == "launches" else option for option in options)

@@ -222,6 +222,26 @@ def parse_ucx(text: str) -> str:
     return str(Path(parse_path(text.strip())).absolute())
 
 
+RANGE = ".."
+
+
+def parse_ucx_releases(text: str) -> tuple[str, ...]:
+    """Parse releases of UCX: ``1.19.0..1.22.0`` to ends with `RANGE` between them, ``1.19.0,/opt/ucx`` to its values.
+
+    Raises ValueError if they are fewer than two, or one is no release and no folder.
+    """
+    ends = text.strip().split(RANGE)
+    if len(ends) == 2 and all(map(UCX_VERSION.fullmatch, ends)):
+        return ends[0], RANGE, ends[1]
+    releases = tuple(map(parse_ucx, text.split(",")))
+    if len(releases) < 2 or {AUTO, WHEEL, SYSTEM} & {*releases}:
+        raise ValueError(
+            f"{text!r} is not FIRST{RANGE}LAST, such as 1.19.0..1.22.0, and no list of releases or folders"
+        )
+    _refuse_repeated_values(text, releases)
+    return releases
+
+
 parse_names, parse_columns, parse_paths = NamesParser(), ColumnNamesParser(), NamesParser(parse_path)
 parse_texts = TextsParser()
 

@@ -90,6 +90,7 @@ BEFORE = {
     ("run",): ["--chunk", "1e4", "--dry-run"],
     ("tune",): ["--dry-run"],
     ("exec",): ["--dry-run"],
+    ("bisect",): ["--ucx", "1.19.0,1.22.0", "--dry-run"],
     ("report",): [],
     ("predict",): ["--workers", "4"],
     ("serve",): ["--check"],
@@ -115,7 +116,7 @@ def words_for(words: tuple[str, ...], parameter: click.Parameter, name: str, res
     given = [*words, *before, *TOGETHER.get(parameter.name or "", [])]
     if isinstance(parameter, click.Argument):
         return [*given, "--", name] if "--" not in given else [*given, name]
-    if words == ("exec",):  # what comes after the command's name is the command's own
+    if words in (("exec",), ("bisect",)):  # what comes after the command's name is the command's own
         metric = ["--metric", "speed=re:(.*)", "--better", "more"]
         return [*given, *metric, parameter.opts[0], name, "true"]
     whole = {"report": [STORED], "predict": [STORED], "export": [STORED]}
@@ -132,7 +133,7 @@ def accepted(words: tuple[str, ...], parameter: click.Parameter, what: str) -> b
     """Whether the name is good there, or what it names is not looked at."""
     if what in LEXICAL:
         return False
-    if parameter.name == "results" and words[0] in ("run", "tune", "probe", "exec"):
+    if parameter.name == "results" and words[0] in ("run", "tune", "probe", "exec", "bisect"):
         return True  # `import` shows what making a results folder says
     if parameter.name == "metric_file":
         return True  # the command writes it

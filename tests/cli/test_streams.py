@@ -47,6 +47,7 @@ MEASURES = {
     "probe reduce-scatter": ["probe", "reduce-scatter", "--counts", "1024", "--repetitions", "1"],
     "tune": _TUNE.split(),
     "exec": ["exec", "--launches", "1"],
+    "bisect": ["bisect", "--ucx", "1.19.0,1.22.0", "--launches", "6"],
 }
 EVERY = {"doctor": ["doctor"], **STORED, **MEASURES}
 
@@ -76,7 +77,7 @@ def merge_bench(
 def check_document(folder: Path, name: str, level: str, service: dict[str, str]) -> None:
     (folder / "merge.out").write_text(text())
     of_service = service if name.startswith("jobs ") else {}
-    words = [*EVERY[name], "--json", *(["true"] if name == "exec" else [])]
+    words = [*EVERY[name], "--json", *(["true"] if name in ("exec", "bisect") else [])]
     done = merge_bench(folder, *words, UCX_LOG_LEVEL=level, UCX_PROTO_INFO="y", **of_service)
     assert done.returncode == 0, done.stderr[-2000:]
     json.loads(done.stdout)

@@ -38,6 +38,7 @@ OF_COMMANDS = {
     "probe show": "probe",
     "probe all-to-all": "probe",
     "exec": "run",
+    "bisect": "bisect",
     "jobs list": "jobs",
     "jobs show": "jobs",
     "jobs cancel": "jobs",

@@ -24,6 +24,7 @@ from merge_bench.analysis.documents import (
     SweepDocument,
     TransportsDocument,
 )
+from merge_bench.command.bisect import BisectDocument
 from merge_bench.forecast.document import PredictDocument
 from merge_bench.probe.view import ProbeDocument, ReferencesDocument
 from merge_bench.records.campaign import RecordedPlan
@@ -55,6 +56,7 @@ FILES: Mapping[str, Described] = {
     "history": Described("history --json", (HistoryDocument,)),
     "predict": Described("predict --json", (PredictDocument,)),
     "tune": Described("tune --json", (TuneDocument,)),
+    "bisect": Described("bisect --json", (BisectDocument,)),
     "probe": Described("probe … --json", (ProbeDocument, ReferencesDocument)),
     "transports": Described("transports --json", (TransportsDocument,)),
     "doctor": Described("doctor --json", (DoctorDocument,)),
