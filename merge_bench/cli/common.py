@@ -17,10 +17,12 @@ from merge_bench.config import parsers
 from merge_bench.config.option import Option, Options
 from merge_bench.config.options import BY_KEY
 from merge_bench.config.parsers import Parser
-from merge_bench.errors import print_message, stdout_and_stderr_are_same
+from merge_bench.errors import print_message, stdout_and_stderr_are_same, warnings_already_printed
 
 if TYPE_CHECKING:
+    from merge_bench.analysis.documents import CompareDocument, Failure
     from merge_bench.campaign import Caller
+    from merge_bench.config.options import RunOptions
     from merge_bench.records.campaign import Campaign
     from merge_bench.records.schema import FailureLine, GivenOptions
 
@@ -238,6 +240,49 @@ def typed_options() -> GivenOptions:
         if value is True or isinstance(value, str) or (isinstance(value, list) and value):
             options[key] = value
     return options
+
+
+def print_launched_campaign(
+    campaign: Campaign,
+    verdict: CompareDocument | None,
+    error: Failure | None,
+    options: RunOptions,
+    *,
+    details: bool,
+) -> None:
+    """Print a campaign that was just measured, as a report or as the document of ``--json``, and its failures.
+
+    `verdict`: the comparison of its gates, if it has any; `error`: why the job of a service ended.
+    """
+    from msgspec.structs import replace
+
+    from merge_bench.analysis.documents import run_documents
+    from merge_bench.analysis.summary import summarize_campaign
+    from merge_bench.regressions.gates import gate_summary
+    from merge_bench.report.run import main_metric_name, print_campaign_report
+    from merge_bench.view.comparison import print_comparison, text_printed_below
+    from merge_bench.view.streams import print_document
+
+    document = summarize_campaign(campaign)
+    if verdict is not None:
+        document = replace(document, comparisons=verdict.comparisons, error=document.error or verdict.error)
+    if error is not None:
+        document = replace(document, error=document.error or error)
+    if options.json:
+        print_document(document)
+    else:
+        metric = main_metric_name([campaign])
+        gates = gate_summary(verdict, metric=metric, fail_on=options.fail_on) if verdict is not None else ""
+        below = text_printed_below(verdict, gates) if verdict is not None else ""
+        print_campaign_report(campaign, document, details=details, above=warnings_already_printed(), below=below)
+        if verdict is not None and verdict.comparisons:
+            print_comparison(verdict, metric=metric, details=details, gates=gates)
+        elif gates:
+            print(gates)
+    if verdict is not None and verdict.error is not None:
+        print_message(verdict.error.message)
+    printed = () if options.json else [one.error.message for one in run_documents(document) if one.error]
+    print_failures(unrepeated_failures([campaign]), printed_texts=printed)
 
 
 def unrepeated_failures(campaigns: Sequence[Campaign]) -> list[FailureLine]:

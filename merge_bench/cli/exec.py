@@ -11,7 +11,7 @@ from merge_bench.cli import common
 from merge_bench.cli.service import NO_OWN_COMMAND, repeat_gate_comparison, run_on_service, service_address
 from merge_bench.command.options import ExecOptions, NamedCommandOptions, options_of_run_for_exec
 from merge_bench.config.options import BY_KEY, RunOptions
-from merge_bench.errors import UsageError, print_message, warnings_already_printed
+from merge_bench.errors import UsageError
 
 
 @click.command(
@@ -31,18 +31,10 @@ def measure_command(
     an empty folder that is removed after the launch. No shell reads COMMAND; for a shell's line, use sh -c '...'.
     """
     caller = common.command_caller()
-    from msgspec.structs import replace
-
     from merge_bench import api
-    from merge_bench.analysis.documents import run_documents
-    from merge_bench.analysis.summary import summarize_campaign
     from merge_bench.command.command_campaign import dry_run_text, plan_command_campaign
-    from merge_bench.records.campaign import CommandPlan
     from merge_bench.records.reader import read_campaign
-    from merge_bench.regressions.gates import gate_summary
-    from merge_bench.report.run import print_campaign_report
-    from merge_bench.view.comparison import print_comparison, text_printed_below
-    from merge_bench.view.streams import print_document, print_warnings
+    from merge_bench.view.streams import print_warnings
 
     url, error = service_address(options), None
     _refuse_other_command(words, of_service.named, url)
@@ -60,26 +52,7 @@ def measure_command(
             return 0
         result, verdict, status = api.launch_command(planned, options, caller, quiet=options.json)
         campaign = result.campaign
-    document = summarize_campaign(campaign)
-    if verdict is not None:
-        document = replace(document, comparisons=verdict.comparisons, error=document.error or verdict.error)
-    if error is not None:
-        document = replace(document, error=document.error or error)
-    if options.json:
-        print_document(document)
-    else:
-        details, metric = options.details, (campaign.command or CommandPlan()).main_metric.name
-        gates = gate_summary(verdict, metric=metric, fail_on=options.fail_on) if verdict is not None else ""
-        below = text_printed_below(verdict, gates) if verdict is not None else ""
-        print_campaign_report(campaign, document, details=details, above=warnings_already_printed(), below=below)
-        if verdict is not None and verdict.comparisons:
-            print_comparison(verdict, metric=metric, details=details, gates=gates)
-        elif gates:
-            print(gates)
-    if verdict is not None and verdict.error is not None:
-        print_message(verdict.error.message)
-    printed = () if options.json else [one.error.message for one in run_documents(document) if one.error]
-    common.print_failures(common.unrepeated_failures([campaign]), printed_texts=printed)
+    common.print_launched_campaign(campaign, verdict, error, options, details=options.details)
     return status
 
 

@@ -20,7 +20,7 @@ from merge_bench.config.files import check_output_file, replace_file
 from merge_bench.config.options import CLUSTER_OPTIONS, RunOptions, reset_merge_options
 from merge_bench.config.parsers import parse_ucx
 from merge_bench.config.shipped import find_config, find_shipped_file, shipped_files
-from merge_bench.errors import GateNotMet, LaunchFailed, RunFailed, UsageError, print_message, warnings_already_printed
+from merge_bench.errors import GateNotMet, LaunchFailed, RunFailed, UsageError
 
 if TYPE_CHECKING:
     from merge_bench.config.check import CheckResult
@@ -35,16 +35,12 @@ def run(config_names: tuple[str, ...], options: RunOptions) -> int:
     The merged table is dropped once it is verified; --write-result keeps it.
     """
     caller = common.command_caller()
-    from msgspec.structs import replace
-
     from merge_bench import api
-    from merge_bench.analysis.documents import run_documents
-    from merge_bench.analysis.summary import summarize_campaign
     from merge_bench.campaign.campaign import dry_run_text
     from merge_bench.campaign.planned_launches import load_sweep
     from merge_bench.records.reader import read_campaign
     from merge_bench.regressions.gates import RegressionGate
-    from merge_bench.view.streams import print_document, print_warnings
+    from merge_bench.view.streams import print_warnings
 
     _refuse_second_config(config_names, options)
     if url := service_address(options):
@@ -64,30 +60,7 @@ def run(config_names: tuple[str, ...], options: RunOptions) -> int:
             return 0
         result, verdict, status = api.launch_sweep(sweep, caller, quiet=options.json)
         campaign, error, details = result.campaign, None, sweep.options.details
-    document = summarize_campaign(campaign)
-    if verdict is not None:
-        document = replace(document, comparisons=verdict.comparisons, error=document.error or verdict.error)
-    if error is not None:
-        document = replace(document, error=document.error or error)
-    if options.json:
-        print_document(document)
-    else:
-        from merge_bench.analysis.compare import METRIC
-        from merge_bench.regressions.gates import gate_summary
-        from merge_bench.report.run import print_campaign_report
-        from merge_bench.view.comparison import print_comparison, text_printed_below
-
-        gates = gate_summary(verdict, metric=METRIC, fail_on=options.fail_on) if verdict is not None else ""
-        below = text_printed_below(verdict, gates) if verdict is not None else ""
-        print_campaign_report(campaign, document, details=details, above=warnings_already_printed(), below=below)
-        if verdict is not None and verdict.comparisons:
-            print_comparison(verdict, metric=METRIC, details=details, gates=gates)
-        elif gates:
-            print(gates)
-    if verdict is not None and verdict.error is not None:
-        print_message(verdict.error.message)
-    printed = () if options.json else [one.error.message for one in run_documents(document) if one.error]
-    common.print_failures(common.unrepeated_failures([campaign]), printed_texts=printed)
+    common.print_launched_campaign(campaign, verdict, error, options, details=details)
     return status
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,20 +17,9 @@ from merge_bench.merge.partition import CacheLineWriter, PlainWriter
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload import SyntheticSpec
 from merge_bench.records.schema import Stores, Worker
+from tests.helpers.plans import plan_of_two
 
-PLAN = Plan(
-    workload=SyntheticSpec(rows=3000, fraction=0.3, seed=0),
-    workers=3,
-    iterations=1,
-    warmup=0,
-    launches=1,
-    engine="native",
-    exchange="ucx",
-    protocol="tcp",
-    verify="ends",
-    timeout=9.0,
-    seed=0,
-)
+PLAN = replace(plan_of_two(), workers=3)
 SLOW_LINES, FAST_LINES = {"plain": 3.0, "lines": 4.0}, {"plain": 9.0, "lines": 5.0}
 
 

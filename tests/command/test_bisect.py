@@ -52,7 +52,7 @@ def test_a_step_between_two_of_six_releases_is_found_in_20_of_20(ratio: float) -
     for seed in SEEDS:
         last_before = seed % 5
         slow = RELEASES[last_before + 1 :]
-        result = bisect(seed, lambda release, slow=slow: ratio if release in slow else 1.0)  # type: ignore[misc]
+        result = bisect(seed, lambda release, slow=slow: ratio if release in slow else 1.0)
         found += result.found is not None and result.between == (RELEASES[last_before], slow[0])
         launches += sum(step.launches for step in result.steps)
     print(f"found {found} of {len(SEEDS)}, with {launches / len(SEEDS):.0f} launches of each release")

@@ -13,7 +13,7 @@ from merge_bench.records.campaign import CommandMetric
 
 
 def made(*texts: str, **more: object) -> list[CommandMetric]:
-    return make_metrics(MetricOptions(texts, **more), "program --size 8")  # type: ignore[arg-type]
+    return make_metrics(MetricOptions(texts, **more), "program --size 8")
 
 
 def value(source: str, out: str, *, err: str = "", file: str | None = None, **more: str) -> float:

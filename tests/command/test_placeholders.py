@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from merge_bench.command.placeholders import LaunchPlace, replace_placeholders, settings_stay_here_warning
 
-PLACE = LaunchPlace("tcp", ("UCX_TLS", "UCX_RNDV_THRESH"), 3, "/tmp/work")
+PLACE = LaunchPlace("tcp", ("UCX_TLS", "UCX_RNDV_THRESH"), 3, "/scratch/launch")
 SETTINGS = {"UCX_TLS": "tcp,self"}
 
 
@@ -24,7 +24,7 @@ def test_without_variables_their_words_are_left_out() -> None:
 def test_within_a_word_they_are_text() -> None:
     line = "mpirun {x} prog > {workdir}/{config}-{launch}.txt"
     assert replace_placeholders(["sh", "-c", line], PLACE)[2] == (
-        "mpirun -x UCX_TLS -x UCX_RNDV_THRESH prog > /tmp/work/tcp-3.txt"
+        "mpirun -x UCX_TLS -x UCX_RNDV_THRESH prog > /scratch/launch/tcp-3.txt"
     )
 
 

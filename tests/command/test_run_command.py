@@ -36,7 +36,7 @@ class Scene:
 
     def task(self, *argv: str, **more: object) -> CommandTask:
         task = CommandTask(argv, dict(os.environ), self.folder / "out", self.folder / "err", grace=0.2)
-        return replace(task, **more)  # type: ignore[arg-type]
+        return replace(task, **more)
 
     def run(self, *argv: str, **more: object) -> EndedCommand:
         return self.processes.run(self.task(*argv, **more))
