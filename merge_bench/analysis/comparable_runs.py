@@ -135,9 +135,11 @@ _COMMAND_PROBLEM = frozenset(("argv", "metrics", "checks"))
 def _command_options(run: Run, command: CommandPlan) -> dict[str, str]:
     """How a command is measured, besides its problem, as text by name: what a launch must do, and where values are."""
     own = {name: value for name, value in msgspec.structs.asdict(command).items() if name not in _COMMAND_PROBLEM}
-    found = {f"metric {each.name}": f"{each.source}, {each.pick}" for each in command.metrics if each.source}
+    metric_definitions = {
+        f"metric {each.name}": f"{each.source}, {each.pick}" for each in command.metrics if each.source
+    }
     others = {name: value for name, value in run.options.items() if name not in {*_NO_OPTIONS, "command"}}
-    return {name: value_text(value) for name, value in {**own, **found, **others}.items()}
+    return {name: value_text(value) for name, value in {**own, **metric_definitions, **others}.items()}
 
 
 def _merge_options(run: Run) -> dict[str, str]:

@@ -101,11 +101,11 @@ def metrics_of_command(recorded: Sequence[CommandMetric]) -> tuple[Metric, ...]:
 def metrics_of(runs: Iterable[Run]) -> tuple[Metric, ...]:
     """The metrics in which runs are compared, the main one first: those of merges, or those that all commands have."""
     commands = [run.plan.command for run in runs]
-    known = [metrics_of_command(command.metrics) for command in commands if command is not None]
-    if not known:
+    metrics_by_command = [metrics_of_command(command.metrics) for command in commands if command is not None]
+    if not metrics_by_command:
         return METRICS
-    shared = set.intersection(*({each.definition for each in metrics} for metrics in known))
-    return tuple(metric for metric in known[0] if metric.definition in shared)
+    shared = set.intersection(*({each.definition for each in metrics} for metrics in metrics_by_command))
+    return tuple(metric for metric in metrics_by_command[0] if metric.definition in shared)
 
 
 def main_metric(run: Run) -> Metric:

@@ -62,18 +62,18 @@ def _check_figures(file: Path, result: ImportedResult) -> None:
 def recognise_format(text: PrintedText) -> str:
     """Return the name of the importer that recognises `text`; raises UsageError if none does, or several do."""
     lines = {name: load_reader(name).recognise(text) for name in importers()}
-    found = {name: line for name, line in lines.items() if line}
-    parts = {part for name in found for part in importers()[name].includes}
-    found = {name: line for name, line in found.items() if name not in parts}
-    if not found:
+    line_numbers = {name: line for name, line in lines.items() if line}
+    parts = {part for name in line_numbers for part in importers()[name].includes}
+    line_numbers = {name: line for name, line in line_numbers.items() if name not in parts}
+    if not line_numbers:
         raise UsageError(
             f"{text.path} fits none of the formats {', '.join(importers())}{text.error_clause}; --format NAME says"
             " which one it is"
         )
-    if len(found) > 1:
-        where = " and ".join(f"{name} (line {line})" for name, line in found.items())
+    if len(line_numbers) > 1:
+        where = " and ".join(f"{name} (line {line})" for name, line in line_numbers.items())
         raise UsageError(f"{text.path} has output of {where}; put each into its own file, or choose with --format")
-    return next(iter(found))
+    return next(iter(line_numbers))
 
 
 def _make_campaign_records(

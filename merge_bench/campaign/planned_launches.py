@@ -217,8 +217,8 @@ def plan_runs(
                 planned_run = make_plan.plan_run(run, config, machine, chosen, choice)
                 if replace_options is None and planned_run.launcher.starts_here:
                     check_packages_installed(planned_run.plan)
-                found = (*_table_warnings(planned_run, machine), *planned_run.warnings, *warnings)
-                by_index[index] = replace(planned_run, warnings=found)
+                all_warnings = (*_table_warnings(planned_run, machine), *planned_run.warnings, *warnings)
+                by_index[index] = replace(planned_run, warnings=all_warnings)
     planned = [by_index[index] for index in range(len(runs))]
     _refuse_equal_plans(planned)
     return planned

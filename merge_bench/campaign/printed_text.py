@@ -98,8 +98,8 @@ class PrintedText:
         """What UCX's log in the text says; of variables with several values none counts."""
         text = "\n".join(self.bare)
         values: dict[str, set[str]] = {}
-        for found in _UCX_VARIABLES.finditer(text):
-            for name, value in _ASSIGNMENT.findall(found[1]):
+        for match in _UCX_VARIABLES.finditer(text):
+            for name, value in _ASSIGNMENT.findall(match[1]):
                 values.setdefault(name, set()).add(value)
         alike = {name: next(iter(each)) for name, each in sorted(values.items()) if len(each) == 1}
         return UcxFacts(ucx_perftest.logged_ucx_version(text), ucx_perftest.lanes_to_others(text), alike)

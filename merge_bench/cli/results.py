@@ -68,10 +68,10 @@ def compare(
         from merge_bench.cli.probe import compare_probe_campaigns
 
         return compare_probe_campaigns(campaigns, as_json=as_json)
-    known = [each.name for each in metrics_of(run for campaign in campaigns for run in campaign.runs)]
-    metric = metric or known[0]
-    if metric not in known:
-        raise UsageError(f"metric {metric!r} is none of {', '.join(known)}")
+    metric_names = [each.name for each in metrics_of(run for campaign in campaigns for run in campaign.runs)]
+    metric = metric or metric_names[0]
+    if metric not in metric_names:
+        raise UsageError(f"metric {metric!r} is none of {', '.join(metric_names)}")
     compared = functools.partial(compare_results, campaigns, threshold=threshold, anyway=anyway)
     try:
         document = compare_for_gates(options.fail_on, compared, threshold=threshold)

@@ -60,7 +60,7 @@ class BisectDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `bisect --json`.
 
     `verdict`: on the last release against the first one; `between`: the releases between which the change is, two
-    neighbours if it was found, null if the ends do not differ; `found`: the step that compares these neighbours;
+    neighbours if it was found, null if the ends do not differ; `decisive_step`: the one that compares these neighbours;
     `reason`: why nothing was found; `differences`, `settings`: what else differs between the neighbours.
     """
 
@@ -70,7 +70,7 @@ class BisectDocument(msgspec.Struct, frozen=True, kw_only=True):
     threshold: float
     verdict: str
     between: tuple[str, str] | None
-    found: BisectStep | None
+    decisive_step: BisectStep | None
     reason: str | None
     steps: list[BisectStep]
     differences: list[Difference]
@@ -83,7 +83,7 @@ class Bisection(NamedTuple):
 
     verdict: str
     between: tuple[str, str] | None
-    found: BisectStep | None
+    decisive_step: BisectStep | None
     reason: str | None
     steps: list[BisectStep]
 

@@ -145,12 +145,14 @@ def expand_releases(parsed: Sequence[str]) -> list[str]:
             raise UsageError("name the releases to compare, such as --ucx 1.19.0..1.22.0")
         return list(parsed)
     first, _, last = parsed
-    found = releases_between(first, last)
-    if missing := [end for end in (first, last) if end not in found]:
-        raise UsageError(f"--ucx {first}..{last}: there is no release {missing[0]}; between them: {', '.join(found)}")
-    if len(found) < 2:
+    releases = releases_between(first, last)
+    if missing := [end for end in (first, last) if end not in releases]:
+        raise UsageError(
+            f"--ucx {first}..{last}: there is no release {missing[0]}; between them: {', '.join(releases)}"
+        )
+    if len(releases) < 2:
         raise UsageError(f"--ucx {first}..{last}: that is one release; name an older and a newer one")
-    return found
+    return releases
 
 
 @dataclass
@@ -239,19 +241,19 @@ def run_bisection(task: BisectTask, progress: Progress, caller: Caller) -> Bisec
     """Bisect the releases of a task, and say what differs between those that it ends with."""
     releases, threshold = task.releases, task.options.threshold
     measurer = PairMeasurer(task, progress, caller)
-    found = bisect_releases(releases, measurer.measure, threshold=threshold, most=task.most)
+    outcome = bisect_releases(releases, measurer.measure, threshold=threshold, most=task.most)
     document = BisectDocument(
         releases=releases,
         metric=_metric_of(task).name,
         threshold=threshold,
-        **found._asdict(),
+        **outcome._asdict(),
         differences=[],
         settings=[],
     )
-    if found.found is None or found.between is None:
+    if outcome.decisive_step is None or outcome.between is None:
         return document
-    differences = compare_campaigns([read_campaign(found.found.records)], threshold=threshold).differences
-    return msgspec.structs.replace(document, differences=differences, settings=changed_settings(*found.between))
+    differences = compare_campaigns([read_campaign(outcome.decisive_step.records)], threshold=threshold).differences
+    return msgspec.structs.replace(document, differences=differences, settings=changed_settings(*outcome.between))
 
 
 def _metric_of(task: BisectTask) -> Metric:
@@ -274,10 +276,10 @@ def changed_settings(*releases: str) -> list[SettingChange]:
         except UsageError as error:
             print_message(f"settings are not compared: {error}")
             return []
-        known = {name: each for name, each in installed.settings.items() if not each.deprecated}
-        times = (name for name, each in known.items() if each.syntax.startswith("time"))
-        varying |= {name for name in times if known[name].default != again.get(name)}
-        both.append({name: each.default.replace(str(release.folder), "…") for name, each in known.items()})
+        current_settings = {name: each for name, each in installed.settings.items() if not each.deprecated}
+        times = (name for name, each in current_settings.items() if each.syntax.startswith("time"))
+        varying |= {name for name in times if current_settings[name].default != again.get(name)}
+        both.append({name: each.default.replace(str(release.folder), "…") for name, each in current_settings.items()})
     baseline, candidate = both
     names = sorted({*baseline, *candidate} - varying)
     changes = (SettingChange(name=name, baseline=baseline.get(name), candidate=candidate.get(name)) for name in names)

@@ -50,8 +50,8 @@ def print_bisection(document: BisectDocument) -> None:
 
 def result_sentence(document: BisectDocument) -> str:
     """What was found, in a sentence."""
-    if document.found is not None:
-        step = document.found
+    if document.decisive_step is not None:
+        step = document.decisive_step
         word = _WORDS[step.verdict]
         return (
             f"UCX {step.candidate} is {word} than {step.baseline}: {_ratio_text(step)}, {step.launches} launches each"

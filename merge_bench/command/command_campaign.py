@@ -160,15 +160,15 @@ def plan_command_campaign(argv: Sequence[str], own: ExecOptions, options: RunOpt
     first = ready[0][0]
     if len({planned.settings.results for planned, _ in ready}) > 1:
         raise UsageError("the configs set different folders for results; choose one folder with --results")
-    asked = first.options.launches if first.options.value_source("launches") != DEFAULT else LAUNCHES
-    recorded = {"command": msgspec.to_builtins(plan), "launches": asked}
+    launches = first.options.launches if first.options.value_source("launches") != DEFAULT else LAUNCHES
+    recorded = {"command": msgspec.to_builtins(plan), "launches": launches}
     recorded |= {"require_transport": list(required)} if required else {}
     releases = list(dict.fromkeys(planned.plan.ucx for planned, _ in ready))
     plans = [recorded if ucx is None else {**recorded, "ucx": ucx} for ucx in releases]
     keys = [RunKey(config=record.name, plan=releases.index(planned.plan.ucx)) for planned, record in ready]
     head = make_campaign_line(configs, plans, keys, first.plan.seed)
     labels = label_planned_runs(head)
-    order = order_runs_in_blocks(list(zip(ready, keys, strict=True)), blocks=asked, seed=first.plan.seed)
+    order = order_runs_in_blocks(list(zip(ready, keys, strict=True)), blocks=launches, seed=first.plan.seed)
     jobs = [
         Job(planned, key.config, key.plan, block, labels[key.config, key.plan]) for block, ((planned, _), key) in order
     ]

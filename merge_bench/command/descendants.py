@@ -56,10 +56,10 @@ def find_descendants(spared: Collection[int] = ()) -> list[ProcessState]:
     by_parent: dict[int, list[ProcessState]] = {}
     for process in list_processes():
         by_parent.setdefault(process.parent, []).append(process)
-    found = [process for process in by_parent.get(os.getpid(), ()) if process.pid not in spared]
-    for process in found:  # the list grows while it is walked
-        found += by_parent.get(process.pid, ())
-    return found
+    descendants = [process for process in by_parent.get(os.getpid(), ()) if process.pid not in spared]
+    for process in descendants:  # the list grows while it is walked
+        descendants += by_parent.get(process.pid, ())
+    return descendants
 
 
 def end_descendants(spared: Collection[int] = (), seconds: float = 30.0) -> list[int]:

@@ -97,7 +97,7 @@ def make_metrics(options: MetricOptions, command_line: str) -> list[CommandMetri
     picks = _values_by_name("--pick", options.picks, names)
     _refuse_other_words("--better", better, (MORE, LESS))
     _refuse_other_words("--pick", picks, tuple(PICKS))
-    made = []
+    recorded = []
     for metric in metrics:
         unit = units.get(metric.name, metric.unit)
         direction = better.get(metric.name, metric.better or _direction_of_unit(unit))
@@ -105,8 +105,8 @@ def make_metrics(options: MetricOptions, command_line: str) -> list[CommandMetri
             use = f"add --better {metric.name}=more or --better {metric.name}=less"
             raise UsageError(f"--metric {metric.name}: it is not known whether more or less of it is better; {use}")
         pick = picks.get(metric.name, metric.pick)
-        made.append(CommandMetric(name=metric.name, unit=unit, better=direction, source=metric.source, pick=pick))
-    return [*made, CommandMetric(name=WALL, unit="s", better=LESS)]
+        recorded.append(CommandMetric(name=metric.name, unit=unit, better=direction, source=metric.source, pick=pick))
+    return [*recorded, CommandMetric(name=WALL, unit="s", better=LESS)]
 
 
 def _parse_metric(text: str, command_line: str) -> CommandMetric:
@@ -225,15 +225,15 @@ def find_metric_value(metric: CommandMetric, output: CommandOutput) -> float:
     """
     source = metric.source or ""
     find = _find_by_expression if source.startswith(RE) else _find_by_path
-    found: list[float] = []
+    numbers: list[float] = []
     for text in output.searched_texts:
-        found = list(find(metric, source, text))
-        if found:
+        numbers = list(find(metric, source, text))
+        if numbers:
             break
     where = "what the command printed" if output.metric_file is None else "the metric file"
-    if not found:
+    if not numbers:
         raise LaunchFailed(f"metric {metric.name}: nothing in {where} matches {source}", code=METRIC_MISSING)
-    value = PICKS[metric.pick](found)
+    value = PICKS[metric.pick](numbers)
     if not (math.isfinite(value) and value > 0.0):
         what = f"metric {metric.name} is {value:g} in {where}, and only numbers above 0 can be compared"
         raise LaunchFailed(what, code=METRIC_MISSING)
@@ -277,8 +277,8 @@ def _values_at_path(document: Any, parts: Sequence[str | int]) -> Iterator[Any]:
         return
     part, rest = parts[0], parts[1:]
     if part == "*" and isinstance(document, list | dict):
-        for each in document.values() if isinstance(document, dict) else document:
-            yield from _values_at_path(each, rest)
+        for member in document.values() if isinstance(document, dict) else document:
+            yield from _values_at_path(member, rest)
     elif isinstance(document, list):
         if isinstance(part, int) and part < len(document):
             yield from _values_at_path(document[part], rest)
@@ -301,8 +301,8 @@ def _unit_factor(metric: CommandMetric, printed: str | None) -> float:
     if printed is None or metric.unit is None or printed == metric.unit:
         return 1.0
     rate = printed.endswith("/s") and metric.unit.endswith("/s")
-    found, wanted = (unit.removesuffix("/s") if rate else unit for unit in (printed, metric.unit))
+    printed_unit, wanted = (unit.removesuffix("/s") if rate else unit for unit in (printed, metric.unit))
     for units in _UNITS:
-        if found in units and wanted in units:
-            return units[found] / units[wanted]
+        if printed_unit in units and wanted in units:
+            return units[printed_unit] / units[wanted]
     raise LaunchFailed(f"metric {metric.name}: it is printed in {printed}, not in {metric.unit}", code=METRIC_MISSING)

@@ -109,9 +109,9 @@ def find_ucx_info(origin: str = "auto", environ: Mapping[str, str] = os.environ)
     )
     if folder is not None and (folder / "bin" / "ucx_info").is_file():
         return UcxInfoProgram(folder / "bin" / "ucx_info", "wheel", folder / "lib")
-    found = shutil.which("ucx_info", path=environ.get("PATH")) if origin != "wheel" else None
-    if found is not None:
-        return UcxInfoProgram(Path(found), "system")
+    path = shutil.which("ucx_info", path=environ.get("PATH")) if origin != "wheel" else None
+    if path is not None:
+        return UcxInfoProgram(Path(path), "system")
     wheel, system = "the package libucx is not installed", "the system's ucx_info is not on PATH"
     what = {
         "wheel": f"{wheel}; install it, or use --ucx system",

@@ -138,8 +138,8 @@ def released_versions() -> list[str]:
     """
     cached = [release.name for release in cached_releases()]
     done = _run_pip("index", "versions", fitting_package())
-    found = _INDEX_VERSIONS.search(done.stdout)
-    listed = [word.strip() for word in found[1].split(",")] if found else []
+    match = _INDEX_VERSIONS.search(done.stdout)
+    listed = [word.strip() for word in match[1].split(",")] if match else []
     if not listed and not cached:
         raise UsageError(
             f"there is no release of UCX in {releases_folder()}, and pip cannot list those of {fitting_package()}:"
@@ -233,9 +233,9 @@ def _make_release(draft: Path, package: str, version: str) -> _ReleaseFile:
 def _not_installed_sentence(package: str, version: str, done: subprocess.CompletedProcess[str]) -> str:
     """Why pip could not download the wheel of a release, with the releases that there are."""
     cached = ", ".join(release.name for release in cached_releases()) or "none"
-    known = _KNOWN_VERSIONS.search(done.stdout)
-    listed = [word.strip() for word in known[1].split(",")] if known else []
-    if known and listed != ["none"]:
+    match = _KNOWN_VERSIONS.search(done.stdout)
+    listed = [word.strip() for word in match[1].split(",")] if match else []
+    if match and listed != ["none"]:
         return f"--ucx {version}: there is no such release of {package} for this machine, but {', '.join(listed)}"
     why = "pip finds no package index, or none that has it" if listed == ["none"] else _pip_complaint(done)
     return f"--ucx {version}: {package} {version} is not in the cache and cannot be downloaded: {why}; cached: {cached}"

@@ -262,18 +262,18 @@ def make_history_document(
     """
     chosen = list(series)
     if metric not in (None, *BY_NAME):
-        known = [*BY_NAME, *(each.name for one in chosen for each in index.metrics_of_series(one))]
-        if metric not in known:
-            raise UsageError(f"metric {metric!r} is none of {', '.join(dict.fromkeys(known))}")
+        metric_names = [*BY_NAME, *(each.name for one in chosen for each in index.metrics_of_series(one))]
+        if metric not in metric_names:
+            raise UsageError(f"metric {metric!r} is none of {', '.join(dict.fromkeys(metric_names))}")
     histories = filter(None, (series_history(index, each, metric, threshold) for each in chosen))
-    found = list(islice(histories, most))
-    metrics, units = {each.metric for each in found}, {each.unit for each in found}
+    shown_series = list(islice(histories, most))
+    metrics, units = {each.metric for each in shown_series}, {each.unit for each in shown_series}
     return HistoryDocument(
         folders=index.roots,
         metric=metrics.pop() if len(metrics) == 1 else metric or "",
         unit=units.pop() if len(units) == 1 else "",
         threshold=threshold,
-        series=found,
+        series=shown_series,
         notes=index.problems,
     )
 

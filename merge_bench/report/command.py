@@ -79,8 +79,8 @@ def write_command_figures(page: Page, runs: Sequence[CommandRun]) -> None:
 def outcome_sentences(runs: Sequence[CommandRun]) -> Iterable[tuple[str, str]]:
     """Sentences, with their styles, on how many launches passed which checks, the same for all configs as one."""
     sentences: dict[tuple[str, str], list[str]] = {}
-    for each in runs:
-        sentences.setdefault(_outcome(each), []).append(each.name)
+    for run in runs:
+        sentences.setdefault(_outcome(run), []).append(run.name)
     for (text, style), names in sentences.items():
         yield (f"{join_in_words(names)}: " if len(sentences) > 1 else "") + text, style
 
@@ -274,8 +274,8 @@ def runs_of_command_by_rank(campaign: Campaign) -> list[tuple[str, Run]]:
         each for each in zip(campaign.labels, campaign.runs, strict=True) if aggregate.complete_launches(each[1])
     ]
 
-    def rank(each: tuple[str, Run]) -> tuple[bool, float]:
-        run, metric = each[1], main_metric(each[1])
+    def rank(named_run: tuple[str, Run]) -> tuple[bool, float]:
+        run, metric = named_run[1], main_metric(named_run[1])
         value = aggregate.run_median(aggregate.complete_launches(run), metric.value)
         least_first = math.inf if value is None else -value if metric.higher_is_better else value
         return any(launch.failed for launch in run.launches), least_first

@@ -76,9 +76,11 @@ def _write_release(page: Page, release: CheckedRelease) -> None:
     """Put what another release of UCX reads otherwise on a page."""
     reads = "reads these settings otherwise" if release.variables else "reads the config in the same way"
     page.add_paragraph(f"UCX {release.ucx} {reads}{'' if release.ok else ', and `run` refuses it'}")
-    for each in release.variables:
+    for variable in release.variables:
+        message = f", {variable.message}" if variable.message else ""
         page.add_paragraph(
-            f"line {each.line}: {each.name}={each.value}: {each.state}{each.message and f', {each.message}'}", indent=4
+            f"line {variable.line}: {variable.name}={variable.value}: {variable.state}{message}",
+            indent=4,
         )
 
 

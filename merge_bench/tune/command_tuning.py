@@ -96,8 +96,8 @@ def find_unused_transport(variables: Sequence[str], transports: frozenset[str]) 
 
     Error handling is left out: with it, UCX may choose a transport that is not used without it.
     """
-    found = [_OF_TRANSPORT.match(name) for name in variables]
-    names = [match[1].lower() for match in found if match is not None]
+    matches = [_OF_TRANSPORT.match(name) for name in variables]
+    names = [match[1].lower() for match in matches if match is not None]
     unused = [name for name in names if not any(each.startswith(name) for each in transports)]
     return unused[0] if unused and len(unused) == len(variables) else None
 

@@ -53,7 +53,7 @@ def test_a_step_between_two_of_six_releases_is_found_in_20_of_20(ratio: float) -
         last_before = seed % 5
         slow = RELEASES[last_before + 1 :]
         result = bisect(seed, lambda release, slow=slow: ratio if release in slow else 1.0)
-        found += result.found is not None and result.between == (RELEASES[last_before], slow[0])
+        found += result.decisive_step is not None and result.between == (RELEASES[last_before], slow[0])
         launches += sum(step.launches for step in result.steps)
     print(f"found {found} of {len(SEEDS)}, with {launches / len(SEEDS):.0f} launches of each release")
     assert found == len(SEEDS)
@@ -91,7 +91,7 @@ def test_a_spent_budget_leaves_the_releases_that_are_certain() -> None:
         return paired_effect([-0.3 if candidate >= "1.20.0" else 0.0] * launches), "x"
 
     result = bisect_releases(RELEASES, measure, threshold=0.02, most=24)
-    assert (result.between, result.found, result.reason) == (("1.19.0", "1.20.0"), None, NO_TIME)
+    assert (result.between, result.decisive_step, result.reason) == (("1.19.0", "1.20.0"), None, NO_TIME)
 
 
 def test_releases_as_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,8 +78,8 @@ AUTO = "auto"
 
 def importers() -> Mapping[str, Importer]:
     """Return every importer by its name, in the order in which they are shown."""
-    found = read_registry(tuple(__path__), "IMPORTER", Importer)
-    return {each.name: each for each in sorted(found, key=lambda each: (each.place, each.name))}
+    declared = read_registry(tuple(__path__), "IMPORTER", Importer)
+    return {each.name: each for each in sorted(declared, key=lambda each: (each.place, each.name))}
 
 
 def help_text() -> str:

@@ -44,10 +44,10 @@ def read(text: PrintedText) -> ImportedResult:
         if failed := _FAILED.match(line):
             what = "a wrong result" if failed["wrong"] else "a failure"
             text.refuse(number, f"the benchmark reports {what} of query {failed['wrong'] or failed['query']}")
-        if found := _LINE.fullmatch(line):
-            query, iteration, seconds = int(found["query"]), int(found["iteration"]), _SECONDS.fullmatch(found["rest"])
+        if match := _LINE.fullmatch(line):
+            query, iteration, seconds = int(match["query"]), int(match["iteration"]), _SECONDS.fullmatch(match["rest"])
             if seconds is None:
-                text.refuse(number, f"{found['rest']!r} is not a time such as 1.3267s; the text is cut or damaged")
+                text.refuse(number, f"{match['rest']!r} is not a time such as 1.3267s; the text is cut or damaged")
             if query in times.setdefault(iteration, {}):
                 text.refuse(number, f"query {query} has a second iteration {iteration}; put each run into its own file")
             times[iteration][query] = float(seconds[1])

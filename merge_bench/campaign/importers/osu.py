@@ -178,15 +178,15 @@ def _make_probe_lines(text: PrintedText, table: _Table, ranks: int | None) -> Se
     ucx = text.ucx.version
     lines = []
     for number, (size, *cells) in table.rows:
-        values = dict(zip(table.columns, cells, strict=True))
-        if values.get("validation") == "Fail":
+        row = dict(zip(table.columns, cells, strict=True))
+        if row.get("validation") == "Fail":
             text.refuse(number, f"{table.test} reports a wrong result for messages of {size} bytes")
         seconds, least, most = (
             None if micros is None else micros / 1e6
-            for micros in (_first_number(values, names) for names in (_SECONDS, _LEAST, _MOST))
+            for micros in (_first_number(row, names) for names in (_SECONDS, _LEAST, _MOST))
         )
-        rate, messages = _first_number(values, _RATES), _first_number(values, ("messages/s",))
-        iterations = values.get("iterations")
+        rate, messages = _first_number(row, _RATES), _first_number(row, ("messages/s",))
+        iterations = row.get("iterations")
         lines.append(
             s.ProbeLine(
                 launch=0,
@@ -212,5 +212,5 @@ def _make_probe_lines(text: PrintedText, table: _Table, ranks: int | None) -> Se
 
 def _first_number(values: dict[str, str], names: Sequence[str]) -> float | None:
     """The number of the first of these columns that the table has; None without one."""
-    found = next((values[name] for name in names if name in values), None)
-    return float(found) if found is not None and found not in ("-", "Pass", "Fail") else None
+    text = next((values[name] for name in names if name in values), None)
+    return float(text) if text is not None and text not in ("-", "Pass", "Fail") else None

@@ -170,13 +170,13 @@ def _read_statistic(text: PrintedText, number: int, entry: re.Match[str], output
     if value == "No data collected":
         return
     own = output.ranks.setdefault(rank, _Rank()).statistics
-    found = _parse_statistic(name, value, number, last=not any(text.bare[number:]))
-    if found is None:
+    figures = _parse_statistic(name, value, number, last=not any(text.bare[number:]))
+    if figures is None:
         text.refuse(number, f"{value!r} is not the value of a statistic; the text is cut or damaged")
-    for key, (each, unit) in found.items():
+    for key, (figure, unit) in figures.items():
         if key in own:
             text.refuse(number, f"the statistic {name} of rank {rank} is there twice; put each run into its own file")
-        own[key], output.units[key] = each, unit
+        own[key], output.units[key] = figure, unit
 
 
 def _parse_statistic(name: str, text: str, number: int, *, last: bool) -> dict[str, tuple[float, str | None]] | None:

@@ -168,8 +168,8 @@ class _OutputReader:
 
     def _read_fact(self, name: str, value: str) -> None:
         if name == "Test":
-            known = _TESTS.get(value)
-            self.facts.test = known or self.of_command.test or value
+            test = _TESTS.get(value)
+            self.facts.test = test or self.of_command.test or value
         elif name == "Message size" and _SIZE.fullmatch(value):
             self.facts.size = parse_bytes(value)
         elif name in ("Send memory", "Recv memory"):
