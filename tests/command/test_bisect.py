@@ -144,7 +144,7 @@ def test_the_release_that_slows_a_command(place: Path, capsys: pytest.CaptureFix
     assert exit_status(*words) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["between"] == ["1.20.1", "1.21.0"]
-    assert (document["verdict"], document["found"]["ratio"]) == ("SLOWER", pytest.approx(0.25))
+    assert (document["verdict"], document["decisive_step"]["ratio"]) == ("SLOWER", pytest.approx(0.25))
     assert document["settings"] == [{"name": "UCX_RNDV_THRESH", "baseline": "20k", "candidate": "21k"}]
     folders = {step["records"] for step in document["steps"]}
     for folder in folders:
