@@ -111,7 +111,7 @@ def worker(rank: int, partition: float, exchange: float, join: float) -> s.Worke
 
 def launch(*iterations: list[s.WorkerIteration]) -> Any:
     lines = [s.IterationLine(launch=0, index=at, wall_seconds=1, workers=each) for at, each in enumerate(iterations)]
-    return SimpleNamespace(timed=tuple(lines))
+    return SimpleNamespace(timed_iterations=tuple(lines))
 
 
 LAUNCH = launch(

@@ -103,7 +103,7 @@ def launch(lines: list[s.IterationLine], *, lanes: str = "tcp/eth0") -> Any:
         lanes=s.LanesLine(launch=0, pairs=pairs),
         memory=s.MemoryLine(launch=0, workers=memory),
         line=SimpleNamespace(startup_seconds=7.0),
-        timed=tuple(lines),
+        timed_iterations=tuple(lines),
     )
 
 
