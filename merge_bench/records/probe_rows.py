@@ -32,9 +32,9 @@ class MedianAndRange:
     high: float
 
     @classmethod
-    def from_values(cls, middle: float | None, ends: tuple[float, float] | None) -> Self | None:
-        """Make a range of a median and its smallest and largest value, by default the median; None without a median."""
-        return None if middle is None else cls(middle, *(ends or (middle, middle)))
+    def from_values(cls, median_value: float | None, extremes: tuple[float, float] | None) -> Self | None:
+        """Make an object of a median and the smallest and largest value, by default the median; None without a median."""
+        return None if median_value is None else cls(median_value, *(extremes or (median_value, median_value)))
 
 
 class ProbeRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -257,7 +257,7 @@ def _final_folder_state(folder: os.stat_result) -> str:
 
 
 def _entry_sort_key(entry: ResultEntry) -> tuple[bool, float, str]:
-    """The key that sorts results by their start; results that cannot be read come first.
+    """The key that sorts results by their start; results that cannot be read have the lowest key.
 
     If the start is in the far future, the file's time counts.
     """

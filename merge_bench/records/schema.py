@@ -395,7 +395,7 @@ class HostPower(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PowerLine(RecordLine, tag="power", frozen=True, kw_only=True):
-    """Energy and clocks during the timed iterations.
+    """Energy and clocks during the timed iterations; what else ran between the two readings counts, too.
 
     ``gpus``: those that could be read, each once; null if the launch uses none.
     """
