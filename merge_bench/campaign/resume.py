@@ -156,12 +156,11 @@ def _make_resumed_campaign(
 def reopen_newest_campaign(
     results_folder: Path, campaign_line: CampaignLine, is_unfinished: Callable[[Campaign], bool]
 ) -> tuple[CampaignWriter, Campaign] | None:
-    """Open the newest campaign of the same command in `results_folder` for which `is_unfinished` is true; None without
-    one.
+    """Open the newest campaign of the same command in `results_folder` for which `is_unfinished` is true.
 
-    Two campaigns are of the same command if their first records differ only in name, time, arguments and paths of
-    configs. Campaigns that another process is writing, and those that ended with a wrong result or a gate not met, are
-    skipped.
+    None if there is none. Two campaigns are of the same command if their first records differ only in name, time,
+    arguments and paths of configs. Campaigns that another process is writing, and those that ended with a wrong result
+    or a gate not met, are skipped.
     """
     for folder, _ in ResultsFolder(results_folder).find_newest_results(
         lambda head: not differing_campaign_fields(head, campaign_line)

@@ -33,7 +33,7 @@ class MedianAndRange:
 
     @classmethod
     def from_values(cls, median_value: float | None, extremes: tuple[float, float] | None) -> Self | None:
-        """Make an object of a median and the smallest and largest value, by default the median; None without a median."""
+        """Combine a median with the smallest and largest value, by default the median; None without a median."""
         return None if median_value is None else cls(median_value, *(extremes or (median_value, median_value)))
 
 
