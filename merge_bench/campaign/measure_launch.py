@@ -427,7 +427,7 @@ def choose_parcel_writers(session: Session, code_checksum: str | None = None) ->
 
 
 def _fastest_parcel_writers(session: Session, code_checksum: str) -> list[ParcelWriteMethod | None]:
-    """Return the fastest way to write parcels for each worker, from the cache or measured; None: it was not measured."""
+    """Return the fastest way to write parcels for each worker, from the cache or measured; None: not measured."""
     keys = [
         _parcel_write_times_key(each, session.descriptions, session.plan, code_checksum)
         for each in session.descriptions
