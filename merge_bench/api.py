@@ -195,8 +195,8 @@ def launch_sweep(
 ) -> tuple[Result, CompareDocument | None, int]:
     """Make every launch of a sweep, then check its gate, for the function and the command ``run``.
 
-    `quiet`: show no progress; `print_estimate`: print how long several launches take. Returns the result, the comparison
-    if there is a gate, and the exit status.
+    `quiet`: show no progress; `print_estimate`: print how long several launches take. Returns the result, the
+    comparison if there is a gate, and the exit status.
     """
     from merge_bench.campaign import campaign as running
     from merge_bench.regressions.gates import RegressionGate

@@ -168,7 +168,7 @@ def check_tables_fit_in_memory(
     counts, sizes = _count_result_rows(spec, join_kind), table_bytes_by_side(spec)
     tables, result = int(sum(sizes.values())), estimate_output_bytes(spec, counts.rows, join_kind)
     # Of a broadcast: the chunks, what is partitioned of the table that stays, and the other one once on every worker.
-    copies = TABLE_COPIES * tables
+    copies: float = TABLE_COPIES * tables
     if broadcast_side is not None:
         copies = tables + sizes[broadcast_side.other] + workers * sizes[broadcast_side]
     needed = int(workers * PROCESS_BYTES + copies + result)

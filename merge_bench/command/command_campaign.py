@@ -253,7 +253,7 @@ def command_variables(planned: PlannedRun) -> dict[str, str]:
 def is_overstated_perftest(plan: CommandPlan, ucx: str | None) -> bool:
     """Whether a command measures with a ``ucx_perftest`` whose bandwidth is too high; `ucx`: the release of UCX."""
     measures_rate = any(metric.better == "more" for metric in plan.metrics)
-    return bool(ucx and measures_rate and "ucx_perftest" in plan.line and perftest_overstates_bandwidth(ucx))
+    return bool(ucx and measures_rate and "ucx_perftest" in plan.shell_line and perftest_overstates_bandwidth(ucx))
 
 
 def command_environment(variables: Mapping[str, str]) -> dict[str, str]:
