@@ -30,7 +30,8 @@ from merge_bench.analysis.aggregate import PHASES, Phase, WorkerFigures
 from merge_bench.analysis.documents import Bottleneck, Limit, Link, MemoryRate
 from merge_bench.merge.engines import engine_descriptions
 from merge_bench.merge.exchange import find_recorded_plane
-from merge_bench.records.campaign import Campaign, Launch, RecordedPlan, Run
+from merge_bench.records.campaign import Campaign, Launch, Run
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import IterationLine, ProbeLine, WorkerIteration
 from merge_bench.units import format_rate, format_seconds, plural
 
@@ -256,7 +257,7 @@ class ExchangeComparison:
 def compare_exchange_with_probes(run: Run, probes: Iterable[Campaign]) -> ExchangeComparison | None:
     """Compare the exchange of `run` with the matching all-to-all measurements in `probes`; None if there are none."""
     launches = aggregate.complete_launches(run)
-    timed = [each for launch in launches for each in launch.timed if _is_fully_measured(each)]
+    timed = [each for launch in launches for each in launch.timed_iterations if _is_fully_measured(each)]
     if not find_recorded_plane(run.plan.exchange).endpoints or not timed:
         return None
     # a parcel is what one worker sends to one other of one frame

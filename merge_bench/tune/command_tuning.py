@@ -31,7 +31,7 @@ from merge_bench.config.ucx_choice import INFINIBAND
 from merge_bench.config.ucx_info import find_installed_ucx
 from merge_bench.errors import LaunchFailed, UsageError
 from merge_bench.host.gpu import count_visible_gpus
-from merge_bench.records.campaign import CommandPlan
+from merge_bench.records.recorded_plan import CommandPlan
 
 _OF_TRANSPORT = re.compile(r"UCX_(TCP|POSIX|SYSV|RC|UD|DC)_(?!ERROR_HANDLING)")
 _HOSTS = re.compile(r"(?:^|[\s/;&|(])(?:srun|ssh|--?hosts?|-H|--?hostfile|--?machinefile)(?=$|[\s=])")
@@ -83,7 +83,7 @@ def find_transports_of_command(command: CommandPlan, planned: PlannedRun) -> fro
     except LaunchFailed as failure:
         raise UsageError(f"--lanes: {failure}") from None
     finally:
-        processes.end(succeeded=True)
+        processes.end_processes(succeeded=True)
         remove_scratch_folder(folder)
     if line is None:
         what = "UCX logged no lanes: the command does not use UCX, or its processes do not get the settings"

@@ -21,7 +21,8 @@ from merge_bench.host.description import Ucx
 from merge_bench.probe.p2p import P2PProbe
 from merge_bench.probe.shared.options import PairPlacements
 from merge_bench.probe.shared.probe_campaign import describe_dry_run, plan_probe_campaign
-from merge_bench.records.campaign import RecordedPlan, label_planned_runs
+from merge_bench.records.campaign import label_planned_runs
+from merge_bench.records.recorded_plan import RecordedPlan
 from merge_bench.records.schema import Worker
 from merge_bench.tune.tuning_plan import plan_baseline_runs
 from tests.helpers.command_line import exit_status
@@ -69,7 +70,7 @@ def test_each_release_is_a_run_with_its_own_processes(folders: dict[str, Path]) 
         (run.config, plan["ucx"], plan["rows_per_chunk"]) for run, plan in zip(line.runs, line.plans, strict=True)
     ] == [("default", release, rows) for rows in (1000, 2000) for release in RELEASES]
     assert list(label_planned_runs(line).values()) == [f"UCX {release}" for release in RELEASES] * 2
-    assert [RecordedPlan.of(plan).ucx for plan in line.plans] == list(RELEASES) * 2
+    assert [RecordedPlan.from_options(plan).ucx for plan in line.plans] == list(RELEASES) * 2
     for planned in sweep.prepared.values():
         folder = str(folders[planned.plan.ucx or ""])
         assert planned.settings.ucx_origin == folder

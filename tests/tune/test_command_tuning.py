@@ -13,15 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.campaign import Progress
-from merge_bench.campaign.planned_launches import Job
+from merge_bench.campaign import ProgressDisplay
+from merge_bench.campaign.planned_launches import PlannedLaunch
 from merge_bench.cluster import signals
 from merge_bench.cluster.worker_programs import find_free_port
 from merge_bench.command.metrics import CHECK_FAILED
 from merge_bench.command.run_command import COMMAND_FAILED
 from merge_bench.records import schema as s
-from merge_bench.records.campaign import Campaign, CommandPlan
+from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
+from merge_bench.records.recorded_plan import CommandPlan
 from merge_bench.records.results_folder import TUNE, ResultsFolder
 from merge_bench.records.writer import CampaignWriter
 from merge_bench.report.next_step import next_step_after_recorded_tuning
@@ -37,7 +38,7 @@ FASTER = "UCX_USE_MT_MUTEX"
 WORDS = ("--only", ONLY, "--output", "tuned.cfg")
 COMMAND = ("--", "sleep", "0.01")
 RATE = ("--metric", r"rate=re:rate ([\d.]+)", "--unit", "MB/s")
-Launch = Callable[[CommandPlan, Job, CampaignWriter, Progress, int], int]
+Launch = Callable[[CommandPlan, PlannedLaunch, CampaignWriter, ProgressDisplay, int], int]
 
 
 class FakeCommand:
@@ -51,7 +52,9 @@ class FakeCommand:
         self.random = random.Random(7)
         self.made: dict[str, int] = {}
 
-    def launch(self, plan: CommandPlan, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
+    def launch(
+        self, plan: CommandPlan, job: PlannedLaunch, writer: CampaignWriter, progress: ProgressDisplay, index: int
+    ) -> int:
         variables = dict(job.prepared.settings.environment)
         wall = (1.0 - self.gain * (FASTER in variables)) * self.random.uniform(0.99, 1.01)
         failure = None
@@ -284,7 +287,9 @@ def test_the_same_command_resumes_after_ctrl_c(
 ) -> None:
     command = FakeCommand()
 
-    def cut(plan: CommandPlan, job: Job, writer: CampaignWriter, progress: Progress, index: int) -> int:
+    def cut(
+        plan: CommandPlan, job: PlannedLaunch, writer: CampaignWriter, progress: ProgressDisplay, index: int
+    ) -> int:
         if index < 7:
             return command.launch(plan, job, writer, progress, index)
         with signals.ignore_signals():  # as a launch does
