@@ -26,10 +26,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from merge_bench.campaign import campaign, cluster_session
-from merge_bench.cluster.worker_calls import LaunchedWorker, ProcessWatch, WorkerCalls
+from merge_bench.cluster.worker_calls import LaunchedWorker, ProcessWatch, WorkerStepRunner
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageError
 from merge_bench.host import machine
-from merge_bench.host.description import ProcessFacts, Ucx
+from merge_bench.host.description import ProcessFacts, UcxDescription
 from merge_bench.merge import memory, merger, worker
 from merge_bench.merge.exchange.base import AbortFlag, Exchange, FrameTransfer
 from merge_bench.merge.frame import Bytes
@@ -67,7 +67,7 @@ def fake_cluster(failures: Failures | None = None, exchange: type[QueueExchange]
 
 @functools.cache
 def _describe_process(variables: tuple[str, ...]) -> ProcessFacts:
-    return machine.describe_process(variables, ucx=Ucx())
+    return machine.describe_process(variables, ucx=UcxDescription())
 
 
 def _current_process() -> Any:
@@ -180,7 +180,7 @@ class _ThreadSession(cluster_session.Session):
             self._workers.abort_workers("the run is ending")
 
 
-class _ThreadWorkers(WorkerCalls):
+class _ThreadWorkers(WorkerStepRunner):
     """Calls to workers that are threads; nothing watches them, as they have no processes."""
 
     def __init__(self, failures: Failures, workers: int, deliver: Callable[[Mapping[str, Any]], None]) -> None:

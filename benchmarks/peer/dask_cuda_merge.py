@@ -101,7 +101,7 @@ def cluster(job: Job, folder: Path) -> Iterator[tuple[Path, list[int]]]:
     shared = workers_per_gpu(job.workers, count_visible_gpus())
     (prepared,) = plan_runs(
         CONFIG,
-        RunOptions().with_given_values(
+        RunOptions().with_command_line_values(
             chunk=job.rows_per_chunk,
             workers=job.workers,
             exchange="dask",

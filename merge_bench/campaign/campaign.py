@@ -31,7 +31,7 @@ from merge_bench.cluster.launchers import launchers, make_launcher
 from merge_bench.config.installation import checkout_folder
 from merge_bench.errors import Caution, RunFailed, print_message, print_warning
 from merge_bench.host import machine, other_load
-from merge_bench.host.other_load import FinishMeasurement, OtherLoad
+from merge_bench.host.other_load import FinishMeasurement, OtherProcessLoad
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records.campaign import Campaign, RecordedPlan
@@ -57,7 +57,7 @@ class Software:
     def of_this_process(cls) -> Self:
         """The software that this process runs."""
         return cls(
-            git_state(), host_agent.source_checksum(host_agent.ROOT / "merge_bench"), machine.installed_versions()
+            git_state(), host_agent.source_checksum(host_agent.ROOT / "merge_bench"), machine.installed_package_versions()
         )
 
 
@@ -202,7 +202,7 @@ def dry_run_text(sweep: Sweep) -> str:
             names = f"{config}/{index}" + (f" ({name})" if (name := run_labels[config, index]) != config else "")
             lines.append(f"## {names}: {plural(plan.workers, 'worker')}{size}, {plan.launches} launches")
         for command in make_launcher(prepared.settings).commands(plan, prepared.settings):
-            lines += [f"# {command.role} on {command.host}", command.shell_line()]
+            lines += [f"# {command.role} on {command.host}", command.format_shell_command()]
     if len(jobs) > 1:
         lines.append(f"## {make_time_estimator(sweep).describe_estimate(jobs)}")
         lines += [f"## {short}"] if (short := few_blocks_sentence(sweep)) else []
@@ -313,8 +313,8 @@ def warn_if_host_busy(
 
 
 def _wait_for_quiet_host(
-    load: OtherLoad, wait: float, look: FinishMeasurement, clock: Callable[[], float]
-) -> OtherLoad:
+    load: OtherProcessLoad, wait: float, look: FinishMeasurement, clock: Callable[[], float]
+) -> OtherProcessLoad:
     began, quiet = clock(), 0
     print_message(f"waiting for at most {format_duration(wait)} until this host is quiet: other processes keep {load}")
     while quiet < IN_A_ROW and clock() - began < wait:

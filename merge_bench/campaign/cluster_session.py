@@ -17,7 +17,7 @@ from merge_bench.cluster import dask_scheduler_functions, scheduler_client
 from merge_bench.cluster.base import ClusterSettings, Launcher
 from merge_bench.cluster.host_check import check_same_ucx_release, check_ucx_folder, check_worker_variables
 from merge_bench.cluster.launchers import launchers, make_launcher
-from merge_bench.cluster.worker_calls import LaunchedWorker, WorkerCalls
+from merge_bench.cluster.worker_calls import LaunchedWorker, WorkerStepRunner
 from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, print_warning
 from merge_bench.host import other_load
 from merge_bench.merge import worker
@@ -43,13 +43,13 @@ class Session:
         self.descriptions: list[Worker] = []
         self.lanes: LanesLine | None = None
         self._client: Client | None = None
-        self._workers: WorkerCalls | None = None
+        self._workers: WorkerStepRunner | None = None
         self._handlers: dict[str, Callable[[Mapping[str, Any]], None]] = {}
         self._other_load: HostLoad | None = None
         self._began = time.monotonic()
 
     @property
-    def workers(self) -> WorkerCalls:
+    def workers(self) -> WorkerStepRunner:
         """The object that calls functions on the workers; available once the cluster has started."""
         assert self._workers is not None, "the cluster was not started"
         return self._workers
@@ -76,7 +76,7 @@ class Session:
             self.record_warning(caution)
         up_by = time.monotonic() + self.settings.start_timeout
         self._client = scheduler_client.connect_client(access, self.launcher, self.settings, up_by)
-        self._workers = WorkerCalls(self._client, self.launcher, self.plan.timeout)
+        self._workers = WorkerStepRunner(self._client, self.launcher, self.plan.timeout)
         self.progress.show_phase("waiting for workers")
         self._gather_workers(up_by)
         self.progress.show_phase("loading libraries")
@@ -103,7 +103,7 @@ class Session:
         try:
             if self._workers is not None:
                 # An OSError, as Dask's CommClosedError is, means that the connection to the scheduler closed.
-                self._workers.watch.wait_for_loss(lost_scheduler=isinstance(error, OSError))
+                self._workers.watch.wait_for_loss(scheduler_connection_lost=isinstance(error, OSError))
             scheduler_client.raise_for_ended_process(self.launcher)
         except LaunchFailed as reason:
             return reason
@@ -133,7 +133,7 @@ class Session:
 
         `addresses`: each rank's UCX address. Returns the longest round trip of a barrier, in seconds.
         """
-        connected: list[worker.ConnectionReport] = self.workers.run_on_all(worker.connect_peers, addresses)
+        connected: list[worker.ConnectionReport] = self.workers.run_on_all_workers(worker.connect_peers, addresses)
         self.descriptions = [
             replace(each, ucx=replace(each.ucx, config=connection.ucx_config))
             for each, connection in zip(self.descriptions, connected, strict=True)
@@ -204,7 +204,7 @@ class Session:
     def _describe_workers(self, engine: str | None, exchange: str | None) -> None:
         """Have the workers load libraries and describe their machines; adds their process ids to `members`."""
         calls = self.workers
-        facts = calls.run_on_all(worker.describe_process, engine, exchange, tuple(self.settings.environment))
+        facts = calls.run_on_all_workers(worker.describe_process, engine, exchange, tuple(self.settings.environment))
         self.descriptions = [Worker.of(m.rank, m.name, each) for m, each in zip(calls.members, facts, strict=True)]
         calls.members = [
             LaunchedWorker(m.rank, m.address, m.name, each.host, each.pid)
@@ -216,7 +216,7 @@ class Session:
         message = event[1]
         match message["event"]:
             case "out-of-memory":
-                self.workers.watch.keep_report(message["message"])
+                self.workers.watch.record_worker_report(message["message"])
             case "stuck":
                 self.workers.report_stuck_worker(message["rank"], message["how"])
             case name:
@@ -224,9 +224,9 @@ class Session:
                     if name in self._handlers:
                         self._handlers[name](message)
                 except MergeBenchError as error:
-                    self.workers.wake_wait(error)
+                    self.workers.wake_waiting_call(error)
                 else:
-                    self.workers.wake_wait()
+                    self.workers.wake_waiting_call()
 
 
 def host_warnings(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[Caution]:
@@ -243,10 +243,10 @@ def check_memory(plan: Plan, workers: Sequence[Worker]) -> None:
         check_memory_fits(plan, min(here) + len(here) * PROCESS_BYTES, len(here), host)
 
 
-def set_up_gpu_memory_pools(workers: WorkerCalls, descriptions: Sequence[Worker], pool_bytes: int | None) -> None:
+def set_up_gpu_memory_pools(workers: WorkerStepRunner, descriptions: Sequence[Worker], pool_bytes: int | None) -> None:
     """Make a pool of GPU memory on every worker, of `pool_bytes`; None: an equal part of its GPU's memory."""
-    workers.run_on_all(worker.make_cuda_context)  # each context takes some of the memory that the next step looks at
-    memories = workers.run_on_all(gpu_memory.inspect_gpu_memory)
+    workers.run_on_all_workers(worker.make_cuda_context)  # each context takes some of the memory that the next step looks at
+    memories = workers.run_on_all_workers(gpu_memory.inspect_gpu_memory)
     places = [(each.host, str(each.environment.get("CUDA_VISIBLE_DEVICES")).partition(",")[0]) for each in descriptions]
     on_gpu: dict[tuple[str, str], list[GpuMemory]] = {}
     for place, memory in zip(places, memories, strict=True):

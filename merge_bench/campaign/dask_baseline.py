@@ -38,7 +38,7 @@ def measure_dask_baseline(session: Session) -> None:
     session.workers.wait_for_coroutine(client._run_on_scheduler(dask_scheduler_functions.run_import_in_background))
     with client.as_current(), dask.config.set(dask_steps.NO_DISK):
         merge = _DaskMerge(session, tables)
-        session.workers.run_on_all(dask_steps.free_original_chunks)
+        session.workers.run_on_all_workers(dask_steps.free_original_chunks)
         session.record_launch(data_bytes=tables.data_bytes, rows=tables.rows)
         record_setting_differences(session)
         for index in range(plan.warmup):
@@ -49,8 +49,8 @@ def measure_dask_baseline(session: Session) -> None:
         power.enter_context(record_power(session))
         for index in range(plan.iterations):
             merge.merge_once(index, power.close, last=index == plan.iterations - 1)
-    session.writer.write(MemoryLine(launch=session.launch, workers=session.workers.run_on_all(worker.report_memory)))
-    session.workers.run_on_all(worker.close_launch)
+    session.writer.write(MemoryLine(launch=session.launch, workers=session.workers.run_on_all_workers(worker.report_memory)))
+    session.workers.run_on_all_workers(worker.close_launch)
 
 
 class _DaskMerge:
@@ -116,7 +116,7 @@ class _DaskMerge:
         workers, name = self._session.workers, f"{self._session.topic}-result"
         try:
             parts = ([part.key for part in each] for each in self._parts)
-            workers.run_on_one(0, dask_steps.start_baseline_merge, *parts, self._addresses, name)
+            workers.run_on_rank(0, dask_steps.start_baseline_merge, *parts, self._addresses, name)
             # Its name makes the scheduler tell this client of the result; a future made of a key alone stays pending.
             result: list[Future] = workers.wait_for_coroutine(workers.client.get_dataset(name, asynchronous=True))
         finally:

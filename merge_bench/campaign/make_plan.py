@@ -13,7 +13,7 @@ from merge_bench.campaign.machine_checks import (
     Machine,
     check_engine,
     check_gpu_count,
-    check_gpu_parts,
+    check_mig_instances,
     check_library_variables,
     check_transports,
 )
@@ -21,14 +21,14 @@ from merge_bench.cluster import scheduler_client
 from merge_bench.cluster.base import ClusterSettings, LauncherKind
 from merge_bench.cluster.dask_commands import default_ucx_settings, open_port_warning
 from merge_bench.cluster.hosts import HostSpec, default_worker_count, place_workers
-from merge_bench.cluster.launchers import ChosenLauncher, choose_launcher_kind, launchers, leftover_job_warning
+from merge_bench.cluster.launchers import ChosenLauncher, choose_launcher_kind, launchers, unreachable_batch_job_warning
 from merge_bench.cluster.scheduler_client import count_running_workers
 from merge_bench.config import allowed_transports
 from merge_bench.config.files import open_regular_file
 from merge_bench.config.option import DEFAULT
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile
-from merge_bench.config.ucx_choice import UcxChoice, ucx_variables
+from merge_bench.config.ucx_choice import UcxChoice, ucx_selection_variables
 from merge_bench.config.variables import REMEDY, process_environment_variables
 from merge_bench.errors import Caution, UsageError
 from merge_bench.host import network
@@ -267,7 +267,7 @@ def plan_run(
     environment = {} if config is None else process_environment_variables(config, trusted=options.trust_config)
     variables = {**machine.environ, **environment}
     if ucx is not None:
-        variables |= ucx_variables(ucx.origin, variables)
+        variables |= ucx_selection_variables(ucx.origin, variables)
     gpus_seen = _most_gpus_of_a_host(hosts, machine)
     engine, plane = choose_engine(options, gpus=gpus_seen > 0), find_data_plane(options.exchange)
     check_engine(engine, variables, gpus_seen, here=launcher.starts_here)
@@ -281,13 +281,13 @@ def plan_run(
     if not (existing and options.protocol == AUTO):
         protocol = choose_dask_protocol(options, others_connect=others_connect)
     if not existing:
-        scheduler_client.check_dask_configuration(protocol=protocol, dask_frames=not plane.exchanges_by_workers)
+        scheduler_client.check_dask_configuration(protocol=protocol, uses_dask_dataframes=not plane.exchanges_by_workers)
     most_on_host = max((len(each.workers) for each in place_workers(hosts, workers, per_gpu)), default=workers)
     workload = _make_workload(options, workers, engine.name, generate=machine.looks)
     plan = Plan(
         workload=workload,
         workers=workers,
-        iterations=options.timed_iterations,
+        iterations=options.timed_iteration_count,
         warmup=options.warmup,
         launches=options.launches,
         engine=engine.name,
@@ -310,7 +310,7 @@ def plan_run(
         timeline=options.timeline if plane.timeline else "off",
         write_result=_checked_result_folder(options),
         ucx=None if ucx is None else ucx.name,
-        **options.worker_values(),
+        **options.worker_option_values(),
     )
     settings = ClusterSettings(
         environment=environment,
@@ -336,7 +336,7 @@ def plan_run(
     if launcher.starts_here:
         check_gpu_count(workers, gpus, per_gpu)
         if gpus and (plane.endpoints or protocol == "ucx"):
-            check_gpu_parts(workers, per_gpu)
+            check_mig_instances(workers, per_gpu)
         check_memory_fits(plan, machine.memory, workers, socket.gethostname())
         check_library_variables(environment, machine.environ)
         if plane.endpoints:
@@ -363,7 +363,7 @@ def _plan_warnings(
     plan, settings, options = planned.plan, planned.settings, planned.options
     if isinstance(plan.workload, TableSpec):
         yield from plan.workload.warnings
-    if left := leftover_job_warning(options, machine.environ):
+    if left := unreachable_batch_job_warning(options, machine.environ):
         yield left
     if plan.pipeline and planned.launcher.starts_here:
         yield SLOW_PIPELINE

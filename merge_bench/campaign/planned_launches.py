@@ -23,18 +23,18 @@ from merge_bench.campaign.machine_checks import Machine, check_packages_installe
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.dask_commands import LOOPBACK, open_port_warning
-from merge_bench.cluster.launchers import ChosenLauncher, choose_launcher, leftover_job_warning
-from merge_bench.config.check import BRINGS_CODE, NO_DEVICE, CheckResult, Conflict, check_config, read_options_for_ucx
+from merge_bench.cluster.launchers import ChosenLauncher, choose_launcher, unreachable_batch_job_warning
+from merge_bench.config.check import BRINGS_CODE, NO_DEVICE, ConfigCheckResult, SettingsConflict, check_config, read_options_for_ucx
 from merge_bench.config.installation import __version__
 from merge_bench.config.options import RunOptions, resolve_options
 from merge_bench.config.parsers import AUTO, SYSTEM, WHEEL
 from merge_bench.config.reader import ConfigFile, read_config
-from merge_bench.config.shipped import find_config
+from merge_bench.config.shipped import find_config_file
 from merge_bench.config.ucx_choice import (
     UcxChoice,
-    choose_release,
+    choose_release_or_folder,
     choose_ucx,
-    load_ucx,
+    select_ucx_temporarily,
     probe_ucx,
     refuse_ucx_without_cuda,
 )
@@ -191,7 +191,7 @@ def plan_runs(
     that does not merge; `several`: whether options may have several values, or which ones may. Raises UsageError if the
     config or an option is wrong, or this machine cannot make a run.
     """
-    config = None if config_name is None else read_config(find_config(config_name), os.environ)
+    config = None if config_name is None else read_config(find_config_file(config_name), os.environ)
     options = resolve_options(command_line, config, os.environ, options_of_run())
     if replace_options is not None:
         options = replace_options(options)
@@ -209,7 +209,7 @@ def plan_runs(
         alone = len({run.ucx for run in runs}) == 1
         loaded = any(find_data_plane(run.exchange).ucx or run.protocol == "ucx" for run in runs if run.ucx == ucx)
         choice, warnings = _choose_ucx(ucx, chosen.launcher, device_memory=device_memory, loaded=loaded, alone=alone)
-        with contextlib.nullcontext() if choice is None else load_ucx(choice.origin):
+        with contextlib.nullcontext() if choice is None else select_ucx_temporarily(choice.origin):
             warnings += _check_ucx_settings(config, options, chosen)
             for index, run in enumerate(runs):
                 if run.ucx != ucx:
@@ -238,7 +238,7 @@ def load_sweep(command_line: RunOptions) -> Sweep:
 
 def check_config_for_run(
     config: ConfigFile, ucx: str, *, trusted: bool = False, other_hosts: bool = False
-) -> CheckResult:
+) -> ConfigCheckResult:
     """Check `config` as `run` does before it starts processes; other options are taken from the environment.
 
     Only the footers of tables are read, TPC-H's tables are not generated, and no running cluster is asked.
@@ -255,17 +255,17 @@ def check_config_for_run(
     launcher = {"UCX_NET_DEVICES": network.ucx_net_devices(interface), **own}
     result = check_config(config, os.environ, ucx=ucx, launcher=launcher, table=table, trusted=trusted)
     if not other_hosts and (port := open_port_warning({**own, **variables}, interface)):
-        opened = Conflict(port.code, ("UCX_TLS",), f"{port.message}; {port.remedy}.", "uct/tcp of UCX")
+        opened = SettingsConflict(port.code, ("UCX_TLS",), f"{port.message}; {port.remedy}.", "uct/tcp of UCX")
         result = replace(result, conflicts=(opened, *result.conflicts))
-    if not result.options_are_valid:
+    if not result.run_options_are_valid:
         return result
-    trusting = RunOptions().with_given_values(trust_config=True)  # code is among the errors already
+    trusting = RunOptions().with_command_line_values(trust_config=True)  # code is among the errors already
     try:
         options = replace(resolve_options(trusting, config, os.environ, table), trust_config=trusted)
         runs = make_plan.options_of_each_run(options, os.environ)
     except UsageError as error:
         return replace(result, ok=False, refusals=(str(error),))
-    if left := leftover_job_warning(options, os.environ):
+    if left := unreachable_batch_job_warning(options, os.environ):
         result = replace(result, warnings=(*result.warnings, f"{left.message}; {left.remedy}"))
     machine = Machine(looks=False)
     try:
@@ -318,7 +318,7 @@ def _choose_ucx(
     if loaded or ucx in (None, AUTO, WHEEL, SYSTEM):
         choice = choose_ucx(ucx, os.environ, device_memory=device_memory)
     else:
-        choice = choose_release(ucx)
+        choice = choose_release_or_folder(ucx)
     warnings = [] if choice.warning is None else [choice.warning]
     if alone and choice.release is None:
         choice.use()

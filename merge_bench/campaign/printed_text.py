@@ -102,7 +102,7 @@ class PrintedText:
             for name, value in _ASSIGNMENT.findall(match[1]):
                 values.setdefault(name, set()).add(value)
         alike = {name: next(iter(each)) for name, each in sorted(values.items()) if len(each) == 1}
-        return UcxFacts(ucx_perftest.logged_ucx_version(text), ucx_perftest.lanes_to_others(text), alike)
+        return UcxFacts(ucx_perftest.logged_ucx_version(text), ucx_perftest.parse_lanes_to_peers(text), alike)
 
     def find_command(self, program: str, before: int) -> str | None:
         """The last command line after a prompt that matches the pattern `program`, above line number `before`."""

@@ -18,7 +18,7 @@ from merge_bench.command.options import ExecOptions
 from merge_bench.config.files import read_regular_file
 from merge_bench.config.option import options_by_key, parse_option_text
 from merge_bench.config.options import TUNE_OPTIONS, RunOptions
-from merge_bench.config.shipped import SPACE, find_config
+from merge_bench.config.shipped import SPACE, find_config_file
 from merge_bench.errors import RunFailed, UsageError, print_message
 from merge_bench.tune.options import TuneOptions
 
@@ -115,7 +115,7 @@ def tune(
         problem = ended.message if ended else ""
         sizes = [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
         if status == 0:
-            text = read_regular_file(find_config(baseline)).decode("utf-8", "replace") if baseline else ""
+            text = read_regular_file(find_config_file(baseline)).decode("utf-8", "replace") if baseline else ""
             try:
                 campaigns.write_tuned_config(campaign, read_space(SPACE), text, sizes, options.metric, output)
             except KeyError:
@@ -162,13 +162,13 @@ def _settle_command(
     if words:
         refuse_options_of_merges(run)
         timeout = run.timeout if TIMEOUT in run.sources else None
-        command = make_command_plan(words, own.with_given_values(timeout=timeout), lanes=own.lanes)
-        return options.with_given_values(metric=command.main_metric.name), command
+        command = make_command_plan(words, own.with_command_line_values(timeout=timeout), lanes=own.lanes)
+        return options.with_command_line_values(metric=command.main_metric.name), command
     if others := [key for key in own.sources if key != "metric"]:
         raise UsageError(f"--{others[0].replace('_', '-')} needs a COMMAND behind --")
     declared = options_by_key(TuneOptions.table())["metric"]
     for text in own.metric:
-        options = options.with_given_values(metric=parse_option_text(declared.parse, text, "--metric"))
+        options = options.with_command_line_values(metric=parse_option_text(declared.parse, text, "--metric"))
     return options, None
 
 

@@ -33,7 +33,7 @@ class ProcessCommand(NamedTuple):
     environment: Mapping[str, str] = MappingProxyType({})
     cores: Sequence[int] = ()
 
-    def shell_line(self) -> str:
+    def format_shell_command(self) -> str:
         """Return the command as one line for a shell, preceded by assignments of its environment variables."""
         assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(self.environment.items()))
         return f"{assignments} {shlex.join(self.argv)}".strip()
@@ -95,11 +95,11 @@ class ClusterSettings:
     ucx: Mapping[str, str] = field(default_factory=dict)
     ucx_origin: str | None = None
 
-    def ucx_variables(self, environ: Mapping[str, str]) -> dict[str, str]:
+    def ucx_selection_variables(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that processes with the environment `environ` get besides, to load their UCX."""
-        from merge_bench.config.ucx_choice import ucx_variables
+        from merge_bench.config.ucx_choice import ucx_selection_variables
 
-        return {} if self.ucx_origin is None else ucx_variables(self.ucx_origin, environ)
+        return {} if self.ucx_origin is None else ucx_selection_variables(self.ucx_origin, environ)
 
 
 class SchedulerAccess(NamedTuple):
@@ -164,7 +164,7 @@ class Launcher:
         """Make the scratch folder, with a TLS certificate if the plan needs one; return how to reach the scheduler."""
         with signals.defer_interruption():
             self.scratch = supervisor.make_scratch_folder()
-        tls = supervisor.write_certificate(self.scratch) if plan.protocol == "tls" else {}
+        tls = supervisor.write_tls_certificate(self.scratch) if plan.protocol == "tls" else {}
         return SchedulerAccess(scheduler_file=self.scratch / SCHEDULER_FILE, tls=tls)
 
 

@@ -74,7 +74,7 @@ class ProcessLocation:
     address: str
     rdma_ports: tuple[str, ...] = ()
 
-    def common_options(self, plan: Plan, *, dashboard: bool = False) -> tuple[str, ...]:
+    def common_dask_options(self, plan: Plan, *, dashboard: bool = False) -> tuple[str, ...]:
         """Return the options of every Dask process: how it finds the scheduler, and the interface it binds to.
 
         Dask serves HTTP even with --no-dashboard; it must do so on the same interface only.
@@ -105,7 +105,7 @@ def dask_process_commands(
     def make_environment(rdma_ports: Sequence[str]) -> dict[str, str]:
         ucx = {**settings.ucx, "UCX_NET_DEVICES": ",".join([*rdma_ports, location.interface])}
         variables = process_environment(config_variables, inherited_variables, threads=threads_per_worker, ucx=ucx)
-        variables |= settings.ucx_variables({**inherited_variables, **variables})
+        variables |= settings.ucx_selection_variables({**inherited_variables, **variables})
         # Without this variable Dask's scheduler leaves a folder in the temporary directory; it has no option for that.
         return {**variables, "DASK_TEMPORARY_DIRECTORY": location.scratch}
 
@@ -123,7 +123,7 @@ def dask_process_commands(
 def scheduler_command(
     plan: Plan, settings: ClusterSettings, location: ProcessLocation, environment: Mapping[str, str]
 ) -> ProcessCommand:
-    argv = (*SCHEDULER, "--port", "0", *location.common_options(plan, dashboard=settings.dask_dashboard))
+    argv = (*SCHEDULER, "--port", "0", *location.common_dask_options(plan, dashboard=settings.dask_dashboard))
     if settings.dask_dashboard:
         environment = {**environment, SCHEDULER_ROUTES: str(DASHBOARD_ROUTES)}
     return ProcessCommand("scheduler", location.host, argv, environment)
@@ -145,7 +145,7 @@ def worker_command(
     """
     limits = ("--nthreads", "1", "--memory-limit", "0", "--death-timeout", f"{settings.start_timeout:g}")
     argv = (
-        *location.common_options(plan),
+        *location.common_dask_options(plan),
         "--name",
         f"worker-{worker_number}",
         *limits,
@@ -162,7 +162,7 @@ def worker_command(
     return ProcessCommand(f"worker-{worker_number}", location.host, argv, environment, pin.cores)
 
 
-def forwarded_variables(environ: Mapping[str, str]) -> dict[str, str]:
+def forwarded_environment_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the driver's environment that processes on other hosts get."""
     return {name: v for name, v in environ.items() if name.startswith(FORWARDED_PREFIXES) or name in FORWARDED}
 

@@ -34,11 +34,11 @@ def worker_states(client: str, dask_scheduler: Any) -> dict[str, dict[str, Any]]
     other clients it executes; `waiting`: None, or if it has tasks of the client and executes none: a number that stays
     the same as long as the tasks do.
     """
-    now, ours = time.time(), _unfinished_tasks(dask_scheduler.clients.get(client))
+    now, ours = time.time(), _unfinished_tasks_of_client(dask_scheduler.clients.get(client))
     states = {}
     for address, state in dask_scheduler.workers.items():
         running = state.status.name == "running"
-        tasks = {task.key for task in ours if _can_execute(task, state, running=running)}
+        tasks = {task.key for task in ours if _can_execute_task(task, state, running=running)}
         idle = tasks and not any(task in ours for task in state.executing)
         states[address] = {
             "silence": now - state.last_seen,
@@ -51,7 +51,7 @@ def worker_states(client: str, dask_scheduler: Any) -> dict[str, dict[str, Any]]
     return states
 
 
-def _unfinished_tasks(client: Any) -> set[Any]:
+def _unfinished_tasks_of_client(client: Any) -> set[Any]:
     """Return the tasks of a client that have not ended, and the tasks that these wait for."""
     left = [task for task in client.wants_what if task.state not in _ENDED] if client else []
     unfinished = set(left)
@@ -62,7 +62,7 @@ def _unfinished_tasks(client: Any) -> set[Any]:
     return unfinished
 
 
-def _can_execute(task: Any, worker: Any, *, running: bool) -> bool:
+def _can_execute_task(task: Any, worker: Any, *, running: bool) -> bool:
     """Return whether a worker could execute a task now: nothing that the task depends on is still missing there.
 
     `running`: whether the worker's status is ``running``.
@@ -74,7 +74,7 @@ def _can_execute(task: Any, worker: Any, *, running: bool) -> bool:
     return task.state in ("no-worker", "queued") and (not restricted or worker.address in restricted)
 
 
-def import_dataframes() -> None:
+def import_dask_dataframes() -> None:
     """Import the Dask modules that the scheduler needs for the first merge, if they are installed."""
     with contextlib.suppress(ImportError):
         import dask.dataframe  # noqa: F401
@@ -82,7 +82,7 @@ def import_dataframes() -> None:
         import distributed.shuffle  # noqa: F401
 
 
-async def run_import_in_background(import_function: Callable[[], None] = import_dataframes) -> None:
+async def run_import_in_background(import_function: Callable[[], None] = import_dask_dataframes) -> None:
     """Run `import_function` in a thread of the scheduler, so that the scheduler answers while modules load."""
     await asyncio.get_running_loop().run_in_executor(None, import_function)
 
@@ -92,7 +92,7 @@ def count_held_results(keys: list[Any], dask_scheduler: Any) -> int:
     return sum(key in dask_scheduler.tasks for key in keys)
 
 
-def run_step(step: bytes) -> Any:
+def run_pickled_step(step: bytes) -> Any:
     """Call a pickled function with its pickled arguments on a worker, and return the result.
 
     The scheduler unpickles every task. Of this one it sees bytes, and imports nothing that only workers need.

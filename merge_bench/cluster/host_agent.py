@@ -72,7 +72,7 @@ class HostAgent:
         """Answer the driver's requests and send events until the driver closes the connection or counts as gone."""
         rest = b""
         while time.monotonic() - self._last_request < self.silence:
-            ready, _, _ = select.select([0, self._wake], [], [], 0.05 if self._waits_for_scheduler() else 0.5)
+            ready, _, _ = select.select([0, self._wake], [], [], 0.05 if self._waits_for_scheduler_file() else 0.5)
             if self._wake in ready:
                 os.read(self._wake, 4096)
             if 0 in ready:
@@ -108,7 +108,7 @@ class HostAgent:
         self.silence = silence
         stack = network.network_stack_id()
         if not peer and (stack is None or stack != driver):
-            peer = network.starting_host_address(os.environ)
+            peer = network.launching_host_address(os.environ)
         name = interface or (network.interface_towards(peer) if peer else "lo")
         if name is None:
             raise LookupError(
@@ -117,7 +117,7 @@ class HostAgent:
         return {
             "host": socket.gethostname(),
             "project": {"version": __version__, "sources": source_checksum(ROOT / "merge_bench")},
-            "versions": machine.installed_versions(),
+            "versions": machine.installed_package_versions(),
             "address": network.interface_ipv4_address(name),
             "stack": stack,
             "scratch": str(self.scratch),
@@ -189,15 +189,15 @@ class HostAgent:
                 started.reported = True
                 pid, text = started.child.pid, read_log_tail(started.log)
                 _send_message({"event": "exited", "role": role, "pid": pid, "status": status, "tail": text})
-        if self._waits_for_scheduler():
+        if self._waits_for_scheduler_file():
             with contextlib.suppress(OSError, ValueError):
                 text = (self.scratch / SCHEDULER_FILE).read_text()
                 json.loads(text)  # it may be half written
                 self._announced = True
                 _send_message({"event": "scheduler", "text": text})
-        self._send_tails()
+        self._send_changed_log_tails()
 
-    def _send_tails(self) -> None:
+    def _send_changed_log_tails(self) -> None:
         now = time.monotonic()
         if now - self._tails_sent < TAILS_SECONDS or now - self._last_request > TAILS_SILENCE:
             return
@@ -210,7 +210,7 @@ class HostAgent:
                     started.sent_size = size
                     _send_message({"event": "log", "role": role, "tail": read_log_tail(started.log, size=share)})
 
-    def _waits_for_scheduler(self) -> bool:
+    def _waits_for_scheduler_file(self) -> bool:
         """Return whether the scheduler was started here and has not written its address yet."""
         return "scheduler" in self._started and not self._announced
 

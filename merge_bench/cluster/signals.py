@@ -19,13 +19,13 @@ class Interrupted(RunFailed):
     code = "interrupted"
 
 
-def ending_signals() -> tuple[signal.Signals, ...]:
+def termination_signals() -> tuple[signal.Signals, ...]:
     """Return the signals that end this process, without SIGHUP if the process ignores it, as under ``nohup``."""
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM) if ignored else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def signal_received() -> bool:
+def termination_signal_received() -> bool:
     """Return whether an ending signal came since the block of `raise_on_signals` began."""
     return bool(_received)
 
@@ -62,7 +62,7 @@ def raise_on_signals() -> Iterator[None]:
     _received.clear()
     before = {}
     try:
-        for number in ending_signals():
+        for number in termination_signals():
             before[number] = signal.signal(number, _handle_signal)
     except ValueError:  # not the main thread: the program that calls this package handles signals
         pass
@@ -88,7 +88,7 @@ def defer_interruption() -> Iterator[None]:
 def ignore_signals(ignore: bool = True) -> Iterator[None]:
     """Raise no `Interrupted` inside the block, so that a second signal cannot stop the ending of processes.
 
-    `signal_received` still reports the signal. `ignore`: False lets a signal raise again (see `allow_interruption`).
+    `termination_signal_received` still reports the signal. `ignore`: False lets a signal raise again (see `allow_interruption`).
     """
     global _deferring
     outer, _deferring = _deferring, ignore

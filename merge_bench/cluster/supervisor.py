@@ -80,7 +80,7 @@ class ChildProcess:
                 stdout=written if stdout is None else stdout,
                 stderr=written,
                 start_new_session=True,
-                preexec_fn=_make_prepare_function(death_signal, cores),
+                preexec_fn=_make_child_setup_function(death_signal, cores),
             )
         self.pid = self._process.pid
 
@@ -164,14 +164,14 @@ def end_child_processes(children: Collection[ChildProcess], seconds: float | Non
     return left
 
 
-def kill_sessions(leaders: Collection[int], tidy_seconds: float = TIDY_SECONDS) -> None:
+def kill_sessions(leaders: Collection[int], tracker_seconds: float = TIDY_SECONDS) -> None:
     """Kill every process of the sessions whose leaders have these process numbers.
 
     The leaders must be children of this process that were not reaped yet.
 
     On GPUs a worker is the child of a nanny, and their queues are named semaphores. Python's resource tracker in the
     same session removes these once all others are gone, and then ends. So it is killed last, and only if it stays for
-    `tidy_seconds`.
+    `tracker_seconds`.
     """
     if not leaders:
         return
@@ -179,7 +179,7 @@ def kill_sessions(leaders: Collection[int], tidy_seconds: float = TIDY_SECONDS) 
         for pid in _pids_of_sessions(leaders, trackers=False):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + tidy_seconds
+    deadline = time.monotonic() + tracker_seconds
     while time.monotonic() < deadline and any(_pids_of_sessions(leaders, trackers=True)):
         time.sleep(_POLL_SECONDS)
     for leader in leaders:
@@ -203,13 +203,13 @@ def read_last_bytes(log: Path, size: int) -> str:
         return ""
 
 
-def _make_prepare_function(death_signal: int | None, cores: Collection[int]) -> Callable[[], None] | None:
+def _make_child_setup_function(death_signal: int | None, cores: Collection[int]) -> Callable[[], None] | None:
     """Return the function that a new process calls before it runs its program; None if no call is needed."""
     if death_signal is None and not cores:
         return None
     parent = os.getpid()
 
-    def prepare_process() -> None:
+    def set_up_child() -> None:
         if death_signal is not None:
             die_with_parent(death_signal)
             if os.getppid() != parent:  # the parent ended before the call above
@@ -217,7 +217,7 @@ def _make_prepare_function(death_signal: int | None, cores: Collection[int]) -> 
         if cores:
             os.sched_setaffinity(0, cores)
 
-    return prepare_process
+    return set_up_child
 
 
 def _pids_of_sessions(leaders: Collection[int], *, trackers: bool) -> Iterator[int]:
@@ -241,13 +241,13 @@ def make_scratch_folder(name_part: str = "") -> Path:
 
     `name_part`: a part of the folder's name.
     """
-    _remove_unlocked_folders()
+    _remove_stale_scratch_folders()
     folder = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX + (f"{name_part}-" if name_part else "")))
     with contextlib.suppress(OSError):  # a file system without locks: then only `remove_scratch_folder` removes it
         draft = folder / ".draft"
         _locks[folder] = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(_locks[folder], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        draft.rename(folder / _lock_name())  # so a file of this name is locked from the beginning
+        draft.rename(folder / _host_lock_file_name())  # so a file of this name is locked from the beginning
     return folder
 
 
@@ -259,14 +259,14 @@ def remove_scratch_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _lock_name() -> str:
+def _host_lock_file_name() -> str:
     """Return the name of this host's lock files: hosts may share a folder without seeing each other's locks."""
     return f".in-use-{socket.gethostname()}"
 
 
-def _remove_unlocked_folders() -> None:
+def _remove_stale_scratch_folders() -> None:
     """Delete the scratch folders of this user's killed runs on this host, whose locks no process holds."""
-    for lock in Path(tempfile.gettempdir()).glob(f"{SCRATCH_PREFIX}*/{_lock_name()}"):
+    for lock in Path(tempfile.gettempdir()).glob(f"{SCRATCH_PREFIX}*/{_host_lock_file_name()}"):
         if lock.parent in _locks:
             continue
         with contextlib.suppress(OSError):
@@ -280,7 +280,7 @@ def _remove_unlocked_folders() -> None:
                 os.close(descriptor)
 
 
-def write_certificate(folder: Path) -> dict[str, str]:
+def write_tls_certificate(folder: Path) -> dict[str, str]:
     """Write a self-signed certificate that only this run's processes trust, and return the paths of its files.
 
     They are ``ca``, ``cert`` and ``key``, as PEM. Only this user can read them.

@@ -49,7 +49,7 @@ _RANGE = re.compile(
 
 
 @dataclass(frozen=True)
-class Perftest:
+class PerftestType:
     """One of ucx_perftest's tests: the kind of its messages, and whether it measures latency or bandwidth.
 
     `kind`: ``tag``, ``am`` or ``stream``; `measures`: ``lat`` or ``bw``.
@@ -79,7 +79,7 @@ class PerftestFigures:
 
 
 @dataclass(frozen=True)
-class UcxLog:
+class UcxLogContents:
     """What UCX logged in a process: its version, lanes (``tcp/lo``), missing transports of ``UCX_TLS``, and protocols.
 
     `protocols`: first size, last size (None: no limit) and name of each protocol.
@@ -96,7 +96,7 @@ class UcxLog:
         return next(fits, None)
 
 
-def find_perftest(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path | None, str]:
+def find_perftest_program(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path | None, str]:
     """Return the path of the ``ucx_perftest`` of the workers' UCX, that UCX's library folder, and its origin.
 
     The library folder is None for the dynamic linker's. Raises UsageError if there is no ``ucx_perftest``.
@@ -112,7 +112,7 @@ def find_perftest(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path |
     return Path(program), info.library_folder, info.origin
 
 
-def iteration_counts(size: int, measures: str) -> tuple[int, int]:
+def perftest_iteration_counts(size: int, measures: str) -> tuple[int, int]:
     """Return the counts of timed and of warm-up iterations of a test with messages of `size` bytes.
 
     They are 20,000 and 2,000 up to 8 KiB, then fewer, at least 50 and 5.
@@ -123,18 +123,18 @@ def iteration_counts(size: int, measures: str) -> tuple[int, int]:
     return timed, max(5, timed // 10)
 
 
-def batch_file_text(
-    test: Perftest, sizes: Sequence[int], *, memory: str, count: int | None, error_handling: bool
+def perftest_batch_file_text(
+    test: PerftestType, sizes: Sequence[int], *, memory: str, count: int | None, error_handling: bool
 ) -> str:
     """Return the text of ucx_perftest's batch file: for each message size three lines, which are named by the size.
 
-    `memory`: ``host`` or ``cuda``; `count`: timed iterations, None for `iteration_counts`.
+    `memory`: ``host`` or ``cuda``; `count`: timed iterations, None for `perftest_iteration_counts`.
     """
     window = f" -O {WINDOW}" if test.measures == BANDWIDTH else ""
     more = window + (f" -m {memory}" if memory != "host" else "") + (" -e" if error_handling else "")
     lines = []
     for size in sizes:
-        timed, warm = iteration_counts(size, test.measures)
+        timed, warm = perftest_iteration_counts(size, test.measures)
         timed = count or timed
         lines += [f"{size} -t {test.name} -s {size} -n {timed} -w {min(warm, timed)}{more}"] * RUNS
     return "\n".join(lines) + "\n"
@@ -166,7 +166,7 @@ def parse_client_output(text: str) -> list[PerftestFigures]:
     return [_parse_figures_line(line, names) for line in lines[start + 1 :]]
 
 
-def median_figures(text: str, sizes: Sequence[int]) -> list[PerftestFigures]:
+def parse_median_figures(text: str, sizes: Sequence[int]) -> list[PerftestFigures]:
     """Return the figures of the run with the median time for each of the `sizes` of a batch.
 
     Raises RunFailed if the output is damaged, or if runs are missing: the tool may end early and still have status 0.
@@ -210,7 +210,7 @@ def _parse_figures_line(line: str, names: Sequence[str]) -> PerftestFigures:
     return PerftestFigures(size, count, seconds, rate, messages)
 
 
-def parse_ucx_log(text: str, test: Perftest) -> UcxLog:
+def parse_ucx_log(text: str, test: PerftestType) -> UcxLogContents:
     """Return the version, lanes and protocols in the text of UCX's log.
 
     UCX has a table of protocols for each kind of send: bandwidth tests send with the hint ``multi``, latency tests
@@ -229,24 +229,24 @@ def parse_ucx_log(text: str, test: Perftest) -> UcxLog:
             name = f"{row['protocol'].removeprefix('(?) ')} [{row['lanes']}]"
             current.append((parse_bytes(row["first"]), last, name))
     chosen = tables.get("(multi)" if test.measures == BANDWIDTH else "") or tables.get("", [])
-    lanes = lanes_to_others(text)
-    return UcxLog(logged_ucx_version(text), lanes, tuple(dict.fromkeys(missing)), tuple(chosen))
+    lanes = parse_lanes_to_peers(text)
+    return UcxLogContents(logged_ucx_version(text), lanes, tuple(dict.fromkeys(missing)), tuple(chosen))
 
 
-def logged_lanes(text: str) -> dict[str, tuple[str, ...]]:
+def parse_lanes_by_place(text: str) -> dict[str, tuple[str, ...]]:
     """Return the lanes (``tcp/eth0``) to peers at each place, such as ``intra-node``, in UCX's order; {} if none."""
-    by_place = {place: _parse_lanes(rest) for place, rest in _PLACE_LANES.findall(text)}
+    by_place = {place: _parse_lane_list(rest) for place, rest in _PLACE_LANES.findall(text)}
     if not by_place:
         for rest in _OLD_LANES.findall(text):
-            selected = _parse_lanes(rest)
+            selected = _parse_lane_list(rest)
             if not all(lane.startswith("self/") for lane in selected):
                 by_place[UNKNOWN] = selected
     return by_place
 
 
-def lanes_to_others(text: str) -> tuple[str, ...]:
+def parse_lanes_to_peers(text: str) -> tuple[str, ...]:
     """Return the lanes to all other processes, on this host and on others, each once."""
-    others = (lane for place, selected in logged_lanes(text).items() if place != SELF for lane in selected)
+    others = (lane for place, selected in parse_lanes_by_place(text).items() if place != SELF for lane in selected)
     return tuple(dict.fromkeys(others))
 
 
@@ -255,7 +255,7 @@ def logged_ucx_version(text: str) -> str | None:
     return match[1] if match else None
 
 
-def _parse_lanes(rest: str) -> tuple[str, ...]:
+def _parse_lane_list(rest: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(lane for words in _LANES.findall(rest) for lane in words.split()))
 
 

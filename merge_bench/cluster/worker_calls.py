@@ -194,7 +194,7 @@ class ProcessWatch:
         self._fatal: str | None = None
         self._noticed: float | None = None  # when the first loss was seen
         self._checked = clock()
-        self._thread = threading.Thread(target=self._ask_repeatedly, name="watch", daemon=True)
+        self._thread = threading.Thread(target=self._ask_scheduler_repeatedly, name="watch", daemon=True)
 
     def start(self, members: list[LaunchedWorker]) -> None:
         self._members = {member.address: member for member in members}
@@ -208,7 +208,7 @@ class ProcessWatch:
     def stop(self) -> None:
         self._stop.set()
 
-    def keep_report(self, message: str) -> None:
+    def record_worker_report(self, message: str) -> None:
         """Keep what a worker reported before its end, for the message about its end."""
         self._fatal = message
 
@@ -228,7 +228,7 @@ class ProcessWatch:
             self._noticed = self._noticed or self._clock()
             if not certain and self._clock() - self._noticed < PATIENCE_SECONDS:
                 return
-            fatal = self._fatal or _shared_memory_cause(first)
+            fatal = self._fatal or _shared_memory_failure_cause(first)
             code, reason = "worker-died" if first.member else "process-died", fatal and f" ({fatal})"
         else:
             self._noticed = None
@@ -270,37 +270,37 @@ class ProcessWatch:
         member = self._members[address]
         return ProcessLoss(member.title, member.host, how, None, self._launcher.read_log_tail(member.name), member)
 
-    def wait_for_loss(self, *, lost_scheduler: bool = False) -> None:
+    def wait_for_loss(self, *, scheduler_connection_lost: bool = False) -> None:
         """Wait for the loss of a process that may have caused an earlier error, and raise `LaunchFailed` for it.
 
-        `lost_scheduler`: the connection to the scheduler closed. Then one of the run's processes ended or a network was
+        `scheduler_connection_lost`: the connection to the scheduler closed. Then one of the run's processes ended or a network was
         cut, and the news may take longer, for example over ssh from a busy host. The wait ends at the latest when the
         scheduler counts as silent.
         """
-        certain = lost_scheduler and self._launcher.owns_processes
+        certain = scheduler_connection_lost and self._launcher.owns_processes
         deadline = self._clock() + (self._limit + POLL_SECONDS if certain else SETTLE_SECONDS)
         while self._clock() < deadline or self._noticed is not None:
             self.raise_for_loss()
             time.sleep(0.05)
 
-    def _ask_repeatedly(self) -> None:
+    def _ask_scheduler_repeatedly(self) -> None:
         while not self._stop.wait(self._poll_seconds):
             with contextlib.suppress(
                 Exception
             ):  # the connection is gone; `raise_for_loss` reports that, or sooner a lost process
-                self.ask_scheduler()
+                self.ask_scheduler_for_states()
                 broadcast_step(self._client, worker.note_heartbeat)
 
-    def ask_scheduler(self) -> None:
+    def ask_scheduler_for_states(self) -> None:
         """Ask the scheduler once what each worker does, for `raise_for_loss`; raises if the connection is gone."""
         generation = self._generation
         states = self._client.run_on_scheduler(dask_scheduler_functions.worker_states, self._client.id)
         self._answered = self._clock()
         if generation == self._generation:
-            self._record_waits(states)
+            self._record_idle_times(states)
             self._states = states
 
-    def _record_waits(self, states: Mapping[str, Mapping[str, Any]]) -> None:
+    def _record_idle_times(self, states: Mapping[str, Mapping[str, Any]]) -> None:
         """Record since when each idle worker has had its tasks; the time begins anew whenever the tasks change."""
         waiting = {address: state["waiting"] for address, state in states.items() if state["waiting"] is not None}
         before, now = self._waits, self._clock()
@@ -327,14 +327,14 @@ def _idle_reason_text(state: Mapping[str, Any], seconds: float) -> str:
     return f"{opening}: its status is {state['status']}; restart the workers"
 
 
-def _shared_memory_cause(loss: ProcessLoss) -> str:
+def _shared_memory_failure_cause(loss: ProcessLoss) -> str:
     """Return why UCX cannot use this host's shared memory, if that may have killed the process; else an empty text."""
     here = loss.host == socket.gethostname()
     killed = loss.status in (-signal.SIGSEGV, -signal.SIGBUS)
     return shared_memory_problem(Path(os.environ.get("UCX_POSIX_DIR") or "/dev/shm"), 1) if here and killed else ""
 
 
-class WorkerCalls:
+class WorkerStepRunner:
     """Runs steps on the workers of a launch, by rank. Every wait watches the processes, and ends at a problem."""
 
     def __init__(self, client: Client, launcher: Launcher, timeout: float) -> None:
@@ -344,7 +344,7 @@ class WorkerCalls:
         self._wake = threading.Event()
         self._problem: MergeBenchError | None = None  # that was noticed
 
-    def run_on_all(
+    def run_on_all_workers(
         self, step: Callable[..., Any], *values: Any, ranked: bool = False, after: tuple[Any, ...] = (), **kwargs: Any
     ) -> list[Any]:
         """Run a step on all workers at once, and return the results by rank; raises the first failure.
@@ -364,11 +364,11 @@ class WorkerCalls:
             future.cancel()
         return future.result()
 
-    def run_on_one(self, rank: int, step: Callable[..., Any], *arguments: Any) -> Any:
+    def run_on_rank(self, rank: int, step: Callable[..., Any], *arguments: Any) -> Any:
         """Run a step on the worker of this rank, and return the result."""
-        return self.run_on_some({rank: (step, *arguments)})[0]
+        return self.run_on_ranks({rank: (step, *arguments)})[0]
 
-    def run_on_some(self, steps_by_rank: Mapping[int, tuple[Any, ...]]) -> list[Any]:
+    def run_on_ranks(self, steps_by_rank: Mapping[int, tuple[Any, ...]]) -> list[Any]:
         """Run a step on each of some workers at once, and return the results in the same order.
 
         `steps_by_rank`: the step and its arguments, by the worker's rank.
@@ -389,7 +389,7 @@ class WorkerCalls:
     def _submit(self, member: LaunchedWorker, step: Callable[..., Any], *arguments: Any, **kwargs: Any) -> Future:
         pickled, key = pickle.dumps((step, arguments, kwargs)), f"{step.__name__}-{uuid.uuid4()}"
         where = {"workers": [member.address], "allow_other_workers": False}
-        return self.client.submit(dask_scheduler_functions.run_step, pickled, key=key, priority=10, **where)
+        return self.client.submit(dask_scheduler_functions.run_pickled_step, pickled, key=key, priority=10, **where)
 
     def wait_for_results(self, futures: list[Future], members: Sequence[LaunchedWorker] | None = None) -> list[Any]:
         """Wait for futures, return their results, and release them.
@@ -412,13 +412,13 @@ class WorkerCalls:
         """
         for future in futures:
             future.add_done_callback(lambda _: self._wake.set())
-        self.wait_until(lambda: all(f.done() for f in futures) or self._first_failed(futures) is not None)
-        failed = self._first_failed(futures)
+        self.wait_until(lambda: all(f.done() for f in futures) or self._first_failed_index(futures) is not None)
+        failed = self._first_failed_index(futures)
         if failed is not None:
             whose = self.members if members is None else members
             self._raise_first_failure(futures[failed], whose[failed] if whose else None)
 
-    def wake_wait(self, problem: MergeBenchError | None = None) -> None:
+    def wake_waiting_call(self, problem: MergeBenchError | None = None) -> None:
         """Have the present wait check its condition again after an event of a worker, or end with a `problem`."""
         if problem is not None:
             self._problem = problem
@@ -430,7 +430,7 @@ class WorkerCalls:
         `how`: what the worker does, as a predicate.
         """
         member = self.members[rank]
-        self.wake_wait(LaunchFailed(f"{member.title} {how}", host=member.host or None, rank=rank, code="worker-silent"))
+        self.wake_waiting_call(LaunchFailed(f"{member.title} {how}", host=member.host or None, rank=rank, code="worker-silent"))
 
     def wait_until(self, done: Callable[[], bool]) -> None:
         """Wait until `done` returns True, and watch the processes meanwhile; raises a reported problem."""
@@ -448,7 +448,7 @@ class WorkerCalls:
             self.abort_workers("the run is ending")
             raise self._problem
 
-    def _first_failed(self, futures: list[Future]) -> int | None:
+    def _first_failed_index(self, futures: list[Future]) -> int | None:
         return next((rank for rank, future in enumerate(futures) if future.status in ("error", "cancelled")), None)
 
     def _raise_first_failure(self, future: Future, member: LaunchedWorker | None) -> None:
@@ -456,7 +456,7 @@ class WorkerCalls:
         error = future.exception(timeout=ERROR_SECONDS) if future.status == "error" else None
         if not isinstance(error, UsageError):
             # A worker that ended makes others fail too, and a client without its scheduler cancels everything.
-            self.watch.wait_for_loss(lost_scheduler=error is None)
+            self.watch.wait_for_loss(scheduler_connection_lost=error is None)
         shown = member.title if member else "a task of Dask's merge"
         self.abort_workers(f"stopped because {shown} failed")
         if isinstance(error, UsageError):

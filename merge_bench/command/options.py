@@ -75,7 +75,7 @@ class NamedCommandOptions(Options):
     named: Instead of COMMAND: a command of the service, which its operator named with `serve --command`.
     """
 
-    named: str | None = value_option(parsers.parse_text, None, "NAME", in_config=False)
+    named: str | None = value_option(parsers.parse_nonblank_text, None, "NAME", in_config=False)
 
 
 def options_of_run_for_exec() -> tuple[Option, ...]:

@@ -71,7 +71,7 @@ def allows_shared_memory_with_error_handling(settings: Mapping[str, str]) -> boo
     return any(settings.get(name, "n").lower() in YES for name in names)
 
 
-def transport_settings(settings: Mapping[str, str]) -> dict[str, str]:
+def select_transport_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """The settings that decide which transports UCX uses and how, as listed in `REQUESTED`."""
     return {name: settings[name] for name in REQUESTED if name in settings}
 

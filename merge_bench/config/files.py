@@ -120,7 +120,7 @@ def check_output_file(option: str, path: Path) -> None:
     try:
         if path.is_dir():
             raise UsageError(f"{option} {path} is a folder; name a file")
-        if _is_device_or_pipe(path) or _names_standard_output(path):
+        if _is_device_or_pipe(path) or _is_standard_output(path):
             if not os.access(path, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             return
@@ -140,7 +140,7 @@ def replace_file(path: Path) -> Iterator[IO[bytes]]:
     Nobody's link is followed: a link of that name is replaced, and what it points to stays as it was. A device and a
     pipe that were named directly are written to. Who could not read the old file cannot read the new one.
     """
-    if _names_standard_output(path):
+    if _is_standard_output(path):
         sys.stdout.flush()  # what was printed before comes first
         yield sys.stdout.buffer
         return
@@ -152,14 +152,14 @@ def replace_file(path: Path) -> Iterator[IO[bytes]]:
     draft = path.with_name(f".merge-bench-{secrets.token_hex(8)}")
     try:
         with open(draft, "xb", opener=open_without_links) as stream:
-            _keep_permissions_of(path, stream.fileno())
+            _restrict_to_permissions_of(path, stream.fileno())
             yield stream
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
 
 
-def _keep_permissions_of(path: Path, descriptor: int) -> None:
+def _restrict_to_permissions_of(path: Path, descriptor: int) -> None:
     """Take from an open file the permissions that the file at `path` does not have."""
     with contextlib.suppress(OSError):
         before = path.lstat().st_mode
@@ -167,7 +167,7 @@ def _keep_permissions_of(path: Path, descriptor: int) -> None:
             os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode & before))
 
 
-def _names_standard_output(path: Path) -> bool:
+def _is_standard_output(path: Path) -> bool:
     """Whether `path` stands for standard output, whose descriptor this program has moved (`view.streams`)."""
     return str(path) in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 

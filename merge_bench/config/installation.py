@@ -76,7 +76,7 @@ def quote_path_for_shell(path: Path) -> str:
     return shlex.quote(short if os.sep in short else os.path.join(os.curdir, short))
 
 
-def python_refusal(command_words: "list[str]", version: "tuple[int, ...]" = sys.version_info[:2]) -> "str | None":
+def unusable_python_message(command_words: "list[str]", version: "tuple[int, ...]" = sys.version_info[:2]) -> "str | None":
     """A sentence that says why this Python cannot run a merge_bench command, and what to type instead; None if it can.
 
     `command_words`: those of the command; `version`: of this Python.
@@ -84,15 +84,15 @@ def python_refusal(command_words: "list[str]", version: "tuple[int, ...]" = sys.
     here = sys.executable or "this Python"
     if version < LEAST:
         present, needed = (".".join(map(str, numbers)) for numbers in (version, LEAST))
-        return f"{here} is Python {present}, but merge_bench needs {needed} or newer; {_python_remedy(command_words)}"
+        return f"{here} is Python {present}, but merge_bench needs {needed} or newer; {_usable_python_advice(command_words)}"
     missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
     if missing:
         more = f" and {len(missing) - 1} more packages" if missing[1:] else ""
-        return f"{here} lacks {missing[0]}{more} that merge_bench needs; {_python_remedy(command_words)}"
+        return f"{here} lacks {missing[0]}{more} that merge_bench needs; {_usable_python_advice(command_words)}"
     return None
 
 
-def _python_remedy(command_words: "list[str]") -> str:
+def _usable_python_advice(command_words: "list[str]") -> str:
     """What to type instead: the same command with the checkout's Python, or the one that sets up an environment."""
     root = checkout_folder()
     if root is None:

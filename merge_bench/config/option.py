@@ -73,7 +73,7 @@ class Option:
         """The option's names in a config and in the environment: that of the key, then those of the aliases."""
         return tuple(PREFIX + key.upper() for key in self.keys)
 
-    def with_values(self, allowed: Sequence[str], help: str) -> Option:
+    def with_allowed_values(self, allowed: Sequence[str], help: str) -> Option:
         """This option, but accepting only the values `allowed`, and with this `help`."""
         word, names = parsers.choice_parser(*allowed), "|".join(allowed)
         if not self.swept:
@@ -92,13 +92,13 @@ def value_option(parse: Parser, default: object, placeholder: str = "TEXT", **mo
 
 def choice_option(allowed: str, default: str, *, swept: bool = False) -> Any:
     """Declare a dataclass field for an option that takes one of the words `allowed`, written as ``on|off``."""
-    declared = Option(parsers.parse_word, default, swept=swept).with_values(allowed.split("|"), "")
+    declared = Option(parsers.parse_word, default, swept=swept).with_allowed_values(allowed.split("|"), "")
     return field(default=default, metadata={"option": declared})
 
 
 def flag_option(*, in_config: bool = True) -> Any:
     """Declare a dataclass field for an option without a value, which is True if it is given."""
-    return value_option(parsers.parse_switch, False, "", flag=True, in_config=in_config)
+    return value_option(parsers.parse_yes_or_no, False, "", flag=True, in_config=in_config)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,16 +122,16 @@ class Options:
         for declared in fields(cls):
             if option := declared.metadata.get("option"):
                 owner = next(base for base in cls.__mro__ if declared.name in vars(base))
-                section, help = vars(owner).get("section", ""), option.help or _help_texts(owner).get(declared.name, "")
+                section, help = vars(owner).get("section", ""), option.help or _help_by_option_name(owner).get(declared.name, "")
                 options.append(replace(option, key=declared.name, section=section, help=help))
         return tuple(options)
 
     @classmethod
     def from_command_line(cls, values: Mapping[str, object]) -> Self:
         """Make options from parsed values of the command line, by key; None or no entry stands for the default."""
-        return cls().with_given_values(**values)
+        return cls().with_command_line_values(**values)
 
-    def with_given_values(self, **values: object) -> Self:
+    def with_command_line_values(self, **values: object) -> Self:
         """A copy of these options with new `values`, as from the command line; None leaves an option unchanged."""
         values = {key: value for key, value in values.items() if value is not None}
         return self.with_sourced_values(values, dict.fromkeys(values, COMMAND_LINE))
@@ -149,14 +149,14 @@ class Options:
         """The source of an option's value, such as ``command line`` or ``default``."""
         return self.sources.get(key, DEFAULT)
 
-    def name_with_source(self, key: str) -> str:
+    def option_name_with_source(self, key: str) -> str:
         """The option's name for a sentence, with its source unless that is the command line."""
         name = f"--{key.replace('_', '-')}"
         return name if self.value_source(key) == COMMAND_LINE else f"{name} ({self.value_source(key)})"
 
 
 @functools.cache
-def _help_texts(owner: type) -> dict[str, str]:
+def _help_by_option_name(owner: type) -> dict[str, str]:
     """By name of an option, its help in the docstring of the class that declares it."""
     return {name: " ".join(text.split()) for name, text in _HELP.findall(inspect.cleandoc(owner.__doc__ or ""))}
 
@@ -193,7 +193,7 @@ def options_from_python(
             raise UsageError(f"unknown option {key!r}{suggest_similar_names(key, options)}")
         if options[key].key in values:
             raise UsageError(f"{' and '.join(options[key].keys)} are one option; give it once")
-        values[options[key].key] = _value_from_python(options[key], key, value)
+        values[options[key].key] = _parse_python_value(options[key], key, value)
     return options_class.from_command_line(values)
 
 
@@ -218,7 +218,7 @@ def format_option_value(value: object) -> str:
     return str(value)
 
 
-def _value_from_python(option: Option, key: str, value: object) -> object:
+def _parse_python_value(option: Option, key: str, value: object) -> object:
     """Parse an option's value from Python; None if the option is not given."""
     if option.flag:
         return True if value else None

@@ -34,7 +34,7 @@ _PARTITION_WRITES = parsers.choice_parser("auto", "plain", "streaming", lines="s
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProblemOptions(Options):
+class WorkloadOptions(Options):
     """Options of the tables to merge and of the kind of merge.
 
     chunk: Rows per worker in each input frame. Several values make a sweep.
@@ -61,7 +61,7 @@ class ProblemOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableOptions(Options):
+class InputTableOptions(Options):
     """Options that name the tables to merge, if they are not synthetic.
 
     left: Parquet file, folder or pattern of the left table.
@@ -87,7 +87,7 @@ class TableOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuringOptions(Options):
+class MeasurementOptions(Options):
     """Options for how often a merge is measured, and which conditions the result has to meet.
 
     iterations: Timed merges per launch; by default 100 for synthetic chunks of up to 2,000,000 rows, else 10.
@@ -213,14 +213,14 @@ class ClusterOptions(Options):
     hosts: str | None = value_option(parsers.parse_path, None, "PATH")
     ssh_config: str | None = value_option(parsers.parse_path, None, "PATH")
     ucx: str | None = value_option(
-        parsers.several_values_parser(parsers.parse_ucx),
+        parsers.several_values_parser(parsers.parse_ucx_origin),
         None,
         "auto|wheel|system|VERSION|/opt/ucx[,…]",
         in_config=False,
         swept=True,
     )
     interface: str | None = value_option(parsers.parse_interface_name, None, "NAME")
-    scheduler_address: str | None = value_option(parsers.parse_text, None, "ADDRESS")
+    scheduler_address: str | None = value_option(parsers.parse_nonblank_text, None, "ADDRESS")
     scheduler_file: str | None = value_option(parsers.parse_path, None, "PATH")
     start_timeout: float = value_option(parsers.parse_positive_duration, 60.0, "SECONDS")
     timeout: float = value_option(parsers.parse_positive_duration, 15.0, "SECONDS")
@@ -247,7 +247,7 @@ class OutputOptions(Options):
     """
 
     section = "Output"
-    service: str | None = value_option(parsers.parse_text, None, "URL", in_config=False)
+    service: str | None = value_option(parsers.parse_nonblank_text, None, "URL", in_config=False)
     config: str | None = value_option(parsers.parse_path, None, "CFG", in_config=False)
     configs: tuple[str, ...] | None = value_option(parsers.parse_paths, None, "CFG[,CFG]", in_config=False)
     allow_unknown: bool = flag_option()
@@ -261,19 +261,19 @@ class OutputOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(
-    OutputOptions, ClusterOptions, WorkerOptions, DataPlaneOptions, MeasuringOptions, TableOptions, ProblemOptions
+    OutputOptions, ClusterOptions, WorkerOptions, DataPlaneOptions, MeasurementOptions, InputTableOptions, WorkloadOptions
 ):  # the fields of the last base come first
     """All options of `run`; other commands make their plans from them, too."""
 
     @property
-    def timed_iterations(self) -> int:
+    def timed_iteration_count(self) -> int:
         """The number of timed merges: `iterations`, or by default a number that suits the size of the tables."""
         if self.iterations is not None:
             return self.iterations
         small = self.workload == "synthetic" and self.chunk <= SMALL_CHUNK_ROWS
         return SMALL_ITERATIONS if small else LARGE_ITERATIONS
 
-    def worker_values(self) -> dict[str, Any]:
+    def worker_option_values(self) -> dict[str, Any]:
         """The values of the options that workers get, by key."""
         return {field.name: getattr(self, field.name) for field in fields(WorkerOptions)}
 
@@ -348,7 +348,7 @@ def resolve_options(
     options = read_option_sources(command_line_options, config, environ, table)
     if options.workload == "auto":
         options = replace(options, workload="synthetic" if options.left is None else "tables")
-    _check_combinations(options)
+    _check_option_combinations(options)
     return options
 
 
@@ -392,23 +392,23 @@ def _refuse_repeated_option(names: Sequence[str], where: str) -> None:
         raise UsageError(f"{where}: {' and '.join(names)} are one option; set one of them")
 
 
-def _check_combinations(options: RunOptions) -> None:
+def _check_option_combinations(options: RunOptions) -> None:
     """Raise UsageError if options contradict each other."""
 
     def refuse_both(key: str, other: str) -> None:
         if getattr(options, key) is not None and getattr(options, other) is not None:
             raise UsageError(
-                f"{options.name_with_source(key)} and {options.name_with_source(other)} cannot be combined"
+                f"{options.option_name_with_source(key)} and {options.option_name_with_source(other)} cannot be combined"
             )
 
     def require_other(key: str, other: str) -> None:
         if getattr(options, key) is not None and getattr(options, other) is None:
-            raise UsageError(f"{options.name_with_source(key)} also needs --{other.replace('_', '-')}")
+            raise UsageError(f"{options.option_name_with_source(key)} also needs --{other.replace('_', '-')}")
 
     on = options.on or ()
     if any("://" in name for name in on) and not options.value_source("on").startswith("environment"):
         raise UsageError(
-            f"{options.name_with_source('on')} {','.join(on)} names no columns;"
+            f"{options.option_name_with_source('on')} {','.join(on)} names no columns;"
             " the commands run, probe and tune take the address"
             " of a service as --service"
         )
@@ -426,9 +426,9 @@ def _check_combinations(options: RunOptions) -> None:
         raise UsageError(f"--left-on has {len(left_on)} columns, but --right-on has {len(right_on)}")
     tables = options.left is not None
     if tables and options.workload != "tables":
-        raise UsageError(f"{options.name_with_source('left')} cannot be combined with --workload {options.workload}")
+        raise UsageError(f"{options.option_name_with_source('left')} cannot be combined with --workload {options.workload}")
     if options.workload == "tables" and not tables:
-        named = options.name_with_source("workload").replace("--workload", "--workload tables", 1)
+        named = options.option_name_with_source("workload").replace("--workload", "--workload tables", 1)
         raise UsageError(f"{named} needs --left and --right")
     if tables and not options.on and not left_on:
-        raise UsageError(f"{options.name_with_source('left')} needs --on, or --left-on and --right-on")
+        raise UsageError(f"{options.option_name_with_source('left')} needs --on, or --left-on and --right-on")

@@ -143,11 +143,11 @@ class ColumnNamesParser(NamesParser):
     """A parser of column names. If the option is repeated, each of its values is one name, with commas and blanks."""
 
 
-class TextsParser(NamesParser):
+class RepeatedTextParser(NamesParser):
     """A parser of any text, as a regular expression; each time that the option is given is one value."""
 
     def __call__(self, text: str) -> tuple[object, ...]:
-        return (parse_text(text),)
+        return (parse_nonblank_text(text),)
 
 
 _NAME = re.compile(r'(?:\s*"(?P<quoted>(?:[^"]|"")*)"\s*(?=,|$)|(?P<plain>[^,]*))(?P<comma>,?)')
@@ -172,7 +172,7 @@ def choices_parser(*allowed: str) -> Parser:
     return NamesParser(choice_parser(*allowed))
 
 
-def parse_text(value: str) -> str:
+def parse_nonblank_text(value: str) -> str:
     """Parse any text that is not blank; returns it unchanged."""
     if not value.strip():
         raise ValueError("the value is empty")
@@ -206,7 +206,7 @@ UCX_VERSION = re.compile(r"\d+\.\d+\.\d+(\.post\d+)?")
 AUTO, WHEEL, SYSTEM = "auto", "wheel", "system"
 
 
-def parse_ucx(text: str) -> str:
+def parse_ucx_origin(text: str) -> str:
     """Parse a value of ``--ucx``: ``auto``, ``wheel``, ``system``, a release (``1.21.0``), or a folder with a slash.
 
     Raises ValueError if it is something else.
@@ -233,7 +233,7 @@ def parse_ucx_releases(text: str) -> tuple[str, ...]:
     ends = text.strip().split(RANGE)
     if len(ends) == 2 and all(map(UCX_VERSION.fullmatch, ends)):
         return ends[0], RANGE, ends[1]
-    releases = tuple(map(parse_ucx, text.split(",")))
+    releases = tuple(map(parse_ucx_origin, text.split(",")))
     if len(releases) < 2 or {AUTO, WHEEL, SYSTEM} & {*releases}:
         raise ValueError(
             f"{text!r} is not FIRST{RANGE}LAST, such as 1.19.0..1.22.0, and no list of releases or folders"
@@ -243,7 +243,7 @@ def parse_ucx_releases(text: str) -> tuple[str, ...]:
 
 
 parse_names, parse_columns, parse_paths = NamesParser(), ColumnNamesParser(), NamesParser(parse_path)
-parse_texts = TextsParser()
+parse_texts = RepeatedTextParser()
 
 
 def parse_interface_name(value: str) -> str:
@@ -253,7 +253,7 @@ def parse_interface_name(value: str) -> str:
     return value
 
 
-def parse_switch(text: str) -> bool:
+def parse_yes_or_no(text: str) -> bool:
     """Parse ``y``/``n``, ``1``/``0``, ``true``/``false``, ``yes``/``no`` or ``on``/``off`` to True or False."""
     value = _SWITCH.get(parse_word(text))
     if value is None:

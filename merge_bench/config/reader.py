@@ -115,12 +115,12 @@ def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
         path=path,
         sha256=hashlib.sha256(data).hexdigest(),
         variables=tuple(scope.variables.values()),
-        warnings=tuple(f"{path}:{line}: {message}" for line, message in scope.repetition_warnings()),
+        warnings=tuple(f"{path}:{line}: {message}" for line, message in scope.repeated_variable_warnings()),
         used=frozenset(
             name
             for statement in statements
             for assignment in statement.assignments
-            for name in _referenced_names(assignment.parts or ())
+            for name in _referenced_variable_names(assignment.parts or ())
             if name != assignment.name
         ),
     )
@@ -173,7 +173,7 @@ class _VariableScope:
         self.lines: dict[str, list[int]] = {}
         self.total_bytes = 0
 
-    def find_value(self, name: str) -> str | None:
+    def find_variable_value(self, name: str) -> str | None:
         """The value of a variable that an earlier line or the environment sets; None if none does."""
         return self.variables[name].value if name in self.variables else self.environment.get(name)
 
@@ -218,10 +218,10 @@ class _VariableScope:
         for variable in exported:
             self.set_variable(variable)
         for assignment in statement.assignments:
-            if assignment.parts is None and self.find_value(assignment.name) is None:
+            if assignment.parts is None and self.find_variable_value(assignment.name) is None:
                 raise ShellSyntaxError(assignment.line, f"{assignment.name} is exported, but no earlier line sets it")
 
-    def repetition_warnings(self) -> list[tuple[int, str]]:
+    def repeated_variable_warnings(self) -> list[tuple[int, str]]:
         """A line number and a sentence for each variable that is set several times."""
         return [
             (lines[-1], f"{name} is set {len(lines)} times, first on line {lines[0]}; the value on this line is used")
@@ -230,12 +230,12 @@ class _VariableScope:
         ]
 
 
-def _referenced_names(parts: tuple[Part, ...]) -> Iterator[str]:
+def _referenced_variable_names(parts: tuple[Part, ...]) -> Iterator[str]:
     """The names of the variables to which `parts` and their defaults refer."""
     for part in parts:
         if isinstance(part, VariableReference):
             yield part.name
-            yield from _referenced_names(part.default or ())
+            yield from _referenced_variable_names(part.default or ())
 
 
 def _expand_parts(parts: tuple[Part, ...], scope: _VariableScope, line: int) -> str:
@@ -255,7 +255,7 @@ def _expand_reference(part: VariableReference, scope: _VariableScope) -> str:
     """The text that replaces a reference to a variable."""
     if part.name in _BASH_OWN:
         raise ShellSyntaxError(part.line, f"{part.name} is a variable of the shell itself; a config cannot use it")
-    value = scope.find_value(part.name)
+    value = scope.find_variable_value(part.name)
     if value is not None and (value or not part.when_empty):
         return value
     if part.default is not None:

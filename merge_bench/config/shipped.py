@@ -49,7 +49,7 @@ def find_shipped_file(name: str, extra_names: Sequence[str] = (SPACE.name,)) -> 
     raise UsageError(f"no shipped config is named {name!r}; the shipped files are {', '.join(shipped)}")
 
 
-def find_config(name: str, folder: Path = FOLDER) -> Path:
+def find_config_file(name: str, folder: Path = FOLDER) -> Path:
     """Find the config with this path or bare name, with or without ``.cfg``.
 
     A bare name means a file in the working folder, or else a shipped config in `folder`. Raises UsageError, with

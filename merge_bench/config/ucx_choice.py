@@ -22,9 +22,9 @@ from pathlib import Path
 
 from merge_bench.config.files import loaded_library_path
 from merge_bench.config.installation import python_path_variables
-from merge_bench.config.parsers import AUTO, SYSTEM, WHEEL, parse_ucx
+from merge_bench.config.parsers import AUTO, SYSTEM, WHEEL, parse_ucx_origin
 from merge_bench.config.ucx_info import PREFER, libucx_wheel_folder, prefers_system_ucx
-from merge_bench.config.ucx_releases import UcxRelease, find_release, is_ucx_folder, ucx_library_folder
+from merge_bench.config.ucx_releases import UcxRelease, find_or_install_release, is_ucx_folder, ucx_library_folder
 from merge_bench.errors import Caution, UsageError, print_message
 
 VARIABLE = "MERGE_BENCH_UCX"
@@ -77,9 +77,9 @@ class UcxChoice:
     warning: Caution | None = None
     release: UcxRelease | None = None
 
-    def set_variables(self, environ: MutableMapping[str, str]) -> None:
+    def set_selection_variables(self, environ: MutableMapping[str, str]) -> None:
         """Set the variables in `environ` with which a process loads this UCX."""
-        environ.update(ucx_variables(self.origin, environ))
+        environ.update(ucx_selection_variables(self.origin, environ))
         if self.origin == WHEEL:
             environ.pop(PREFER, None)
         if not environ.get(LIBRARY_PATH):
@@ -92,12 +92,12 @@ class UcxChoice:
 
     def use(self, environ: MutableMapping[str, str] = os.environ) -> None:
         """Have this process and its child processes load this UCX; prints the choice's notice on standard error."""
-        self.set_variables(environ)
+        self.set_selection_variables(environ)
         if self.notice:
             print_message(self.notice)
 
 
-def ucx_variables(origin: str, environ: Mapping[str, str]) -> dict[str, str]:
+def ucx_selection_variables(origin: str, environ: Mapping[str, str]) -> dict[str, str]:
     """The variables with which a process loads the UCX of this `origin`, in place of those of `environ`.
 
     `origin`: ``wheel``, ``system`` or the folder of a UCX, whose libraries any program finds first.
@@ -114,11 +114,11 @@ def ucx_variables(origin: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def choose_ucx(
-    requested: str | None, environ: Mapping[str, str], *, device_memory: bool = False, host: UcxHost | None = None
+    requested: str | None, environ: Mapping[str, str], *, device_memory: bool = False, host: UcxHostFacts | None = None
 ) -> UcxChoice:
     """Choose the UCX of processes that start with the environment `environ`.
 
-    `requested`: as `parse_ucx` returns it; None: the choice in `environ`, else ``auto``, which means the system's UCX
+    `requested`: as `parse_ucx_origin` returns it; None: the choice in `environ`, else ``auto``, which means the system's UCX
     if this machine has InfiniBand and that UCX can use it, or if there is no other; `device_memory`: the processes send
     GPU memory, so that ``auto`` means the system's UCX only if that was built with CUDA; `host`: where they start;
     None: this host.
@@ -126,11 +126,11 @@ def choose_ucx(
     Raises UsageError if another UCX than ``auto`` is requested and UCXX cannot load it, a release cannot be installed,
     or the only UCX cannot send GPU memory.
     """
-    host = host or UcxHost()
+    host = host or UcxHostFacts()
     requested = _requested_origin(requested, environ)
     devices = sorted(entry.name for entry in host.infiniband.iterdir()) if host.infiniband.is_dir() else []
     if requested not in (AUTO, WHEEL, SYSTEM):
-        return _choose_loadable_release(find_release(requested), environ, devices, host, device_memory=device_memory)
+        return _choose_loadable_release(find_or_install_release(requested), environ, devices, host, device_memory=device_memory)
     if host.wheel is None and requested == WHEEL:
         raise UsageError("--ucx wheel: the package libucx is not installed in this environment")
     if requested == SYSTEM:
@@ -155,14 +155,14 @@ def choose_ucx(
     return UcxChoice(SYSTEM, f"this machine has InfiniBand: using the system's UCX {loaded.version}, {loaded.library}")
 
 
-def choose_release(ucx: str) -> UcxChoice:
+def choose_release_or_folder(ucx: str) -> UcxChoice:
     """Choose a release or the UCX of a folder, for programs that load it without UCXX; raises UsageError."""
-    release = find_release(ucx)
+    release = find_or_install_release(ucx)
     return UcxChoice(str(release.folder), None, None, release)
 
 
 def _choose_loadable_release(
-    release: UcxRelease, environ: Mapping[str, str], devices: list[str], host: UcxHost, *, device_memory: bool
+    release: UcxRelease, environ: Mapping[str, str], devices: list[str], host: UcxHostFacts, *, device_memory: bool
 ) -> UcxChoice:
     """Choose the UCX in a folder of its own; raises UsageError if UCXX does not load it."""
     origin = str(release.folder)
@@ -186,7 +186,7 @@ def refuse_ucx_without_cuda(loaded: LoadedUcx | None) -> None:
         )
 
 
-def use_ucx(
+def choose_and_use_ucx(
     requested: str | None, environ: MutableMapping[str, str] = os.environ, *, device_memory: bool = False
 ) -> UcxChoice:
     """Choose the UCX of this process and of its child processes; prints the choice's notice on standard error.
@@ -212,17 +212,17 @@ def undo_ucx_choice(environ: MutableMapping[str, str] = os.environ) -> Iterator[
 
 
 @contextmanager
-def load_ucx(origin: str, environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
+def select_ucx_temporarily(origin: str, environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
     """Set the variables with which a process loads the UCX of this `origin` until the end of the block."""
     with undo_ucx_choice(environ):
-        UcxChoice(origin).set_variables(environ)
+        UcxChoice(origin).set_selection_variables(environ)
         yield
 
 
 def probe_ucx(origin: str, environ: Mapping[str, str]) -> LoadedUcx | None:
     """Find the UCX that a process loads when it imports UCXX as a worker does; None if the import fails."""
     environment = {**environ, **python_path_variables(environ)}
-    UcxChoice(origin).set_variables(environment)
+    UcxChoice(origin).set_selection_variables(environment)
     return _probe_ucx_of_environment(tuple(sorted(environment.items())))
 
 
@@ -241,7 +241,7 @@ def _probe_ucx_of_environment(environment: tuple[tuple[str, str], ...]) -> Loade
 
 
 @dataclass(frozen=True)
-class UcxHost:
+class UcxHostFacts:
     """The facts about a host that the choice of its UCX depends on; by default those of this host.
 
     `infiniband`: the folder with an entry for each InfiniBand adapter; `wheel`: the folder of the package `libucx`,
@@ -254,10 +254,10 @@ class UcxHost:
 
 
 def _requested_origin(requested: str | None, environ: Mapping[str, str]) -> str:
-    """The UCX that is asked for, by `requested` or else by `environ`: as `parse_ucx` returns it."""
+    """The UCX that is asked for, by `requested` or else by `environ`: as `parse_ucx_origin` returns it."""
     if requested is None:
         try:
-            requested = parse_ucx(environ.get(VARIABLE) or AUTO)
+            requested = parse_ucx_origin(environ.get(VARIABLE) or AUTO)
         except ValueError as error:
             raise UsageError(f"environment variable {VARIABLE}: {error}") from None
     return SYSTEM if requested == AUTO and prefers_system_ucx(environ) else requested
@@ -288,20 +288,20 @@ def _infiniband_or_cuda_warning(devices: list[str], system: LoadedUcx) -> Cautio
 
 def has_infiniband_module(libucp: Path) -> bool:
     """Whether UCX's InfiniBand module beside the library `libucp` exists and can be loaded (it needs libibverbs)."""
-    return any(_module_loading_problem(module) is None for module in _find_module_files(libucp, "libuct_ib"))
+    return any(_module_loading_problem(module) is None for module in _find_ucx_module_files(libucp, "libuct_ib"))
 
 
 def has_cuda_module(libucp: Path) -> bool:
     """Whether UCX's CUDA module is beside the library `libucp`; it can be loaded only where there is a driver."""
-    return bool(_find_module_files(libucp, "libuct_cuda"))
+    return bool(_find_ucx_module_files(libucp, "libuct_cuda"))
 
 
 def cuda_module_problem(libucp: Path) -> str | None:
     """Why UCX's CUDA module beside the library `libucp` cannot be loaded here; None if it can, or if there is none."""
-    return next(map(_module_loading_problem, _find_module_files(libucp, "libuct_cuda")), None)
+    return next(map(_module_loading_problem, _find_ucx_module_files(libucp, "libuct_cuda")), None)
 
 
-def _find_module_files(libucp: Path, name: str) -> list[Path]:
+def _find_ucx_module_files(libucp: Path, name: str) -> list[Path]:
     """The files of a module: UCX looks in `UCX_MODULE_DIR` first, then beside its libraries."""
     folders = filter(None, [os.environ.get("UCX_MODULE_DIR"), str(libucp.parent / "ucx")])
     return [module for folder in folders for module in sorted(Path(folder).glob(f"{name}.so*"))]

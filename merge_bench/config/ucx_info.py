@@ -231,18 +231,18 @@ def find_invalid_values(
     for name, value in values.items():
         syntax = syntaxes[name]
         if _NOT_PASSED.fullmatch(name):
-            if sentence := _problem_by_syntax(value, syntax):
+            if sentence := _syntax_problem(value, syntax):
                 problems[name] = sentence
         elif syntax not in ("", "N/A") and not syntax.endswith("string"):
             passed[name] = value
-    if passed and _problem_by_ucx(installed.info, passed, syntaxes) is not None:
+    if passed and _problem_reported_by_ucx(installed.info, passed, syntaxes) is not None:
         with ThreadPoolExecutor(4) as pool:
-            answers = pool.map(lambda name: _problem_by_ucx(installed.info, {name: passed[name]}, syntaxes), passed)
+            answers = pool.map(lambda name: _problem_reported_by_ucx(installed.info, {name: passed[name]}, syntaxes), passed)
             problems |= {name: sentence for name, sentence in zip(passed, answers, strict=True) if sentence is not None}
     return problems
 
 
-def _problem_by_syntax(value: str, syntax: str) -> str | None:
+def _syntax_problem(value: str, syntax: str) -> str | None:
     """A phrase if `syntax` lists words and `value` is none of them, else None; for settings not passed to ucx_info."""
     words = _SYNTAX_IN_BRACKETS.fullmatch(syntax)
     if words is None:
@@ -252,7 +252,7 @@ def _problem_by_syntax(value: str, syntax: str) -> str | None:
     return None if all(word in allowed for word in listed) else f"expected {syntax}"
 
 
-def _problem_by_ucx(info: UcxInfoProgram, values: Mapping[str, str], syntaxes: Mapping[str, str]) -> str | None:
+def _problem_reported_by_ucx(info: UcxInfoProgram, values: Mapping[str, str], syntaxes: Mapping[str, str]) -> str | None:
     """A phrase about the values that ``ucx_info`` refuses; None if it accepts all."""
     status, text = _run_ucx_info(info, ("-c",), values)
     refused = re.search(r"Invalid value for [^:]*: '.*?'\. Expected: (.*)", text, re.DOTALL)
@@ -320,19 +320,19 @@ class SettingCatalogue:
     installed: InstalledUcx | None
 
     @functools.cached_property
-    def inheriting_names(self) -> dict[str, list[str]]:
+    def inheriting_names_by_parent(self) -> dict[str, list[str]]:
         """By inherited name, the names of the installed UCX's settings that it sets."""
         return _inheriting_names_by_parent(self.installed.settings.values() if self.installed else ())
 
     @functools.cached_property
-    def _released_inheriting_names(self) -> dict[str, list[str]]:
+    def _released_names_by_parent(self) -> dict[str, list[str]]:
         """By inherited name, the names of released settings that it sets."""
         return _inheriting_names_by_parent(read_released_setting_names()[1].values())
 
     @property
-    def minor_version(self) -> tuple[int, ...]:
+    def major_and_minor_numbers(self) -> tuple[int, ...]:
         """The major and minor number of the UCX release."""
-        return _minor_version(self.version)
+        return _major_and_minor_numbers(self.version)
 
     @property
     def version(self) -> str:
@@ -344,33 +344,33 @@ class SettingCatalogue:
         installed = self.installed.settings if self.installed else ()
         return {
             *installed,
-            *self.inheriting_names,
+            *self.inheriting_names_by_parent,
             *read_released_setting_names()[1],
-            *self._released_inheriting_names,
+            *self._released_names_by_parent,
             *_OUTSIDE_TABLES,
         }
 
-    def find_meaning(self, name: str) -> SettingMeaning:
+    def find_setting_meaning(self, name: str) -> SettingMeaning:
         """Find what the setting `name` means to the installed UCX."""
         if name in _OUTSIDE_TABLES:
             return SettingMeaning("known", "folder that contains ucx.conf")
         if self.installed is not None:
             if name in self.installed.settings:
                 return _meaning_in_installed_ucx(self.installed.settings[name])
-            if name in self.inheriting_names:
-                heirs = [self.installed.settings[heir] for heir in self.inheriting_names[name]]
+            if name in self.inheriting_names_by_parent:
+                heirs = [self.installed.settings[heir] for heir in self.inheriting_names_by_parent[name]]
                 current = [heir for heir in heirs if not heir.deprecated]
                 if not current:
                     return _meaning_in_installed_ucx(heirs[0])
                 return SettingMeaning(
-                    "inherited", _describe_set_names([heir.name for heir in current]), current[0].syntax
+                    "inherited", _describe_affected_settings([heir.name for heir in current]), current[0].syntax
                 )
-        return self._meaning_elsewhere(name)
+        return self._meaning_in_other_releases(name)
 
-    def _meaning_elsewhere(self, name: str) -> SettingMeaning:
+    def _meaning_in_other_releases(self, name: str) -> SettingMeaning:
         """What a name means that the installed UCX does not have, by the public releases."""
         versions, shipped = read_released_setting_names()
-        names = [name] if name in shipped else self._released_inheriting_names.get(name, [])
+        names = [name] if name in shipped else self._released_names_by_parent.get(name, [])
         if not names:
             hint = (
                 suggest_similar_names(name, self.all_setting_names(), cutoff=0.8)
@@ -380,8 +380,8 @@ class SettingCatalogue:
                 "unknown", f"no UCX release from {versions[0]} to {versions[-1]} has this setting{hint}"
             )
         entries = [shipped[name] for name in names]
-        now = [entry for entry in entries if self._exists_now(entry, versions[-1])]
-        sets = "" if names == [name] else f"{_describe_set_names(names)}; "
+        now = [entry for entry in entries if self._exists_in_this_release(entry, versions[-1])]
+        sets = "" if names == [name] else f"{_describe_affected_settings(names)}; "
         if now and self.installed is None:
             return SettingMeaning("known", f"{sets}value not checked, because ucx_info cannot be run")
         if now and now[0].module == "core":
@@ -389,18 +389,18 @@ class SettingCatalogue:
         if now:
             module = _MODULES.get(now[0].module, f"the module {now[0].module}")
             return SettingMeaning("module-absent", f"{sets}belongs to {module}, which is not loaded on this machine")
-        first = min(entries, key=lambda entry: _minor_version(entry.since))
-        if _minor_version(first.since) > self.minor_version:
+        first = min(entries, key=lambda entry: _major_and_minor_numbers(entry.since))
+        if _major_and_minor_numbers(first.since) > self.major_and_minor_numbers:
             return SettingMeaning("no-effect", f"needs UCX {first.since} or newer; this UCX is {self.version}")
-        last = max(entries, key=lambda entry: _minor_version(entry.until))
+        last = max(entries, key=lambda entry: _major_and_minor_numbers(entry.until))
         return SettingMeaning(
             "no-effect", f"UCX removed this setting after {last.until}; UCX {self.version} does not have it"
         )
 
-    def _exists_now(self, entry: ReleasedSettingName, newest: str) -> bool:
+    def _exists_in_this_release(self, entry: ReleasedSettingName, newest: str) -> bool:
         """Whether the release of this UCX has the setting."""
-        removed = entry.until != newest and self.minor_version > _minor_version(entry.until)
-        return _minor_version(entry.since) <= self.minor_version and not removed
+        removed = entry.until != newest and self.major_and_minor_numbers > _major_and_minor_numbers(entry.until)
+        return _major_and_minor_numbers(entry.since) <= self.major_and_minor_numbers and not removed
 
 
 def _meaning_in_installed_ucx(setting: UcxSetting) -> SettingMeaning:
@@ -413,12 +413,12 @@ def _meaning_in_installed_ucx(setting: UcxSetting) -> SettingMeaning:
     return SettingMeaning("known", "", setting.syntax)
 
 
-def _minor_version(version: str) -> tuple[int, ...]:
+def _major_and_minor_numbers(version: str) -> tuple[int, ...]:
     """The major and minor number of a release."""
     return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
-def _describe_set_names(names: Sequence[str]) -> str:
+def _describe_affected_settings(names: Sequence[str]) -> str:
     """A phrase that names the settings that are set."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"sets {', '.join(names[:3])}{more}"

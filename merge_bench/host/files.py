@@ -48,7 +48,7 @@ def read_named_byte_counts(path: Path) -> dict[str, int]:
     return sizes
 
 
-def read_selected_word(path: Path) -> str | None:
+def read_bracketed_word(path: Path) -> str | None:
     """The selected word of a file like ``always [madvise] never``; without brackets, the whole text."""
     content = read_text(path)
     return content if content is None or "[" not in content else content[content.find("[") + 1 : content.find("]")]

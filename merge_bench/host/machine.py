@@ -25,9 +25,9 @@ import psutil
 from merge_bench.config.files import MAPS, TOKENS, loaded_library_path
 from merge_bench.config.ucx_releases import release_of_library
 from merge_bench.host import files, gpu, network
-from merge_bench.host.description import Hardware, Interface, ProcessFacts, Ucx
+from merge_bench.host.description import Hardware, NetworkInterface, ProcessFacts, UcxDescription
 from merge_bench.host.files import format_core_list, parse_core_list
-from merge_bench.host.gpu import GpuReading
+from merge_bench.host.gpu import GpuCounterReading
 from merge_bench.units import format_bytes, plural
 
 PACKAGES = tuple(
@@ -61,7 +61,7 @@ MOST_WATTS = 700
 """More than one package uses: the time in which its counter goes round once is at least its range ÷ this."""
 
 
-def installed_versions() -> dict[str, str]:
+def installed_package_versions() -> dict[str, str]:
     """Versions of Python and of the installed packages that a run uses, by name."""
     releases = {"python": platform.python_version()}
     for name in PACKAGES:
@@ -79,7 +79,7 @@ def recorded_environment_variables(extra_names: Collection[str] = ()) -> dict[st
     }
 
 
-def describe_process(extra_names: Collection[str] = (), *, ucx: Ucx | None = None) -> ProcessFacts:
+def describe_process(extra_names: Collection[str] = (), *, ucx: UcxDescription | None = None) -> ProcessFacts:
     """Describe this process and its host for the records.
 
     `extra_names`: of more environment variables to record; `ucx`: the UCX that the process loaded, if not UCXX's.
@@ -88,7 +88,7 @@ def describe_process(extra_names: Collection[str] = (), *, ucx: Ucx | None = Non
         host=socket.gethostname(),
         pid=os.getpid(),
         environment=recorded_environment_variables(extra_names),
-        versions=dict(installed_versions()),
+        versions=dict(installed_package_versions()),
         ucx=ucx or describe_loaded_ucx(),
         hardware=describe_hardware(),
     )
@@ -112,11 +112,11 @@ def describe_hardware() -> Hardware:
         machine=platform.machine(),
         numa_nodes=len(network.numa_nodes()) or None,
         interfaces={
-            name: Interface(up=stats.isup, megabits_per_second=stats.speed or None, mtu=stats.mtu)
+            name: NetworkInterface(up=stats.isup, megabits_per_second=stats.speed or None, mtu=stats.mtu)
             for name, stats in psutil.net_if_stats().items()
         },
         infiniband=files.list_file_names(Path("/sys/class/infiniband")),
-        huge_pages=files.read_selected_word(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
+        huge_pages=files.read_bracketed_word(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
         tcp_congestion_control=files.read_text(Path("/proc/sys/net/ipv4/tcp_congestion_control")),
         gpus=gpu.describe_constant_gpu_facts(),
     )
@@ -133,18 +133,18 @@ def total_memory_bytes() -> int:
     return int(psutil.virtual_memory().total)
 
 
-def describe_loaded_ucx(maps_file: Path = MAPS) -> Ucx:
+def describe_loaded_ucx(maps_file: Path = MAPS) -> UcxDescription:
     """The UCX that this process has loaded: version, file, and origin (``wheel`` or ``system``)."""
     path = loaded_library_path("libucp", maps_file)
     if path is None:
-        return Ucx()
+        return UcxDescription()
     import ucxx
 
     version = ".".join(map(str, ucxx.get_ucx_version()))
     in_wheel = any(part.startswith("libucx") for part in path.parent.parts)
     release = release_of_library(path)
     sha256 = None if release is None else release.sha256
-    return Ucx(version=version, path=str(path), origin="wheel" if in_wheel else "system", sha256=sha256)
+    return UcxDescription(version=version, path=str(path), origin="wheel" if in_wheel else "system", sha256=sha256)
 
 
 def cache_bytes_by_level(cache_folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[int, int]:
@@ -157,7 +157,7 @@ def cache_bytes_by_level(cache_folder: Path = Path("/sys/devices/system/cpu/cpu0
     return sizes
 
 
-def segment_creation_problem(folder: Path) -> str:
+def shared_memory_segment_problem(folder: Path) -> str:
     """Why no small segment of shared memory can be created and mapped in `folder`; empty if one can."""
     try:
         with tempfile.TemporaryFile(dir=folder, prefix="merge-bench-") as file:
@@ -182,7 +182,7 @@ def shared_memory_problem(folder: Path, worker_count: int) -> str:
             f" {plural(worker_count, 'worker')}, which crash without; enlarge it (mount -o remount,size=1G"
             f" {folder}; for a container, --shm-size=1g), or set UCX_TLS=^posix"
         )
-    problem = segment_creation_problem(folder)
+    problem = shared_memory_segment_problem(folder)
     return problem and (
         f"UCX cannot create shared memory in {folder} ({problem}); make that folder writable (mount -o"
         f" remount,rw,mode=1777 {folder}), or set UCX_TLS=^posix"
@@ -279,13 +279,13 @@ class CoreShortage:
     bound: str = ""
 
     @property
-    def named_cores(self) -> str:
+    def cores_text(self) -> str:
         """The cores as messages name them: ``2 cores of node1``, or ``cores 0-1 of node1``."""
         cores = "core" if self.cores == 1 else "cores"
         return f"{cores} {self.bound} of {self.host}" if self.bound else f"{self.cores:g} {cores} of {self.host}"
 
     @property
-    def workers_that_fit(self) -> int:
+    def max_worker_count(self) -> int:
         """How many workers can have a core each; at least one."""
         return max(1, int(self.cores))
 
@@ -317,10 +317,10 @@ def find_core_shortage(workers: Iterable[tuple[str, Hardware]], processes_per_wo
 def perftest_core_problem(workers: Iterable[tuple[str, Hardware]]) -> str | None:
     """Why ucx_perftest cannot test both directions at once: ``4 polling processes on 2 cores of node1``; or None."""
     short = find_core_shortage(workers, PERFTESTS_PER_WORKER)
-    return None if short is None else f"{short.processes} polling processes on {short.named_cores}"
+    return None if short is None else f"{short.processes} polling processes on {short.cores_text}"
 
 
-def restore_launcher_cores() -> None:
+def restore_launcher_core_binding() -> None:
     """Bind this process to its launcher's cores again, if a plugin of dask-cuda bound it to all cores near its GPU."""
     now = os.sched_getaffinity(0)
     if now <= CORES_AT_START:
@@ -382,7 +382,7 @@ class ProcessorEnergyCounter:
 
 
 @dataclass(frozen=True)
-class PowerReading:
+class EnergyCounterReading:
     """Energy counters of a host's processor packages, by name, and of a worker's GPU, at one moment.
 
     `at`: seconds on the host's monotonic clock.
@@ -390,16 +390,16 @@ class PowerReading:
 
     at: float
     packages: Mapping[str, ProcessorEnergyCounter]
-    gpu: GpuReading | None
+    gpu: GpuCounterReading | None
 
 
-def read_energy_counters(*, with_gpu: bool, root: Path = Path("/")) -> PowerReading:
+def read_energy_counters(*, with_gpu: bool, root: Path = Path("/")) -> EnergyCounterReading:
     """Read the energy counters of this host's processors and, `with_gpu`, of this process's GPU.
 
     `root`: where the file systems are mounted.
     """
     own = gpu.read_own_gpu_counters() if with_gpu else None
-    return PowerReading(time.monotonic(), read_processor_energy_counters(root), own)
+    return EnergyCounterReading(time.monotonic(), read_processor_energy_counters(root), own)
 
 
 def read_processor_energy_counters(root: Path = Path("/")) -> dict[str, ProcessorEnergyCounter]:
@@ -418,7 +418,7 @@ def read_processor_energy_counters(root: Path = Path("/")) -> dict[str, Processo
     }
 
 
-def processor_joules(before: PowerReading, after: PowerReading) -> tuple[float | None, str | None]:
+def processor_joules(before: EnergyCounterReading, after: EnergyCounterReading) -> tuple[float | None, str | None]:
     """The joules that a host's processors used between two readings, or None and the reason why they are unknown."""
     if not before.packages or before.packages.keys() != after.packages.keys():
         return None, "this machine shows no energy counters of its processors (RAPL)"
@@ -437,7 +437,7 @@ def processor_joules(before: PowerReading, after: PowerReading) -> tuple[float |
     return total / 1_000_000, None
 
 
-def gpu_joules(before: GpuReading, after: GpuReading) -> float | None:
+def gpu_joules(before: GpuCounterReading, after: GpuCounterReading) -> float | None:
     """The joules that a GPU used between two readings; None where it does not count them.
 
     A counter that stands still or goes back, as after a reset, counts as none: every GPU uses some energy.
@@ -447,7 +447,7 @@ def gpu_joules(before: GpuReading, after: GpuReading) -> float | None:
     return (after.millijoules - before.millijoules) / 1000
 
 
-def gpu_throttled_seconds(before: GpuReading, after: GpuReading) -> dict[str, float]:
+def gpu_throttled_seconds(before: GpuCounterReading, after: GpuCounterReading) -> dict[str, float]:
     """The seconds in which a GPU was throttled between two readings, by cause; without causes that are not counted.
 
     A counter that goes back, or advances by more than the time that passed, is left out.

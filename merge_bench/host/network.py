@@ -36,9 +36,9 @@ _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 class HostNetwork(Protocol):
     """A host's network: its methods answer for that host what the functions of this module answer for this one."""
 
-    def ip_addresses(self) -> dict[str, str]: ...
+    def addresses_by_interface(self) -> dict[str, str]: ...
 
-    def ipv4_ranges(self) -> dict[str, list[ipaddress.IPv4Network]]: ...
+    def ipv4_networks_by_interface(self) -> dict[str, list[ipaddress.IPv4Network]]: ...
 
     def interface_towards(self, peer_host: str) -> str | None: ...
 
@@ -47,7 +47,7 @@ class HostNetwork(Protocol):
     def rdma_ports(self, interface: str) -> list[str]: ...
 
 
-def ip_addresses() -> dict[str, str]:
+def addresses_by_interface() -> dict[str, str]:
     """By name of each interface, its IPv4 address, or its IPv6 address if it has no other."""
     by_interface: dict[str, str] = {}
     for name, entries in psutil.net_if_addrs().items():
@@ -58,7 +58,7 @@ def ip_addresses() -> dict[str, str]:
     return by_interface
 
 
-def ipv4_ranges() -> dict[str, list[ipaddress.IPv4Network]]:
+def ipv4_networks_by_interface() -> dict[str, list[ipaddress.IPv4Network]]:
     """By name of each interface, the IPv4 networks that its addresses are in."""
     return {
         name: [
@@ -75,7 +75,7 @@ def interface_ipv4_address(interface: str) -> str:
 
     Raises LookupError if the interface does not exist or has no IPv4 address; names the interfaces that have one.
     """
-    usable = {name: address for name, address in ip_addresses().items() if ":" not in address}
+    usable = {name: address for name, address in addresses_by_interface().items() if ":" not in address}
     if interface not in usable:
         missing = f"{socket.gethostname()} has no interface {interface} with an IPv4 address"
         raise LookupError(f"{missing}; interfaces that have one: {', '.join(sorted(usable))}")
@@ -88,11 +88,11 @@ def interface_towards(peer_host: str) -> str | None:
         family, kind, protocol, _, where = socket.getaddrinfo(peer_host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(where)  # of a datagram socket: chooses a route, sends nothing
-            own = _without_scope(probe.getsockname()[0])
+            own = _remove_ipv6_scope(probe.getsockname()[0])
     except OSError:
         return None
     for name, entries in psutil.net_if_addrs().items():  # an interface may have addresses of both families
-        if any(_without_scope(entry.address) == own for entry in entries):
+        if any(_remove_ipv6_scope(entry.address) == own for entry in entries):
             return name
     return None
 
@@ -109,7 +109,7 @@ def network_stack_id(proc: Path = Path("/proc")) -> str | None:
         return None
 
 
-def starting_host_address(environ: Mapping[str, str]) -> str | None:
+def launching_host_address(environ: Mapping[str, str]) -> str | None:
     """The address from which ssh or srun started this process; None if neither did."""
     words = (environ.get("SLURM_LAUNCH_NODE_IPADDR") or environ.get("SSH_CONNECTION", "")).split()
     return words[0] if words else None
@@ -121,7 +121,7 @@ def resolve_address(peer_host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Add
         entries = socket.getaddrinfo(peer_host, 9, type=socket.SOCK_DGRAM)
     except OSError:
         return None
-    texts = [_without_scope(str(where[0])) for *_, where in sorted(entries, key=lambda each: each[0])]
+    texts = [_remove_ipv6_scope(str(where[0])) for *_, where in sorted(entries, key=lambda each: each[0])]
     return ipaddress.ip_address(texts[0]) if texts else None
 
 
@@ -132,7 +132,7 @@ def ucx_net_devices(interface: str, sys: Path = SYS) -> str:
 
 def rdma_ports(interface: str, sys: Path = SYS) -> list[str]:
     """The RDMA ports that lead to the network of an interface, with UCX's names (``mlx5_0:1``)."""
-    return rdma_ports_of_same_network(interface_rdma_ports(interface, sys), ip_addresses(), active_rdma_ports(sys), sys)
+    return rdma_ports_of_same_network(interface_rdma_ports(interface, sys), addresses_by_interface(), active_rdma_ports(sys), sys)
 
 
 def describe_network(interface: str, sys: Path = SYS, *, addressed: Iterable[str] | None = None) -> NetworkFacts:
@@ -140,18 +140,18 @@ def describe_network(interface: str, sys: Path = SYS, *, addressed: Iterable[str
 
     `interface`: the one that UCX uses. `addressed`: those with an address, by default those that have one now.
     """
-    addressed, ports = sorted(ip_addresses() if addressed is None else addressed), active_rdma_ports(sys)
+    addressed, ports = sorted(addresses_by_interface() if addressed is None else addressed), active_rdma_ports(sys)
     rdma = rdma_ports_of_same_network(interface_rdma_ports(interface, sys), addressed, ports, sys)
     return NetworkFacts(interface=interface, rdma=rdma, ports=ports, addressed=addressed)
 
 
-def _without_scope(address: str) -> str:
+def _remove_ipv6_scope(address: str) -> str:
     """An IPv6 address without its scope (``fe80::1%eth0``)."""
     return address.partition("%")[0]
 
 
 @dataclass(frozen=True)
-class MachinePlace:
+class HardwareLocation:
     """The place of a GPU or worker in its machine.
 
     `node`: its NUMA node; `bridges`: the PCI bridges above it, the root port first.
@@ -237,7 +237,7 @@ def ucx_can_use_port(port: RdmaPort) -> bool:
 
 
 def nearest_rdma_port_names(
-    place: MachinePlace, ports: Sequence[RdmaPort], numa_distances: NumaDistances
+    place: HardwareLocation, ports: Sequence[RdmaPort], numa_distances: NumaDistances
 ) -> tuple[str, ...]:
     """The names of the ports nearest to `place`, such as a GPU's; all of them if nothing is known about distances."""
     distances = {port.name: rdma_port_distance(place, port, numa_distances) for port in ports}
@@ -245,7 +245,7 @@ def nearest_rdma_port_names(
     return tuple(name for name, each in distances.items() if each == least)
 
 
-def rdma_port_distance(place: MachinePlace, port: RdmaPort, numa_distances: NumaDistances) -> tuple[int, int]:
+def rdma_port_distance(place: HardwareLocation, port: RdmaPort, numa_distances: NumaDistances) -> tuple[int, int]:
     """How far an RDMA port is from a place: an index of `DISTANCES`, then the distance of their NUMA nodes."""
     pairs = zip(place.bridges, port.bridges, strict=False)
     shared = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
@@ -271,9 +271,9 @@ def pci_device_folder(bus_id: str, sys: Path = SYS) -> Path:
     return sys / "bus/pci/devices" / f"{domain[-4:]}:{rest}"
 
 
-def place_of_device(device_folder: Path) -> MachinePlace:
+def location_of_device(device_folder: Path) -> HardwareLocation:
     """The place in this machine of the device with this folder below ``/sys``."""
-    return MachinePlace(read_numa_node(device_folder), tuple(pci_bridges(device_folder)))
+    return HardwareLocation(read_numa_node(device_folder), tuple(pci_bridges(device_folder)))
 
 
 def read_numa_node(device_folder: Path) -> int | None:
@@ -314,15 +314,15 @@ def _is_on_same_network(port: RdmaPort, own_port: RdmaPort, addressed_interfaces
     if port.layer == ROCE:
         slower = port.gigabits is not None and own_port.gigabits is not None and port.gigabits < own_port.gigabits
         return not slower and any(
-            addressed_interfaces & _interface_and_those_above(interface, sys) for interface in port.interfaces
+            addressed_interfaces & _interface_and_bonds_above(interface, sys) for interface in port.interfaces
         )
     return port.subnet is None or own_port.subnet is None or port.subnet == own_port.subnet
 
 
-def _interface_and_those_above(interface: str, sys: Path) -> set[str]:
+def _interface_and_bonds_above(interface: str, sys: Path) -> set[str]:
     """The name of an interface, and those of the bonds and VLANs above it."""
     above = [each.name.removeprefix("upper_") for each in (sys / "class/net" / interface).glob("upper_*")]
-    return {interface}.union(*(_interface_and_those_above(each, sys) for each in above))
+    return {interface}.union(*(_interface_and_bonds_above(each, sys) for each in above))
 
 
 def _natural_sort_key(port_name: str) -> list[tuple[int, str]]:

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from merge_bench.host import gpu, network
 from merge_bench.host.description import HostFacts, RdmaPort
-from merge_bench.host.network import DISTANCES, SYS, MachinePlace, NumaDistances, numa_node_cores, numa_nodes
+from merge_bench.host.network import DISTANCES, SYS, HardwareLocation, NumaDistances, numa_node_cores, numa_nodes
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def pin_workers(host: HostFacts, workers: int, *, gpus: bool, workers_per_gpu: i
     """
     if not gpus:
         shares = _split_cores_by_node(host.cores, host.node_cores, workers)
-        return [WorkerPin(share, None, nearest_host_port_names(host, MachinePlace(node))) for node, share in shares]
+        return [WorkerPin(share, None, nearest_rdma_ports_of_host(host, HardwareLocation(node))) for node, share in shares]
     gpu_nodes = dict(enumerate(host.gpu_nodes))
     distances = host_numa_distances(host)
     own = [gpu_nodes.get(number // workers_per_gpu) for number in range(workers)]
@@ -55,19 +55,19 @@ def pin_workers(host: HostFacts, workers: int, *, gpus: bool, workers_per_gpu: i
         name = visible_gpu_name(host.gpu_names, index)
         parts.append(
             WorkerPin(
-                share, name, nearest_host_port_names(host, gpu_place(host, index)), name not in host.gpus_without_memory
+                share, name, nearest_rdma_ports_of_host(host, gpu_location(host, index)), name not in host.gpus_without_memory
             )
         )
     return parts
 
 
-def gpu_place(host: HostFacts, gpu_number: int) -> MachinePlace:
+def gpu_location(host: HostFacts, gpu_number: int) -> HardwareLocation:
     """The place in its host of the visible GPU with this index."""
     nodes, bridges = dict(enumerate(host.gpu_nodes)), dict(enumerate(host.gpu_bridges))
-    return MachinePlace(nodes.get(gpu_number), tuple(bridges.get(gpu_number, ())))
+    return HardwareLocation(nodes.get(gpu_number), tuple(bridges.get(gpu_number, ())))
 
 
-def nearest_host_port_names(host: HostFacts, place: MachinePlace) -> tuple[str, ...]:
+def nearest_rdma_ports_of_host(host: HostFacts, place: HardwareLocation) -> tuple[str, ...]:
     """The names in `host.rdma` of the ports that are nearest to `place`, in the order of `host.rdma`."""
     by_name = {port.name: port for port in host.ports}
     ports = [by_name[name] for name in host.rdma if name in by_name]
@@ -130,7 +130,7 @@ def describe_host(
     interfaces with an address, by default those that have one now.
     """
     names = gpu.visible_gpu_names()
-    places = find_gpu_places(names, sys)
+    places = find_gpu_locations(names, sys)
     return HostFacts(
         **asdict(network.describe_network(interface, sys, addressed=addressed)),
         cores=order_cores_by_node(os.sched_getaffinity(0) if cores is None else cores, sys),
@@ -150,13 +150,13 @@ def _cores_by_node(sys: Path) -> dict[str, list[int]]:
     return {str(node): sorted(numa_node_cores(node, sys)) for node in numa_nodes(sys)}
 
 
-def find_gpu_places(gpu_names: Sequence[str], sys: Path = SYS) -> list[MachinePlace]:
+def find_gpu_locations(gpu_names: Sequence[str], sys: Path = SYS) -> list[HardwareLocation]:
     """The places of this host's GPUs of these names, and of parts of GPUs (MIG) the GPUs that they belong to."""
     buses = {each.index: each.pci_bus_id for each in gpu.describe_gpus()}
     places = []
     for name in gpu_names:
         bus = buses.get(gpu.whole_gpu_index(name))
-        places.append(network.place_of_device(network.pci_device_folder(bus, sys)) if bus else MachinePlace())
+        places.append(network.location_of_device(network.pci_device_folder(bus, sys)) if bus else HardwareLocation())
     return places
 
 
@@ -170,7 +170,7 @@ def nearest_node_with_cores(
     return min(others, key=lambda other: distances.distance_between(node, other), default=node)
 
 
-class Binding(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerBinding(msgspec.Struct, frozen=True, kw_only=True):
     """A worker, and the parts of its host that it uses.
 
     `worker`: Dask's name for it, empty if there is none. `gpu`: its name in `CUDA_VISIBLE_DEVICES`; `gpu_node`,
@@ -196,7 +196,7 @@ def describe_binding(
     *,
     cores: Iterable[int] | None = None,
     addressed: Iterable[str] | None = None,
-) -> Binding:
+) -> WorkerBinding:
     """Describe the cores, GPU and RDMA ports that this process uses, and what does not belong together.
 
     `cores`, `addressed`: as of `describe_host`.
@@ -208,18 +208,18 @@ def describe_binding(
     core_nodes = [int(node) for node, some in by_node.items() if mine & set(some)]
     # A process that may use every GPU of the machine was given none.
     name = next(iter(gpu.visible_gpu_names()), None) if environ.get("CUDA_VISIBLE_DEVICES") else None
-    place = MachinePlace(core_nodes[0]) if len(core_nodes) == 1 else MachinePlace()
+    place = HardwareLocation(core_nodes[0]) if len(core_nodes) == 1 else HardwareLocation()
     problems = []
     if name is not None:
-        (place,) = find_gpu_places([name], sys)
+        (place,) = find_gpu_locations([name], sys)
         home = nearest_node_with_cores(place.node, by_node, nodes)
         if home is not None and core_nodes and home not in core_nodes:
             problems.append(f"its cores are on NUMA node {_join_with_commas(core_nodes)}, its GPU is on node {home}")
-    reachable = network.ip_addresses() if addressed is None else addressed
+    reachable = network.addresses_by_interface() if addressed is None else addressed
     same_network = network.rdma_ports_of_same_network(used, reachable, ports, sys) if used else []
     candidates = [port for port in ports if (port.name in same_network if used else network.ucx_can_use_port(port))]
     near, distance = _nearest_port_names_with_distance(place, candidates, nodes)
-    return Binding(
+    return WorkerBinding(
         host=socket.gethostname(),
         gpu=name,
         gpu_node=place.node if name is not None else None,
@@ -227,18 +227,18 @@ def describe_binding(
         ports=used,
         near=near,
         distance=distance,
-        problems=[*problems, *_port_choice_problems(used, near, distance)],
+        problems=[*problems, *_rdma_port_choice_problems(used, near, distance)],
     )
 
 
-def expected_gpu_bindings(sys: Path = SYS) -> list[Binding]:
+def expected_gpu_bindings(sys: Path = SYS) -> list[WorkerBinding]:
     """For each GPU that a process started here would see: the ports nearest to it, and the rank of its worker."""
     ports = [port for port in network.active_rdma_ports(sys) if network.ucx_can_use_port(port)]
     nodes, names, host = network.read_numa_distances(sys), gpu.visible_gpu_names(), socket.gethostname()
     bindings = []
-    for rank, (name, place) in enumerate(zip(names, find_gpu_places(names, sys), strict=True)):
+    for rank, (name, place) in enumerate(zip(names, find_gpu_locations(names, sys), strict=True)):
         near, distance = _nearest_port_names_with_distance(place, ports, nodes)
-        binding = Binding(rank=rank, host=host, gpu=name, gpu_node=place.node, ports=near, near=near, distance=distance)
+        binding = WorkerBinding(rank=rank, host=host, gpu=name, gpu_node=place.node, ports=near, near=near, distance=distance)
         bindings.append(binding)
     return bindings
 
@@ -250,26 +250,26 @@ def allowed_rdma_ports(net_devices: str, ports: Sequence[RdmaPort]) -> list[str]
     """
     entries = net_devices.removeprefix("^").split(",")
 
-    def is_named(port: RdmaPort) -> bool:
+    def entry_names_port(port: RdmaPort) -> bool:
         names = (port.name, port.name.partition(":")[0])
         return any(fnmatch.fnmatchcase(name, entry) for name in names for entry in entries) or entries == ["all"]
 
     return [
-        port.name for port in ports if network.ucx_can_use_port(port) and is_named(port) != net_devices.startswith("^")
+        port.name for port in ports if network.ucx_can_use_port(port) and entry_names_port(port) != net_devices.startswith("^")
     ]
 
 
 def _nearest_port_names_with_distance(
-    place: MachinePlace, ports: Sequence[RdmaPort], numa_distances: NumaDistances
+    place: HardwareLocation, ports: Sequence[RdmaPort], numa_distances: NumaDistances
 ) -> tuple[list[str], str | None]:
     """The names of the ports nearest to a place, and how near they are; none if nothing is known about the place."""
-    if place == MachinePlace() or not ports:
+    if place == HardwareLocation() or not ports:
         return [], None
     least = min(network.rdma_port_distance(place, port, numa_distances) for port in ports)
     return list(network.nearest_rdma_port_names(place, ports, numa_distances)), DISTANCES[least[0]]
 
 
-def _port_choice_problems(used_ports: Sequence[str], nearest_ports: Sequence[str], distance: str | None) -> list[str]:
+def _rdma_port_choice_problems(used_ports: Sequence[str], nearest_ports: Sequence[str], distance: str | None) -> list[str]:
     """What is wrong with the ports that a worker uses; nothing if it uses none, or nothing is known about the way."""
     if not used_ports or not nearest_ports:
         return []

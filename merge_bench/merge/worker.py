@@ -120,7 +120,7 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
         self.state: LaunchState | None = None
         self.children: dict[str, StepResource] = {}
         self.uses_gpu = False
-        machine.restore_launcher_cores()
+        machine.restore_launcher_core_binding()
 
     def freeze_libraries(self) -> None:
         """Leave what is there already, 140,000 objects of libraries, out of garbage collections, which

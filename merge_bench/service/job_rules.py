@@ -29,7 +29,7 @@ from merge_bench.config.reader import read_config
 from merge_bench.config.shipped import FOLDER, SUFFIX, find_shipped_file, shipped_config_names
 from merge_bench.config.ucx_info import read_released_setting_names
 from merge_bench.config.ucx_releases import cached_releases
-from merge_bench.config.variables import SETTING, judge_variable, refuse_code_in_config, translate_config
+from merge_bench.config.variables import SETTING, classify_variable, refuse_code_in_config, translate_config
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
 from merge_bench.records.results_folder import is_result_folder
@@ -168,7 +168,7 @@ def check_job_settings(settings: Mapping[str, str]) -> None:
         # Judged with a path: some names are harmless with other values, and a job needs none of them.
         elif (
             name not in read_released_setting_names()[1]
-            or judge_variable(name, "/").kind != SETTING
+            or classify_variable(name, "/").kind != SETTING
             or name == "UCX_POSIX_DIR"
         ):
             raise UsageError(
@@ -244,7 +244,7 @@ def _allowed_option(command: str, options: Mapping[str, Option], key: str, typed
     return add_registry_values(option)
 
 
-_FREE_TEXT = (parsers.parse_text, parsers.parse_names, parsers.parse_columns, parsers.parse_texts)
+_FREE_TEXT = (parsers.parse_nonblank_text, parsers.parse_names, parsers.parse_columns, parsers.parse_texts)
 
 
 def _takes_texts(option: Option) -> bool:

@@ -334,7 +334,7 @@ def serve_until_signal(settings: ServiceSettings, make_pages: PageApplicationMak
             loop.run_in_executor(None, service.results.entries)  # so that the first page does not wait for it
             if person.open_browser:
                 loop.call_later(0.1, webbrowser.open, _write_redirect_file(url, stack))
-        for number in signals.ending_signals():
+        for number in signals.termination_signals():
             loop.asyncio_loop.add_signal_handler(number, loop.stop)
             stack.callback(loop.asyncio_loop.remove_signal_handler, number)
         what = "service" if person is None else "dashboard"

@@ -106,7 +106,7 @@ def make_tuning_context(planned_run: PlannedRun, run_options: RunOptions) -> Tun
     """The context of a baseline; `run_options`: options of the command line, of which ``--chunk`` fixes nothing."""
     plan, settings = planned_run.plan, planned_run.settings
     variables = {**_surrounding_variables(), **settings.environment}
-    variables |= settings.ucx_variables(variables)
+    variables |= settings.ucx_selection_variables(variables)
     ucx_names, version = None, None
     if installed := find_installed_ucx(variables.get("MERGE_BENCH_UCX", "auto"), variables):
         inherited = {name for setting in installed.settings.values() for name in setting.inherits}
@@ -295,7 +295,7 @@ def _plan_config(name: str | Path | None, run: RunOptions, command: CommandPlan 
 def plan_baseline_runs(name: str | Path | None, run: RunOptions) -> list[PlannedRun]:
     """The planned runs of a config, one for each size of ``--chunk``: few iterations, no measurement of the link."""
     tables = run.left is not None or run.workload not in ("auto", "synthetic")
-    sized_run = run if tables or "chunk" in run.sources else run.with_given_values(chunk=SIZES)
+    sized_run = run if tables or "chunk" in run.sources else run.with_command_line_values(chunk=SIZES)
     ready: list[PlannedRun] = []
     several = [key for key in SWEPT if key != "ucx"]
     for variant in plan_runs(None if name is None else str(name), sized_run, several=several):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.campaign.planned_launches import check_config_for_run, plan_runs
-from merge_bench.config.check import CheckResult
+from merge_bench.config.check import ConfigCheckResult
 from merge_bench.config.reader import read_config
 from merge_bench.config.ucx_choice import undo_ucx_choice
 from merge_bench.errors import UsageError
@@ -16,7 +16,7 @@ from tests.helpers.plans import given
 from tests.helpers.runs import command
 
 
-def both(path: Path, text: str, *, trusted: bool = False, other_hosts: bool = False) -> tuple[CheckResult, str]:
+def both(path: Path, text: str, *, trusted: bool = False, other_hosts: bool = False) -> tuple[ConfigCheckResult, str]:
     """What `check` finds, and why `run` refuses the config."""
     path.write_text(text)
     checked = check_config_for_run(read_config(path, {}), "wheel", trusted=trusted, other_hosts=other_hosts)

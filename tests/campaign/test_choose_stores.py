@@ -30,7 +30,7 @@ class Workers:
         self.measured, self.asked, self.used, self.streams = measured, 0, list[str](), 0
         self.l2: int | None = None
 
-    def run_on_all(self, step: Any) -> list[dict[str, float]]:
+    def run_on_all_workers(self, step: Any) -> list[dict[str, float]]:
         assert step is worker.measure_parcel_writers
         self.asked += 1
         return list(self.measured)

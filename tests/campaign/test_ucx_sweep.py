@@ -13,11 +13,11 @@ from merge_bench.campaign import planned_launches
 from merge_bench.campaign.planned_launches import load_sweep, plan_runs
 from merge_bench.cluster.host_check import check_ucx_folder
 from merge_bench.cluster.launchers import make_launcher
-from merge_bench.config.parsers import parse_ucx
+from merge_bench.config.parsers import parse_ucx_origin
 from merge_bench.config.ucx_choice import LIBRARY_PATH, PREFER, VARIABLE, UcxChoice
-from merge_bench.config.ucx_releases import find_release
+from merge_bench.config.ucx_releases import find_or_install_release
 from merge_bench.errors import UsageError
-from merge_bench.host.description import Ucx
+from merge_bench.host.description import UcxDescription
 from merge_bench.probe.p2p import P2PProbe
 from merge_bench.probe.shared.options import PairPlacements
 from merge_bench.probe.shared.probe_campaign import describe_dry_run, plan_probe_campaign
@@ -47,7 +47,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     def choose(ucx: str | None, environ: Mapping[str, str], *, device_memory: bool = False, **more: Any) -> UcxChoice:
         if ucx in (None, "auto", "wheel"):
             return UcxChoice("wheel")
-        release = find_release(parse_ucx(ucx))
+        release = find_or_install_release(parse_ucx_origin(ucx))
         return UcxChoice(str(release.folder), None, None, release)
 
     monkeypatch.setattr(planned_launches, "choose_ucx", choose)
@@ -145,7 +145,7 @@ def test_a_worker_with_another_ucx_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(folder)
 
     def workers(*paths: str | None) -> list[Worker]:
-        return [Worker(rank=n, host="far", pid=1, name="w", ucx=Ucx(path=path)) for n, path in enumerate(paths)]
+        return [Worker(rank=n, host="far", pid=1, name="w", ucx=UcxDescription(path=path)) for n, path in enumerate(paths)]
 
     inside = f"{folder}/lib/libucp.so"
     check_ucx_folder(workers(inside, None), str(folder))

@@ -25,7 +25,7 @@ UNCOUNTED = (HostSpec("a"), HostSpec("b"))
 
 def check(hosts: Sequence[HostSpec], workers: int, *gpus: int, per_gpu: int = 1, chosen: bool = False) -> None:
     found = dict(zip((host.name for host in hosts), gpus, strict=True))
-    check_gpu_counts(place_workers(hosts, workers, per_gpu), found, per_gpu, workers_chosen=chosen)
+    check_gpu_counts(place_workers(hosts, workers, per_gpu), found, per_gpu, worker_count_given=chosen)
 
 
 def test_one_worker_on_a_host_of_several_gpus_is_refused_with_what_to_write() -> None:

@@ -31,7 +31,7 @@ def describe(tmp_path: Path) -> Callable[..., HostFacts]:
     def made(kind: Kind, interface: str | None = None) -> HostFacts:
         root = sysfs.make(kind, tmp_path / kind.name)
         where = interface or kind.interface
-        host = pinning.describe_host(where, root, cores=kind.cores(), addressed=kind.ip_addresses())
+        host = pinning.describe_host(where, root, cores=kind.cores(), addressed=kind.addresses_by_interface())
         folders = [network.pci_device_folder(gpu.bus_id, root) for gpu in kind.gpus]
         nodes, bridges = map(network.read_numa_node, folders), map(network.pci_bridges, folders)
         return replace(host, gpu_nodes=list(nodes), gpu_bridges=list(bridges))

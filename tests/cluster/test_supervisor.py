@@ -75,7 +75,7 @@ def test_a_tracker_that_does_not_end_is_killed(session: ChildProcess) -> None:
         each for each in psutil.Process(session.pid).children() if "resource_tracker" in " ".join(each.cmdline())
     ]
     tracker.suspend()
-    kill_sessions([session.pid], tidy_seconds=0.3)
+    kill_sessions([session.pid], tracker_seconds=0.3)
     assert psutil.wait_procs([tracker], timeout=10)[1] == []
     left.unlink(missing_ok=True)
 
@@ -85,7 +85,7 @@ def test_processes_without_a_tracker_are_not_waited_for(tmp_path: Path) -> None:
     until(lambda: all(psutil.Process(each.pid).children() for each in sleepers))
     started = [child for each in sleepers for child in psutil.Process(each.pid).children()]
     before = time.monotonic()
-    kill_sessions([each.pid for each in sleepers], tidy_seconds=60.0)
+    kill_sessions([each.pid for each in sleepers], tracker_seconds=60.0)
     assert time.monotonic() - before < 30
     assert end_child_processes(sleepers, LIMIT) == []
     assert [each.poll() for each in sleepers] == [-signal.SIGKILL] * 2

@@ -221,7 +221,7 @@ def first_code(seconds: float, tasks: Callable[[float], int | None], silence: Ca
     try:
         while elapsed < seconds:
             client.states = {"tcp://w0": state(silence(elapsed), waiting=tasks(elapsed))}
-            watch.ask_scheduler()
+            watch.ask_scheduler_for_states()
             watch.raise_for_loss()
             elapsed += 0.1
     except LaunchFailed as failed:
@@ -271,7 +271,7 @@ def test_a_lost_scheduler_is_named_however_late_the_news_of_it_comes() -> None:
     try:
         watch.wait_for_loss()  # another error is not waited for so long
         with pytest.raises(LaunchFailed, match=r"^scheduler \(process 99 on node1\) was killed by signal 9") as raised:
-            watch.wait_for_loss(lost_scheduler=True)
+            watch.wait_for_loss(scheduler_connection_lost=True)
     finally:
         watch.stop()
     assert raised.value.host == "node1"
@@ -282,6 +282,6 @@ def test_without_news_a_lost_scheduler_is_silent_within_the_limit() -> None:
     watch.start([])
     try:
         with pytest.raises(LaunchFailed, match="did not answer for 1 s"):
-            watch.wait_for_loss(lost_scheduler=True)
+            watch.wait_for_loss(scheduler_connection_lost=True)
     finally:
         watch.stop()

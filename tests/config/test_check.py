@@ -12,10 +12,10 @@ import pytest
 
 from merge_bench.campaign import options_of_run
 from merge_bench.config import check
-from merge_bench.config.check import STATES, CheckResult, check_config
+from merge_bench.config.check import STATES, ConfigCheckResult, check_config
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile, read_config
-from merge_bench.config.shipped import find_config
+from merge_bench.config.shipped import find_config_file
 from merge_bench.config.ucx_info import InstalledUcx, SettingCatalogue
 from merge_bench.config.variables import UCXX_OVERRIDES
 from merge_bench.report.setup import print_config_check
@@ -39,7 +39,7 @@ EVERY_STATE = {
 USES = "\nUCX_RNDV_SCHEME=$SCHEME"
 
 
-def states(result: CheckResult) -> dict[str, str]:
+def states(result: ConfigCheckResult) -> dict[str, str]:
     return {each.name: each.state for each in result.variables if each.source == "config"}
 
 
@@ -52,7 +52,7 @@ def adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "sys" / "infiniband" / "mlx5_0"
 
 
-def codes(result: CheckResult) -> set[str]:
+def codes(result: ConfigCheckResult) -> set[str]:
     return {each.code for each in result.conflicts}
 
 
@@ -255,7 +255,7 @@ def test_each_shipped_config_passes(
 ) -> None:
     installed: InstalledUcx = request.getfixturevalue(which)
     result = check_config(read_config(path, {}), {}, ucx=which)
-    if path.stem == "base-ucx" and SettingCatalogue(installed).minor_version < (1, 19):
+    if path.stem == "base-ucx" and SettingCatalogue(installed).major_and_minor_numbers < (1, 19):
         # It holds the defaults of the releases that UCXX takes; an older UCX does not know some of them.
         assert not result.ok
         return
@@ -279,7 +279,7 @@ def test_the_shipped_set() -> None:
     names = {"default", "base-ucx", "optimized", "tcp", "nthu-2022-v100", "nthu-2022-dgx-a100", "infiniband"}
     assert names <= {path.stem for path in CONFIGS.glob("*.cfg")}
     for name in names:
-        text = find_config(name, CONFIGS).read_text()
+        text = find_config_file(name, CONFIGS).read_text()
         assert text.startswith(f"# {name}.cfg: ")
         assert "# For:" in text
         assert "# Source:" in text or "measured with" in text

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.config.reader import ConfigFile, ConfigVariable, read_config
-from merge_bench.config.shipped import find_config
+from merge_bench.config.shipped import find_config_file
 from merge_bench.errors import UsageError
 
 
@@ -204,16 +204,16 @@ def test_a_config_is_found_by_path_and_by_bare_name(tmp_path: Path, monkeypatch:
     (tmp_path / "mine.cfg").touch()
     (tmp_path / "optimized").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert find_config("optimized", configs) == configs / "optimized.cfg"
-    assert find_config("optimized.cfg", configs) == configs / "optimized.cfg"
-    assert find_config("mine.cfg", configs) == Path("mine.cfg")
-    assert find_config("mine", configs) == Path("mine.cfg")
+    assert find_config_file("optimized", configs) == configs / "optimized.cfg"
+    assert find_config_file("optimized.cfg", configs) == configs / "optimized.cfg"
+    assert find_config_file("mine.cfg", configs) == Path("mine.cfg")
+    assert find_config_file("mine", configs) == Path("mine.cfg")
     with pytest.raises(
         UsageError, match=r"optimised\.cfg is neither a file nor a shipped config.*did you mean optimized\?"
     ):
-        find_config("optimised.cfg", configs)
+        find_config_file("optimised.cfg", configs)
     for name in ("", "a\0b", "x" * 5000, "./optimized.cfg"):
         with pytest.raises(UsageError):
-            find_config(name, configs)
+            find_config_file(name, configs)
     (tmp_path / "optimized.cfg").touch()
-    assert find_config("optimized.cfg", configs) == find_config("optimized", configs) == Path("optimized.cfg")
+    assert find_config_file("optimized.cfg", configs) == find_config_file("optimized", configs) == Path("optimized.cfg")

@@ -76,7 +76,7 @@ def test_a_default_given_on_the_command_line_outranks_the_config(tmp_path: Path)
     ],
 )
 def test_the_rule_for_iterations(arguments: tuple[str, ...], iterations: int) -> None:
-    assert resolve_options(on_the_command_line(*arguments), None, {}).timed_iterations == iterations
+    assert resolve_options(on_the_command_line(*arguments), None, {}).timed_iteration_count == iterations
 
 
 def test_tables_are_the_workload_where_tables_are_given() -> None:

@@ -12,7 +12,7 @@ import pytest
 from merge_bench.host import network, pinning
 from merge_bench.host.description import HostFacts
 from merge_bench.host.files import format_core_list
-from merge_bench.host.network import MachinePlace
+from merge_bench.host.network import HardwareLocation
 from tests.helpers import sysfs
 from tests.helpers.fake_nvml import library
 from tests.helpers.sysfs import Kind
@@ -33,7 +33,7 @@ def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Describe:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         monkeypatch.setitem(modules.modules, "pynvml", library(len(kind.gpus), nvmlDeviceGetPciInfo=pci))
         where = interface or kind.interface
-        return pinning.describe_host(where, root, cores=kind.cores(), addressed=kind.ip_addresses())
+        return pinning.describe_host(where, root, cores=kind.cores(), addressed=kind.addresses_by_interface())
 
     return describe
 
@@ -149,7 +149,7 @@ def test_distances_are_those_of_nvidia_smi(
     host = described(make())
     (found,) = (each for each in host.ports if each.name == port)
     assert (
-        network.rdma_port_distance(pinning.gpu_place(host, gpu), found, pinning.host_numa_distances(host))[0]
+        network.rdma_port_distance(pinning.gpu_location(host, gpu), found, pinning.host_numa_distances(host))[0]
         == expected
     )
 
@@ -159,5 +159,5 @@ def test_a_tree_that_lacks_every_optional_file_gives_all_ports_to_all(tmp_path: 
         (tmp_path / "class/net/ib0/device/infiniband" / name).mkdir(parents=True)
     host = pinning.describe_host("ib0", tmp_path, addressed=[])
     assert host.rdma == ["mlx5_0:1", "mlx5_1:1"]
-    assert pinning.nearest_host_port_names(host, MachinePlace(0)) == ("mlx5_0:1", "mlx5_1:1")
+    assert pinning.nearest_rdma_ports_of_host(host, HardwareLocation(0)) == ("mlx5_0:1", "mlx5_1:1")
     assert network.describe_network("ib0", tmp_path / "none").ports == []

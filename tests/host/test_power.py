@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.host.machine import (
-    PowerReading,
+    EnergyCounterReading,
     ProcessorEnergyCounter,
     processor_joules,
     read_energy_counters,
@@ -44,7 +44,7 @@ def root(tmp_path: Path) -> Path:
 def between(
     first: dict[str, ProcessorEnergyCounter], last: dict[str, ProcessorEnergyCounter], seconds: float = 10
 ) -> tuple[float | None, str | None]:
-    return processor_joules(PowerReading(100.0, first, None), PowerReading(100.0 + seconds, last, None))
+    return processor_joules(EnergyCounterReading(100.0, first, None), EnergyCounterReading(100.0 + seconds, last, None))
 
 
 def test_only_packages_count_and_each_once(root: Path) -> None:

@@ -195,7 +195,7 @@ def test_check_says_what_it_found(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_with_a_certificate_it_serves_https_only_by_the_names_that_it_was_given(tmp_path: Path) -> None:
-    files = supervisor.write_certificate(tmp_path)
+    files = supervisor.write_tls_certificate(tmp_path)
     options = (f"--tls-cert={files['cert']}", f"--tls-key={files['key']}", "--host-name", "Bench.example")
     port = str(find_free_port("127.0.0.1", 0))
     service = RealService(tmp_path / "service", *options, "--address", "0.0.0.0", port=port)

@@ -62,14 +62,14 @@ def choose_launcher_kind(options: ClusterOptions, environ: Mapping[str, str]) ->
         return with_options[0] if with_options else _automatic_launcher_kind(options, environ)[0]
     chosen = kinds[name]
     if chosen.needs and chosen not in with_options:
-        raise UsageError(f"--launcher {name} needs {' or '.join(map(_option_name, chosen.needs))}")
+        raise UsageError(f"--launcher {name} needs {' or '.join(map(_command_line_option_name, chosen.needs))}")
     if with_options and chosen not in with_options:
         key = next(key for key in with_options[0].needs if getattr(options, key))
-        raise UsageError(f"{_option_name(key)} cannot be combined with --launcher {name}")
+        raise UsageError(f"{_command_line_option_name(key)} cannot be combined with --launcher {name}")
     return chosen
 
 
-def leftover_job_warning(options: ClusterOptions, environ: Mapping[str, str]) -> Caution | None:
+def unreachable_batch_job_warning(options: ClusterOptions, environ: Mapping[str, str]) -> Caution | None:
     """Return a warning if ``--launcher auto`` ignores a batch job whose hosts cannot be reached, or None."""
     automatic = options.launcher == AUTO and choose_launcher_kind(options, environ).starts_here
     return _automatic_launcher_kind(options, environ)[1] if automatic else None
@@ -132,5 +132,5 @@ def _local_launcher_kind() -> LauncherKind:
     return next(kind for kind in launchers().values() if kind.starts_here)
 
 
-def _option_name(key: str) -> str:
+def _command_line_option_name(key: str) -> str:
     return f"--{key.replace('_', '-')}"

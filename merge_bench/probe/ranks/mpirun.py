@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.cluster.dask_commands import forwarded_variables
+from merge_bench.cluster.dask_commands import forwarded_environment_variables
 from merge_bench.cluster.hosts import place_workers
 from merge_bench.cluster.launchers import launchers
 from merge_bench.cluster.launchers.ssh import ssh_client_command
@@ -252,7 +252,7 @@ def mpirun_command(
     ranks = sum(count for _, count in hosts)
     if mpi.kind != OPEN_MPI:  # its mpirun passes the whole environment on
         return (mpi.mpirun, "-n", str(ranks), *argv)
-    names = sorted({*settings.environment, *forwarded_variables(os.environ), *(extra_variables or {})})
+    names = sorted({*settings.environment, *forwarded_environment_variables(os.environ), *(extra_variables or {})})
     places = ",".join(f"{name}:{count}" for name, count in hosts)
     return (
         *(mpi.mpirun, "-n", str(ranks), "--host", places, "--map-by", "slot", "--bind-to", "none"),
@@ -286,7 +286,7 @@ def interface_subnet(interface: str | None, peers: Sequence[str], host: HostNetw
     If this `host` has no such interface, or none was named, it is the range of the interface to the `peers`. None if
     none was named and some peer is in another range, in which its daemon would have no address here.
     """
-    ranges = host.ipv4_ranges()
+    ranges = host.ipv4_networks_by_interface()
     named = interface in ranges
     for name in [interface] if named else [host.interface_towards(peer) for peer in peers]:
         for candidate in ranges.get(name or "", ()):

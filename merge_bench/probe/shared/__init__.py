@@ -121,7 +121,7 @@ class Probe:
         from merge_bench.cluster.launchers import make_launcher
 
         commands = make_launcher(planned_run.settings).commands(planned_run.plan, planned_run.settings)
-        return [line for each in commands for line in (f"# {each.role} on {each.host}", each.shell_line())]
+        return [line for each in commands for line in (f"# {each.role} on {each.host}", each.format_shell_command())]
 
     def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
         """Return the expected seconds of a launch on two cores; None if they are unknown."""
@@ -177,7 +177,7 @@ class MpirunProbe(Probe):
         argv = module_command("merge_bench.probe.ranks.rank", "WORK")
         settings = planned_run.settings
         words = mpirun.mpirun_command(
-            self.mpi(), hosts, settings, argv, "SCRATCH", settings.ucx_variables(settings.environment)
+            self.mpi(), hosts, settings, argv, "SCRATCH", settings.ucx_selection_variables(settings.environment)
         )
         return ["# ranks on " + ", ".join(f"{name} ({count})" for name, count in hosts), shlex.join(words)]
 

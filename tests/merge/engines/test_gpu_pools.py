@@ -31,7 +31,7 @@ class Cluster:
             for rank, gpu in enumerate(gpus)
         ]
 
-    def run_on_all(self, step: Callable[..., Any]) -> list[Any]:
+    def run_on_all_workers(self, step: Callable[..., Any]) -> list[Any]:
         return [self.do(rank, step) for rank in range(len(self.gpus))]
 
     def submit(self, step: Callable[..., Any], each: Sequence[tuple[Any, ...]]) -> list[Any]:
