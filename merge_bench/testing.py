@@ -153,7 +153,7 @@ class _ThreadSession(cluster_session.Session):
             raise UsageError("the cluster for tests has neither --exchange dask nor --pipeline on")
         self._workers = workers = _ThreadWorkers(self._failures, self.plan.workers, self._deliver)
         facts = _describe_process(tuple(self.settings.environment))
-        commands = {command.role: command for command in self.launcher.commands(self.plan, self.settings)}
+        commands = {command.role: command for command in self.launcher.process_commands(self.plan, self.settings)}
         for rank in range(self.plan.workers):
             name = f"worker-{rank}"
             member = LaunchedWorker(rank, f"inproc://{rank}", name, facts.host, facts.pid)
@@ -189,7 +189,9 @@ class _ThreadWorkers(WorkerStepRunner):
         self._pools = [ThreadPoolExecutor(1) for _ in range(workers)]
         self._processes = [_stand_in_process(deliver) for _ in range(workers)]
 
-    def _submit(self, member: LaunchedWorker, step: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
+    def _submit_to_worker(
+        self, member: LaunchedWorker, step: Callable[..., Any], *arguments: Any, **named: Any
+    ) -> Future[Any]:
         def run() -> Any:
             _thread.process = self._processes[member.rank]
             try:
@@ -202,7 +204,7 @@ class _ThreadWorkers(WorkerStepRunner):
             except Exception as error:
                 self.abort_workers(f"stopped because rank {member.rank} failed")
                 message = str(error) if isinstance(error, MergeBenchError) else f"{type(error).__name__}: {error}"
-                text = f"{member.title} failed: {message}"
+                text = f"{member.worker_title} failed: {message}"
                 raise LaunchFailed(text, host=member.host, rank=member.rank) from error
 
         return self._pools[member.rank].submit(run)

@@ -93,7 +93,7 @@ def add_registry_values(option: Option) -> Option:
     if option.key == "exchange":
         return option.with_allowed_values([plane.name for plane in exchange.data_planes()], exchange.exchange_help())
     if option.key == "launcher":
-        return option.with_allowed_values(launchers.choices(), launchers.help_text())
+        return option.with_allowed_values(launchers.launcher_choices(), launchers.launcher_help_text())
     if option.key == "workload":
         return option.with_allowed_values(workload.workload_choices(), workload.workload_help())
     if option.key == "question":

@@ -27,7 +27,7 @@ from merge_bench.campaign.resume import (
 )
 from merge_bench.cluster import host_agent, signals
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.cluster.launchers import launchers, make_launcher
+from merge_bench.cluster.launchers import launchers_by_name, make_launcher
 from merge_bench.config.installation import checkout_folder
 from merge_bench.errors import Caution, RunFailed, print_message, print_warning
 from merge_bench.host import machine, other_load
@@ -57,7 +57,9 @@ class Software:
     def of_this_process(cls) -> Self:
         """The software that this process runs."""
         return cls(
-            git_state(), host_agent.source_checksum(host_agent.ROOT / "merge_bench"), machine.installed_package_versions()
+            git_state(),
+            host_agent.source_checksum(host_agent.ROOT / "merge_bench"),
+            machine.installed_package_versions(),
         )
 
 
@@ -201,7 +203,7 @@ def dry_run_text(sweep: Sweep) -> str:
             size = f"{_merge_size_text(plan)} per chunk" if plan.rows_per_chunk is not None else _merge_size_text(plan)
             names = f"{config}/{index}" + (f" ({name})" if (name := run_labels[config, index]) != config else "")
             lines.append(f"## {names}: {plural(plan.workers, 'worker')}{size}, {plan.launches} launches")
-        for command in make_launcher(prepared.settings).commands(plan, prepared.settings):
+        for command in make_launcher(prepared.settings).process_commands(plan, prepared.settings):
             lines += [f"# {command.role} on {command.host}", command.format_shell_command()]
     if len(jobs) > 1:
         lines.append(f"## {make_time_estimator(sweep).describe_estimate(jobs)}")
@@ -300,7 +302,7 @@ def warn_if_host_busy(
     run on this host. `first`: ends a measurement that has begun already. `look`, `clock`: replaced in tests.
     """
     look = look or other_load.measure_other_load
-    if not launchers()[settings.launcher].starts_here:
+    if not launchers_by_name()[settings.launcher].starts_here:
         return
     load = (first or look)()
     if not load.is_quiet and wait is not None:

@@ -16,7 +16,7 @@ from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import dask_scheduler_functions, scheduler_client
 from merge_bench.cluster.base import ClusterSettings, Launcher
 from merge_bench.cluster.host_check import check_same_ucx_release, check_ucx_folder, check_worker_variables
-from merge_bench.cluster.launchers import launchers, make_launcher
+from merge_bench.cluster.launchers import launchers_by_name, make_launcher
 from merge_bench.cluster.worker_calls import LaunchedWorker, WorkerStepRunner
 from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, print_warning
 from merge_bench.host import other_load
@@ -67,9 +67,9 @@ class Session:
         `merges`: whether workers load the libraries of the plan's merge; `exchange`: the data plane to load if not.
         """
         self.progress.show_phase("launching")
-        here = launchers()[self.settings.launcher].starts_here
+        here = launchers_by_name()[self.settings.launcher].starts_here
         look = other_load.begin_load_measurement() if here else None
-        access = self.launcher.start(self.plan, self.settings, self.writer.logs, f"launch-{self.launch:03d}-")
+        access = self.launcher.start_processes(self.plan, self.settings, self.writer.logs, f"launch-{self.launch:03d}-")
         for host, load in self.launcher.busy_hosts.items():
             caution = Caution(BUSY_HOST, f"{host}: {BUSY.format(load)}", "run again while this host is quiet")
             print_warning(caution)
@@ -113,12 +113,12 @@ class Session:
         """Close the client and end the processes; if the launch did not succeed, end the processes first."""
         self.progress.show_phase("stopping the cluster")
         if self._workers is not None:
-            self._workers.watch.stop()
+            self._workers.watch.stop_watching()
             if not succeeded and not self.launcher.owns_processes:
                 self._workers.abort_workers("the run is ending")
         if succeeded and self._client is not None:
             scheduler_client.close_client(self._client)
-        self.launcher.stop()
+        self.launcher.stop_processes()
         if not succeeded and self._client is not None:
             scheduler_client.close_client(self._client)
 
@@ -175,7 +175,7 @@ class Session:
     def _gather_workers(self, deadline: float) -> None:
         """Wait for the workers, give them ranks, and install the plugin that merges on them."""
         calls = self.workers
-        calls.watch.start([])
+        calls.watch.start_watching([])
         places = scheduler_client.wait_for_workers(
             lambda: calls.wait_for_coroutine(
                 calls.client._run_on_scheduler(dask_scheduler_functions.worker_hosts_and_names)
@@ -198,7 +198,7 @@ class Session:
         for rank, address in enumerate(chosen[: self.plan.workers]):
             host, name = places[address]
             calls.members.append(LaunchedWorker(rank, address, name, placed.get(name, host), 0))
-        calls.watch.start(calls.members)
+        calls.watch.start_watching(calls.members)
         calls.wait_for_coroutine(calls.client._register_worker_plugin(worker.MergeWorker(), worker.PLUGIN, True))
 
     def _describe_workers(self, engine: str | None, exchange: str | None) -> None:
@@ -210,7 +210,7 @@ class Session:
             LaunchedWorker(m.rank, m.address, m.name, each.host, each.pid)
             for m, each in zip(calls.members, self.descriptions, strict=True)
         ]
-        calls.watch.start(calls.members)
+        calls.watch.start_watching(calls.members)
 
     def _handle_event(self, event: tuple[float, Mapping[str, Any]]) -> None:
         message = event[1]
@@ -245,11 +245,15 @@ def check_memory(plan: Plan, workers: Sequence[Worker]) -> None:
 
 def set_up_gpu_memory_pools(workers: WorkerStepRunner, descriptions: Sequence[Worker], pool_bytes: int | None) -> None:
     """Make a pool of GPU memory on every worker, of `pool_bytes`; None: an equal part of its GPU's memory."""
-    workers.run_on_all_workers(worker.make_cuda_context)  # each context takes some of the memory that the next step looks at
+    workers.run_on_all_workers(
+        worker.make_cuda_context
+    )  # each context takes some of the memory that the next step looks at
     memories = workers.run_on_all_workers(gpu_memory.inspect_gpu_memory)
     places = [(each.host, str(each.environment.get("CUDA_VISIBLE_DEVICES")).partition(",")[0]) for each in descriptions]
     on_gpu: dict[tuple[str, str], list[GpuMemory]] = {}
     for place, memory in zip(places, memories, strict=True):
         on_gpu.setdefault(place, []).extend([memory] if memory else [])
     sizes = {place: pool_bytes_per_worker(pool_bytes, each) for place, each in on_gpu.items() if each}
-    workers.wait_for_results(workers.submit(gpu_memory.set_up_pool, [(sizes.get(place),) for place in places]))
+    workers.wait_for_results(
+        workers.submit_to_all_workers(gpu_memory.set_up_pool, [(sizes.get(place),) for place in places])
+    )

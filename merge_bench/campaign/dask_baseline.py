@@ -49,7 +49,9 @@ def measure_dask_baseline(session: Session) -> None:
         power.enter_context(record_power(session))
         for index in range(plan.iterations):
             merge.merge_once(index, power.close, last=index == plan.iterations - 1)
-    session.writer.write(MemoryLine(launch=session.launch, workers=session.workers.run_on_all_workers(worker.report_memory)))
+    session.writer.write(
+        MemoryLine(launch=session.launch, workers=session.workers.run_on_all_workers(worker.report_memory))
+    )
     session.workers.run_on_all_workers(worker.close_launch)
 
 
@@ -77,7 +79,7 @@ class _DaskMerge:
         session, plan, warmup = self._session, self._session.plan, after_last is None
         start = time.perf_counter()
         result = self._submit_merge_on_worker() if plan.device_memory else self._submit_merge()
-        session.workers.wait_for_futures(result, members=())
+        session.workers.wait_for_futures(result, workers=())
         wall = time.perf_counter() - start
         line = IterationLine(launch=session.launch, index=index, warmup=warmup, wall_seconds=wall)
         self._record.write_iteration(line)
@@ -96,11 +98,11 @@ class _DaskMerge:
         """Call the check or write `step` on workers for each of `arguments`; returns the checks of the partitions."""
         submit, fields = self._session.workers.client.submit, self._tables.fields
         checks = [submit(step, *given, fields, pure=False, workers=self._addresses) for given in arguments]
-        return self._session.workers.wait_for_results(checks, members=())
+        return self._session.workers.wait_for_results(checks, workers=())
 
     def _make_partitions(self, step: Callable[..., Any], *arguments: str) -> list[Future]:
         workers = self._session.workers
-        futures = workers.submit(step, [arguments for _ in workers.members])
+        futures = workers.submit_to_all_workers(step, [arguments for _ in workers.members])
         workers.wait_for_futures(futures)
         return futures
 

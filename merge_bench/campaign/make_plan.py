@@ -13,15 +13,20 @@ from merge_bench.campaign.machine_checks import (
     Machine,
     check_engine,
     check_gpu_count,
-    check_mig_instances,
     check_library_variables,
+    check_mig_instances,
     check_transports,
 )
 from merge_bench.cluster import scheduler_client
 from merge_bench.cluster.base import ClusterSettings, LauncherKind
 from merge_bench.cluster.dask_commands import default_ucx_settings, open_port_warning
 from merge_bench.cluster.hosts import HostSpec, default_worker_count, place_workers
-from merge_bench.cluster.launchers import ChosenLauncher, choose_launcher_kind, launchers, unreachable_batch_job_warning
+from merge_bench.cluster.launchers import (
+    ChosenLauncher,
+    choose_launcher_kind,
+    launchers_by_name,
+    unreachable_batch_job_warning,
+)
 from merge_bench.cluster.scheduler_client import count_running_workers
 from merge_bench.config import allowed_transports
 from merge_bench.config.files import open_regular_file
@@ -168,7 +173,7 @@ def _refuse_unsupported_by_data_plane(options: RunOptions) -> None:
 
 def refuse_launches_of_running_cluster(launcher: str, launches: int) -> None:
     """Raise `UsageError` if more than one launch is wanted of a cluster that is already running."""
-    if launches > 1 and not launchers()[launcher].owns_processes:
+    if launches > 1 and not launchers_by_name()[launcher].owns_processes:
         raise UsageError("with a running cluster, use one config and one size, and omit --launches")
 
 
@@ -240,7 +245,7 @@ class PlannedRun:
 
     @property
     def launcher(self) -> LauncherKind:
-        return launchers()[self.settings.launcher]
+        return launchers_by_name()[self.settings.launcher]
 
 
 def plan_run(
@@ -281,7 +286,9 @@ def plan_run(
     if not (existing and options.protocol == AUTO):
         protocol = choose_dask_protocol(options, others_connect=others_connect)
     if not existing:
-        scheduler_client.check_dask_configuration(protocol=protocol, uses_dask_dataframes=not plane.exchanges_by_workers)
+        scheduler_client.check_dask_configuration(
+            protocol=protocol, uses_dask_dataframes=not plane.exchanges_by_workers
+        )
     most_on_host = max((len(each.workers) for each in place_workers(hosts, workers, per_gpu)), default=workers)
     workload = _make_workload(options, workers, engine.name, generate=machine.looks)
     plan = Plan(
@@ -309,7 +316,7 @@ def plan_run(
         require_transport=options.require_transport,
         timeline=options.timeline if plane.timeline else "off",
         write_result=_checked_result_folder(options),
-        ucx=None if ucx is None else ucx.name,
+        ucx=None if ucx is None else ucx.display_name,
         **options.worker_option_values(),
     )
     settings = ClusterSettings(

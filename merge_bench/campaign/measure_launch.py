@@ -65,7 +65,9 @@ def measure_launch(session: Session) -> None:
         measure_dask_baseline(session)
         return
     if plan.check_link:
-        session.workers.run_on_all_workers(worker_programs.find_perftest_origin)  # finds a missing tool before the merge
+        session.workers.run_on_all_workers(
+            worker_programs.find_perftest_origin
+        )  # finds a missing tool before the merge
     tables = recording.make_input_tables(session)
     merge = DataPlaneMerge(session, tables)
     merge.connect_workers()
@@ -103,7 +105,9 @@ class DataPlaneMerge:
         session = self._session
         session.progress.show_phase("connecting")
         arguments = [(self._tables.rows, threads) for threads in threads_per_worker(session.descriptions)]
-        addresses = session.workers.wait_for_results(session.workers.submit(worker.open_data_plane, arguments))
+        addresses = session.workers.wait_for_results(
+            session.workers.submit_to_all_workers(worker.open_data_plane, arguments)
+        )
         self._assembler.skew = session.connect_workers(addresses)
         choose_parcel_writes(session)
 
@@ -136,7 +140,9 @@ class DataPlaneMerge:
         """Merge `count` times, then decide by the measured cost of the timeline whether to go on recording it."""
         plan = self._session.plan
         share, every = recording.largest_timeline_share(plan, self.timeline), plan.verify == "every"
-        costs = self._session.workers.run_on_all_workers(worker.iterate, 0, count, warmup=warmup, verify=every, timeline=share)
+        costs = self._session.workers.run_on_all_workers(
+            worker.iterate, 0, count, warmup=warmup, verify=every, timeline=share
+        )
         if share:
             notes = [cost for cost in costs if cost is not None]
             self.timeline = recording.decide_timeline(plan, notes, self._session.launch)
@@ -229,7 +235,9 @@ def survey_transports(planned: PlannedRun, config_name: str, progress: Progress,
 def _ask_workers_for_transports(session: Session) -> TransportsDocument:
     plan, workers = session.plan, session.workers
     session.progress.show_phase("connecting")
-    session.connect_workers(workers.run_on_all_workers(worker.open_ucx, plan, ranked=True, after=(session.topic,)))
+    session.connect_workers(
+        workers.run_on_all_workers(worker.open_ucx, plan, pass_rank=True, arguments_after_rank=(session.topic,))
+    )
     if plan.device_memory:
         workers.run_on_all_workers(worker.exchange_device_memory, DEVICE_MESSAGE_BYTES)
     warnings = [
@@ -285,7 +293,7 @@ def check_link_limit(session: Session, link: LinkLine) -> None:
     memory = "cuda" if session.plan.device_memory else "host"
     count = max(8, int(limit * LINK_CHECK_SECONDS / size))
     text = ucx_perftest.perftest_batch_file_text(
-        test, [size], memory=memory, count=count, error_handling=session.plan.error_handling
+        test, [size], memory=memory, iterations=count, error_handling=session.plan.error_handling
     )
     limits = [2 * session.plan.timeout + 20 * LINK_CHECK_SECONDS]
     servers = session.workers.run_on_all_workers(worker_programs.start_perftest_server, text)
@@ -299,13 +307,13 @@ def check_link_limit(session: Session, link: LinkLine) -> None:
         (figures,) = ucx_perftest.parse_median_figures(output.text, [size])
         rates.append(figures.bandwidth)
         lanes.add(log.lanes)
-        protocols.add(log.protocol(size) or "")
+        protocols.add(log.protocol_for_message(size) or "")
         hosts = [session.members[each].host for each in (rank, after[rank])]
         session.writer.write(
             ProbeLine(
                 launch=session.launch,
                 probe=LINK_PROBE,
-                test=test.name,
+                test=test.test_name,
                 ranks=[rank, after[rank]],
                 method=f"ucx_perftest of UCX {log.version}, window {WINDOW}, every worker to the next at once",
                 placement="one-host" if len(set(hosts)) == 1 else "two-hosts",
@@ -318,7 +326,7 @@ def check_link_limit(session: Session, link: LinkLine) -> None:
                 messages_per_second=figures.messages,
                 requested=select_transport_settings(session.descriptions[rank].ucx.config),
                 selected=list(log.lanes),
-                protocol=log.protocol(size),
+                protocol=log.protocol_for_message(size),
             )
         )
     mean_rate = len(rates) / sum(1 / rate for rate in rates)
@@ -406,7 +414,9 @@ def choose_parcel_writes(session: Session, code: str | None = None) -> None:
     ways = [each.way if each else partition.PLAIN for each in chosen]
     caches = [described.hardware.l2_bytes for described in session.descriptions]
     streams, least = partition.most_total_buckets(ways), min((size or 0 for size in caches), default=0) or None
-    calls.wait_for_results(calls.submit(worker.use_parcel_writer, [(way, streams, least) for way in ways]))
+    calls.wait_for_results(
+        calls.submit_to_all_workers(worker.use_parcel_writer, [(way, streams, least) for way in ways])
+    )
     described_and_chosen = zip(session.descriptions, chosen, strict=True)
     session.descriptions = [replace(described, stores=stores) for described, stores in described_and_chosen]
 

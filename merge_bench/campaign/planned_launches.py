@@ -24,7 +24,14 @@ from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.dask_commands import LOOPBACK, open_port_warning
 from merge_bench.cluster.launchers import ChosenLauncher, choose_launcher, unreachable_batch_job_warning
-from merge_bench.config.check import BRINGS_CODE, NO_DEVICE, ConfigCheckResult, SettingsConflict, check_config, read_options_for_ucx
+from merge_bench.config.check import (
+    BRINGS_CODE,
+    NO_DEVICE,
+    ConfigCheckResult,
+    SettingsConflict,
+    check_config,
+    read_options_for_ucx,
+)
 from merge_bench.config.installation import __version__
 from merge_bench.config.options import RunOptions, resolve_options
 from merge_bench.config.parsers import AUTO, SYSTEM, WHEEL
@@ -34,9 +41,9 @@ from merge_bench.config.ucx_choice import (
     UcxChoice,
     choose_release_or_folder,
     choose_ucx,
-    select_ucx_temporarily,
     probe_ucx,
     refuse_ucx_without_cuda,
+    select_ucx_temporarily,
 )
 from merge_bench.errors import Caution, GateNotMet, MergeBenchError, UsageError
 from merge_bench.host import network
@@ -253,7 +260,9 @@ def check_config_for_run(
     variables = {**os.environ, **config.environment}
     own = make_plan.launcher_ucx_settings(ucx_options, variables, hosts=2 if other_hosts else 1)
     launcher = {"UCX_NET_DEVICES": network.ucx_net_devices(interface), **own}
-    result = check_config(config, os.environ, ucx=ucx, launcher=launcher, table=table, trusted=trusted)
+    result = check_config(
+        config, os.environ, ucx_origin=ucx, launcher_settings=launcher, known_options=table, trusted=trusted
+    )
     if not other_hosts and (port := open_port_warning({**own, **variables}, interface)):
         opened = SettingsConflict(port.code, ("UCX_TLS",), f"{port.message}; {port.remedy}.", "uct/tcp of UCX")
         result = replace(result, conflicts=(opened, *result.conflicts))
@@ -316,12 +325,12 @@ def _choose_ucx(
             raise UsageError(f"{what}; omit --ucx")
         return None, []
     if loaded or ucx in (None, AUTO, WHEEL, SYSTEM):
-        choice = choose_ucx(ucx, os.environ, device_memory=device_memory)
+        choice = choose_ucx(ucx, os.environ, sends_gpu_memory=device_memory)
     else:
         choice = choose_release_or_folder(ucx)
     warnings = [] if choice.warning is None else [choice.warning]
     if alone and choice.release is None:
-        choice.use()
+        choice.apply_to_process()
         return None, warnings
     return choice, warnings
 
@@ -336,10 +345,18 @@ def _check_ucx_settings(config: ConfigFile | None, options: RunOptions, chosen: 
     launcher = _launcher_settings(options, chosen, {**os.environ, **config.environment})
     ucx, table = os.environ.get("MERGE_BENCH_UCX", "auto"), options_of_run()
     trusted = options.trust_config
-    result = check_config(config, os.environ, ucx=ucx, launcher=launcher, options=options, table=table, trusted=trusted)
-    if result.errors and not options.allow_unknown:
-        raise UsageError("\n".join([*result.errors, "add --allow-unknown to continue anyway"]))
-    warned = [Caution("config", sentence) for sentence in (*result.errors, *result.warnings)]
+    result = check_config(
+        config,
+        os.environ,
+        ucx_origin=ucx,
+        launcher_settings=launcher,
+        options=options,
+        known_options=table,
+        trusted=trusted,
+    )
+    if result.error_messages and not options.allow_unknown:
+        raise UsageError("\n".join([*result.error_messages, "add --allow-unknown to continue anyway"]))
+    warned = [Caution("config", sentence) for sentence in (*result.error_messages, *result.warnings)]
     absent = [name for conflict in result.conflicts if conflict.code == NO_DEVICE for name in conflict.settings]
     for setting in result.variables:
         told = setting.source == "config" and setting.state in WORTH_A_WARNING and setting.message

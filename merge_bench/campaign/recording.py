@@ -92,7 +92,7 @@ def record_setting_differences(session: Session) -> list[Caution]:
 
 def _requested_settings(session: Session) -> list[Mapping[str, str]]:
     """The settings of config and launcher that each rank's process was started with."""
-    config, commands = session.settings.environment, session.launcher.commands(session.plan, session.settings)
+    config, commands = session.settings.environment, session.launcher.process_commands(session.plan, session.settings)
     started = {command.role: command.environment for command in commands}
     launched = [started.get(member.name, config) for member in session.members]
     return [
@@ -231,7 +231,9 @@ class InputTables:
 def make_input_tables(session: Session) -> InputTables:
     """Have every worker generate or read its chunks of both input frames; returns what the frames contain."""
     session.progress.show_phase("creating the tables")
-    prepared = session.workers.run_on_all_workers(worker.prepare_chunks, session.plan, ranked=True, after=(session.topic,))
+    prepared = session.workers.run_on_all_workers(
+        worker.prepare_chunks, session.plan, pass_rank=True, arguments_after_rank=(session.topic,)
+    )
     for caution in _kept_memory_warnings(prepared):
         print_warning(caution)
         session.record_warning(caution)

@@ -67,7 +67,7 @@ def add_options(name: str, kind: type[Options], table: Sequence[Option] | None =
 
     The command gets them as one argument called `name`. Options that were not given are not in `Options.sources`.
     """
-    options = kind.table() if table is None else table
+    options = kind.declared_options() if table is None else table
 
     def gather(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -82,7 +82,7 @@ def add_options(name: str, kind: type[Options], table: Sequence[Option] | None =
 
 def _click_option(option: Option) -> Decorator:
     """Make the option of click for an option of a table."""
-    names = (*(f"--{key.replace('_', '-')}" for key in option.keys), option.key)
+    names = (*(f"--{key.replace('_', '-')}" for key in option.key_and_aliases), option.key)
     plain = option.flag or option.default in (None, ()) or "[" in option.help
     shown = option.help if plain else f"{option.help} [{option.default}]"
     if option.flag:
@@ -166,7 +166,11 @@ def address_option(help: str) -> Decorator:
 def results_option(help: str) -> Decorator:
     """Make the option ``--results`` for a command that takes no other option of ``run``; its variable counts, too."""
     option = BY_KEY["results"]
-    source: dict[str, Any] = {"default": str(option.default), "envvar": option.variable, "show_default": True}
+    source: dict[str, Any] = {
+        "default": str(option.default),
+        "envvar": option.environment_variable,
+        "show_default": True,
+    }
     return path_option("--results", "DIR", help, **source)
 
 

@@ -62,7 +62,8 @@ def _refuse_other_command(words: Sequence[str], name: str | None, url: str | Non
 
     if url and words:
         raise UsageError(
-            f"{NO_OWN_COMMAND}; to run it on this machine, leave out --service, and unset {BY_KEY['service'].variable}"
+            f"{NO_OWN_COMMAND}; to run it on this machine, leave out --service, and unset"
+            f" {BY_KEY['service'].environment_variable}"
         )
     if url and not name:
         raise UsageError("a service runs only commands that its operator named; add --named NAME")

@@ -259,7 +259,7 @@ def show_transports(show_available: bool, options: RunOptions) -> None:
     from merge_bench.view.progress import make_progress
     from merge_bench.view.streams import print_document, print_log_tail, print_warnings
 
-    strip_merge_options = functools.partial(reset_merge_options, kept=CLUSTER_OPTIONS)
+    strip_merge_options = functools.partial(reset_merge_options, kept_options=CLUSTER_OPTIONS)
     (prepared,) = plan_runs(options.config, options, strip_merge_options, several=False)
     if prepared.launcher.starts_here:
         check_packages_installed(prepared.plan)

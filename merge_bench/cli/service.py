@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from merge_bench.service.documents import Job, JobRequest, Jobs
     from merge_bench.service.store import ServiceStore
 
-_SERVICE_VARIABLE, _RESULTS_OPTION = BY_KEY["service"].variable, BY_KEY["results"]
-_OLD_VARIABLE = BY_KEY["on"].variable
+_SERVICE_VARIABLE, _RESULTS_OPTION = BY_KEY["service"].environment_variable, BY_KEY["results"]
+_OLD_VARIABLE = BY_KEY["on"].environment_variable
 _LOCAL_OPTIONS = ("service", "insecure", "results", "json", "details", "output", "csv_file", "plots", "references")
 _POLL_SECONDS = 2.0
 _SENTENCE_BEGIN = "merge_bench: "
@@ -292,7 +292,7 @@ def _typed_job_request(command: str) -> tuple[JobRequest, list[str]]:
         option.key: option.parse(text) if option.flag else text
         for option in OPTIONS
         if option.in_config and option.key in own_keys
-        for text in filter(None, map(os.environ.get, option.variables))
+        for text in filter(None, map(os.environ.get, option.environment_variables))
     } | typed.options
     paths, settings, name = [find_config_file(name) for name in typed.configs], dict[str, str](), None
     if not all(path.resolve().parent == FOLDER for path in paths):

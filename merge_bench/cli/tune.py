@@ -60,10 +60,10 @@ OWN_HELP = {
 }
 OF_COMMAND = tuple(
     replace(option, help=OWN_HELP.get(option.key, f"{option.help} Only with a COMMAND."))
-    for option in ExecOptions.table()
+    for option in ExecOptions.declared_options()
     if option.key != TIMEOUT
 )
-OF_TUNING = tuple(option for option in TuneOptions.table() if option.key != "metric")
+OF_TUNING = tuple(option for option in TuneOptions.declared_options() if option.key != "metric")
 OF_RUN = tuple(
     replace(option, help=f"{option.help} Of a COMMAND: end a launch that takes longer, and count it as failed.")
     if option.key == TIMEOUT
@@ -166,7 +166,7 @@ def _settle_command(
         return options.with_command_line_values(metric=command.main_metric.name), command
     if others := [key for key in own.sources if key != "metric"]:
         raise UsageError(f"--{others[0].replace('_', '-')} needs a COMMAND behind --")
-    declared = options_by_key(TuneOptions.table())["metric"]
+    declared = options_by_key(TuneOptions.declared_options())["metric"]
     for text in own.metric:
         options = options.with_command_line_values(metric=parse_option_text(declared.parse, text, "--metric"))
     return options, None

@@ -76,8 +76,9 @@ def batch_script_text(
 ) -> str:
     """Return the text of a batch script that runs a merge.
 
-    `merge_options`: the options of the merge; `submit_arguments`: what the user typed after ``submit``. Raises UsageError if
-    the batch system does not have an option, or a word would begin a line of its own in the script.
+    `merge_options`: the options of the merge; `submit_arguments`: the words that the user typed after ``submit``.
+    Raises UsageError if the batch system does not have an option, or a word would begin a line of its own in the
+    script.
     """
     import jinja2
 

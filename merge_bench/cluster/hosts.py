@@ -54,14 +54,14 @@ def default_worker_count(hosts: Sequence[HostSpec], workers_per_gpu: int = 1) ->
     return sum(_default_worker_count_of_host(host, workers_per_gpu) for host in hosts)
 
 
-def place_workers(hosts: Sequence[HostSpec], workers: int, workers_per_gpu: int = 1) -> tuple[HostPlacement, ...]:
-    """Distribute workers over hosts: each host gets its default number if these add up to `workers`, else equal shares.
+def place_workers(hosts: Sequence[HostSpec], worker_count: int, workers_per_gpu: int = 1) -> tuple[HostPlacement, ...]:
+    """Distribute workers over hosts: each gets its default number if these sum to `worker_count`, else an equal share.
 
     A host without a worker is left out. Raises UsageError if a host would get more than its largest number.
     """
     shares = [_default_worker_count_of_host(host, workers_per_gpu) for host in hosts]
-    if hosts and sum(shares) != workers:
-        share, more = divmod(workers, len(hosts))
+    if hosts and sum(shares) != worker_count:
+        share, more = divmod(worker_count, len(hosts))
         shares = [share + (number < more) for number in range(len(hosts))]
     placed, first = [], 0
     for host, share in zip(hosts, shares, strict=True):
@@ -211,7 +211,11 @@ def _parse_slot_and_gpu_counts(words: Iterable[str]) -> dict[str, int]:
     for word in words:
         name, _, value = word.partition("=")
         key = name.lower().replace("-", "_")
-        if key not in ("slots", "max_slots", "gpus") or not _is_whole_number(value) or (key != "gpus" and int(value) < 1):
+        if (
+            key not in ("slots", "max_slots", "gpus")
+            or not _is_whole_number(value)
+            or (key != "gpus" and int(value) < 1)
+        ):
             raise ValueError(f"{word!r} is not valid; write slots=N or max_slots=N (at least 1), or gpus=N")
         numbers[key] = int(value)
     return numbers
@@ -229,12 +233,12 @@ def _refuse_other_file_formats(words: list[str]) -> None:
         raise ValueError(f"{' '.join(words)!r} has more than one name; {FORM}, or a list such as {first},{names[0]}")
 
 
-def _add_slots_of_repeated_host(host: HostSpec, listed_again: HostSpec) -> HostSpec:
-    if host.gpus is not None or listed_again.gpus is not None:
+def _add_slots_of_repeated_host(host: HostSpec, repeated_host: HostSpec) -> HostSpec:
+    if host.gpus is not None or repeated_host.gpus is not None:
         raise ValueError(
-            f"{listed_again.name} is listed twice with gpus=; list it once, with the number of all its GPUs"
+            f"{repeated_host.name} is listed twice with gpus=; list it once, with the number of all its GPUs"
         )
-    return replace(host, slots=(host.slots or 1) + (listed_again.slots or 1), most=host.most or listed_again.most)
+    return replace(host, slots=(host.slots or 1) + (repeated_host.slots or 1), most=host.most or repeated_host.most)
 
 
 def _is_whole_number(text: str) -> bool:
@@ -242,7 +246,11 @@ def _is_whole_number(text: str) -> bool:
 
 
 def _refuse_other_name_of_host(name: str, names_by_host: dict[str, str], names_by_short_host: dict[str, str]) -> None:
-    """Raise ValueError if a host was already listed by another name; else add its name to both mappings."""
+    """Raise ValueError if a host was already listed by another name; else record its name in both mappings.
+
+    `names_by_host`: the listed name of each host, by its address or lower-case name; `names_by_short_host`: the listed
+    name of each host with a domain, by the part before the first dot.
+    """
     host = name.rpartition("@")[2].rstrip(".").lower()
     address = _parse_ip_address(host)
     local = host in _LOOPBACK or (address is not None and address.is_loopback) or host == socket.gethostname().lower()

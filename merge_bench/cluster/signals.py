@@ -85,13 +85,14 @@ def defer_interruption() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def ignore_signals(ignore: bool = True) -> Iterator[None]:
+def ignore_signals(enabled: bool = True) -> Iterator[None]:
     """Raise no `Interrupted` inside the block, so that a second signal cannot stop the ending of processes.
 
-    `termination_signal_received` still reports the signal. `ignore`: False lets a signal raise again (see `allow_interruption`).
+    `termination_signal_received` still reports the signal. `enabled`: False lets a signal raise again (see
+    `allow_interruption`).
     """
     global _deferring
-    outer, _deferring = _deferring, ignore
+    outer, _deferring = _deferring, enabled
     try:
         yield
     finally:
@@ -100,7 +101,7 @@ def ignore_signals(ignore: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def allow_interruption() -> Iterator[None]:
-    """Let a signal end a part of a block of `ignore_signals`, also a signal that came before this part.
+    """Let a signal raise `Interrupted` in a part of a block of `ignore_signals`, also one that came before this part.
 
     Code that enters `ignore_signals` first is thus never interrupted before it reaches what it must do at the end.
     """

@@ -59,8 +59,8 @@ class RemoteLauncher(Launcher):
         self._logs = (Path(), "")
         self._stopping = threading.Event()
 
-    def commands(self, plan: Plan, settings: ClusterSettings) -> list[ProcessCommand]:
-        """Return the commands that `start` starts: on each host an agent, and the processes that the agent starts.
+    def process_commands(self, plan: Plan, settings: ClusterSettings) -> list[ProcessCommand]:
+        """Return the commands of `start_processes`: on each host an agent, and the processes that the agent starts.
 
         Before the start, words in capitals stand for what only a host can report: folders, interfaces with their
         addresses and RDMA devices, a worker's share of the cores, the names of GPUs.
@@ -73,19 +73,24 @@ class RemoteLauncher(Launcher):
             commands += _host_commands(plan, settings, placement, host)
         return commands
 
-    def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> SchedulerAccess:
+    def start_processes(
+        self, plan: Plan, settings: ClusterSettings, log_folder: Path, log_prefix: str
+    ) -> SchedulerAccess:
         """Start an agent on every host, compare the hosts, then start all processes; return how to reach the scheduler.
 
         Raises LaunchFailed if a host cannot be reached, or a process cannot be started there; UsageError if hosts
         differ in what a run depends on, or workers do not fit their GPUs.
         """
-        access = self.make_scratch_folder(plan)
-        self._logs = (logs, prefix)
+        access = self.prepare_scheduler_access(plan)
+        self._logs = (log_folder, log_prefix)
         deadline = time.monotonic() + settings.start_timeout
         placements = _host_placements(plan, settings)
         for host in (placement.host for placement in placements):
-            argv, log = self._reach(host, host_agent_command(), settings), logs / f"{prefix}agent-{host.name}.log"
-            self._agents[host.name] = HostAgentClient(host.name, argv, log, self._handle_event)
+            argv, log = (
+                self._reach(host, host_agent_command(), settings),
+                log_folder / f"{log_prefix}agent-{host.name}.log",
+            )
+            self._agents[host.name] = HostAgentClient(host.name, argv, log, self._distribute_scheduler_file)
         threading.Thread(target=self._ping_agents_repeatedly, name="ping-agents", daemon=True).start()
         try:
             hosts = self._hosts = self._describe_hosts(placements, settings, plan, deadline)
@@ -139,8 +144,8 @@ class RemoteLauncher(Launcher):
         except LaunchFailed:
             return agent.tails.get(role, "")
 
-    def stop(self) -> None:
-        """End every process on every host, fetch the logs, and close the connections.
+    def stop_processes(self) -> None:
+        """End every process on every host, fetch the logs, and close the connections to the host agents.
 
         The agent of a host that is out of reach ends its processes itself.
         """
@@ -155,7 +160,7 @@ class RemoteLauncher(Launcher):
         for thread in threads:
             thread.join()
         self._agents, self._placed, self._hosts, self._pins = {}, {}, {}, {}
-        super().stop()
+        super().stop_processes()
 
     # -- the steps of a start
 
@@ -199,7 +204,7 @@ class RemoteLauncher(Launcher):
 
     # -- while it runs
 
-    def _handle_event(self, agent: HostAgentClient, event: Mapping[str, Any]) -> None:
+    def _distribute_scheduler_file(self, agent: HostAgentClient, event: Mapping[str, Any]) -> None:
         if event.get("event") != "scheduler" or self.scratch is None:
             return
         draft = self.scratch / "scheduler.part"
@@ -246,7 +251,7 @@ def _host_commands(
 
 def _worker_pins(plan: Plan, settings: ClusterSettings, placement: HostPlacement, host: HostReport) -> list[WorkerPin]:
     count = len(placement.workers)
-    return pinning.pin_workers(host, count, gpus=plan.device_memory, workers_per_gpu=settings.workers_per_gpu)
+    return pinning.pin_workers(host, count, use_gpus=plan.device_memory, workers_per_gpu=settings.workers_per_gpu)
 
 
 def _worker_variables(settings: ClusterSettings) -> dict[str, str]:
@@ -257,7 +262,7 @@ def _worker_variables(settings: ClusterSettings) -> dict[str, str]:
 
 
 def _placeholder_host_report(settings: ClusterSettings, plan: Plan) -> HostReport:
-    """Return a placeholder for the description of a host: no cores, and words in capitals for names and addresses."""
+    """Return a stand-in for the report of a host that was not asked: no cores, and words in capitals for names."""
     interface = settings.interface or "INTERFACE"
     return HostReport(
         scratch="SCRATCH",
@@ -325,7 +330,7 @@ class HostAgentClient:
         else:
             answer.cancel()
 
-        def wait(seconds: float) -> dict[str, Any]:
+        def wait_for_answer(seconds: float) -> dict[str, Any]:
             try:
                 message = answer.result(max(seconds, 0.001))
             except CancelledError:
@@ -339,10 +344,10 @@ class HostAgentClient:
                 raise LaunchFailed(f"{self.host}: {message['error']}", host=self.host, code="start-failed")
             return message
 
-        return wait
+        return wait_for_answer
 
     def send_notification(self, request: str) -> None:
-        """Send the agent a request without an answer."""
+        """Send the agent a request that it does not answer."""
         if self.lost is None:
             self._write_message({"do": request})
 
@@ -355,7 +360,7 @@ class HostAgentClient:
         with contextlib.suppress(OSError, ValueError):
             self._process.stdin.close()
         self._process.wait(max(deadline - time.monotonic(), 0.05))
-        self._process.end()
+        self._process.end_session()
 
     def _write_message(self, message: dict[str, Any]) -> None:
         with self._lock, contextlib.suppress(OSError, ValueError):  # `_read` notices that too, and reports it
@@ -391,13 +396,11 @@ class HostAgentClient:
         for answer in list(self._answers.values()):
             answer.cancel()
 
-    def _host_unreachable_error(self, sentence: str) -> LaunchFailed:
-        return LaunchFailed(
-            sentence, host=self.host, log_tail=read_log_tail(self._log) or None, code="host-unreachable"
-        )
+    def _host_unreachable_error(self, message: str) -> LaunchFailed:
+        return LaunchFailed(message, host=self.host, log_tail=read_log_tail(self._log) or None, code="host-unreachable")
 
     def _connection_error_text(self) -> str:
-        """Return what ssh or srun printed about the failure, after a colon; empty if nothing."""
+        """Return what ssh or srun printed about the failed connection, after a colon; empty if nothing."""
         lines = [line.strip() for line in read_log_tail(self._log, STDERR_LINES + 20).splitlines() if line.strip()]
         lines = [line for line in lines if not line.startswith(("@", "Warning: Permanently"))]
         chosen = next((line for line in lines if "verification failed" in line.lower()), lines[-1] if lines else "")

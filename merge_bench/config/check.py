@@ -101,7 +101,7 @@ class EffectiveSettings:
 
     @property
     def ucx_tls(self) -> str:
-        """The value of ``UCX_TLS`` in effect."""
+        """The value of ``UCX_TLS`` in effect; ``all`` if nothing sets it."""
         return self.effective.get("UCX_TLS", "all")
 
 
@@ -127,25 +127,28 @@ def classify_config_variables(
     catalogue: SettingCatalogue,
     *,
     trusted: bool = False,
-    table: Sequence[Option] = OPTIONS,
+    known_options: Sequence[Option] = OPTIONS,
 ) -> list[VariableState]:
     """Decide the state of each variable of `config`, in its order.
 
-    `translated`: the config with old names replaced; `trusted`: whether processes get all its variables; `table`: the
-    options that ``MERGE_BENCH_…`` variables set.
+    `translated`: the config with old names replaced; `trusted`: whether processes get all its variables;
+    `known_options`: the options that ``MERGE_BENCH_…`` variables set.
     """
     states: list[VariableState] = []
     for variable in config.variables:
         used = variable.name in config.used
-        judged = classify_variable(variable.name, variable.value, used=used)
+        judged = classify_variable(variable.name, variable.value, is_referenced=used)
         if new_name := translated.shadowed.get(variable.name):
             state, message = "no-effect", f"{new_name} is also set and overrides this variable"
         elif judged.kind == CODE:
             state, message = BRINGS_CODE, judged.effect
         elif variable.name.startswith(PREFIX):
-            state, message = config_option_problem(variable, table) or ("known", f"--{BY_VARIABLE[variable.name].name}")
+            state, message = config_option_problem(variable, known_options) or (
+                "known",
+                f"--{BY_VARIABLE[variable.name].name}",
+            )
         elif judged.kind == HELPER and variable.name not in NO_EFFECT:
-            state, message = _state_of_unknown_name(variable.name, catalogue, used=used, trusted=trusted)
+            state, message = _state_of_unknown_name(variable.name, catalogue, is_referenced=used, trusted=trusted)
         else:
             state, message = _state_of_variable(variable, catalogue)
         states.append(VariableState(variable.name, variable.value, variable.line, state, message, "config"))
@@ -195,11 +198,13 @@ def _state_of_ucxx_variable(variable: ConfigVariable) -> tuple[str, str]:
     return "known", where
 
 
-def _state_of_unknown_name(name: str, catalogue: SettingCatalogue, *, used: bool, trusted: bool) -> tuple[str, str]:
+def _state_of_unknown_name(
+    name: str, catalogue: SettingCatalogue, *, is_referenced: bool, trusted: bool
+) -> tuple[str, str]:
     """The state and message of a name that is no setting: used by other lines, misspelt, or without effect."""
     if trusted:
         return "helper", "passed to the processes"
-    if used:
+    if is_referenced:
         return "helper", "used only by other lines of the config; not passed to processes"
     hint = suggest_similar_names(name, [*OLD_NAMES, *UCXX_VARIABLES], cutoff=0.85)
     if not hint and re.match(r"U[CX]{2}|MERGE", name):
@@ -210,7 +215,7 @@ def _state_of_unknown_name(name: str, catalogue: SettingCatalogue, *, used: bool
 
 
 def _mark_invalid_values(states: list[VariableState], catalogue: SettingCatalogue) -> list[VariableState]:
-    """The states, replaced by ``invalid`` for each setting whose value UCX refuses."""
+    """Return the variable states, with the state ``invalid`` for each setting whose value UCX refuses."""
     kinds = ("known", "inherited", "alias")
     values = {each.name: each.value for each in states if each.name.startswith("UCX_") and each.state in kinds}
     syntaxes = {name: catalogue.find_setting_meaning(name).syntax for name in values}
@@ -259,7 +264,7 @@ class ConfigCheckResult:
         )
 
     @property
-    def errors(self) -> tuple[str, ...]:
+    def error_messages(self) -> tuple[str, ...]:
         """A sentence for each variable that is an error, with file and line or its source; then `refusals`."""
         variables = tuple(
             f"{self.config.format_position(each.line) if each.line else each.source}:"
@@ -271,7 +276,7 @@ class ConfigCheckResult:
 
 
 def read_options_for_ucx(
-    config: ConfigFile, environ: Mapping[str, str], table: Sequence[Option] = OPTIONS
+    config: ConfigFile, environ: Mapping[str, str], known_options: Sequence[Option] = OPTIONS
 ) -> RunOptions:
     """Read the options that UCX's settings depend on, from the config or else the environment; ignores wrong values.
 
@@ -279,10 +284,10 @@ def read_options_for_ucx(
     """
     settings = translate_config(config).options
     values: dict[str, object] = {}
-    for option in table:
+    for option in known_options:
         if option.key in ("exchange", "protocol", "error_handling", "interface"):
-            setting = settings.get(option.variable)
-            text = setting.value if setting else environ.get(option.variable, "")
+            setting = settings.get(option.environment_variable)
+            text = setting.value if setting else environ.get(option.environment_variable, "")
             with contextlib.suppress(ValueError):
                 values |= {option.key: option.parse(text)} if text else {}
     return RunOptions().with_sourced_values(values, {})
@@ -292,39 +297,39 @@ def check_config(
     config: ConfigFile,
     environ: Mapping[str, str],
     *,
-    ucx: str = "auto",
-    launcher: Mapping[str, str] | None = None,
+    ucx_origin: str = "auto",
+    launcher_settings: Mapping[str, str] | None = None,
     options: RunOptions | None = None,
-    table: Sequence[Option] = OPTIONS,
+    known_options: Sequence[Option] = OPTIONS,
     trusted: bool = False,
 ) -> ConfigCheckResult:
     """Check each setting of `config`, and find the effective settings.
 
     - `environ`: the environment of the launch, whose ``UCX…`` settings apply unless the config sets them
-    - `ucx`: the UCX that the workers will load: ``auto``, ``wheel`` or ``system``
-    - `launcher`: settings of the launcher, which apply unless config or environment set them
+    - `ucx_origin`: the UCX that the workers will load: ``auto``, ``wheel`` or ``system``
+    - `launcher_settings`: settings of the launcher, which apply unless config or environment set them
     - `options`: the resolved options, if known; else those of config and environment are used
-    - `table`: the options that ``MERGE_BENCH_…`` variables set
+    - `known_options`: the options that ``MERGE_BENCH_…`` variables set
     - `trusted`: whether the config may bring code
 
     Raises UsageError if the value of an old name in the config cannot be translated.
     """
     warnings = [*config.warnings]
     try:
-        installed = read_installed_ucx(find_ucx_info(ucx, environ))
+        installed = read_installed_ucx(find_ucx_info(ucx_origin, environ))
     except UsageError as error:
         installed = None
         warnings.append(f"{error}; only the names of settings are checked, not their values")
     catalogue = SettingCatalogue(installed)
     translated = translate_config(config)
-    states = classify_config_variables(config, translated, catalogue, trusted=trusted, table=table)
+    states = classify_config_variables(config, translated, catalogue, trusted=trusted, known_options=known_options)
     effective = process_environment_variables(config, trusted=trusted)
-    for source, values in _settings_of_other_sources(environ, launcher or {}, catalogue):
+    for source, values in _settings_of_other_sources(environ, launcher_settings or {}, catalogue):
         added = {name: value for name, value in values.items() if name not in effective}
         effective |= added
         states += classify_ucx_settings(added.items(), source, catalogue)
 
-    options = options or read_options_for_ucx(config, environ, table)
+    options = options or read_options_for_ucx(config, environ, known_options)
     situation = EffectiveSettings(
         effective=effective,
         given=frozenset(each.name for each in states if each.source in ("config", "environment")),
@@ -344,24 +349,29 @@ def check_config(
 
 
 def _settings_of_other_sources(
-    environ: Mapping[str, str], launcher: Mapping[str, str], catalogue: SettingCatalogue
+    environ: Mapping[str, str], launcher_settings: Mapping[str, str], catalogue: SettingCatalogue
 ) -> list[tuple[str, dict[str, str]]]:
     """The UCX settings of environment, launcher, UCXX and UCX's defaults, with the name of each source."""
     outside = {name: value for name, value in sorted(environ.items()) if name.startswith(("UCX_", "UCXPY_", "UCXX_"))}
     settings = catalogue.installed.settings if catalogue.installed else {}
     defaults = {name: settings[name].default for name in _ALWAYS_SHOWN if name in settings}
-    return [("environment", outside), ("launcher", dict(launcher)), ("UCXX", UCXX_OVERRIDES), ("UCX default", defaults)]
+    return [
+        ("environment", outside),
+        ("launcher", dict(launcher_settings)),
+        ("UCXX", UCXX_OVERRIDES),
+        ("UCX default", defaults),
+    ]
 
 
 def _is_config_error(state: VariableState, *, trusted: bool) -> bool:
-    """Whether the state of a variable makes the config wrong."""
+    """Whether a variable in this state makes the config wrong."""
     if state.state == BRINGS_CODE:
         return not trusted
     return state.state == "invalid" or (state.state == "unknown" and state.source == "config")
 
 
 def _mark_missing_network_devices(state: VariableState) -> VariableState:
-    """`state`, but ``no-effect`` if it is of ``UCX_NET_DEVICES`` and this host has none of the devices it names."""
+    """Return `state`, changed to ``no-effect`` if it is of ``UCX_NET_DEVICES`` and this host has no such device."""
     missing = find_missing_devices(state.value) if state.name == "UCX_NET_DEVICES" and state.state == "known" else []
     if not missing or len(missing) < len(list(filter(None, state.value.split(",")))):
         return state
@@ -542,9 +552,9 @@ def _check_network_devices(settings: EffectiveSettings) -> Iterator[SettingsConf
         )
 
 
-def _list_host_devices(kind: str) -> set[str]:
+def _list_host_devices(device_kind: str) -> set[str]:
     """The names of this host's devices of a kind: ``net`` or ``infiniband``."""
-    folder = SYSFS / kind
+    folder = SYSFS / device_kind
     return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
 
 

@@ -51,7 +51,7 @@ def several_values_parser(parser: Parser) -> Parser:
 
 
 def _positive_number_parser(parser: Callable[[str], _Number]) -> Callable[[str], _Number]:
-    """Make a parser that also refuses numbers that are not above 0."""
+    """Make a parser of numbers above 0 from a `parser` of any numbers."""
 
     def parse(text: str) -> _Number:
         value = parser(text)
@@ -70,16 +70,19 @@ parse_positive_duration = _positive_number_parser(parse_duration)
 """Parses a duration above 0, such as ``15`` or ``500ms``, to seconds."""
 
 
-def number_parser(low: float, high: float, *, above: bool = False) -> Callable[[str], float]:
-    """Make a parser of numbers from `low` to `high`, both included; with `above`, `low` itself is excluded."""
+def number_parser(minimum: float, maximum: float, *, exclude_minimum: bool = False) -> Callable[[str], float]:
+    """Make a parser of numbers from `minimum` to `maximum`, both included.
+
+    `exclude_minimum`: whether `minimum` itself is excluded.
+    """
 
     def parse(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             raise ValueError(f"{text!r} is not a number") from None
-        if not (low < value if above else low <= value) or not value <= high:
-            raise ValueError(f"must be {'>' if above else '≥'} {low:g} and ≤ {high:g}, not {text}")
+        if not (minimum < value if exclude_minimum else minimum <= value) or not value <= maximum:
+            raise ValueError(f"must be {'>' if exclude_minimum else '≥'} {minimum:g} and ≤ {maximum:g}, not {text}")
         return value
 
     return parse
@@ -94,16 +97,19 @@ def parse_percent(text: str) -> float:
     return share
 
 
-def parse_word(text: str) -> str:
+def parse_lower_case_word(text: str) -> str:
     """Parse a name in any case to lower case; later code checks whether the name exists."""
     return text.strip().lower()
 
 
 def choice_parser(*allowed: str, **old_words: str) -> Parser:
-    """Make a parser of one of the words `allowed`, in any case; `old_words`: other words, each with what it means."""
+    """Make a parser of one of the words `allowed`, in any case.
+
+    `old_words`: other words that are accepted, each with the allowed word that it stands for.
+    """
 
     def parse(text: str) -> str:
-        value = old_words.get(parse_word(text), parse_word(text))
+        value = old_words.get(parse_lower_case_word(text), parse_lower_case_word(text))
         if value not in allowed:
             raise ValueError(f"{text!r} is not one of {', '.join(allowed)}")
         return value
@@ -134,8 +140,8 @@ class NamesParser:
         return tuple(map(self.parser, _refuse_repeated_values(text, parts)))
 
     @staticmethod
-    def join(values: Iterable[str]) -> str:
-        """Write names as this parser reads them."""
+    def format_names(values: Iterable[str]) -> str:
+        """Write names as one text that this parser reads: separated by commas, in double quotes where necessary."""
         return ",".join(map(quote_name, values))
 
 
@@ -144,7 +150,7 @@ class ColumnNamesParser(NamesParser):
 
 
 class RepeatedTextParser(NamesParser):
-    """A parser of any text, as a regular expression; each time that the option is given is one value."""
+    """A parser of any text, such as a regular expression; an option that is given several times has several values."""
 
     def __call__(self, text: str) -> tuple[object, ...]:
         return (parse_nonblank_text(text),)
@@ -211,7 +217,7 @@ def parse_ucx_origin(text: str) -> str:
 
     Raises ValueError if it is something else.
     """
-    word = parse_word(text)
+    word = parse_lower_case_word(text)
     if word in (AUTO, WHEEL, SYSTEM) or UCX_VERSION.fullmatch(word):
         return word
     if "/" not in text:
@@ -255,7 +261,7 @@ def parse_interface_name(value: str) -> str:
 
 def parse_yes_or_no(text: str) -> bool:
     """Parse ``y``/``n``, ``1``/``0``, ``true``/``false``, ``yes``/``no`` or ``on``/``off`` to True or False."""
-    value = _SWITCH.get(parse_word(text))
+    value = _SWITCH.get(parse_lower_case_word(text))
     if value is None:
         raise ValueError(f"{text!r} is not yes or no")
     return value
@@ -263,12 +269,12 @@ def parse_yes_or_no(text: str) -> bool:
 
 def parse_skew(text: str) -> float:
     """Parse the skew of keys: ``zipf:1.2`` to 1.2, the exponent of their Zipf distribution; ``none`` to 0.0."""
-    value = parse_word(text)
+    value = parse_lower_case_word(text)
     if value == "none":
         return 0.0
     if not value.startswith("zipf:"):
         raise ValueError(f"{text!r} is not none or zipf:S; write zipf:1.2, for example")
-    return number_parser(0, 10, above=True)(value.removeprefix("zipf:"))
+    return number_parser(0, 10, exclude_minimum=True)(value.removeprefix("zipf:"))
 
 
 def suggest_similar_names(name: str, names: Iterable[str], *, cutoff: float = 0.6, prefix: str = "") -> str:

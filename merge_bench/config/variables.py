@@ -26,7 +26,7 @@ PREFIX = "MERGE_BENCH_"
 
 @dataclass(frozen=True)
 class TranslatedSetting:
-    """An old setting as it is written now: its new `name` and `value`, and the origin of the old name (`reason`)."""
+    """An old setting in its present form: its new `name` and `value`, and the origin of the old name (`reason`)."""
 
     name: str
     value: str
@@ -163,7 +163,10 @@ REMEDY = "add --trust-config if you trust this file"
 
 @dataclass(frozen=True)
 class VariableClassification:
-    """The kind of a config's variable: ``setting``, ``code`` or ``helper``. `effect`: what code does, as a phrase."""
+    """The kind of a config's variable: ``setting``, ``code`` or ``helper``.
+
+    `effect`: the effect of a variable that brings code, as a phrase.
+    """
 
     kind: str
     effect: str = ""
@@ -327,10 +330,11 @@ _OPTIONS = {
 _LOOKS = re.compile(rf"{_PLACE}|(\w*_)?(HOME|ROOT|PREFIX|MODULES|HOOKS?|STARTUP|RC|OPTS|OPTIONS|CONFIG)")
 
 
-def classify_variable(name: str, value: str, *, used: bool = False) -> VariableClassification:
+def classify_variable(name: str, value: str, *, is_referenced: bool = False) -> VariableClassification:
     """Decide whether a variable of a config is a setting, brings code, or is a helper of other lines.
 
-    `used`: whether a later line refers to the variable; then an unknown name is a helper even if it looks like a path.
+    `is_referenced`: whether a later line refers to the variable; then an unknown name is a helper even if it looks like
+    a path.
     """
     if name in _BY_VALUE:
         harmless, what = _BY_VALUE[name]
@@ -348,17 +352,22 @@ def classify_variable(name: str, value: str, *, used: bool = False) -> VariableC
     if effect is not None:
         return VariableClassification(CODE, effect)
     if listed is not None:
-        return VariableClassification(CODE, f"may load or run code, because it is not a known safe setting of {listed[0]}")
+        return VariableClassification(
+            CODE, f"may load or run code, because it is not a known safe setting of {listed[0]}"
+        )
     if is_open:
         return VariableClassification(CODE, "seems to name code, a program or an output file")
-    if _LOOKS.fullmatch(name) and not used:
+    if _LOOKS.fullmatch(name) and not is_referenced:
         return VariableClassification(CODE, "seems to name a location of code, and no later line uses it")
     return VariableClassification(HELPER)
 
 
 def variables_that_run_code(config: ConfigFile) -> list[tuple[ConfigVariable, str]]:
     """The variables of `config` through which programs would find or run code, each with its effect."""
-    judged = [(each, classify_variable(each.name, each.value, used=each.name in config.used)) for each in config.variables]
+    judged = [
+        (each, classify_variable(each.name, each.value, is_referenced=each.name in config.used))
+        for each in config.variables
+    ]
     return [(variable, judgement.effect) for variable, judgement in judged if judgement.kind == CODE]
 
 
@@ -377,5 +386,5 @@ def process_environment_variables(config: ConfigFile, *, trusted: bool) -> dict[
     return {
         name: variable.value
         for name, variable in translate_config(config).environment.items()
-        if trusted or classify_variable(name, variable.value, used=name in config.used).kind == SETTING
+        if trusted or classify_variable(name, variable.value, is_referenced=name in config.used).kind == SETTING
     }

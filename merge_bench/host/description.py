@@ -90,7 +90,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UcxDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The UCX that a process has loaded; all None if it has loaded none.
+    """The UCX that a process has loaded: version, path, origin and settings; all None if it has loaded none.
 
     `origin`: ``wheel`` or ``system``; of an MPI rank ``its own``, or the library. `config`: settings of its context.
     `lanes`, `pml`: of an MPI rank, as UCX and Open MPI report them. `sha256`: of the wheel, if it is a release in the
@@ -170,14 +170,14 @@ class HostFacts(NetworkFacts, kw_only=True):
 
 
 class InstalledMergeBench(msgspec.Struct, frozen=True, kw_only=True):
-    """The merge_bench that a host has: its version, and the checksum of its source files."""
+    """The merge_bench that is installed on a host: its version, and the checksum of its source files."""
 
     version: str = ""
     sources: str = ""
 
 
 class HostReport(HostFacts, kw_only=True):
-    """The report of a host agent (`host_agent.HostAgent.describe`); other versions may omit fields.
+    """The report of a host agent (`host_agent.HostAgent.describe_host`); other versions may omit fields.
 
     `address`: of UCX's interface. `stack`: the result of `network.network_stack_id`. `scratch`: the agent's folder.
     """

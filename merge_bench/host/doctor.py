@@ -58,7 +58,10 @@ _VITAL = ("dask", "distributed", "merge-bench", "UCX", "ucxx")
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """The result of one check of a host. `found`: the fact; `spoils`: its effect on a run; `remedy`: what to do."""
+    """The result of one check of a host.
+
+    `found` (in Python `fact`): what the check saw; `spoils`: the effect on a run; `remedy`: what to do.
+    """
 
     check: str
     state: str
@@ -85,7 +88,11 @@ class WorkerUcx:
 
 @dataclass(frozen=True)
 class OutputFolder:
-    """A folder that a run writes `what` to. `free`: bytes, None if unknown; `named_by`: what chooses another folder."""
+    """A folder that a run writes to, and its free space.
+
+    `what`: what the run writes there; `free`: bytes, None if unknown; `named_by`: the option or variable that chooses
+    another folder.
+    """
 
     what: str
     folder: Path
@@ -95,13 +102,13 @@ class OutputFolder:
 
 @dataclass(frozen=True)
 class HostCheckFacts:
-    """The facts about one host that the checks judge.
+    """The facts about one host that the checks of `doctor` judge.
 
-    `root`: where its file systems are mounted. `cores`: those that a process may use. `load`: what
-    other processes use of them. `limits`: soft limits of a process by name, None for unlimited. `shared_memory`:
-    size and free bytes of /dev/shm, None if it does not exist; `segment_problem`: why no segment can be created
-    there, empty if one can. `disks`: folders that a run writes to. `ucx`: None if none can be
-    loaded; `ucx_error`: why. `packages`: versions by name.
+    `root`: where its file systems are mounted. `cores`: those that a process may use. `load`: what other processes use
+    of them. `limits`: soft limits of a process by name, None for unlimited. `shared_memory`: size and free bytes of
+    /dev/shm, None if it does not exist; `segment_problem`: why no segment can be created there, empty if one can.
+    `disks`: folders that a run writes to. `ucx`: None if none can be loaded; `ucx_error`: why. `packages`: versions by
+    name.
     """
 
     root: Path = Path("/")
@@ -125,18 +132,18 @@ Check: TypeAlias = Callable[[HostCheckFacts], Finding]
 ok, warn, bad = (functools.partial(Finding, "", state) for state in STATES)
 
 
-def make_finding(is_problem: bool, fact: str, spoils: str, remedy: str) -> Finding:
-    """A finding: a warning if `is_problem`, else ok."""
-    return warn(fact, spoils, remedy) if is_problem else ok(fact)
+def make_finding(is_problem: bool, fact: str, effect: str, remedy: str) -> Finding:
+    """Make a finding: a warning with `effect` and `remedy` if `is_problem`, else a finding that the host is ok."""
+    return warn(fact, effect, remedy) if is_problem else ok(fact)
 
 
 def worst_finding_state(findings: Iterable[Finding]) -> str:
-    """The most harmful state of the findings: ``ok``, ``warn`` or ``bad``."""
+    """Return the most harmful state of the findings: ``ok``, ``warn`` or ``bad``."""
     return max((finding.state for finding in findings), key=STATES.index, default=OK)
 
 
 def check_shared_memory(machine: HostCheckFacts) -> Finding:
-    """Whether UCX's posix transport can create segments in /dev/shm, and the free space there."""
+    """Check whether UCX's posix transport can create segments in /dev/shm, and the free space there."""
     if machine.shared_memory is None:
         return bad("does not exist", "UCX has no posix shared memory", "mount a tmpfs at /dev/shm")
     size, free = machine.shared_memory
@@ -156,7 +163,7 @@ def check_shared_memory(machine: HostCheckFacts) -> Finding:
 
 
 def check_sysv_limits(machine: HostCheckFacts) -> Finding:
-    """The kernel's limits of System V shared memory, which UCX prefers to /dev/shm."""
+    """Check whether the kernel's limits of System V shared memory, which UCX prefers to /dev/shm, are large enough."""
     limits = (files.read_number(machine.root / "proc/sys/kernel" / name) for name in ("shmmax", "shmall", "shmmni"))
     segment, pages, segments = limits
     if segment is None or pages is None:
@@ -177,7 +184,7 @@ def _format_shared_memory_limit(limit_bytes: int) -> str:
 
 
 def check_locked_memory(machine: HostCheckFacts) -> Finding:
-    """Whether a worker may lock enough memory for RDMA."""
+    """Check whether a worker may lock enough memory for RDMA."""
     limit = machine.limits.get("memlock")
     if limit is None:
         return ok("unlimited")
@@ -193,7 +200,7 @@ def check_locked_memory(machine: HostCheckFacts) -> Finding:
 
 
 def check_available_memory(machine: HostCheckFacts) -> Finding:
-    """Whether processes can still allocate enough memory."""
+    """Check whether processes can still allocate enough memory."""
     fact = f"{format_bytes(machine.available_bytes)} of {format_bytes(machine.total_bytes)}"
     if machine.available_bytes >= ENOUGH_MEMORY:
         return ok(fact)
@@ -202,7 +209,7 @@ def check_available_memory(machine: HostCheckFacts) -> Finding:
 
 
 def check_transparent_huge_pages(machine: HostCheckFacts) -> Finding:
-    """Whether the kernel may use huge pages for a process's memory."""
+    """Check whether the kernel may use huge pages for a process's memory."""
     path = machine.root / "sys/kernel/mm/transparent_hugepage/enabled"
     chosen = files.read_bracketed_word(path) or "not supported by this kernel"
     remedy = "run echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
@@ -210,16 +217,18 @@ def check_transparent_huge_pages(machine: HostCheckFacts) -> Finding:
 
 
 def check_reserved_huge_pages(machine: HostCheckFacts) -> Finding:
-    """Whether much memory is reserved for huge pages, which a run cannot use."""
+    """Check whether much memory is reserved for huge pages, which a run cannot use."""
     numbers = files.read_named_byte_counts(machine.root / "proc/meminfo")
     reserved = numbers.get("HugePages_Free", 0) * numbers.get("Hugepagesize", 0)
     fact = format_bytes(reserved) if reserved else "none"
     much = reserved > RESERVED_SHARE * machine.total_bytes
-    return make_finding(much, fact, "a run cannot use memory reserved for huge pages", "run sysctl -w vm.nr_hugepages=0")
+    return make_finding(
+        much, fact, "a run cannot use memory reserved for huge pages", "run sysctl -w vm.nr_hugepages=0"
+    )
 
 
 def check_swap(machine: HostCheckFacts) -> Finding:
-    """Whether pages of memory are swapped to disk."""
+    """Check whether pages of memory are swapped to disk."""
     numbers = files.read_named_byte_counts(machine.root / "proc/meminfo")
     used = numbers.get("SwapTotal", 0) - numbers.get("SwapFree", 0)
     fact = f"{format_bytes(used)} in use" if used else "not in use"
@@ -228,7 +237,10 @@ def check_swap(machine: HostCheckFacts) -> Finding:
 
 
 def check_ptrace_scope(machine: HostCheckFacts) -> Finding:
-    """Whether a worker may read another's memory (cma), by UCX's rule: scope 2 needs a capability, 3 forbids it."""
+    """Check whether the kernel lets a worker read another worker's memory (UCX's cma): ptrace_scope 0 or 1 does.
+
+    UCX's own rule: scope 2 needs a capability, scope 3 forbids it.
+    """
     scope = files.read_number(machine.root / "proc/sys/kernel/yama/ptrace_scope")
     if scope is None or scope <= 1:  # with 1, UCX allows its peers by prctl
         return ok("not restricted" if scope is None else str(scope))
@@ -240,7 +252,7 @@ def check_ptrace_scope(machine: HostCheckFacts) -> Finding:
 
 
 def check_cross_memory_attach(machine: HostCheckFacts) -> Finding:
-    """Whether UCX can read the memory of another worker on this host (cma)."""
+    """Check whether UCX can read the memory of another worker on this host (cma)."""
     if machine.ucx is None or not machine.ucx.transports:
         return warn("unknown: ucx_info cannot be run")
     remedy = "see the check ptrace scope; for a container, allow process_vm_readv in its seccomp profile"
@@ -248,7 +260,7 @@ def check_cross_memory_attach(machine: HostCheckFacts) -> Finding:
 
 
 def check_open_files(machine: HostCheckFacts) -> Finding:
-    """How many files and connections a process may have open."""
+    """Check whether a process may have enough files and connections open."""
     limit = machine.limits.get("nofile")
     if limit is None:
         return ok("unlimited")
@@ -259,7 +271,7 @@ def check_open_files(machine: HostCheckFacts) -> Finding:
 
 
 def check_disk_space(machine: HostCheckFacts) -> Finding:
-    """Free space where a run writes its records and its temporary files."""
+    """Check the free space of the folders for a run's records and for its temporary files."""
     fact = ", ".join(
         f"{'unknown' if each.free is None else format_bytes(each.free)} free in {each.folder} ({each.what})"
         for each in machine.disks
@@ -273,7 +285,7 @@ def check_disk_space(machine: HostCheckFacts) -> Finding:
 
 
 def check_cpu_governor(machine: HostCheckFacts) -> Finding:
-    """Whether the cores run at full speed from the start."""
+    """Check whether the CPU frequency governor lets the cores run at full speed from the start."""
     cpus = machine.root / "sys/devices/system/cpu"
     governors = (files.read_text(each / "cpufreq/scaling_governor") for each in sorted(cpus.glob("cpu[0-9]*")))
     chosen = Counter(filter(None, governors))
@@ -285,7 +297,7 @@ def check_cpu_governor(machine: HostCheckFacts) -> Finding:
 
 
 def check_clock_source(machine: HostCheckFacts) -> Finding:
-    """Whether the kernel's clock can be read quickly."""
+    """Check whether the kernel's clock can be read quickly."""
     folder = machine.root / "sys/devices/system/clocksource/clocksource0"
     source = files.read_text(folder / "current_clocksource") or "unknown"
     remedy = "boot with clocksource=tsc if the hardware allows it"
@@ -293,8 +305,8 @@ def check_clock_source(machine: HostCheckFacts) -> Finding:
 
 
 def check_numa_balancing(machine: HostCheckFacts) -> Finding:
-    """Whether the kernel moves memory between NUMA nodes."""
-    nodes = len(network.numa_nodes(machine.root / "sys"))
+    """Check whether the kernel's automatic NUMA balancing moves memory between nodes during a run."""
+    nodes = len(network.numa_node_numbers(machine.root / "sys"))
     if nodes <= 1:
         return ok("one NUMA node")
     moves = files.read_number(machine.root / "proc/sys/kernel/numa_balancing")
@@ -304,7 +316,7 @@ def check_numa_balancing(machine: HostCheckFacts) -> Finding:
 
 
 def check_congestion_control(machine: HostCheckFacts) -> Finding:
-    """TCP's congestion control: an algorithm that paces slows down a sender that always has data to send."""
+    """Check whether TCP's congestion control paces packets (BBR), which slows down a sender that always has data."""
     chosen = files.read_text(machine.root / "proc/sys/net/ipv4/tcp_congestion_control") or "unknown"
     spoils = (
         "TCP is limited to rates measured earlier, so concurrent messages are slower than single ones, above all on lo"
@@ -314,7 +326,7 @@ def check_congestion_control(machine: HostCheckFacts) -> Finding:
 
 
 def check_other_load(machine: HostCheckFacts) -> Finding:
-    """How busy other processes keep the cores."""
+    """Check how busy other processes keep the cores."""
     fact = str(machine.load)
     remedy = "end these processes, use another machine, or run with --wait-for-quiet 5m"
     if machine.load.busy_share >= OVERRUN:
@@ -323,7 +335,7 @@ def check_other_load(machine: HostCheckFacts) -> Finding:
 
 
 def check_cpu_quota(machine: HostCheckFacts) -> Finding:
-    """Whether a container's quota allows less than its cores."""
+    """Check whether a container's CPU quota allows less time than its cores could give."""
     cores = this_machine.cpu_quota_cores(machine.root)
     if cores is None:
         return ok("none")
@@ -333,7 +345,7 @@ def check_cpu_quota(machine: HostCheckFacts) -> Finding:
 
 
 def check_loaded_ucx(machine: HostCheckFacts) -> Finding:
-    """Whether the UCX that workers load is new enough, and can send GPU memory."""
+    """Check whether the UCX that workers load is new enough, and can send GPU memory."""
     if machine.ucx is None:
         return bad(machine.ucx_error or "none", "workers cannot exchange data", setup_command())
     if _version_numbers(machine.ucx.version) < LEAST_UCX:
@@ -345,7 +357,7 @@ def check_loaded_ucx(machine: HostCheckFacts) -> Finding:
 
 
 def check_infiniband(machine: HostCheckFacts) -> Finding:
-    """Whether UCX can use the RDMA adapters, and a port is active."""
+    """Check whether UCX can use the RDMA adapters, and a port is active."""
     if not files.list_file_names(machine.root / "sys/class/infiniband"):
         return ok("no adapter")
     states = network.rdma_port_states(machine.root / "sys")
@@ -361,7 +373,7 @@ def check_infiniband(machine: HostCheckFacts) -> Finding:
 
 
 def check_gpu_peer_memory(machine: HostCheckFacts) -> Finding:
-    """Whether an adapter can access GPU memory without a copy in host memory."""
+    """Check whether an adapter can access GPU memory without a copy in host memory."""
     if not machine.gpus or not files.list_file_names(machine.root / "sys/class/infiniband"):
         return ok("not needed without both a GPU and an RDMA adapter")
     loaded = {line.split()[0] for line in (files.read_text(machine.root / "proc/modules") or "").splitlines() if line}
@@ -375,7 +387,7 @@ def check_gpu_peer_memory(machine: HostCheckFacts) -> Finding:
 
 
 def check_gpu_adapters(machine: HostCheckFacts) -> Finding:
-    """How near each GPU is to an RDMA adapter."""
+    """Check how near each GPU is to an RDMA adapter."""
     sys = machine.root / "sys"
     ports = [port for port in network.active_rdma_ports(sys) if network.ucx_can_use_port(port)]
     if not machine.gpus or not ports:
@@ -394,7 +406,7 @@ def check_gpu_adapters(machine: HostCheckFacts) -> Finding:
 
 
 def check_other_gpu_users(machine: HostCheckFacts) -> Finding:
-    """Which other processes use the GPUs."""
+    """Check whether other processes use the GPUs."""
     if not machine.gpus:
         return ok("no GPU")
     users = [(gpu, process) for gpu in machine.gpus for process in gpu.processes]
@@ -407,7 +419,7 @@ def check_other_gpu_users(machine: HostCheckFacts) -> Finding:
 
 
 def check_gpu_driver(machine: HostCheckFacts) -> Finding:
-    """Whether the GPU driver is new enough for the installed CUDA packages."""
+    """Check whether the GPU driver is new enough for the installed CUDA packages."""
     versions = {gpu.driver_version for gpu in machine.gpus if gpu.driver_version}
     if not versions:
         return ok("unknown" if machine.gpus else "no GPU")
@@ -420,16 +432,16 @@ def check_gpu_driver(machine: HostCheckFacts) -> Finding:
 
 
 def check_ucx_ports(machine: HostCheckFacts) -> Finding:
-    """Which ports UCX opens between hosts; a firewall cannot be seen from here."""
+    """Report the TCP ports that UCX opens between hosts; a firewall cannot be seen from here."""
     ports = f"{UCX_PORTS} between hosts without RDMA"
     has_tcp = machine.ucx is not None and "tcp" in machine.ucx.transports
     return ok(f"{ports}: who can connect can write to workers' memory, so allow only the hosts" if has_tcp else "none")
 
 
 def check_python_packages(machine: HostCheckFacts) -> Finding:
-    """Whether the installed packages are complete and fit together."""
+    """Check whether the installed packages are complete and fit together."""
     have = {package: version for package, version in machine.packages.items() if version}
-    remedy = f"set the environment up again: {setup_command(replace=True)}"
+    remedy = f"set the environment up again: {setup_command(replace_present=True)}"
     missing = [package for package in ("dask", "distributed") if package not in have]
     if missing:
         return bad(f"not installed: {', '.join(missing)}", "workers cannot be launched", remedy)
@@ -495,7 +507,7 @@ class HostExamination:
 
 
 def collect_host_facts() -> HostCheckFacts:
-    """Collect the facts about this host that the checks judge, as a worker started here would find them."""
+    """Collect the facts about this host that the checks of `doctor` judge, as a worker started here would find them."""
     loaded, error = _find_worker_ucx()
     return HostCheckFacts(
         root=Path("/"),
@@ -535,7 +547,7 @@ def examine_this_host() -> HostExamination:
 
 
 def compare_host_software(examinations: Iterable[HostExamination]) -> list[Finding]:
-    """Findings about software versions that differ between the hosts of one cluster; [] for one host."""
+    """Return findings about software versions that differ between the hosts of one cluster; [] for one host."""
     examined = list(examinations)
     if len(examined) < 2:
         return []
@@ -558,7 +570,7 @@ def compare_host_software(examinations: Iterable[HostExamination]) -> list[Findi
 
 
 def _find_worker_ucx() -> tuple[WorkerUcx | None, str]:
-    """The UCX that a worker here would load, or None and the reason why none can be loaded."""
+    """Return the UCX that a worker here would load, or None and the reason why none can be loaded."""
     try:
         import ucxx  # noqa: F401  (loads the UCX that a worker would load, and refuses one that does not fit)
     except Exception as error:
@@ -577,9 +589,9 @@ def _soft_process_limit(resource_number: int) -> int | None:
 
 
 def _find_output_folders() -> tuple[OutputFolder, OutputFolder]:
-    """The results folder of a `run` without options, and the folder for temporary files."""
+    """Return the results folder of a `run` without options, and the folder for temporary files."""
     option, temporary = BY_KEY["results"], Path(tempfile.gettempdir())
-    results = Path(os.environ.get(option.variable) or str(option.default)).absolute()
+    results = Path(os.environ.get(option.environment_variable) or str(option.default)).absolute()
     return (
         OutputFolder("records", results, free_disk_bytes(results), "--results DIR"),
         OutputFolder("temporary files", temporary, free_disk_bytes(temporary), "TMPDIR"),

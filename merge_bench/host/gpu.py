@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
-from merge_bench.host.description import GpuWithProcesses, Gpu, GpuProcess, GpuState
+from merge_bench.host.description import Gpu, GpuProcess, GpuState, GpuWithProcesses
 
 IN_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # without it CUDA's number 0 is the fastest GPU
 _ALL_LINKS = 0xFFFFFFFF  # scope of a field: the sum over a GPU's links
@@ -107,16 +107,14 @@ def whole_gpu_index(gpu_name: str) -> int | None:
         return gpu_index(gpu_name)
     with _open_nvml() as nvml:
         part = _call_nvml(nvml.nvmlDeviceGetHandleByUUID, gpu_name.encode())
-        index = _call_nvml(
-            nvml.nvmlDeviceGetIndex, _call_nvml(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, part)
-        )
+        index = _call_nvml(nvml.nvmlDeviceGetIndex, _call_nvml(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, part))
     return None if index is None else int(index)
 
 
 def gpu_instance_id(gpu_name: str) -> str | None:
     """The GPU instance of a part of a GPU (MIG), as ``0/3``, or the part's name if unknown; None for a whole GPU.
 
-    Parts with one instance have the same memory. Of a GPU in MIG mode that is named as a whole CUDA takes the first.
+    Parts with one instance have the same memory. If a GPU in MIG mode is named as a whole, CUDA uses its first part.
     """
     index = whole_gpu_index(gpu_name)
     with _open_nvml() as nvml:
@@ -130,7 +128,7 @@ def gpu_instance_id(gpu_name: str) -> str | None:
 
 
 def gpu_has_own_memory(gpu_name: str) -> bool:
-    """Whether the GPU of this name has memory of its own; False only where the driver says so, as of GB10."""
+    """Whether the GPU of this name has memory of its own; False only where the driver says so, as for GB10."""
     index = gpu_index(gpu_name)
     with _open_nvml() as nvml:
         handle = _call_nvml(nvml.nvmlDeviceGetHandleByIndex, index)
@@ -148,7 +146,7 @@ def gpu_has_own_memory(gpu_name: str) -> bool:
 def describe_gpus() -> list[GpuWithProcesses]:
     """The machine's GPUs in the order of their PCI bus, `CUDA_VISIBLE_DEVICES` notwithstanding; [] if there are none.
 
-    A fact that the driver does not tell is None.
+    A fact that the driver does not report is None.
     """
     with _open_nvml() as nvml:
         return [
@@ -164,7 +162,7 @@ def describe_constant_gpu_facts() -> list[Gpu]:
 
 
 def free_gpu_memory_bytes() -> list[int]:
-    """Free device memory of each GPU, in the order of `describe_gpus`; 0 where the driver does not tell."""
+    """Free bytes of each GPU's device memory, in the order of `describe_gpus`; 0 where they are unknown."""
     with _open_nvml() as nvml:
         memories = [_call_nvml(nvml.nvmlDeviceGetMemoryInfo, handle) for handle in _open_gpu_handles(nvml)]
     return [0 if memory is None else int(memory.free) for memory in memories]
@@ -198,7 +196,7 @@ def read_own_gpu_counters() -> GpuCounterReading | None:
 
 
 def _read_gpu_counters(nvml: Any, handle: Any, index: int) -> GpuCounterReading:
-    """Read energy, clocks and state of the GPU of a handle; None for what its driver or the library lacks."""
+    """Read energy, clocks and state of the GPU of an NVML handle; None for what its driver or the library lacks."""
     millijoules = _call_nvml(lambda: int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)))
     at, throttled = time.monotonic(), _read_throttled_nanoseconds(nvml, handle)
     uuid = _call_nvml(lambda: _decode_text(nvml.nvmlDeviceGetUUID(handle)))
@@ -257,13 +255,13 @@ def _count_gpus(nvml: Any) -> int:
 
 
 def _open_gpu_handles(nvml: Any) -> Iterator[Any]:
-    """The library's handle of each GPU, in the order of `describe_gpus`; None where the driver gives none."""
+    """Yield the NVML handle of each GPU, in the order of `describe_gpus`; None where the driver gives none."""
     for index in range(_count_gpus(nvml)):
         yield _call_nvml(nvml.nvmlDeviceGetHandleByIndex, index)
 
 
 def _describe_gpu(nvml: Any, handle: Any, index: int) -> GpuWithProcesses:
-    """The constant facts about the GPU of a handle, and the other processes that compute on it."""
+    """The constant facts about the GPU of an NVML handle, and the other processes that compute on the GPU."""
     memory = _call_nvml(nvml.nvmlDeviceGetMemoryInfo, handle)
     capability = _call_nvml(nvml.nvmlDeviceGetCudaComputeCapability, handle)
     pci = _call_nvml(nvml.nvmlDeviceGetPciInfo, handle)
@@ -286,7 +284,7 @@ def _describe_gpu(nvml: Any, handle: Any, index: int) -> GpuWithProcesses:
 
 
 def _memory_bytes_per_second(nvml: Any, handle: Any) -> int | None:
-    """Bytes per second on both edges of the memory clock, over the whole width of the bus: what data sheets give."""
+    """The bandwidth of a GPU's memory: two transfers per cycle at the highest clock, over the width of the bus."""
     try:
         megahertz = nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM)
         return int(megahertz) * 1_000_000 * 2 * int(nvml.nvmlDeviceGetMemoryBusWidth(handle)) // 8 or None
@@ -330,10 +328,10 @@ def _open_nvml() -> Iterator[Any]:
         _call_nvml(pynvml.nvmlShutdown)
 
 
-def _call_nvml(query: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a function of NVIDIA's library; None if the call fails, or an argument is None."""
+def _call_nvml(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of NVIDIA's library, and return its result; None if the call fails, or an argument is None."""
     try:
-        return None if any(argument is None for argument in arguments) else query(*arguments)
+        return None if any(argument is None for argument in arguments) else function(*arguments)
     except Exception:  # NVMLError has a subclass for every status, and old drivers lack some functions
         return None
 

@@ -70,24 +70,25 @@ def installed_package_versions() -> dict[str, str]:
     return releases
 
 
-def recorded_environment_variables(extra_names: Collection[str] = ()) -> dict[str, str]:
-    """The environment variables that affect a run, and those named in `extra_names`; others are not recorded."""
+def recorded_environment_variables(extra_variable_names: Collection[str] = ()) -> dict[str, str]:
+    """This process's environment variables that are recorded: those that affect a run, and `extra_variable_names`."""
     return {
         name: value
         for name, value in sorted(os.environ.items())
-        if (name.startswith(RECORDED_PREFIXES) or name in extra_names) and name not in TOKENS
+        if (name.startswith(RECORDED_PREFIXES) or name in extra_variable_names) and name not in TOKENS
     }
 
 
-def describe_process(extra_names: Collection[str] = (), *, ucx: UcxDescription | None = None) -> ProcessFacts:
+def describe_process(extra_variable_names: Collection[str] = (), *, ucx: UcxDescription | None = None) -> ProcessFacts:
     """Describe this process and its host for the records.
 
-    `extra_names`: of more environment variables to record; `ucx`: the UCX that the process loaded, if not UCXX's.
+    `extra_variable_names`: further environment variables to record; `ucx`: the UCX that the process loaded, if not
+    UCXX's.
     """
     return ProcessFacts(
         host=socket.gethostname(),
         pid=os.getpid(),
-        environment=recorded_environment_variables(extra_names),
+        environment=recorded_environment_variables(extra_variable_names),
         versions=dict(installed_package_versions()),
         ucx=ucx or describe_loaded_ucx(),
         hardware=describe_hardware(),
@@ -110,7 +111,7 @@ def describe_hardware() -> Hardware:
         available_bytes=available_memory_bytes(),
         kernel=platform.release(),
         machine=platform.machine(),
-        numa_nodes=len(network.numa_nodes()) or None,
+        numa_nodes=len(network.numa_node_numbers()) or None,
         interfaces={
             name: NetworkInterface(up=stats.isup, megabits_per_second=stats.speed or None, mtu=stats.mtu)
             for name, stats in psutil.net_if_stats().items()
@@ -170,7 +171,7 @@ def shared_memory_segment_problem(folder: Path) -> str:
 
 
 def shared_memory_problem(folder: Path, worker_count: int) -> str:
-    """Why UCX's posix transport cannot put the segments of so many workers into `folder`, and what to do; or empty."""
+    """Why UCX's posix transport cannot put `worker_count` workers' segments into `folder`, and a remedy; or empty."""
     try:
         usage = os.statvfs(folder)
     except OSError as error:
@@ -200,24 +201,24 @@ class PeakMemoryMeter:
         self.start_bytes = _process_status_bytes("VmRSS")
         self._peak = 0
         self._paused = False
-        self.restart()
+        self.restart_measurement()
 
-    def restart(self) -> None:
-        """Measure from now on."""
+    def restart_measurement(self) -> None:
+        """Reset the kernel's peak of resident memory, and measure from now on."""
         try:
             Path("/proc/self/clear_refs").write_text("5")
         except OSError:
             return
         self._paused = False
 
-    def pause(self) -> None:
-        """Keep the peak so far and ignore what follows, until `restart`."""
+    def pause_measurement(self) -> None:
+        """Keep the peak so far, and ignore the memory used until `restart_measurement`."""
         self._peak = self.peak_bytes
         self._paused = True
 
     @property
     def peak_bytes(self) -> int:
-        """Peak resident memory in bytes, without what was paused."""
+        """Peak resident memory in bytes, without the time while the measurement was paused."""
         return self._peak if self._paused else max(self._peak, _process_status_bytes("VmHWM"))
 
 
@@ -254,9 +255,12 @@ def usable_core_count() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def cpu_quota_cores(root: Path = Path("/")) -> float | None:
-    """CPU time that a container may use, in cores; None without a limit. `root`: where the file systems are mounted."""
-    cgroup = root / "sys/fs/cgroup"
+def cpu_quota_cores(root_folder: Path = Path("/")) -> float | None:
+    """CPU time that a container may use, in cores; None without a limit.
+
+    `root_folder`: where the file systems are mounted.
+    """
+    cgroup = root_folder / "sys/fs/cgroup"
     words = (files.read_text(cgroup / "cpu.max") or "").split() or [
         files.read_text(cgroup / f"cpu/cpu.cfs_{part}_us") or "" for part in ("quota", "period")
     ]
@@ -269,8 +273,8 @@ def cpu_quota_cores(root: Path = Path("/")) -> float | None:
 class CoreShortage:
     """A host on which more `processes` run than there are `cores` for them.
 
-    `cores`: how many, which a container's quota can make a fraction. `bound`: which, as ``0-3``, if the processes are
-    bound to them and the host has enough for all; otherwise empty.
+    `cores`: their number, which a container's quota can make a fraction. `bound`: the numbers of the cores, as ``0-3``,
+    if the processes are bound to them and the host has enough for all; otherwise empty.
     """
 
     host: str
@@ -280,13 +284,13 @@ class CoreShortage:
 
     @property
     def cores_text(self) -> str:
-        """The cores as messages name them: ``2 cores of node1``, or ``cores 0-1 of node1``."""
+        """The cores in words, for messages: ``2 cores of node1``, or ``cores 0-1 of node1``."""
         cores = "core" if self.cores == 1 else "cores"
         return f"{cores} {self.bound} of {self.host}" if self.bound else f"{self.cores:g} {cores} of {self.host}"
 
     @property
     def max_worker_count(self) -> int:
-        """How many workers can have a core each; at least one."""
+        """The largest number of workers that can have a core each; at least 1."""
         return max(1, int(self.cores))
 
 
@@ -331,22 +335,22 @@ def restore_launcher_core_binding() -> None:
             os.sched_setaffinity(int(thread), cores)
 
 
-def read_device_byte_counters(root: Path = Path("/")) -> ByteCounts:
+def read_device_byte_counters(root_folder: Path = Path("/")) -> ByteCounts:
     """Bytes sent and received by every network device and NVLink of this host, by device.
 
-    `root`: where its file systems are mounted.
+    `root_folder`: where its file systems are mounted.
     """
     return {
-        **read_interface_byte_counters(root),
-        **read_infiniband_byte_counters(root),
+        **read_interface_byte_counters(root_folder),
+        **read_infiniband_byte_counters(root_folder),
         **gpu.read_nvlink_byte_counters(),
     }
 
 
-def read_interface_byte_counters(root: Path = Path("/")) -> ByteCounts:
+def read_interface_byte_counters(root_folder: Path = Path("/")) -> ByteCounts:
     """Bytes sent and received by each interface in this process's network namespace."""
     counts: ByteCounts = {}
-    for line in (files.read_text(root / "proc/self/net/dev") or "").splitlines():
+    for line in (files.read_text(root_folder / "proc/self/net/dev") or "").splitlines():
         name, colon, numbers = line.rpartition(":")
         fields = numbers.split()
         if colon and len(fields) > _SENT and fields[_SENT].isdigit():
@@ -354,10 +358,10 @@ def read_interface_byte_counters(root: Path = Path("/")) -> ByteCounts:
     return counts
 
 
-def read_infiniband_byte_counters(root: Path = Path("/")) -> ByteCounts:
+def read_infiniband_byte_counters(root_folder: Path = Path("/")) -> ByteCounts:
     """Bytes sent and received by each port of InfiniBand and RoCE adapters, with UCX's names (``mlx5_0:1``)."""
     counts: ByteCounts = {}
-    for folder in sorted((root / "sys/class/infiniband").glob("*/ports/*/counters")):
+    for folder in sorted((root_folder / "sys/class/infiniband").glob("*/ports/*/counters")):
         sent, received = files.read_number(folder / "port_xmit_data"), files.read_number(folder / "port_rcv_data")
         if sent is not None and received is not None:
             counts[f"{folder.parts[-4]}:{folder.parts[-2]}"] = (sent * INFINIBAND_WORD, received * INFINIBAND_WORD)
@@ -393,21 +397,21 @@ class EnergyCounterReading:
     gpu: GpuCounterReading | None
 
 
-def read_energy_counters(*, with_gpu: bool, root: Path = Path("/")) -> EnergyCounterReading:
+def read_energy_counters(*, with_gpu: bool, root_folder: Path = Path("/")) -> EnergyCounterReading:
     """Read the energy counters of this host's processors and, `with_gpu`, of this process's GPU.
 
-    `root`: where the file systems are mounted.
+    `root_folder`: where the file systems are mounted.
     """
     own = gpu.read_own_gpu_counters() if with_gpu else None
-    return EnergyCounterReading(time.monotonic(), read_processor_energy_counters(root), own)
+    return EnergyCounterReading(time.monotonic(), read_processor_energy_counters(root_folder), own)
 
 
-def read_processor_energy_counters(root: Path = Path("/")) -> dict[str, ProcessorEnergyCounter]:
+def read_processor_energy_counters(root_folder: Path = Path("/")) -> dict[str, ProcessorEnergyCounter]:
     """The energy counter of each processor package, by the package's name.
 
     Linux has further counters: of parts of a package (cores, memory), and of the whole machine. These are left out.
     """
-    zones = sorted((root / "sys/class/powercap").glob("intel-rapl:*"))
+    zones = sorted((root_folder / "sys/class/powercap").glob("intel-rapl:*"))
     names = {zone: files.read_text(zone / "name") or "" for zone in zones}
     return {
         name: ProcessorEnergyCounter(

@@ -43,7 +43,7 @@ class OtherProcessLoad:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether other processes use so little that times hardly vary."""
+        """Whether other processes use so little of the cores that measured times hardly vary."""
         return self.busy_share < BUSY
 
     def __str__(self) -> str:
@@ -58,10 +58,10 @@ FinishMeasurement: TypeAlias = Callable[[], OtherProcessLoad]
 
 @dataclass(frozen=True)
 class CpuSecondsReading:
-    """Seconds of processor time that some cores and processes have used until now.
+    """Seconds of processor time that cores and processes have used until now.
 
-    `busy`: that some cores have worked since the start of the machine. `own`: that this process and its descendants
-    have used. `by_process`: that each visible process has used, by its id and name.
+    `busy`: seconds that the cores have worked since the machine started. `own`: those of this process and its
+    descendants. `by_process`: those of each visible process, by its id and name.
     """
 
     busy: float
@@ -70,35 +70,37 @@ class CpuSecondsReading:
 
 
 def read_cpu_seconds(cores: Collection[int], excluded_descendants: Collection[int] = ()) -> CpuSecondsReading:
-    """Read the kernel's counters of these cores and of all processes.
+    """Read the kernel's counters of the processor time of these cores and of all processes.
 
     `excluded_descendants`: ids of descendants whose time does not count as this process's own. The time of a descendant
     that has ended counts for the process that waited for it.
     """
-    return CpuSecondsReading(_busy_core_seconds(cores), _own_cpu_seconds(excluded_descendants), _cpu_seconds_by_process())
+    return CpuSecondsReading(
+        _busy_core_seconds(cores), _own_cpu_seconds(excluded_descendants), _cpu_seconds_by_process()
+    )
 
 
 def begin_load_measurement(
     seconds: float = MEASURING_SECONDS,
     *,
-    read: Callable[[Collection[int], Collection[int]], CpuSecondsReading] = read_cpu_seconds,
+    read_counters: Callable[[Collection[int], Collection[int]], CpuSecondsReading] = read_cpu_seconds,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> FinishMeasurement:
     """Begin to measure how many of this process's cores other processes use; returns the function that ends it.
 
-    The function that is returned waits until so many seconds have passed, and gives the result. What this process and
-    the processes that it starts meanwhile use does not count. A process of another container counts, because the
-    kernel's counters of the cores include it, but cannot be named.
+    The returned function waits until `seconds` have passed since the beginning, and returns the result. The time of
+    this process and of the processes that it starts meanwhile does not count. A process of another container counts,
+    because the kernel's counters of the cores include it, but cannot be named.
     """
     cores, own = sorted(os.sched_getaffinity(0)), os.getpid()
     earlier = frozenset(each.pid for each in psutil.Process().children(recursive=True))
-    began, before = clock(), read(cores, earlier)
+    began, before = clock(), read_counters(cores, earlier)
 
     def finish_measurement() -> OtherProcessLoad:
         sleep(max(0.0, began + seconds - clock()))
         elapsed = max(clock() - began, 1e-3)
-        after = read(cores, earlier)
+        after = read_counters(cores, earlier)
         busy = min(max((after.busy - before.busy - (after.own - before.own)) / elapsed, 0.0), float(len(cores)))
         processes = [
             BusyProcess(pid, name, (used - before.by_process[pid, name]) / elapsed)
@@ -123,7 +125,7 @@ def _displayed_process_name(process: BusyProcess) -> str:
 
 
 def measure_other_load(seconds: float = MEASURING_SECONDS) -> OtherProcessLoad:
-    """Measure for so many seconds how many of this process's cores other processes use."""
+    """Measure for `seconds` how many of this process's cores other processes use."""
     return begin_load_measurement(seconds)()
 
 
@@ -146,7 +148,7 @@ def _own_cpu_seconds(excluded_descendants: Collection[int]) -> float:
 
 
 def _guest_and_steal_seconds(cpu_times: object) -> float:
-    """Seconds of a core that are no work of this machine's, or that the kernel counts in two columns."""
+    """A core's seconds of steal time, which is no work of this machine, and of guest time, which is counted twice."""
     return sum(float(getattr(cpu_times, name, 0.0)) for name in ("guest", "guest_nice", "steal"))
 
 

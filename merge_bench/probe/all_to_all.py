@@ -157,13 +157,19 @@ class AllToAllProbeOverUcx(Probe):
 
         workers = session.workers
         session.progress.show_phase("connecting")
-        session.connect_workers(workers.run_on_all_workers(worker.open_ucx, session.plan, ranked=True, after=(session.topic,)))
+        session.connect_workers(
+            workers.run_on_all_workers(
+                worker.open_ucx, session.plan, pass_rank=True, arguments_after_rank=(session.topic,)
+            )
+        )
         session.record_launch()
         record_connections(session)
         if machine.find_core_shortage((each.host, each.hardware) for each in session.descriptions):
             session.record_warning(CROWDED)
         first = session.descriptions[0]
-        endpoints = [endpoint for peers in workers.run_on_all_workers(worker.describe_endpoints) for endpoint in peers.values()]
+        endpoints = [
+            endpoint for peers in workers.run_on_all_workers(worker.describe_endpoints) for endpoint in peers.values()
+        ]
         lanes = list(dict.fromkeys(lane for lanes, _ in endpoints for lane in lanes))
 
         def make_line(exchange: ExchangeRow, uneven: bool, **figures: Any) -> ProbeLine:
@@ -207,7 +213,7 @@ class AllToAllProbeOverUcx(Probe):
             yield [equal_message_matrix(size, ranks)]
         for spec in pattern.synthetic_tables(session.job.prepared):
             session.progress.show_phase(f"sizes of the parcels of {format_count(spec.rows)} rows")
-            parcels = session.workers.run_on_all_workers(exchanging.merge_parcel_bytes, spec, ranks, ranked=True)
+            parcels = session.workers.run_on_all_workers(exchanging.merge_parcel_bytes, spec, ranks, pass_rank=True)
             left, right = zip(*parcels, strict=True)
             yield [left, right]
 

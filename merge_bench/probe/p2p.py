@@ -77,7 +77,7 @@ class P2PProbe(Probe):
         from merge_bench.cluster import ucx_perftest
 
         return {
-            "tests": [test.name for test in self.tests],
+            "tests": [test.test_name for test in self.tests],
             "sizes": list(self.sizes),
             "memory": self.memory,
             "placements": list(self.placements.requested),
@@ -90,7 +90,9 @@ class P2PProbe(Probe):
         from merge_bench.cluster import ucx_perftest
 
         if planned_run.launcher.starts_here:
-            ucx_perftest.find_perftest_program({**os.environ, **planned_run.settings.ucx_selection_variables(os.environ)})
+            ucx_perftest.find_perftest_program(
+                {**os.environ, **planned_run.settings.ucx_selection_variables(os.environ)}
+            )
         return self.placements.prepare(planned_run)
 
     def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
@@ -110,7 +112,7 @@ class P2PProbe(Probe):
         hosts = [member.host for member in session.members]
         for pair, placement in self.placements.rank_pairs(session.job.prepared, hosts):
             for test in self.tests:
-                session.progress.show_phase(f"{test.name}, {placement}, ranks {pair[0]} and {pair[1]}")
+                session.progress.show_phase(f"{test.test_name}, {placement}, ranks {pair[0]} and {pair[1]}")
                 self._measure_test(session, test, pair, placement, origin)
 
     def _measure_test(
@@ -122,7 +124,7 @@ class P2PProbe(Probe):
 
         client, server = ranks
         text = ucx_perftest.perftest_batch_file_text(
-            test, self.sizes, memory=self.memory, count=self.count, error_handling=False
+            test, self.sizes, memory=self.memory, iterations=self.count, error_handling=False
         )
         limits = self._line_time_limits_seconds(test, session.plan.timeout)
         affinity = [session.descriptions[rank].hardware.affinity or "" for rank in ranks]
@@ -142,7 +144,7 @@ class P2PProbe(Probe):
                 ProbeLine(
                     launch=session.launch,
                     probe=self.name,
-                    test=test.name,
+                    test=test.test_name,
                     placement=placement,
                     memory=self.memory,
                     method=f"ucx_perftest of UCX {log.version or 'unknown'} ({origin}), {how}, median of"
@@ -156,7 +158,7 @@ class P2PProbe(Probe):
                     messages_per_second=figures.messages,
                     requested=select_transport_settings(environment),
                     selected=list(log.lanes),
-                    protocol=log.protocol(figures.size),
+                    protocol=log.protocol_for_message(figures.size),
                     as_requested=transports_fit and not log.missing,
                 )
             )

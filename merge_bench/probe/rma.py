@@ -68,7 +68,9 @@ class RmaProbe(Probe):
         workers = session.workers
         session.progress.show_phase("connecting")
         session.connect_workers(
-            workers.run_on_all_workers(worker.open_ucx, session.plan, ranked=True, after=(session.topic,), puts=True)
+            workers.run_on_all_workers(
+                worker.open_ucx, session.plan, pass_rank=True, arguments_after_rank=(session.topic,), puts=True
+            )
         )
         session.record_launch()
         record_connections(session)

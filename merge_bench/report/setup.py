@@ -37,7 +37,7 @@ def print_config_check(
     if json_output:
         print_document(msgspec.structs.replace(config_check_document(result), releases=others), indent=2)
         return
-    settings, below = result.variables, [*result.errors, *result.warnings]
+    settings, below = result.variables, [*result.error_messages, *result.warnings]
     rows = []
     for setting in settings:
         remark = "" if any(setting.message in text for text in below) else setting.message
@@ -51,7 +51,7 @@ def print_config_check(
             page.add_paragraph(f"documented: {conflict.documented}", indent=4)
         for text in result.warnings:
             page.add_paragraph(f"warning {text}", "yellow")
-        for text in result.errors:
+        for text in result.error_messages:
             page.add_paragraph(f"error {text}", "bold red")
         for other in others:
             _write_release(page, other)
@@ -93,7 +93,7 @@ def config_check_document(result: ConfigCheckResult) -> CheckDocument:
         ucx=result.ucx,
         variables=list(result.variables),
         conflicts=list(result.conflicts),
-        errors=list(result.errors),
+        errors=list(result.error_messages),
         warnings=list(result.warnings),
     )
 

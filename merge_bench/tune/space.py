@@ -33,7 +33,7 @@ Condition = Literal[
 ]
 CONDITIONS = frozenset(get_args(Condition))
 _KEYS = ["engine", "error_handling", "exchange", "interface", "message_size", "protocol", "rmm_pool_size", "shuffle"]
-OPTIONS = frozenset(BY_KEY[key].variable for key in _KEYS)
+OPTIONS = frozenset(BY_KEY[key].environment_variable for key in _KEYS)
 """The options that a space may set: those that do not change the problem or its verification."""
 _RELEASE = re.compile(r"(>=|<)(\d+)\.(\d+)")
 _Release = Annotated[str, msgspec.Meta(pattern=rf"^{_RELEASE.pattern}\Z")]

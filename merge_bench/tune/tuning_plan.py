@@ -59,7 +59,7 @@ from merge_bench.view.titles import command_text
 
 SIZES = (1_000_000, 25_000_000)
 SMALL_ROWS, SMALL_ITERATIONS, LARGE_ITERATIONS = 2_000_000, 20, 3
-_MESSAGE_SIZE = BY_KEY["message_size"].variable
+_MESSAGE_SIZE = BY_KEY["message_size"].environment_variable
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,8 @@ def make_tuning_context(planned_run: PlannedRun, run_options: RunOptions) -> Tun
         ucx=version,
         ucx_names=ucx_names,
         baseline=variables,
-        options={BY_KEY[key].variable: value for key, value in options.items()},
-        fixed=frozenset(BY_KEY[key].variable for key in run_options.sources if key != "chunk"),
+        options={BY_KEY[key].environment_variable: value for key, value in options.items()},
+        fixed=frozenset(BY_KEY[key].environment_variable for key in run_options.sources if key != "chunk"),
         chunk_bytes=rows * work.bytes_per_row if isinstance(work, SyntheticSpec) and rows is not None else None,
     )
 

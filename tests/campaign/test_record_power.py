@@ -17,7 +17,9 @@ HOSTS = ("a", "a", "b", "b")
 MEMBERS = [LaunchedWorker(rank, f"tcp://{host}:{rank}", f"worker-{rank}", host, 1) for rank, host in enumerate(HOSTS)]
 
 
-def reading(at: float, key: str | None, millijoules: int, microjoules: int = 0, celsius: int = 40) -> EnergyCounterReading:
+def reading(
+    at: float, key: str | None, millijoules: int, microjoules: int = 0, celsius: int = 40
+) -> EnergyCounterReading:
     gpu = None
     if key is not None:
         state = GpuState(celsius=celsius)

@@ -73,7 +73,7 @@ def test_each_release_is_a_run_with_its_own_processes(folders: dict[str, Path]) 
     for planned in sweep.prepared.values():
         folder = str(folders[planned.plan.ucx or ""])
         assert planned.settings.ucx_origin == folder
-        for command in make_launcher(planned.settings).commands(planned.plan, planned.settings):
+        for command in make_launcher(planned.settings).process_commands(planned.plan, planned.settings):
             assert command.environment[VARIABLE] == folder
             assert command.environment[PREFER] == "true"
             assert command.environment[LIBRARY_PATH].split(":")[0] == f"{folder}/lib"
@@ -105,7 +105,7 @@ def test_libraries_that_a_trusted_config_names_come_after_the_release(folders: d
     path = tmp_path / "own.cfg"
     path.write_text("LD_LIBRARY_PATH=/mine\n")
     (planned,) = plan_runs(str(path), given(ucx="1.19.0", trust_config=True))
-    first, *_ = make_launcher(planned.settings).commands(planned.plan, planned.settings)
+    first, *_ = make_launcher(planned.settings).process_commands(planned.plan, planned.settings)
     assert first.environment[LIBRARY_PATH] == f"{folders['1.19.0']}/lib:/mine"
 
 
@@ -145,7 +145,9 @@ def test_a_worker_with_another_ucx_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(folder)
 
     def workers(*paths: str | None) -> list[Worker]:
-        return [Worker(rank=n, host="far", pid=1, name="w", ucx=UcxDescription(path=path)) for n, path in enumerate(paths)]
+        return [
+            Worker(rank=n, host="far", pid=1, name="w", ucx=UcxDescription(path=path)) for n, path in enumerate(paths)
+        ]
 
     inside = f"{folder}/lib/libucp.so"
     check_ucx_folder(workers(inside, None), str(folder))

@@ -160,14 +160,14 @@ def test_fetching_results_from_a_worker_that_was_killed_ends() -> None:
     )
     calls = WorkerStepRunner(client, launcher, 15.0)
     calls.members = [LaunchedWorker(0, "tcp://a", "worker-0", "here", 7)]
-    calls.watch.start(calls.members)
+    calls.watch.start_watching(calls.members)
     future = Finished()
     try:
         with pytest.raises(LaunchFailed, match=r"rank 0 .*signal 9"):
             calls.wait_for_results([future])
         assert future.released
     finally:
-        calls.watch.stop()
+        calls.watch.stop_watching()
         loop.call_soon_threadsafe(loop.stop)
 
 

@@ -72,7 +72,7 @@ def here(host: HostSpec, command: Sequence[str], settings: ClusterSettings) -> t
 def launcher() -> Iterator[RemoteLauncher]:
     made = RemoteLauncher("here", here)
     yield made
-    made.stop()
+    made.stop_processes()
 
 
 def plan() -> Plan:
@@ -100,7 +100,7 @@ def settings(source: str) -> ClusterSettings:
 @pytest.mark.cluster
 def test_hosts_report_their_gpus_before_a_worker_starts(launcher: RemoteLauncher, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="file: a gpus=2, b gpus=2;"):
-        launcher.start(plan(), settings(DEFAULT), tmp_path, "")
+        launcher.start_processes(plan(), settings(DEFAULT), tmp_path, "")
 
 
 def test_a_number_of_workers_that_was_given_stands(tmp_path: Path) -> None:

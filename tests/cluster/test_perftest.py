@@ -6,14 +6,14 @@ import pytest
 
 from merge_bench.cluster.ucx_perftest import (
     PerftestType,
-    perftest_batch_file_text,
     has_client_heading,
-    perftest_iteration_counts,
     last_ucx_error,
-    parse_median_figures,
     parse_client_output,
+    parse_median_figures,
     parse_ucx_log,
+    perftest_batch_file_text,
     perftest_environment,
+    perftest_iteration_counts,
 )
 from merge_bench.errors import RunFailed
 from merge_bench.probe.p2p import choose_cores_of_test
@@ -140,19 +140,19 @@ def test_lanes_are_those_of_the_last_wire_up_step() -> None:
 
 def test_the_protocol_is_that_of_the_kind_of_send_that_the_test_does() -> None:
     latency, bandwidth = parse_ucx_log(LOG, LATENCY), parse_ucx_log(LOG, BANDWIDTH)
-    assert latency.protocol(0) == "eager nothing [sysv/memory]"
-    assert latency.protocol(92) == "eager short [sysv/memory]"
-    assert latency.protocol(5028) == "eager copy-in copy-out [sysv/memory]"
-    assert latency.protocol(5029) == "rendezvous zero-copy read from remote [cma/memory]"
-    assert bandwidth.protocol(5029) == "eager copy-in copy-out [sysv/memory]"
-    assert bandwidth.protocol(4 << 20) == "rendezvous zero-copy read from remote [cma/memory]"
+    assert latency.protocol_for_message(0) == "eager nothing [sysv/memory]"
+    assert latency.protocol_for_message(92) == "eager short [sysv/memory]"
+    assert latency.protocol_for_message(5028) == "eager copy-in copy-out [sysv/memory]"
+    assert latency.protocol_for_message(5029) == "rendezvous zero-copy read from remote [cma/memory]"
+    assert bandwidth.protocol_for_message(5029) == "eager copy-in copy-out [sysv/memory]"
+    assert bandwidth.protocol_for_message(4 << 20) == "rendezvous zero-copy read from remote [cma/memory]"
 
 
 def test_logs_of_old_releases_give_lanes_and_no_protocol() -> None:
     old = f"{STAMP} x UCX  INFO  Version 1.13.1 (loaded from /lib/libucp.so.0)\n"
     old += f"{STAMP} x UCX  INFO    ep_cfg[0]: tag(rc_mlx5/mlx5_0:1)\n"
     log = parse_ucx_log(old, BANDWIDTH)
-    assert (log.version, log.lanes, log.protocol(8)) == ("1.13.1", ("rc_mlx5/mlx5_0:1",), None)
+    assert (log.version, log.lanes, log.protocol_for_message(8)) == ("1.13.1", ("rc_mlx5/mlx5_0:1",), None)
 
 
 def test_an_empty_log_gives_nothing() -> None:
@@ -161,10 +161,14 @@ def test_an_empty_log_gives_nothing() -> None:
 
 
 def test_the_batch_has_a_line_a_size_with_the_window_for_bandwidth_alone() -> None:
-    lines = perftest_batch_file_text(BANDWIDTH, [8, 4 << 20], memory="host", count=None, error_handling=False).splitlines()
+    lines = perftest_batch_file_text(
+        BANDWIDTH, [8, 4 << 20], memory="host", iterations=None, error_handling=False
+    ).splitlines()
     assert lines[:3] == ["8 -t tag_bw -s 8 -n 20000 -w 2000 -O 32"] * 3
     assert lines[3] == "4194304 -t tag_bw -s 4194304 -n 50 -w 5 -O 32"
-    line, *_ = perftest_batch_file_text(PerftestType("am", "lat"), [8], memory="cuda", count=7, error_handling=True).splitlines()
+    line, *_ = perftest_batch_file_text(
+        PerftestType("am", "lat"), [8], memory="cuda", iterations=7, error_handling=True
+    ).splitlines()
     assert line == "8 -t ucp_am_lat -s 8 -n 7 -w 7 -m cuda -e"
 
 

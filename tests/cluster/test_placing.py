@@ -140,7 +140,9 @@ def test_hosts_that_differ_are_refused_by_name() -> None:
     from merge_bench import __version__
     from merge_bench.host import machine
 
-    project = InstalledMergeBench(version=__version__, sources=host_agent.source_checksum(host_agent.ROOT / "merge_bench"))
+    project = InstalledMergeBench(
+        version=__version__, sources=host_agent.source_checksum(host_agent.ROOT / "merge_bench")
+    )
     same = HostReport(versions=dict(machine.installed_package_versions()), project=project)
     host_check.check_same_software({"a": same, "b": same})
     older = HostReport(versions={**machine.installed_package_versions(), "polars": "0.1"}, project=project)

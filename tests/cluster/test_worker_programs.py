@@ -23,9 +23,11 @@ from tests.conftest import QUICK_HOOKS
 from tests.helpers.dask_worker import DaskWorker, become_worker
 
 SIZES = [8, 65536]
-BATCH = ucx_perftest.perftest_batch_file_text(PerftestType("tag", "lat"), SIZES, memory="host", count=20, error_handling=False)
+BATCH = ucx_perftest.perftest_batch_file_text(
+    PerftestType("tag", "lat"), SIZES, memory="host", iterations=20, error_handling=False
+)
 ENDLESS = ucx_perftest.perftest_batch_file_text(
-    PerftestType("tag", "lat"), [4 << 20], memory="host", count=10**7, error_handling=False
+    PerftestType("tag", "lat"), [4 << 20], memory="host", iterations=10**7, error_handling=False
 )
 LIMITS = [30.0, 30.0]
 

@@ -226,7 +226,10 @@ def test_of_a_config_only_typed_values_reach_the_process(wheel: InstalledUcx, tm
         "UCX_RNDV_SCHEME": "am",
     }
     catalogue = SettingCatalogue(installed)
-    assert find_invalid_values(installed, values, {name: catalogue.find_setting_meaning(name).syntax for name in values}) == {}
+    assert (
+        find_invalid_values(installed, values, {name: catalogue.find_setting_meaning(name).syntax for name in values})
+        == {}
+    )
     passed = (tmp_path / "passed").read_text().splitlines()
     assert [line for line in passed if line.partition("=")[0] in values] == ["UCX_RNDV_SCHEME=am"]
 

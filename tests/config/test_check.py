@@ -58,11 +58,11 @@ def codes(result: ConfigCheckResult) -> set[str]:
 
 @pytest.mark.usefixtures("wheel")
 def test_each_state_occurs(config_of: Make) -> None:
-    result = check_config(config_of("\n".join(EVERY_STATE) + USES), {}, ucx="wheel")
+    result = check_config(config_of("\n".join(EVERY_STATE) + USES), {}, ucx_origin="wheel")
     assert states(result) == {line.partition("=")[0]: state for line, state in EVERY_STATE.items()}
     assert set(EVERY_STATE.values()) == set(STATES)
     assert [each.line for each in result.variables[:11]] == [*range(2, 12), 12]
-    assert len(result.errors) == 3
+    assert len(result.error_messages) == 3
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_each_state_occurs(config_of: Make) -> None:
 )
 @pytest.mark.usefixtures("wheel")
 def test_a_line_and_its_state(config_of: Make, line: str, state: str, words: str) -> None:
-    result = check_config(config_of(line), {}, ucx="wheel", table=options_of_run())
+    result = check_config(config_of(line), {}, ucx_origin="wheel", known_options=options_of_run())
     assert result.variables[0].state == state
     assert words in result.variables[0].message
     assert result.ok == (state not in ("unknown", "invalid"))
@@ -146,7 +146,7 @@ def test_a_line_and_its_state(config_of: Make, line: str, state: str, words: str
 @pytest.mark.usefixtures("wheel", "adapter")
 def test_a_conflict_is_a_warning_with_its_reason(config_of: Make, text: str, code: str) -> None:
     # Trusted, because --protocol ucx in a config opens ports.
-    result = check_config(config_of(text), {}, ucx="wheel", trusted=True)
+    result = check_config(config_of(text), {}, ucx_origin="wheel", trusted=True)
     assert code in codes(result)
     assert result.ok
     conflict = next(each for each in result.conflicts if each.code == code)
@@ -160,7 +160,7 @@ def test_a_conflict_is_a_warning_with_its_reason(config_of: Make, text: str, cod
 )
 @pytest.mark.usefixtures("wheel")
 def test_devices_that_this_host_has_not_are_no_known_setting(config_of: Make, value: str, state: str) -> None:
-    result = check_config(config_of(f"UCX_NET_DEVICES={value}"), {}, ucx="wheel")
+    result = check_config(config_of(f"UCX_NET_DEVICES={value}"), {}, ucx_origin="wheel")
     found = result.variables[0]
     assert (found.state, found.message.startswith("no such device here: nonesuch0")) == (state, state == "no-effect")
     assert ("no-such-device" in codes(result)) == ("nonesuch0" in value)
@@ -185,7 +185,7 @@ def test_devices_that_this_host_has_not_are_no_known_setting(config_of: Make, va
 )
 @pytest.mark.usefixtures("wheel", "adapter")
 def test_settings_that_go_together_are_left_alone(config_of: Make, text: str) -> None:
-    found = codes(check_config(config_of(text), {}, ucx="wheel"))
+    found = codes(check_config(config_of(text), {}, ucx_origin="wheel"))
     assert found == set()
 
 
@@ -193,13 +193,13 @@ def test_settings_that_go_together_are_left_alone(config_of: Make, text: str) ->
 def test_options_of_the_command_line_and_devices_of_the_launcher(config_of: Make) -> None:
     chosen = {"UCX_NET_DEVICES": "lo"}
     file = config_of("MERGE_BENCH_ERROR_HANDLING=none")
-    assert codes(check_config(file, {}, ucx="wheel", launcher=chosen)) == set()
-    found = check_config(file, {}, ucx="wheel", options=RunOptions(error_handling="peer", protocol="ucx"))
+    assert codes(check_config(file, {}, ucx_origin="wheel", launcher_settings=chosen)) == set()
+    found = check_config(file, {}, ucx_origin="wheel", options=RunOptions(error_handling="peer", protocol="ucx"))
     assert codes(found) == {"error-handling-drops-shared-memory", "dask-comm-without-shared-memory"}
 
 
 def test_a_ucx_that_ucxx_refuses_is_named(system: InstalledUcx, config_of: Make) -> None:
-    found = codes(check_config(config_of("UCX_RC_TM_ENABLE=y"), {}, ucx="system"))
+    found = codes(check_config(config_of("UCX_RC_TM_ENABLE=y"), {}, ucx_origin="system"))
     assert ("ucx-too-old" in found) == system.version.startswith(
         ("1.12", "1.13", "1.14", "1.15", "1.16", "1.17", "1.18")
     )
@@ -208,7 +208,7 @@ def test_a_ucx_that_ucxx_refuses_is_named(system: InstalledUcx, config_of: Make)
 def test_where_each_effective_value_comes_from(config_of: Make) -> None:
     text = "UCX_RNDV_THRESH=1024\nUCXPY_NON_BLOCKING_MODE=1\n"
     environ = {"UCX_RNDV_THRESH": "1", "UCX_MAX_RNDV_RAILS": "4", "UCXPY_PROGRESS_MODE": "thread", "OTHER": "x"}
-    result = check_config(config_of(text), environ, launcher={"UCX_NET_DEVICES": "lo"})
+    result = check_config(config_of(text), environ, launcher_settings={"UCX_NET_DEVICES": "lo"})
     sources = {(each.name, each.value): each.source for each in result.variables}
     assert sources[("UCX_RNDV_THRESH", "1024")] == "config"
     assert sources[("UCX_MAX_RNDV_RAILS", "4")] == "environment"
@@ -221,28 +221,30 @@ def test_where_each_effective_value_comes_from(config_of: Make) -> None:
 
 def test_the_environment_may_hold_the_unknown_but_not_the_invalid(config_of: Make) -> None:
     assert check_config(config_of(""), {"UCX_FOO_BAR": "1"}).ok
-    result = check_config(config_of(""), {"UCX_RNDV_SCHEME": "zzz"}, ucx="wheel")
+    result = check_config(config_of(""), {"UCX_RNDV_SCHEME": "zzz"}, ucx_origin="wheel")
     assert not result.ok
-    assert result.errors[0].startswith("environment: UCX_RNDV_SCHEME=zzz: expected [auto")
+    assert result.error_messages[0].startswith("environment: UCX_RNDV_SCHEME=zzz: expected [auto")
 
 
 def test_blanks_in_lists_of_the_environment_are_found_too(config_of: Make) -> None:
-    result = check_config(config_of(""), {"UCX_TLS": "self, tcp", "UCX_NET_DEVICES": ""}, ucx="wheel")
-    assert [sentence.partition(":")[0] for sentence in result.errors] == ["environment", "environment"]
-    assert "did you mean UCX_TLS=self,tcp?" in result.errors[1]
+    result = check_config(config_of(""), {"UCX_TLS": "self, tcp", "UCX_NET_DEVICES": ""}, ucx_origin="wheel")
+    assert [sentence.partition(":")[0] for sentence in result.error_messages] == ["environment", "environment"]
+    assert "did you mean UCX_TLS=self,tcp?" in result.error_messages[1]
 
 
 def test_blanks_in_lists_are_found_without_any_ucx(config_of: Make) -> None:
-    result = check_config(config_of("UCX_TLS='self, tcp'\n"), {"PATH": "/nowhere"}, ucx="system")
+    result = check_config(config_of("UCX_TLS='self, tcp'\n"), {"PATH": "/nowhere"}, ucx_origin="system")
     assert not result.ok
 
 
 def test_excluding_with_a_blank_gives_no_false_warning_of_shared_memory(config_of: Make) -> None:
-    assert "no-shared-memory" not in codes(check_config(config_of("UCX_TLS='^ib, sm'"), {}, ucx="wheel"))
+    assert "no-shared-memory" not in codes(check_config(config_of("UCX_TLS='^ib, sm'"), {}, ucx_origin="wheel"))
 
 
 def test_without_any_ucx_names_are_checked_and_that_is_said(config_of: Make) -> None:
-    result = check_config(config_of("UCX_RNDV_SCHMEE=am\nUCX_RNDV_SCHEME=zzz"), {"PATH": "/nowhere"}, ucx="system")
+    result = check_config(
+        config_of("UCX_RNDV_SCHMEE=am\nUCX_RNDV_SCHEME=zzz"), {"PATH": "/nowhere"}, ucx_origin="system"
+    )
     assert result.ucx is None
     assert states(result) == {"UCX_RNDV_SCHMEE": "unknown", "UCX_RNDV_SCHEME": "known"}
     assert "not their values" in result.warnings[0]
@@ -254,7 +256,7 @@ def test_each_shipped_config_passes(
     path: Path, which: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
     installed: InstalledUcx = request.getfixturevalue(which)
-    result = check_config(read_config(path, {}), {}, ucx=which)
+    result = check_config(read_config(path, {}), {}, ucx_origin=which)
     if path.stem == "base-ucx" and SettingCatalogue(installed).major_and_minor_numbers < (1, 19):
         # It holds the defaults of the releases that UCXX takes; an older UCX does not know some of them.
         assert not result.ok
@@ -322,7 +324,7 @@ def test_a_misspelt_name_is_an_error_with_a_suggestion(config_of: Make, capsys: 
     print_config_check(result, json_output=True)
     document = json.loads(capsys.readouterr().out)
     assert set(document) >= {"ok", "variables", "conflicts"}
-    assert document["errors"] == list(result.errors)
+    assert document["errors"] == list(result.error_messages)
     assert set(document["variables"][0]) == {"name", "value", "line", "state", "message", "source"}
 
 
@@ -336,18 +338,18 @@ def test_a_misspelt_name_is_an_error_with_a_suggestion(config_of: Make, capsys: 
 )
 def test_the_last_line_says_that_a_config_is_fine(config_of: Make, text: str, last: str) -> None:
     shown = io.StringIO()
-    print_config_check(check_config(config_of(text), {}, ucx="wheel"), file=shown)
+    print_config_check(check_config(config_of(text), {}, ucx_origin="wheel"), file=shown)
     assert shown.getvalue().splitlines()[-1] == last
 
 
 def test_a_config_with_an_error_is_not_called_fine(config_of: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    print_config_check(check_config(config_of("UCX_RNDV_SCHMEE=am"), {}, ucx="wheel"))
+    print_config_check(check_config(config_of("UCX_RNDV_SCHMEE=am"), {}, ucx_origin="wheel"))
     assert "\nok" not in capsys.readouterr().out
 
 
 def test_the_table_shows_text_as_it_is(config_of: Make) -> None:
     shown = io.StringIO()
-    result = check_config(config_of("MY_HELPER='[red]x[/red]'\nUCX_TLS=tcp"), {}, ucx="wheel")
+    result = check_config(config_of("MY_HELPER='[red]x[/red]'\nUCX_TLS=tcp"), {}, ucx_origin="wheel")
     print_config_check(result, file=shown)
     assert "MY_HELPER=[red]x[/red]" in shown.getvalue()
     assert "no-shared-memory" in shown.getvalue()

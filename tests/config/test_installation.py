@@ -46,7 +46,7 @@ def test_a_checkout_is_found_by_its_processes(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(ROOT)
     assert checkout_folder() == ROOT
     assert setup_command("cu12") == "./run-cluster.sh --setup-only --stack cu12"
-    assert setup_command(replace=True) == "rm -r ./.venv; ./run-cluster.sh --setup-only"
+    assert setup_command(replace_present=True) == "rm -r ./.venv; ./run-cluster.sh --setup-only"
     assert python_path_variables({}) == {"PYTHONPATH": str(ROOT)}
     assert python_path_variables({"PYTHONPATH": "/mine"}) == {"PYTHONPATH": f"{ROOT}:/mine"}
 

@@ -82,8 +82,8 @@ def test_everything_else_helps_later_lines_alone(name: str) -> None:
 
 def test_a_name_that_a_later_line_uses_is_a_helper_however_it_reads() -> None:
     assert classify_variable("DATA_DIR", "/x").kind == "code"
-    assert classify_variable("DATA_DIR", "/x", used=True).kind == "helper"
-    assert classify_variable("LD_LIBRARY_PATH", "/x", used=True).kind == "code"
+    assert classify_variable("DATA_DIR", "/x", is_referenced=True).kind == "helper"
+    assert classify_variable("LD_LIBRARY_PATH", "/x", is_referenced=True).kind == "code"
 
 
 def test_what_the_launcher_sets_itself_is_a_setting() -> None:
@@ -113,7 +113,7 @@ def test_of_numba_no_place_class_or_program_is_a_setting() -> None:
 
 def test_options_that_reach_out_are_no_settings_of_a_config() -> None:
     """Each option was judged: what reads data, writes new folders or chooses among what is here is a setting."""
-    refused = {each.name for each in OPTIONS if each.in_config and kind(f"{each.variable}=y") == "code"}
+    refused = {each.name for each in OPTIONS if each.in_config and kind(f"{each.environment_variable}=y") == "code"}
     assert refused == {"ssh-config", "scheduler-address", "scheduler-file", "insecure", "protocol"}
 
 

@@ -18,9 +18,9 @@ from merge_bench.config.ucx_choice import (
     LoadedUcx,
     UcxChoice,
     UcxHostFacts,
+    choose_and_use_ucx,
     choose_ucx,
     probe_ucx,
-    choose_and_use_ucx,
 )
 from merge_bench.config.ucx_info import libucx_wheel_folder
 from merge_bench.errors import UsageError
@@ -69,7 +69,7 @@ def choose(
 ) -> UcxChoice:
     """`choose_ucx` on a host with these adapters, with the wheel or not, where a process loads what `load` says."""
     host = UcxHostFacts(infiniband, probe=load) if wheel else UcxHostFacts(infiniband, None, load)
-    return choose_ucx(asked, environ, device_memory=device_memory, host=host)
+    return choose_ucx(asked, environ, sends_gpu_memory=device_memory, host=host)
 
 
 def unprobed(origin: str, environ: Mapping[str, str]) -> LoadedUcx | None:

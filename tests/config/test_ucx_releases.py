@@ -207,7 +207,7 @@ def test_a_release_is_chosen_if_a_process_loads_it(cache: Path, tmp_path: Path) 
     (tmp_path / "mlx5_0").touch()
     inside = folder / "lib/libucp.so"
     choice = choose_ucx("1.19.0", {}, host=host(inside))
-    assert (choice.origin, choice.name, choice.warning) == (str(folder), "1.19.0", None)
+    assert (choice.origin, choice.display_name, choice.warning) == (str(folder), "1.19.0", None)
     assert choose_ucx(None, {VARIABLE: "1.19.0"}, host=host(inside)) == choice
     assert choose_ucx(None, {VARIABLE: str(folder)}, host=host(inside)) == choice
     assert set(asked) == {str(folder)}
@@ -218,7 +218,7 @@ def test_a_release_is_chosen_if_a_process_loads_it(cache: Path, tmp_path: Path) 
         with pytest.raises(UsageError, match=r"--ucx 1\.19\.0: UCXX cannot load the UCX in .*; it needs UCX 1\.19"):
             choose_ucx("1.19.0", {}, host=host(library))
     with pytest.raises(UsageError, match="cannot send GPU memory"):
-        choose_ucx("1.19.0", {}, host=host(inside, cuda=False), device_memory=True)
+        choose_ucx("1.19.0", {}, host=host(inside, cuda=False), sends_gpu_memory=True)
 
 
 def test_a_folder_without_ucx_info_is_named(tmp_path: Path) -> None:

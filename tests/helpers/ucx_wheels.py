@@ -57,9 +57,8 @@ def put_into_cache(cache: Path, version: str, *, more_settings: str = "") -> Pat
         archive.extractall(target)
     (target / "libucx/bin/ucx_info").chmod(0o755)
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    about = (
-        f'{{"package": "{matching_wheel_package()}", "version": "{version}", "wheel": "{wheel.name}", "sha256": "{digest}"}}'
-    )
+    package = matching_wheel_package()
+    about = f'{{"package": "{package}", "version": "{version}", "wheel": "{wheel.name}", "sha256": "{digest}"}}'
     (target / RELEASE_FILE).write_text(about)
     shutil.rmtree(wheel.parent)
     return target / "libucx"

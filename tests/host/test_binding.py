@@ -54,7 +54,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., WorkerBinding]:
         if gpu is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpu)
             environ["CUDA_VISIBLE_DEVICES"] = gpu
-        return describe_binding(environ, root, cores=cores, addressed=interfaces(root))
+        return describe_binding(environ, root, cores=cores, addressed_interfaces=interfaces(root))
 
     return describe
 
@@ -170,7 +170,9 @@ def printed(*bindings: WorkerBinding) -> str:
 
 
 def test_the_table_names_what_does_not_fit() -> None:
-    good = WorkerBinding(rank=0, host="n1", gpu="0", gpu_node=0, core_nodes=[0], ports=["a:1"], near=["a:1"], distance="near")
+    good = WorkerBinding(
+        rank=0, host="n1", gpu="0", gpu_node=0, core_nodes=[0], ports=["a:1"], near=["a:1"], distance="near"
+    )
     bad = WorkerBinding(rank=1, host="n1", gpu="1", gpu_node=1, core_nodes=[0], problems=["its cores are elsewhere"])
     text = printed(good, bad)
     assert "rank 1 on n1: its cores are elsewhere" in text

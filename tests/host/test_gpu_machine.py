@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from merge_bench.host.description import GpuWithProcesses, GpuProcess
+from merge_bench.host.description import GpuProcess, GpuWithProcesses
 from merge_bench.host.gpu import (
     count_visible_gpus,
     describe_constant_gpu_facts,

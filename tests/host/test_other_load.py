@@ -41,7 +41,7 @@ def test_a_process_that_keeps_a_core_busy_is_named() -> None:
         try:
             assert busy.stdout is not None
             busy.stdout.readline()  # it runs
-            found = begin_load_measurement(1.0, read=read_of_it)()
+            found = begin_load_measurement(1.0, read_counters=read_of_it)()
         finally:
             busy.kill()
     (process,) = found.processes
@@ -58,7 +58,7 @@ def measured(seconds: float, *readings: CpuSecondsReading) -> OtherProcessLoad:
         nonlocal now
         now += seconds
 
-    return begin_load_measurement(seconds, read=lambda *_: next(left), clock=lambda: now, sleep=sleep)()
+    return begin_load_measurement(seconds, read_counters=lambda *_: next(left), clock=lambda: now, sleep=sleep)()
 
 
 def test_what_this_process_uses_does_not_count() -> None:

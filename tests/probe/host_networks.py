@@ -32,5 +32,5 @@ class DescribedNetwork:
     def resolve_address(self, peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return ipaddress.ip_address(self.peers[peer])
 
-    def rdma_ports(self, interface: str) -> list[str]:
+    def network_rdma_ports(self, interface: str) -> list[str]:
         return list(self.ports.get(interface, ()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from merge_bench.cluster.ucx_perftest import parse_lanes_to_peers, parse_lanes_by_place, logged_ucx_version
+from merge_bench.cluster.ucx_perftest import logged_ucx_version, parse_lanes_by_place, parse_lanes_to_peers
 
 HEAD = "[1795177171.731883] [vm:11351:0]      ucp_worker.c:1912 UCX  INFO    ucp_context_0 "
 VERSION = (

@@ -274,7 +274,7 @@ def _make_probe_line(text: PrintedText, result: _Result, *, alone: bool) -> s.Pr
     protocol = None
     if alone:
         measures = LATENCY if result.test.endswith(("lat", "latency")) else BANDWIDTH
-        protocol = parse_ucx_log("\n".join(text.bare), PerftestType("tag", measures)).protocol(result.size)
+        protocol = parse_ucx_log("\n".join(text.bare), PerftestType("tag", measures)).protocol_for_message(result.size)
     version = text.ucx.version
     return s.ProbeLine(
         launch=0,

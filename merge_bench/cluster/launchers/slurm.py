@@ -169,12 +169,12 @@ def _parse_gpu_count(text: str | None) -> int | None:
     return sum(map(int, numbers)) if numbers else None
 
 
-def _parse_tasks_per_node(text: str, nodes: int) -> list[int]:
-    """Return the number of tasks on each of `nodes` nodes: ``4(x2),1`` → [4, 4, 1]; [] if the text has another form."""
+def _parse_tasks_per_node(text: str, node_count: int) -> list[int]:
+    """Return the number of tasks on each of `node_count` nodes: ``4(x2),1`` → [4, 4, 1]; [] for another form."""
     counts: list[int] = []
     for part in filter(None, text.split(",")):
         match = re.fullmatch(r"([1-9]\d{0,3})(?:\(x(\d{1,6})\))?", part)
-        if match is None or int(match[2] or 1) > nodes:
+        if match is None or int(match[2] or 1) > node_count:
             return []
         counts += [int(match[1])] * int(match[2] or 1)
     return counts

@@ -14,7 +14,7 @@ from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import signals, supervisor
 from merge_bench.cluster.dask_commands import default_ucx_settings, forwarded_environment_variables
 from merge_bench.cluster.host_check import check_ucx_folder, unusable_rdma_port_warnings
-from merge_bench.cluster.launchers import launchers
+from merge_bench.cluster.launchers import launchers_by_name
 from merge_bench.cluster.start_on_hosts import module_command
 from merge_bench.cluster.supervisor import read_log_tail
 from merge_bench.config.allowed_transports import select_transport_settings
@@ -207,7 +207,9 @@ class RankSession:
         self.workers = [report.worker for report in reports]
         self.host_numbers = [report.host_number for report in reports]
         if first:
-            scheduler = self.settings.launcher if launchers()[self.settings.launcher].batch is not None else None
+            scheduler = (
+                self.settings.launcher if launchers_by_name()[self.settings.launcher].batch is not None else None
+            )
             self.writer.write(
                 LaunchLine(
                     launch=self.launch,

@@ -24,7 +24,7 @@ from pathlib import Path
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.dask_commands import forwarded_environment_variables
 from merge_bench.cluster.hosts import place_workers
-from merge_bench.cluster.launchers import launchers
+from merge_bench.cluster.launchers import launchers_by_name
 from merge_bench.cluster.launchers.ssh import ssh_client_command
 from merge_bench.cluster.supervisor import ChildProcess, read_log_tail
 from merge_bench.config.files import open_without_links
@@ -209,7 +209,7 @@ def run_as_root_variables() -> dict[str, str]:
 
 def check_hosts_supported(mpi: MpiInstallation, settings: ClusterSettings) -> None:
     """Raise UsageError if a running cluster was named, or the hosts need what this mpirun does not support."""
-    if not launchers()[settings.launcher].owns_processes:
+    if not launchers_by_name()[settings.launcher].owns_processes:
         raise UsageError("this probe starts its own ranks with mpirun; omit --scheduler-address and --scheduler-file")
     if not settings.hosts:
         return
@@ -267,7 +267,7 @@ def _daemon_options(mpi: MpiInstallation, settings: ClusterSettings, scratch: st
     """Return mpirun's options for its daemons on other hosts: those of PRRTE in Open MPI 5, of ORTE in 4."""
     new = int(mpi.version.partition(".")[0]) >= 5
     options = [("prte_local_tmpdir_base", scratch)] if new else []  # ORTE refuses it if a site has set another
-    if settings.hosts and not launchers()[settings.launcher].mpirun_finds_hosts:
+    if settings.hosts and not launchers_by_name()[settings.launcher].mpirun_finds_hosts:
         options.append(("plm_ssh_agent" if new else "plm_rsh_agent", " ".join(ssh_client_command(settings))))
     range_ = (
         interface_subnet(settings.interface, [each.name for each in settings.hosts], host) if settings.hosts else None
@@ -407,7 +407,7 @@ class MpirunProcess:
 
     def stop(self) -> None:
         """End mpirun, which ends the ranks on every host; kill the processes that are left of its session here."""
-        self._process.end(signal.SIGTERM, STOP_SECONDS)
+        self._process.end_session(signal.SIGTERM, STOP_SECONDS)
 
     def log_line(self, line: str) -> None:
         """Write a line of a rank that is not a message into the log of mpirun."""

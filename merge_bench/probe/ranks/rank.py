@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from merge_bench.cluster.ucx_perftest import parse_lanes_to_peers, logged_ucx_version
+from merge_bench.cluster.ucx_perftest import logged_ucx_version, parse_lanes_to_peers
 from merge_bench.config.installation import block_imports
 from merge_bench.errors import MergeBenchError
 from merge_bench.host import network
@@ -216,7 +216,7 @@ def ucx_net_devices_variable(
     else:
         far = not find_allowed_transports(environ.get("UCX_TLS", "all")) & SHARED_MEMORY
         names = [LOOPBACK, *(name for name in host.addresses_by_interface() if far and name != LOOPBACK)]
-    ports = dict.fromkeys(port for name in names for port in host.rdma_ports(name))
+    ports = dict.fromkeys(port for name in names for port in host.network_rdma_ports(name))
     return {"UCX_NET_DEVICES": ",".join([*ports, *names])}
 
 

@@ -120,7 +120,7 @@ class Probe:
         """Return the processes that a launch starts: for each a line with its host, and one with its command."""
         from merge_bench.cluster.launchers import make_launcher
 
-        commands = make_launcher(planned_run.settings).commands(planned_run.plan, planned_run.settings)
+        commands = make_launcher(planned_run.settings).process_commands(planned_run.plan, planned_run.settings)
         return [line for each in commands for line in (f"# {each.role} on {each.host}", each.format_shell_command())]
 
     def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:

@@ -117,7 +117,9 @@ def test_a_size_that_the_baseline_did_not_run_is_left_out(tmp_path: Path) -> Non
         (lambda: interleaved({"base": SIX}, workload={"name": "synthetic", "fraction": 0.5}), "workload fraction"),
         (lambda: on(interleaved({"base": SIX}), host="far"), "hosts (node0 and far)"),
         (
-            lambda: on(interleaved({"base": SIX}), hardware=Hardware(cpu_model="AMD"), ucx=UcxDescription(version="1.20.0")),
+            lambda: on(
+                interleaved({"base": SIX}), hardware=Hardware(cpu_model="AMD"), ucx=UcxDescription(version="1.20.0")
+            ),
             "UCX version (1.21.0 and 1.20.0), cpu model (Intel and AMD)",
         ),
         (
@@ -197,7 +199,9 @@ def test_runs_are_called_by_what_tells_them_apart(runs: list[tuple[str, ...]], e
 def test_releases_of_ucx_are_compared_within_one_campaign_and_not_between_two(tmp_path: Path) -> None:
     def with_release(version: str, scripts: list[Script]) -> list[Script]:
         settings = {"UCX_TLS": "all", "UCX_PROTO_INFO": "n", f"UCX_ONLY_IN_{version[2:4]}": "1"}
-        return on(scripts, ucx=UcxDescription(version=version, config=settings), environment={"MERGE_BENCH_UCX": version})
+        return on(
+            scripts, ucx=UcxDescription(version=version, config=settings), environment={"MERGE_BENCH_UCX": version}
+        )
 
     older = with_release("1.19.0", interleaved({"base": SIX}, ucx="1.19.0"))
     newer = with_release("1.21.0", interleaved({"base": SIX}, ucx="1.21.0", plan_index=1, first=6))

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from merge_bench.host import doctor
-from merge_bench.host.description import GpuWithProcesses, GpuProcess
+from merge_bench.host.description import GpuProcess, GpuWithProcesses
 from merge_bench.host.doctor import BAD, OK, WARN, WorkerUcx
 from tests.host.doctor.conftest import Make
 
