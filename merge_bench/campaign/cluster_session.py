@@ -194,7 +194,7 @@ class Session:
             return "" if owned else host, int(digits or 0), name
 
         chosen = sorted(places, key=order)
-        placed = self.launcher.hosts_by_role()
+        placed = self.launcher.hosts_by_process_role()
         for rank, address in enumerate(chosen[: self.plan.workers]):
             host, name = places[address]
             calls.members.append(LaunchedWorker(rank, address, name, placed.get(name, host), 0))

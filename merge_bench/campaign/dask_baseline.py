@@ -139,7 +139,7 @@ def wait_until_result_released(session: Session, result_keys: Sequence[Any]) -> 
     deadline = time.monotonic() + timeout
     gc.collect()
     while workers.wait_for_coroutine(
-        workers.client._run_on_scheduler(dask_scheduler_functions.count_held_results, result_keys)
+        workers.client._run_on_scheduler(dask_scheduler_functions.count_results_on_scheduler, result_keys)
     ):
         if time.monotonic() > deadline:
             raise RunFailed(f"Dask did not release the result of a merge within {timeout:g} s")

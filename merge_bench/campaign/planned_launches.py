@@ -257,7 +257,7 @@ def check_config_for_run(
     table = options_of_run()
     ucx_options = read_options_for_ucx(config, os.environ, table)
     interface = ucx_options.interface or LOOPBACK
-    variables = {**os.environ, **config.environment}
+    variables = {**os.environ, **config.variable_values}
     own = make_plan.launcher_ucx_settings(ucx_options, variables, hosts=2 if other_hosts else 1)
     launcher = {"UCX_NET_DEVICES": network.ucx_net_devices(interface), **own}
     result = check_config(
@@ -342,7 +342,7 @@ def _check_ucx_settings(config: ConfigFile | None, options: RunOptions, chosen: 
         if not (outside and chosen.launcher.owns_processes):
             return []
         config = ConfigFile("environment", Path(), "", ())
-    launcher = _launcher_settings(options, chosen, {**os.environ, **config.environment})
+    launcher = _launcher_settings(options, chosen, {**os.environ, **config.variable_values})
     ucx, table = os.environ.get("MERGE_BENCH_UCX", "auto"), options_of_run()
     trusted = options.trust_config
     result = check_config(

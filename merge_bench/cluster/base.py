@@ -140,7 +140,7 @@ class Launcher:
         """
         raise NotImplementedError
 
-    def hosts_by_role(self) -> Mapping[str, str]:
+    def hosts_by_process_role(self) -> Mapping[str, str]:
         """Return the host of each started process, by its role (``scheduler``, ``worker-0``…)."""
         return {}
 

@@ -14,9 +14,9 @@ from merge_bench.cluster.base import SCHEDULER_FILE, ClusterSettings, ProcessCom
 from merge_bench.config.allowed_transports import (
     REGISTER_NO_MEMORY,
     UCX_PORTS,
-    allows_shared_memory_with_error_handling,
     find_allowed_transports,
     includes_peer_shared_memory,
+    shared_memory_handles_errors,
 )
 from merge_bench.config.ucx_info import find_installed_ucx
 from merge_bench.errors import Caution
@@ -164,7 +164,7 @@ def worker_command(
     return ProcessCommand(f"worker-{worker_number}", location.host, argv, environment, worker_pin.cores)
 
 
-def forwarded_environment_variables(environ: Mapping[str, str]) -> dict[str, str]:
+def variables_for_other_hosts(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the driver's environment that processes on other hosts get."""
     return {name: v for name, v in environ.items() if name.startswith(FORWARDED_PREFIXES) or name in FORWARDED}
 
@@ -186,7 +186,7 @@ def default_ucx_settings(
     installed = find_installed_ucx(variables.get("MERGE_BENCH_UCX", "auto"), variables)
     if installed is None:
         return {}
-    unconnected = error_handling and not allows_shared_memory_with_error_handling(variables)
+    unconnected = error_handling and not shared_memory_handles_errors(variables)
     needs_tcp = protocol == "ucx" or unconnected or not includes_peer_shared_memory(installed.transports)
     settings = {} if needs_tcp else {"UCX_TLS": "^tcp"}
     if installed.transports and REGISTER_NO_MEMORY.issuperset(installed.transports):

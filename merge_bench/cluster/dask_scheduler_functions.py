@@ -87,7 +87,7 @@ async def run_import_in_background(import_function: Callable[[], None] = import_
     await asyncio.get_running_loop().run_in_executor(None, import_function)
 
 
-def count_held_results(keys: list[Any], dask_scheduler: Any) -> int:
+def count_results_on_scheduler(keys: list[Any], dask_scheduler: Any) -> int:
     """Return how many of the results with these keys the scheduler still holds."""
     return sum(key in dask_scheduler.tasks for key in keys)
 

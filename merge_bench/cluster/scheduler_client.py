@@ -163,7 +163,7 @@ def _process_start_error(launcher: Launcher, role: str, failure_text: str, log_t
 
     `failure_text`: how the process failed, as a predicate.
     """
-    host, number = launcher.hosts_by_role().get(role), role.removeprefix("worker-")
+    host, number = launcher.hosts_by_process_role().get(role), role.removeprefix("worker-")
     rank = int(number) if number.isdecimal() else None
     name = f"the {role}" if rank is None else f"rank {rank} ({role})"
     tail = launcher.read_log_tail(role) if log_tail is None else log_tail
@@ -196,7 +196,7 @@ def wait_for_workers(
             if not launcher.owns_processes:
                 raise UsageError(came)
             present = {"scheduler", *(name for _, name in workers.values())}
-            missing = next(role for role in launcher.hosts_by_role() if role not in present)
+            missing = next(role for role in launcher.hosts_by_process_role() if role not in present)
             raise _process_start_error(launcher, missing, f"did not start: {came}")
         signals.raise_if_interrupted()
         time.sleep(LOOK_SECONDS)
@@ -295,8 +295,8 @@ def _call_on_workers(
 
 
 @contextlib.contextmanager
-def redirect_library_output(log: Path) -> Iterator[None]:
-    """Append the log lines of Dask's client, and what native code prints on standard output, to the file `log`.
+def redirect_library_output(log_file: Path) -> Iterator[None]:
+    """Append the log lines of Dask's client, and what native code prints on standard output, to the file `log_file`.
 
     UCX prints its warnings on file descriptor 1 directly, so that `sys.stdout` never gets them. Lines that do not fit
     on a full disk are lost. Objects that a closed client leaves behind are freed before the block ends: asyncio then
@@ -307,7 +307,7 @@ def redirect_library_output(log: Path) -> Iterator[None]:
     dask_loggers = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
     loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio", *dask_loggers)]
     before = [(logger.propagate, list(logger.handlers)) for logger in loggers]
-    file = open(log, "a", opener=open_without_links, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+    file = open(log_file, "a", opener=open_without_links, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
     sys.stdout.flush()
     standard_output = os.dup(1)
     try:

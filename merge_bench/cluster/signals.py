@@ -30,7 +30,7 @@ def termination_signal_received() -> bool:
     return bool(_received)
 
 
-def _handle_signal(number: int, frame: FrameType | None) -> None:
+def _record_termination_signal(number: int, frame: FrameType | None) -> None:
     _received.append(number)
     if len(_received) == 1:
         raise_if_interrupted()
@@ -56,14 +56,14 @@ def raise_on_signals() -> Iterator[None]:
 
     Inside another such block, this does nothing.
     """
-    if signal.getsignal(signal.SIGINT) is _handle_signal:
+    if signal.getsignal(signal.SIGINT) is _record_termination_signal:
         yield
         return
     _received.clear()
     before = {}
     try:
         for number in termination_signals():
-            before[number] = signal.signal(number, _handle_signal)
+            before[number] = signal.signal(number, _record_termination_signal)
     except ValueError:  # not the main thread: the program that calls this package handles signals
         pass
     try:

@@ -25,7 +25,7 @@ from merge_bench.cluster.base import (
     ProcessCommand,
     SchedulerAccess,
 )
-from merge_bench.cluster.dask_commands import forwarded_environment_variables
+from merge_bench.cluster.dask_commands import variables_for_other_hosts
 from merge_bench.cluster.host_agent import ROOT
 from merge_bench.cluster.hosts import HostPlacement, place_workers
 from merge_bench.cluster.supervisor import ChildProcess, read_log_tail
@@ -120,7 +120,7 @@ class RemoteLauncher(Launcher):
             raise
         return access
 
-    def hosts_by_role(self) -> Mapping[str, str]:
+    def hosts_by_process_role(self) -> Mapping[str, str]:
         return self._placed
 
     def host_warnings(self, settings: ClusterSettings) -> list[Caution]:
@@ -255,7 +255,7 @@ def _worker_pins(plan: Plan, settings: ClusterSettings, placement: HostPlacement
 
 
 def _worker_variables(settings: ClusterSettings) -> dict[str, str]:
-    variables = {**forwarded_environment_variables(os.environ), **settings.environment}
+    variables = {**variables_for_other_hosts(os.environ), **settings.environment}
     if "PYTHONPATH" in variables:  # of a config that is trusted; this package must still be found
         variables["PYTHONPATH"] = os.pathsep.join((str(ROOT), variables["PYTHONPATH"]))
     return variables

@@ -187,15 +187,15 @@ def kill_sessions(leader_pids: Collection[int], tracker_seconds: float = TIDY_SE
             os.killpg(leader, signal.SIGKILL)
 
 
-def read_log_tail(log: Path, line_count: int = TAIL_LINES, byte_limit: int = TAIL_BYTES) -> str:
+def read_log_tail(log_file: Path, line_count: int = TAIL_LINES, byte_limit: int = TAIL_BYTES) -> str:
     """Return the last lines of a log file, at most `byte_limit` bytes; empty if there is no such file."""
-    return "\n".join(read_last_bytes(log, byte_limit).splitlines()[-line_count:])
+    return "\n".join(read_last_bytes(log_file, byte_limit).splitlines()[-line_count:])
 
 
-def read_last_bytes(log: Path, byte_count: int) -> str:
+def read_last_bytes(log_file: Path, byte_count: int) -> str:
     """Return the last `byte_count` bytes of a log file as text; empty if there is no such file."""
     try:
-        with open_regular_file(log) as file:
+        with open_regular_file(log_file) as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - byte_count))
             return file.read().decode(errors="replace")

@@ -90,9 +90,13 @@ class UcxLogContents:
     missing: tuple[str, ...]
     protocols: tuple[tuple[int, int | None, str], ...]
 
-    def protocol_for_message(self, size: int) -> str | None:
-        """Return the name of UCX's protocol for messages of `size` bytes; None if it is unknown."""
-        fits = (name for first, last, name in self.protocols if first <= size and (last is None or size <= last))
+    def protocol_for_message(self, message_bytes: int) -> str | None:
+        """Return the name of UCX's protocol for messages of `message_bytes` bytes; None if it is unknown."""
+        fits = (
+            name
+            for first, last, name in self.protocols
+            if first <= message_bytes and (last is None or message_bytes <= last)
+        )
         return next(fits, None)
 
 

@@ -248,7 +248,7 @@ class ProcessWatch:
                 address, f"sent no heartbeat for {silences[address]:.0f} s"
             ), "worker-silent"
         if self._clock() - self._answered > self._limit:
-            host = self._launcher.hosts_by_role().get("scheduler", "")
+            host = self._launcher.hosts_by_process_role().get("scheduler", "")
             how = f"did not answer for {self._limit:.0f} s"
             shown = f"the scheduler on {host}" if host else "the scheduler"
             return ProcessLoss(shown, host, how, None, self._launcher.read_log_tail("scheduler")), "scheduler-silent"

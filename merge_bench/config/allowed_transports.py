@@ -65,7 +65,7 @@ def includes_peer_shared_memory(transports: Iterable[str]) -> bool:
     return not {"posix", "sysv", "xpmem"}.isdisjoint(transports)
 
 
-def allows_shared_memory_with_error_handling(settings: Mapping[str, str]) -> bool:
+def shared_memory_handles_errors(settings: Mapping[str, str]) -> bool:
     """Whether these settings let UCX use shared memory also for endpoints with error handling."""
     names = (f"UCX_{kind}_ERROR_HANDLING" for kind in ("POSIX", "SYSV", "MM"))
     return any(settings.get(name, "n").lower() in YES for name in names)

@@ -451,7 +451,7 @@ def _check_shared_memory_settings(settings: EffectiveSettings) -> Iterator[Setti
             f" the length of a message in 16 bits; set {', '.join(long)} to 32k.",
             "UCX sources, uct/sm/mm/base/mm_iface.h; seen with UCX 1.21: two of three runs with 64k failed",
         )
-    if not shared or allowed_transports.allows_shared_memory_with_error_handling(settings.effective):
+    if not shared or allowed_transports.shared_memory_handles_errors(settings.effective):
         return
     measured = "measured with UCX 1.21: 1.5 GB/s (tcp/lo) with peer error handling, 10 to 12 GB/s with the two settings"
     remedy = "set UCX_POSIX_ERROR_HANDLING=y and UCX_SYSV_ERROR_HANDLING=y"
@@ -565,9 +565,9 @@ def find_missing_devices(net_devices: str) -> list[str]:
     return [word for word in named if word.split(":")[0] not in present]
 
 
-def missing_device_message(missing: Iterable[str]) -> str:
+def missing_device_message(missing_devices: Iterable[str]) -> str:
     """The message about devices that this host does not have."""
-    return f"no such device here: {', '.join(missing)}; not used"
+    return f"no such device here: {', '.join(missing_devices)}; not used"
 
 
 def _check_delayed_submission(settings: EffectiveSettings) -> Iterator[SettingsConflict]:

@@ -29,7 +29,7 @@ _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 def count_parser(minimum: int, maximum: float = math.inf) -> Callable[[str], int]:
     """Make a parser of whole numbers, such as ``25e6``, from `minimum` to `maximum`."""
 
-    def parse(text: str) -> int:
+    def parse_limited_count(text: str) -> int:
         value = parse_count(text)
         if value < minimum:
             raise ValueError(f"must be at least {minimum}, not {text}")
@@ -37,29 +37,29 @@ def count_parser(minimum: int, maximum: float = math.inf) -> Callable[[str], int
             raise ValueError(f"must be at most {maximum:,}, not {text}")
         return value
 
-    return parse
+    return parse_limited_count
 
 
 def several_values_parser(parser: Parser) -> Parser:
     """Make a parser of one value of `parser`, or of several values separated by commas, which give a tuple."""
 
-    def parse(text: str) -> object:
+    def parse_several_values(text: str) -> object:
         values = _refuse_repeated_values(text, map(parser, text.split(",")))
         return values[0] if len(values) == 1 else values
 
-    return parse
+    return parse_several_values
 
 
 def _positive_number_parser(parser: Callable[[str], _Number]) -> Callable[[str], _Number]:
     """Make a parser of numbers above 0 from a `parser` of any numbers."""
 
-    def parse(text: str) -> _Number:
+    def parse_positive_number(text: str) -> _Number:
         value = parser(text)
         if not 0 < value < math.inf:
             raise ValueError(f"must be above 0, not {text}")
         return value
 
-    return parse
+    return parse_positive_number
 
 
 parse_size = _positive_number_parser(parse_bytes)
@@ -76,7 +76,7 @@ def number_parser(minimum: float, maximum: float, *, exclude_minimum: bool = Fal
     `exclude_minimum`: whether `minimum` itself is excluded.
     """
 
-    def parse(text: str) -> float:
+    def parse_limited_number(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
@@ -85,7 +85,7 @@ def number_parser(minimum: float, maximum: float, *, exclude_minimum: bool = Fal
             raise ValueError(f"must be {'>' if exclude_minimum else '≥'} {minimum:g} and ≤ {maximum:g}, not {text}")
         return value
 
-    return parse
+    return parse_limited_number
 
 
 def parse_percent(text: str) -> float:
@@ -108,13 +108,13 @@ def choice_parser(*allowed: str, **old_words: str) -> Parser:
     `old_words`: other words that are accepted, each with the allowed word that it stands for.
     """
 
-    def parse(text: str) -> str:
+    def parse_choice(text: str) -> str:
         value = old_words.get(parse_lower_case_word(text), parse_lower_case_word(text))
         if value not in allowed:
             raise ValueError(f"{text!r} is not one of {', '.join(allowed)}")
         return value
 
-    return parse
+    return parse_choice
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class ConfigFile:
     used: frozenset[str] = frozenset()
 
     @property
-    def environment(self) -> dict[str, str]:
+    def variable_values(self) -> dict[str, str]:
         """The values of the config's variables, by name."""
         return {variable.name: variable.value for variable in self.variables}
 
@@ -387,14 +387,14 @@ class _ConfigParser:
             self.line += 1
         return self.text[self.at : self.at + 1]
 
-    def take_match(self, pattern: re.Pattern[str]) -> str:
+    def consume_match(self, pattern: re.Pattern[str]) -> str:
         """Consume and return the text at this position that matches `pattern`; '' if none does."""
         match = pattern.match(self.text, self.at)
         text = match[0] if match else ""
         self.at += len(text)
         return text
 
-    def take_character(self) -> str:
+    def consume_character(self) -> str:
         """Consume and return the next character, even if it is part of a joint of lines."""
         character = self.text[self.at : self.at + 1]
         self.at += 1
@@ -405,8 +405,8 @@ class _ConfigParser:
         """Parse the text to statements, line after line; `errors` gets those of wrong lines."""
         while character := self.peek_character():
             if character in _BLANK + "\n":
-                self.take_character()
-            elif not self.take_match(_COMMENT):
+                self.consume_character()
+            elif not self.consume_match(_COMMENT):
                 try:
                     statement = self.parse_statement()
                 except ShellSyntaxError as error:
@@ -414,18 +414,18 @@ class _ConfigParser:
                     if len(self.errors) == MAX_ERRORS:
                         return
                     self.depth = 0
-                    self.line += self.take_match(_REST_OF_LINE).count("\n")
+                    self.line += self.consume_match(_REST_OF_LINE).count("\n")
                 else:
                     yield statement
 
     def parse_statement(self) -> ConfigStatement:
         """Parse the assignments of one line."""
-        self.exported = bool(self.take_match(_EXPORT))
+        self.exported = bool(self.consume_match(_EXPORT))
         assignments: list[Assignment] = []
         while (character := self.peek_character()) not in ("", "\n"):
             if character in _BLANK:
-                self.take_character()
-            elif not self.take_match(_COMMENT):
+                self.consume_character()
+            elif not self.consume_match(_COMMENT):
                 assignments.append(self.parse_assignment(is_first=not assignments))
         if not assignments:
             raise self.syntax_error("export needs a name; write export NAME=VALUE")
@@ -434,10 +434,10 @@ class _ConfigParser:
     def parse_assignment(self, *, is_first: bool) -> Assignment:
         """Parse one assignment, or a bare name after ``export``."""
         line, start = self.line, self.at
-        name = self.take_match(NAME)
+        name = self.consume_match(NAME)
         following = self.peek_character()
         if name and following == "=":
-            self.take_character()
+            self.consume_character()
             if self.peek_character() == "(":
                 raise self.syntax_error(f"{name} is an array; a config contains plain values only")
             return Assignment(name, tuple(self.parse_word()), line)
@@ -456,20 +456,20 @@ class _ConfigParser:
         while True:
             character = self.peek_character()
             if inner and character == "}":
-                self.take_character()
+                self.consume_character()
                 return parts
             if inner and character in ("", "\n"):
                 raise self.syntax_error("'${' is not closed by '}' on its line")
             if character in ("", "\n") or (character in _BLANK and not inner):
                 return parts
             if character == "~":
-                parts.append(self.parse_tilde(inner) if tilde_here else LiteralText(self.take_character()))
+                parts.append(self.parse_tilde(inner) if tilde_here else LiteralText(self.consume_character()))
             elif character == "$":
                 parts.append(self.parse_dollar(in_double_quotes=False))
             elif character == "'":
                 parts.append(self.parse_single_quoted())
             elif character == '"':
-                self.take_character()
+                self.consume_character()
                 parts.extend(self.parse_double_quoted('"'))
             elif character == "\\":
                 parts.append(self.parse_escaped_character())
@@ -486,11 +486,11 @@ class _ConfigParser:
             raise self.syntax_error(f"{_META[character]}; quote it if it belongs to the value")
         if character == "{" and (self.exported or self.depth):
             raise self.syntax_error("'{' may start a brace expansion; quote it")
-        return LiteralText(self.take_match(_PLAIN_RUN) or self.take_character())
+        return LiteralText(self.consume_match(_PLAIN_RUN) or self.consume_character())
 
     def parse_tilde(self, inside_braces: bool) -> Part:
         """Parse ``~`` at the start of a path to a reference to ``HOME``; `inside_braces`: within a ``${NAME:-…}``."""
-        self.take_character()
+        self.consume_character()
         following = self.peek_character()
         if following == "" or following in "\n/:" + ("}" if inside_braces else _BLANK):
             return VariableReference("HOME", self.line)
@@ -500,14 +500,14 @@ class _ConfigParser:
 
     def parse_escaped_character(self) -> LiteralText:
         """Parse a backslash and the character after it to that character."""
-        self.take_character()
+        self.consume_character()
         if self.at == len(self.text):
             raise self.syntax_error("nothing follows the backslash at the end of the file")
-        return LiteralText(self.take_character())
+        return LiteralText(self.consume_character())
 
     def parse_single_quoted(self) -> LiteralText:
         """Parse a text in single quotes."""
-        quoted = self.take_match(_SINGLE_QUOTED)
+        quoted = self.consume_match(_SINGLE_QUOTED)
         if not quoted:
             raise self.syntax_error("a single quote is not closed on its line")
         return LiteralText(quoted[1:-1])
@@ -526,7 +526,7 @@ class _ConfigParser:
                     "a quoted default in '${NAME:-default}' cannot contain quotes; remove the inner quotes"
                 )
             parts.append(self.parse_quoted_part(f'$`\\"{closing_character}'))
-        self.take_character()
+        self.consume_character()
         return parts
 
     def parse_quoted_part(self, escapable_characters: str) -> Part:
@@ -537,21 +537,21 @@ class _ConfigParser:
         if character == "`":
             raise self.syntax_error("a command substitution (backtick) is not allowed; a config is never executed")
         if character == "\\":
-            self.take_character()
+            self.consume_character()
             following = self.text[self.at : self.at + 1]
             return (
-                LiteralText(self.take_character())
+                LiteralText(self.consume_character())
                 if following and following in escapable_characters
                 else LiteralText("\\")
             )
-        return LiteralText(self.take_match(_QUOTED_RUN) or self.take_character())
+        return LiteralText(self.consume_match(_QUOTED_RUN) or self.consume_character())
 
     def parse_dollar(self, *, in_double_quotes: bool) -> Part:
         """Parse ``$NAME`` or ``${…}``, or a ``$`` that begins no reference."""
-        self.take_character()
+        self.consume_character()
         character = self.text[self.at : self.at + 1]
         if character == "{":
-            self.take_character()
+            self.consume_character()
             return self.parse_braced_reference(in_double_quotes)
         if NAME.match(self.text, self.at):
             return VariableReference(self.parse_variable_name(), self.line)
@@ -575,7 +575,7 @@ class _ConfigParser:
 
     def parse_variable_name(self) -> str:
         """Parse the name of a variable."""
-        name = self.take_match(NAME)
+        name = self.consume_match(NAME)
         if not name:
             raise self.syntax_error("'${' must be followed by a name and '}'")
         self.refuse_continued_line()
@@ -587,7 +587,7 @@ class _ConfigParser:
         if self.depth >= _MAX_DEPTH:
             raise self.syntax_error(f"'${{' is nested more than {_MAX_DEPTH} levels deep")
         name = self.parse_variable_name()
-        operator = self.take_match(_OPERATOR)
+        operator = self.consume_match(_OPERATOR)
         if not operator:
             raise self.syntax_error(f"'${{{name}…}}' is not supported; only ${{{name}}} and ${{{name}:-default}} are")
         if operator == "}":

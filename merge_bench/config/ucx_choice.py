@@ -281,12 +281,13 @@ def _infiniband_warning(devices: list[str], origin: str) -> Caution | None:
     )
 
 
-def _infiniband_or_cuda_warning(devices: list[str], system: LoadedUcx) -> Caution:
+def _infiniband_or_cuda_warning(devices: list[str], system_ucx: LoadedUcx) -> Caution:
     """A warning that no UCX here can use both these InfiniBand devices and GPU memory."""
     return Caution(
         CODE,
         f"all data between hosts goes over TCP: this machine has InfiniBand ({', '.join(devices)}), but the system's"
-        f" UCX {system.version} ({system.library}) was built without CUDA, and the packages' UCX without InfiniBand",
+        f" UCX {system_ucx.version} ({system_ucx.library}) was built without CUDA, and the packages' UCX without"
+        " InfiniBand",
         "install UCX 1.19 or newer with InfiniBand and CUDA (HPC-X), add its library folder to LD_LIBRARY_PATH, and use"
         " --ucx system",
     )

@@ -139,10 +139,10 @@ def read_installed_ucx(info: UcxInfoProgram) -> InstalledUcx:
     """
     status, text = _run_ucx_info(info, ("-v", "-d", "-c", "-f", "-a"), {})
     version = re.search(r"^# (?:Library version|Version):? +(\S+)", text, re.MULTILINE)
-    settings = parse_settings(text)
+    settings = parse_ucx_settings(text)
     if status != 0 or version is None or not settings:
         raise UsageError(f"{info.program} did not print its settings (exit status {status})")
-    hooks = parse_settings(_run_ucx_info(info, ("-c", "-f", "-a"), {}, _NO_HOOKS_EITHER)[1])
+    hooks = parse_ucx_settings(_run_ucx_info(info, ("-c", "-f", "-a"), {}, _NO_HOOKS_EITHER)[1])
     settings |= {name: hooks[name] for name in _NO_HOOKS if name in hooks}
     return InstalledUcx(info, version[1], settings, _parse_transports(text))
 
@@ -161,7 +161,7 @@ def effective_settings(installed: InstalledUcx, given_settings: Mapping[str, str
     Those of `given_settings` that would affect the process of ucx_info are left out.
     """
     passed = {name: value for name, value in given_settings.items() if not _NOT_PASSED.fullmatch(name)}
-    settings = parse_settings(_run_ucx_info(installed.info, ("-c", "-f", "-a"), passed)[1])
+    settings = parse_ucx_settings(_run_ucx_info(installed.info, ("-c", "-f", "-a"), passed)[1])
     return {name: setting.default for name, setting in settings.items()}
 
 
@@ -183,7 +183,7 @@ def usable_transports(installed: InstalledUcx, given_settings: Mapping[str, str]
     return frozenset(installed.transports)  # a release that prints something else: the workers will say
 
 
-def parse_settings(text: str) -> dict[str, UcxSetting]:
+def parse_ucx_settings(text: str) -> dict[str, UcxSetting]:
     """Parse the output of ``ucx_info -c -f -a`` to settings by name."""
     settings: dict[str, UcxSetting] = {}
     notes: list[str] = []  # comment lines above a setting

@@ -229,7 +229,7 @@ def describe_binding(
     reachable = network.addresses_by_interface() if addressed_interfaces is None else addressed_interfaces
     same_network = network.rdma_ports_of_same_network(used, reachable, ports, sys_folder) if used else []
     candidates = [port for port in ports if (port.name in same_network if used else network.ucx_can_use_port(port))]
-    near, distance = _nearest_port_names_with_distance(place, candidates, nodes)
+    near, distance = _nearest_ports_with_distance(place, candidates, nodes)
     return WorkerBinding(
         host=socket.gethostname(),
         gpu=name,
@@ -248,7 +248,7 @@ def expected_gpu_bindings(sys_folder: Path = SYS) -> list[WorkerBinding]:
     nodes, names, host = network.read_numa_distances(sys_folder), gpu.visible_gpu_names(), socket.gethostname()
     bindings = []
     for rank, (name, place) in enumerate(zip(names, find_gpu_locations(names, sys_folder), strict=True)):
-        near, distance = _nearest_port_names_with_distance(place, ports, nodes)
+        near, distance = _nearest_ports_with_distance(place, ports, nodes)
         binding = WorkerBinding(
             rank=rank, host=host, gpu=name, gpu_node=place.node, ports=near, near=near, distance=distance
         )
@@ -263,18 +263,18 @@ def allowed_rdma_ports(net_devices: str, ports: Sequence[RdmaPort]) -> list[str]
     """
     entries = net_devices.removeprefix("^").split(",")
 
-    def entry_names_port(port: RdmaPort) -> bool:
+    def is_port_listed(port: RdmaPort) -> bool:
         names = (port.name, port.name.partition(":")[0])
         return any(fnmatch.fnmatchcase(name, entry) for name in names for entry in entries) or entries == ["all"]
 
     return [
         port.name
         for port in ports
-        if network.ucx_can_use_port(port) and entry_names_port(port) != net_devices.startswith("^")
+        if network.ucx_can_use_port(port) and is_port_listed(port) != net_devices.startswith("^")
     ]
 
 
-def _nearest_port_names_with_distance(
+def _nearest_ports_with_distance(
     location: HardwareLocation, ports: Sequence[RdmaPort], numa_distances: NumaDistances
 ) -> tuple[list[str], str | None]:
     """The names of the RDMA ports nearest to a location, and how near they are; [] and None if unknown."""

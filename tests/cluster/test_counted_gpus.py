@@ -106,7 +106,7 @@ def test_hosts_report_their_gpus_before_a_worker_starts(launcher: RemoteLauncher
 def test_a_number_of_workers_that_was_given_stands(tmp_path: Path) -> None:
     hosts = {name: HostReport(interface="lo", gpus=2, gpu_names=["0", "1"]) for name in "ab"}
     with started(hosts, plan(), settings(COMMAND_LINE), tmp_path) as launcher:
-        assert launcher.hosts_by_role() == {"scheduler": "a", "worker-0": "a", "worker-1": "b"}
+        assert launcher.hosts_by_process_role() == {"scheduler": "a", "worker-0": "a", "worker-1": "b"}
     with (
         pytest.raises(UsageError, match="file: a gpus=2, b gpus=2;"),
         started(hosts, plan(), settings(DEFAULT), tmp_path),

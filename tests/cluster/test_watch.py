@@ -30,7 +30,7 @@ class Dead:
     def read_log_tail(self, role: str) -> str:
         return ""
 
-    def hosts_by_role(self) -> dict[str, str]:
+    def hosts_by_process_role(self) -> dict[str, str]:
         return {}
 
 

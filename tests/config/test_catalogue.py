@@ -13,7 +13,7 @@ from merge_bench.config.ucx_info import (
     SettingCatalogue,
     find_invalid_values,
     find_ucx_info,
-    parse_settings,
+    parse_ucx_settings,
     read_installed_ucx,
     read_released_setting_names,
 )
@@ -59,11 +59,11 @@ UCX_A=2
 def test_devices_and_log_lines_are_no_settings() -> None:
     devices = "#      Device: mlx5_0:1\n" * 20_000  # quadratic work in these would take minutes
     log = "[1.2] [node1:1:0] parser.c:2359 UCX  INFO  UCX_* env variables: UCX_HANDLE_ERRORS=none UCX_TLS=tcp\n"
-    assert list(parse_settings(devices + log + SAMPLE + log)) == list(parse_settings(SAMPLE))
+    assert list(parse_ucx_settings(devices + log + SAMPLE + log)) == list(parse_ucx_settings(SAMPLE))
 
 
 def test_the_print_of_ucx_info_is_read() -> None:
-    found = parse_settings(SAMPLE)
+    found = parse_ucx_settings(SAMPLE)
     assert list(found) == ["UCX_RNDV_SCHEME", "UCX_POSIX_X", "UCX_OLD", "UCX_A"]
     assert found["UCX_RNDV_SCHEME"].syntax == "[auto|am]"
     assert found["UCX_RNDV_SCHEME"].default == "auto"

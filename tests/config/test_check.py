@@ -288,7 +288,7 @@ def test_the_shipped_set() -> None:
 
 
 def test_the_shipped_configs_say_what_was_published() -> None:
-    v100 = read_config(CONFIGS / "nthu-2022-v100.cfg", {}).environment
+    v100 = read_config(CONFIGS / "nthu-2022-v100.cfg", {}).variable_values
     assert v100 == {
         "UCX_RC_TM_ENABLE": "y",
         "UCX_DC_TM_ENABLE": "y",
@@ -300,14 +300,14 @@ def test_the_shipped_configs_say_what_was_published() -> None:
         "UCX_TCP_TX_SEG_SIZE": "64k",
         "UCX_TCP_RX_SEG_SIZE": "512k",
     }
-    a100 = read_config(CONFIGS / "nthu-2022-dgx-a100.cfg", {}).environment
+    a100 = read_config(CONFIGS / "nthu-2022-dgx-a100.cfg", {}).variable_values
     assert a100 == {name: value for name, value in v100.items() if name != "UCX_RNDV_SCHEME"}
     assert read_config(CONFIGS / "default.cfg", {}).variables == ()
-    assert set(read_config(CONFIGS / "base-ucx.cfg", {}).environment) == set(UCXX_OVERRIDES)
+    assert set(read_config(CONFIGS / "base-ucx.cfg", {}).variable_values) == set(UCXX_OVERRIDES)
 
 
 def test_base_ucx_is_what_ucx_does_by_default(wheel: InstalledUcx) -> None:
-    for name, value in read_config(CONFIGS / "base-ucx.cfg", {}).environment.items():
+    for name, value in read_config(CONFIGS / "base-ucx.cfg", {}).variable_values.items():
         default = wheel.settings[name].default
         assert value in (default, default.removeprefix("intra:").partition(",inter:")[0])
 

@@ -277,9 +277,9 @@ def test_of_allowed_configs_just_the_settings_reach_processes(count: int, tmp_pa
     for config in _generated(count, tmp_path, names):
         resolve_options(RunOptions(), config, {})
         assert variables_that_run_code(config) == []
-        expected = {name: config.environment[name] for name in given[-1] if name in SETTINGS}
+        expected = {name: config.variable_values[name] for name in given[-1] if name in SETTINGS}
         assert process_environment_variables(config, trusted=False) == expected
-        assert process_environment_variables(config, trusted=True) == config.environment
+        assert process_environment_variables(config, trusted=True) == config.variable_values
 
 
 def test_old_names_reach_processes_by_their_new_ones_alone(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class LocalLauncher(Launcher):
                 self._started[command.role] = child, command.host, log
         return access
 
-    def hosts_by_role(self) -> Mapping[str, str]:
+    def hosts_by_process_role(self) -> Mapping[str, str]:
         return {role: host for role, (_, host, _) in self._started.items()}
 
     def host_warnings(self, settings: ClusterSettings) -> list[Caution]:
@@ -101,7 +101,7 @@ class LocalLauncher(Launcher):
         self._started = {}
         super().stop_processes()
 
-    def _process_commands(self, plan: Plan, settings: ClusterSettings, scratch: str) -> list[ProcessCommand]:
+    def _process_commands(self, plan: Plan, settings: ClusterSettings, scratch_folder: str) -> list[ProcessCommand]:
         from merge_bench.cluster import dask_commands
         from merge_bench.cluster.dask_commands import LOOPBACK
         from merge_bench.host import network, pinning
@@ -116,7 +116,7 @@ class LocalLauncher(Launcher):
         else:
             rdma = tuple(network.network_rdma_ports(interface))
             pins = dict.fromkeys(range(plan.workers), pinning.WorkerPin((), None, rdma))
-        place = dask_commands.ProcessLocation(socket.gethostname(), scratch, interface, address, rdma)
+        place = dask_commands.ProcessLocation(socket.gethostname(), scratch_folder, interface, address, rdma)
         return dask_commands.dask_process_commands(
             plan, settings, place, pins, settings.environment, os.environ, plan.threads
         )

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from merge_bench.campaign import Progress
 from merge_bench.campaign.planned_launches import Job
 from merge_bench.cluster import signals, supervisor
-from merge_bench.cluster.dask_commands import default_ucx_settings, forwarded_environment_variables
+from merge_bench.cluster.dask_commands import default_ucx_settings, variables_for_other_hosts
 from merge_bench.cluster.host_check import check_ucx_folder, unusable_rdma_port_warnings
 from merge_bench.cluster.launchers import launchers_by_name
 from merge_bench.cluster.start_on_hosts import module_command
@@ -223,7 +223,7 @@ class RankSession:
                     startup_seconds=time.monotonic() - self._began,
                 )
             )
-            variables = {**forwarded_environment_variables(os.environ), **self.settings.environment}
+            variables = {**variables_for_other_hosts(os.environ), **self.settings.environment}
             check_ucx_folder(self.workers, self.settings.ucx_origin)
             for caution in unused_rdma_warnings(reports, hosts, variables):
                 self.warn(caution)

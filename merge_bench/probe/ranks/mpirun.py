@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.cluster.dask_commands import forwarded_environment_variables
+from merge_bench.cluster.dask_commands import variables_for_other_hosts
 from merge_bench.cluster.hosts import place_workers
 from merge_bench.cluster.launchers import launchers_by_name
 from merge_bench.cluster.launchers.ssh import ssh_client_command
@@ -252,7 +252,7 @@ def mpirun_command(
     ranks = sum(count for _, count in hosts)
     if mpi.kind != OPEN_MPI:  # its mpirun passes the whole environment on
         return (mpi.mpirun, "-n", str(ranks), *argv)
-    names = sorted({*settings.environment, *forwarded_environment_variables(os.environ), *(extra_variables or {})})
+    names = sorted({*settings.environment, *variables_for_other_hosts(os.environ), *(extra_variables or {})})
     places = ",".join(f"{name}:{count}" for name, count in hosts)
     return (
         *(mpi.mpirun, "-n", str(ranks), "--host", places, "--map-by", "slot", "--bind-to", "none"),
