@@ -35,7 +35,7 @@ class Workers:
         self.asked += 1
         return list(self.measured)
 
-    def submit(self, step: Any, each: list[tuple[str, int, int | None]]) -> list[Any]:
+    def submit_to_all_workers(self, step: Any, each: list[tuple[str, int, int | None]]) -> list[Any]:
         assert step is worker.use_parcel_writer
         self.used = [way for way, _, _ in each]
         ((self.streams, self.l2),) = {(streams, l2) for _, streams, l2 in each}

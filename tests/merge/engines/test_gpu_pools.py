@@ -34,7 +34,7 @@ class Cluster:
     def run_on_all_workers(self, step: Callable[..., Any]) -> list[Any]:
         return [self.do(rank, step) for rank in range(len(self.gpus))]
 
-    def submit(self, step: Callable[..., Any], each: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def submit_to_all_workers(self, step: Callable[..., Any], each: Sequence[tuple[Any, ...]]) -> list[Any]:
         return [self.do(rank, step, *arguments) for rank, arguments in enumerate(each)]
 
     def wait_for_results(self, found: list[Any]) -> list[Any]:
