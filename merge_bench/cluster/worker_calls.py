@@ -69,7 +69,7 @@ class ProcessLoss:
     """The loss of a worker or of the scheduler, whose process has ended or is silent.
 
     `status`: its exit status or the negative number of the signal that killed it, None if unknown. `outcome_text`: what
-    happened to it, as a predicate. `member`: None for the scheduler.
+    happened to it, as a predicate. `member`: the lost worker, None for the scheduler.
     """
 
     title: str
