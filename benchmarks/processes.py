@@ -95,7 +95,7 @@ def _end_descendants(others: set[int]) -> int:
                 if child.status() != psutil.STATUS_ZOMBIE:
                     alive = True
                     killed.add(child.pid)
-                    child.kill_session()
+                    child.kill()
                 if child.ppid() == os.getpid():
                     os.waitpid(child.pid, 0)
         if not alive:

@@ -190,27 +190,27 @@ class _ThreadWorkers(WorkerStepRunner):
         self._processes = [_stand_in_process(deliver) for _ in range(workers)]
 
     def _submit_to_worker(
-        self, member: LaunchedWorker, step: Callable[..., Any], *arguments: Any, **named: Any
+        self, target_worker: LaunchedWorker, step: Callable[..., Any], *arguments: Any, **named: Any
     ) -> Future[Any]:
         def run() -> Any:
-            _thread.process = self._processes[member.rank]
+            _thread.process = self._processes[target_worker.rank]
             try:
-                if member.rank == 0 and step.__name__ in self._failures:
+                if target_worker.rank == 0 and step.__name__ in self._failures:
                     raise self._failures[step.__name__]
                 return step(*arguments, **named)
             except UsageError:
                 self.abort_workers("stopped because a step was refused")
                 raise
             except Exception as error:
-                self.abort_workers(f"stopped because rank {member.rank} failed")
+                self.abort_workers(f"stopped because rank {target_worker.rank} failed")
                 message = str(error) if isinstance(error, MergeBenchError) else f"{type(error).__name__}: {error}"
-                text = f"{member.worker_title} failed: {message}"
-                raise LaunchFailed(text, host=member.host, rank=member.rank) from error
+                text = f"{target_worker.worker_title} failed: {message}"
+                raise LaunchFailed(text, host=target_worker.host, rank=target_worker.rank) from error
 
-        return self._pools[member.rank].submit(run)
+        return self._pools[target_worker.rank].submit(run)
 
     def wait_for_results(
-        self, futures: Sequence[Future[Any]], members: Sequence[LaunchedWorker] | None = None
+        self, futures: Sequence[Future[Any]], workers: Sequence[LaunchedWorker] | None = None
     ) -> list[Any]:
         """Wait for futures and return their values; raises the error of the first that failed."""
         values = [future.exception() or future.result() for future in futures]

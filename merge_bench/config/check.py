@@ -145,7 +145,7 @@ def classify_config_variables(
         elif variable.name.startswith(PREFIX):
             state, message = config_option_problem(variable, known_options) or (
                 "known",
-                f"--{BY_VARIABLE[variable.name].name}",
+                f"--{BY_VARIABLE[variable.name].command_line_name}",
             )
         elif judged.kind == HELPER and variable.name not in NO_EFFECT:
             state, message = _state_of_unknown_name(variable.name, catalogue, is_referenced=used, trusted=trusted)

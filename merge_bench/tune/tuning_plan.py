@@ -172,7 +172,7 @@ def _reason_to_skip(setting: Setting, value: SettingValue, context: TuningContex
         return f"needs UCX {', '.join(setting.releases)}; the installed version is {context.ucx or 'unknown'}"
     for name, _ in value.variables:
         if name in context.fixed:
-            return f"the command line sets --{BY_VARIABLE[name].name}"
+            return f"the command line sets --{BY_VARIABLE[name].command_line_name}"
         if name.startswith("UCX_") and context.ucx_names is not None and name not in context.ucx_names:
             return f"the installed UCX {context.ucx} has no variable {name}"
     if all(_is_set_by_baseline(name, text, context) for name, text in value.variables):

@@ -44,7 +44,9 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     for name in (VARIABLE, PREFER, LIBRARY_PATH):
         monkeypatch.delenv(name, raising=False)
 
-    def choose(ucx: str | None, environ: Mapping[str, str], *, sends_gpu_memory: bool = False, **more: Any) -> UcxChoice:
+    def choose(
+        ucx: str | None, environ: Mapping[str, str], *, sends_gpu_memory: bool = False, **more: Any
+    ) -> UcxChoice:
         if ucx in (None, "auto", "wheel"):
             return UcxChoice("wheel")
         release = find_or_install_release(parse_ucx_origin(ucx))
