@@ -58,10 +58,7 @@ _VITAL = ("dask", "distributed", "merge-bench", "UCX", "ucxx")
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """The result of one check of a host.
-
-    `found` (in Python `fact`): what the check saw; `spoils`: the effect on a run; `remedy`: what to do.
-    """
+    """The result of one check of a host. `found`: the fact; `spoils`: its effect on a run; `remedy`: what to do."""
 
     check: str
     state: str

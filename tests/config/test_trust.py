@@ -113,7 +113,11 @@ def test_of_numba_no_place_class_or_program_is_a_setting() -> None:
 
 def test_options_that_reach_out_are_no_settings_of_a_config() -> None:
     """Each option was judged: what reads data, writes new folders or chooses among what is here is a setting."""
-    refused = {each.command_line_name for each in OPTIONS if each.in_config and kind(f"{each.environment_variable}=y") == "code"}
+    refused = {
+        each.command_line_name
+        for each in OPTIONS
+        if each.in_config and kind(f"{each.environment_variable}=y") == "code"
+    }
     assert refused == {"ssh-config", "scheduler-address", "scheduler-file", "insecure", "protocol"}
 
 
