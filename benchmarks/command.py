@@ -145,7 +145,7 @@ def head(schema: int, **more: Any) -> dict[str, Any]:
         "argv": sys.argv[1:],
         "time": time.time(),
         "git": to_builtins(git_state()),
-        "versions": machine.installed_versions(),
+        "versions": machine.installed_package_versions(),
         "hardware": to_builtins(machine.describe_hardware()),
         "load_average": os.getloadavg(),
         **more,

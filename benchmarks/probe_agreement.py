@@ -32,7 +32,10 @@ from merge_bench.probe.shared.options import parse_message_sizes
 from merge_bench.units import MIB
 
 TRANSPORTS = {"tcp": {"UCX_TLS": "tcp"}, "shared memory": {"UCX_TLS": "sysv,posix,cma"}}
-KINDS = (ucx_perftest.Perftest("tag", ucx_perftest.LATENCY), ucx_perftest.Perftest("tag", ucx_perftest.BANDWIDTH))
+KINDS = (
+    ucx_perftest.PerftestType("tag", ucx_perftest.LATENCY),
+    ucx_perftest.PerftestType("tag", ucx_perftest.BANDWIDTH),
+)
 GOAL = 0.10
 HEADINGS = ("transport", "test", "bytes", "by hand", "probe", "unit", "probe ÷ by hand: median (min to max of blocks)")
 SIZES = ParsedValue("SIZES", parse_message_sizes)
@@ -42,21 +45,24 @@ Key = tuple[str, str, int]
 def by_hand(transport: str, size: int) -> Iterator[tuple[Key, float]]:
     """Seconds (latency) and bytes per second (bandwidth): of three runs the middle one."""
     for kind in KINDS:
-        yield (transport, kind.name, size), median([_typed(transport, kind, size) for _ in range(ucx_perftest.RUNS)])
+        yield (
+            (transport, kind.test_name, size),
+            median([_typed(transport, kind, size) for _ in range(ucx_perftest.RUNS)]),
+        )
 
 
-def _typed(transport: str, kind: ucx_perftest.Perftest, size: int) -> float:
-    program, library, _ = ucx_perftest.find_perftest()
+def _typed(transport: str, kind: ucx_perftest.PerftestType, size: int) -> float:
+    program, library, _ = ucx_perftest.find_perftest_program()
     path = os.pathsep.join(filter(None, [str(library or ""), os.environ.get("LD_LIBRARY_PATH", "")]))
     own = {**UCXX_OVERRIDES, **TRANSPORTS[transport], "UCX_NET_DEVICES": "lo", "LD_LIBRARY_PATH": path}
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    timed, warm = ucx_perftest.iteration_counts(size, kind.measures)
+    timed, warm = ucx_perftest.perftest_iteration_counts(size, kind.measures)
     cores = sorted(os.sched_getaffinity(0))
     client_core, server_core = str(cores[0]), str(cores[-1])
     window = ["-O", str(ucx_perftest.WINDOW)] if kind.measures == ucx_perftest.BANDWIDTH else []
-    line = ["-t", kind.name, "-s", str(size), "-n", str(timed), "-w", str(warm), *window]
+    line = ["-t", kind.test_name, "-s", str(size), "-n", str(timed), "-w", str(warm), *window]
     quiet = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": {**os.environ, **own}}
     server = subprocess.Popen([str(program), "-p", port, "-c", server_core], stdout=subprocess.DEVNULL, **quiet)  # type: ignore[call-overload]
     try:

@@ -79,7 +79,7 @@ def run_limited(argv: Sequence[str], environment: Mapping[str, str], stem: Path,
                 child.send_signal(number)
                 child.wait(seconds)
             left_over = _end_descendants({*before, child.pid})
-            status = child.end()
+            status = child.end_session()
     return Ended(status, time.monotonic() - start, timed_out, left_over, output, errors)
 
 

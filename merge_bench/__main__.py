@@ -5,7 +5,7 @@ import json
 import signal
 import sys
 
-from merge_bench.config.installation import block_imports, python_refusal
+from merge_bench.config.installation import block_imports, unusable_python_message
 
 
 def main() -> None:
@@ -14,7 +14,7 @@ def main() -> None:
     # may be lost while libraries are imported, because some of them catch everything.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    sentence = python_refusal(sys.argv[1:])
+    sentence = unusable_python_message(sys.argv[1:])
     if sentence is not None:
         sys.stderr.write(f"merge_bench: {sentence}\n")
         if "--json" in sys.argv:

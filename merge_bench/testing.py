@@ -26,10 +26,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from merge_bench.campaign import campaign, cluster_session
-from merge_bench.cluster.worker_calls import LaunchedWorker, ProcessWatch, WorkerCalls
+from merge_bench.cluster.worker_calls import LaunchedWorker, ProcessWatch, WorkerStepRunner
 from merge_bench.errors import LaunchFailed, MergeBenchError, RunFailed, UsageError
 from merge_bench.host import machine
-from merge_bench.host.description import ProcessFacts, Ucx
+from merge_bench.host.description import ProcessFacts, UcxDescription
 from merge_bench.merge import memory, merger, worker
 from merge_bench.merge.exchange.base import AbortFlag, Exchange, FrameTransfer
 from merge_bench.merge.frame import Bytes
@@ -67,7 +67,7 @@ def fake_cluster(failures: Failures | None = None, exchange: type[QueueExchange]
 
 @functools.cache
 def _describe_process(variables: tuple[str, ...]) -> ProcessFacts:
-    return machine.describe_process(variables, ucx=Ucx())
+    return machine.describe_process(variables, ucx=UcxDescription())
 
 
 def _current_process() -> Any:
@@ -153,7 +153,7 @@ class _ThreadSession(cluster_session.Session):
             raise UsageError("the cluster for tests has neither --exchange dask nor --pipeline on")
         self._workers = workers = _ThreadWorkers(self._failures, self.plan.workers, self._deliver)
         facts = _describe_process(tuple(self.settings.environment))
-        commands = {command.role: command for command in self.launcher.commands(self.plan, self.settings)}
+        commands = {command.role: command for command in self.launcher.process_commands(self.plan, self.settings)}
         for rank in range(self.plan.workers):
             name = f"worker-{rank}"
             member = LaunchedWorker(rank, f"inproc://{rank}", name, facts.host, facts.pid)
@@ -180,7 +180,7 @@ class _ThreadSession(cluster_session.Session):
             self._workers.abort_workers("the run is ending")
 
 
-class _ThreadWorkers(WorkerCalls):
+class _ThreadWorkers(WorkerStepRunner):
     """Calls to workers that are threads; nothing watches them, as they have no processes."""
 
     def __init__(self, failures: Failures, workers: int, deliver: Callable[[Mapping[str, Any]], None]) -> None:
@@ -189,26 +189,28 @@ class _ThreadWorkers(WorkerCalls):
         self._pools = [ThreadPoolExecutor(1) for _ in range(workers)]
         self._processes = [_stand_in_process(deliver) for _ in range(workers)]
 
-    def _submit(self, member: LaunchedWorker, step: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
+    def _submit_to_worker(
+        self, target_worker: LaunchedWorker, step: Callable[..., Any], *arguments: Any, **named: Any
+    ) -> Future[Any]:
         def run() -> Any:
-            _thread.process = self._processes[member.rank]
+            _thread.process = self._processes[target_worker.rank]
             try:
-                if member.rank == 0 and step.__name__ in self._failures:
+                if target_worker.rank == 0 and step.__name__ in self._failures:
                     raise self._failures[step.__name__]
                 return step(*arguments, **named)
             except UsageError:
                 self.abort_workers("stopped because a step was refused")
                 raise
             except Exception as error:
-                self.abort_workers(f"stopped because rank {member.rank} failed")
+                self.abort_workers(f"stopped because rank {target_worker.rank} failed")
                 message = str(error) if isinstance(error, MergeBenchError) else f"{type(error).__name__}: {error}"
-                text = f"{member.title} failed: {message}"
-                raise LaunchFailed(text, host=member.host, rank=member.rank) from error
+                text = f"{target_worker.worker_title} failed: {message}"
+                raise LaunchFailed(text, host=target_worker.host, rank=target_worker.rank) from error
 
-        return self._pools[member.rank].submit(run)
+        return self._pools[target_worker.rank].submit(run)
 
     def wait_for_results(
-        self, futures: Sequence[Future[Any]], members: Sequence[LaunchedWorker] | None = None
+        self, futures: Sequence[Future[Any]], workers: Sequence[LaunchedWorker] | None = None
     ) -> list[Any]:
         """Wait for futures and return their values; raises the error of the first that failed."""
         values = [future.exception() or future.result() for future in futures]

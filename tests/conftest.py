@@ -89,8 +89,8 @@ def _quiet_host() -> Iterator[None]:
     from merge_bench.host import other_load
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(other_load, "measure_other_load", other_load.OtherLoad)
-        patched.setattr(other_load, "begin_load_measurement", lambda: other_load.OtherLoad)
+        patched.setattr(other_load, "measure_other_load", other_load.OtherProcessLoad)
+        patched.setattr(other_load, "begin_load_measurement", lambda: other_load.OtherProcessLoad)
         yield
 
 

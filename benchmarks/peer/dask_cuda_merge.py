@@ -101,7 +101,7 @@ def cluster(job: Job, folder: Path) -> Iterator[tuple[Path, list[int]]]:
     shared = workers_per_gpu(job.workers, count_visible_gpus())
     (prepared,) = plan_runs(
         CONFIG,
-        RunOptions().with_given_values(
+        RunOptions().with_command_line_values(
             chunk=job.rows_per_chunk,
             workers=job.workers,
             exchange="dask",
@@ -112,7 +112,7 @@ def cluster(job: Job, folder: Path) -> Iterator[tuple[Path, list[int]]]:
     )
     launcher = make_launcher(prepared.settings)
     try:
-        access = launcher.start(prepared.plan, prepared.settings, folder, "cluster-")
+        access = launcher.start_processes(prepared.plan, prepared.settings, folder, "cluster-")
         assert access.scheduler_file is not None
         with Client(scheduler_file=str(access.scheduler_file), timeout=60) as client:
             client.wait_for_workers(job.workers, timeout=60)
@@ -121,7 +121,7 @@ def cluster(job: Job, folder: Path) -> Iterator[tuple[Path, list[int]]]:
                 set_up_pools(client, shared)
         yield access.scheduler_file, pids
     finally:
-        launcher.stop()
+        launcher.stop_processes()
 
 
 def set_up_pools(client: Client, sharers: int) -> None:

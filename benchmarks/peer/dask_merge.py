@@ -56,9 +56,9 @@ def meter(step: str) -> int:
     if _meter is None:
         _meter = PeakMemoryMeter()
     if step == "restart":
-        _meter.restart()
+        _meter.restart_measurement()
     elif step == "pause":
-        _meter.pause()
+        _meter.pause_measurement()
     return _meter.peak_bytes
 
 

@@ -56,7 +56,7 @@ def find_bottleneck(
         return None
     crowd = diagnostics.first_core_shortage(launches)
     if crowd is not None:
-        return Bottleneck(what="cores", share=None, because=f"{crowd.processes} workers share {crowd.named_cores}")
+        return Bottleneck(what="cores", share=None, because=f"{crowd.processes} workers share {crowd.cores_text}")
     limit = max(
         _bottlenecks_of_ranks(launches, workers, shares, wall), key=lambda limit: limit.share or 0.0, default=None
     )

@@ -36,7 +36,7 @@ SIZE = ("rows_per_chunk", "workers")
 _NO_PROBLEM = frozenset(("seed", "rows", "warnings"))  # rows: those of a chunk, on all workers
 _NO_OPTIONS = {*SIZE, "ucx", "how", "workload", "hosts", "launches", "timeout", "distribution_reason", "write_result"}
 _BEFORE = {
-    **RunOptions().worker_values(),
+    **RunOptions().worker_option_values(),
     "distribution": "shuffle",
     "pipeline": False,
     "stores": "plain",

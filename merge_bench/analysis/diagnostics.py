@@ -416,11 +416,11 @@ def _rank_warnings(
     if crowd is not None:
         yield Caution(
             "oversubscribed",
-            f"{crowd.processes} workers share {crowd.named_cores}: they take turns, so no time of a single worker is"
+            f"{crowd.processes} workers share {crowd.cores_text}: they take turns, so no time of a single worker is"
             " its own",
             "bind each worker to cores of its own"
             if crowd.bound
-            else f"use at most {plural(crowd.workers_that_fit, 'worker')} on this host",
+            else f"use at most {plural(crowd.max_worker_count, 'worker')} on this host",
         )
         return  # who comes last in taking turns is no straggler
     slow = straggling_rank(workers)

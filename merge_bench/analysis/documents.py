@@ -12,10 +12,10 @@ from typing import Literal, Self, TypeAlias
 
 import msgspec
 
-from merge_bench.config.check import Conflict, VariableState
+from merge_bench.config.check import SettingsConflict, VariableState
 from merge_bench.errors import Caution
 from merge_bench.host.doctor import Finding
-from merge_bench.host.pinning import Binding
+from merge_bench.host.pinning import WorkerBinding
 from merge_bench.records.schema import (
     SCHEMA,
     Config,
@@ -443,7 +443,7 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     config: CheckedConfig
     ucx: str | None
     variables: list[VariableState]
-    conflicts: list[Conflict]
+    conflicts: list[SettingsConflict]
     errors: list[str]
     warnings: list[str]
     releases: list[CheckedRelease] = []
@@ -487,7 +487,7 @@ class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
     document_version: Literal[1] = 1
     worst: str
     findings: list[Finding]
-    bindings: list[Binding] = []
+    bindings: list[WorkerBinding] = []
 
 
 class Pair(PairTransports, frozen=True, kw_only=True):
@@ -506,5 +506,5 @@ class TransportsDocument(msgspec.Struct, frozen=True, kw_only=True):
     requested: dict[str, str]
     available: dict[str, dict[str, list[str]]]
     pairs: list[Pair]
-    bindings: list[Binding] = []
+    bindings: list[WorkerBinding] = []
     warnings: list[Caution]

@@ -28,11 +28,11 @@ from merge_bench.campaign.resume import (
 )
 from merge_bench.cluster import host_agent, signals
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.cluster.launchers import launchers, make_launcher
+from merge_bench.cluster.launchers import launchers_by_name, make_launcher
 from merge_bench.config.installation import checkout_folder
 from merge_bench.errors import Caution, RunFailed, print_message, print_warning
 from merge_bench.host import machine, other_load
-from merge_bench.host.other_load import FinishMeasurement, OtherLoad
+from merge_bench.host.other_load import FinishMeasurement, OtherProcessLoad
 from merge_bench.merge.plan import Plan
 from merge_bench.merge.workload.tables import TableSpec
 from merge_bench.records.campaign import Campaign
@@ -59,7 +59,9 @@ class SoftwareVersions:
     def describe_running_software(cls) -> Self:
         """Describe the software that this process runs."""
         return cls(
-            git_state(), host_agent.source_checksum(host_agent.ROOT / "merge_bench"), machine.installed_versions()
+            git_state(),
+            host_agent.source_checksum(host_agent.ROOT / "merge_bench"),
+            machine.installed_package_versions(),
         )
 
 
@@ -225,8 +227,8 @@ def dry_run_text(sweep: Sweep) -> str:
             size = f"{_merge_size_text(plan)} per chunk" if plan.rows_per_chunk is not None else _merge_size_text(plan)
             names = f"{config}/{index}" + (f" ({name})" if (name := run_labels[config, index]) != config else "")
             lines.append(f"## {names}: {plural(plan.workers, 'worker')}{size}, {plan.launches} launches")
-        for command in make_launcher(prepared.settings).commands(plan, prepared.settings):
-            lines += [f"# {command.role} on {command.host}", command.shell_line()]
+        for command in make_launcher(prepared.settings).process_commands(plan, prepared.settings):
+            lines += [f"# {command.role} on {command.host}", command.format_shell_command()]
     if len(planned_launches) > 1:
         lines.append(f"## {make_time_estimator(sweep).describe_estimate(planned_launches)}")
         lines += [f"## {short}"] if (short := too_few_blocks_sentence(sweep)) else []
@@ -327,7 +329,7 @@ def warn_if_host_busy(
     `clock`: replaced in tests.
     """
     measure_load = measure_load or other_load.measure_other_load
-    if not launchers()[settings.launcher].starts_here:
+    if not launchers_by_name()[settings.launcher].starts_here:
         return
     load = (first_measurement or measure_load)()
     if not load.is_quiet and wait_seconds is not None:
@@ -340,8 +342,8 @@ def warn_if_host_busy(
 
 
 def _wait_for_quiet_host(
-    load: OtherLoad, wait_seconds: float, measure_load: FinishMeasurement, clock: Callable[[], float]
-) -> OtherLoad:
+    load: OtherProcessLoad, wait_seconds: float, measure_load: FinishMeasurement, clock: Callable[[], float]
+) -> OtherProcessLoad:
     began, quiet = clock(), 0
     print_message(
         f"waiting for at most {format_duration(wait_seconds)} until this host is quiet: other processes keep {load}"

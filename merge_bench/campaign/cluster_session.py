@@ -16,8 +16,8 @@ from merge_bench.campaign.planned_launches import PlannedLaunch
 from merge_bench.cluster import dask_scheduler_functions, scheduler_client
 from merge_bench.cluster.base import ClusterSettings, Launcher
 from merge_bench.cluster.host_check import check_same_ucx_release, check_ucx_folder, check_worker_variables
-from merge_bench.cluster.launchers import launchers, make_launcher
-from merge_bench.cluster.worker_calls import LaunchedWorker, WorkerCalls
+from merge_bench.cluster.launchers import launchers_by_name, make_launcher
+from merge_bench.cluster.worker_calls import LaunchedWorker, WorkerStepRunner
 from merge_bench.errors import Caution, LaunchFailed, MergeBenchError, print_warning
 from merge_bench.host import other_load
 from merge_bench.merge import worker
@@ -43,13 +43,13 @@ class Session:
         self.descriptions: list[Worker] = []
         self.lanes: LanesLine | None = None
         self._client: Client | None = None
-        self._workers: WorkerCalls | None = None
+        self._workers: WorkerStepRunner | None = None
         self._handlers: dict[str, Callable[[Mapping[str, Any]], None]] = {}
         self._other_load: HostLoad | None = None
         self._began = time.monotonic()
 
     @property
-    def workers(self) -> WorkerCalls:
+    def workers(self) -> WorkerStepRunner:
         """The object that calls functions on the workers; available once the cluster has started."""
         assert self._workers is not None, "the cluster was not started"
         return self._workers
@@ -68,16 +68,16 @@ class Session:
         libraries they load otherwise.
         """
         self.progress.show_phase("launching")
-        here = launchers()[self.settings.launcher].starts_here
+        here = launchers_by_name()[self.settings.launcher].starts_here
         look = other_load.begin_load_measurement() if here else None
-        access = self.launcher.start(self.plan, self.settings, self.writer.logs, f"launch-{self.launch:03d}-")
+        access = self.launcher.start_processes(self.plan, self.settings, self.writer.logs, f"launch-{self.launch:03d}-")
         for host, load in self.launcher.busy_hosts.items():
             caution = Caution(BUSY_HOST, f"{host}: {BUSY.format(load)}", "run again while this host is quiet")
             print_warning(caution)
             self.record_warning(caution)
         up_by = time.monotonic() + self.settings.start_timeout
         self._client = scheduler_client.connect_client(access, self.launcher, self.settings, up_by)
-        self._workers = WorkerCalls(self._client, self.launcher, self.plan.timeout)
+        self._workers = WorkerStepRunner(self._client, self.launcher, self.plan.timeout)
         self.progress.show_phase("waiting for workers")
         self._wait_for_workers(up_by)
         self.progress.show_phase("loading libraries")
@@ -104,7 +104,7 @@ class Session:
         try:
             if self._workers is not None:
                 # An OSError, as Dask's CommClosedError is, means that the connection to the scheduler closed.
-                self._workers.watch.wait_for_loss(lost_scheduler=isinstance(error, OSError))
+                self._workers.watch.wait_for_loss(scheduler_connection_lost=isinstance(error, OSError))
             scheduler_client.raise_for_ended_process(self.launcher)
         except LaunchFailed as reason:
             return reason
@@ -114,12 +114,12 @@ class Session:
         """Close the client and end the processes; if the launch did not succeed, end the processes first."""
         self.progress.show_phase("stopping the cluster")
         if self._workers is not None:
-            self._workers.watch.stop()
+            self._workers.watch.stop_watching()
             if not succeeded and not self.launcher.owns_processes:
                 self._workers.abort_workers("the run is ending")
         if succeeded and self._client is not None:
             scheduler_client.close_client(self._client)
-        self.launcher.stop()
+        self.launcher.stop_processes()
         if not succeeded and self._client is not None:
             scheduler_client.close_client(self._client)
 
@@ -137,7 +137,7 @@ class Session:
 
         `ucx_addresses`: the UCX address of each rank. The settings of each worker's UCX are added to its description.
         """
-        connected: list[worker.ConnectionReport] = self.workers.run_on_all(worker.connect_peers, ucx_addresses)
+        connected: list[worker.ConnectionReport] = self.workers.run_on_all_workers(worker.connect_peers, ucx_addresses)
         self.descriptions = [
             replace(each, ucx=replace(each.ucx, config=connection.ucx_config))
             for each, connection in zip(self.descriptions, connected, strict=True)
@@ -179,7 +179,7 @@ class Session:
     def _wait_for_workers(self, deadline: float) -> None:
         """Wait until all workers have connected, give them ranks, and install the plugin that merges on them."""
         calls = self.workers
-        calls.watch.start([])
+        calls.watch.start_watching([])
         places = scheduler_client.wait_for_workers(
             lambda: calls.wait_for_coroutine(
                 calls.client._run_on_scheduler(dask_scheduler_functions.worker_hosts_and_names)
@@ -198,17 +198,17 @@ class Session:
             return "" if owned else host, int(digits or 0), name
 
         chosen = sorted(places, key=address_sort_key)
-        placed = self.launcher.hosts_by_role()
+        placed = self.launcher.hosts_by_process_role()
         for rank, address in enumerate(chosen[: self.plan.workers]):
             host, name = places[address]
             calls.members.append(LaunchedWorker(rank, address, name, placed.get(name, host), 0))
-        calls.watch.start(calls.members)
+        calls.watch.start_watching(calls.members)
         calls.wait_for_coroutine(calls.client._register_worker_plugin(worker.MergeWorker(), worker.PLUGIN, True))
 
     def _load_worker_libraries(self, engine: str | None, exchange: str | None) -> None:
         """Have the workers load libraries and describe their machines; adds their process ids to `members`."""
         calls = self.workers
-        facts = calls.run_on_all(worker.describe_process, engine, exchange, tuple(self.settings.environment))
+        facts = calls.run_on_all_workers(worker.describe_process, engine, exchange, tuple(self.settings.environment))
         self.descriptions = [
             Worker.from_process_facts(m.rank, m.name, each) for m, each in zip(calls.members, facts, strict=True)
         ]
@@ -216,13 +216,13 @@ class Session:
             LaunchedWorker(m.rank, m.address, m.name, each.host, each.pid)
             for m, each in zip(calls.members, self.descriptions, strict=True)
         ]
-        calls.watch.start(calls.members)
+        calls.watch.start_watching(calls.members)
 
     def _handle_worker_event(self, event: tuple[float, Mapping[str, Any]]) -> None:
         message = event[1]
         match message["event"]:
             case "out-of-memory":
-                self.workers.watch.keep_report(message["message"])
+                self.workers.watch.record_worker_report(message["message"])
             case "stuck":
                 self.workers.report_stuck_worker(message["rank"], message["how"])
             case name:
@@ -230,9 +230,9 @@ class Session:
                     if name in self._handlers:
                         self._handlers[name](message)
                 except MergeBenchError as error:
-                    self.workers.wake_wait(error)
+                    self.workers.wake_waiting_call(error)
                 else:
-                    self.workers.wake_wait()
+                    self.workers.wake_waiting_call()
 
 
 def slow_host_warnings(launcher: Launcher, plan: Plan, settings: ClusterSettings) -> list[Caution]:
@@ -249,13 +249,17 @@ def check_data_fits_in_memory(plan: Plan, workers: Sequence[Worker]) -> None:
         check_memory_fits(plan, min(here) + len(here) * PROCESS_BYTES, len(here), host)
 
 
-def set_up_gpu_memory_pools(workers: WorkerCalls, descriptions: Sequence[Worker], pool_bytes: int | None) -> None:
+def set_up_gpu_memory_pools(workers: WorkerStepRunner, descriptions: Sequence[Worker], pool_bytes: int | None) -> None:
     """Make a pool of GPU memory on every worker, of `pool_bytes`; None: an equal part of its GPU's memory."""
-    workers.run_on_all(worker.make_cuda_context)  # each context takes some of the memory that the next step looks at
-    memories = workers.run_on_all(gpu_memory.inspect_gpu_memory)
+    workers.run_on_all_workers(
+        worker.make_cuda_context
+    )  # each context takes some of the memory that the next step looks at
+    memories = workers.run_on_all_workers(gpu_memory.inspect_gpu_memory)
     places = [(each.host, str(each.environment.get("CUDA_VISIBLE_DEVICES")).partition(",")[0]) for each in descriptions]
     on_gpu: dict[tuple[str, str], list[GpuMemory]] = {}
     for place, memory in zip(places, memories, strict=True):
         on_gpu.setdefault(place, []).extend([memory] if memory else [])
     sizes = {place: pool_bytes_per_worker(pool_bytes, each) for place, each in on_gpu.items() if each}
-    workers.wait_for_results(workers.submit(gpu_memory.set_up_pool, [(sizes.get(place),) for place in places]))
+    workers.wait_for_results(
+        workers.submit_to_all_workers(gpu_memory.set_up_pool, [(sizes.get(place),) for place in places])
+    )

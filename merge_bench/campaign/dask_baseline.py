@@ -38,7 +38,7 @@ def measure_dask_baseline(session: Session) -> None:
     session.workers.wait_for_coroutine(client._run_on_scheduler(dask_scheduler_functions.run_import_in_background))
     with client.as_current(), dask.config.set(dask_steps.NO_DISK):
         merge = _DaskMerge(session, tables)
-        session.workers.run_on_all(dask_steps.free_original_chunks)
+        session.workers.run_on_all_workers(dask_steps.free_original_chunks)
         session.record_launch(data_bytes=tables.data_bytes, rows=tables.rows)
         record_setting_differences(session)
         for index in range(plan.warmup):
@@ -49,8 +49,10 @@ def measure_dask_baseline(session: Session) -> None:
         power.enter_context(record_power(session))
         for index in range(plan.iterations):
             merge.merge_once(index, power.close, is_last=index == plan.iterations - 1)
-    session.writer.write(MemoryLine(launch=session.launch, workers=session.workers.run_on_all(worker.report_memory)))
-    session.workers.run_on_all(worker.close_launch)
+    session.writer.write(
+        MemoryLine(launch=session.launch, workers=session.workers.run_on_all_workers(worker.report_memory))
+    )
+    session.workers.run_on_all_workers(worker.close_launch)
 
 
 class _DaskMerge:
@@ -78,7 +80,7 @@ class _DaskMerge:
         session, plan, warmup = self._session, self._session.plan, after_last_merge is None
         start = time.perf_counter()
         result = self._submit_merge_on_worker() if plan.device_memory else self._submit_merge()
-        session.workers.wait_for_futures(result, members=())
+        session.workers.wait_for_futures(result, workers=())
         wall = time.perf_counter() - start
         line = IterationLine(launch=session.launch, index=index, warmup=warmup, wall_seconds=wall)
         self._record.write_iteration(line)
@@ -101,11 +103,11 @@ class _DaskMerge:
         checks = [
             submit(check_function, *given, fields, pure=False, workers=self._addresses) for given in partition_arguments
         ]
-        return self._session.workers.wait_for_results(checks, members=())
+        return self._session.workers.wait_for_results(checks, workers=())
 
     def _make_partitions(self, make_partition: Callable[..., Any], *arguments: str) -> list[Future]:
         workers = self._session.workers
-        futures = workers.submit(make_partition, [arguments for _ in workers.members])
+        futures = workers.submit_to_all_workers(make_partition, [arguments for _ in workers.members])
         workers.wait_for_futures(futures)
         return futures
 
@@ -121,7 +123,7 @@ class _DaskMerge:
         workers, name = self._session.workers, f"{self._session.topic}-result"
         try:
             parts = ([part.key for part in each] for each in self._parts)
-            workers.run_on_one(0, dask_steps.start_baseline_merge, *parts, self._addresses, name)
+            workers.run_on_rank(0, dask_steps.start_baseline_merge, *parts, self._addresses, name)
             # Its name makes the scheduler tell this client of the result; a future made of a key alone stays pending.
             result: list[Future] = workers.wait_for_coroutine(workers.client.get_dataset(name, asynchronous=True))
         finally:
@@ -142,7 +144,7 @@ def wait_until_result_released(session: Session, result_keys: Sequence[Any]) -> 
     deadline = time.monotonic() + timeout
     gc.collect()
     while workers.wait_for_coroutine(
-        workers.client._run_on_scheduler(dask_scheduler_functions.count_held_results, result_keys)
+        workers.client._run_on_scheduler(dask_scheduler_functions.count_results_on_scheduler, result_keys)
     ):
         if time.monotonic() > deadline:
             raise RunFailed(f"Dask did not release the result of a merge within {timeout:g} s")

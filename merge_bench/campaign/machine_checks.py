@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from merge_bench.cluster.base import exit_status_text
 from merge_bench.cluster.dask_commands import THREAD_COUNTS
-from merge_bench.cluster.host_check import refuse_unconnected_gpu_parts
+from merge_bench.cluster.host_check import refuse_unconnected_mig_gpus
 from merge_bench.config import allowed_transports
 from merge_bench.config.files import TOKENS
 from merge_bench.config.installation import setup_command
@@ -102,7 +102,7 @@ def check_mig_parts(workers: int, workers_per_part: int) -> None:
     """
     names = gpu.visible_gpu_names()
     used = dict.fromkeys(visible_gpu_name(names, number // workers_per_part) for number in range(workers))
-    refuse_unconnected_gpu_parts({name: gpu.gpu_instance_id(name) for name in used}, "workers on this host")
+    refuse_unconnected_mig_gpus({name: gpu.gpu_instance_id(name) for name in used}, "workers on this host")
 
 
 def check_packages_installed(plan: Plan) -> None:
@@ -113,7 +113,7 @@ def check_packages_installed(plan: Plan) -> None:
     if plan.check_link:
         from merge_bench.cluster import ucx_perftest
 
-        ucx_perftest.find_perftest()
+        ucx_perftest.find_perftest_program()
 
 
 def check_transports(required: Sequence[str], environment: Mapping[str, str], workers: int = 2) -> None:

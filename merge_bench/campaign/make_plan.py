@@ -21,14 +21,19 @@ from merge_bench.cluster import scheduler_client
 from merge_bench.cluster.base import ClusterSettings, LauncherKind
 from merge_bench.cluster.dask_commands import default_ucx_settings, open_port_warning
 from merge_bench.cluster.hosts import HostSpec, default_worker_count, place_workers
-from merge_bench.cluster.launchers import ChosenLauncher, choose_launcher_kind, launchers, leftover_job_warning
+from merge_bench.cluster.launchers import (
+    ChosenLauncher,
+    choose_launcher_kind,
+    launchers_by_name,
+    unreachable_batch_job_warning,
+)
 from merge_bench.cluster.scheduler_client import count_running_workers
 from merge_bench.config import allowed_transports
 from merge_bench.config.files import open_regular_file
 from merge_bench.config.option import DEFAULT
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile
-from merge_bench.config.ucx_choice import UcxChoice, ucx_variables
+from merge_bench.config.ucx_choice import UcxChoice, ucx_selection_variables
 from merge_bench.config.variables import REMEDY, process_environment_variables
 from merge_bench.errors import Caution, UsageError
 from merge_bench.host import network
@@ -168,7 +173,7 @@ def _refuse_unsupported_by_data_plane(options: RunOptions) -> None:
 
 def refuse_launches_of_running_cluster(launcher: str, launches: int) -> None:
     """Raise UsageError if the launcher uses a cluster that is already running, and more than one launch is wanted."""
-    if launches > 1 and not launchers()[launcher].owns_processes:
+    if launches > 1 and not launchers_by_name()[launcher].owns_processes:
         raise UsageError("with a running cluster, use one config and one size, and omit --launches")
 
 
@@ -244,7 +249,7 @@ class PlannedRun:
 
     @property
     def launcher(self) -> LauncherKind:
-        return launchers()[self.settings.launcher]
+        return launchers_by_name()[self.settings.launcher]
 
 
 def plan_run(
@@ -270,7 +275,7 @@ def plan_run(
     environment = {} if config is None else process_environment_variables(config, trusted=options.trust_config)
     variables = {**machine.environ, **environment}
     if ucx is not None:
-        variables |= ucx_variables(ucx.origin, variables)
+        variables |= ucx_selection_variables(ucx.origin, variables)
     gpus_seen = _most_gpus_of_a_host(hosts, machine)
     engine, plane = choose_engine(options, has_gpus=gpus_seen > 0), find_data_plane(options.exchange)
     check_engine(engine, variables, gpus_seen, workers_are_here=launcher.starts_here)
@@ -284,13 +289,15 @@ def plan_run(
     if not (existing and options.protocol == AUTO):
         protocol = choose_dask_protocol(options, reachable_by_others=reachable_by_others)
     if not existing:
-        scheduler_client.check_dask_configuration(protocol=protocol, dask_frames=not plane.exchanges_by_workers)
+        scheduler_client.check_dask_configuration(
+            protocol=protocol, uses_dask_dataframes=not plane.exchanges_by_workers
+        )
     most_on_host = max((len(each.workers) for each in place_workers(hosts, workers, per_gpu)), default=workers)
     workload = _make_workload(options, workers, engine.name, generate_tables=machine.looks)
     plan = Plan(
         workload=workload,
         workers=workers,
-        iterations=options.timed_iterations,
+        iterations=options.timed_iteration_count,
         warmup=options.warmup,
         launches=options.launches,
         engine=engine.name,
@@ -312,8 +319,8 @@ def plan_run(
         require_transport=options.require_transport,
         timeline=options.timeline if plane.timeline else "off",
         write_result=_checked_result_folder(options),
-        ucx=None if ucx is None else ucx.name,
-        **options.worker_values(),
+        ucx=None if ucx is None else ucx.display_name,
+        **options.worker_option_values(),
     )
     settings = ClusterSettings(
         environment=environment,
@@ -367,7 +374,7 @@ def _plan_warnings(
     plan, settings, options = planned_run.plan, planned_run.settings, planned_run.options
     if isinstance(plan.workload, TableSpec):
         yield from plan.workload.warnings
-    if left := leftover_job_warning(options, machine.environ):
+    if left := unreachable_batch_job_warning(options, machine.environ):
         yield left
     if plan.pipeline and planned_run.launcher.starts_here:
         yield SLOW_PIPELINE

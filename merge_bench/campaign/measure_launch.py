@@ -34,8 +34,8 @@ from merge_bench.campaign.launch import end_processes_on_exit
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.campaign.planned_launches import PlannedLaunch
 from merge_bench.cluster import ucx_perftest, worker_programs
-from merge_bench.cluster.ucx_perftest import BANDWIDTH, WINDOW, Perftest
-from merge_bench.config.allowed_transports import transport_settings
+from merge_bench.cluster.ucx_perftest import BANDWIDTH, WINDOW, PerftestType
+from merge_bench.config.allowed_transports import select_transport_settings
 from merge_bench.config.files import read_regular_file, replace_file, user_cache_folder
 from merge_bench.errors import Caution, RunFailed, UsageError
 from merge_bench.host import machine
@@ -65,7 +65,9 @@ def measure_launch(session: Session) -> None:
         measure_dask_baseline(session)
         return
     if plan.check_link:
-        session.workers.run_on_all(worker_programs.find_perftest_origin)  # finds a missing tool before the merge
+        session.workers.run_on_all_workers(
+            worker_programs.find_perftest_origin
+        )  # finds a missing tool before the merge
     tables = recording.make_input_tables(session)
     merge = DataPlaneMerge(session, tables)
     merge.connect_workers()
@@ -79,11 +81,11 @@ def measure_launch(session: Session) -> None:
     recording.record_timeline(session, merge.timeline, merge.barrier_skew_seconds)
     if plan.link_rounds and not plan.device_memory:
         session.progress.show_phase("measuring the copy rate of memory")
-        session.workers.run_on_all(worker.measure_copy)
-    ends = session.workers.run_on_all(worker.report_memory)
+        session.workers.run_on_all_workers(worker.measure_copy)
+    ends = session.workers.run_on_all_workers(worker.report_memory)
     recording.record_lanes(session)  # also of lanes that UCX opened during the merge
     session.writer.write(MemoryLine(launch=session.launch, workers=ends))
-    session.workers.run_on_all(worker.close_launch)
+    session.workers.run_on_all_workers(worker.close_launch)
 
 
 class DataPlaneMerge:
@@ -103,7 +105,9 @@ class DataPlaneMerge:
         session = self._session
         session.progress.show_phase("connecting")
         arguments = [(self._tables.rows, threads) for threads in threads_per_worker(session.descriptions)]
-        addresses = session.workers.wait_for_results(session.workers.submit(worker.open_data_plane, arguments))
+        addresses = session.workers.wait_for_results(
+            session.workers.submit_to_all_workers(worker.open_data_plane, arguments)
+        )
         self._assembler.skew = session.connect_workers(addresses)
         choose_parcel_writers(session)
 
@@ -129,14 +133,16 @@ class DataPlaneMerge:
             self._verify_result(plan.iterations - 1)
         if plan.write_result is not None:
             session.progress.show_phase("writing the merged table")
-            checks = session.workers.run_on_all(worker.write_and_check_result, self._tables.fields)
+            checks = session.workers.run_on_all_workers(worker.write_and_check_result, self._tables.fields)
             self._record.write_verdict(plan.iterations - 1, checks, plan.write_result)
 
     def _run_iterations(self, count: int, *, warmup: bool) -> None:
         """Merge `count` times, then decide by the measured cost of the timeline whether to go on recording it."""
         plan = self._session.plan
         share, every = recording.largest_timeline_share(plan, self.timeline), plan.verify == "every"
-        costs = self._session.workers.run_on_all(worker.iterate, 0, count, warmup=warmup, verify=every, timeline=share)
+        costs = self._session.workers.run_on_all_workers(
+            worker.iterate, 0, count, warmup=warmup, verify=every, timeline=share
+        )
         if share:
             notes = [cost for cost in costs if cost is not None]
             self.timeline = recording.decide_timeline_recording(plan, notes, self._session.launch)
@@ -170,7 +176,7 @@ class DataPlaneMerge:
 
     def _verify_result(self, after_iteration: int | None) -> None:
         self._session.progress.show_phase("verifying")
-        self._record.write_verdict(after_iteration, self._session.workers.run_on_all(worker.verify_result))
+        self._record.write_verdict(after_iteration, self._session.workers.run_on_all_workers(worker.verify_result))
 
 
 def threads_per_worker(workers: Sequence[Worker]) -> list[int]:
@@ -189,10 +195,10 @@ def _measure_link_limit(session: Session) -> LinkLimitLine | None:
     if plan.workers == 1 or not plan.link_rounds or not plan.data_plane.link_limit:
         return None
     session.progress.show_phase("measuring the link limit")
-    (first, *_) = zip(*session.workers.run_on_all(worker.measure_link, 1), strict=True)
+    (first, *_) = zip(*session.workers.run_on_all_workers(worker.measure_link, 1), strict=True)
     count = link_rounds_to_measure(plan.link_rounds, max(each.seconds.union for each in first))
     with recording.record_traffic(session, "link"):
-        measured = session.workers.run_on_all(worker.measure_link, count)
+        measured = session.workers.run_on_all_workers(worker.measure_link, count)
     sent = [rounds[0].sent_bytes.left + rounds[0].sent_bytes.right for rounds in measured]
     seconds = [[each.seconds.union for each in of_round] for of_round in zip(*measured, strict=True)]
     limit = link_limit_of_rounds(sent, seconds)
@@ -234,17 +240,19 @@ def survey_transports(
 def _ask_workers_for_transports(session: Session) -> TransportsDocument:
     plan, workers = session.plan, session.workers
     session.progress.show_phase("connecting")
-    session.connect_workers(workers.run_on_all(worker.open_ucx, plan, ranked=True, after=(session.topic,)))
+    session.connect_workers(
+        workers.run_on_all_workers(worker.open_ucx, plan, pass_rank=True, arguments_after_rank=(session.topic,))
+    )
     if plan.device_memory:
-        workers.run_on_all(worker.exchange_device_memory, DEVICE_MESSAGE_BYTES)
+        workers.run_on_all_workers(worker.exchange_device_memory, DEVICE_MESSAGE_BYTES)
     warnings = [
         *slow_host_warnings(session.launcher, plan, session.settings),
         *recording.record_setting_differences(session),
     ]
     recording.record_lanes(session)
-    answers = workers.run_on_all(worker.available_transports)
-    bindings = workers.run_on_all(describe_binding)
-    workers.run_on_all(worker.close_launch)
+    answers = workers.run_on_all_workers(worker.available_transports)
+    bindings = workers.run_on_all_workers(describe_binding)
+    workers.run_on_all_workers(worker.close_launch)
     lanes = session.lanes
     assert lanes is not None
     available, bound = {}, []
@@ -283,34 +291,34 @@ def check_link_with_perftest(session: Session, link_line: LinkLimitLine) -> None
             Caution(LINK_CHECK, "--check-link was skipped, because the link measurement sent no data")
         )
         return
-    test = Perftest("tag", BANDWIDTH)
+    test = PerftestType("tag", BANDWIDTH)
     ranks = range(len(session.members))
     after = {rank: (rank + 1) % len(ranks) for rank in ranks}
     size = _merge_message_bytes(session, link_line)
     memory = "cuda" if session.plan.device_memory else "host"
     count = max(8, int(limit * LINK_CHECK_SECONDS / size))
-    text = ucx_perftest.batch_file_text(
-        test, [size], memory=memory, count=count, error_handling=session.plan.error_handling
+    text = ucx_perftest.perftest_batch_file_text(
+        test, [size], memory=memory, iterations=count, error_handling=session.plan.error_handling
     )
     limits = [2 * session.plan.timeout + 20 * LINK_CHECK_SECONDS]
-    servers = session.workers.run_on_all(worker_programs.start_perftest_server, text)
-    outputs = session.workers.run_on_some(
+    servers = session.workers.run_on_all_workers(worker_programs.start_perftest_server, text)
+    outputs = session.workers.run_on_ranks(
         {rank: (worker_programs.run_perftest_client, servers[after[rank]], text, limits) for rank in ranks}
     )
-    session.workers.run_on_some({rank: (worker_programs.wait_for_perftest_server, servers[rank]) for rank in ranks})
+    session.workers.run_on_ranks({rank: (worker_programs.wait_for_perftest_server, servers[rank]) for rank in ranks})
     rates, lanes, protocols = [], set(), set()
     for rank, output in enumerate(outputs):
         log = ucx_perftest.parse_ucx_log(output.log, test)
-        (figures,) = ucx_perftest.median_figures(output.text, [size])
+        (figures,) = ucx_perftest.parse_median_figures(output.text, [size])
         rates.append(figures.bandwidth)
         lanes.add(log.lanes)
-        protocols.add(log.protocol(size) or "")
+        protocols.add(log.protocol_for_message(size) or "")
         hosts = [session.members[each].host for each in (rank, after[rank])]
         session.writer.write(
             ProbeLine(
                 launch=session.launch,
                 probe=LINK_PROBE,
-                test=test.name,
+                test=test.test_name,
                 ranks=[rank, after[rank]],
                 method=f"ucx_perftest of UCX {log.version}, window {WINDOW}, every worker to the next at once",
                 placement="one-host" if len(set(hosts)) == 1 else "two-hosts",
@@ -321,9 +329,9 @@ def check_link_with_perftest(session: Session, link_line: LinkLimitLine) -> None
                 seconds=figures.seconds,
                 bandwidth_bytes_per_second=figures.bandwidth,
                 messages_per_second=figures.messages,
-                requested=transport_settings(session.descriptions[rank].ucx.config),
+                requested=select_transport_settings(session.descriptions[rank].ucx.config),
                 selected=list(log.lanes),
-                protocol=log.protocol(size),
+                protocol=log.protocol_for_message(size),
             )
         )
     mean_rate = len(rates) / sum(1 / rate for rate in rates)
@@ -421,7 +429,9 @@ def choose_parcel_writers(session: Session, code_checksum: str | None = None) ->
     ways = [each.way if each else partition.PLAIN for each in chosen]
     caches = [described.hardware.l2_bytes for described in session.descriptions]
     streams, least = partition.most_total_buckets(ways), min((size or 0 for size in caches), default=0) or None
-    calls.wait_for_results(calls.submit(worker.use_parcel_writer, [(way, streams, least) for way in ways]))
+    calls.wait_for_results(
+        calls.submit_to_all_workers(worker.use_parcel_writer, [(way, streams, least) for way in ways])
+    )
     described_and_chosen = zip(session.descriptions, chosen, strict=True)
     session.descriptions = [replace(described, stores=stores) for described, stores in described_and_chosen]
 
@@ -439,7 +449,7 @@ def _fastest_parcel_writers(session: Session, code_checksum: str) -> list[Parcel
     times, because = read_parcel_write_times(file) if file else {}, "known"
     if not times.keys() >= set(keys):
         times, because = (
-            _median_parcel_write_times(keys, session.workers.run_on_all(worker.measure_parcel_writers)),
+            _median_parcel_write_times(keys, session.workers.run_on_all_workers(worker.measure_parcel_writers)),
             "measured",
         )
         clear = {key: by_way for key, by_way in times.items() if max(by_way.values()) > CLEAR * min(by_way.values())}

@@ -23,20 +23,27 @@ from merge_bench.campaign.machine_checks import MachineResources, check_packages
 from merge_bench.campaign.make_plan import PlannedRun
 from merge_bench.cluster.base import LauncherKind
 from merge_bench.cluster.dask_commands import LOOPBACK, open_port_warning
-from merge_bench.cluster.launchers import ChosenLauncher, choose_launcher, leftover_job_warning
-from merge_bench.config.check import BRINGS_CODE, NO_DEVICE, CheckResult, Conflict, check_config, read_options_for_ucx
+from merge_bench.cluster.launchers import ChosenLauncher, choose_launcher, unreachable_batch_job_warning
+from merge_bench.config.check import (
+    BRINGS_CODE,
+    NO_DEVICE,
+    ConfigCheckResult,
+    SettingsConflict,
+    check_config,
+    read_options_for_ucx,
+)
 from merge_bench.config.installation import __version__
 from merge_bench.config.options import RunOptions, resolve_options
 from merge_bench.config.parsers import AUTO, SYSTEM, WHEEL
 from merge_bench.config.reader import ConfigFile, read_config
-from merge_bench.config.shipped import find_config
+from merge_bench.config.shipped import find_config_file
 from merge_bench.config.ucx_choice import (
     UcxChoice,
-    choose_release,
+    choose_release_or_folder,
     choose_ucx,
-    load_ucx,
     probe_ucx,
     refuse_ucx_without_cuda,
+    select_ucx_temporarily,
 )
 from merge_bench.errors import Caution, GateNotMet, MergeBenchError, UsageError
 from merge_bench.host import network
@@ -193,7 +200,7 @@ def plan_runs(
     options of a command that does not merge; `allowed_several`: whether options may have several values, or which ones
     may. Raises UsageError if the config or an option is wrong, or this machine cannot make a run.
     """
-    config = None if config_name is None else read_config(find_config(config_name), os.environ)
+    config = None if config_name is None else read_config(find_config_file(config_name), os.environ)
     options = resolve_options(command_line, config, os.environ, options_of_run())
     if replace_options is not None:
         options = replace_options(options)
@@ -217,7 +224,7 @@ def plan_runs(
             is_loaded=is_loaded,
             is_only_value=is_only_value,
         )
-        with contextlib.nullcontext() if choice is None else load_ucx(choice.origin):
+        with contextlib.nullcontext() if choice is None else select_ucx_temporarily(choice.origin):
             warnings += _check_ucx_settings(config, options, chosen_launcher)
             for index, run in enumerate(runs):
                 if run.ucx != ucx:
@@ -246,7 +253,7 @@ def load_sweep(command_line: RunOptions) -> Sweep:
 
 def check_config_for_run(
     config: ConfigFile, ucx: str, *, trusted: bool = False, other_hosts: bool = False
-) -> CheckResult:
+) -> ConfigCheckResult:
     """Check `config` as `run` does before it starts processes; other options are taken from the environment.
 
     Only the footers of tables are read, TPC-H's tables are not generated, and no running cluster is asked.
@@ -258,22 +265,24 @@ def check_config_for_run(
     table = options_of_run()
     ucx_options = read_options_for_ucx(config, os.environ, table)
     interface = ucx_options.interface or LOOPBACK
-    variables = {**os.environ, **config.environment}
+    variables = {**os.environ, **config.variable_values}
     own = make_plan.launcher_ucx_settings(ucx_options, variables, hosts=2 if other_hosts else 1)
     launcher = {"UCX_NET_DEVICES": network.ucx_net_devices(interface), **own}
-    result = check_config(config, os.environ, ucx=ucx, launcher=launcher, table=table, trusted=trusted)
+    result = check_config(
+        config, os.environ, ucx_origin=ucx, launcher_settings=launcher, known_options=table, trusted=trusted
+    )
     if not other_hosts and (port := open_port_warning({**own, **variables}, interface)):
-        opened = Conflict(port.code, ("UCX_TLS",), f"{port.message}; {port.remedy}.", "uct/tcp of UCX")
+        opened = SettingsConflict(port.code, ("UCX_TLS",), f"{port.message}; {port.remedy}.", "uct/tcp of UCX")
         result = replace(result, conflicts=(opened, *result.conflicts))
-    if not result.options_are_valid:
+    if not result.run_options_are_valid:
         return result
-    trusting = RunOptions().with_given_values(trust_config=True)  # code is among the errors already
+    trusting = RunOptions().with_command_line_values(trust_config=True)  # code is among the errors already
     try:
         options = replace(resolve_options(trusting, config, os.environ, table), trust_config=trusted)
         runs = make_plan.options_of_each_run(options, os.environ)
     except UsageError as error:
         return replace(result, ok=False, refusals=(str(error),))
-    if left := leftover_job_warning(options, os.environ):
+    if left := unreachable_batch_job_warning(options, os.environ):
         result = replace(result, warnings=(*result.warnings, f"{left.message}; {left.remedy}"))
     machine = MachineResources(looks=False)
     try:
@@ -324,12 +333,12 @@ def _choose_ucx(
             raise UsageError(f"{what}; omit --ucx")
         return None, []
     if is_loaded or ucx_option in (None, AUTO, WHEEL, SYSTEM):
-        choice = choose_ucx(ucx_option, os.environ, device_memory=sends_gpu_memory)
+        choice = choose_ucx(ucx_option, os.environ, sends_gpu_memory=sends_gpu_memory)
     else:
-        choice = choose_release(ucx_option)
+        choice = choose_release_or_folder(ucx_option)
     warnings = [] if choice.warning is None else [choice.warning]
     if is_only_value and choice.release is None:
-        choice.use()
+        choice.apply_to_process()
         return None, warnings
     return choice, warnings
 
@@ -343,13 +352,21 @@ def _check_ucx_settings(
         if not (outside and chosen_launcher.launcher.owns_processes):
             return []
         config = ConfigFile("environment", Path(), "", ())
-    launcher = _known_launcher_settings(options, chosen_launcher, {**os.environ, **config.environment})
+    launcher = _known_launcher_settings(options, chosen_launcher, {**os.environ, **config.variable_values})
     ucx, table = os.environ.get("MERGE_BENCH_UCX", "auto"), options_of_run()
     trusted = options.trust_config
-    result = check_config(config, os.environ, ucx=ucx, launcher=launcher, options=options, table=table, trusted=trusted)
-    if result.errors and not options.allow_unknown:
-        raise UsageError("\n".join([*result.errors, "add --allow-unknown to continue anyway"]))
-    warned = [Caution("config", sentence) for sentence in (*result.errors, *result.warnings)]
+    result = check_config(
+        config,
+        os.environ,
+        ucx_origin=ucx,
+        launcher_settings=launcher,
+        options=options,
+        known_options=table,
+        trusted=trusted,
+    )
+    if result.error_messages and not options.allow_unknown:
+        raise UsageError("\n".join([*result.error_messages, "add --allow-unknown to continue anyway"]))
+    warned = [Caution("config", sentence) for sentence in (*result.error_messages, *result.warnings)]
     absent = [name for conflict in result.conflicts if conflict.code == NO_DEVICE for name in conflict.settings]
     for setting in result.variables:
         told = setting.source == "config" and setting.state in WORTH_A_WARNING and setting.message

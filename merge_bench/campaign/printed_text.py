@@ -103,7 +103,7 @@ class PrintedText:
             for name, value in _ASSIGNMENT.findall(match[1]):
                 values.setdefault(name, set()).add(value)
         alike = {name: next(iter(each)) for name, each in sorted(values.items()) if len(each) == 1}
-        return UcxLogFacts(ucx_perftest.logged_ucx_version(text), ucx_perftest.lanes_to_others(text), alike)
+        return UcxLogFacts(ucx_perftest.logged_ucx_version(text), ucx_perftest.parse_lanes_to_peers(text), alike)
 
     def find_command(self, program_pattern: str, before_line: int) -> str | None:
         """Return the last command line above line `before_line` that matches `program_pattern`; None without one.

@@ -22,7 +22,7 @@ from merge_bench.config import allowed_transports
 from merge_bench.config.ucx_info import InstalledUcx, effective_settings, find_installed_ucx
 from merge_bench.errors import Caution, GateNotMet, RunFailed, WrongResult, print_warning
 from merge_bench.host import machine
-from merge_bench.host.machine import PowerReading
+from merge_bench.host.machine import EnergyCounterReading
 from merge_bench.merge import worker
 from merge_bench.merge.frame import Field
 from merge_bench.merge.merger import WorkerMeasurement
@@ -92,7 +92,7 @@ def record_setting_differences(session: Session) -> list[Caution]:
 
 def _requested_settings(session: Session) -> list[Mapping[str, str]]:
     """The settings of config and launcher with which each rank's process was started, by rank."""
-    config, commands = session.settings.environment, session.launcher.commands(session.plan, session.settings)
+    config, commands = session.settings.environment, session.launcher.process_commands(session.plan, session.settings)
     started = {command.role: command.environment for command in commands}
     launched = [started.get(member.name, config) for member in session.members]
     return [
@@ -108,7 +108,7 @@ def record_lanes(session: Session) -> None:
     hosts = [member.host for member in session.members]
     protocols: list[list[UcxProtocolRange]] = []
     pairs = []
-    for rank, peers in enumerate(session.workers.run_on_all(worker.describe_endpoints)):
+    for rank, peers in enumerate(session.workers.run_on_all_workers(worker.describe_endpoints)):
         for peer, (lanes, ranges) in sorted(peers.items()):
             if ranges and ranges not in protocols:
                 protocols.append(ranges)
@@ -118,7 +118,7 @@ def record_lanes(session: Session) -> None:
                 WorkerPairLanes(from_rank=rank, to_rank=peer, placement=place, transports=lanes, protocols=number)
             )
     if session.lanes is None or (pairs, protocols) != (session.lanes.pairs, session.lanes.protocols):
-        transports = allowed_transports.transport_settings(session.descriptions[0].ucx.config)
+        transports = allowed_transports.select_transport_settings(session.descriptions[0].ucx.config)
         session.lanes = LanesLine(launch=session.launch, requested=transports, pairs=pairs, protocols=protocols)
         session.writer.write(session.lanes)
 
@@ -129,9 +129,9 @@ def record_traffic(session: Session, period: str) -> Iterator[None]:
     if session.plan.workers == 1:
         yield
         return
-    before = session.workers.run_on_all(machine.read_device_byte_counters)
+    before = session.workers.run_on_all_workers(machine.read_device_byte_counters)
     yield
-    after = session.workers.run_on_all(machine.read_device_byte_counters)
+    after = session.workers.run_on_all_workers(machine.read_device_byte_counters)
     hosts = []
     for host, rank in _first_rank_by_host(session.members).items():
         devices = machine.byte_counter_difference(before[rank], after[rank]).items()
@@ -235,14 +235,14 @@ class InputTables:
 def make_input_tables(session: Session) -> InputTables:
     """Have every worker generate or read its chunks of both input frames; returns size, columns and expected result."""
     session.progress.show_phase("creating the tables")
-    prepared_chunks = session.workers.run_on_all(
-        worker.prepare_chunks, session.plan, ranked=True, after=(session.topic,)
+    prepared_chunks = session.workers.run_on_all_workers(
+        worker.prepare_chunks, session.plan, pass_rank=True, arguments_after_rank=(session.topic,)
     )
     for caution in _unfreed_memory_warnings(prepared_chunks):
         print_warning(caution)
         session.record_warning(caution)
     if session.plan.write_result is not None:
-        session.workers.run_on_all(worker.make_result_folder)  # finds one that cannot be used before the merge
+        session.workers.run_on_all_workers(worker.make_result_folder)  # finds one that cannot be used before the merge
     other = next((p.rank for p in prepared_chunks if p.fields != prepared_chunks[0].fields), None)
     if other is not None:
         different = f"rank {prepared_chunks[0].rank} and rank {other} read tables with different columns"
@@ -422,7 +422,7 @@ def record_timeline(session: Session, decision: TimelineLine, skew_seconds: floa
 
 def gather_timeline(session: Session, skew_seconds: float | None) -> timelines.Timeline:
     """Gather the timeline of the iterations that all workers recorded, and of the rounds of the link measurement."""
-    by_rank = session.workers.run_on_all(worker.collect_timelines)
+    by_rank = session.workers.run_on_all_workers(worker.collect_timelines)
     kept = sorted(set.intersection(*(set(each.iterations) for each in by_rank)))
     rounds = zip(*(each.rounds for each in by_rank), strict=True)
     clocks = [
@@ -446,9 +446,9 @@ def record_power(session: Session) -> Iterator[None]:
     Counters are read before the first timed iteration and after the last one, so reading them takes no time of either.
     """
     with_gpu, members = session.plan.device_memory, session.members
-    before = session.workers.run_on_all(machine.read_energy_counters, with_gpu=with_gpu)
+    before = session.workers.run_on_all_workers(machine.read_energy_counters, with_gpu=with_gpu)
     yield
-    after = session.workers.run_on_all(machine.read_energy_counters, with_gpu=with_gpu)
+    after = session.workers.run_on_all_workers(machine.read_energy_counters, with_gpu=with_gpu)
     gpus, hosts = (
         gpu_power_between_readings(members, before, after) if with_gpu else None,
         host_power_between_readings(members, before, after),
@@ -457,7 +457,7 @@ def record_power(session: Session) -> Iterator[None]:
 
 
 def gpu_power_between_readings(
-    members: Sequence[LaunchedWorker], before: Sequence[PowerReading], after: Sequence[PowerReading]
+    members: Sequence[LaunchedWorker], before: Sequence[EnergyCounterReading], after: Sequence[EnergyCounterReading]
 ) -> list[GpuPower]:
     """Energy, clocks and throttling of each GPU between two readings of its first worker.
 
@@ -489,7 +489,7 @@ def gpu_power_between_readings(
 
 
 def host_power_between_readings(
-    members: Sequence[LaunchedWorker], before: Sequence[PowerReading], after: Sequence[PowerReading]
+    members: Sequence[LaunchedWorker], before: Sequence[EnergyCounterReading], after: Sequence[EnergyCounterReading]
 ) -> list[HostPower]:
     """Energy of each host's processors between two readings of its first worker; `before`, `after`: by rank."""
     hosts = []

@@ -14,7 +14,7 @@ import click
 
 from merge_bench.cli import bisect, exec, probe, results, run, service, tune
 from merge_bench.cli.common import CONTEXT, FullHelpGroup
-from merge_bench.cluster.scheduler_client import unreadable_configuration_text
+from merge_bench.cluster.scheduler_client import unreadable_dask_config_text
 from merge_bench.config.installation import __version__
 from merge_bench.errors import MergeBenchError, UsageError, convert_system_error, print_message
 from merge_bench.view.streams import flush_standard_output, redirect_native_output
@@ -70,7 +70,7 @@ class _CommandGroup(FullHelpGroup):
         except OSError as error:
             _exit_with(convert_system_error(error))
         except ValueError as error:
-            if (sentence := unreadable_configuration_text(error)) is None:
+            if (sentence := unreadable_dask_config_text(error)) is None:
                 raise
             _exit_with(UsageError(sentence))
         ctx.exit(status or 0)

@@ -70,7 +70,7 @@ def add_options(
     The command gets them as one argument called `parameter_name`. Options that were not given are not in
     `Options.sources`.
     """
-    options = options_class.table() if option_table is None else option_table
+    options = options_class.declared_options() if option_table is None else option_table
 
     def gather_options(command: Callable[..., Any]) -> Callable[..., Any]:
         """Have the command called with one object of options instead of one argument for each option."""
@@ -87,7 +87,7 @@ def add_options(
 
 def _make_click_option(option: Option) -> Decorator:
     """Make the click option for an option of a table."""
-    names = (*(f"--{key.replace('_', '-')}" for key in option.keys), option.key)
+    names = (*(f"--{key.replace('_', '-')}" for key in option.key_and_aliases), option.key)
     plain = option.flag or option.default in (None, ()) or "[" in option.help
     shown = option.help if plain else f"{option.help} [{option.default}]"
     if option.flag:
@@ -174,7 +174,11 @@ def results_option(help: str) -> Decorator:
     Its environment variable counts, too.
     """
     option = BY_KEY["results"]
-    source: dict[str, Any] = {"default": str(option.default), "envvar": option.variable, "show_default": True}
+    source: dict[str, Any] = {
+        "default": str(option.default),
+        "envvar": option.environment_variable,
+        "show_default": True,
+    }
     return path_option("--results", "DIR", help, **source)
 
 

@@ -65,7 +65,8 @@ def _require_one_command(words: Sequence[str], command_name: str | None, service
 
     if service_url and words:
         raise UsageError(
-            f"{NO_OWN_COMMAND}; to run it on this machine, leave out --service, and unset {BY_KEY['service'].variable}"
+            f"{NO_OWN_COMMAND}; to run it on this machine, leave out --service, and unset"
+            f" {BY_KEY['service'].environment_variable}"
         )
     if service_url and not command_name:
         raise UsageError("a service runs only commands that its operator named; add --named NAME")

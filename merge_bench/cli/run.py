@@ -18,12 +18,12 @@ from merge_bench.cli.service import repeat_gate_comparison, run_on_service, serv
 from merge_bench.cluster.launchers import batch_systems, systems_with_storage_option
 from merge_bench.config.files import check_output_file, replace_file
 from merge_bench.config.options import CLUSTER_OPTIONS, RunOptions, reset_merge_options
-from merge_bench.config.parsers import parse_ucx
-from merge_bench.config.shipped import find_config, find_shipped_file, shipped_files
+from merge_bench.config.parsers import parse_ucx_origin
+from merge_bench.config.shipped import find_config_file, find_shipped_file, shipped_files
 from merge_bench.errors import GateNotMet, LaunchFailed, RunFailed, UsageError
 
 if TYPE_CHECKING:
-    from merge_bench.config.check import CheckResult
+    from merge_bench.config.check import ConfigCheckResult
 
 
 @click.command(cls=common.SectionedHelpCommand, context_settings=common.CONTEXT)
@@ -48,7 +48,7 @@ def run(config_names: tuple[str, ...], options: RunOptions) -> int:
         verdict = repeat_gate_comparison(campaign, options) if status in (0, 5) else None
         details = options.details
     else:
-        sweep = load_sweep(options.with_given_values(config=config_names[0]) if config_names else options)
+        sweep = load_sweep(options.with_command_line_values(config=config_names[0]) if config_names else options)
         print_warnings(warning for prepared in sweep.prepared.values() for warning in prepared.warnings)
         if options.dry_run:
             RegressionGate.from_options(
@@ -92,7 +92,7 @@ def _refuse_second_config(config_arguments: Sequence[str], options: RunOptions) 
 @common.json_option()
 @click.option(
     "--ucx",
-    type=common.ParsedValue("UCX", parse_ucx),
+    type=common.ParsedValue("UCX", parse_ucx_origin),
     metavar="UCX",
     help="The UCX to check CONFIG against, as for `run`; by default also every release of UCX in the cache.",
 )
@@ -105,14 +105,14 @@ def check_config_file(config: str, as_json: bool, ucx: str | None, trust_config:
     """
     from merge_bench.campaign.planned_launches import check_config_for_run
     from merge_bench.config.reader import read_config
-    from merge_bench.config.ucx_choice import UcxChoice, choose_ucx, load_ucx
+    from merge_bench.config.ucx_choice import UcxChoice, choose_ucx, select_ucx_temporarily
     from merge_bench.config.ucx_releases import cached_releases
     from merge_bench.report.setup import print_config_check
 
-    settings = read_config(find_config(config), os.environ)
+    settings = read_config(find_config_file(config), os.environ)
 
-    def check_with_ucx(ucx_origin: str) -> CheckResult:
-        with load_ucx(ucx_origin):
+    def check_with_ucx(ucx_origin: str) -> ConfigCheckResult:
+        with select_ucx_temporarily(ucx_origin):
             return check_config_for_run(settings, ucx_origin, trusted=trust_config, other_hosts=other_hosts)
 
     choice = UcxChoice(ucx) if ucx in ("wheel", "system") else choose_ucx(ucx, os.environ)
@@ -259,7 +259,7 @@ def show_transports(show_available: bool, options: RunOptions) -> None:
     from merge_bench.view.progress import make_progress
     from merge_bench.view.streams import print_document, print_log_tail, print_warnings
 
-    strip_merge_options = functools.partial(reset_merge_options, kept=CLUSTER_OPTIONS)
+    strip_merge_options = functools.partial(reset_merge_options, kept_options=CLUSTER_OPTIONS)
     (prepared,) = plan_runs(options.config, options, strip_merge_options, allowed_several=False)
     if prepared.launcher.starts_here:
         check_packages_installed(prepared.plan)
@@ -289,20 +289,20 @@ def examine_hosts(as_json: bool, strict: bool, scheduler_address: str | None, sc
     from msgspec.structs import replace
 
     from merge_bench.analysis.documents import DoctorDocument
-    from merge_bench.config.ucx_choice import use_ucx
+    from merge_bench.config.ucx_choice import choose_and_use_ucx
     from merge_bench.host.doctor import BAD, compare_host_software, examine_this_host, worst_finding_state
     from merge_bench.host.pinning import describe_binding, expected_gpu_bindings
     from merge_bench.view.streams import print_document
 
     if scheduler_address or scheduler_file:
-        from merge_bench.cluster.scheduler_client import ask_each_host, ask_each_worker
+        from merge_bench.cluster.scheduler_client import call_on_each_host, call_on_each_worker
 
-        hosts = ask_each_host(scheduler_address, scheduler_file, examine_this_host)
-        answers = ask_each_worker(scheduler_address, scheduler_file, describe_binding)
+        hosts = call_on_each_host(scheduler_address, scheduler_file, examine_this_host)
+        answers = call_on_each_worker(scheduler_address, scheduler_file, describe_binding)
         bindings = [replace(each, worker=name) for name, each in answers.items()]
     else:
         with contextlib.suppress(UsageError):  # a UCX that cannot be loaded is among the findings
-            use_ucx(None)
+            choose_and_use_ucx(None)
         hosts = [examine_this_host()]
         bindings = expected_gpu_bindings()
     findings = [finding for host in hosts for finding in host.findings] + compare_host_software(hosts)

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from merge_bench.service.documents import Job, JobRequest, Jobs
     from merge_bench.service.store import ServiceStore
 
-_SERVICE_VARIABLE, _RESULTS_OPTION = BY_KEY["service"].variable, BY_KEY["results"]
-_OLD_VARIABLE = BY_KEY["on"].variable
+_SERVICE_VARIABLE, _RESULTS_OPTION = BY_KEY["service"].environment_variable, BY_KEY["results"]
+_OLD_VARIABLE = BY_KEY["on"].environment_variable
 _LOCAL_OPTIONS = ("service", "insecure", "results", "json", "details", "output", "csv_file", "plots", "references")
 _POLL_SECONDS = 2.0
 _SENTENCE_BEGIN = "merge_bench: "
@@ -152,7 +152,7 @@ def run_on_service(
 
     from merge_bench.analysis.documents import Failure
     from merge_bench.cluster import signals
-    from merge_bench.config.shipped import SUFFIX, find_config
+    from merge_bench.config.shipped import SUFFIX, find_config_file
     from merge_bench.records.reader import read_campaign
     from merge_bench.service.client import PATIENCE_SECONDS, Client
 
@@ -187,7 +187,7 @@ def run_on_service(
     except UsageError as unreadable:
         raise RunFailed(str(unreadable)) from None
     # Here the result is of the command that was typed, with the user's own files.
-    own = {find_config(name).name.removesuffix(SUFFIX): name for name in typed}
+    own = {find_config_file(name).name.removesuffix(SUFFIX): name for name in typed}
     configs = [replace(each, path=own.get(each.name)) for each in campaign.head.configs]
     head = replace(campaign.head, argv=list(sys.argv), options=common.typed_options(), configs=configs)
     campaign = dataclasses.replace(campaign, head=head)
@@ -291,7 +291,7 @@ def _make_typed_job_request(command: str) -> tuple[JobRequest, list[str]]:
     """
     from msgspec.structs import replace
 
-    from merge_bench.config.shipped import FOLDER, SUFFIX, find_config
+    from merge_bench.config.shipped import FOLDER, SUFFIX, find_config_file
     from merge_bench.service.job_rules import read_config_settings, settings_file_name
 
     context = click.get_current_context()
@@ -301,9 +301,9 @@ def _make_typed_job_request(command: str) -> tuple[JobRequest, list[str]]:
         option.key: option.parse(text) if option.flag else text
         for option in OPTIONS
         if option.in_config and option.key in own_keys
-        for text in filter(None, map(os.environ.get, option.variables))
+        for text in filter(None, map(os.environ.get, option.environment_variables))
     } | typed.options
-    paths, settings, name = [find_config(name) for name in typed.configs], dict[str, str](), None
+    paths, settings, name = [find_config_file(name) for name in typed.configs], dict[str, str](), None
     if not all(path.resolve().parent == FOLDER for path in paths):
         if len(paths) > 1:
             raise UsageError("a service compares shipped configs only; name those, or one file")

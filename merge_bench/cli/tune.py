@@ -18,7 +18,7 @@ from merge_bench.command.options import ExecOptions
 from merge_bench.config.files import read_regular_file
 from merge_bench.config.option import options_by_key, parse_option_text
 from merge_bench.config.options import TUNE_OPTIONS, RunOptions
-from merge_bench.config.shipped import SPACE, find_config
+from merge_bench.config.shipped import SPACE, find_config_file
 from merge_bench.errors import RunFailed, UsageError, print_message
 from merge_bench.tune.options import TuneOptions
 
@@ -61,10 +61,10 @@ OWN_HELP = {
 }
 OF_COMMAND = tuple(
     replace(option, help=OWN_HELP.get(option.key, f"{option.help} Only with a COMMAND."))
-    for option in ExecOptions.table()
+    for option in ExecOptions.declared_options()
     if option.key != TIMEOUT
 )
-OF_TUNING = tuple(option for option in TuneOptions.table() if option.key != "metric")
+OF_TUNING = tuple(option for option in TuneOptions.declared_options() if option.key != "metric")
 OF_RUN = tuple(
     replace(option, help=f"{option.help} Of a COMMAND: end a launch that takes longer, and count it as failed.")
     if option.key == TIMEOUT
@@ -116,7 +116,7 @@ def tune(
         problem = ended.message if ended else ""
         sizes = [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
         if status == 0:
-            text = read_regular_file(find_config(baseline)).decode("utf-8", "replace") if baseline else ""
+            text = read_regular_file(find_config_file(baseline)).decode("utf-8", "replace") if baseline else ""
             try:
                 campaigns.write_tuned_config(campaign, read_space(SPACE), text, sizes, tune_options.metric, output)
             except KeyError:
@@ -169,13 +169,15 @@ def _resolve_tuned_command(
     if words:
         refuse_options_of_merges(run_options)
         timeout = run_options.timeout if TIMEOUT in run_options.sources else None
-        command = make_command_plan(words, exec_options.with_given_values(timeout=timeout), lanes=exec_options.lanes)
-        return tune_options.with_given_values(metric=command.main_metric.name), command
+        command = make_command_plan(
+            words, exec_options.with_command_line_values(timeout=timeout), lanes=exec_options.lanes
+        )
+        return tune_options.with_command_line_values(metric=command.main_metric.name), command
     if others := [key for key in exec_options.sources if key != "metric"]:
         raise UsageError(f"--{others[0].replace('_', '-')} needs a COMMAND behind --")
-    declared = options_by_key(TuneOptions.table())["metric"]
+    declared = options_by_key(TuneOptions.declared_options())["metric"]
     for text in exec_options.metric:
-        tune_options = tune_options.with_given_values(metric=parse_option_text(declared.parse, text, "--metric"))
+        tune_options = tune_options.with_command_line_values(metric=parse_option_text(declared.parse, text, "--metric"))
     return tune_options, None
 
 

@@ -33,7 +33,7 @@ class ProcessCommand(NamedTuple):
     environment: Mapping[str, str] = MappingProxyType({})
     cores: Sequence[int] = ()
 
-    def shell_line(self) -> str:
+    def format_shell_command(self) -> str:
         """Return the command as one line for a shell, preceded by assignments of its environment variables."""
         assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(self.environment.items()))
         return f"{assignments} {shlex.join(self.argv)}".strip()
@@ -52,8 +52,8 @@ class EndedProcess(NamedTuple):
     log_tail: str
 
     @property
-    def outcome_text(self) -> str:
-        """How the process ended, as a predicate such as ``ended with status 1``."""
+    def process_end_text(self) -> str:
+        """How the process ended, as a predicate for messages such as ``ended with status 1``."""
         return (
             "cannot be reached: the connection to its host closed"
             if self.status is None
@@ -61,9 +61,9 @@ class EndedProcess(NamedTuple):
         )
 
 
-def exit_status_text(status: int) -> str:
-    """Describe an exit status or negative signal number as a predicate, such as ``was killed by signal 9``."""
-    return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+def exit_status_text(exit_status: int) -> str:
+    """Describe an exit status, or a negative signal number, as a predicate such as ``was killed by signal 9``."""
+    return f"was killed by signal {-exit_status}" if exit_status < 0 else f"ended with status {exit_status}"
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,11 @@ class ClusterSettings:
     ucx: Mapping[str, str] = field(default_factory=dict)
     ucx_origin: str | None = None
 
-    def ucx_variables(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables that processes with the environment `environ` get besides, to load their UCX."""
-        from merge_bench.config.ucx_choice import ucx_variables
+    def ucx_selection_variables(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables that make a process with the environment `environ` load the UCX of `ucx_origin`."""
+        from merge_bench.config.ucx_choice import ucx_selection_variables
 
-        return {} if self.ucx_origin is None else ucx_variables(self.ucx_origin, environ)
+        return {} if self.ucx_origin is None else ucx_selection_variables(self.ucx_origin, environ)
 
 
 class SchedulerAccess(NamedTuple):
@@ -117,8 +117,8 @@ class Launcher:
     """Starts the processes of one cluster, reports those that ended, and ends them.
 
     `owns_processes`: whether it starts processes; they share the folder `scratch`, which also holds the run's
-    certificate. `checks_host_load`: whether `start` first measures the load of other hosts; `busy_hosts`: a description
-    of that load for each host that is busy.
+    certificate. `checks_host_load`: whether `start_processes` first measures the load of other hosts; `busy_hosts`: a
+    description of that load for each host that is busy.
     """
 
     name = ""
@@ -127,18 +127,20 @@ class Launcher:
     checks_host_load = False
     busy_hosts: Mapping[str, str] = MappingProxyType({})
 
-    def commands(self, plan: Plan, settings: ClusterSettings) -> list[ProcessCommand]:
-        """Return the commands of the processes that `start` starts."""
+    def process_commands(self, plan: Plan, settings: ClusterSettings) -> list[ProcessCommand]:
+        """Return the commands of the processes that `start_processes` starts."""
         return []
 
-    def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> SchedulerAccess:
+    def start_processes(
+        self, plan: Plan, settings: ClusterSettings, log_folder: Path, log_prefix: str
+    ) -> SchedulerAccess:
         """Start all processes without waiting for them, and return how to reach the scheduler.
 
-        Their logs go to the folder `logs`, by names that begin with `prefix`.
+        Their logs go to `log_folder`, in files whose names begin with `log_prefix`.
         """
         raise NotImplementedError
 
-    def hosts_by_role(self) -> Mapping[str, str]:
+    def hosts_by_process_role(self) -> Mapping[str, str]:
         """Return the host of each started process, by its role (``scheduler``, ``worker-0``…)."""
         return {}
 
@@ -147,24 +149,24 @@ class Launcher:
         return []
 
     def ended_processes(self) -> list[EndedProcess]:
-        """Return the processes that ended on their own since `start`."""
+        """Return the processes that ended on their own since `start_processes`."""
         return []
 
     def read_log_tail(self, role: str) -> str:
         """Return the last lines of the log of the process with this role; empty if the log cannot be read."""
         return ""
 
-    def stop(self) -> None:
-        """Remove the scratch folder; a subclass first ends every process that `start` started."""
+    def stop_processes(self) -> None:
+        """Remove the scratch folder; a subclass first ends every process that `start_processes` started."""
         if self.scratch:
             supervisor.remove_scratch_folder(self.scratch)
             self.scratch = None
 
-    def make_scratch_folder(self, plan: Plan) -> SchedulerAccess:
+    def prepare_scheduler_access(self, plan: Plan) -> SchedulerAccess:
         """Make the scratch folder, with a TLS certificate if the plan needs one; return how to reach the scheduler."""
         with signals.defer_interruption():
             self.scratch = supervisor.make_scratch_folder()
-        tls = supervisor.write_certificate(self.scratch) if plan.protocol == "tls" else {}
+        tls = supervisor.write_tls_certificate(self.scratch) if plan.protocol == "tls" else {}
         return SchedulerAccess(scheduler_file=self.scratch / SCHEDULER_FILE, tls=tls)
 
 

@@ -72,12 +72,13 @@ class BatchJob:
 
 
 def batch_script_text(
-    launcher: str, job: BatchJob, config: str | None, merge_options: Sequence[str], typed_words: Sequence[str]
+    launcher: str, job: BatchJob, config: str | None, merge_options: Sequence[str], submit_arguments: Sequence[str]
 ) -> str:
     """Return the text of a batch script that runs a merge.
 
-    `merge_options`: the options of the merge; `typed_words`: what the user typed after ``submit``. Raises UsageError if
-    the batch system does not have an option, or a word would begin a line of its own in the script.
+    `merge_options`: the options of the merge; `submit_arguments`: the words that the user typed after ``submit``.
+    Raises UsageError if the batch system does not have an option, or a word would begin a line of its own in the
+    script.
     """
     import jinja2
 
@@ -85,7 +86,7 @@ def batch_script_text(
     if job.storage and not batch.storage:
         able = " and ".join(systems_with_storage_option())
         raise UsageError(f"--storage works only with {able}; {batch.title} has no such option")
-    for word in typed_words:
+    for word in submit_arguments:
         if not word.isprintable():
             raise UsageError(f"{word!r} contains a line break or another control character; remove it")
     # Text, not HTML: what is filled in was checked above or is quoted for the shell below.
@@ -95,7 +96,7 @@ def batch_script_text(
     )
     folder, made_by = (
         HERE if checkout_folder() is None else REPOSITORY,
-        shlex.join(["merge-bench", "submit", *typed_words]),
+        shlex.join(["merge-bench", "submit", *submit_arguments]),
     )
     command = shlex.join([*_merge_command(config), "--launcher", launcher, *merge_options])
     template = templates.from_string(_HEAD + batch.directives + _REST)

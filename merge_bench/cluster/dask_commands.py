@@ -14,9 +14,9 @@ from merge_bench.cluster.base import SCHEDULER_FILE, ClusterSettings, ProcessCom
 from merge_bench.config.allowed_transports import (
     REGISTER_NO_MEMORY,
     UCX_PORTS,
-    allows_shared_memory_with_error_handling,
     find_allowed_transports,
     includes_peer_shared_memory,
+    shared_memory_handles_errors,
 )
 from merge_bench.config.ucx_info import find_installed_ucx
 from merge_bench.errors import Caution
@@ -74,7 +74,7 @@ class ProcessLocation:
     address: str
     rdma_ports: tuple[str, ...] = ()
 
-    def common_options(self, plan: Plan, *, dashboard: bool = False) -> tuple[str, ...]:
+    def common_dask_options(self, plan: Plan, *, serve_dashboard: bool = False) -> tuple[str, ...]:
         """Return the options of every Dask process: how it finds the scheduler, and the interface it binds to.
 
         Dask serves HTTP even with --no-dashboard; it must do so on the same interface only.
@@ -83,7 +83,7 @@ class ProcessLocation:
         ca, cert, key = (f"{self.scratch}/{name}.pem" for name in ("ca", "cert", "key"))
         tls = ("--tls-ca-file", ca, "--tls-cert", cert, "--tls-key", key) if plan.protocol == "tls" else ()
         scheduler = ("--scheduler-file", f"{self.scratch}/{SCHEDULER_FILE}", "--protocol", plan.protocol)
-        served = ("--dashboard" if dashboard else "--no-dashboard", "--dashboard-address", f"{self.address}:0")
+        served = ("--dashboard" if serve_dashboard else "--no-dashboard", "--dashboard-address", f"{self.address}:0")
         return (*scheduler, *bind, *tls, *served, "--preload", PRELOAD)
 
 
@@ -104,8 +104,10 @@ def dask_process_commands(
 
     def make_environment(rdma_ports: Sequence[str]) -> dict[str, str]:
         ucx = {**settings.ucx, "UCX_NET_DEVICES": ",".join([*rdma_ports, location.interface])}
-        variables = process_environment(config_variables, inherited_variables, threads=threads_per_worker, ucx=ucx)
-        variables |= settings.ucx_variables({**inherited_variables, **variables})
+        variables = process_environment(
+            config_variables, inherited_variables, threads=threads_per_worker, ucx_settings=ucx
+        )
+        variables |= settings.ucx_selection_variables({**inherited_variables, **variables})
         # Without this variable Dask's scheduler leaves a folder in the temporary directory; it has no option for that.
         return {**variables, "DASK_TEMPORARY_DIRECTORY": location.scratch}
 
@@ -123,7 +125,7 @@ def dask_process_commands(
 def scheduler_command(
     plan: Plan, settings: ClusterSettings, location: ProcessLocation, environment: Mapping[str, str]
 ) -> ProcessCommand:
-    argv = (*SCHEDULER, "--port", "0", *location.common_options(plan, dashboard=settings.dask_dashboard))
+    argv = (*SCHEDULER, "--port", "0", *location.common_dask_options(plan, serve_dashboard=settings.dask_dashboard))
     if settings.dask_dashboard:
         environment = {**environment, SCHEDULER_ROUTES: str(DASHBOARD_ROUTES)}
     return ProcessCommand("scheduler", location.host, argv, environment)
@@ -135,9 +137,9 @@ def worker_command(
     location: ProcessLocation,
     worker_number: int,
     environment: Mapping[str, str],
-    pin: WorkerPin,
+    worker_pin: WorkerPin,
 ) -> ProcessCommand:
-    """Return the command of one Dask worker, which is `dask cuda worker` if `pin` names a GPU.
+    """Return the command of one Dask worker, which is `dask cuda worker` if `worker_pin` names a GPU.
 
     `dask cuda worker` makes no pool of device memory: the run's first step on a worker does, however the worker was
     started. A device memory limit of 0 keeps dask-cuda from moving data to the host when device memory is short; on a
@@ -145,24 +147,24 @@ def worker_command(
     """
     limits = ("--nthreads", "1", "--memory-limit", "0", "--death-timeout", f"{settings.start_timeout:g}")
     argv = (
-        *location.common_options(plan),
+        *location.common_dask_options(plan),
         "--name",
         f"worker-{worker_number}",
         *limits,
         "--local-directory",
         location.scratch,
     )
-    if pin.gpu is None:
+    if worker_pin.gpu is None:
         # No nanny, which would restart a worker that died, and so hide the failure.
         argv = (*WORKER, *argv, "--nworkers", "1", "--no-nanny")
     else:
         # It has no --preload-nanny and needs none: it loads what --preload names in the nanny's process too.
-        argv = (*DASK, "cuda", "worker", *argv, "--device-memory-limit", "0" if pin.own_memory else "default")
-        environment = {**environment, **IN_ORDER, "CUDA_VISIBLE_DEVICES": pin.gpu}
-    return ProcessCommand(f"worker-{worker_number}", location.host, argv, environment, pin.cores)
+        argv = (*DASK, "cuda", "worker", *argv, "--device-memory-limit", "0" if worker_pin.own_memory else "default")
+        environment = {**environment, **IN_ORDER, "CUDA_VISIBLE_DEVICES": worker_pin.gpu}
+    return ProcessCommand(f"worker-{worker_number}", location.host, argv, environment, worker_pin.cores)
 
 
-def forwarded_variables(environ: Mapping[str, str]) -> dict[str, str]:
+def variables_for_other_hosts(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the driver's environment that processes on other hosts get."""
     return {name: v for name, v in environ.items() if name.startswith(FORWARDED_PREFIXES) or name in FORWARDED}
 
@@ -170,13 +172,12 @@ def forwarded_variables(environ: Mapping[str, str]) -> dict[str, str]:
 def default_ucx_settings(
     variables: Mapping[str, str], *, hosts: int, exchange: str, protocol: str, error_handling: bool
 ) -> dict[str, str]:
-    """Return the UCX settings that a launcher adds where config and environment have none, without network devices.
+    """Return the UCX settings that a launcher adds where neither config nor environment sets them.
 
-    UCX's tcp lets whoever can connect write to a worker's memory. Workers on one host need it only where shared memory
-    does not connect them. Between `hosts`, its ports are in a range that a firewall can know. Where no transport of the
-    one host registers memory, UCX need not watch for memory that is freed: to patch the allocator takes each process
-    0.4 s of its start.
-    `variables`: the environment with the config.
+    Network devices are not among them. UCX's tcp lets everyone who can connect write to a worker's memory. Workers on
+    one host need it only where shared memory does not connect them. Between `hosts`, its ports are in a range that a
+    firewall can allow. Where no transport of the one host registers memory, UCX need not watch for memory that is
+    freed: to patch the allocator takes each process 0.4 s of its start. `variables`: the environment with the config.
     """
     if hosts > 1:
         return {"UCX_TCP_PORT_RANGE": UCX_PORTS}
@@ -185,7 +186,7 @@ def default_ucx_settings(
     installed = find_installed_ucx(variables.get("MERGE_BENCH_UCX", "auto"), variables)
     if installed is None:
         return {}
-    unconnected = error_handling and not allows_shared_memory_with_error_handling(variables)
+    unconnected = error_handling and not shared_memory_handles_errors(variables)
     needs_tcp = protocol == "ucx" or unconnected or not includes_peer_shared_memory(installed.transports)
     settings = {} if needs_tcp else {"UCX_TLS": "^tcp"}
     if installed.transports and REGISTER_NO_MEMORY.issuperset(installed.transports):
@@ -208,15 +209,15 @@ def process_environment(
     inherited_variables: Mapping[str, str],
     *,
     threads: int | str,
-    ucx: Mapping[str, str],
+    ucx_settings: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the config's variables, and defaults for a fair measurement that neither config nor environment sets.
+    """Return the variables of a Dask process: the config's, and defaults for a fair measurement that nothing else sets.
 
-    `inherited_variables`: the environment that the process inherits. `threads`: the number of threads of a worker, or a
-    placeholder. `ucx`: `default_ucx_settings`, and ``UCX_NET_DEVICES``,
+    `inherited_variables`: the environment that the process inherits, whose variables get no default. `threads`: the
+    number of threads of a worker, or a placeholder. `ucx_settings`: `default_ucx_settings`, and ``UCX_NET_DEVICES``,
     without which UCX would use every network interface, even on one host.
     """
-    defaults = {**DASK_VARIABLES, **dict.fromkeys(THREAD_COUNTS, str(threads)), **ucx}
+    defaults = {**DASK_VARIABLES, **dict.fromkeys(THREAD_COUNTS, str(threads)), **ucx_settings}
     defaults["RAPIDS_NO_INITIALIZE"] = "True"
     defaults["PYTHONUNBUFFERED"] = "1"  # what UCX prints must be in the log when the process is killed
     # Polars' allocator keeps the pages of one iteration's result for the next one: touching new pages is slow.

@@ -36,13 +36,23 @@ TAILS_SECONDS = 1.0
 # A cut connection blocks writes once its buffers are full, and the agent must never block: it sends no more lines after
 # three missed pings.
 TAILS_SILENCE = 3.0
-REQUESTS = ("describe", "write", "start", "ping", "tail", "log", "stop", "load")
+# The method that answers each request.
+REQUESTS = {
+    "describe": "describe_host",
+    "write": "write_scratch_file",
+    "start": "start_process",
+    "ping": "ping",
+    "tail": "read_process_log_tail",
+    "log": "read_process_log",
+    "stop": "stop_processes",
+    "load": "measure_host_load",
+}
 LEAVE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
 
 
 @dataclass
 class _StartedProcess:
-    """A process that this agent started, its log, and what the driver knows of them."""
+    """A process that this agent started, its log file, and how much about both was sent to the driver."""
 
     child: ChildProcess
     log: Path
@@ -72,7 +82,7 @@ class HostAgent:
         """Answer the driver's requests and send events until the driver closes the connection or counts as gone."""
         rest = b""
         while time.monotonic() - self._last_request < self.silence:
-            ready, _, _ = select.select([0, self._wake], [], [], 0.05 if self._waits_for_scheduler() else 0.5)
+            ready, _, _ = select.select([0, self._wake], [], [], 0.05 if self._waits_for_scheduler_file() else 0.5)
             if self._wake in ready:
                 os.read(self._wake, 4096)
             if 0 in ready:
@@ -86,13 +96,13 @@ class HostAgent:
             self._send_events()
 
     def close(self) -> None:
-        """End all processes, and remove the scratch folder."""
-        self.stop()
+        """End all processes that this agent started, and remove the scratch folder."""
+        self.stop_processes()
         supervisor.remove_scratch_folder(self.scratch)
 
     # -- requests
 
-    def describe(
+    def describe_host(
         self, interface: str | None, peer: str | None, silence: float, driver: str | None = None
     ) -> dict[str, Any]:
         """Return the description of this host: software, network, cores and GPUs.
@@ -108,7 +118,7 @@ class HostAgent:
         self.silence = silence
         stack = network.network_stack_id()
         if not peer and (stack is None or stack != driver):
-            peer = network.starting_host_address(os.environ)
+            peer = network.launching_host_address(os.environ)
         name = interface or (network.interface_towards(peer) if peer else "lo")
         if name is None:
             raise LookupError(
@@ -117,21 +127,21 @@ class HostAgent:
         return {
             "host": socket.gethostname(),
             "project": {"version": __version__, "sources": source_checksum(ROOT / "merge_bench")},
-            "versions": machine.installed_versions(),
+            "versions": machine.installed_package_versions(),
             "address": network.interface_ipv4_address(name),
             "stack": stack,
             "scratch": str(self.scratch),
             **msgspec.to_builtins(pinning.describe_host(name)),
         }
 
-    def load(self) -> dict[str, Any]:
-        """Return how busy other processes keep this host's cores, measured for half a second; None if little."""
+    def measure_host_load(self) -> dict[str, Any]:
+        """Measure for half a second how busy other processes keep the cores; ``busy``: a text, None if little."""
         from merge_bench.host import other_load
 
         other = other_load.measure_other_load()
         return {"busy": None if other.is_quiet else str(other)}
 
-    def write(self, name: str, text: str) -> None:
+    def write_scratch_file(self, name: str, text: str) -> None:
         """Write a file with this text into the scratch folder, whole or not at all."""
         path = self.scratch / Path(name).name
         draft = path.with_suffix(".part")
@@ -139,7 +149,9 @@ class HostAgent:
             file.write(text)
         draft.rename(path)
 
-    def start(self, role: str, argv: list[str], environment: dict[str, str], cores: list[int]) -> dict[str, Any]:
+    def start_process(
+        self, role: str, argv: list[str], environment: dict[str, str], cores: list[int]
+    ) -> dict[str, Any]:
         """Start one process in a session of its own, with its output in a log, and return its process number."""
         log = self.scratch / f"{role}.log"
         inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -151,30 +163,30 @@ class HostAgent:
     def ping(self) -> None:
         """Do nothing: the request itself shows that the driver still runs."""
 
-    def tail(self, role: str) -> dict[str, Any]:
+    def read_process_log_tail(self, role: str) -> dict[str, Any]:
         """Return the last lines of the log of the process with this role."""
         return {"text": read_log_tail(self._started[role].log)}
 
-    def log(self, role: str) -> dict[str, Any]:
-        """Return the log of the process with this role, or its last 4 MiB."""
+    def read_process_log(self, role: str) -> dict[str, Any]:
+        """Return the whole log of the process with this role, or its last 4 MiB."""
         return {"text": read_last_bytes(self._started[role].log, LOG_BYTES)}
 
-    def stop(self) -> None:
-        """End every process and its children, and return when they are gone."""
+    def stop_processes(self) -> None:
+        """End every process that this agent started, with its children, and return when they are gone."""
         for started in self._started.values():
             started.reported = True
         end_child_processes([started.child for started in self._started.values()])
 
     # -- lines in, lines out
 
-    def _answer_request(self, line: bytes) -> None:
+    def _answer_request(self, request_line: bytes) -> None:
         number = None
         try:
-            request = json.loads(line)
+            request = json.loads(request_line)
             number, do = request.pop("id", None), request.pop("do")
             if do not in REQUESTS:
                 raise LookupError(f"unknown request {do!r}")
-            reply = getattr(self, do)(**request) or {}
+            reply = getattr(self, REQUESTS[do])(**request) or {}
         except (LookupError, ValueError, TypeError, OSError, ImportError, subprocess.SubprocessError) as error:
             explained = isinstance(error, LookupError | OSError)
             reply = {"error": str(error) if explained else f"{type(error).__name__}: {error}"}
@@ -189,15 +201,15 @@ class HostAgent:
                 started.reported = True
                 pid, text = started.child.pid, read_log_tail(started.log)
                 _send_message({"event": "exited", "role": role, "pid": pid, "status": status, "tail": text})
-        if self._waits_for_scheduler():
+        if self._waits_for_scheduler_file():
             with contextlib.suppress(OSError, ValueError):
                 text = (self.scratch / SCHEDULER_FILE).read_text()
                 json.loads(text)  # it may be half written
                 self._announced = True
                 _send_message({"event": "scheduler", "text": text})
-        self._send_tails()
+        self._send_changed_log_tails()
 
-    def _send_tails(self) -> None:
+    def _send_changed_log_tails(self) -> None:
         now = time.monotonic()
         if now - self._tails_sent < TAILS_SECONDS or now - self._last_request > TAILS_SILENCE:
             return
@@ -208,18 +220,18 @@ class HostAgent:
                 size = started.log.stat().st_size
                 if size != started.sent_size:
                     started.sent_size = size
-                    _send_message({"event": "log", "role": role, "tail": read_log_tail(started.log, size=share)})
+                    _send_message({"event": "log", "role": role, "tail": read_log_tail(started.log, byte_limit=share)})
 
-    def _waits_for_scheduler(self) -> bool:
+    def _waits_for_scheduler_file(self) -> bool:
         """Return whether the scheduler was started here and has not written its address yet."""
         return "scheduler" in self._started and not self._announced
 
 
-def source_checksum(package: Path) -> str:
+def source_checksum(package_folder: Path) -> str:
     """Return a short checksum of all Python files of a package; unlike a commit, it shows local changes too."""
     digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted(package_folder.rglob("*.py")):
+        digest.update(str(path.relative_to(package_folder)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
 
@@ -229,7 +241,7 @@ def _send_message(message: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Run the agent of this host until the driver is gone."""
+    """Run the agent of this host until the driver closes the connection or falls silent."""
 
     def exit_on_signal(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)

@@ -51,17 +51,17 @@ class HostPlacement(NamedTuple):
 
 def default_worker_count(hosts: Sequence[HostSpec], workers_per_gpu: int = 1) -> int:
     """Return the default number of workers on these hosts: one per slot, else per GPU, else one per host."""
-    return sum(_default_workers_of_host(host, workers_per_gpu) for host in hosts)
+    return sum(_default_worker_count_of_host(host, workers_per_gpu) for host in hosts)
 
 
-def place_workers(hosts: Sequence[HostSpec], workers: int, workers_per_gpu: int = 1) -> tuple[HostPlacement, ...]:
-    """Distribute workers over hosts: each host gets its default number if these add up to `workers`, else equal shares.
+def place_workers(hosts: Sequence[HostSpec], worker_count: int, workers_per_gpu: int = 1) -> tuple[HostPlacement, ...]:
+    """Distribute workers over hosts: each gets its default number if these sum to `worker_count`, else an equal share.
 
     A host without a worker is left out. Raises UsageError if a host would get more than its largest number.
     """
-    shares = [_default_workers_of_host(host, workers_per_gpu) for host in hosts]
-    if hosts and sum(shares) != workers:
-        share, more = divmod(workers, len(hosts))
+    shares = [_default_worker_count_of_host(host, workers_per_gpu) for host in hosts]
+    if hosts and sum(shares) != worker_count:
+        share, more = divmod(worker_count, len(hosts))
         shares = [share + (number < more) for number in range(len(hosts))]
     placed, first = [], 0
     for host, share in zip(hosts, shares, strict=True):
@@ -74,13 +74,13 @@ def place_workers(hosts: Sequence[HostSpec], workers: int, workers_per_gpu: int 
     return tuple(placed)
 
 
-def _default_workers_of_host(host: HostSpec, workers_per_gpu: int) -> int:
+def _default_worker_count_of_host(host: HostSpec, workers_per_gpu: int) -> int:
     if host.slots is not None:
         return host.slots
     return host.gpus * workers_per_gpu if host.gpus else 1
 
 
-def read_hosts(path: Path) -> tuple[HostSpec, ...]:
+def read_hosts_file(path: Path) -> tuple[HostSpec, ...]:
     """Return the hosts in a file with lines ``NAME [slots=N] [max_slots=N] [gpus=N]``; ``#`` begins a comment.
 
     NAME may be a list such as ``node[01-04,07],gpu-a[1-3]``, or ``NAME:SLOTS``. A host that is listed again gets the
@@ -92,15 +92,15 @@ def read_hosts(path: Path) -> tuple[HostSpec, ...]:
         reason = error.strerror if isinstance(error, OSError) else "the file is not text in UTF-8"
         raise UsageError(f"--hosts {path}: {reason}; it takes the path of a file: {FORM}") from error
     hosts: dict[str, HostSpec] = {}
-    names_by_key: dict[str, str] = {}  # the name by which each host was listed first
-    names_by_short: dict[str, str] = {}  # of those with a domain, by their first part
+    names_by_host: dict[str, str] = {}  # the name by which each host was listed first
+    names_by_short_host: dict[str, str] = {}  # of those with a domain, by their first part
     times_listed = 0
     for number, line in enumerate(text.splitlines(), 1):
         try:
             for host in parse_hosts_line(line):
-                _refuse_second_host_name(host.name, names_by_key, names_by_short)
+                _refuse_other_name_of_host(host.name, names_by_host, names_by_short_host)
                 times_listed += 1
-                hosts[host.name] = _add_listed_slots(hosts[host.name], host) if host.name in hosts else host
+                hosts[host.name] = _add_slots_of_repeated_host(hosts[host.name], host) if host.name in hosts else host
                 if len(hosts) > MOST_HOSTS or times_listed > MOST_NAMES:
                     raise ValueError(f"the file lists more than {MOST_HOSTS:,} hosts, or {MOST_NAMES:,} names")
         except ValueError as error:
@@ -121,7 +121,7 @@ def parse_hosts_line(line: str) -> Iterator[HostSpec]:
     if not words:
         return
     _refuse_other_file_formats(words)
-    numbers = _read_host_numbers(words[1:])
+    numbers = _parse_slot_and_gpu_counts(words[1:])
     for word in split_host_list(words[0]):
         names, slots = _split_host_and_slots(word)
         if slots is not None and "slots" in numbers:
@@ -179,7 +179,7 @@ def _split_host_and_slots(word: str) -> tuple[str, int | None]:
     name, colon, number = word.rpartition(":")
     if not colon or _parse_ip_address(word.rpartition("@")[2]) is not None:
         return word, None
-    if not _is_number(number) or int(number) < 1:
+    if not _is_whole_number(number) or int(number) < 1:
         raise ValueError(f"{word!r} is not a host name; {FORM}")
     if "@" in word or _parse_ip_address(name) is not None:
         slots = f"{name.strip('[]')} slots={number}"
@@ -206,12 +206,16 @@ def _parse_ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Addres
         return None
 
 
-def _read_host_numbers(words: Iterable[str]) -> dict[str, int]:
+def _parse_slot_and_gpu_counts(words: Iterable[str]) -> dict[str, int]:
     numbers: dict[str, int] = {}
     for word in words:
         name, _, value = word.partition("=")
         key = name.lower().replace("-", "_")
-        if key not in ("slots", "max_slots", "gpus") or not _is_number(value) or (key != "gpus" and int(value) < 1):
+        if (
+            key not in ("slots", "max_slots", "gpus")
+            or not _is_whole_number(value)
+            or (key != "gpus" and int(value) < 1)
+        ):
             raise ValueError(f"{word!r} is not valid; write slots=N or max_slots=N (at least 1), or gpus=N")
         numbers[key] = int(value)
     return numbers
@@ -229,30 +233,34 @@ def _refuse_other_file_formats(words: list[str]) -> None:
         raise ValueError(f"{' '.join(words)!r} has more than one name; {FORM}, or a list such as {first},{names[0]}")
 
 
-def _add_listed_slots(host: HostSpec, listed_again: HostSpec) -> HostSpec:
-    if host.gpus is not None or listed_again.gpus is not None:
+def _add_slots_of_repeated_host(host: HostSpec, repeated_host: HostSpec) -> HostSpec:
+    if host.gpus is not None or repeated_host.gpus is not None:
         raise ValueError(
-            f"{listed_again.name} is listed twice with gpus=; list it once, with the number of all its GPUs"
+            f"{repeated_host.name} is listed twice with gpus=; list it once, with the number of all its GPUs"
         )
-    return replace(host, slots=(host.slots or 1) + (listed_again.slots or 1), most=host.most or listed_again.most)
+    return replace(host, slots=(host.slots or 1) + (repeated_host.slots or 1), most=host.most or repeated_host.most)
 
 
-def _is_number(text: str) -> bool:
+def _is_whole_number(text: str) -> bool:
     return text.isdecimal() and len(text) <= _DIGITS
 
 
-def _refuse_second_host_name(name: str, names_by_key: dict[str, str], names_by_short: dict[str, str]) -> None:
-    """Raise ValueError if a host was already listed by another name; else add its name to both mappings."""
+def _refuse_other_name_of_host(name: str, names_by_host: dict[str, str], names_by_short_host: dict[str, str]) -> None:
+    """Raise ValueError if a host was already listed by another name; else record its name in both mappings.
+
+    `names_by_host`: the listed name of each host, by its address or lower-case name; `names_by_short_host`: the listed
+    name of each host with a domain, by the part before the first dot.
+    """
     host = name.rpartition("@")[2].rstrip(".").lower()
     address = _parse_ip_address(host)
     local = host in _LOOPBACK or (address is not None and address.is_loopback) or host == socket.gethostname().lower()
     key = "localhost" if local else str(address or host)
     short = key.partition(".")[0]
-    other = names_by_key.get(key, name)
+    other = names_by_host.get(key, name)
     if other == name and address is None:
-        other = (names_by_key if short != key else names_by_short).get(short, name)
+        other = (names_by_host if short != key else names_by_short_host).get(short, name)
     if other != name:
         raise ValueError(f"{other} and {name} are names of one host; list it by one name (a slot for each time)")
-    names_by_key[key] = name
+    names_by_host[key] = name
     if short != key and address is None:
-        names_by_short.setdefault(short, name)
+        names_by_short_host.setdefault(short, name)

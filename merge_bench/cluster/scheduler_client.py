@@ -39,31 +39,37 @@ ANSWER_SECONDS = 60.0
 
 
 def connect_client(
-    access: SchedulerAccess, launcher: Launcher, settings: ClusterSettings, latest_time: float
+    scheduler_access: SchedulerAccess, launcher: Launcher, settings: ClusterSettings, deadline: float
 ) -> Client:
-    """Wait until the scheduler answers, and return a client of it.
+    """Wait until the scheduler answers, and return a Dask client of it.
 
-    `latest_time`: when to give up, as of ``time.monotonic()``. Raises UsageError if a running cluster cannot be
-    reached; LaunchFailed if the scheduler that the launcher started did not come up.
+    `deadline`: when to give up, as of ``time.monotonic()``. Raises UsageError if a running cluster cannot be reached;
+    LaunchFailed if the scheduler that the launcher started did not come up.
     """
     security = None
-    if access.tls:
+    if scheduler_access.tls:
         from distributed.security import Security
 
-        files = {"tls_ca_file": access.tls["ca"], "tls_client_cert": access.tls["cert"]}
-        security = Security(**files, tls_client_key=access.tls["key"], require_encryption=True)
+        files = {"tls_ca_file": scheduler_access.tls["ca"], "tls_client_cert": scheduler_access.tls["cert"]}
+        security = Security(**files, tls_client_key=scheduler_access.tls["key"], require_encryption=True)
 
     def check_processes() -> None:
         raise_for_ended_process(launcher)
 
-    address, file, seconds = access.address, access.scheduler_file, max(latest_time - time.monotonic(), 1.0)
+    address, file, seconds = (
+        scheduler_access.address,
+        scheduler_access.scheduler_file,
+        max(deadline - time.monotonic(), 1.0),
+    )
     try:
         return open_client(address, file, seconds=seconds, security=security, check_processes=check_processes)
     except (OSError, TimeoutError, ValueError) as error:
         raise_for_ended_process(launcher)
         if launcher.owns_processes:
-            raise _start_error(launcher, "scheduler", f"did not start: {error}") from error
-        raise UsageError(f"no scheduler answers at {access.address or access.scheduler_file}: {error}") from error
+            raise _process_start_error(launcher, "scheduler", f"did not start: {error}") from error
+        raise UsageError(
+            f"no scheduler answers at {scheduler_access.address or scheduler_access.scheduler_file}: {error}"
+        ) from error
 
 
 def open_client(
@@ -93,7 +99,7 @@ def open_client(
     left = max(deadline - time.monotonic(), 1.0)
 
     call = functools.partial(Client, address=address, security=security, timeout=left, set_as_default=False)
-    return _call_within(call, left + 1.0, check_processes)
+    return _call_with_time_limit(call, left + 1.0, check_processes)
 
 
 def _address_in_file(scheduler_file: str | Path | None) -> str | None:
@@ -104,32 +110,35 @@ def _address_in_file(scheduler_file: str | Path | None) -> str | None:
 
 
 def close_client(client: Client, seconds: float = CLOSE_SECONDS) -> None:
-    """Close a client; give up after `seconds` if the client's scheduler is gone or silent.
+    """Close a Dask client; give up after `seconds` if its scheduler is gone or silent.
 
-    Then its event loop is stopped, which Dask leaves running: its errors would be printed after the result.
+    In that case the client's event loop is stopped, which Dask leaves running: its errors would be printed after the
+    result.
     """
     with contextlib.suppress(Exception):
         try:
-            _call_within(lambda: client.close(timeout=seconds), 2 * seconds)
+            _call_with_time_limit(lambda: client.close(timeout=seconds), 2 * seconds)
         except Exception:
-            _call_within(lambda: client._loop_runner.stop(timeout=seconds), 2 * seconds)
+            _call_with_time_limit(lambda: client._loop_runner.stop(timeout=seconds), 2 * seconds)
             client.status = "closed"  # else it closes itself again, without a loop, when it is freed
 
 
-def _call_within(call: Callable[[], T], seconds: float, check_processes: Callable[[], None] = lambda: None) -> T:
-    """Run a call into Dask in a thread, and return its result; raises TimeoutError after `seconds`.
+def _call_with_time_limit(
+    function: Callable[[], T], seconds: float, check_processes: Callable[[], None] = lambda: None
+) -> T:
+    """Call a function of Dask in a thread, and return its result; raises TimeoutError after `seconds`.
 
     Such calls have no time limit of their own, or none for a part of what they wait for. A late thread is abandoned.
     """
     outcome: Future[T] = Future()
 
-    def run_call() -> None:
+    def run_function() -> None:
         try:
-            outcome.set_result(call())
+            outcome.set_result(function())
         except BaseException as error:
             outcome.set_exception(error)
 
-    threading.Thread(target=run_call, name="dask-client", daemon=True).start()
+    threading.Thread(target=run_function, name="dask-client", daemon=True).start()
     deadline = time.monotonic() + seconds
     while not outcome.done():
         check_processes()
@@ -144,84 +153,89 @@ def _call_within(call: Callable[[], T], seconds: float, check_processes: Callabl
 def raise_for_ended_process(launcher: Launcher) -> None:
     """Raise LaunchFailed if a process of the launcher ended on its own while the cluster starts."""
     for ended in launcher.ended_processes():
-        raise _start_error(launcher, ended.role, f"{ended.outcome_text} before it was ready", ended.log_tail)
+        raise _process_start_error(
+            launcher, ended.role, f"{ended.process_end_text} before it was ready", ended.log_tail
+        )
 
 
-def _start_error(launcher: Launcher, role: str, how: str, log_tail: str | None = None) -> LaunchFailed:
+def _process_start_error(launcher: Launcher, role: str, failure_text: str, log_tail: str | None = None) -> LaunchFailed:
     """Return the error for a process that did not start, with its rank, its host and the last lines of its log.
 
-    `how`: how the process failed, as a predicate.
+    `failure_text`: how the process failed, as a predicate.
     """
-    host, number = launcher.hosts_by_role().get(role), role.removeprefix("worker-")
+    host, number = launcher.hosts_by_process_role().get(role), role.removeprefix("worker-")
     rank = int(number) if number.isdecimal() else None
     name = f"the {role}" if rank is None else f"rank {rank} ({role})"
     tail = launcher.read_log_tail(role) if log_tail is None else log_tail
-    return LaunchFailed(f"{name} on {host} {how}", host=host, rank=rank, log_tail=tail or None, code="start-failed")
+    return LaunchFailed(
+        f"{name} on {host} {failure_text}", host=host, rank=rank, log_tail=tail or None, code="start-failed"
+    )
 
 
 def wait_for_workers(
-    ask_workers: Callable[[], Workers],
+    list_workers: Callable[[], Workers],
     launcher: Launcher,
     settings: ClusterSettings,
     wanted_count: int,
-    latest_time: float,
+    deadline: float,
 ) -> Workers:
     """Wait until the cluster has `wanted_count` workers, and return all of its workers.
 
-    `ask_workers`: returns the workers that the scheduler has now. `latest_time`: when to give up, as of
+    `list_workers`: returns the workers that the scheduler has now. `deadline`: when to give up, as of
     ``time.monotonic()``. Raises UsageError if too few workers of a running cluster came in time, or some left since
     they were counted; LaunchFailed if a worker that the launcher started did not come up.
     """
     printed = launcher.owns_processes
-    while len(workers := ask_workers()) < wanted_count:
+    while len(workers := list_workers()) < wanted_count:
         raise_for_ended_process(launcher)
         if not printed:
-            _print_missing_workers(len(workers), wanted_count, settings)
+            _print_awaited_workers(len(workers), wanted_count, settings)
             printed = True
-        if time.monotonic() > latest_time:
+        if time.monotonic() > deadline:
             came = f"only {len(workers)} of {wanted_count} workers connected within {settings.start_timeout:.0f} s"
             if not launcher.owns_processes:
                 raise UsageError(came)
             present = {"scheduler", *(name for _, name in workers.values())}
-            missing = next(role for role in launcher.hosts_by_role() if role not in present)
-            raise _start_error(launcher, missing, f"did not start: {came}")
+            missing = next(role for role in launcher.hosts_by_process_role() if role not in present)
+            raise _process_start_error(launcher, missing, f"did not start: {came}")
         signals.raise_if_interrupted()
         time.sleep(LOOK_SECONDS)
     return workers
 
 
-def _print_missing_workers(count: int, wanted_count: int, settings: ClusterSettings) -> None:
+def _print_awaited_workers(present_count: int, wanted_count: int, settings: ClusterSettings) -> None:
     """Print how many workers the run waits for; raises `UsageError` if no more workers can be expected."""
     cluster = f"the cluster at {settings.scheduler_address or settings.scheduler_file}"
     if settings.counted == wanted_count:
-        had = f"{cluster} has {count} workers, but had {wanted_count} when this run began"
+        had = f"{cluster} has {present_count} workers, but had {wanted_count} when this run began"
         raise UsageError(f"{had}; use --workers N to wait for N workers")
     print_message(
-        f"waiting up to {settings.start_timeout:.0f} s for {wanted_count} workers; {cluster} now has {count or 'none'}"
+        f"waiting up to {settings.start_timeout:.0f} s for {wanted_count} workers; {cluster} now has"
+        f" {present_count or 'none'}"
     )
 
 
-def dashboard_link(scheduler: str | None, port: int | None) -> str | None:
+def dashboard_link(scheduler_address: str | None, dashboard_port: int | None) -> str | None:
     """Return the URL of the Dask dashboard of the scheduler at this address; None without a port or an address."""
-    if port is None or scheduler is None:
+    if dashboard_port is None or scheduler_address is None:
         return None
     from distributed.comm.addressing import get_address_host
     from distributed.utils import format_dashboard_link
 
-    host = get_address_host(scheduler)
+    host = get_address_host(scheduler_address)
     try:
-        return str(format_dashboard_link(f"[{host}]" if ":" in host else host, port))
+        return str(format_dashboard_link(f"[{host}]" if ":" in host else host, dashboard_port))
     except KeyError:  # the site's template for such links contains a variable that is not set here
         return None
 
 
 @contextlib.contextmanager
-def _open_running_cluster(
-    address: str | None, scheduler_file: str | None, seconds: float, advice: str = ""
+def _connect_to_running_cluster(
+    address: str | None, scheduler_file: str | None, seconds: float, no_workers_advice: str = ""
 ) -> Iterator[tuple[Client, dict[str, Any]]]:
-    """Connect to a running cluster, and yield a client and the workers by address.
+    """Connect to a running cluster, and yield a client and the description of each worker by its address.
 
-    `advice`: the end of the message if the cluster has no workers.
+    `no_workers_advice`: the end of the message if the cluster has no workers.
     """
     where = address or scheduler_file
     if scheduler_file and not Path(scheduler_file).exists():
@@ -234,65 +248,72 @@ def _open_running_cluster(
         except (OSError, TimeoutError, ValueError) as error:
             raise UsageError(f"no scheduler answers at {where}: {error}") from error
         if not workers:
-            raise UsageError(f"the cluster at {where} has no workers{advice}")
+            raise UsageError(f"the cluster at {where} has no workers{no_workers_advice}")
         yield client, workers
 
 
 def count_running_workers(address: str | None, scheduler_file: str | None, seconds: float = CONNECT_SECONDS) -> int:
-    """Return the number of workers of a running cluster; raises UsageError without an answer in time or workers."""
+    """Return the number of workers of a running cluster; raises UsageError if it has none or does not answer."""
     advice = "; use --workers N to wait for N workers, at most for --start-timeout"
-    with _open_running_cluster(address, scheduler_file, min(seconds, CONNECT_SECONDS), advice) as (_, workers):
+    with _connect_to_running_cluster(address, scheduler_file, min(seconds, CONNECT_SECONDS), advice) as (_, workers):
         return len(workers)
 
 
-def ask_each_host(
-    address: str | None, scheduler_file: str | None, question: Callable[[], T], seconds: float = CONNECT_SECONDS
+def call_on_each_host(
+    address: str | None, scheduler_file: str | None, function: Callable[[], T], seconds: float = CONNECT_SECONDS
 ) -> list[T]:
-    """Call `question` on one worker of each host, and return the answers in the order of the hosts' addresses.
+    """Call `function` on one worker of each host of a running cluster, and return the results in the hosts' order.
 
     Raises UsageError if the scheduler does not answer within `seconds`, or the workers do not answer in time.
     """
-    with _open_running_cluster(address, scheduler_file, seconds) as (client, workers):
+    with _connect_to_running_cluster(address, scheduler_file, seconds) as (client, workers):
         hosts = {str(about["host"]): worker for worker, about in reversed(workers.items())}
-        return _ask_workers(client, [hosts[host] for host in sorted(hosts)], question, address or scheduler_file)
+        return _call_on_workers(client, [hosts[host] for host in sorted(hosts)], function, address or scheduler_file)
 
 
-def ask_each_worker(address: str | None, scheduler_file: str | None, question: Callable[[], T]) -> dict[str, T]:
-    """Call `question` on every worker, and return the answers by the workers' Dask names; raises UsageError."""
-    with _open_running_cluster(address, scheduler_file, CONNECT_SECONDS) as (client, workers):
+def call_on_each_worker(address: str | None, scheduler_file: str | None, function: Callable[[], T]) -> dict[str, T]:
+    """Call `function` on every worker of a running cluster, and return the results by the workers' Dask names.
+
+    Raises UsageError if the scheduler or the workers do not answer in time.
+    """
+    with _connect_to_running_cluster(address, scheduler_file, CONNECT_SECONDS) as (client, workers):
         names = [str(about["name"]) for about in workers.values()]
-        return dict(zip(names, _ask_workers(client, list(workers), question, address or scheduler_file), strict=True))
+        return dict(
+            zip(names, _call_on_workers(client, list(workers), function, address or scheduler_file), strict=True)
+        )
 
 
-def _ask_workers(client: Client, workers: list[str], question: Callable[[], T], where: str | None) -> list[T]:
-    futures = [client.submit(question, workers=[worker], pure=False) for worker in workers]
+def _call_on_workers(
+    client: Client, worker_addresses: list[str], function: Callable[[], T], cluster_text: str | None
+) -> list[T]:
+    futures = [client.submit(function, workers=[worker], pure=False) for worker in worker_addresses]
     try:
         return [future.result(timeout=ANSWER_SECONDS) for future in futures]
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
-        raise UsageError(f"the workers of the cluster at {where} do not answer: {problem}") from error
+        raise UsageError(f"the workers of the cluster at {cluster_text} do not answer: {problem}") from error
 
 
 @contextlib.contextmanager
-def redirect_library_output(log: Path) -> Iterator[None]:
-    """Append the log lines of Dask's client, and what native code prints on standard output, to the file `log`.
+def redirect_library_output(log_file: Path) -> Iterator[None]:
+    """Append the log lines of Dask's client, and what native code prints on standard output, to the file `log_file`.
 
-    UCX prints its warnings on file descriptor 1 directly, so that `sys.stdout` never gets them. Lines that the log has
-    no room for are lost. What a closed client leaves behind is freed before this ends: asyncio then logs errors that
-    nobody took, such as the ``TimeoutError: Timeout`` of a wait that the closing cut short.
+    UCX prints its warnings on file descriptor 1 directly, so that `sys.stdout` never gets them. Lines that do not fit
+    on a full disk are lost. Objects that a closed client leaves behind are freed before the block ends: asyncio then
+    logs errors that no code has handled, such as the ``TimeoutError: Timeout`` of a wait that the closing cut short.
     """
     import distributed  # noqa: F401  (it sets up its loggers when it is first imported)
 
     dask_loggers = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
     loggers = [logging.getLogger(name) for name in ("distributed", "tornado", "asyncio", *dask_loggers)]
     before = [(logger.propagate, list(logger.handlers)) for logger in loggers]
-    file = open(log, "a", opener=open_without_links, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+    file = open(log_file, "a", opener=open_without_links, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
     sys.stdout.flush()
     standard_output = os.dup(1)
     try:
         os.dup2(file.fileno(), 1)
         for logger in loggers:
-            logger.propagate, logger.handlers = False, [_SilentHandler(file)]
+            logger.propagate, logger.handlers = False, [_SilentLogHandler(file)]
         yield
     finally:
         gc.collect()
@@ -304,19 +325,22 @@ def redirect_library_output(log: Path) -> Iterator[None]:
             file.close()
 
 
-class _SilentHandler(logging.StreamHandler[TextIO]):
+class _SilentLogHandler(logging.StreamHandler[TextIO]):
     """A log handler that prints no error if a line cannot be written, for example on a full disk."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Do nothing."""
+        """Ignore that a log line could not be written."""
 
 
 _ENCRYPTION = "distributed.comm.require-encryption"
 _PLANNING = "dataframe.query-planning"
 
 
-def unreadable_configuration_text(error: ValueError) -> str | None:
-    """Return a sentence about a configuration file that Dask cannot read, from the error of importing Dask, or None."""
+def unreadable_dask_config_text(error: ValueError) -> str | None:
+    """Return a message about the configuration file that Dask cannot read, from the error of importing Dask.
+
+    None if the error has another cause.
+    """
     match = re.match(r"A dask config file at (['\"])(?P<file>.+?)\1 is malformed(?P<why>.*)", str(error), re.DOTALL)
     if match is None:
         return None
@@ -338,20 +362,23 @@ def dask_requires_encryption() -> bool:
     return bool(dask.config.get(_ENCRYPTION, False))
 
 
-def check_dask_configuration(*, protocol: str, dask_frames: bool) -> None:
-    """Raise UsageError if Dask's configuration does not allow the run's connections (`protocol`) or dataframes."""
+def check_dask_configuration(*, protocol: str, uses_dask_dataframes: bool) -> None:
+    """Raise UsageError if Dask's configuration does not allow the run's connections (`protocol`) or its dataframes.
+
+    `uses_dask_dataframes`: whether Dask's dataframes merge the tables.
+    """
     import dask.config
 
     if protocol != "tls" and dask_requires_encryption():
-        sets = f"{_source_of_setting(_ENCRYPTION)} sets {_ENCRYPTION}"
+        sets = f"{_source_of_dask_setting(_ENCRYPTION)} sets {_ENCRYPTION}"
         raise UsageError(f"{sets}, so Dask refuses --protocol {protocol}; use --protocol tls")
-    if dask_frames and dask.config.get(_PLANNING, None) is False:
-        sets = f"{_source_of_setting(_PLANNING)} sets {_PLANNING} to False"
+    if uses_dask_dataframes and dask.config.get(_PLANNING, None) is False:
+        sets = f"{_source_of_dask_setting(_PLANNING)} sets {_PLANNING} to False"
         only = "the dataframes of --exchange dask have query planning only"
         raise UsageError(f"{sets}, but {only}; remove the setting")
 
 
-def _source_of_setting(key: str) -> str:
+def _source_of_dask_setting(key: str) -> str:
     """Return the environment variable or the file that sets `key` in Dask's configuration."""
     import dask.config
 

@@ -19,18 +19,18 @@ class Interrupted(RunFailed):
     code = "interrupted"
 
 
-def ending_signals() -> tuple[signal.Signals, ...]:
+def termination_signals() -> tuple[signal.Signals, ...]:
     """Return the signals that end this process, without SIGHUP if the process ignores it, as under ``nohup``."""
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM) if ignored else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def signal_received() -> bool:
+def termination_signal_received() -> bool:
     """Return whether an ending signal came since the block of `raise_on_signals` began."""
     return bool(_received)
 
 
-def _handle_signal(number: int, frame: FrameType | None) -> None:
+def _record_termination_signal(number: int, frame: FrameType | None) -> None:
     _received.append(number)
     if len(_received) == 1:
         raise_if_interrupted()
@@ -56,14 +56,14 @@ def raise_on_signals() -> Iterator[None]:
 
     Inside another such block, this does nothing.
     """
-    if signal.getsignal(signal.SIGINT) is _handle_signal:
+    if signal.getsignal(signal.SIGINT) is _record_termination_signal:
         yield
         return
     _received.clear()
     before = {}
     try:
-        for number in ending_signals():
-            before[number] = signal.signal(number, _handle_signal)
+        for number in termination_signals():
+            before[number] = signal.signal(number, _record_termination_signal)
     except ValueError:  # not the main thread: the program that calls this package handles signals
         pass
     try:
@@ -85,13 +85,14 @@ def defer_interruption() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def ignore_signals(ignore: bool = True) -> Iterator[None]:
+def ignore_signals(enabled: bool = True) -> Iterator[None]:
     """Raise no `Interrupted` inside the block, so that a second signal cannot stop the ending of processes.
 
-    `signal_received` still reports the signal. `ignore`: False lets a signal raise again (see `allow_interruption`).
+    `termination_signal_received` still reports the signal. `enabled`: False lets a signal raise again (see
+    `allow_interruption`).
     """
     global _deferring
-    outer, _deferring = _deferring, ignore
+    outer, _deferring = _deferring, enabled
     try:
         yield
     finally:
@@ -100,7 +101,7 @@ def ignore_signals(ignore: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def allow_interruption() -> Iterator[None]:
-    """Let a signal end a part of a block of `ignore_signals`, also a signal that came before this part.
+    """Let a signal raise `Interrupted` in a part of a block of `ignore_signals`, also one that came before this part.
 
     Code that enters `ignore_signals` first is thus never interrupted before it reaches what it must do at the end.
     """

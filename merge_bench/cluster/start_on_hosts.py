@@ -25,7 +25,7 @@ from merge_bench.cluster.base import (
     ProcessCommand,
     SchedulerAccess,
 )
-from merge_bench.cluster.dask_commands import forwarded_variables
+from merge_bench.cluster.dask_commands import variables_for_other_hosts
 from merge_bench.cluster.host_agent import ROOT
 from merge_bench.cluster.hosts import HostPlacement, place_workers
 from merge_bench.cluster.supervisor import ChildProcess, read_log_tail
@@ -59,8 +59,8 @@ class RemoteLauncher(Launcher):
         self._logs = (Path(), "")
         self._stopping = threading.Event()
 
-    def commands(self, plan: Plan, settings: ClusterSettings) -> list[ProcessCommand]:
-        """Return the commands that `start` starts: on each host an agent, and the processes that the agent starts.
+    def process_commands(self, plan: Plan, settings: ClusterSettings) -> list[ProcessCommand]:
+        """Return the commands of `start_processes`: on each host an agent, and the processes that the agent starts.
 
         Before the start, words in capitals stand for what only a host can report: folders, interfaces with their
         addresses and RDMA devices, a worker's share of the cores, the names of GPUs.
@@ -68,25 +68,30 @@ class RemoteLauncher(Launcher):
         commands = []
         for placement in _host_placements(plan, settings):
             name = placement.host.name
-            commands.append(ProcessCommand("agent", name, self._reach(placement.host, agent_command(), settings)))
-            host = self._hosts.get(name) or _placeholder_node(settings, plan)
+            commands.append(ProcessCommand("agent", name, self._reach(placement.host, host_agent_command(), settings)))
+            host = self._hosts.get(name) or _placeholder_host_report(settings, plan)
             commands += _host_commands(plan, settings, placement, host)
         return commands
 
-    def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> SchedulerAccess:
+    def start_processes(
+        self, plan: Plan, settings: ClusterSettings, log_folder: Path, log_prefix: str
+    ) -> SchedulerAccess:
         """Start an agent on every host, compare the hosts, then start all processes; return how to reach the scheduler.
 
         Raises LaunchFailed if a host cannot be reached, or a process cannot be started there; UsageError if hosts
         differ in what a run depends on, or workers do not fit their GPUs.
         """
-        access = self.make_scratch_folder(plan)
-        self._logs = (logs, prefix)
+        access = self.prepare_scheduler_access(plan)
+        self._logs = (log_folder, log_prefix)
         deadline = time.monotonic() + settings.start_timeout
         placements = _host_placements(plan, settings)
         for host in (placement.host for placement in placements):
-            argv, log = self._reach(host, agent_command(), settings), logs / f"{prefix}agent-{host.name}.log"
-            self._agents[host.name] = HostAgentClient(host.name, argv, log, self._handle_event)
-        threading.Thread(target=self._keep_pinging, name="ping-agents", daemon=True).start()
+            argv, log = (
+                self._reach(host, host_agent_command(), settings),
+                log_folder / f"{log_prefix}agent-{host.name}.log",
+            )
+            self._agents[host.name] = HostAgentClient(host.name, argv, log, self._distribute_scheduler_file)
+        threading.Thread(target=self._ping_agents_repeatedly, name="ping-agents", daemon=True).start()
         try:
             hosts = self._hosts = self._describe_hosts(placements, settings, plan, deadline)
             if settings.sources.get("hosts", DEFAULT) != DEFAULT:
@@ -96,17 +101,17 @@ class RemoteLauncher(Launcher):
             if plan.device_memory:
                 gpus = {name: host.gpus for name, host in hosts.items()}
                 chosen = settings.sources.get("workers", DEFAULT) != DEFAULT
-                host_check.check_gpu_counts(placements, gpus, settings.workers_per_gpu, workers_chosen=chosen)
+                host_check.check_gpu_counts(placements, gpus, settings.workers_per_gpu, worker_count_given=chosen)
             self._pins = {
                 each.host.name: _worker_pins(plan, settings, each, hosts[each.host.name]) for each in placements
             }
             if plan.device_memory and (plan.data_plane.endpoints or plan.protocol == "ucx"):
-                host_check.check_gpu_parts(hosts, self._pins)
+                host_check.check_mig_instances(hosts, self._pins)
             if self.checks_host_load:
                 answers = {name: agent.send_request("load") for name, agent in self._agents.items()}
                 loads = {name: answer(deadline - time.monotonic())["busy"] for name, answer in answers.items()}
                 self.busy_hosts = {name: load for name, load in loads.items() if load}
-            self._start_processes(plan, settings, placements, access, deadline)
+            self._start_dask_processes(plan, settings, placements, access, deadline)
         except LaunchFailed as error:
             for placement in placements:
                 if placement.host.name == error.host:
@@ -115,7 +120,7 @@ class RemoteLauncher(Launcher):
             raise
         return access
 
-    def hosts_by_role(self) -> Mapping[str, str]:
+    def hosts_by_process_role(self) -> Mapping[str, str]:
         return self._placed
 
     def host_warnings(self, settings: ClusterSettings) -> list[Caution]:
@@ -139,15 +144,15 @@ class RemoteLauncher(Launcher):
         except LaunchFailed:
             return agent.tails.get(role, "")
 
-    def stop(self) -> None:
-        """End every process on every host, fetch the logs, and close the connections.
+    def stop_processes(self) -> None:
+        """End every process on every host, fetch the logs, and close the connections to the host agents.
 
         The agent of a host that is out of reach ends its processes itself.
         """
         self._stopping.set()
         deadline = time.monotonic() + STOP_SECONDS
         threads = [
-            threading.Thread(target=self._stop_host, args=(agent, deadline), daemon=True)
+            threading.Thread(target=self._stop_host_processes, args=(agent, deadline), daemon=True)
             for agent in self._agents.values()
         ]
         for thread in threads:
@@ -155,7 +160,7 @@ class RemoteLauncher(Launcher):
         for thread in threads:
             thread.join()
         self._agents, self._placed, self._hosts, self._pins = {}, {}, {}, {}
-        super().stop()
+        super().stop_processes()
 
     # -- the steps of a start
 
@@ -173,7 +178,7 @@ class RemoteLauncher(Launcher):
             hosts[name] = host_check.parse_host_description(name, answer(deadline - time.monotonic()))
         return hosts
 
-    def _start_processes(
+    def _start_dask_processes(
         self,
         plan: Plan,
         settings: ClusterSettings,
@@ -199,7 +204,7 @@ class RemoteLauncher(Launcher):
 
     # -- while it runs
 
-    def _handle_event(self, agent: HostAgentClient, event: Mapping[str, Any]) -> None:
+    def _distribute_scheduler_file(self, agent: HostAgentClient, event: Mapping[str, Any]) -> None:
         if event.get("event") != "scheduler" or self.scratch is None:
             return
         draft = self.scratch / "scheduler.part"
@@ -210,12 +215,12 @@ class RemoteLauncher(Launcher):
             if other is not agent:
                 other.send_request("write", name=SCHEDULER_FILE, text=event["text"])
 
-    def _keep_pinging(self) -> None:
+    def _ping_agents_repeatedly(self) -> None:
         while not self._stopping.wait(PING_SECONDS):
             for agent in list(self._agents.values()):
                 agent.send_notification("ping")
 
-    def _stop_host(self, agent: HostAgentClient, deadline: float) -> None:
+    def _stop_host_processes(self, agent: HostAgentClient, deadline: float) -> None:
         folder, prefix = self._logs
         try:
             agent.send_request("stop")(deadline - time.monotonic())
@@ -246,18 +251,18 @@ def _host_commands(
 
 def _worker_pins(plan: Plan, settings: ClusterSettings, placement: HostPlacement, host: HostReport) -> list[WorkerPin]:
     count = len(placement.workers)
-    return pinning.pin_workers(host, count, gpus=plan.device_memory, workers_per_gpu=settings.workers_per_gpu)
+    return pinning.pin_workers(host, count, use_gpus=plan.device_memory, workers_per_gpu=settings.workers_per_gpu)
 
 
 def _worker_variables(settings: ClusterSettings) -> dict[str, str]:
-    variables = {**forwarded_variables(os.environ), **settings.environment}
+    variables = {**variables_for_other_hosts(os.environ), **settings.environment}
     if "PYTHONPATH" in variables:  # of a config that is trusted; this package must still be found
         variables["PYTHONPATH"] = os.pathsep.join((str(ROOT), variables["PYTHONPATH"]))
     return variables
 
 
-def _placeholder_node(settings: ClusterSettings, plan: Plan) -> HostReport:
-    """Return a placeholder for the description of a host: no cores, and words in capitals for names and addresses."""
+def _placeholder_host_report(settings: ClusterSettings, plan: Plan) -> HostReport:
+    """Return a stand-in for the report of a host that was not asked: no cores, and words in capitals for names."""
     interface = settings.interface or "INTERFACE"
     return HostReport(
         scratch="SCRATCH",
@@ -274,7 +279,7 @@ def module_command(module: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-P", "-c", f"{path}; from {module} import main; main()", *arguments)
 
 
-def agent_command() -> tuple[str, ...]:
+def host_agent_command() -> tuple[str, ...]:
     """Return the command that runs a host agent."""
     return module_command(host_agent.__name__)
 
@@ -325,24 +330,24 @@ class HostAgentClient:
         else:
             answer.cancel()
 
-        def wait(seconds: float) -> dict[str, Any]:
+        def wait_for_answer(seconds: float) -> dict[str, Any]:
             try:
                 message = answer.result(max(seconds, 0.001))
             except CancelledError:
-                raise self._unreachable_error(self.lost or "") from None
+                raise self._host_unreachable_error(self.lost or "") from None
             except TimeoutError:
                 silent = f"{self.host} did not answer within {seconds:.0f} s"
-                raise self._unreachable_error(f"{silent}{self._printed_complaint()}") from None
+                raise self._host_unreachable_error(f"{silent}{self._connection_error_text()}") from None
             finally:
                 self._answers.pop(number, None)
             if "error" in message:
                 raise LaunchFailed(f"{self.host}: {message['error']}", host=self.host, code="start-failed")
             return message
 
-        return wait
+        return wait_for_answer
 
     def send_notification(self, request: str) -> None:
-        """Send the agent a request without an answer."""
+        """Send the agent a request that it does not answer."""
         if self.lost is None:
             self._write_message({"do": request})
 
@@ -355,7 +360,7 @@ class HostAgentClient:
         with contextlib.suppress(OSError, ValueError):
             self._process.stdin.close()
         self._process.wait(max(deadline - time.monotonic(), 0.05))
-        self._process.end()
+        self._process.end_session()
 
     def _write_message(self, message: dict[str, Any]) -> None:
         with self._lock, contextlib.suppress(OSError, ValueError):  # `_read` notices that too, and reports it
@@ -380,7 +385,7 @@ class HostAgentClient:
                 self.tails[message["role"]] = message["tail"]
             self._handle_event(self, message)
         status = self._process.wait(math.inf)
-        self.lost = f"{self.host} cannot be reached{self._printed_complaint() or f' (status {status})'}"
+        self.lost = f"{self.host} cannot be reached{self._connection_error_text() or f' (status {status})'}"
         if not self._closing:
             ended_roles = {ended.role for ended in self.exits}
             for role, pid in self.started.items():
@@ -391,13 +396,11 @@ class HostAgentClient:
         for answer in list(self._answers.values()):
             answer.cancel()
 
-    def _unreachable_error(self, sentence: str) -> LaunchFailed:
-        return LaunchFailed(
-            sentence, host=self.host, log_tail=read_log_tail(self._log) or None, code="host-unreachable"
-        )
+    def _host_unreachable_error(self, message: str) -> LaunchFailed:
+        return LaunchFailed(message, host=self.host, log_tail=read_log_tail(self._log) or None, code="host-unreachable")
 
-    def _printed_complaint(self) -> str:
-        """Return what ssh or srun printed about the failure, after a colon; empty if nothing."""
+    def _connection_error_text(self) -> str:
+        """Return what ssh or srun printed about the failed connection, after a colon; empty if nothing."""
         lines = [line.strip() for line in read_log_tail(self._log, STDERR_LINES + 20).splitlines() if line.strip()]
         lines = [line for line in lines if not line.startswith(("@", "Warning: Permanently"))]
         chosen = next((line for line in lines if "verification failed" in line.lower()), lines[-1] if lines else "")

@@ -46,8 +46,8 @@ def die_with_parent(death_signal: int = signal.SIGKILL) -> None:
 class ChildProcess:
     """A process that this process started, and that leads a session of its own.
 
-    It is not reaped before `end` or `end_child_processes`. Until then the kernel gives its number, which is also its
-    session's, to no other process. If a signal may interrupt the starting process, start it under
+    It is not reaped before `end_session` or `end_child_processes`. Until then the kernel gives its number, which is
+    also its session's, to no other process. If a signal may interrupt the starting process, start it under
     `signals.defer_interruption`, together with the assignment of the result.
 
     `log`: the file that its output is appended to, or an open descriptor. `stdin`, `stdout`: as of `subprocess.Popen`;
@@ -80,7 +80,7 @@ class ChildProcess:
                 stdout=written if stdout is None else stdout,
                 stderr=written,
                 start_new_session=True,
-                preexec_fn=_make_prepare_function(death_signal, cores),
+                preexec_fn=_make_child_setup_function(death_signal, cores),
             )
         self.pid = self._process.pid
 
@@ -95,13 +95,13 @@ class ChildProcess:
         return self._process.stdout
 
     @property
-    def reaped(self) -> bool:
+    def is_reaped(self) -> bool:
         """Whether the process has been reaped: from then on another process may have its number."""
         return self._process.returncode is not None
 
     def poll(self) -> int | None:
         """Return the exit status of the process, or its negative signal number; None while the process runs."""
-        if self.reaped:
+        if self.is_reaped:
             return self._process.returncode
         try:
             state = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -124,12 +124,12 @@ class ChildProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal_number)
 
-    def kill(self) -> None:
+    def kill_session(self) -> None:
         """Kill all processes of this process's session, without waiting for their end."""
-        if not self.reaped:
+        if not self.is_reaped:
             kill_sessions([self.pid])
 
-    def end(self, first_signal: int | None = None, seconds: float = 0.0) -> int:
+    def end_session(self, first_signal: int | None = None, seconds: float = 0.0) -> int:
         """End all processes of the session, and return the exit status of this process.
 
         `first_signal`: sent to this process before the kill, which then waits `seconds` for its end.
@@ -137,7 +137,7 @@ class ChildProcess:
         if first_signal is not None:
             self.send_signal(first_signal)
             self.wait(seconds)
-        self.kill()
+        self.kill_session()
         return self.wait_for_exit_status()
 
     def wait_for_exit_status(self, seconds: float | None = None) -> int:
@@ -153,7 +153,7 @@ def end_child_processes(children: Collection[ChildProcess], seconds: float | Non
 
     `seconds`: None for no limit.
     """
-    kill_sessions([child.pid for child in children if not child.reaped])
+    kill_sessions([child.pid for child in children if not child.is_reaped])
     deadline = None if seconds is None else time.monotonic() + seconds
     left = []
     for child in children:
@@ -164,52 +164,52 @@ def end_child_processes(children: Collection[ChildProcess], seconds: float | Non
     return left
 
 
-def kill_sessions(leaders: Collection[int], tidy_seconds: float = TIDY_SECONDS) -> None:
-    """Kill every process of the sessions whose leaders have these process numbers.
+def kill_sessions(leader_pids: Collection[int], tracker_seconds: float = TIDY_SECONDS) -> None:
+    """Kill every process of the sessions whose leaders have the process numbers `leader_pids`.
 
     The leaders must be children of this process that were not reaped yet.
 
     On GPUs a worker is the child of a nanny, and their queues are named semaphores. Python's resource tracker in the
     same session removes these once all others are gone, and then ends. So it is killed last, and only if it stays for
-    `tidy_seconds`.
+    `tracker_seconds`.
     """
-    if not leaders:
+    if not leader_pids:
         return
     for _ in range(2):  # the second time for processes that were started meanwhile
-        for pid in _pids_of_sessions(leaders, trackers=False):
+        for pid in _pids_of_sessions(leader_pids, resource_trackers=False):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + tidy_seconds
-    while time.monotonic() < deadline and any(_pids_of_sessions(leaders, trackers=True)):
+    deadline = time.monotonic() + tracker_seconds
+    while time.monotonic() < deadline and any(_pids_of_sessions(leader_pids, resource_trackers=True)):
         time.sleep(_POLL_SECONDS)
-    for leader in leaders:
+    for leader in leader_pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
 
 
-def read_log_tail(log: Path, lines: int = TAIL_LINES, size: int = TAIL_BYTES) -> str:
-    """Return the last lines of a log file, at most `size` bytes; empty if there is no such file."""
-    return "\n".join(read_last_bytes(log, size).splitlines()[-lines:])
+def read_log_tail(log_file: Path, line_count: int = TAIL_LINES, byte_limit: int = TAIL_BYTES) -> str:
+    """Return the last lines of a log file, at most `byte_limit` bytes; empty if there is no such file."""
+    return "\n".join(read_last_bytes(log_file, byte_limit).splitlines()[-line_count:])
 
 
-def read_last_bytes(log: Path, size: int) -> str:
-    """Return the last `size` bytes of a log file as text; empty if there is no such file."""
+def read_last_bytes(log_file: Path, byte_count: int) -> str:
+    """Return the last `byte_count` bytes of a log file as text; empty if there is no such file."""
     try:
-        with open_regular_file(log) as file:
+        with open_regular_file(log_file) as file:
             file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - size))
+            file.seek(max(0, file.tell() - byte_count))
             return file.read().decode(errors="replace")
     except (OSError, UsageError):
         return ""
 
 
-def _make_prepare_function(death_signal: int | None, cores: Collection[int]) -> Callable[[], None] | None:
+def _make_child_setup_function(death_signal: int | None, cores: Collection[int]) -> Callable[[], None] | None:
     """Return the function that a new process calls before it runs its program; None if no call is needed."""
     if death_signal is None and not cores:
         return None
     parent = os.getpid()
 
-    def prepare_process() -> None:
+    def set_up_child() -> None:
         if death_signal is not None:
             die_with_parent(death_signal)
             if os.getppid() != parent:  # the parent ended before the call above
@@ -217,16 +217,19 @@ def _make_prepare_function(death_signal: int | None, cores: Collection[int]) -> 
         if cores:
             os.sched_setaffinity(0, cores)
 
-    return prepare_process
+    return set_up_child
 
 
-def _pids_of_sessions(leaders: Collection[int], *, trackers: bool) -> Iterator[int]:
-    """Yield the numbers of the processes in these sessions: only Python's resource trackers, or all others."""
+def _pids_of_sessions(leader_pids: Collection[int], *, resource_trackers: bool) -> Iterator[int]:
+    """Yield the process numbers in these sessions: those of Python's resource trackers, or those of all others."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 pid = int(entry.name)
-                if os.getsid(pid) in leaders and (_TRACKER in (entry / "cmdline").read_bytes()) == trackers:
+                if (
+                    os.getsid(pid) in leader_pids
+                    and (_TRACKER in (entry / "cmdline").read_bytes()) == resource_trackers
+                ):
                     yield pid
 
 
@@ -241,32 +244,32 @@ def make_scratch_folder(name_part: str = "") -> Path:
 
     `name_part`: a part of the folder's name.
     """
-    _remove_unlocked_folders()
+    _remove_stale_scratch_folders()
     folder = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX + (f"{name_part}-" if name_part else "")))
     with contextlib.suppress(OSError):  # a file system without locks: then only `remove_scratch_folder` removes it
         draft = folder / ".draft"
         _locks[folder] = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(_locks[folder], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        draft.rename(folder / _lock_name())  # so a file of this name is locked from the beginning
+        draft.rename(folder / _host_lock_file_name())  # so a file of this name is locked from the beginning
     return folder
 
 
 def remove_scratch_folder(folder: Path) -> None:
-    """Remove a folder of `make_scratch_folder`, and release its lock."""
+    """Remove a folder that `make_scratch_folder` made, and release its lock."""
     shutil.rmtree(folder, ignore_errors=True)
     descriptor = _locks.pop(folder, None)
     if descriptor is not None:
         os.close(descriptor)
 
 
-def _lock_name() -> str:
+def _host_lock_file_name() -> str:
     """Return the name of this host's lock files: hosts may share a folder without seeing each other's locks."""
     return f".in-use-{socket.gethostname()}"
 
 
-def _remove_unlocked_folders() -> None:
+def _remove_stale_scratch_folders() -> None:
     """Delete the scratch folders of this user's killed runs on this host, whose locks no process holds."""
-    for lock in Path(tempfile.gettempdir()).glob(f"{SCRATCH_PREFIX}*/{_lock_name()}"):
+    for lock in Path(tempfile.gettempdir()).glob(f"{SCRATCH_PREFIX}*/{_host_lock_file_name()}"):
         if lock.parent in _locks:
             continue
         with contextlib.suppress(OSError):
@@ -280,7 +283,7 @@ def _remove_unlocked_folders() -> None:
                 os.close(descriptor)
 
 
-def write_certificate(folder: Path) -> dict[str, str]:
+def write_tls_certificate(folder: Path) -> dict[str, str]:
     """Write a self-signed certificate that only this run's processes trust, and return the paths of its files.
 
     They are ``ca``, ``cert`` and ``key``, as PEM. Only this user can read them.

@@ -49,7 +49,7 @@ _RANGE = re.compile(
 
 
 @dataclass(frozen=True)
-class Perftest:
+class PerftestType:
     """One of ucx_perftest's tests: the kind of its messages, and whether it measures latency or bandwidth.
 
     `kind`: ``tag``, ``am`` or ``stream``; `measures`: ``lat`` or ``bw``.
@@ -59,7 +59,7 @@ class Perftest:
     measures: str
 
     @property
-    def name(self) -> str:
+    def test_name(self) -> str:
         """The name of the test for the option ``-t``, such as ``tag_lat`` or ``ucp_am_bw``."""
         return f"{KINDS[self.kind]}_{self.measures}"
 
@@ -79,8 +79,8 @@ class PerftestFigures:
 
 
 @dataclass(frozen=True)
-class UcxLog:
-    """What UCX logged in a process: its version, lanes (``tcp/lo``), missing transports of ``UCX_TLS``, and protocols.
+class UcxLogContents:
+    """The facts in a process's UCX log: version, lanes (``tcp/lo``), missing transports of ``UCX_TLS``, and protocols.
 
     `protocols`: first size, last size (None: no limit) and name of each protocol.
     """
@@ -90,16 +90,21 @@ class UcxLog:
     missing: tuple[str, ...]
     protocols: tuple[tuple[int, int | None, str], ...]
 
-    def protocol(self, size: int) -> str | None:
-        """Return the name of the protocol for messages of `size` bytes; None if it is unknown."""
-        fits = (name for first, last, name in self.protocols if first <= size and (last is None or size <= last))
+    def protocol_for_message(self, message_bytes: int) -> str | None:
+        """Return the name of UCX's protocol for messages of `message_bytes` bytes; None if it is unknown."""
+        fits = (
+            name
+            for first, last, name in self.protocols
+            if first <= message_bytes and (last is None or message_bytes <= last)
+        )
         return next(fits, None)
 
 
-def find_perftest(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path | None, str]:
+def find_perftest_program(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path | None, str]:
     """Return the path of the ``ucx_perftest`` of the workers' UCX, that UCX's library folder, and its origin.
 
-    The library folder is None for the dynamic linker's. Raises UsageError if there is no ``ucx_perftest``.
+    The library folder is None if the dynamic linker finds the libraries. Raises UsageError if there is no
+    ``ucx_perftest``.
     """
     info = find_ucx_info(environ.get("MERGE_BENCH_UCX", "auto"), environ)
     program: str | Path | None = info.program.with_name("ucx_perftest")
@@ -112,48 +117,58 @@ def find_perftest(environ: Mapping[str, str] = os.environ) -> tuple[Path, Path |
     return Path(program), info.library_folder, info.origin
 
 
-def iteration_counts(size: int, measures: str) -> tuple[int, int]:
-    """Return the counts of timed and of warm-up iterations of a test with messages of `size` bytes.
+def perftest_iteration_counts(message_bytes: int, measures: str) -> tuple[int, int]:
+    """Return the numbers of timed and of warm-up iterations of a test with messages of `message_bytes` bytes.
 
     They are 20,000 and 2,000 up to 8 KiB, then fewer, at least 50 and 5.
     """
-    timed = 20_000 if size <= 8192 else max(50, min(4_000, (128 << 20) // size))
-    if measures == LATENCY and size > 8192:
+    timed = 20_000 if message_bytes <= 8192 else max(50, min(4_000, (128 << 20) // message_bytes))
+    if measures == LATENCY and message_bytes > 8192:
         timed = max(50, timed // 2)
     return timed, max(5, timed // 10)
 
 
-def batch_file_text(
-    test: Perftest, sizes: Sequence[int], *, memory: str, count: int | None, error_handling: bool
+def perftest_batch_file_text(
+    test: PerftestType, message_sizes: Sequence[int], *, memory: str, iterations: int | None, error_handling: bool
 ) -> str:
     """Return the text of ucx_perftest's batch file: for each message size three lines, which are named by the size.
 
-    `memory`: ``host`` or ``cuda``; `count`: timed iterations, None for `iteration_counts`.
+    `memory`: ``host`` or ``cuda``; `iterations`: timed iterations, None for `perftest_iteration_counts`.
     """
     window = f" -O {WINDOW}" if test.measures == BANDWIDTH else ""
     more = window + (f" -m {memory}" if memory != "host" else "") + (" -e" if error_handling else "")
     lines = []
-    for size in sizes:
-        timed, warm = iteration_counts(size, test.measures)
-        timed = count or timed
-        lines += [f"{size} -t {test.name} -s {size} -n {timed} -w {min(warm, timed)}{more}"] * RUNS
+    for size in message_sizes:
+        timed, warm = perftest_iteration_counts(size, test.measures)
+        timed = iterations or timed
+        lines += [f"{size} -t {test.test_name} -s {size} -n {timed} -w {min(warm, timed)}{more}"] * RUNS
     return "\n".join(lines) + "\n"
 
 
-def perftest_environment(base: Mapping[str, str], library: Path | None, log: Path) -> dict[str, str]:
-    """Return the environment variables of a ``ucx_perftest`` that logs the lanes and protocols of UCX in `log`.
+def perftest_environment(
+    worker_environment: Mapping[str, str], library_folder: Path | None, log_file: Path
+) -> dict[str, str]:
+    """Return the environment variables of a ``ucx_perftest`` that logs the lanes and protocols of UCX in `log_file`.
 
-    `base`: the variables of the worker; `library`: the folder of UCX's libraries.
+    `worker_environment`: the variables of the worker; `library_folder`: the folder of UCX's libraries.
     """
-    variables = {**UCXX_OVERRIDES, **base, "UCX_LOG_LEVEL": "info", "UCX_PROTO_INFO": "y", "UCX_LOG_FILE": str(log)}
-    if library is not None:
-        variables["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [str(library), base.get("LD_LIBRARY_PATH", "")]))
+    variables = {
+        **UCXX_OVERRIDES,
+        **worker_environment,
+        "UCX_LOG_LEVEL": "info",
+        "UCX_PROTO_INFO": "y",
+        "UCX_LOG_FILE": str(log_file),
+    }
+    if library_folder is not None:
+        variables["LD_LIBRARY_PATH"] = os.pathsep.join(
+            filter(None, [str(library_folder), worker_environment.get("LD_LIBRARY_PATH", "")])
+        )
     return variables
 
 
-def has_client_heading(text: str) -> bool:
-    """Return whether the output of a client has a heading, which means that the client was connected."""
-    return any(_is_heading_line(line) for line in text.splitlines())
+def has_client_heading(client_output: str) -> bool:
+    """Return whether a client's output has a heading, which means that the client was connected to its server."""
+    return any(_is_heading_line(line) for line in client_output.splitlines())
 
 
 def parse_client_output(text: str) -> list[PerftestFigures]:
@@ -166,16 +181,16 @@ def parse_client_output(text: str) -> list[PerftestFigures]:
     return [_parse_figures_line(line, names) for line in lines[start + 1 :]]
 
 
-def median_figures(text: str, sizes: Sequence[int]) -> list[PerftestFigures]:
-    """Return the figures of the run with the median time for each of the `sizes` of a batch.
+def parse_median_figures(client_output: str, message_sizes: Sequence[int]) -> list[PerftestFigures]:
+    """Return for each message size of a batch the figures of the run with the median time, from a client's output.
 
     Raises RunFailed if the output is damaged, or if runs are missing: the tool may end early and still have status 0.
     """
-    figures = parse_client_output(text)
+    figures = parse_client_output(client_output)
     measured = [each.size for each in figures]
-    wanted = [size for size in sizes for _ in range(RUNS)]
+    wanted = [size for size in message_sizes for _ in range(RUNS)]
     if measured != wanted:
-        missing = [str(size) for size in sizes if measured.count(size) < RUNS]
+        missing = [str(size) for size in message_sizes if measured.count(size) < RUNS]
         named = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
         lacking = f"; missing sizes: {named} bytes" if missing else ""
         raise RunFailed(f"ucx_perftest finished {len(measured)} of {len(wanted)} runs{lacking}")
@@ -187,10 +202,10 @@ def _is_heading_line(line: str) -> bool:
     return set(COLUMNS) <= set(line.strip().split(","))
 
 
-def _parse_figures_line(line: str, names: Sequence[str]) -> PerftestFigures:
+def _parse_figures_line(line: str, column_names: Sequence[str]) -> PerftestFigures:
     cells = [cell.strip() for cell in line.split(",")]
     try:
-        by_name = dict(zip(names, cells, strict=True))
+        by_name = dict(zip(column_names, cells, strict=True))
         size, count = int(cells[0]), int(by_name["iterations"])
         microseconds, mebibytes, messages = (float(by_name[name]) for name in COLUMNS[1:])
     except ValueError:
@@ -210,16 +225,16 @@ def _parse_figures_line(line: str, names: Sequence[str]) -> PerftestFigures:
     return PerftestFigures(size, count, seconds, rate, messages)
 
 
-def parse_ucx_log(text: str, test: Perftest) -> UcxLog:
+def parse_ucx_log(log_text: str, test: PerftestType) -> UcxLogContents:
     """Return the version, lanes and protocols in the text of UCX's log.
 
     UCX has a table of protocols for each kind of send: bandwidth tests send with the hint ``multi``, latency tests
     without one.
     """
-    missing = [name.strip("'") for found in _MISSING.finditer(text) for name in found["names"].split(",")]
+    missing = [name.strip("'") for found in _MISSING.finditer(log_text) for name in found["names"].split(",")]
     tables: dict[str, list[tuple[int, int | None, str]]] = {}
     current: list[tuple[int, int | None, str]] = []
-    for line in text.splitlines():
+    for line in log_text.splitlines():
         if title := _TITLE.search(line):
             current = []
             if "reply flag" not in title["what"]:
@@ -229,39 +244,42 @@ def parse_ucx_log(text: str, test: Perftest) -> UcxLog:
             name = f"{row['protocol'].removeprefix('(?) ')} [{row['lanes']}]"
             current.append((parse_bytes(row["first"]), last, name))
     chosen = tables.get("(multi)" if test.measures == BANDWIDTH else "") or tables.get("", [])
-    lanes = lanes_to_others(text)
-    return UcxLog(logged_ucx_version(text), lanes, tuple(dict.fromkeys(missing)), tuple(chosen))
+    lanes = parse_lanes_to_peers(log_text)
+    return UcxLogContents(logged_ucx_version(log_text), lanes, tuple(dict.fromkeys(missing)), tuple(chosen))
 
 
-def logged_lanes(text: str) -> dict[str, tuple[str, ...]]:
-    """Return the lanes (``tcp/eth0``) to peers at each place, such as ``intra-node``, in UCX's order; {} if none."""
-    by_place = {place: _parse_lanes(rest) for place, rest in _PLACE_LANES.findall(text)}
+def parse_lanes_by_place(log_text: str) -> dict[str, tuple[str, ...]]:
+    """Return the lanes (``tcp/eth0``) in UCX's log by the place of the peer, such as ``intra-node``, in UCX's order.
+
+    Empty if the log has none.
+    """
+    by_place = {place: _parse_lane_list(rest) for place, rest in _PLACE_LANES.findall(log_text)}
     if not by_place:
-        for rest in _OLD_LANES.findall(text):
-            selected = _parse_lanes(rest)
+        for rest in _OLD_LANES.findall(log_text):
+            selected = _parse_lane_list(rest)
             if not all(lane.startswith("self/") for lane in selected):
                 by_place[UNKNOWN] = selected
     return by_place
 
 
-def lanes_to_others(text: str) -> tuple[str, ...]:
-    """Return the lanes to all other processes, on this host and on others, each once."""
-    others = (lane for place, selected in logged_lanes(text).items() if place != SELF for lane in selected)
+def parse_lanes_to_peers(log_text: str) -> tuple[str, ...]:
+    """Return the lanes in UCX's log to all other processes, on this host and on others, each once."""
+    others = (lane for place, selected in parse_lanes_by_place(log_text).items() if place != SELF for lane in selected)
     return tuple(dict.fromkeys(others))
 
 
-def logged_ucx_version(text: str) -> str | None:
-    match = _VERSION.search(text)
+def logged_ucx_version(log_text: str) -> str | None:
+    match = _VERSION.search(log_text)
     return match[1] if match else None
 
 
-def _parse_lanes(rest: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(lane for words in _LANES.findall(rest) for lane in words.split()))
+def _parse_lane_list(logged_lanes: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(lane for words in _LANES.findall(logged_lanes) for lane in words.split()))
 
 
-def last_ucx_error(text: str) -> str:
+def last_ucx_error(log_text: str) -> str:
     """Return the last error in UCX's output, without its time stamp; empty if there is none."""
-    errors = re.findall(r"(?:UCX\s+ERROR|Failed|error:)\s*(.+)", text)
+    errors = re.findall(r"(?:UCX\s+ERROR|Failed|error:)\s*(.+)", log_text)
     return str(errors[-1]).strip()[:300] if errors else ""
 
 

@@ -61,15 +61,17 @@ class WorkerProgram:
     process: ChildProcess
     folder: Path
 
-    def read_text(self) -> str:
+    def read_printed_text(self) -> str:
         """Return what the program has printed so far."""
         return (self.folder / PRINTED).read_text(errors="replace")
 
     def end(self) -> ProgramOutput:
-        """End the program if it still runs, remove its files, and return what it left in them."""
-        status = self.process.end()
+        """End the program if it still runs, remove its files, and return its status, printed text and UCX log."""
+        status = self.process.end_session()
         log = self.folder / LOG
-        output = ProgramOutput(status, self.read_text(), log.read_text(errors="replace") if log.exists() else "")
+        output = ProgramOutput(
+            status, self.read_printed_text(), log.read_text(errors="replace") if log.exists() else ""
+        )
         shutil.rmtree(self.folder, ignore_errors=True)
         return output
 
@@ -81,12 +83,12 @@ def find_perftest_origin() -> str:
     """
     worker.release_launch(worker.current_plugin())
     try:
-        return ucx_perftest.find_perftest()[2]
+        return ucx_perftest.find_perftest_program()[2]
     except UsageError as error:
         raise UsageError(f"{socket.gethostname()}: {error}") from error
 
 
-def find_free_port(address: str) -> int:
+def find_free_tcp_port(address: str) -> int:
     """Return a TCP port that no program uses at `address` now; another program may take it at any time."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as free:
         free.bind((address, 0))
@@ -94,7 +96,7 @@ def find_free_port(address: str) -> int:
 
 
 def start_perftest_server(
-    batch: str, core: int | None = None, *, find_port: Callable[[str], int] = find_free_port
+    batch_text: str, core: int | None = None, *, find_port: Callable[[str], int] = find_free_tcp_port
 ) -> PerftestServer:
     """Start a ``ucx_perftest`` server for the batch, and return its address when it listens.
 
@@ -106,33 +108,35 @@ def start_perftest_server(
     address = str(worker.current_plugin().worker.address).partition("://")[2].rpartition(":")[0].strip("[]")
     for left in reversed(range(PORT_TRIES)):
         port = find_port(address)
-        process = _start_program(batch, _port_options(address, port, core))
+        process = _start_perftest(batch_text, _perftest_connection_options(address, port, core))
         deadline = time.monotonic() + START_SECONDS
-        while not _listens_on(process.pid, port) and process.poll() is None and time.monotonic() < deadline:
+        while (
+            not _process_listens_on_port(process.pid, port) and process.poll() is None and time.monotonic() < deadline
+        ):
             time.sleep(START_POLL_SECONDS)
         if process.poll() is None:
             break
-        output = _take_program(process.pid).end()
+        output = _remove_program_from_plugin(process.pid).end()
         if not left or PORT_TAKEN not in output.text + output.log:
-            raise _failed_side_error("server", output)
+            raise _perftest_side_error("server", output)
     return PerftestServer(address, port, process.pid)
 
 
-def _port_options(address: str, port: int, core: int | None) -> tuple[str, ...]:
+def _perftest_connection_options(address: str, port: int, core: int | None) -> tuple[str, ...]:
     bound = () if core is None else ("-c", str(core))
     return ("-p", str(port), *bound, *(("-6",) if ":" in address else ()))
 
 
 def wait_for_perftest_server(server: PerftestServer) -> ProgramOutput:
     """Wait for the end of a ``ucx_perftest`` server, and return its output; raises RunFailed if it failed."""
-    output = _wait_for_output(server.pid)
+    output = _wait_for_program_output(server.pid)
     if output.status != 0:
-        raise _failed_side_error("server", output)
+        raise _perftest_side_error("server", output)
     return output
 
 
 def run_perftest_client(
-    server: PerftestServer, batch: str, time_limits: Sequence[float], core: int | None = None
+    server: PerftestServer, batch_text: str, time_limits: Sequence[float], core: int | None = None
 ) -> ProgramOutput:
     """Run a ``ucx_perftest`` client of `server`, and return its output.
 
@@ -140,17 +144,19 @@ def run_perftest_client(
     RunFailed if the client fails, or prints no line within its limit: the client of a killed server waits without end.
     """
     for _ in range(CONNECT_TRIES):
-        options = _port_options(server.address, server.port, core)
-        output = _wait_for_output(_start_program(batch, (server.address, "-f", "-v", *options)).pid, time_limits)
+        options = _perftest_connection_options(server.address, server.port, core)
+        output = _wait_for_program_output(
+            _start_perftest(batch_text, (server.address, "-f", "-v", *options)).pid, time_limits
+        )
         if output.status == 0:
             return output
         if ucx_perftest.has_client_heading(output.text) or "onnect" not in output.text + output.log:
             break  # not refused by a server that does not listen yet
         time.sleep(0.1)
-    raise _failed_side_error("client", output)
+    raise _perftest_side_error("client", output)
 
 
-def _listens_on(pid: int, port: int) -> bool:
+def _process_listens_on_port(pid: int, port: int) -> bool:
     """Return whether this process listens on the port, as the kernel reports."""
     with contextlib.suppress(psutil.Error):
         connections = psutil.Process(pid).net_connections("tcp")
@@ -158,19 +164,19 @@ def _listens_on(pid: int, port: int) -> bool:
     return False
 
 
-def _wait_for_output(pid: int, time_limits: Sequence[float] = ()) -> ProgramOutput:
+def _wait_for_program_output(program_pid: int, time_limits: Sequence[float] = ()) -> ProgramOutput:
     """Wait for the end of a program, and return its output.
 
     `time_limits`: seconds for each line of its batch, empty if it prints no lines.
     """
-    tool = _take_program(pid)
+    tool = _remove_program_from_plugin(program_pid)
     abort = worker.current_plugin().abort
     done, since = 0, time.monotonic()
     try:
         while tool.process.poll() is None:
             abort.raise_if_set()
             if time_limits:
-                count = max(0, tool.read_text().count("\n") - 1)
+                count = max(0, tool.read_printed_text().count("\n") - 1)
                 done, since = count, since if count == done else time.monotonic()
                 silent = time.monotonic() - since
                 if silent > time_limits[min(done, len(time_limits) - 1)]:
@@ -181,39 +187,39 @@ def _wait_for_output(pid: int, time_limits: Sequence[float] = ()) -> ProgramOutp
     return output
 
 
-def _start_program(batch: str, arguments: Sequence[str]) -> ChildProcess:
+def _start_perftest(batch_text: str, arguments: Sequence[str]) -> ChildProcess:
     """Start ``ucx_perftest`` with the text of a batch file; the worker's plugin keeps it for a later step."""
     plugin = worker.current_plugin()
-    program, library, _ = ucx_perftest.find_perftest()
+    program, library, _ = ucx_perftest.find_perftest_program()
     folder = Path(tempfile.mkdtemp(prefix="perftest-", dir=plugin.worker.local_directory))
     script = folder / "batch"
-    script.write_text(batch)
+    script.write_text(batch_text)
     environment = ucx_perftest.perftest_environment(os.environ, library, folder / LOG)
     argv = (str(program), *arguments, "-b", str(script))
     tool = WorkerProgram(ChildProcess(argv, environment=environment, log=folder / PRINTED), folder)
-    plugin.children[_program_key(tool.process.pid)] = tool
-    threading.Thread(target=_end_when_orphaned, args=(plugin, tool), name="perftest-watch", daemon=True).start()
+    plugin.children[_plugin_key_of_program(tool.process.pid)] = tool
+    threading.Thread(target=_end_program_after_run, args=(plugin, tool), name="perftest-watch", daemon=True).start()
     return tool.process
 
 
-def _end_when_orphaned(plugin: worker.MergeWorker, tool: WorkerProgram) -> None:
-    """End a program when the run of its worker is over, which the workers of a running cluster outlive."""
-    while tool.process.poll() is None:
+def _end_program_after_run(plugin: worker.MergeWorker, program: WorkerProgram) -> None:
+    """End a program once the run that started it is over: the worker of a running cluster outlives the run."""
+    while program.process.poll() is None:
         if plugin.abort.is_abandoned(ORPHANED_SECONDS):
-            tool.process.kill()
-            if plugin.children.pop(_program_key(tool.process.pid), None):
-                tool.end()  # no step waits for it
+            program.process.kill_session()
+            if plugin.children.pop(_plugin_key_of_program(program.process.pid), None):
+                program.end()  # no step waits for it
             return
         time.sleep(POLL_SECONDS)
 
 
-def _program_key(pid: int) -> str:
-    """Return the key of a program in the worker's plugin, from its process number."""
-    return f"ucx_perftest {pid}"
+def _plugin_key_of_program(program_pid: int) -> str:
+    """Return the key of a program among the children of the worker's plugin, from its process number."""
+    return f"ucx_perftest {program_pid}"
 
 
-def _failed_side_error(side: str, output: ProgramOutput) -> RunFailed:
-    """Return the error of a failed server or client; raises the peer's error if that is its cause."""
+def _perftest_side_error(side: str, output: ProgramOutput) -> RunFailed:
+    """Return the error of a failed ``ucx_perftest`` server or client; raises the peer's error if that is its cause."""
     abort = worker.current_plugin().abort
     after_peer = output.status > 0 or output.status == -signal.SIGPIPE
     deadline = time.monotonic() + (PATIENCE_SECONDS if after_peer else 0.0)
@@ -227,9 +233,9 @@ def _failed_side_error(side: str, output: ProgramOutput) -> RunFailed:
     )
 
 
-def _take_program(pid: int) -> WorkerProgram:
+def _remove_program_from_plugin(program_pid: int) -> WorkerProgram:
     """Remove a program from the worker's plugin, and return it."""
-    tool = worker.current_plugin().children.pop(_program_key(pid), None)
+    tool = worker.current_plugin().children.pop(_plugin_key_of_program(program_pid), None)
     if not isinstance(tool, WorkerProgram):
         worker.current_plugin().abort.raise_if_set()
         raise RunFailed("the ucx_perftest server ended before its client connected")

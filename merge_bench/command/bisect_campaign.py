@@ -42,7 +42,7 @@ from merge_bench.config.option import COMMAND_LINE, DEFAULT
 from merge_bench.config.options import RunOptions
 from merge_bench.config.parsers import RANGE
 from merge_bench.config.ucx_info import effective_settings, find_ucx_info, read_installed_ucx
-from merge_bench.config.ucx_releases import find_release, releases_between
+from merge_bench.config.ucx_releases import find_or_install_release, releases_between
 from merge_bench.errors import (
     GateNotMet,
     RunFailed,
@@ -95,7 +95,7 @@ class BisectTask:
     def plan_pair(self, pair: tuple[str, str], launches: int, extend: Path | None = None) -> PlannedPair:
         """Plan the campaign of two releases; `extend`: the folder of the one that gets the launches."""
         changed = {"ucx": pair, "launches": launches, "extend": None if extend is None else str(extend)}
-        options = self.options.with_given_values(**changed)
+        options = self.options.with_command_line_values(**changed)
         if not self.argv and (alone := list(self.own.sources)):
             raise UsageError(f"--{alone[0].replace('_', '-')} is an option of a command, and none is given")
         if self.argv:
@@ -269,7 +269,7 @@ def changed_settings(*releases: str) -> list[SettingChange]:
     """
     both: list[Mapping[str, str]] = []
     varying: set[str] = set()
-    for release in map(find_release, releases):
+    for release in map(find_or_install_release, releases):
         try:
             installed = read_installed_ucx(find_ucx_info(str(release.folder)))
             again = effective_settings(installed, {})

@@ -67,12 +67,12 @@ from merge_bench.config.files import TOKENS, open_regular_file
 from merge_bench.config.option import DEFAULT
 from merge_bench.config.options import BY_KEY, RunOptions, reset_merge_options
 from merge_bench.config.parsers import WHEEL
-from merge_bench.config.ucx_choice import ucx_variables
+from merge_bench.config.ucx_choice import ucx_selection_variables
 from merge_bench.config.ucx_info import libucx_wheel_folder
 from merge_bench.config.ucx_releases import PERFTEST_OVERSTATES, perftest_overstates_bandwidth, release_of_library
 from merge_bench.errors import Caution, LaunchFailed, UsageError, print_warning
 from merge_bench.host import machine, other_load
-from merge_bench.host.description import Hardware, Ucx
+from merge_bench.host.description import Hardware, UcxDescription
 from merge_bench.merge import engines
 from merge_bench.records.campaign import Campaign, label_planned_runs
 from merge_bench.records.recorded_plan import WALL, CommandPlan, RecordedPlan
@@ -247,7 +247,7 @@ def command_variables(planned: PlannedRun) -> dict[str, str]:
         return dict(settings.environment)
     wheel = libucx_wheel_folder() if origin == WHEEL else None
     surroundings = {**os.environ, **settings.environment}
-    return {**settings.environment, **ucx_variables(origin if wheel is None else str(wheel), surroundings)}
+    return {**settings.environment, **ucx_selection_variables(origin if wheel is None else str(wheel), surroundings)}
 
 
 def is_overstated_perftest(plan: CommandPlan, ucx: str | None) -> bool:
@@ -522,7 +522,7 @@ def _describe_hardware() -> Hardware:
     return machine.describe_hardware()
 
 
-def find_linked_ucx(environment: Mapping[str, str]) -> Ucx:
+def find_linked_ucx(environment: Mapping[str, str]) -> UcxDescription:
     """The UCX that a program gets under this environment if it was linked with libucp by name; empty if there is none.
 
     A program that brings its own UCX, as packages of Python do, uses that one.
@@ -531,7 +531,7 @@ def find_linked_ucx(environment: Mapping[str, str]) -> Ucx:
 
 
 @functools.cache
-def _find_linked_ucx(variables: tuple[tuple[str, str], ...]) -> Ucx:
+def _find_linked_ucx(variables: tuple[tuple[str, str], ...]) -> UcxDescription:
     with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
         done: Any = subprocess.run(
             [sys.executable, "-I", "-c", _LINKED_UCX],
@@ -546,5 +546,5 @@ def _find_linked_ucx(variables: tuple[tuple[str, str], ...]) -> Ucx:
         wheel, release = libucx_wheel_folder(), release_of_library(Path(path))
         in_wheel = wheel is not None and Path(path).resolve().is_relative_to(wheel.resolve())
         origin, sha256 = "wheel" if in_wheel or release else "system", release.sha256 if release else None
-        return Ucx(version=version, path=path, origin=origin, sha256=sha256)
-    return Ucx()
+        return UcxDescription(version=version, path=path, origin=origin, sha256=sha256)
+    return UcxDescription()

@@ -57,7 +57,7 @@ class ExecOptions(Options):
     """
 
     metric: tuple[str, ...] = value_option(parsers.parse_texts, (), "NAME=re:REGEX")
-    preset: str | None = value_option(parsers.parse_word, None, "PROGRAM")
+    preset: str | None = value_option(parsers.parse_lower_case_word, None, "PROGRAM")
     metric_file: str | None = value_option(parsers.parse_path, None, "FILE")
     unit: tuple[str, ...] = value_option(parsers.parse_texts, (), "NAME=UNIT")
     better: tuple[str, ...] = value_option(parsers.parse_texts, (), "NAME=more|less")
@@ -75,7 +75,7 @@ class NamedCommandOptions(Options):
     named: Instead of COMMAND: a command of the service, which its operator named with `serve --command`.
     """
 
-    named: str | None = value_option(parsers.parse_text, None, "NAME", in_config=False)
+    named: str | None = value_option(parsers.parse_nonblank_text, None, "NAME", in_config=False)
 
 
 def options_of_run_for_exec() -> tuple[Option, ...]:

@@ -122,11 +122,11 @@ class LaunchProcesses:
         answer = warden.stdout.readline()
         warden.stdout.close()
         if not answer.endswith(b"\n"):
-            status = warden.end()
+            status = warden.end_session()
             self._end_adopted()
             why = f"the process that watches it {exit_status_text(status)} (logs/{self._log.name})"
             raise LaunchFailed(f"the command was ended, because {why}", code=COMMAND_FAILED)
-        warden.end()
+        warden.end_session()
         report = json.loads(answer)
         if report["reason"] == NOT_STARTED:
             raise LaunchFailed(f"the command cannot be started: {report['message']}", code=COMMAND_FAILED)
@@ -139,8 +139,8 @@ class LaunchProcesses:
 
     def end_processes(self, *, succeeded: bool) -> None:
         """End everything that was started, and remove the work folders."""
-        if self._warden is not None and not self._warden.reaped:
-            self._warden.end(signal.SIGTERM, _STOP_SECONDS)
+        if self._warden is not None and not self._warden.is_reaped:
+            self._warden.end_session(signal.SIGTERM, _STOP_SECONDS)
             self._warden.stdout.close()
             self._end_adopted()
         set_subreaper(self._was_subreaper)

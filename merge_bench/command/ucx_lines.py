@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from merge_bench.cluster.ucx_perftest import LATENCY, SELF, Perftest, logged_lanes, parse_ucx_log
+from merge_bench.cluster.ucx_perftest import LATENCY, SELF, PerftestType, parse_lanes_by_place, parse_ucx_log
 from merge_bench.config.allowed_transports import resolve_transport_aliases
 from merge_bench.config.files import read_regular_file
 from merge_bench.config.ucx_info import NAME_LISTS
@@ -19,7 +19,7 @@ from merge_bench.records.schema import LanesLine, UcxProtocolRange, WorkerPairLa
 
 _PLACEMENTS = {"intra-node": ONE_HOST, "inter-node": TWO_HOSTS}
 _LONGEST_LOG = 256 << 20
-_TAG_MESSAGES = Perftest("tag", LATENCY)
+_TAG_MESSAGES = PerftestType("tag", LATENCY)
 NO_LANES_LOGGED = (
     "UCX logged no lanes: the command does not use UCX, or its processes do not get the settings; Open MPI may need "
     "--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any"
@@ -54,7 +54,7 @@ def make_lanes_line(launch: int, variables: Mapping[str, str], logs: Iterable[st
     transports: dict[str, dict[str, None]] = {}
     protocols: list[list[UcxProtocolRange]] = []
     for text in logs:
-        for place, lanes in logged_lanes(text).items():
+        for place, lanes in parse_lanes_by_place(text).items():
             if place != SELF:
                 transports.setdefault(place, {}).update(dict.fromkeys(lanes))
         table = _tag_protocols(text)
@@ -90,7 +90,7 @@ def _tag_protocols(text: str) -> list[UcxProtocolRange]:
 def check_required_lanes(required: Sequence[str], logs: Sequence[str]) -> None:
     """Raise GateNotMet if a process of the command reaches others by none of the `required` transports."""
     wanted = resolve_transport_aliases(required)
-    selected = [lanes for text in logs for place, lanes in logged_lanes(text).items() if place != SELF]
+    selected = [lanes for text in logs for place, lanes in parse_lanes_by_place(text).items() if place != SELF]
     failing = [lanes for lanes in selected if not wanted & {lane.partition("/")[0] for lane in lanes}]
     unmet = f"--require-transport {','.join(required)} is not met"
     if not selected:

@@ -65,24 +65,27 @@ def includes_peer_shared_memory(transports: Iterable[str]) -> bool:
     return not {"posix", "sysv", "xpmem"}.isdisjoint(transports)
 
 
-def allows_shared_memory_with_error_handling(settings: Mapping[str, str]) -> bool:
+def shared_memory_handles_errors(settings: Mapping[str, str]) -> bool:
     """Whether these settings let UCX use shared memory also for endpoints with error handling."""
     names = (f"UCX_{kind}_ERROR_HANDLING" for kind in ("POSIX", "SYSV", "MM"))
     return any(settings.get(name, "n").lower() in YES for name in names)
 
 
-def transport_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings that decide which transports UCX uses and how, as listed in `REQUESTED`."""
+def select_transport_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those of the `settings` that decide which transports UCX uses and how, as listed in `REQUESTED`."""
     return {name: settings[name] for name in REQUESTED if name in settings}
 
 
 def split_ucx_list(value: str) -> tuple[bool, tuple[str, ...]]:
-    """Split a list of UCX: whether it excludes its names (``^``), and the names, of which blanks are parts."""
+    """Split the value of a list setting of UCX into whether it excludes its names (``^``), and the names.
+
+    Blanks are parts of names.
+    """
     return value.startswith("^"), tuple(word for word in value.removeprefix("^").split(",") if word)
 
 
 def ucx_list_problem(setting_name: str, value: str) -> str | None:
-    """A sentence that says what is wrong with the form of a UCX setting's list, and the right form; None if nothing."""
+    """A sentence about what is wrong with the form of a list setting's value, and the right form; or None."""
     text = value.strip()
     negated, listed = split_ucx_list("".join("," if char.isspace() else char for char in text))
     if not listed:
@@ -111,7 +114,7 @@ def _transports_of_word(word: str) -> frozenset[str]:
 
 
 def find_allowed_transports(ucx_tls: str) -> frozenset[str]:
-    """The transports that ``UCX_TLS=value`` allows, whether this machine has them or not."""
+    """The transports that ``UCX_TLS`` with this value allows, whether this machine has them or not."""
     negated, listed = split_ucx_list(ucx_tls)
     return frozenset(TRANSPORTS) - resolve_transport_aliases(listed) if negated else resolve_transport_aliases(listed)
 

@@ -30,7 +30,7 @@ from merge_bench.config.variables import (
     UCXX_OVERRIDES,
     UCXX_VARIABLES,
     TranslatedConfig,
-    judge_variable,
+    classify_variable,
     process_environment_variables,
     translate_config,
     translate_old_setting,
@@ -67,7 +67,7 @@ STATES = {
 
 
 @dataclass(frozen=True)
-class Conflict:
+class SettingsConflict:
     """A warning about UCX settings that do not belong together.
 
     `code`: an identifier in kebab case; `settings`: their names; `message`: what happens, and why; `documented`: a
@@ -101,7 +101,7 @@ class EffectiveSettings:
 
     @property
     def ucx_tls(self) -> str:
-        """The value of ``UCX_TLS`` in effect."""
+        """The value of ``UCX_TLS`` in effect; ``all`` if nothing sets it."""
         return self.effective.get("UCX_TLS", "all")
 
 
@@ -127,25 +127,28 @@ def classify_config_variables(
     catalogue: SettingCatalogue,
     *,
     trusted: bool = False,
-    table: Sequence[Option] = OPTIONS,
+    known_options: Sequence[Option] = OPTIONS,
 ) -> list[VariableState]:
     """Decide the state of each variable of `config`, in its order.
 
-    `translated`: the config with old names replaced; `trusted`: whether processes get all its variables; `table`: the
-    options that ``MERGE_BENCH_…`` variables set.
+    `translated`: the config with old names replaced; `trusted`: whether processes get all its variables;
+    `known_options`: the options that ``MERGE_BENCH_…`` variables set.
     """
     states: list[VariableState] = []
     for variable in config.variables:
         used = variable.name in config.used
-        judged = judge_variable(variable.name, variable.value, used=used)
+        judged = classify_variable(variable.name, variable.value, is_referenced=used)
         if new_name := translated.shadowed.get(variable.name):
             state, message = "no-effect", f"{new_name} is also set and overrides this variable"
         elif judged.kind == CODE:
             state, message = BRINGS_CODE, judged.effect
         elif variable.name.startswith(PREFIX):
-            state, message = config_option_problem(variable, table) or ("known", f"--{BY_VARIABLE[variable.name].name}")
+            state, message = config_option_problem(variable, known_options) or (
+                "known",
+                f"--{BY_VARIABLE[variable.name].command_line_name}",
+            )
         elif judged.kind == HELPER and variable.name not in NO_EFFECT:
-            state, message = _state_of_unknown_name(variable.name, catalogue, used=used, trusted=trusted)
+            state, message = _state_of_unknown_name(variable.name, catalogue, is_referenced=used, trusted=trusted)
         else:
             state, message = _state_of_variable(variable, catalogue)
         states.append(VariableState(variable.name, variable.value, variable.line, state, message, "config"))
@@ -176,7 +179,7 @@ def _state_of_variable(variable: ConfigVariable, catalogue: SettingCatalogue) ->
     if variable.name in UCXX_VARIABLES:
         return _state_of_ucxx_variable(variable)
     if variable.name.startswith("UCX_"):
-        meaning = catalogue.find_meaning(variable.name)
+        meaning = catalogue.find_setting_meaning(variable.name)
         return meaning.kind, meaning.message
     if variable.name.startswith(("UCXPY_", "UCXX_")):
         hint = suggest_similar_names(variable.name, [*UCXX_VARIABLES, *OLD_NAMES])
@@ -195,11 +198,13 @@ def _state_of_ucxx_variable(variable: ConfigVariable) -> tuple[str, str]:
     return "known", where
 
 
-def _state_of_unknown_name(name: str, catalogue: SettingCatalogue, *, used: bool, trusted: bool) -> tuple[str, str]:
+def _state_of_unknown_name(
+    name: str, catalogue: SettingCatalogue, *, is_referenced: bool, trusted: bool
+) -> tuple[str, str]:
     """The state and message of a name that is no setting: used by other lines, misspelt, or without effect."""
     if trusted:
         return "helper", "passed to the processes"
-    if used:
+    if is_referenced:
         return "helper", "used only by other lines of the config; not passed to processes"
     hint = suggest_similar_names(name, [*OLD_NAMES, *UCXX_VARIABLES], cutoff=0.85)
     if not hint and re.match(r"U[CX]{2}|MERGE", name):
@@ -210,10 +215,10 @@ def _state_of_unknown_name(name: str, catalogue: SettingCatalogue, *, used: bool
 
 
 def _mark_invalid_values(states: list[VariableState], catalogue: SettingCatalogue) -> list[VariableState]:
-    """The states, replaced by ``invalid`` for each setting whose value UCX refuses."""
+    """Return the variable states, with the state ``invalid`` for each setting whose value UCX refuses."""
     kinds = ("known", "inherited", "alias")
     values = {each.name: each.value for each in states if each.name.startswith("UCX_") and each.state in kinds}
-    syntaxes = {name: catalogue.find_meaning(name).syntax for name in values}
+    syntaxes = {name: catalogue.find_setting_meaning(name).syntax for name in values}
     refused = find_invalid_values(catalogue.installed, values, syntaxes) if catalogue.installed else {}
     for word, hint in allowed_transports.find_unknown_transports(values.get("UCX_TLS", "")).items():
         refused["UCX_TLS"] = f"no UCX release has a transport {word!r}{hint}"
@@ -230,7 +235,7 @@ def _mark_invalid_values(states: list[VariableState], catalogue: SettingCatalogu
 
 
 @dataclass(frozen=True)
-class CheckResult:
+class ConfigCheckResult:
     """The states of a config's variables, and the conflicts between settings in effect.
 
     `ok`: the config has no unknown setting and brings no code, no setting from any source is invalid, and there are no
@@ -243,14 +248,14 @@ class CheckResult:
     config: ConfigFile
     ok: bool
     variables: tuple[VariableState, ...]
-    conflicts: tuple[Conflict, ...]
+    conflicts: tuple[SettingsConflict, ...]
     warnings: tuple[str, ...]
     ucx: str | None
     trusted: bool = False
     refusals: tuple[str, ...] = ()
 
     @property
-    def options_are_valid(self) -> bool:
+    def run_options_are_valid(self) -> bool:
         """Whether each option of `run` that the config sets exists and accepts its value."""
         return not any(
             each.state in ("unknown", "invalid") and (each.name.startswith(PREFIX) or each.name in OLD_NAMES)
@@ -259,19 +264,19 @@ class CheckResult:
         )
 
     @property
-    def errors(self) -> tuple[str, ...]:
+    def error_messages(self) -> tuple[str, ...]:
         """A sentence for each variable that is an error, with file and line or its source; then `refusals`."""
         variables = tuple(
             f"{self.config.format_position(each.line) if each.line else each.source}:"
             f" {each.name}={each.value}: {each.message}" + (f"; {REMEDY}" if each.state == BRINGS_CODE else "")
             for each in self.variables
-            if _is_error(each, trusted=self.trusted)
+            if _is_config_error(each, trusted=self.trusted)
         )
         return variables + self.refusals
 
 
 def read_options_for_ucx(
-    config: ConfigFile, environ: Mapping[str, str], table: Sequence[Option] = OPTIONS
+    config: ConfigFile, environ: Mapping[str, str], known_options: Sequence[Option] = OPTIONS
 ) -> RunOptions:
     """Read the options that UCX's settings depend on, from the config or else the environment; ignores wrong values.
 
@@ -279,10 +284,10 @@ def read_options_for_ucx(
     """
     settings = translate_config(config).options
     values: dict[str, object] = {}
-    for option in table:
+    for option in known_options:
         if option.key in ("exchange", "protocol", "error_handling", "interface"):
-            setting = settings.get(option.variable)
-            text = setting.value if setting else environ.get(option.variable, "")
+            setting = settings.get(option.environment_variable)
+            text = setting.value if setting else environ.get(option.environment_variable, "")
             with contextlib.suppress(ValueError):
                 values |= {option.key: option.parse(text)} if text else {}
     return RunOptions().with_sourced_values(values, {})
@@ -292,39 +297,39 @@ def check_config(
     config: ConfigFile,
     environ: Mapping[str, str],
     *,
-    ucx: str = "auto",
-    launcher: Mapping[str, str] | None = None,
+    ucx_origin: str = "auto",
+    launcher_settings: Mapping[str, str] | None = None,
     options: RunOptions | None = None,
-    table: Sequence[Option] = OPTIONS,
+    known_options: Sequence[Option] = OPTIONS,
     trusted: bool = False,
-) -> CheckResult:
+) -> ConfigCheckResult:
     """Check each setting of `config`, and find the effective settings.
 
     - `environ`: the environment of the launch, whose ``UCX…`` settings apply unless the config sets them
-    - `ucx`: the UCX that the workers will load: ``auto``, ``wheel`` or ``system``
-    - `launcher`: settings of the launcher, which apply unless config or environment set them
+    - `ucx_origin`: the UCX that the workers will load: ``auto``, ``wheel`` or ``system``
+    - `launcher_settings`: settings of the launcher, which apply unless config or environment set them
     - `options`: the resolved options, if known; else those of config and environment are used
-    - `table`: the options that ``MERGE_BENCH_…`` variables set
+    - `known_options`: the options that ``MERGE_BENCH_…`` variables set
     - `trusted`: whether the config may bring code
 
     Raises UsageError if the value of an old name in the config cannot be translated.
     """
     warnings = [*config.warnings]
     try:
-        installed = read_installed_ucx(find_ucx_info(ucx, environ))
+        installed = read_installed_ucx(find_ucx_info(ucx_origin, environ))
     except UsageError as error:
         installed = None
         warnings.append(f"{error}; only the names of settings are checked, not their values")
     catalogue = SettingCatalogue(installed)
     translated = translate_config(config)
-    states = classify_config_variables(config, translated, catalogue, trusted=trusted, table=table)
+    states = classify_config_variables(config, translated, catalogue, trusted=trusted, known_options=known_options)
     effective = process_environment_variables(config, trusted=trusted)
-    for source, values in _settings_of_other_sources(environ, launcher or {}, catalogue):
+    for source, values in _settings_of_other_sources(environ, launcher_settings or {}, catalogue):
         added = {name: value for name, value in values.items() if name not in effective}
         effective |= added
         states += classify_ucx_settings(added.items(), source, catalogue)
 
-    options = options or read_options_for_ucx(config, environ, table)
+    options = options or read_options_for_ucx(config, environ, known_options)
     situation = EffectiveSettings(
         effective=effective,
         given=frozenset(each.name for each in states if each.source in ("config", "environment")),
@@ -332,10 +337,10 @@ def check_config(
         error_handling=options.error_handling,
         protocol=options.protocol,
     )
-    return CheckResult(
+    return ConfigCheckResult(
         config=config,
-        ok=not any(_is_error(each, trusted=trusted) for each in states),
-        variables=tuple(map(_mark_missing_devices, states)),
+        ok=not any(_is_config_error(each, trusted=trusted) for each in states),
+        variables=tuple(map(_mark_missing_network_devices, states)),
         conflicts=find_conflicts(situation),
         warnings=tuple(warnings),
         ucx=f"{installed.version} ({installed.info.origin})" if installed else None,
@@ -344,31 +349,36 @@ def check_config(
 
 
 def _settings_of_other_sources(
-    environ: Mapping[str, str], launcher: Mapping[str, str], catalogue: SettingCatalogue
+    environ: Mapping[str, str], launcher_settings: Mapping[str, str], catalogue: SettingCatalogue
 ) -> list[tuple[str, dict[str, str]]]:
     """The UCX settings of environment, launcher, UCXX and UCX's defaults, with the name of each source."""
     outside = {name: value for name, value in sorted(environ.items()) if name.startswith(("UCX_", "UCXPY_", "UCXX_"))}
     settings = catalogue.installed.settings if catalogue.installed else {}
     defaults = {name: settings[name].default for name in _ALWAYS_SHOWN if name in settings}
-    return [("environment", outside), ("launcher", dict(launcher)), ("UCXX", UCXX_OVERRIDES), ("UCX default", defaults)]
+    return [
+        ("environment", outside),
+        ("launcher", dict(launcher_settings)),
+        ("UCXX", UCXX_OVERRIDES),
+        ("UCX default", defaults),
+    ]
 
 
-def _is_error(state: VariableState, *, trusted: bool) -> bool:
-    """Whether the state of a variable makes the config wrong."""
+def _is_config_error(state: VariableState, *, trusted: bool) -> bool:
+    """Whether a variable in this state makes the config wrong."""
     if state.state == BRINGS_CODE:
         return not trusted
     return state.state == "invalid" or (state.state == "unknown" and state.source == "config")
 
 
-def _mark_missing_devices(state: VariableState) -> VariableState:
-    """`state`, but ``no-effect`` if it is of ``UCX_NET_DEVICES`` and this host has none of the devices it names."""
+def _mark_missing_network_devices(state: VariableState) -> VariableState:
+    """Return `state`, changed to ``no-effect`` if it is of ``UCX_NET_DEVICES`` and this host has no such device."""
     missing = find_missing_devices(state.value) if state.name == "UCX_NET_DEVICES" and state.state == "known" else []
     if not missing or len(missing) < len(list(filter(None, state.value.split(",")))):
         return state
     return replace(state, state="no-effect", message=missing_device_message(missing))
 
 
-def find_conflicts(settings: EffectiveSettings) -> tuple[Conflict, ...]:
+def find_conflicts(settings: EffectiveSettings) -> tuple[SettingsConflict, ...]:
     """The warnings about settings in effect that do not belong together."""
     rules = (
         _check_ucx_version,
@@ -383,10 +393,10 @@ def find_conflicts(settings: EffectiveSettings) -> tuple[Conflict, ...]:
     return tuple(conflict for rule in rules for conflict in rule(settings))
 
 
-def _check_ucx_version(settings: EffectiveSettings) -> Iterator[Conflict]:
+def _check_ucx_version(settings: EffectiveSettings) -> Iterator[SettingsConflict]:
     installed = settings.catalogue.installed
-    if installed is not None and settings.catalogue.minor_version < (1, 19):
-        yield Conflict(
+    if installed is not None and settings.catalogue.major_and_minor_numbers < (1, 19):
+        yield SettingsConflict(
             "ucx-too-old",
             (),
             f"UCXX 0.52 does not work with UCX {installed.version}; it needs UCX 1.19 or newer.",
@@ -394,17 +404,17 @@ def _check_ucx_version(settings: EffectiveSettings) -> Iterator[Conflict]:
         )
 
 
-def _check_rendezvous_settings(settings: EffectiveSettings) -> Iterator[Conflict]:
+def _check_rendezvous_settings(settings: EffectiveSettings) -> Iterator[SettingsConflict]:
     scheme = settings.effective.get("UCX_RNDV_SCHEME")
     if settings.is_setting_on("UCX_UNIFIED_MODE") and scheme == "am":
-        yield Conflict(
+        yield SettingsConflict(
             "unified-mode-with-am",
             ("UCX_UNIFIED_MODE", "UCX_RNDV_SCHEME"),
             "UCX_UNIFIED_MODE removes the gain of UCX_RNDV_SCHEME=am: set only one of them.",
             f"{_NTHU}, section 2.5.2",
         )
     if scheme == "am" and settings.is_setting_on("UCX_PROTO_ENABLE", default="y"):
-        yield Conflict(
+        yield SettingsConflict(
             "am-scheme-with-protocol-v2",
             ("UCX_RNDV_SCHEME", "UCX_PROTO_ENABLE"),
             "Since release 1.16, UCX chooses protocols by estimated cost, and UCX_RNDV_SCHEME=am changes this choice:"
@@ -414,7 +424,7 @@ def _check_rendezvous_settings(settings: EffectiveSettings) -> Iterator[Conflict
         )
     thresholds = settings.effective.get("UCX_RNDV_THRESH", "").split(",")
     if "UCX_RNDV_SCHEME" in settings.given and all(each.rpartition(":")[2] == "inf" for each in thresholds):
-        yield Conflict(
+        yield SettingsConflict(
             "rendezvous-off",
             ("UCX_RNDV_THRESH", "UCX_RNDV_SCHEME"),
             "UCX_RNDV_THRESH=inf turns rendezvous off, so UCX_RNDV_SCHEME has no effect.",
@@ -422,10 +432,10 @@ def _check_rendezvous_settings(settings: EffectiveSettings) -> Iterator[Conflict
         )
 
 
-def _check_shared_memory_settings(settings: EffectiveSettings) -> Iterator[Conflict]:
+def _check_shared_memory_settings(settings: EffectiveSettings) -> Iterator[SettingsConflict]:
     shared = allowed_transports.find_allowed_transports(settings.ucx_tls) & allowed_transports.SHARED_MEMORY
     if not shared:
-        yield Conflict(
+        yield SettingsConflict(
             "no-shared-memory",
             ("UCX_TLS",),
             "UCX_TLS excludes shared memory, so workers on the same host use a network, at best tcp over lo; add sm to"
@@ -435,26 +445,26 @@ def _check_shared_memory_settings(settings: EffectiveSettings) -> Iterator[Confl
         )
     names = [f"UCX_{kind}SEG_SIZE" for kind in ("MM_", "POSIX_", "SYSV_", "XPMEM_")]
     if long := [name for name in names if _parse_ucx_size_bytes(settings.effective.get(name, "")) > _LONGEST_SEGMENT]:
-        yield Conflict(
+        yield SettingsConflict(
             "segments-too-long",
             tuple(long),
             "Receives over shared memory fail ('Message truncated') with segments of 64 KiB or more, because UCX stores"
             f" the length of a message in 16 bits; set {', '.join(long)} to 32k.",
             "UCX sources, uct/sm/mm/base/mm_iface.h; seen with UCX 1.21: two of three runs with 64k failed",
         )
-    if not shared or allowed_transports.allows_shared_memory_with_error_handling(settings.effective):
+    if not shared or allowed_transports.shared_memory_handles_errors(settings.effective):
         return
     measured = "measured with UCX 1.21: 1.5 GB/s (tcp/lo) with peer error handling, 10 to 12 GB/s with the two settings"
     remedy = "set UCX_POSIX_ERROR_HANDLING=y and UCX_SYSV_ERROR_HANDLING=y"
     if settings.error_handling == "peer":
-        yield Conflict(
+        yield SettingsConflict(
             "error-handling-drops-shared-memory",
             ("MERGE_BENCH_ERROR_HANDLING", *_ERROR_HANDLING),
             f"With --error-handling peer, UCX uses shared memory only if it has error handling, too: {remedy}.",
             f"ucx_info -c -f, UCX_POSIX_ERROR_HANDLING; {measured}",
         )
     if settings.protocol == "ucx":
-        yield Conflict(
+        yield SettingsConflict(
             "dask-comm-without-shared-memory",
             ("MERGE_BENCH_PROTOCOL", *_ERROR_HANDLING),
             f"Dask's UCX comms always use error handling, so UCX does not use shared memory for them: {remedy}.",
@@ -468,10 +478,10 @@ def _parse_ucx_size_bytes(text: str) -> int:
     return int(match[1]) << 10 * " kmgt".index(match[2] or " ") if match else 0
 
 
-def _check_transports(settings: EffectiveSettings) -> Iterator[Conflict]:
+def _check_transports(settings: EffectiveSettings) -> Iterator[SettingsConflict]:
     allowed = allowed_transports.find_allowed_transports(settings.ucx_tls)
     if allowed & allowed_transports.CUDA and "cuda_copy" not in allowed:
-        yield Conflict(
+        yield SettingsConflict(
             "cuda-without-cuda-copy",
             ("UCX_TLS",),
             "Without cuda_copy, UCX cannot transfer GPU memory where cuda_ipc and gdr_copy do not work; write cuda"
@@ -486,7 +496,7 @@ def _check_transports(settings: EffectiveSettings) -> Iterator[Conflict]:
         and (missing := allowed_transports.find_unavailable_transports(settings.ucx_tls, available))
     ):
         remaining = ", ".join(sorted(allowed.intersection(available))) or "none"
-        yield Conflict(
+        yield SettingsConflict(
             "transport-unavailable",
             ("UCX_TLS",),
             f"UCX {installed.version} has no {', '.join(missing)} on this machine and prints only a warning;"
@@ -495,14 +505,14 @@ def _check_transports(settings: EffectiveSettings) -> Iterator[Conflict]:
         )
 
 
-def _check_overridden_aliases(settings: EffectiveSettings) -> Iterator[Conflict]:
+def _check_overridden_aliases(settings: EffectiveSettings) -> Iterator[SettingsConflict]:
     installed = settings.catalogue.installed.settings if settings.catalogue.installed else {}
     for name in sorted(settings.given):
         target = installed[name].alias_of if name in installed else None
         values = {settings.effective.get(name), settings.effective.get(target or "")}
         if target and None not in values and len(values) > 1:
             who = "which UCXX sets" if target not in settings.given else "which is also set"
-            yield Conflict(
+            yield SettingsConflict(
                 "alias-loses",
                 (name, target),
                 f"{name} and {target} are two names of one setting; UCX uses"
@@ -511,20 +521,20 @@ def _check_overridden_aliases(settings: EffectiveSettings) -> Iterator[Conflict]
             )
 
 
-def _check_network_devices(settings: EffectiveSettings) -> Iterator[Conflict]:
+def _check_network_devices(settings: EffectiveSettings) -> Iterator[SettingsConflict]:
     given = "UCX_NET_DEVICES" in settings.given  # else the launcher chooses devices that exist
     value = settings.effective.get("UCX_NET_DEVICES", "all") if given else "all"
     network, rdma = (_list_host_devices(kind) for kind in ("net", "infiniband"))
     named = [] if value.startswith("^") else [word for word in value.split(",") if word and word != "all"]
     if missing := find_missing_devices(value):
-        yield Conflict(
+        yield SettingsConflict(
             NO_DEVICE,
             ("UCX_NET_DEVICES",),
             f"{missing_device_message(missing)}. This host has {', '.join(sorted(network | rdma)) or 'none'}.",
             f"{_FAQ}, 'Which network devices does UCX use?'",
         )
     if rdma and named and not any(word.split(":")[0] in rdma for word in named):
-        yield Conflict(
+        yield SettingsConflict(
             "rdma-excluded",
             ("UCX_NET_DEVICES",),
             f"UCX_NET_DEVICES lists only network interfaces, so UCX does not use RDMA; add an adapter and its port"
@@ -534,7 +544,7 @@ def _check_network_devices(settings: EffectiveSettings) -> Iterator[Conflict]:
     rails = settings.effective.get("UCX_MAX_RNDV_RAILS", "1")
     several = "UCX_MAX_RNDV_RAILS" in settings.given and rails.isdecimal() and int(rails) > 1
     if several and not given and not rdma:
-        yield Conflict(
+        yield SettingsConflict(
             "rails-without-adapter",
             ("UCX_MAX_RNDV_RAILS",),
             f"UCX_MAX_RNDV_RAILS={rails} is for hosts with InfiniBand or RoCE adapters, and this host has none: here"
@@ -557,9 +567,9 @@ def _check_loopback(settings: EffectiveSettings) -> Iterator[Conflict]:
         )
 
 
-def _list_host_devices(kind: str) -> set[str]:
+def _list_host_devices(device_kind: str) -> set[str]:
     """The names of this host's devices of a kind: ``net`` or ``infiniband``."""
-    folder = SYSFS / kind
+    folder = SYSFS / device_kind
     return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
 
 
@@ -570,16 +580,16 @@ def find_missing_devices(net_devices: str) -> list[str]:
     return [word for word in named if word.split(":")[0] not in present]
 
 
-def missing_device_message(missing: Iterable[str]) -> str:
+def missing_device_message(missing_devices: Iterable[str]) -> str:
     """The message about devices that this host does not have."""
-    return f"no such device here: {', '.join(missing)}; not used"
+    return f"no such device here: {', '.join(missing_devices)}; not used"
 
 
-def _check_delayed_submission(settings: EffectiveSettings) -> Iterator[Conflict]:
+def _check_delayed_submission(settings: EffectiveSettings) -> Iterator[SettingsConflict]:
     mode = settings.effective.get("UCXPY_PROGRESS_MODE", "thread")
     delayed = settings.effective.get("UCXPY_ENABLE_DELAYED_SUBMISSION", "0")
     if not mode.startswith("thread") and delayed != "0":
-        yield Conflict(
+        yield SettingsConflict(
             "delayed-submission-without-thread",
             ("UCXPY_PROGRESS_MODE", "UCXPY_ENABLE_DELAYED_SUBMISSION"),
             f"Delayed submission needs a progress thread; with UCXPY_PROGRESS_MODE={mode}, UCXX does not start.",

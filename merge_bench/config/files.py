@@ -74,7 +74,7 @@ def read_regular_file(path: str | os.PathLike[str], limit: int = TEXT_BYTES) -> 
 
 
 def open_without_links(path: str, flags: int) -> int:
-    """Open a file, but no link, for writing, as the `opener` of `open`; returns its descriptor.
+    """Open a regular file for writing, but never through a link; returns its descriptor, as the `opener` of `open`.
 
     Raises OSError as `os.open` does, and also if the path is a link or not a regular file.
     """
@@ -89,25 +89,26 @@ MAPS = Path("/proc/self/maps")
 """What this process has mapped into its memory, as lines of the kernel."""
 
 
-def loaded_library_path(name: str, maps: Path = MAPS) -> Path | None:
+def loaded_library_path(library_name: str, maps_file: Path = MAPS) -> Path | None:
     """The file from which this process has loaded a library, such as ``libucp``; None if it is not loaded.
 
     Wheels rename libraries to names such as ``libucp-1a2b3c4d.so.0``, which count if there is no ``libucp.so…``.
     """
-    lines = maps.read_text().splitlines()
+    lines = maps_file.read_text().splitlines()
     paths = [Path(path) for line in lines if (path := line.split(maxsplit=5)[-1]).startswith("/")]
-    return next((path for end in ".-" for path in paths if path.name.startswith(name + end)), None)
+    return next((path for end in ".-" for path in paths if path.name.startswith(library_name + end)), None)
 
 
-def open_loaded_library(name: str) -> ctypes.CDLL:
+def open_loaded_library(library_name: str) -> ctypes.CDLL:
     """Open a library that this process has loaded, to call its functions.
 
     Raises RunFailed if the process has not loaded it.
     """
-    path = loaded_library_path(name)
+    path = loaded_library_path(library_name)
     if path is None:
         raise RunFailed(
-            f"this process has not loaded the library {name}, which it needs; check the installation with `doctor`"
+            f"this process has not loaded the library {library_name}, which it needs; check the installation with"
+            " `doctor`"
         )
     return ctypes.CDLL(str(path))
 
@@ -120,7 +121,7 @@ def check_output_file(option: str, path: Path) -> None:
     try:
         if path.is_dir():
             raise UsageError(f"{option} {path} is a folder; name a file")
-        if _is_device_or_pipe(path) or _names_standard_output(path):
+        if _is_device_or_pipe(path) or _is_standard_output(path):
             if not os.access(path, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             return
@@ -135,12 +136,12 @@ def check_output_file(option: str, path: Path) -> None:
 
 @contextlib.contextmanager
 def replace_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a new file, which replaces the one at `path` at the end; after an exception, `path` stays as it was.
+    """Open a new file, which replaces the file at `path` at the end of the block; after an error `path` is unchanged.
 
-    Nobody's link is followed: a link of that name is replaced, and what it points to stays as it was. A device and a
-    pipe that were named directly are written to. Who could not read the old file cannot read the new one.
+    Links are not followed: a link at `path` is replaced, and its target stays as it was. A device or a pipe that was
+    named directly is written to. A user who could not read the old file cannot read the new one.
     """
-    if _names_standard_output(path):
+    if _is_standard_output(path):
         sys.stdout.flush()  # what was printed before comes first
         yield sys.stdout.buffer
         return
@@ -152,27 +153,27 @@ def replace_file(path: Path) -> Iterator[IO[bytes]]:
     draft = path.with_name(f".merge-bench-{secrets.token_hex(8)}")
     try:
         with open(draft, "xb", opener=open_without_links) as stream:
-            _keep_permissions_of(path, stream.fileno())
+            _restrict_to_permissions_of(path, stream.fileno())
             yield stream
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
 
 
-def _keep_permissions_of(path: Path, descriptor: int) -> None:
-    """Take from an open file the permissions that the file at `path` does not have."""
+def _restrict_to_permissions_of(path: Path, descriptor: int) -> None:
+    """Remove from an open file the permissions that the file at `path` does not have."""
     with contextlib.suppress(OSError):
         before = path.lstat().st_mode
         if stat.S_ISREG(before):
             os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode & before))
 
 
-def _names_standard_output(path: Path) -> bool:
+def _is_standard_output(path: Path) -> bool:
     """Whether `path` stands for standard output, whose descriptor this program has moved (`view.streams`)."""
     return str(path) in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
 def _is_device_or_pipe(path: Path) -> bool:
-    """Whether `path` is a device, a pipe or a socket, and not by a link that anybody can have made."""
+    """Whether `path` is a device, a pipe or a socket, and not reached by a link outside ``/dev`` and ``/proc``."""
     anybodys_link = path.is_symlink() and path.parts[:2] not in (("/", "dev"), ("/", "proc"))
     return path.exists() and not path.is_file() and not anybodys_link

@@ -52,17 +52,18 @@ def python_path_variables(environ: "Mapping[str, str]") -> "dict[str, str]":
     return {"PYTHONPATH": os.pathsep.join([folder, *filter(None, [environ.get("PYTHONPATH")])])}
 
 
-def setup_command(stack: "str | None" = None, *, replace: bool = False) -> str:
+def setup_command(stack: "str | None" = None, *, replace_present: bool = False) -> str:
     """The shell command that installs the packages that a run needs.
 
-    `stack`: the set of packages, ``cpu``, ``cu12`` or ``cu13``; None: any. `replace`: delete the present one first.
+    `stack`: the set of packages, ``cpu``, ``cu12`` or ``cu13``; None: any. `replace_present`: delete the present
+    environment first.
     """
     root = checkout_folder()
     if root is None:
         pip = f"pip install 'merge-bench[{stack or 'cpu'}]'" + ("" if stack else " (with GPUs: cu12 or cu13)")
-        return f"python -m venv NEW; NEW/bin/{pip}" if replace else pip
+        return f"python -m venv NEW; NEW/bin/{pip}" if replace_present else pip
     command = f"{quote_path_for_shell(root / 'run-cluster.sh')} --setup-only" + (f" --stack {stack}" if stack else "")
-    return f"rm -r {quote_path_for_shell(root / '.venv')}; {command}" if replace else command
+    return f"rm -r {quote_path_for_shell(root / '.venv')}; {command}" if replace_present else command
 
 
 def quote_path_for_shell(path: Path) -> str:
@@ -76,30 +77,33 @@ def quote_path_for_shell(path: Path) -> str:
     return shlex.quote(short if os.sep in short else os.path.join(os.curdir, short))
 
 
-def python_refusal(command_words: "list[str]", version: "tuple[int, ...]" = sys.version_info[:2]) -> "str | None":
-    """A sentence that says why this Python cannot run a merge_bench command, and what to type instead; None if it can.
+def unusable_python_message(
+    command_words: "list[str]", python_version: "tuple[int, ...]" = sys.version_info[:2]
+) -> "str | None":
+    """A sentence that says why this Python cannot run merge_bench, and what to type instead; None if it can.
 
-    `command_words`: those of the command; `version`: of this Python.
+    `command_words`: the words of the command that was typed; `python_version`: of this Python.
     """
     here = sys.executable or "this Python"
-    if version < LEAST:
-        present, needed = (".".join(map(str, numbers)) for numbers in (version, LEAST))
-        return f"{here} is Python {present}, but merge_bench needs {needed} or newer; {_python_remedy(command_words)}"
+    if python_version < LEAST:
+        present, needed = (".".join(map(str, numbers)) for numbers in (python_version, LEAST))
+        advice = _usable_python_advice(command_words)
+        return f"{here} is Python {present}, but merge_bench needs {needed} or newer; {advice}"
     missing = [name for name in REQUIRED if importlib.util.find_spec(name) is None]
     if missing:
         more = f" and {len(missing) - 1} more packages" if missing[1:] else ""
-        return f"{here} lacks {missing[0]}{more} that merge_bench needs; {_python_remedy(command_words)}"
+        return f"{here} lacks {missing[0]}{more} that merge_bench needs; {_usable_python_advice(command_words)}"
     return None
 
 
-def _python_remedy(command_words: "list[str]") -> str:
-    """What to type instead: the same command with the checkout's Python, or the one that sets up an environment."""
+def _usable_python_advice(command_words: "list[str]") -> str:
+    """Advice on what to type instead: the same command with the checkout's Python, or the one that sets it up."""
     root = checkout_folder()
     if root is None:
         return f"install merge_bench into its own environment: {setup_command()}"
     python = root / ".venv" / "bin" / "python"
     if os.path.realpath(sys.prefix) == os.path.realpath(str(root / ".venv")):
-        return f"set the environment up again: {setup_command(replace=True)}"
+        return f"set the environment up again: {setup_command(replace_present=True)}"
     if not python.exists():
         return f"set .venv up first: {setup_command()}"
     typed = " ".join(shlex.quote(word) for word in command_words)

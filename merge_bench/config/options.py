@@ -34,7 +34,7 @@ _PARTITION_WRITES = parsers.choice_parser("auto", "plain", "streaming", lines="s
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProblemOptions(Options):
+class WorkloadOptions(Options):
     """Options of the tables to merge and of the kind of merge.
 
     chunk: Rows per worker in each input frame. Several values make a sweep.
@@ -57,11 +57,11 @@ class ProblemOptions(Options):
     skew: float = value_option(parsers.parse_skew, 0.0, "none|zipf:S")
     how: str = choice_option("inner|left|right|outer|semi|anti", "inner")
     seed: int = value_option(parsers.count_parser(0), 0, "N")
-    workload: str = value_option(parsers.parse_word, "auto", "NAME")
+    workload: str = value_option(parsers.parse_lower_case_word, "auto", "NAME")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableOptions(Options):
+class InputTableOptions(Options):
     """Options that name the tables to merge, if they are not synthetic.
 
     left: Parquet file, folder or pattern of the left table.
@@ -81,13 +81,13 @@ class TableOptions(Options):
     left_on: tuple[str, ...] | None = value_option(parsers.parse_columns, None, "KEY[,KEY]")
     right_on: tuple[str, ...] | None = value_option(parsers.parse_columns, None, "KEY[,KEY]")
     columns: tuple[str, ...] | None = value_option(parsers.parse_columns, None, "NAME[,NAME]")
-    scale: float = value_option(parsers.number_parser(0, 1e5, above=True), 1.0, "S")
+    scale: float = value_option(parsers.number_parser(0, 1e5, exclude_minimum=True), 1.0, "S")
     rows: int | None = value_option(parsers.count_parser(100, 10**9), None, "ROWS")
     question: str | None = value_option(parsers.parse_names, None, "Q[,Q]", swept=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuringOptions(Options):
+class MeasurementOptions(Options):
     """Options for how often a merge is measured, and which conditions the result has to meet.
 
     iterations: Timed merges per launch; by default 100 for synthetic chunks of up to 2,000,000 rows, else 10.
@@ -153,8 +153,8 @@ class DataPlaneOptions(Options):
     """
 
     section = "Data plane"
-    engine: str = value_option(parsers.parse_word, "auto", "NAME", swept=True)
-    exchange: str = value_option(parsers.parse_word, "ucx", "NAME", swept=True)
+    engine: str = value_option(parsers.parse_lower_case_word, "auto", "NAME", swept=True)
+    exchange: str = value_option(parsers.parse_lower_case_word, "ucx", "NAME", swept=True)
     distribution: str = choice_option("shuffle|broadcast|auto", "shuffle")
     pipeline: str = choice_option("on|off", "off")
     partition_writes: str = value_option(_PARTITION_WRITES, "auto", "auto|plain|streaming", aliases=("stores",))
@@ -209,18 +209,18 @@ class ClusterOptions(Options):
     protocol: str = choice_option("auto|tcp|tls|ucx", "auto")
     insecure: bool = flag_option()
     dask_dashboard: bool = flag_option()
-    launcher: str = value_option(parsers.parse_word, "auto", "NAME")
+    launcher: str = value_option(parsers.parse_lower_case_word, "auto", "NAME")
     hosts: str | None = value_option(parsers.parse_path, None, "PATH")
     ssh_config: str | None = value_option(parsers.parse_path, None, "PATH")
     ucx: str | None = value_option(
-        parsers.several_values_parser(parsers.parse_ucx),
+        parsers.several_values_parser(parsers.parse_ucx_origin),
         None,
         "auto|wheel|system|VERSION|/opt/ucx[,…]",
         in_config=False,
         swept=True,
     )
     interface: str | None = value_option(parsers.parse_interface_name, None, "NAME")
-    scheduler_address: str | None = value_option(parsers.parse_text, None, "ADDRESS")
+    scheduler_address: str | None = value_option(parsers.parse_nonblank_text, None, "ADDRESS")
     scheduler_file: str | None = value_option(parsers.parse_path, None, "PATH")
     start_timeout: float = value_option(parsers.parse_positive_duration, 60.0, "SECONDS")
     timeout: float = value_option(parsers.parse_positive_duration, 15.0, "SECONDS")
@@ -247,7 +247,7 @@ class OutputOptions(Options):
     """
 
     section = "Output"
-    service: str | None = value_option(parsers.parse_text, None, "URL", in_config=False)
+    service: str | None = value_option(parsers.parse_nonblank_text, None, "URL", in_config=False)
     config: str | None = value_option(parsers.parse_path, None, "CFG", in_config=False)
     configs: tuple[str, ...] | None = value_option(parsers.parse_paths, None, "CFG[,CFG]", in_config=False)
     allow_unknown: bool = flag_option()
@@ -261,32 +261,38 @@ class OutputOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(
-    OutputOptions, ClusterOptions, WorkerOptions, DataPlaneOptions, MeasuringOptions, TableOptions, ProblemOptions
+    OutputOptions,
+    ClusterOptions,
+    WorkerOptions,
+    DataPlaneOptions,
+    MeasurementOptions,
+    InputTableOptions,
+    WorkloadOptions,
 ):  # the fields of the last base come first
     """All options of `run`; other commands make their plans from them, too."""
 
     @property
-    def timed_iterations(self) -> int:
+    def timed_iteration_count(self) -> int:
         """The number of timed merges: `iterations`, or by default a number that suits the size of the tables."""
         if self.iterations is not None:
             return self.iterations
         small = self.workload == "synthetic" and self.chunk <= SMALL_CHUNK_ROWS
         return SMALL_ITERATIONS if small else LARGE_ITERATIONS
 
-    def worker_values(self) -> dict[str, Any]:
+    def worker_option_values(self) -> dict[str, Any]:
         """The values of the options that workers get, by key."""
         return {field.name: getattr(self, field.name) for field in fields(WorkerOptions)}
 
 
-OPTIONS: tuple[Option, ...] = RunOptions.table()
+OPTIONS: tuple[Option, ...] = RunOptions.declared_options()
 BY_KEY = options_by_key(OPTIONS)
-BY_VARIABLE = {variable: option for option in OPTIONS for variable in option.variables}
-_CLUSTER = tuple(option.key for option in ClusterOptions.table())
+BY_VARIABLE = {variable: option for option in OPTIONS for variable in option.environment_variables}
+_CLUSTER = tuple(option.key for option in ClusterOptions.declared_options())
 _ALWAYS = ("allow_unknown", "trust_config", "json")
 
 
 def _select_options(*keys: str) -> tuple[Option, ...]:
-    """The declarations of the options with these keys, in this order."""
+    """The declarations of the options with these keys, in the order of `OPTIONS`."""
     return tuple(option for option in OPTIONS if option.key in keys)
 
 
@@ -306,22 +312,24 @@ TUNE_OPTIONS = _select_options(
 )
 
 
-def reset_merge_options(options: RunOptions, kept: Sequence[Option]) -> RunOptions:
-    """A copy of `options` for a command that does not merge: all options but those in `kept` get their default."""
-    fixed = {option.key: option.default for option in OPTIONS if option not in kept}
+def reset_merge_options(options: RunOptions, kept_options: Sequence[Option]) -> RunOptions:
+    """A copy of `options` for a command that does not merge: all but those in `kept_options` get their default."""
+    fixed = {option.key: option.default for option in OPTIONS if option not in kept_options}
     return options.with_sourced_values({**fixed, "workload": "synthetic", "chunk": 1, "iterations": 1}, {})
 
 
-def config_option_problem(variable: ConfigVariable, table: Sequence[Option] = OPTIONS) -> tuple[str, str] | None:
+def config_option_problem(
+    variable: ConfigVariable, known_options: Sequence[Option] = OPTIONS
+) -> tuple[str, str] | None:
     """Why a config cannot set this ``MERGE_BENCH_…`` variable: ``unknown`` or ``invalid``, with a sentence; or None."""
-    option = next((option for option in table if variable.name in option.variables), None)
+    option = next((option for option in known_options if variable.name in option.environment_variables), None)
     if option is None:
         # What a variable may mean, by what follows the prefix that all have.
         names = (known.removeprefix(PREFIX) for known in BY_VARIABLE)
         near = suggest_similar_names(variable.name.removeprefix(PREFIX), names, prefix=PREFIX)
         return "unknown", f"merge-bench run has no such option{near}"
     if not option.in_config:
-        return "invalid", f"--{option.name} can be set only on the command line"
+        return "invalid", f"--{option.command_line_name} can be set only on the command line"
     try:
         option.parse(variable.value)
     except ValueError as error:
@@ -333,22 +341,22 @@ def resolve_options(
     command_line_options: RunOptions,
     config: ConfigFile | None,
     environ: Mapping[str, str],
-    table: Sequence[Option] = OPTIONS,
+    known_options: Sequence[Option] = OPTIONS,
 ) -> RunOptions:
-    """The value of each option, from command line, config or environment: the first that sets it.
+    """Find the value of each option in the first source that sets it: command line, config or environment.
 
     Refuses an untrusted config that brings code.
 
     `config`: that of the run, in which unknown ``MERGE_BENCH_…`` names are errors; `environ`: the environment, in which
-    they are ignored, and an empty value counts as unset; `table`: the options, completed by `campaign`. Raises
+    they are ignored, and an empty value counts as unset; `known_options`: the options, completed by `campaign`. Raises
     UsageError, which names the option, or file and line of the config, if an option is wrong.
     """
     if config is not None and not command_line_options.trust_config:
         refuse_code_in_config(config)
-    options = read_option_sources(command_line_options, config, environ, table)
+    options = read_option_sources(command_line_options, config, environ, known_options)
     if options.workload == "auto":
         options = replace(options, workload="synthetic" if options.left is None else "tables")
-    _check_combinations(options)
+    _check_option_combinations(options)
     return options
 
 
@@ -356,22 +364,22 @@ def read_option_sources(
     command_line_options: RunOptions,
     config: ConfigFile | None,
     environ: Mapping[str, str],
-    table: Sequence[Option] = OPTIONS,
+    known_options: Sequence[Option] = OPTIONS,
 ) -> RunOptions:
-    """The value of each option from the first source that sets it, without checks of combinations or of code."""
+    """Find the value of each option in the first source that sets it, without checks of combinations or of code."""
     settings = {} if config is None else translate_config(config).options
-    allowed = {variable for option in table if option.in_config for variable in option.variables}
+    allowed = {variable for option in known_options if option.in_config for variable in option.environment_variables}
     for variable in settings.values():
-        problem = config_option_problem(variable, table)
+        problem = config_option_problem(variable, known_options)
         if config is not None and problem is not None and variable.name not in allowed:
             raise UsageError(f"{config.format_position(variable.line)}: {variable.name}: {problem[1]}")
     values: dict[str, object] = {}
     sources: dict[str, str] = {}
-    for option in table:
+    for option in known_options:
         if option.key in command_line_options.sources:
             continue
-        in_config = [settings[name] for name in option.variables if name in settings]
-        in_environment = [name for name in option.variables if option.in_config and environ.get(name)]
+        in_config = [settings[name] for name in option.environment_variables if name in settings]
+        in_environment = [name for name in option.environment_variables if option.in_config and environ.get(name)]
         if config is not None and in_config:
             setting = in_config[0]
             where = config.format_position(setting.line)
@@ -386,29 +394,28 @@ def read_option_sources(
     return command_line_options.with_sourced_values(values, sources)
 
 
-def _refuse_repeated_option(names: Sequence[str], where: str) -> None:
+def _refuse_repeated_option(names: Sequence[str], source_text: str) -> None:
     """Raise UsageError if several names of one option are set."""
     if len(names) > 1:
-        raise UsageError(f"{where}: {' and '.join(names)} are one option; set one of them")
+        raise UsageError(f"{source_text}: {' and '.join(names)} are one option; set one of them")
 
 
-def _check_combinations(options: RunOptions) -> None:
+def _check_option_combinations(options: RunOptions) -> None:
     """Raise UsageError if options contradict each other."""
 
-    def refuse_both(key: str, other: str) -> None:
-        if getattr(options, key) is not None and getattr(options, other) is not None:
-            raise UsageError(
-                f"{options.name_with_source(key)} and {options.name_with_source(other)} cannot be combined"
-            )
+    def refuse_both(first_key: str, second_key: str) -> None:
+        if getattr(options, first_key) is not None and getattr(options, second_key) is not None:
+            first, second = map(options.option_name_with_source, (first_key, second_key))
+            raise UsageError(f"{first} and {second} cannot be combined")
 
-    def require_other(key: str, other: str) -> None:
-        if getattr(options, key) is not None and getattr(options, other) is None:
-            raise UsageError(f"{options.name_with_source(key)} also needs --{other.replace('_', '-')}")
+    def require_other(key: str, required_key: str) -> None:
+        if getattr(options, key) is not None and getattr(options, required_key) is None:
+            raise UsageError(f"{options.option_name_with_source(key)} also needs --{required_key.replace('_', '-')}")
 
     on = options.on or ()
     if any("://" in name for name in on) and not options.value_source("on").startswith("environment"):
         raise UsageError(
-            f"{options.name_with_source('on')} {','.join(on)} names no columns;"
+            f"{options.option_name_with_source('on')} {','.join(on)} names no columns;"
             " the commands run, probe and tune take the address"
             " of a service as --service"
         )
@@ -426,9 +433,11 @@ def _check_combinations(options: RunOptions) -> None:
         raise UsageError(f"--left-on has {len(left_on)} columns, but --right-on has {len(right_on)}")
     tables = options.left is not None
     if tables and options.workload != "tables":
-        raise UsageError(f"{options.name_with_source('left')} cannot be combined with --workload {options.workload}")
+        raise UsageError(
+            f"{options.option_name_with_source('left')} cannot be combined with --workload {options.workload}"
+        )
     if options.workload == "tables" and not tables:
-        named = options.name_with_source("workload").replace("--workload", "--workload tables", 1)
+        named = options.option_name_with_source("workload").replace("--workload", "--workload tables", 1)
         raise UsageError(f"{named} needs --left and --right")
     if tables and not options.on and not left_on:
-        raise UsageError(f"{options.name_with_source('left')} needs --on, or --left-on and --right-on")
+        raise UsageError(f"{options.option_name_with_source('left')} needs --on, or --left-on and --right-on")

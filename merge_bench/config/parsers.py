@@ -29,7 +29,7 @@ _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,14}")
 def count_parser(minimum: int, maximum: float = math.inf) -> Callable[[str], int]:
     """Make a parser of whole numbers, such as ``25e6``, from `minimum` to `maximum`."""
 
-    def parse(text: str) -> int:
+    def parse_limited_count(text: str) -> int:
         value = parse_count(text)
         if value < minimum:
             raise ValueError(f"must be at least {minimum}, not {text}")
@@ -37,29 +37,29 @@ def count_parser(minimum: int, maximum: float = math.inf) -> Callable[[str], int
             raise ValueError(f"must be at most {maximum:,}, not {text}")
         return value
 
-    return parse
+    return parse_limited_count
 
 
 def several_values_parser(parser: Parser) -> Parser:
     """Make a parser of one value of `parser`, or of several values separated by commas, which give a tuple."""
 
-    def parse(text: str) -> object:
+    def parse_several_values(text: str) -> object:
         values = _refuse_repeated_values(text, map(parser, text.split(",")))
         return values[0] if len(values) == 1 else values
 
-    return parse
+    return parse_several_values
 
 
 def _positive_number_parser(parser: Callable[[str], _Number]) -> Callable[[str], _Number]:
-    """Make a parser that also refuses numbers that are not above 0."""
+    """Make a parser of numbers above 0 from a `parser` of any numbers."""
 
-    def parse(text: str) -> _Number:
+    def parse_positive_number(text: str) -> _Number:
         value = parser(text)
         if not 0 < value < math.inf:
             raise ValueError(f"must be above 0, not {text}")
         return value
 
-    return parse
+    return parse_positive_number
 
 
 parse_size = _positive_number_parser(parse_bytes)
@@ -70,19 +70,22 @@ parse_positive_duration = _positive_number_parser(parse_duration)
 """Parses a duration above 0, such as ``15`` or ``500ms``, to seconds."""
 
 
-def number_parser(low: float, high: float, *, above: bool = False) -> Callable[[str], float]:
-    """Make a parser of numbers from `low` to `high`, both included; with `above`, `low` itself is excluded."""
+def number_parser(minimum: float, maximum: float, *, exclude_minimum: bool = False) -> Callable[[str], float]:
+    """Make a parser of numbers from `minimum` to `maximum`, both included.
 
-    def parse(text: str) -> float:
+    `exclude_minimum`: whether `minimum` itself is excluded.
+    """
+
+    def parse_limited_number(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             raise ValueError(f"{text!r} is not a number") from None
-        if not (low < value if above else low <= value) or not value <= high:
-            raise ValueError(f"must be {'>' if above else '≥'} {low:g} and ≤ {high:g}, not {text}")
+        if not (minimum < value if exclude_minimum else minimum <= value) or not value <= maximum:
+            raise ValueError(f"must be {'>' if exclude_minimum else '≥'} {minimum:g} and ≤ {maximum:g}, not {text}")
         return value
 
-    return parse
+    return parse_limited_number
 
 
 def parse_percent(text: str) -> float:
@@ -94,21 +97,24 @@ def parse_percent(text: str) -> float:
     return share
 
 
-def parse_word(text: str) -> str:
+def parse_lower_case_word(text: str) -> str:
     """Parse a name in any case to lower case; later code checks whether the name exists."""
     return text.strip().lower()
 
 
 def choice_parser(*allowed: str, **old_words: str) -> Parser:
-    """Make a parser of one of the words `allowed`, in any case; `old_words`: other words, each with what it means."""
+    """Make a parser of one of the words `allowed`, in any case.
 
-    def parse(text: str) -> str:
-        value = old_words.get(parse_word(text), parse_word(text))
+    `old_words`: other words that are accepted, each with the allowed word that it stands for.
+    """
+
+    def parse_choice(text: str) -> str:
+        value = old_words.get(parse_lower_case_word(text), parse_lower_case_word(text))
         if value not in allowed:
             raise ValueError(f"{text!r} is not one of {', '.join(allowed)}")
         return value
 
-    return parse
+    return parse_choice
 
 
 @dataclass(frozen=True)
@@ -134,8 +140,8 @@ class NamesParser:
         return tuple(map(self.parser, _refuse_repeated_values(text, parts)))
 
     @staticmethod
-    def join(values: Iterable[str]) -> str:
-        """Write names as this parser reads them."""
+    def format_names(values: Iterable[str]) -> str:
+        """Write names as one text that this parser reads: separated by commas, in double quotes where necessary."""
         return ",".join(map(quote_name, values))
 
 
@@ -143,11 +149,11 @@ class ColumnNamesParser(NamesParser):
     """A parser of column names. If the option is repeated, each of its values is one name, with commas and blanks."""
 
 
-class TextsParser(NamesParser):
-    """A parser of any text, as a regular expression; each time that the option is given is one value."""
+class RepeatedTextParser(NamesParser):
+    """A parser of any text, such as a regular expression; an option that is given several times has several values."""
 
     def __call__(self, text: str) -> tuple[object, ...]:
-        return (parse_text(text),)
+        return (parse_nonblank_text(text),)
 
 
 _NAME = re.compile(r'(?:\s*"(?P<quoted>(?:[^"]|"")*)"\s*(?=,|$)|(?P<plain>[^,]*))(?P<comma>,?)')
@@ -172,7 +178,7 @@ def choices_parser(*allowed: str) -> Parser:
     return NamesParser(choice_parser(*allowed))
 
 
-def parse_text(value: str) -> str:
+def parse_nonblank_text(value: str) -> str:
     """Parse any text that is not blank; returns it unchanged."""
     if not value.strip():
         raise ValueError("the value is empty")
@@ -206,12 +212,12 @@ UCX_VERSION = re.compile(r"\d+\.\d+\.\d+(\.post\d+)?")
 AUTO, WHEEL, SYSTEM = "auto", "wheel", "system"
 
 
-def parse_ucx(text: str) -> str:
+def parse_ucx_origin(text: str) -> str:
     """Parse a value of ``--ucx``: ``auto``, ``wheel``, ``system``, a release (``1.21.0``), or a folder with a slash.
 
     Raises ValueError if it is something else.
     """
-    word = parse_word(text)
+    word = parse_lower_case_word(text)
     if word in (AUTO, WHEEL, SYSTEM) or UCX_VERSION.fullmatch(word):
         return word
     if "/" not in text:
@@ -233,7 +239,7 @@ def parse_ucx_releases(text: str) -> tuple[str, ...]:
     ends = text.strip().split(RANGE)
     if len(ends) == 2 and all(map(UCX_VERSION.fullmatch, ends)):
         return ends[0], RANGE, ends[1]
-    releases = tuple(map(parse_ucx, text.split(",")))
+    releases = tuple(map(parse_ucx_origin, text.split(",")))
     if len(releases) < 2 or {AUTO, WHEEL, SYSTEM} & {*releases}:
         raise ValueError(
             f"{text!r} is not FIRST{RANGE}LAST, such as 1.19.0..1.22.0, and no list of releases or folders"
@@ -243,7 +249,7 @@ def parse_ucx_releases(text: str) -> tuple[str, ...]:
 
 
 parse_names, parse_columns, parse_paths = NamesParser(), ColumnNamesParser(), NamesParser(parse_path)
-parse_texts = TextsParser()
+parse_texts = RepeatedTextParser()
 
 
 def parse_interface_name(value: str) -> str:
@@ -253,9 +259,9 @@ def parse_interface_name(value: str) -> str:
     return value
 
 
-def parse_switch(text: str) -> bool:
+def parse_yes_or_no(text: str) -> bool:
     """Parse ``y``/``n``, ``1``/``0``, ``true``/``false``, ``yes``/``no`` or ``on``/``off`` to True or False."""
-    value = _SWITCH.get(parse_word(text))
+    value = _SWITCH.get(parse_lower_case_word(text))
     if value is None:
         raise ValueError(f"{text!r} is not yes or no")
     return value
@@ -263,12 +269,12 @@ def parse_switch(text: str) -> bool:
 
 def parse_skew(text: str) -> float:
     """Parse the skew of keys: ``zipf:1.2`` to 1.2, the exponent of their Zipf distribution; ``none`` to 0.0."""
-    value = parse_word(text)
+    value = parse_lower_case_word(text)
     if value == "none":
         return 0.0
     if not value.startswith("zipf:"):
         raise ValueError(f"{text!r} is not none or zipf:S; write zipf:1.2, for example")
-    return number_parser(0, 10, above=True)(value.removeprefix("zipf:"))
+    return number_parser(0, 10, exclude_minimum=True)(value.removeprefix("zipf:"))
 
 
 def suggest_similar_names(name: str, names: Iterable[str], *, cutoff: float = 0.6, prefix: str = "") -> str:

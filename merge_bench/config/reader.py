@@ -87,13 +87,13 @@ class ConfigFile:
     used: frozenset[str] = frozenset()
 
     @property
-    def environment(self) -> dict[str, str]:
+    def variable_values(self) -> dict[str, str]:
         """The values of the config's variables, by name."""
         return {variable.name: variable.value for variable in self.variables}
 
-    def format_position(self, line: int) -> str:
+    def format_position(self, line_number: int) -> str:
         """The position of a line, as messages have it: ``FILE:LINE``."""
-        return f"{self.path}:{line}"
+        return f"{self.path}:{line_number}"
 
 
 def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
@@ -115,12 +115,12 @@ def read_config(path: Path, environment: Mapping[str, str]) -> ConfigFile:
         path=path,
         sha256=hashlib.sha256(data).hexdigest(),
         variables=tuple(scope.variables.values()),
-        warnings=tuple(f"{path}:{line}: {message}" for line, message in scope.repetition_warnings()),
+        warnings=tuple(f"{path}:{line}: {message}" for line, message in scope.repeated_variable_warnings()),
         used=frozenset(
             name
             for statement in statements
             for assignment in statement.assignments
-            for name in _referenced_names(assignment.parts or ())
+            for name in _referenced_variable_names(assignment.parts or ())
             if name != assignment.name
         ),
     )
@@ -173,7 +173,7 @@ class _VariableScope:
         self.lines: dict[str, list[int]] = {}
         self.total_bytes = 0
 
-    def find_value(self, name: str) -> str | None:
+    def find_variable_value(self, name: str) -> str | None:
         """The value of a variable that an earlier line or the environment sets; None if none does."""
         return self.variables[name].value if name in self.variables else self.environment.get(name)
 
@@ -218,11 +218,11 @@ class _VariableScope:
         for variable in exported:
             self.set_variable(variable)
         for assignment in statement.assignments:
-            if assignment.parts is None and self.find_value(assignment.name) is None:
+            if assignment.parts is None and self.find_variable_value(assignment.name) is None:
                 raise ShellSyntaxError(assignment.line, f"{assignment.name} is exported, but no earlier line sets it")
 
-    def repetition_warnings(self) -> list[tuple[int, str]]:
-        """A line number and a sentence for each variable that is set several times."""
+    def repeated_variable_warnings(self) -> list[tuple[int, str]]:
+        """A line number and a sentence for each variable that the config sets several times."""
         return [
             (lines[-1], f"{name} is set {len(lines)} times, first on line {lines[0]}; the value on this line is used")
             for name, lines in self.lines.items()
@@ -230,15 +230,15 @@ class _VariableScope:
         ]
 
 
-def _referenced_names(parts: tuple[Part, ...]) -> Iterator[str]:
+def _referenced_variable_names(parts: tuple[Part, ...]) -> Iterator[str]:
     """The names of the variables to which `parts` and their defaults refer."""
     for part in parts:
         if isinstance(part, VariableReference):
             yield part.name
-            yield from _referenced_names(part.default or ())
+            yield from _referenced_variable_names(part.default or ())
 
 
-def _expand_parts(parts: tuple[Part, ...], scope: _VariableScope, line: int) -> str:
+def _expand_parts(parts: tuple[Part, ...], scope: _VariableScope, line_number: int) -> str:
     """The text of `parts`, with references replaced by values. Defaults that are not needed are not expanded."""
     pieces: list[str] = []
     length = 0
@@ -247,7 +247,7 @@ def _expand_parts(parts: tuple[Part, ...], scope: _VariableScope, line: int) -> 
         pieces.append(piece)
         length += len(piece.encode("utf-8", "surrogateescape"))
         if length > MAX_VALUE_BYTES:
-            raise ShellSyntaxError(line, f"a value is longer than {MAX_VALUE_BYTES} bytes")
+            raise ShellSyntaxError(line_number, f"a value is longer than {MAX_VALUE_BYTES} bytes")
     return "".join(pieces)
 
 
@@ -255,7 +255,7 @@ def _expand_reference(part: VariableReference, scope: _VariableScope) -> str:
     """The text that replaces a reference to a variable."""
     if part.name in _BASH_OWN:
         raise ShellSyntaxError(part.line, f"{part.name} is a variable of the shell itself; a config cannot use it")
-    value = scope.find_value(part.name)
+    value = scope.find_variable_value(part.name)
     if value is not None and (value or not part.when_empty):
         return value
     if part.default is not None:
@@ -331,10 +331,10 @@ def parse_config_text(text: str) -> tuple[tuple[ConfigStatement, ...], tuple[She
     return tuple(parser.parse_statements()), tuple(parser.errors)
 
 
-def _describe_syntax_error(rest_of_line: str, first: bool, start_of_line: str) -> str:
+def _describe_syntax_error(rest_of_line: str, is_first: bool, start_of_line: str) -> str:
     """A sentence that says why `rest_of_line` begins with no assignment.
 
-    `first`: whether one could be the line's first.
+    `is_first`: whether one could be the line's first.
     """
     shown = re.split(r"[ \t]", rest_of_line, maxsplit=1)[0][:40]
     name = NAME.match(rest_of_line)
@@ -351,7 +351,7 @@ def _describe_syntax_error(rest_of_line: str, first: bool, start_of_line: str) -
         return f"{shown!r} would define a function; a config is never executed"
     if re.match(r"[ \t]+=", after):
         return "blanks around '=' are not allowed; write NAME=VALUE"
-    if not first:
+    if not is_first:
         if start_of_line.endswith(",") or shown.startswith(","):
             last = re.split(r"[ \t]", start_of_line)[-1]
             joined = re.sub(r"[ \t]*,[ \t]*", ",", f"{last} {rest_of_line}")
@@ -387,14 +387,14 @@ class _ConfigParser:
             self.line += 1
         return self.text[self.at : self.at + 1]
 
-    def take_match(self, pattern: re.Pattern[str]) -> str:
+    def consume_match(self, pattern: re.Pattern[str]) -> str:
         """Consume and return the text at this position that matches `pattern`; '' if none does."""
         match = pattern.match(self.text, self.at)
         text = match[0] if match else ""
         self.at += len(text)
         return text
 
-    def take_character(self) -> str:
+    def consume_character(self) -> str:
         """Consume and return the next character, even if it is part of a joint of lines."""
         character = self.text[self.at : self.at + 1]
         self.at += 1
@@ -405,8 +405,8 @@ class _ConfigParser:
         """Parse the text to statements, line after line; `errors` gets those of wrong lines."""
         while character := self.peek_character():
             if character in _BLANK + "\n":
-                self.take_character()
-            elif not self.take_match(_COMMENT):
+                self.consume_character()
+            elif not self.consume_match(_COMMENT):
                 try:
                     statement = self.parse_statement()
                 except ShellSyntaxError as error:
@@ -414,30 +414,30 @@ class _ConfigParser:
                     if len(self.errors) == MAX_ERRORS:
                         return
                     self.depth = 0
-                    self.line += self.take_match(_REST_OF_LINE).count("\n")
+                    self.line += self.consume_match(_REST_OF_LINE).count("\n")
                 else:
                     yield statement
 
     def parse_statement(self) -> ConfigStatement:
         """Parse the assignments of one line."""
-        self.exported = bool(self.take_match(_EXPORT))
+        self.exported = bool(self.consume_match(_EXPORT))
         assignments: list[Assignment] = []
         while (character := self.peek_character()) not in ("", "\n"):
             if character in _BLANK:
-                self.take_character()
-            elif not self.take_match(_COMMENT):
-                assignments.append(self.parse_assignment(first=not assignments))
+                self.consume_character()
+            elif not self.consume_match(_COMMENT):
+                assignments.append(self.parse_assignment(is_first=not assignments))
         if not assignments:
             raise self.syntax_error("export needs a name; write export NAME=VALUE")
         return ConfigStatement(tuple(assignments), self.exported)
 
-    def parse_assignment(self, *, first: bool) -> Assignment:
+    def parse_assignment(self, *, is_first: bool) -> Assignment:
         """Parse one assignment, or a bare name after ``export``."""
         line, start = self.line, self.at
-        name = self.take_match(NAME)
+        name = self.consume_match(NAME)
         following = self.peek_character()
         if name and following == "=":
-            self.take_character()
+            self.consume_character()
             if self.peek_character() == "(":
                 raise self.syntax_error(f"{name} is an array; a config contains plain values only")
             return Assignment(name, tuple(self.parse_word()), line)
@@ -445,7 +445,7 @@ class _ConfigParser:
             return Assignment(name, None, line)
         before = self.text[:start].rpartition("\n")[2]
         raise self.syntax_error(
-            _describe_syntax_error(self.text[start:].partition("\n")[0], first, before.rstrip(_BLANK))
+            _describe_syntax_error(self.text[start:].partition("\n")[0], is_first, before.rstrip(_BLANK))
         )
 
     def parse_word(self) -> list[Part]:
@@ -456,20 +456,20 @@ class _ConfigParser:
         while True:
             character = self.peek_character()
             if inner and character == "}":
-                self.take_character()
+                self.consume_character()
                 return parts
             if inner and character in ("", "\n"):
                 raise self.syntax_error("'${' is not closed by '}' on its line")
             if character in ("", "\n") or (character in _BLANK and not inner):
                 return parts
             if character == "~":
-                parts.append(self.parse_tilde(inner) if tilde_here else LiteralText(self.take_character()))
+                parts.append(self.parse_tilde(inner) if tilde_here else LiteralText(self.consume_character()))
             elif character == "$":
-                parts.append(self.parse_dollar(quoted=False))
+                parts.append(self.parse_dollar(in_double_quotes=False))
             elif character == "'":
                 parts.append(self.parse_single_quoted())
             elif character == '"':
-                self.take_character()
+                self.consume_character()
                 parts.extend(self.parse_double_quoted('"'))
             elif character == "\\":
                 parts.append(self.parse_escaped_character())
@@ -486,13 +486,13 @@ class _ConfigParser:
             raise self.syntax_error(f"{_META[character]}; quote it if it belongs to the value")
         if character == "{" and (self.exported or self.depth):
             raise self.syntax_error("'{' may start a brace expansion; quote it")
-        return LiteralText(self.take_match(_PLAIN_RUN) or self.take_character())
+        return LiteralText(self.consume_match(_PLAIN_RUN) or self.consume_character())
 
-    def parse_tilde(self, inner: bool) -> Part:
-        """Parse ``~`` at the start of a path to a reference to ``HOME``."""
-        self.take_character()
+    def parse_tilde(self, inside_braces: bool) -> Part:
+        """Parse ``~`` at the start of a path to a reference to ``HOME``; `inside_braces`: within a ``${NAME:-…}``."""
+        self.consume_character()
         following = self.peek_character()
-        if following == "" or following in "\n/:" + ("}" if inner else _BLANK):
+        if following == "" or following in "\n/:" + ("}" if inside_braces else _BLANK):
             return VariableReference("HOME", self.line)
         if following in "\\\"'$":
             return LiteralText("~")
@@ -500,57 +500,61 @@ class _ConfigParser:
 
     def parse_escaped_character(self) -> LiteralText:
         """Parse a backslash and the character after it to that character."""
-        self.take_character()
+        self.consume_character()
         if self.at == len(self.text):
             raise self.syntax_error("nothing follows the backslash at the end of the file")
-        return LiteralText(self.take_character())
+        return LiteralText(self.consume_character())
 
     def parse_single_quoted(self) -> LiteralText:
         """Parse a text in single quotes."""
-        quoted = self.take_match(_SINGLE_QUOTED)
+        quoted = self.consume_match(_SINGLE_QUOTED)
         if not quoted:
             raise self.syntax_error("a single quote is not closed on its line")
         return LiteralText(quoted[1:-1])
 
-    def parse_double_quoted(self, end: str) -> list[Part]:
-        """Parse the rest of a double-quoted text up to its `end`: a quote, or the ``}`` of a default."""
+    def parse_double_quoted(self, closing_character: str) -> list[Part]:
+        """Parse the rest of a double-quoted text up to its closing character: a quote, or the ``}`` of a default."""
         parts: list[Part] = []
-        while (character := self.peek_character()) != end:
+        while (character := self.peek_character()) != closing_character:
             if character in ("", "\n"):
-                what = "a double quote is not closed" if end == '"' else "'${' is not closed by '}'"
+                what = "a double quote is not closed" if closing_character == '"' else "'${' is not closed by '}'"
                 raise self.syntax_error(f"{what} on its line")
-            if end == "}" and self.text.startswith(("<(", ">("), self.at):
+            if closing_character == "}" and self.text.startswith(("<(", ">("), self.at):
                 raise self.syntax_error("'<' is a redirection or a process substitution, even in quotes inside '${'")
-            if end == "}" and character in "\"'":
+            if closing_character == "}" and character in "\"'":
                 raise self.syntax_error(
                     "a quoted default in '${NAME:-default}' cannot contain quotes; remove the inner quotes"
                 )
-            parts.append(self.parse_quoted_part(f'$`\\"{end}'))
-        self.take_character()
+            parts.append(self.parse_quoted_part(f'$`\\"{closing_character}'))
+        self.consume_character()
         return parts
 
-    def parse_quoted_part(self, escapable: str) -> Part:
+    def parse_quoted_part(self, escapable_characters: str) -> Part:
         """Parse literal text or one expansion inside double quotes."""
         character = self.peek_character()
         if character == "$":
-            return self.parse_dollar(quoted=True)
+            return self.parse_dollar(in_double_quotes=True)
         if character == "`":
             raise self.syntax_error("a command substitution (backtick) is not allowed; a config is never executed")
         if character == "\\":
-            self.take_character()
+            self.consume_character()
             following = self.text[self.at : self.at + 1]
-            return LiteralText(self.take_character()) if following and following in escapable else LiteralText("\\")
-        return LiteralText(self.take_match(_QUOTED_RUN) or self.take_character())
+            return (
+                LiteralText(self.consume_character())
+                if following and following in escapable_characters
+                else LiteralText("\\")
+            )
+        return LiteralText(self.consume_match(_QUOTED_RUN) or self.consume_character())
 
-    def parse_dollar(self, *, quoted: bool) -> Part:
+    def parse_dollar(self, *, in_double_quotes: bool) -> Part:
         """Parse ``$NAME`` or ``${…}``, or a ``$`` that begins no reference."""
-        self.take_character()
+        self.consume_character()
         character = self.text[self.at : self.at + 1]
         if character == "{":
-            self.take_character()
-            return self.parse_braced_reference(quoted)
+            self.consume_character()
+            return self.parse_braced_reference(in_double_quotes)
         if NAME.match(self.text, self.at):
-            return VariableReference(self.parse_name(), self.line)
+            return VariableReference(self.parse_variable_name(), self.line)
         if character == "(":
             raise self.syntax_error("a command substitution or arithmetic is not allowed; a config is never executed")
         if character == "[":
@@ -559,7 +563,7 @@ class _ConfigParser:
             raise self.syntax_error(
                 f"'${character}' is a special parameter of the shell; a config can use named variables only"
             )
-        if character and character in "'\"" and not quoted:
+        if character and character in "'\"" and not in_double_quotes:
             raise self.syntax_error(f"${character}…{character} quoting is not supported; use plain quotes")
         self.refuse_continued_line()
         return LiteralText("$")
@@ -569,26 +573,26 @@ class _ConfigParser:
         if self.text.startswith("\\\n", self.at):
             raise self.syntax_error("a line break inside an expansion is not allowed; write it on one line")
 
-    def parse_name(self) -> str:
+    def parse_variable_name(self) -> str:
         """Parse the name of a variable."""
-        name = self.take_match(NAME)
+        name = self.consume_match(NAME)
         if not name:
             raise self.syntax_error("'${' must be followed by a name and '}'")
         self.refuse_continued_line()
         return name
 
-    def parse_braced_reference(self, quoted: bool) -> VariableReference:
+    def parse_braced_reference(self, in_double_quotes: bool) -> VariableReference:
         """Parse the rest of ``${NAME}`` or ``${NAME:-default}``."""
         line = self.line
         if self.depth >= _MAX_DEPTH:
             raise self.syntax_error(f"'${{' is nested more than {_MAX_DEPTH} levels deep")
-        name = self.parse_name()
-        operator = self.take_match(_OPERATOR)
+        name = self.parse_variable_name()
+        operator = self.consume_match(_OPERATOR)
         if not operator:
             raise self.syntax_error(f"'${{{name}…}}' is not supported; only ${{{name}}} and ${{{name}:-default}} are")
         if operator == "}":
             return VariableReference(name, line)
         self.depth += 1
-        default = self.parse_double_quoted("}") if quoted else self.parse_word()
+        default = self.parse_double_quoted("}") if in_double_quotes else self.parse_word()
         self.depth -= 1
         return VariableReference(name, line, tuple(default), when_empty=operator == ":-")

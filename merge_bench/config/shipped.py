@@ -49,21 +49,25 @@ def find_shipped_file(name: str, extra_names: Sequence[str] = (SPACE.name,)) -> 
     raise UsageError(f"no shipped config is named {name!r}; the shipped files are {', '.join(shipped)}")
 
 
-def find_config(name: str, folder: Path = FOLDER) -> Path:
+def find_config_file(name_or_path: str, shipped_folder: Path = FOLDER) -> Path:
     """Find the config with this path or bare name, with or without ``.cfg``.
 
-    A bare name means a file in the working folder, or else a shipped config in `folder`. Raises UsageError, with
-    similar names of shipped configs, if there is no such file.
+    A bare name means a file in the working folder, or else a shipped config in `shipped_folder`. Raises UsageError,
+    with similar names of shipped configs, if there is no such file.
     """
-    if not name or "\0" in name:
+    if not name_or_path or "\0" in name_or_path:
         raise UsageError(
-            f"{name!r} cannot be the name of a config; choose a file or one of the shipped configs:"
-            f" {', '.join(shipped_config_names(folder))}"
+            f"{name_or_path!r} cannot be the name of a config; choose a file or one of the shipped configs:"
+            f" {', '.join(shipped_config_names(shipped_folder))}"
         )
-    named_path = Path(name)
+    named_path = Path(name_or_path)
     candidates = [named_path]
-    if named_path.name == name:
-        candidates += [Path(name + SUFFIX), folder / name, folder / (name + SUFFIX)]
+    if named_path.name == name_or_path:
+        candidates += [
+            Path(name_or_path + SUFFIX),
+            shipped_folder / name_or_path,
+            shipped_folder / (name_or_path + SUFFIX),
+        ]
     try:
         for candidate in candidates:
             if candidate.is_file():
@@ -71,13 +75,13 @@ def find_config(name: str, folder: Path = FOLDER) -> Path:
         if named_path.exists():
             return named_path
     except OSError as error:
-        raise UsageError(f"{name[:80]}: cannot check whether this file exists: {error.strerror}") from None
-    shipped = [each.removesuffix(SUFFIX) for each in shipped_config_names(folder)]
+        raise UsageError(f"{name_or_path[:80]}: cannot check whether this file exists: {error.strerror}") from None
+    shipped = [each.removesuffix(SUFFIX) for each in shipped_config_names(shipped_folder)]
     hint = (
         suggest_similar_names(named_path.name.removesuffix(SUFFIX), shipped)
         or f"; shipped configs: {', '.join(shipped)}"
     )
-    raise UsageError(f"{name} is neither a file nor a shipped config{hint}")
+    raise UsageError(f"{name_or_path} is neither a file nor a shipped config{hint}")
 
 
 def _read_shipped_file(path: Path) -> ShippedFile:

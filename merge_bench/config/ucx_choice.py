@@ -22,9 +22,9 @@ from pathlib import Path
 
 from merge_bench.config.files import loaded_library_path
 from merge_bench.config.installation import python_path_variables
-from merge_bench.config.parsers import AUTO, SYSTEM, WHEEL, parse_ucx
+from merge_bench.config.parsers import AUTO, SYSTEM, WHEEL, parse_ucx_origin
 from merge_bench.config.ucx_info import PREFER, libucx_wheel_folder, prefers_system_ucx
-from merge_bench.config.ucx_releases import UcxRelease, find_release, is_ucx_folder, ucx_library_folder
+from merge_bench.config.ucx_releases import UcxRelease, find_or_install_release, is_ucx_folder, ucx_library_folder
 from merge_bench.errors import Caution, UsageError, print_message
 
 VARIABLE = "MERGE_BENCH_UCX"
@@ -57,10 +57,10 @@ class LoadedUcx:
     def is_from_wheel(self) -> bool:
         """Whether this UCX belongs to the package `libucx`."""
         folder = libucx_wheel_folder()
-        return folder is not None and self.is_in(folder)
+        return folder is not None and self.is_in_folder(folder)
 
-    def is_in(self, folder: Path) -> bool:
-        """Whether this UCX is the one in `folder`."""
+    def is_in_folder(self, folder: Path) -> bool:
+        """Whether this UCX's library is in `folder`."""
         return self.library.resolve().is_relative_to(folder.resolve())
 
 
@@ -77,28 +77,28 @@ class UcxChoice:
     warning: Caution | None = None
     release: UcxRelease | None = None
 
-    def set_variables(self, environ: MutableMapping[str, str]) -> None:
+    def set_selection_variables(self, environ: MutableMapping[str, str]) -> None:
         """Set the variables in `environ` with which a process loads this UCX."""
-        environ.update(ucx_variables(self.origin, environ))
+        environ.update(ucx_selection_variables(self.origin, environ))
         if self.origin == WHEEL:
             environ.pop(PREFER, None)
         if not environ.get(LIBRARY_PATH):
             environ.pop(LIBRARY_PATH, None)
 
     @property
-    def name(self) -> str:
-        """The name of this UCX for people: ``wheel``, ``system``, a release such as ``1.21.0``, or a folder."""
+    def display_name(self) -> str:
+        """The name of this UCX for messages: ``wheel``, ``system``, a release such as ``1.21.0``, or a folder."""
         return self.origin if self.release is None else self.release.name
 
-    def use(self, environ: MutableMapping[str, str] = os.environ) -> None:
+    def apply_to_process(self, environ: MutableMapping[str, str] = os.environ) -> None:
         """Have this process and its child processes load this UCX; prints the choice's notice on standard error."""
-        self.set_variables(environ)
+        self.set_selection_variables(environ)
         if self.notice:
             print_message(self.notice)
 
 
-def ucx_variables(origin: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables with which a process loads the UCX of this `origin`, in place of those of `environ`.
+def ucx_selection_variables(origin: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that make a process load the UCX of this `origin`; they replace those of `environ`.
 
     `origin`: ``wheel``, ``system`` or the folder of a UCX, whose libraries any program finds first.
     """
@@ -114,65 +114,71 @@ def ucx_variables(origin: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def choose_ucx(
-    requested: str | None, environ: Mapping[str, str], *, device_memory: bool = False, host: UcxHost | None = None
+    requested_origin: str | None,
+    environ: Mapping[str, str],
+    *,
+    sends_gpu_memory: bool = False,
+    host: UcxHostFacts | None = None,
 ) -> UcxChoice:
     """Choose the UCX of processes that start with the environment `environ`.
 
-    `requested`: as `parse_ucx` returns it; None: the choice in `environ`, else ``auto``, which means the system's UCX
-    if this machine has InfiniBand and that UCX can use it, or if there is no other; `device_memory`: the processes send
-    GPU memory, so that ``auto`` means the system's UCX only if that was built with CUDA; `host`: where they start;
-    None: this host.
+    `requested_origin`: as `parse_ucx_origin` returns it; None: the choice in `environ`, else ``auto``, which means the
+    system's UCX if this machine has InfiniBand and that UCX can use it, or if there is no other; `sends_gpu_memory`:
+    the processes send GPU memory, so that ``auto`` means the system's UCX only if that was built with CUDA; `host`:
+    where they start; None: this host.
 
     Raises UsageError if another UCX than ``auto`` is requested and UCXX cannot load it, a release cannot be installed,
     or the only UCX cannot send GPU memory.
     """
-    host = host or UcxHost()
-    requested = _requested_origin(requested, environ)
+    host = host or UcxHostFacts()
+    requested_origin = _requested_origin(requested_origin, environ)
     devices = sorted(entry.name for entry in host.infiniband.iterdir()) if host.infiniband.is_dir() else []
-    if requested not in (AUTO, WHEEL, SYSTEM):
-        return _choose_loadable_release(find_release(requested), environ, devices, host, device_memory=device_memory)
-    if host.wheel is None and requested == WHEEL:
+    if requested_origin not in (AUTO, WHEEL, SYSTEM):
+        return _choose_loadable_release(
+            find_or_install_release(requested_origin), environ, devices, host, sends_gpu_memory=sends_gpu_memory
+        )
+    if host.wheel is None and requested_origin == WHEEL:
         raise UsageError("--ucx wheel: the package libucx is not installed in this environment")
-    if requested == SYSTEM:
+    if requested_origin == SYSTEM:
         loaded = host.probe(SYSTEM, environ)
         if loaded is None or loaded.is_from_wheel:
             raise UsageError(f"--ucx system: there is no system libucp.so that UCXX can use; {REMEDY}")
-        if device_memory:
+        if sends_gpu_memory:
             refuse_ucx_without_cuda(loaded)
         return UcxChoice(SYSTEM, None, None if loaded.infiniband else _infiniband_warning(devices, SYSTEM))
     default = SYSTEM if host.wheel is None else WHEEL
-    if default == SYSTEM and device_memory:
+    if default == SYSTEM and sends_gpu_memory:
         refuse_ucx_without_cuda(host.probe(SYSTEM, environ))
     if not devices:
         return UcxChoice(default)
-    loaded = host.probe(SYSTEM if requested == AUTO else WHEEL, environ)
-    if loaded is None or not loaded.infiniband or (requested == AUTO and loaded.is_from_wheel):
+    loaded = host.probe(SYSTEM if requested_origin == AUTO else WHEEL, environ)
+    if loaded is None or not loaded.infiniband or (requested_origin == AUTO and loaded.is_from_wheel):
         return UcxChoice(default, None, _infiniband_warning(devices, default))
-    if requested == WHEEL:
+    if requested_origin == WHEEL:
         return UcxChoice(WHEEL)
-    if device_memory and not loaded.cuda:
+    if sends_gpu_memory and not loaded.cuda:
         return UcxChoice(default, None, _infiniband_or_cuda_warning(devices, loaded))
     return UcxChoice(SYSTEM, f"this machine has InfiniBand: using the system's UCX {loaded.version}, {loaded.library}")
 
 
-def choose_release(ucx: str) -> UcxChoice:
-    """Choose a release or the UCX of a folder, for programs that load it without UCXX; raises UsageError."""
-    release = find_release(ucx)
+def choose_release_or_folder(version_or_folder: str) -> UcxChoice:
+    """Choose a release or the UCX of a folder, for programs that load UCX without UCXX; raises UsageError."""
+    release = find_or_install_release(version_or_folder)
     return UcxChoice(str(release.folder), None, None, release)
 
 
 def _choose_loadable_release(
-    release: UcxRelease, environ: Mapping[str, str], devices: list[str], host: UcxHost, *, device_memory: bool
+    release: UcxRelease, environ: Mapping[str, str], devices: list[str], host: UcxHostFacts, *, sends_gpu_memory: bool
 ) -> UcxChoice:
     """Choose the UCX in a folder of its own; raises UsageError if UCXX does not load it."""
     origin = str(release.folder)
     loaded = host.probe(origin, environ)
-    if loaded is None or not loaded.is_in(release.folder):
+    if loaded is None or not loaded.is_in_folder(release.folder):
         raise UsageError(
             f"--ucx {release.name}: UCXX cannot load the UCX in {release.library_folder}; it needs UCX 1.19 or newer"
             " with libucp.so, libuct.so and libucs.so there"
         )
-    if device_memory:
+    if sends_gpu_memory:
         refuse_ucx_without_cuda(loaded)
     warning = None if loaded.infiniband else _infiniband_warning(devices, release.name)
     return UcxChoice(origin, None, warning, release)
@@ -186,16 +192,16 @@ def refuse_ucx_without_cuda(loaded: LoadedUcx | None) -> None:
         )
 
 
-def use_ucx(
-    requested: str | None, environ: MutableMapping[str, str] = os.environ, *, device_memory: bool = False
+def choose_and_use_ucx(
+    requested_origin: str | None, environ: MutableMapping[str, str] = os.environ, *, sends_gpu_memory: bool = False
 ) -> UcxChoice:
     """Choose the UCX of this process and of its child processes; prints the choice's notice on standard error.
 
-    UCXX reads the variable when it is imported, so call this before anything imports UCXX. `device_memory`: as for
+    UCXX reads the variable when it is imported, so call this before anything imports UCXX. `sends_gpu_memory`: as for
     `choose_ucx`.
     """
-    choice = choose_ucx(requested, environ, device_memory=device_memory)
-    choice.use(environ)
+    choice = choose_ucx(requested_origin, environ, sends_gpu_memory=sends_gpu_memory)
+    choice.apply_to_process(environ)
     return choice
 
 
@@ -212,17 +218,17 @@ def undo_ucx_choice(environ: MutableMapping[str, str] = os.environ) -> Iterator[
 
 
 @contextmanager
-def load_ucx(origin: str, environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
-    """Set the variables with which a process loads the UCX of this `origin` until the end of the block."""
+def select_ucx_temporarily(origin: str, environ: MutableMapping[str, str] = os.environ) -> Iterator[None]:
+    """Set the variables that make a process load the UCX of this `origin`, until the end of the block."""
     with undo_ucx_choice(environ):
-        UcxChoice(origin).set_variables(environ)
+        UcxChoice(origin).set_selection_variables(environ)
         yield
 
 
 def probe_ucx(origin: str, environ: Mapping[str, str]) -> LoadedUcx | None:
     """Find the UCX that a process loads when it imports UCXX as a worker does; None if the import fails."""
     environment = {**environ, **python_path_variables(environ)}
-    UcxChoice(origin).set_variables(environment)
+    UcxChoice(origin).set_selection_variables(environment)
     return _probe_ucx_of_environment(tuple(sorted(environment.items())))
 
 
@@ -241,7 +247,7 @@ def _probe_ucx_of_environment(environment: tuple[tuple[str, str], ...]) -> Loade
 
 
 @dataclass(frozen=True)
-class UcxHost:
+class UcxHostFacts:
     """The facts about a host that the choice of its UCX depends on; by default those of this host.
 
     `infiniband`: the folder with an entry for each InfiniBand adapter; `wheel`: the folder of the package `libucx`,
@@ -253,14 +259,14 @@ class UcxHost:
     probe: Callable[[str, Mapping[str, str]], LoadedUcx | None] = probe_ucx
 
 
-def _requested_origin(requested: str | None, environ: Mapping[str, str]) -> str:
-    """The UCX that is asked for, by `requested` or else by `environ`: as `parse_ucx` returns it."""
-    if requested is None:
+def _requested_origin(requested_origin: str | None, environ: Mapping[str, str]) -> str:
+    """The UCX that is asked for, by `requested_origin` or else by `environ`: as `parse_ucx_origin` returns it."""
+    if requested_origin is None:
         try:
-            requested = parse_ucx(environ.get(VARIABLE) or AUTO)
+            requested_origin = parse_ucx_origin(environ.get(VARIABLE) or AUTO)
         except ValueError as error:
             raise UsageError(f"environment variable {VARIABLE}: {error}") from None
-    return SYSTEM if requested == AUTO and prefers_system_ucx(environ) else requested
+    return SYSTEM if requested_origin == AUTO and prefers_system_ucx(environ) else requested_origin
 
 
 def _infiniband_warning(devices: list[str], origin: str) -> Caution | None:
@@ -275,12 +281,13 @@ def _infiniband_warning(devices: list[str], origin: str) -> Caution | None:
     )
 
 
-def _infiniband_or_cuda_warning(devices: list[str], system: LoadedUcx) -> Caution:
+def _infiniband_or_cuda_warning(devices: list[str], system_ucx: LoadedUcx) -> Caution:
     """A warning that no UCX here can use both these InfiniBand devices and GPU memory."""
     return Caution(
         CODE,
         f"all data between hosts goes over TCP: this machine has InfiniBand ({', '.join(devices)}), but the system's"
-        f" UCX {system.version} ({system.library}) was built without CUDA, and the packages' UCX without InfiniBand",
+        f" UCX {system_ucx.version} ({system_ucx.library}) was built without CUDA, and the packages' UCX without"
+        " InfiniBand",
         "install UCX 1.19 or newer with InfiniBand and CUDA (HPC-X), add its library folder to LD_LIBRARY_PATH, and use"
         " --ucx system",
     )
@@ -288,23 +295,23 @@ def _infiniband_or_cuda_warning(devices: list[str], system: LoadedUcx) -> Cautio
 
 def has_infiniband_module(libucp: Path) -> bool:
     """Whether UCX's InfiniBand module beside the library `libucp` exists and can be loaded (it needs libibverbs)."""
-    return any(_module_loading_problem(module) is None for module in _find_module_files(libucp, "libuct_ib"))
+    return any(_module_loading_problem(module) is None for module in _find_ucx_module_files(libucp, "libuct_ib"))
 
 
 def has_cuda_module(libucp: Path) -> bool:
     """Whether UCX's CUDA module is beside the library `libucp`; it can be loaded only where there is a driver."""
-    return bool(_find_module_files(libucp, "libuct_cuda"))
+    return bool(_find_ucx_module_files(libucp, "libuct_cuda"))
 
 
 def cuda_module_problem(libucp: Path) -> str | None:
     """Why UCX's CUDA module beside the library `libucp` cannot be loaded here; None if it can, or if there is none."""
-    return next(map(_module_loading_problem, _find_module_files(libucp, "libuct_cuda")), None)
+    return next(map(_module_loading_problem, _find_ucx_module_files(libucp, "libuct_cuda")), None)
 
 
-def _find_module_files(libucp: Path, name: str) -> list[Path]:
-    """The files of a module: UCX looks in `UCX_MODULE_DIR` first, then beside its libraries."""
+def _find_ucx_module_files(libucp: Path, module_name: str) -> list[Path]:
+    """The files of a module of UCX, such as ``libuct_ib``: in `UCX_MODULE_DIR` first, then beside UCX's libraries."""
     folders = filter(None, [os.environ.get("UCX_MODULE_DIR"), str(libucp.parent / "ucx")])
-    return [module for folder in folders for module in sorted(Path(folder).glob(f"{name}.so*"))]
+    return [module for folder in folders for module in sorted(Path(folder).glob(f"{module_name}.so*"))]
 
 
 def _module_loading_problem(module: Path) -> str | None:

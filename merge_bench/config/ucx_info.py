@@ -139,10 +139,10 @@ def read_installed_ucx(info: UcxInfoProgram) -> InstalledUcx:
     """
     status, text = _run_ucx_info(info, ("-v", "-d", "-c", "-f", "-a"), {})
     version = re.search(r"^# (?:Library version|Version):? +(\S+)", text, re.MULTILINE)
-    settings = parse_settings(text)
+    settings = parse_ucx_settings(text)
     if status != 0 or version is None or not settings:
         raise UsageError(f"{info.program} did not print its settings (exit status {status})")
-    hooks = parse_settings(_run_ucx_info(info, ("-c", "-f", "-a"), {}, _NO_HOOKS_EITHER)[1])
+    hooks = parse_ucx_settings(_run_ucx_info(info, ("-c", "-f", "-a"), {}, _NO_HOOKS_EITHER)[1])
     settings |= {name: hooks[name] for name in _NO_HOOKS if name in hooks}
     return InstalledUcx(info, version[1], settings, _parse_transports(text))
 
@@ -155,22 +155,22 @@ def find_installed_ucx(origin: str = "auto", environ: Mapping[str, str] = os.env
         return None
 
 
-def effective_settings(installed: InstalledUcx, values: Mapping[str, str]) -> dict[str, str]:
-    """The value of every setting of `installed` if only `values` are set, as UCX prints it (``8192`` as ``8K``).
+def effective_settings(installed: InstalledUcx, given_settings: Mapping[str, str]) -> dict[str, str]:
+    """The value of every setting of `installed` if only `given_settings` are set, as UCX prints it (``8K`` for 8192).
 
-    Those of `values` that would affect the process of ucx_info are left out.
+    Those of `given_settings` that would affect the process of ucx_info are left out.
     """
-    passed = {name: value for name, value in values.items() if not _NOT_PASSED.fullmatch(name)}
-    settings = parse_settings(_run_ucx_info(installed.info, ("-c", "-f", "-a"), passed)[1])
+    passed = {name: value for name, value in given_settings.items() if not _NOT_PASSED.fullmatch(name)}
+    settings = parse_ucx_settings(_run_ucx_info(installed.info, ("-c", "-f", "-a"), passed)[1])
     return {name: setting.default for name, setting in settings.items()}
 
 
-def usable_transports(installed: InstalledUcx, values: Mapping[str, str]) -> frozenset[str]:
-    """The transports on which a process on this machine can send if the settings `values` are set.
+def usable_transports(installed: InstalledUcx, given_settings: Mapping[str, str]) -> frozenset[str]:
+    """The transports on which a process on this machine can send if only the settings `given_settings` are set.
 
-    UCX itself opens them, with those of `values` that list transports or devices.
+    UCX itself opens them, with those of `given_settings` that list transports or devices.
     """
-    lists = {name: values[name] for name in NAME_LISTS if name in values}
+    lists = {name: given_settings[name] for name in NAME_LISTS if name in given_settings}
     if not lists:
         return frozenset(installed.transports)
     try:
@@ -183,13 +183,13 @@ def usable_transports(installed: InstalledUcx, values: Mapping[str, str]) -> fro
     return frozenset(installed.transports)  # a release that prints something else: the workers will say
 
 
-def parse_settings(text: str) -> dict[str, UcxSetting]:
+def parse_ucx_settings(text: str) -> dict[str, UcxSetting]:
     """Parse the output of ``ucx_info -c -f -a`` to settings by name."""
     settings: dict[str, UcxSetting] = {}
     notes: list[str] = []  # comment lines above a setting
     for line in text.splitlines():
         if match := _SETTING.fullmatch(line):
-            settings[match[1]] = _make_setting(match[1], match[2] or "", bool(match[3]), notes)
+            settings[match[1]] = _make_ucx_setting(match[1], match[2] or "", bool(match[3]), notes)
             notes = []
         elif line.startswith("#"):
             notes.append(line[1:].strip())
@@ -198,8 +198,8 @@ def parse_settings(text: str) -> dict[str, UcxSetting]:
     return settings
 
 
-def _make_setting(name: str, default: str, deprecated: bool, notes: Sequence[str]) -> UcxSetting:
-    """Make a setting of what ``ucx_info`` prints about it."""
+def _make_ucx_setting(name: str, default: str, deprecated: bool, notes: Sequence[str]) -> UcxSetting:
+    """Make a `UcxSetting` of what ``ucx_info`` prints about it; `notes`: the comment lines above the setting."""
     keyed = {match[1]: match[2] for line in notes if (match := _KEYED_NOTE.match(line))}
     doc = " ".join(line for line in notes if line and not _KEYED_NOTE.match(line))
     inherits = tuple(re.findall(r"[^,\s]+", keyed.get("inherits", "")))
@@ -231,19 +231,24 @@ def find_invalid_values(
     for name, value in values.items():
         syntax = syntaxes[name]
         if _NOT_PASSED.fullmatch(name):
-            if sentence := _problem_by_syntax(value, syntax):
+            if sentence := _syntax_problem(value, syntax):
                 problems[name] = sentence
         elif syntax not in ("", "N/A") and not syntax.endswith("string"):
             passed[name] = value
-    if passed and _problem_by_ucx(installed.info, passed, syntaxes) is not None:
+    if passed and _problem_reported_by_ucx(installed.info, passed, syntaxes) is not None:
         with ThreadPoolExecutor(4) as pool:
-            answers = pool.map(lambda name: _problem_by_ucx(installed.info, {name: passed[name]}, syntaxes), passed)
+            answers = pool.map(
+                lambda name: _problem_reported_by_ucx(installed.info, {name: passed[name]}, syntaxes), passed
+            )
             problems |= {name: sentence for name, sentence in zip(passed, answers, strict=True) if sentence is not None}
     return problems
 
 
-def _problem_by_syntax(value: str, syntax: str) -> str | None:
-    """A phrase if `syntax` lists words and `value` is none of them, else None; for settings not passed to ucx_info."""
+def _syntax_problem(value: str, syntax: str) -> str | None:
+    """A phrase about a value that is none of the words which its `syntax` lists; None if there is no problem.
+
+    For settings that are not passed to ucx_info.
+    """
     words = _SYNTAX_IN_BRACKETS.fullmatch(syntax)
     if words is None:
         return None
@@ -252,8 +257,10 @@ def _problem_by_syntax(value: str, syntax: str) -> str | None:
     return None if all(word in allowed for word in listed) else f"expected {syntax}"
 
 
-def _problem_by_ucx(info: UcxInfoProgram, values: Mapping[str, str], syntaxes: Mapping[str, str]) -> str | None:
-    """A phrase about the values that ``ucx_info`` refuses; None if it accepts all."""
+def _problem_reported_by_ucx(
+    info: UcxInfoProgram, values: Mapping[str, str], syntaxes: Mapping[str, str]
+) -> str | None:
+    """A phrase about the first of the settings' `values` that ``ucx_info`` refuses; None if it accepts all."""
     status, text = _run_ucx_info(info, ("-c",), values)
     refused = re.search(r"Invalid value for [^:]*: '.*?'\. Expected: (.*)", text, re.DOTALL)
     if refused:
@@ -264,14 +271,17 @@ def _problem_by_ucx(info: UcxInfoProgram, values: Mapping[str, str], syntaxes: M
 
 
 def _run_ucx_info(
-    info: UcxInfoProgram, arguments: tuple[str, ...], values: Mapping[str, str], hooks: Mapping[str, str] = _NO_HOOKS
+    info: UcxInfoProgram,
+    arguments: tuple[str, ...],
+    values: Mapping[str, str],
+    hook_settings: Mapping[str, str] = _NO_HOOKS,
 ) -> tuple[int, str]:
     """Run ucx_info with `values` as its only ``UCX_`` variables; returns the exit status and the output."""
     environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
     paths = [str(path) for path in (info.library_folder, os.environ.get("LD_LIBRARY_PATH")) if path]
     if paths:
         environment["LD_LIBRARY_PATH"] = ":".join(paths)
-    environment |= {"UCX_HANDLE_ERRORS": "none", "UCX_WARN_UNUSED_ENV_VARS": "n", **hooks, **values}
+    environment |= {"UCX_HANDLE_ERRORS": "none", "UCX_WARN_UNUSED_ENV_VARS": "n", **hook_settings, **values}
     try:
         done = subprocess.run(
             [str(info.program), *arguments],
@@ -320,22 +330,22 @@ class SettingCatalogue:
     installed: InstalledUcx | None
 
     @functools.cached_property
-    def inheriting_names(self) -> dict[str, list[str]]:
-        """By inherited name, the names of the installed UCX's settings that it sets."""
+    def inheriting_names_by_parent(self) -> dict[str, list[str]]:
+        """The names of the installed UCX's settings that inherit a value, by the name that they inherit from."""
         return _inheriting_names_by_parent(self.installed.settings.values() if self.installed else ())
 
     @functools.cached_property
-    def _released_inheriting_names(self) -> dict[str, list[str]]:
-        """By inherited name, the names of released settings that it sets."""
+    def _released_names_by_parent(self) -> dict[str, list[str]]:
+        """The names of the settings of public releases that inherit a value, by the name that they inherit from."""
         return _inheriting_names_by_parent(read_released_setting_names()[1].values())
 
     @property
-    def minor_version(self) -> tuple[int, ...]:
+    def major_and_minor_numbers(self) -> tuple[int, ...]:
         """The major and minor number of the UCX release."""
-        return _minor_version(self.version)
+        return _major_and_minor_numbers(self.ucx_version)
 
     @property
-    def version(self) -> str:
+    def ucx_version(self) -> str:
         """The release of the installed UCX, or else the newest examined release."""
         return self.installed.version if self.installed else read_released_setting_names()[0][-1]
 
@@ -344,33 +354,33 @@ class SettingCatalogue:
         installed = self.installed.settings if self.installed else ()
         return {
             *installed,
-            *self.inheriting_names,
+            *self.inheriting_names_by_parent,
             *read_released_setting_names()[1],
-            *self._released_inheriting_names,
+            *self._released_names_by_parent,
             *_OUTSIDE_TABLES,
         }
 
-    def find_meaning(self, name: str) -> SettingMeaning:
+    def find_setting_meaning(self, name: str) -> SettingMeaning:
         """Find what the setting `name` means to the installed UCX."""
         if name in _OUTSIDE_TABLES:
             return SettingMeaning("known", "folder that contains ucx.conf")
         if self.installed is not None:
             if name in self.installed.settings:
                 return _meaning_in_installed_ucx(self.installed.settings[name])
-            if name in self.inheriting_names:
-                heirs = [self.installed.settings[heir] for heir in self.inheriting_names[name]]
+            if name in self.inheriting_names_by_parent:
+                heirs = [self.installed.settings[heir] for heir in self.inheriting_names_by_parent[name]]
                 current = [heir for heir in heirs if not heir.deprecated]
                 if not current:
                     return _meaning_in_installed_ucx(heirs[0])
                 return SettingMeaning(
-                    "inherited", _describe_set_names([heir.name for heir in current]), current[0].syntax
+                    "inherited", _describe_affected_settings([heir.name for heir in current]), current[0].syntax
                 )
-        return self._meaning_elsewhere(name)
+        return self._meaning_in_other_releases(name)
 
-    def _meaning_elsewhere(self, name: str) -> SettingMeaning:
-        """What a name means that the installed UCX does not have, by the public releases."""
+    def _meaning_in_other_releases(self, name: str) -> SettingMeaning:
+        """Find in the public releases what a name means that the installed UCX does not have."""
         versions, shipped = read_released_setting_names()
-        names = [name] if name in shipped else self._released_inheriting_names.get(name, [])
+        names = [name] if name in shipped else self._released_names_by_parent.get(name, [])
         if not names:
             hint = (
                 suggest_similar_names(name, self.all_setting_names(), cutoff=0.8)
@@ -380,27 +390,27 @@ class SettingCatalogue:
                 "unknown", f"no UCX release from {versions[0]} to {versions[-1]} has this setting{hint}"
             )
         entries = [shipped[name] for name in names]
-        now = [entry for entry in entries if self._exists_now(entry, versions[-1])]
-        sets = "" if names == [name] else f"{_describe_set_names(names)}; "
+        now = [entry for entry in entries if self._exists_in_this_release(entry, versions[-1])]
+        sets = "" if names == [name] else f"{_describe_affected_settings(names)}; "
         if now and self.installed is None:
             return SettingMeaning("known", f"{sets}value not checked, because ucx_info cannot be run")
         if now and now[0].module == "core":
-            return SettingMeaning("no-effect", f"UCX {self.version} was built without this setting")
+            return SettingMeaning("no-effect", f"UCX {self.ucx_version} was built without this setting")
         if now:
             module = _MODULES.get(now[0].module, f"the module {now[0].module}")
             return SettingMeaning("module-absent", f"{sets}belongs to {module}, which is not loaded on this machine")
-        first = min(entries, key=lambda entry: _minor_version(entry.since))
-        if _minor_version(first.since) > self.minor_version:
-            return SettingMeaning("no-effect", f"needs UCX {first.since} or newer; this UCX is {self.version}")
-        last = max(entries, key=lambda entry: _minor_version(entry.until))
+        first = min(entries, key=lambda entry: _major_and_minor_numbers(entry.since))
+        if _major_and_minor_numbers(first.since) > self.major_and_minor_numbers:
+            return SettingMeaning("no-effect", f"needs UCX {first.since} or newer; this UCX is {self.ucx_version}")
+        last = max(entries, key=lambda entry: _major_and_minor_numbers(entry.until))
         return SettingMeaning(
-            "no-effect", f"UCX removed this setting after {last.until}; UCX {self.version} does not have it"
+            "no-effect", f"UCX removed this setting after {last.until}; UCX {self.ucx_version} does not have it"
         )
 
-    def _exists_now(self, entry: ReleasedSettingName, newest: str) -> bool:
-        """Whether the release of this UCX has the setting."""
-        removed = entry.until != newest and self.minor_version > _minor_version(entry.until)
-        return _minor_version(entry.since) <= self.minor_version and not removed
+    def _exists_in_this_release(self, entry: ReleasedSettingName, newest_release: str) -> bool:
+        """Whether the installed UCX's release has the setting `entry`; `newest_release`: the newest examined one."""
+        removed = entry.until != newest_release and self.major_and_minor_numbers > _major_and_minor_numbers(entry.until)
+        return _major_and_minor_numbers(entry.since) <= self.major_and_minor_numbers and not removed
 
 
 def _meaning_in_installed_ucx(setting: UcxSetting) -> SettingMeaning:
@@ -413,19 +423,19 @@ def _meaning_in_installed_ucx(setting: UcxSetting) -> SettingMeaning:
     return SettingMeaning("known", "", setting.syntax)
 
 
-def _minor_version(version: str) -> tuple[int, ...]:
+def _major_and_minor_numbers(version: str) -> tuple[int, ...]:
     """The major and minor number of a release."""
     return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
-def _describe_set_names(names: Sequence[str]) -> str:
-    """A phrase that names the settings that are set."""
+def _describe_affected_settings(names: Sequence[str]) -> str:
+    """A phrase that names the settings which another name sets: ``sets A, B, C and 2 more``."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"sets {', '.join(names[:3])}{more}"
 
 
 def _inheriting_names_by_parent(settings: Iterable[UcxSetting | ReleasedSettingName]) -> dict[str, list[str]]:
-    """By inherited name, the names of the settings that it sets."""
+    """The names of the settings that inherit a value, by the name that they inherit from."""
     heirs: dict[str, list[str]] = {}
     for setting in settings:
         for parent in setting.inherits:

@@ -69,9 +69,9 @@ class _ReleaseFile(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-def is_ucx_folder(ucx: str) -> bool:
-    """Whether `ucx`, a value that `parse_ucx` returned, is the folder of a UCX."""
-    return ucx.startswith("/")
+def is_ucx_folder(origin: str) -> bool:
+    """Whether `origin`, a value that `parse_ucx_origin` returned, is the folder of a UCX."""
+    return origin.startswith("/")
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
@@ -109,26 +109,31 @@ def cached_releases() -> list[UcxRelease]:
     return [release for release in releases if release is not None]
 
 
-def find_release(ucx: str) -> UcxRelease:
-    """Find the UCX that `ucx` names, the version of a release or a folder; a release that is missing is installed.
+def find_or_install_release(version_or_folder: str) -> UcxRelease:
+    """Find the UCX of a release or in a folder; a release that is not in the user's cache is installed there.
 
-    Raises UsageError if there is no UCX in the folder, or if the release cannot be installed.
+    `version_or_folder`: as `parse_ucx_origin` returns it. Raises UsageError if there is no UCX in the folder, or if the
+    release cannot be installed.
     """
-    if is_ucx_folder(ucx):
-        folder = Path(ucx)
+    if is_ucx_folder(version_or_folder):
+        folder = Path(version_or_folder)
         if not _has_libucp(ucx_library_folder(folder)):
-            raise UsageError(f"--ucx {ucx}: there is no libucp.so in {folder / 'lib'}; name the folder above UCX's lib")
-        return release_of_library(ucx_library_folder(folder)) or UcxRelease(ucx, folder)
+            raise UsageError(
+                f"--ucx {version_or_folder}: there is no libucp.so in {folder / 'lib'}; name the folder above UCX's lib"
+            )
+        return release_of_library(ucx_library_folder(folder)) or UcxRelease(version_or_folder, folder)
     try:
-        return _read_release(ucx) or _install_release(ucx)
+        return _read_release(version_or_folder) or _install_release(version_or_folder)
     except (OSError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
-        raise UsageError(f"--ucx {ucx} cannot be installed into the user's cache: {reason or error}") from None
+        raise UsageError(
+            f"--ucx {version_or_folder} cannot be installed into the user's cache: {reason or error}"
+        ) from None
 
 
 def release_of_library(library: Path) -> UcxRelease | None:
     """The release of a cache that the library at this path belongs to; None if it is from elsewhere."""
-    return next((_read_folder(folder) for folder in library.parents if (folder / RELEASE_FILE).is_file()), None)
+    return next((_read_release_folder(folder) for folder in library.parents if (folder / RELEASE_FILE).is_file()), None)
 
 
 def released_versions() -> list[str]:
@@ -137,25 +142,28 @@ def released_versions() -> list[str]:
     Raises UsageError if pip finds none and the cache is empty.
     """
     cached = [release.name for release in cached_releases()]
-    done = _run_pip("index", "versions", fitting_package())
+    done = _run_pip("index", "versions", matching_wheel_package())
     match = _INDEX_VERSIONS.search(done.stdout)
     listed = [word.strip() for word in match[1].split(",")] if match else []
     if not listed and not cached:
         raise UsageError(
-            f"there is no release of UCX in {releases_folder()}, and pip cannot list those of {fitting_package()}:"
-            f" {_pip_complaint(done)}"
+            f"there is no release of UCX in {releases_folder()}, and pip cannot list those of"
+            f" {matching_wheel_package()}: {_last_pip_error(done)}"
         )
     return sorted({*filter(UCX_VERSION.fullmatch, listed), *cached}, key=version_numbers)
 
 
 def releases_between(first: str, last: str) -> list[str]:
-    """The releases of UCX from `first` to `last`, both included, the oldest first; raises UsageError as above."""
+    """The releases of UCX from `first` to `last`, both included, the oldest first.
+
+    Raises UsageError as `released_versions` does.
+    """
     low, high = version_numbers(first), version_numbers(last)
     return [version for version in released_versions() if low <= version_numbers(version) <= high]
 
 
 @functools.cache
-def fitting_package() -> str:
+def matching_wheel_package() -> str:
     """The package of UCX's wheels that fits the installed stack: for CUDA 12 ``libucx-cu12``, else ``libucx-cu13``."""
     for name, stack in itertools.product(("libucx", "ucxx"), STACKS):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -164,16 +172,16 @@ def fitting_package() -> str:
     return f"libucx-{STACKS[0]}"
 
 
-def _release_target(version: str) -> Path:
-    return releases_folder() / version / fitting_package()
+def _release_cache_folder(version: str) -> Path:
+    return releases_folder() / version / matching_wheel_package()
 
 
 def _read_release(version: str) -> UcxRelease | None:
     """The release in the user's cache that fits the installed stack; None if it is not there."""
-    return _read_folder(_release_target(version))
+    return _read_release_folder(_release_cache_folder(version))
 
 
-def _read_folder(folder: Path) -> UcxRelease | None:
+def _read_release_folder(folder: Path) -> UcxRelease | None:
     """The release in a folder of a cache; None if it is not complete."""
     try:
         read = msgspec.json.decode((folder / RELEASE_FILE).read_bytes(), type=_ReleaseFile)
@@ -187,7 +195,7 @@ def _install_release(version: str) -> UcxRelease:
 
     Raises UsageError, which says why pip failed; OSError, RuntimeError if the cache cannot be written.
     """
-    package, target, folder = fitting_package(), _release_target(version), releases_folder()
+    package, target, folder = matching_wheel_package(), _release_cache_folder(version), releases_folder()
     make_user_cache_folder()
     folder.mkdir(exist_ok=True)
     name = f".{version}-{package}"
@@ -200,7 +208,7 @@ def _install_release(version: str) -> UcxRelease:
         print_message(f"installing UCX {version} (package {package}) into {target}")
         draft = folder / f"{name}.tmp-{os.getpid()}"
         try:
-            described = _make_release(draft, package, version)
+            described = _download_release(draft, package, version)
             target.parent.mkdir(exist_ok=True)
             draft.rename(target)
         finally:
@@ -208,36 +216,36 @@ def _install_release(version: str) -> UcxRelease:
     return UcxRelease(version, target / "libucx", package, described.wheel, described.sha256)
 
 
-def _make_release(draft: Path, package: str, version: str) -> _ReleaseFile:
-    """Download the wheel of a release, and install it into the new folder `draft`; raises UsageError."""
-    downloads = draft / "download"
+def _download_release(target_folder: Path, package: str, version: str) -> _ReleaseFile:
+    """Download the wheel of a release, and install it into the new folder `target_folder`; raises UsageError."""
+    downloads = target_folder / "download"
     downloads.mkdir(parents=True)
     plain = ("--no-deps", "--only-binary", ":all:")
     done = _run_pip("download", *plain, "--dest", str(downloads), f"{package}=={version}")
     wheels = list(downloads.glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:
-        raise UsageError(_not_installed_sentence(package, version, done))
+        raise UsageError(_download_failure_message(package, version, done))
     wheel = wheels[0]
     with wheel.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    done = _run_pip("install", *_INSTALL, "--target", str(draft), str(wheel))
-    if done.returncode != 0 or not _has_libucp(draft / "libucx" / "lib"):
-        complaint = _pip_complaint(done) if done.returncode else "the wheel contains no libucx/lib/libucp.so"
+    done = _run_pip("install", *_INSTALL, "--target", str(target_folder), str(wheel))
+    if done.returncode != 0 or not _has_libucp(target_folder / "libucx" / "lib"):
+        complaint = _last_pip_error(done) if done.returncode else "the wheel contains no libucx/lib/libucp.so"
         raise UsageError(f"--ucx {version}: {wheel.name} cannot be installed: {complaint}")
     shutil.rmtree(downloads)
     described = _ReleaseFile(package=package, version=version, wheel=wheel.name, sha256=digest)
-    (draft / RELEASE_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(described)) + b"\n")
+    (target_folder / RELEASE_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(described)) + b"\n")
     return described
 
 
-def _not_installed_sentence(package: str, version: str, done: subprocess.CompletedProcess[str]) -> str:
+def _download_failure_message(package: str, version: str, pip_result: subprocess.CompletedProcess[str]) -> str:
     """Why pip could not download the wheel of a release, with the releases that there are."""
     cached = ", ".join(release.name for release in cached_releases()) or "none"
-    match = _KNOWN_VERSIONS.search(done.stdout)
+    match = _KNOWN_VERSIONS.search(pip_result.stdout)
     listed = [word.strip() for word in match[1].split(",")] if match else []
     if match and listed != ["none"]:
         return f"--ucx {version}: there is no such release of {package} for this machine, but {', '.join(listed)}"
-    why = "pip finds no package index, or none that has it" if listed == ["none"] else _pip_complaint(done)
+    why = "pip finds no package index, or none that has it" if listed == ["none"] else _last_pip_error(pip_result)
     return f"--ucx {version}: {package} {version} is not in the cache and cannot be downloaded: {why}; cached: {cached}"
 
 
@@ -260,8 +268,8 @@ def _run_pip(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 124, f"ERROR: pip took more than {_PIP_SECONDS:.0f} s", "")
 
 
-def _pip_complaint(done: subprocess.CompletedProcess[str]) -> str:
+def _last_pip_error(pip_result: subprocess.CompletedProcess[str]) -> str:
     """The last error that pip printed, on one line."""
-    lines: Sequence[str] = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    lines: Sequence[str] = [line.strip() for line in pip_result.stdout.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    return (errors or lines or [f"pip ended with status {done.returncode}"])[-1].rstrip(".")
+    return (errors or lines or [f"pip ended with status {pip_result.returncode}"])[-1].rstrip(".")

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from merge_bench.config.parsers import parse_switch
+from merge_bench.config.parsers import parse_yes_or_no
 from merge_bench.config.reader import ConfigFile, ConfigVariable
 from merge_bench.errors import UsageError
 from merge_bench.units import plural
@@ -26,7 +26,7 @@ PREFIX = "MERGE_BENCH_"
 
 @dataclass(frozen=True)
 class TranslatedSetting:
-    """An old setting as it is written now: its new `name` and `value`, and the origin of the old name (`reason`)."""
+    """An old setting in its present form: its new `name` and `value`, and the origin of the old name (`reason`)."""
 
     name: str
     value: str
@@ -71,7 +71,7 @@ TRANSLATED: dict[str, tuple[str, str]] = {
 
 # The translations of values; other values stay as they are.
 _VALUES: dict[str, Callable[[str], str]] = {
-    "VERIFY_RESULTS": lambda value: "ends" if value and parse_switch(value) else "off",
+    "VERIFY_RESULTS": lambda value: "ends" if value and parse_yes_or_no(value) else "off",
     "UCXPY_NON_BLOCKING_MODE": lambda value: "polling",
 }
 # Dask 2026.7 moves the first prefix to the second, which neither distributed nor distributed-ucxx 0.52 reads.
@@ -162,8 +162,11 @@ REMEDY = "add --trust-config if you trust this file"
 
 
 @dataclass(frozen=True)
-class VariableJudgement:
-    """The kind of a config's variable: ``setting``, ``code`` or ``helper``. `effect`: what code does, as a phrase."""
+class VariableClassification:
+    """The kind of a config's variable: ``setting``, ``code`` or ``helper``.
+
+    `effect`: the effect of a variable that brings code, as a phrase.
+    """
 
     kind: str
     effect: str = ""
@@ -327,44 +330,50 @@ _OPTIONS = {
 _LOOKS = re.compile(rf"{_PLACE}|(\w*_)?(HOME|ROOT|PREFIX|MODULES|HOOKS?|STARTUP|RC|OPTS|OPTIONS|CONFIG)")
 
 
-def judge_variable(name: str, value: str, *, used: bool = False) -> VariableJudgement:
+def classify_variable(name: str, value: str, *, is_referenced: bool = False) -> VariableClassification:
     """Decide whether a variable of a config is a setting, brings code, or is a helper of other lines.
 
-    `used`: whether a later line refers to the variable; then an unknown name is a helper even if it looks like a path.
+    `is_referenced`: whether a later line refers to the variable; then an unknown name is a helper even if it looks like
+    a path.
     """
     if name in _BY_VALUE:
         harmless, what = _BY_VALUE[name]
-        return VariableJudgement(SETTING) if harmless.fullmatch(value) else VariableJudgement(CODE, what)
+        return VariableClassification(SETTING) if harmless.fullmatch(value) else VariableClassification(CODE, what)
     if name.startswith(PREFIX):
-        return VariableJudgement(CODE, _OPTIONS[name]) if name in _OPTIONS else VariableJudgement(SETTING)
+        return VariableClassification(CODE, _OPTIONS[name]) if name in _OPTIONS else VariableClassification(SETTING)
     if name in OLD_NAMES:
-        return VariableJudgement(HELPER if name in NO_EFFECT else SETTING)
+        return VariableClassification(HELPER if name in NO_EFFECT else SETTING)
     listed = next(((who, settings) for who, names, settings in _FAMILIES if names.fullmatch(name)), None)
     is_open = _OPEN.fullmatch(name)
     is_place = _PLACE_IN_OPEN.fullmatch(name) and name not in _NO_PLACE
     if (is_open and not is_place) or (listed is not None and listed[1].fullmatch(name)):
-        return VariableJudgement(SETTING)
+        return VariableClassification(SETTING)
     effect = next((what for names, what in _KNOWN if names.fullmatch(name)), None)
     if effect is not None:
-        return VariableJudgement(CODE, effect)
+        return VariableClassification(CODE, effect)
     if listed is not None:
-        return VariableJudgement(CODE, f"may load or run code, because it is not a known safe setting of {listed[0]}")
+        return VariableClassification(
+            CODE, f"may load or run code, because it is not a known safe setting of {listed[0]}"
+        )
     if is_open:
-        return VariableJudgement(CODE, "seems to name code, a program or an output file")
-    if _LOOKS.fullmatch(name) and not used:
-        return VariableJudgement(CODE, "seems to name a location of code, and no later line uses it")
-    return VariableJudgement(HELPER)
+        return VariableClassification(CODE, "seems to name code, a program or an output file")
+    if _LOOKS.fullmatch(name) and not is_referenced:
+        return VariableClassification(CODE, "seems to name a location of code, and no later line uses it")
+    return VariableClassification(HELPER)
 
 
-def variables_with_code(config: ConfigFile) -> list[tuple[ConfigVariable, str]]:
+def variables_that_run_code(config: ConfigFile) -> list[tuple[ConfigVariable, str]]:
     """The variables of `config` through which programs would find or run code, each with its effect."""
-    judged = [(each, judge_variable(each.name, each.value, used=each.name in config.used)) for each in config.variables]
+    judged = [
+        (each, classify_variable(each.name, each.value, is_referenced=each.name in config.used))
+        for each in config.variables
+    ]
     return [(variable, judgement.effect) for variable, judgement in judged if judgement.kind == CODE]
 
 
 def refuse_code_in_config(config: ConfigFile) -> None:
     """Raise UsageError, with file, line and effect of the first variable through which programs would run code."""
-    code = variables_with_code(config)
+    code = variables_that_run_code(config)
     if code:
         variable, what = code[0]
         count = len(code) - 1
@@ -377,5 +386,5 @@ def process_environment_variables(config: ConfigFile, *, trusted: bool) -> dict[
     return {
         name: variable.value
         for name, variable in translate_config(config).environment.items()
-        if trusted or judge_variable(name, variable.value, used=name in config.used).kind == SETTING
+        if trusted or classify_variable(name, variable.value, is_referenced=name in config.used).kind == SETTING
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Interface(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkInterface(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a network interface. Its speed is None if the kernel does not know it, as for loopback."""
 
     up: bool | None = None
@@ -54,7 +54,7 @@ class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
 
 
-class BusyGpu(Gpu, frozen=True, kw_only=True):
+class GpuWithProcesses(Gpu, frozen=True, kw_only=True):
     """A GPU and the other processes that compute on it now."""
 
     processes: list[GpuProcess] = []
@@ -82,15 +82,15 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     kernel: str | None = None
     machine: str | None = None
     numa_nodes: int | None = None
-    interfaces: dict[str, Interface] | None = None
+    interfaces: dict[str, NetworkInterface] | None = None
     infiniband: list[str] | None = None
     huge_pages: str | None = None
     tcp_congestion_control: str | None = None
     gpus: list[Gpu] | None = None
 
 
-class Ucx(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The UCX that a process has loaded; all None if it has loaded none.
+class UcxDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The UCX that a process has loaded: version, path, origin and settings; all None if it has loaded none.
 
     `origin`: ``wheel`` or ``system``; of an MPI rank ``its own``, or the library. `config`: settings of its context.
     `lanes`, `pml`: of an MPI rank, as UCX and Open MPI report them. `sha256`: of the wheel, if it is a release in the
@@ -113,7 +113,7 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     environment: dict[str, str] = {}
     versions: dict[str, str | None] = {}
-    ucx: Ucx = Ucx()
+    ucx: UcxDescription = UcxDescription()
     hardware: Hardware = Hardware()
 
 
@@ -169,21 +169,21 @@ class HostFacts(NetworkFacts, kw_only=True):
     node_distances: dict[str, list[int]] = {}
 
 
-class InstalledProject(msgspec.Struct, frozen=True, kw_only=True):
-    """The merge_bench that a host has: its version, and the checksum of its source files."""
+class InstalledMergeBench(msgspec.Struct, frozen=True, kw_only=True):
+    """The merge_bench that is installed on a host: its version, and the checksum of its source files."""
 
     version: str = ""
     sources: str = ""
 
 
 class HostReport(HostFacts, kw_only=True):
-    """The report of a host agent (`host_agent.HostAgent.describe`); other versions may omit fields.
+    """The report of a host agent (`host_agent.HostAgent.describe_host`); other versions may omit fields.
 
     `address`: of UCX's interface. `stack`: the result of `network.network_stack_id`. `scratch`: the agent's folder.
     """
 
     host: str = ""
-    project: InstalledProject = InstalledProject()
+    project: InstalledMergeBench = InstalledMergeBench()
     versions: dict[str, str | None] = {}
     address: str = ""
     stack: str | None = None

@@ -1,6 +1,6 @@
 """Checks for conditions of a host that would spoil a run: memory, kernel, processor, disks, adapters, GPUs, software.
 
-Each check takes a `CheckedHost` to look at, and returns a `Finding`. Hosts of a cluster are also compared with each
+Each check takes a `HostCheckFacts` to look at, and returns a `Finding`. Hosts of a cluster are also compared with each
 other.
 """
 
@@ -28,8 +28,8 @@ from merge_bench.config.ucx_choice import CUDA_REMEDY
 from merge_bench.config.ucx_info import find_installed_ucx
 from merge_bench.host import files, gpu, network, other_load
 from merge_bench.host import machine as this_machine
-from merge_bench.host.description import BusyGpu
-from merge_bench.host.other_load import OVERRUN, OtherLoad
+from merge_bench.host.description import GpuWithProcesses
+from merge_bench.host.other_load import OVERRUN, OtherProcessLoad
 from merge_bench.units import format_bytes
 
 OK, WARN, BAD = "ok", "warn", "bad"
@@ -85,7 +85,11 @@ class WorkerUcx:
 
 @dataclass(frozen=True)
 class OutputFolder:
-    """A folder that a run writes `what` to. `free`: bytes, None if unknown; `named_by`: what chooses another folder."""
+    """A folder that a run writes to, and its free space.
+
+    `what`: what the run writes there; `free`: bytes, None if unknown; `named_by`: the option or variable that chooses
+    another folder.
+    """
 
     what: str
     folder: Path
@@ -94,49 +98,49 @@ class OutputFolder:
 
 
 @dataclass(frozen=True)
-class CheckedHost:
-    """The facts about one host that the checks judge.
+class HostCheckFacts:
+    """The facts about one host that the checks of `doctor` judge.
 
-    `root`: where its file systems are mounted. `cores`: those that a process may use. `load`: what
-    other processes use of them. `limits`: soft limits of a process by name, None for unlimited. `shared_memory`:
-    size and free bytes of /dev/shm, None if it does not exist; `segment_problem`: why no segment can be created
-    there, empty if one can. `disks`: folders that a run writes to. `ucx`: None if none can be
-    loaded; `ucx_error`: why. `packages`: versions by name.
+    `root`: where its file systems are mounted. `cores`: those that a process may use. `load`: what other processes use
+    of them. `limits`: soft limits of a process by name, None for unlimited. `shared_memory`: size and free bytes of
+    /dev/shm, None if it does not exist; `segment_problem`: why no segment can be created there, empty if one can.
+    `disks`: folders that a run writes to. `ucx`: None if none can be loaded; `ucx_error`: why. `packages`: versions by
+    name.
     """
 
     root: Path = Path("/")
     cores: int = 1
-    load: OtherLoad = field(default_factory=OtherLoad)
+    load: OtherProcessLoad = field(default_factory=OtherProcessLoad)
     available_bytes: int = 0
     total_bytes: int = 0
     limits: Mapping[str, int | None] = field(default_factory=dict)
     shared_memory: tuple[int, int] | None = None
     segment_problem: str = ""
     disks: Sequence[OutputFolder] = ()
-    gpus: Sequence[BusyGpu] = ()
+    gpus: Sequence[GpuWithProcesses] = ()
     ucx: WorkerUcx | None = None
     ucx_error: str = ""
     packages: Mapping[str, str | None] = field(default_factory=dict)
 
 
-Check: TypeAlias = Callable[[CheckedHost], Finding]
+Check: TypeAlias = Callable[[HostCheckFacts], Finding]
 
 # A check makes its finding with one of these: `warn(fact, spoils, remedy)`. `examine` adds its name and the host's.
 ok, warn, bad = (functools.partial(Finding, "", state) for state in STATES)
 
 
-def warn_if(is_problem: bool, fact: str, spoils: str, remedy: str) -> Finding:
-    """A finding: a warning if `is_problem`, else ok."""
-    return warn(fact, spoils, remedy) if is_problem else ok(fact)
+def make_finding(is_problem: bool, fact: str, effect: str, remedy: str) -> Finding:
+    """Make a finding: a warning with `effect` and `remedy` if `is_problem`, else a finding that the host is ok."""
+    return warn(fact, effect, remedy) if is_problem else ok(fact)
 
 
 def worst_finding_state(findings: Iterable[Finding]) -> str:
-    """The most harmful state of the findings: ``ok``, ``warn`` or ``bad``."""
+    """Return the most harmful state of the findings: ``ok``, ``warn`` or ``bad``."""
     return max((finding.state for finding in findings), key=STATES.index, default=OK)
 
 
-def check_shared_memory(machine: CheckedHost) -> Finding:
-    """Whether UCX's posix transport can create segments in /dev/shm, and the free space there."""
+def check_shared_memory(machine: HostCheckFacts) -> Finding:
+    """Check whether UCX's posix transport can create segments in /dev/shm, and the free space there."""
     if machine.shared_memory is None:
         return bad("does not exist", "UCX has no posix shared memory", "mount a tmpfs at /dev/shm")
     size, free = machine.shared_memory
@@ -155,8 +159,8 @@ def check_shared_memory(machine: CheckedHost) -> Finding:
     return ok(fact)
 
 
-def check_sysv_limits(machine: CheckedHost) -> Finding:
-    """The kernel's limits of System V shared memory, which UCX prefers to /dev/shm."""
+def check_sysv_limits(machine: HostCheckFacts) -> Finding:
+    """Check whether the kernel's limits of System V shared memory, which UCX prefers to /dev/shm, are large enough."""
     limits = (files.read_number(machine.root / "proc/sys/kernel" / name) for name in ("shmmax", "shmall", "shmmni"))
     segment, pages, segments = limits
     if segment is None or pages is None:
@@ -176,8 +180,8 @@ def _format_shared_memory_limit(limit_bytes: int) -> str:
     return "unlimited" if limit_bytes >= 1 << 60 else format_bytes(limit_bytes)
 
 
-def check_locked_memory(machine: CheckedHost) -> Finding:
-    """Whether a worker may lock enough memory for RDMA."""
+def check_locked_memory(machine: HostCheckFacts) -> Finding:
+    """Check whether a worker may lock enough memory for RDMA."""
     limit = machine.limits.get("memlock")
     if limit is None:
         return ok("unlimited")
@@ -192,8 +196,8 @@ def check_locked_memory(machine: CheckedHost) -> Finding:
     return bad(fact, f"UCX cannot register its RDMA buffers with {', '.join(names)}", remedy)
 
 
-def check_available_memory(machine: CheckedHost) -> Finding:
-    """Whether processes can still allocate enough memory."""
+def check_available_memory(machine: HostCheckFacts) -> Finding:
+    """Check whether processes can still allocate enough memory."""
     fact = f"{format_bytes(machine.available_bytes)} of {format_bytes(machine.total_bytes)}"
     if machine.available_bytes >= ENOUGH_MEMORY:
         return ok(fact)
@@ -201,34 +205,39 @@ def check_available_memory(machine: CheckedHost) -> Finding:
     return result(fact, "only small chunks fit", "end processes that use memory, or raise the container's limit")
 
 
-def check_transparent_huge_pages(machine: CheckedHost) -> Finding:
-    """Whether the kernel may use huge pages for a process's memory."""
+def check_transparent_huge_pages(machine: HostCheckFacts) -> Finding:
+    """Check whether the kernel may use huge pages for a process's memory."""
     path = machine.root / "sys/kernel/mm/transparent_hugepage/enabled"
-    chosen = files.read_selected_word(path) or "not supported by this kernel"
+    chosen = files.read_bracketed_word(path) or "not supported by this kernel"
     remedy = "run echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"
-    return warn_if(chosen == "never", chosen, "first and random accesses to memory are slower", remedy)
+    return make_finding(chosen == "never", chosen, "first and random accesses to memory are slower", remedy)
 
 
-def check_reserved_huge_pages(machine: CheckedHost) -> Finding:
-    """Whether much memory is reserved for huge pages, which a run cannot use."""
+def check_reserved_huge_pages(machine: HostCheckFacts) -> Finding:
+    """Check whether much memory is reserved for huge pages, which a run cannot use."""
     numbers = files.read_named_byte_counts(machine.root / "proc/meminfo")
     reserved = numbers.get("HugePages_Free", 0) * numbers.get("Hugepagesize", 0)
     fact = format_bytes(reserved) if reserved else "none"
     much = reserved > RESERVED_SHARE * machine.total_bytes
-    return warn_if(much, fact, "a run cannot use memory reserved for huge pages", "run sysctl -w vm.nr_hugepages=0")
+    return make_finding(
+        much, fact, "a run cannot use memory reserved for huge pages", "run sysctl -w vm.nr_hugepages=0"
+    )
 
 
-def check_swap(machine: CheckedHost) -> Finding:
-    """Whether pages of memory are swapped to disk."""
+def check_swap(machine: HostCheckFacts) -> Finding:
+    """Check whether pages of memory are swapped to disk."""
     numbers = files.read_named_byte_counts(machine.root / "proc/meminfo")
     used = numbers.get("SwapTotal", 0) - numbers.get("SwapFree", 0)
     fact = f"{format_bytes(used)} in use" if used else "not in use"
     spoils, remedy = "reading swapped pages from disk slows iterations", "run swapoff -a before the measurement"
-    return warn_if(used > SWAPPED_SHARE * machine.total_bytes, fact, spoils, remedy)
+    return make_finding(used > SWAPPED_SHARE * machine.total_bytes, fact, spoils, remedy)
 
 
-def check_ptrace_scope(machine: CheckedHost) -> Finding:
-    """Whether a worker may read another's memory (cma), by UCX's rule: scope 2 needs a capability, 3 forbids it."""
+def check_ptrace_scope(machine: HostCheckFacts) -> Finding:
+    """Check whether the kernel lets a worker read another worker's memory (UCX's cma): ptrace_scope 0 or 1 does.
+
+    UCX's own rule: scope 2 needs a capability, scope 3 forbids it.
+    """
     scope = files.read_number(machine.root / "proc/sys/kernel/yama/ptrace_scope")
     if scope is None or scope <= 1:  # with 1, UCX allows its peers by prctl
         return ok("not restricted" if scope is None else str(scope))
@@ -239,16 +248,16 @@ def check_ptrace_scope(machine: CheckedHost) -> Finding:
     return warn(str(scope), _FALLBACK, f"{remedy}; for a container, use --cap-add=SYS_PTRACE")
 
 
-def check_cross_memory_attach(machine: CheckedHost) -> Finding:
-    """Whether UCX can read the memory of another worker on this host (cma)."""
+def check_cross_memory_attach(machine: HostCheckFacts) -> Finding:
+    """Check whether UCX can read the memory of another worker on this host (cma)."""
     if machine.ucx is None or not machine.ucx.transports:
         return warn("unknown: ucx_info cannot be run")
     remedy = "see the check ptrace scope; for a container, allow process_vm_readv in its seccomp profile"
     return ok("available") if "cma" in machine.ucx.transports else warn("not available", _FALLBACK, remedy)
 
 
-def check_open_files(machine: CheckedHost) -> Finding:
-    """How many files and connections a process may have open."""
+def check_open_files(machine: HostCheckFacts) -> Finding:
+    """Check whether a process may have enough files and connections open."""
     limit = machine.limits.get("nofile")
     if limit is None:
         return ok("unlimited")
@@ -258,8 +267,8 @@ def check_open_files(machine: CheckedHost) -> Finding:
     return (bad if limit < LEAST_FILES else warn)(f"up to {limit:,}", spoils, "run ulimit -n 65536")
 
 
-def check_disk_space(machine: CheckedHost) -> Finding:
-    """Free space where a run writes its records and its temporary files."""
+def check_disk_space(machine: HostCheckFacts) -> Finding:
+    """Check the free space of the folders for a run's records and for its temporary files."""
     fact = ", ".join(
         f"{'unknown' if each.free is None else format_bytes(each.free)} free in {each.folder} ({each.what})"
         for each in machine.disks
@@ -272,8 +281,8 @@ def check_disk_space(machine: CheckedHost) -> Finding:
     return result(fact, "a run ends when the disk is full, with only what it measured until then", remedy)
 
 
-def check_cpu_governor(machine: CheckedHost) -> Finding:
-    """Whether the cores run at full speed from the start."""
+def check_cpu_governor(machine: HostCheckFacts) -> Finding:
+    """Check whether the CPU frequency governor lets the cores run at full speed from the start."""
     cpus = machine.root / "sys/devices/system/cpu"
     governors = (files.read_text(each / "cpufreq/scaling_governor") for each in sorted(cpus.glob("cpu[0-9]*")))
     chosen = Counter(filter(None, governors))
@@ -281,20 +290,20 @@ def check_cpu_governor(machine: CheckedHost) -> Finding:
         return ok("unknown (a virtual machine, or a fixed frequency)")
     fact = ", ".join(f"{count} × {text}" for text, count in chosen.most_common())
     spoils = "short iterations run before the cores reach full speed, so times vary"
-    return warn_if(set(chosen) != {"performance"}, fact, spoils, "run cpupower frequency-set -g performance")
+    return make_finding(set(chosen) != {"performance"}, fact, spoils, "run cpupower frequency-set -g performance")
 
 
-def check_clock_source(machine: CheckedHost) -> Finding:
-    """Whether the kernel's clock can be read quickly."""
+def check_clock_source(machine: HostCheckFacts) -> Finding:
+    """Check whether the kernel's clock can be read quickly."""
     folder = machine.root / "sys/devices/system/clocksource/clocksource0"
     source = files.read_text(folder / "current_clocksource") or "unknown"
     remedy = "boot with clocksource=tsc if the hardware allows it"
-    return warn_if(source in SLOW_CLOCKS, source, "reading the time takes a microsecond instead of 20 ns", remedy)
+    return make_finding(source in SLOW_CLOCKS, source, "reading the time takes a microsecond instead of 20 ns", remedy)
 
 
-def check_numa_balancing(machine: CheckedHost) -> Finding:
-    """Whether the kernel moves memory between NUMA nodes."""
-    nodes = len(network.numa_nodes(machine.root / "sys"))
+def check_numa_balancing(machine: HostCheckFacts) -> Finding:
+    """Check whether the kernel's automatic NUMA balancing moves memory between nodes during a run."""
+    nodes = len(network.numa_node_numbers(machine.root / "sys"))
     if nodes <= 1:
         return ok("one NUMA node")
     moves = files.read_number(machine.root / "proc/sys/kernel/numa_balancing")
@@ -303,37 +312,37 @@ def check_numa_balancing(machine: CheckedHost) -> Finding:
     return warn(fact, spoils, "run sysctl -w kernel.numa_balancing=0") if moves else ok("off")
 
 
-def check_congestion_control(machine: CheckedHost) -> Finding:
-    """TCP's congestion control: an algorithm that paces slows down a sender that always has data to send."""
+def check_congestion_control(machine: HostCheckFacts) -> Finding:
+    """Check whether TCP's congestion control paces packets (BBR), which slows down a sender that always has data."""
     chosen = files.read_text(machine.root / "proc/sys/net/ipv4/tcp_congestion_control") or "unknown"
     spoils = (
         "TCP is limited to rates measured earlier, so concurrent messages are slower than single ones, above all on lo"
     )
     remedy = "run sysctl -w net.ipv4.tcp_congestion_control=cubic before the workers start"
-    return warn_if(chosen.startswith(PACING), chosen, spoils, remedy)
+    return make_finding(chosen.startswith(PACING), chosen, spoils, remedy)
 
 
-def check_other_load(machine: CheckedHost) -> Finding:
-    """How busy other processes keep the cores."""
+def check_other_load(machine: HostCheckFacts) -> Finding:
+    """Check how busy other processes keep the cores."""
     fact = str(machine.load)
     remedy = "end these processes, use another machine, or run with --wait-for-quiet 5m"
     if machine.load.busy_share >= OVERRUN:
         return bad(fact, "every measured time includes waiting for a core", remedy)
-    return warn_if(not machine.load.is_quiet, fact, "measured times are longer and vary more", remedy)
+    return make_finding(not machine.load.is_quiet, fact, "measured times are longer and vary more", remedy)
 
 
-def check_cpu_quota(machine: CheckedHost) -> Finding:
-    """Whether a container's quota allows less than its cores."""
+def check_cpu_quota(machine: HostCheckFacts) -> Finding:
+    """Check whether a container's CPU quota allows less time than its cores could give."""
     cores = this_machine.cpu_quota_cores(machine.root)
     if cores is None:
         return ok("none")
     spoils = "the kernel stops the container when it has used up its quota for a period, so times vary"
     remedy = "replace the quota: give the container the same number of whole cores with --cpuset-cpus"
-    return warn_if(cores < machine.cores, f"{cores:g} of {machine.cores} cores", spoils, remedy)
+    return make_finding(cores < machine.cores, f"{cores:g} of {machine.cores} cores", spoils, remedy)
 
 
-def check_loaded_ucx(machine: CheckedHost) -> Finding:
-    """Whether the UCX that workers load is new enough, and can send GPU memory."""
+def check_loaded_ucx(machine: HostCheckFacts) -> Finding:
+    """Check whether the UCX that workers load is new enough, and can send GPU memory."""
     if machine.ucx is None:
         return bad(machine.ucx_error or "none", "workers cannot exchange data", setup_command())
     if _version_numbers(machine.ucx.version) < LEAST_UCX:
@@ -344,8 +353,8 @@ def check_loaded_ucx(machine: CheckedHost) -> Finding:
     return ok(str(machine.ucx))
 
 
-def check_infiniband(machine: CheckedHost) -> Finding:
-    """Whether UCX can use the RDMA adapters, and a port is active."""
+def check_infiniband(machine: HostCheckFacts) -> Finding:
+    """Check whether UCX can use the RDMA adapters, and a port is active."""
     if not files.list_file_names(machine.root / "sys/class/infiniband"):
         return ok("no adapter")
     states = network.rdma_port_states(machine.root / "sys")
@@ -360,8 +369,8 @@ def check_infiniband(machine: CheckedHost) -> Finding:
     return ok(f"{fact}; {', '.join(sorted(transports))}")
 
 
-def check_gpu_peer_memory(machine: CheckedHost) -> Finding:
-    """Whether an adapter can access GPU memory without a copy in host memory."""
+def check_gpu_peer_memory(machine: HostCheckFacts) -> Finding:
+    """Check whether an adapter can access GPU memory without a copy in host memory."""
     if not machine.gpus or not files.list_file_names(machine.root / "sys/class/infiniband"):
         return ok("not needed without both a GPU and an RDMA adapter")
     loaded = {line.split()[0] for line in (files.read_text(machine.root / "proc/modules") or "").splitlines() if line}
@@ -374,8 +383,8 @@ def check_gpu_peer_memory(machine: CheckedHost) -> Finding:
     return warn("nvidia_peermem is not loaded", spoils, "run modprobe nvidia_peermem")
 
 
-def check_gpu_adapters(machine: CheckedHost) -> Finding:
-    """How near each GPU is to an RDMA adapter."""
+def check_gpu_adapters(machine: HostCheckFacts) -> Finding:
+    """Check how near each GPU is to an RDMA adapter."""
     sys = machine.root / "sys"
     ports = [port for port in network.active_rdma_ports(sys) if network.ucx_can_use_port(port)]
     if not machine.gpus or not ports:
@@ -383,18 +392,18 @@ def check_gpu_adapters(machine: CheckedHost) -> Finding:
     nodes = network.read_numa_distances(sys)
     alike: dict[tuple[int, str], list[str]] = {}
     for device in machine.gpus:
-        place = network.place_of_device(network.pci_device_folder(device.pci_bus_id or "", sys))
+        place = network.location_of_device(network.pci_device_folder(device.pci_bus_id or "", sys))
         near = network.nearest_rdma_port_names(place, ports, nodes)
         far = min(network.rdma_port_distance(place, port, nodes)[0] for port in ports)
         alike.setdefault((far, ", ".join(near)), []).append(str(device.index))
     fact = "; ".join(f"GPU {', '.join(gpus)}: {near} ({network.DISTANCES[far]})" for (far, near), gpus in alike.items())
     spoils = "data of a GPU without an adapter on its NUMA node crosses the link between processors"
     remedy = "use the GPUs beside an adapter (CUDA_VISIBLE_DEVICES), and check that no port is down"
-    return warn_if(any(far == network.OTHER_NODE for far, _ in alike), fact, spoils, remedy)
+    return make_finding(any(far == network.OTHER_NODE for far, _ in alike), fact, spoils, remedy)
 
 
-def check_other_gpu_users(machine: CheckedHost) -> Finding:
-    """Which other processes use the GPUs."""
+def check_other_gpu_users(machine: HostCheckFacts) -> Finding:
+    """Check whether other processes use the GPUs."""
     if not machine.gpus:
         return ok("no GPU")
     users = [(gpu, process) for gpu in machine.gpus for process in gpu.processes]
@@ -406,8 +415,8 @@ def check_other_gpu_users(machine: CheckedHost) -> Finding:
     return warn(", ".join(texts[:4]) + more, "these processes use memory and time of the GPU", "end these processes")
 
 
-def check_gpu_driver(machine: CheckedHost) -> Finding:
-    """Whether the GPU driver is new enough for the installed CUDA packages."""
+def check_gpu_driver(machine: HostCheckFacts) -> Finding:
+    """Check whether the GPU driver is new enough for the installed CUDA packages."""
     versions = {gpu.driver_version for gpu in machine.gpus if gpu.driver_version}
     if not versions:
         return ok("unknown" if machine.gpus else "no GPU")
@@ -419,17 +428,17 @@ def check_gpu_driver(machine: CheckedHost) -> Finding:
     return ok(fact)
 
 
-def check_ucx_ports(machine: CheckedHost) -> Finding:
-    """Which ports UCX opens between hosts; a firewall cannot be seen from here."""
+def check_ucx_ports(machine: HostCheckFacts) -> Finding:
+    """Report the TCP ports that UCX opens between hosts; a firewall cannot be seen from here."""
     ports = f"{UCX_PORTS} between hosts without RDMA"
     has_tcp = machine.ucx is not None and "tcp" in machine.ucx.transports
     return ok(f"{ports}: who can connect can write to workers' memory, so allow only the hosts" if has_tcp else "none")
 
 
-def check_python_packages(machine: CheckedHost) -> Finding:
-    """Whether the installed packages are complete and fit together."""
+def check_python_packages(machine: HostCheckFacts) -> Finding:
+    """Check whether the installed packages are complete and fit together."""
     have = {package: version for package, version in machine.packages.items() if version}
-    remedy = f"set the environment up again: {setup_command(replace=True)}"
+    remedy = f"set the environment up again: {setup_command(replace_present=True)}"
     missing = [package for package in ("dask", "distributed") if package not in have]
     if missing:
         return bad(f"not installed: {', '.join(missing)}", "workers cannot be launched", remedy)
@@ -494,10 +503,10 @@ class HostExamination:
     versions: Mapping[str, str | None]
 
 
-def collect_host_facts() -> CheckedHost:
-    """Collect the facts about this host that the checks judge, as a worker started here would find them."""
+def collect_host_facts() -> HostCheckFacts:
+    """Collect the facts about this host that the checks of `doctor` judge, as a worker started here would find them."""
     loaded, error = _find_worker_ucx()
-    return CheckedHost(
+    return HostCheckFacts(
         root=Path("/"),
         cores=this_machine.usable_core_count(),
         load=other_load.measure_other_load(),
@@ -508,16 +517,16 @@ def collect_host_facts() -> CheckedHost:
             "nofile": _soft_process_limit(resource.RLIMIT_NOFILE),
         },
         shared_memory=_disk_size_and_free_bytes(SHARED_MEMORY),
-        segment_problem=this_machine.segment_creation_problem(SHARED_MEMORY),
+        segment_problem=this_machine.shared_memory_segment_problem(SHARED_MEMORY),
         disks=_find_output_folders(),
         gpus=gpu.describe_gpus(),
         ucx=loaded,
         ucx_error=error,
-        packages=this_machine.installed_versions(),
+        packages=this_machine.installed_package_versions(),
     )
 
 
-def examine_host(machine: CheckedHost, host_name: str) -> HostExamination:
+def examine_host(machine: HostCheckFacts, host_name: str) -> HostExamination:
     """Run every check on a host, and return its findings and the versions of its software."""
     findings = tuple(
         msgspec.structs.replace(check(machine), check=name, host=host_name) for name, check in CHECKS.items()
@@ -535,7 +544,7 @@ def examine_this_host() -> HostExamination:
 
 
 def compare_host_software(examinations: Iterable[HostExamination]) -> list[Finding]:
-    """Findings about software versions that differ between the hosts of one cluster; [] for one host."""
+    """Return findings about software versions that differ between the hosts of one cluster; [] for one host."""
     examined = list(examinations)
     if len(examined) < 2:
         return []
@@ -558,7 +567,7 @@ def compare_host_software(examinations: Iterable[HostExamination]) -> list[Findi
 
 
 def _find_worker_ucx() -> tuple[WorkerUcx | None, str]:
-    """The UCX that a worker here would load, or None and the reason why none can be loaded."""
+    """Return the UCX that a worker here would load, or None and the reason why none can be loaded."""
     try:
         import ucxx  # noqa: F401  (loads the UCX that a worker would load, and refuses one that does not fit)
     except Exception as error:
@@ -577,9 +586,9 @@ def _soft_process_limit(resource_number: int) -> int | None:
 
 
 def _find_output_folders() -> tuple[OutputFolder, OutputFolder]:
-    """The results folder of a `run` without options, and the folder for temporary files."""
+    """Return the results folder of a `run` without options, and the folder for temporary files."""
     option, temporary = BY_KEY["results"], Path(tempfile.gettempdir())
-    results = Path(os.environ.get(option.variable) or str(option.default)).absolute()
+    results = Path(os.environ.get(option.environment_variable) or str(option.default)).absolute()
     return (
         OutputFolder("records", results, free_disk_bytes(results), "--results DIR"),
         OutputFolder("temporary files", temporary, free_disk_bytes(temporary), "TMPDIR"),

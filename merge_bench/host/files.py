@@ -33,7 +33,7 @@ def list_file_names(folder: Path) -> list[str]:
 
 
 def read_named_values(path: Path) -> dict[str, str]:
-    """The values of a file of ``name: value`` lines, by name; of a name that occurs twice, the last value."""
+    """The values in a file of ``name: value`` lines, by name; for a name that occurs twice, the last value."""
     pairs = (line.partition(":") for line in (read_text(path) or "").splitlines())
     return {name.strip(): value.strip() for name, colon, value in pairs if colon}
 
@@ -48,8 +48,8 @@ def read_named_byte_counts(path: Path) -> dict[str, int]:
     return sizes
 
 
-def read_selected_word(path: Path) -> str | None:
-    """The selected word of a file like ``always [madvise] never``; without brackets, the whole text."""
+def read_bracketed_word(path: Path) -> str | None:
+    """The word in brackets in a file like ``always [madvise] never``; without brackets, the whole text."""
     content = read_text(path)
     return content if content is None or "[" not in content else content[content.find("[") + 1 : content.find("]")]
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
-from merge_bench.host.description import BusyGpu, Gpu, GpuProcess, GpuState
+from merge_bench.host.description import Gpu, GpuProcess, GpuState, GpuWithProcesses
 
 IN_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # without it CUDA's number 0 is the fastest GPU
 _ALL_LINKS = 0xFFFFFFFF  # scope of a field: the sum over a GPU's links
@@ -42,7 +42,7 @@ THROTTLING = frozenset((POWER_CAP, "hardware slowdown", THERMAL, "hardware tempe
 
 
 @dataclass(frozen=True)
-class GpuReading:
+class GpuCounterReading:
     """The counters of a GPU at one moment, its state just after, and its limits; None: not supported.
 
     `at`: seconds on this host's monotonic clock when the counters were read. `key`: the same for every process of the
@@ -75,11 +75,11 @@ def visible_gpu_names() -> tuple[str, ...]:
     if visible is None or count == 0:
         return tuple(map(str, range(count)))
 
-    def names_gpu(entry: str) -> bool:
+    def is_gpu_name(entry: str) -> bool:
         return entry.startswith(_UUIDS) or (entry.isdecimal() and int(entry) < count)
 
     # CUDA stops at the first entry that names no device.
-    return tuple(itertools.takewhile(names_gpu, map(str.strip, visible.split(","))))
+    return tuple(itertools.takewhile(is_gpu_name, map(str.strip, visible.split(","))))
 
 
 def count_visible_gpus() -> int:
@@ -96,7 +96,7 @@ def gpu_index(gpu_name: str) -> int | None:
         if gpu_name.isdigit():
             return int(gpu_name) if int(gpu_name) < _count_gpus(nvml) else None
         for index, handle in enumerate(_open_gpu_handles(nvml)):
-            if gpu_name and (_decode_text(_ask_driver(nvml.nvmlDeviceGetUUID, handle)) or "").startswith(gpu_name):
+            if gpu_name and (_decode_text(_call_nvml(nvml.nvmlDeviceGetUUID, handle)) or "").startswith(gpu_name):
                 return index
     return None
 
@@ -106,49 +106,47 @@ def whole_gpu_index(gpu_name: str) -> int | None:
     if not gpu_name.startswith(_PART):
         return gpu_index(gpu_name)
     with _open_nvml() as nvml:
-        part = _ask_driver(nvml.nvmlDeviceGetHandleByUUID, gpu_name.encode())
-        index = _ask_driver(
-            nvml.nvmlDeviceGetIndex, _ask_driver(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, part)
-        )
+        part = _call_nvml(nvml.nvmlDeviceGetHandleByUUID, gpu_name.encode())
+        index = _call_nvml(nvml.nvmlDeviceGetIndex, _call_nvml(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, part))
     return None if index is None else int(index)
 
 
 def gpu_instance_id(gpu_name: str) -> str | None:
     """The GPU instance of a part of a GPU (MIG), as ``0/3``, or the part's name if unknown; None for a whole GPU.
 
-    Parts with one instance have the same memory. Of a GPU in MIG mode that is named as a whole CUDA takes the first.
+    Parts with one instance have the same memory. If a GPU in MIG mode is named as a whole, CUDA uses its first part.
     """
     index = whole_gpu_index(gpu_name)
     with _open_nvml() as nvml:
         if not gpu_name.startswith(_PART):
-            mode = _ask_driver(nvml.nvmlDeviceGetMigMode, _ask_driver(nvml.nvmlDeviceGetHandleByIndex, index))
+            mode = _call_nvml(nvml.nvmlDeviceGetMigMode, _call_nvml(nvml.nvmlDeviceGetHandleByIndex, index))
             return f"{index}/first" if mode and mode[0] else None
-        number = _ask_driver(
-            nvml.nvmlDeviceGetGpuInstanceId, _ask_driver(nvml.nvmlDeviceGetHandleByUUID, gpu_name.encode())
+        number = _call_nvml(
+            nvml.nvmlDeviceGetGpuInstanceId, _call_nvml(nvml.nvmlDeviceGetHandleByUUID, gpu_name.encode())
         )
     return gpu_name if index is None or number is None else f"{index}/{number}"
 
 
 def gpu_has_own_memory(gpu_name: str) -> bool:
-    """Whether the GPU of this name has memory of its own; False only where the driver says so, as of GB10."""
+    """Whether the GPU of this name has memory of its own; False only where the driver says so, as for GB10."""
     index = gpu_index(gpu_name)
     with _open_nvml() as nvml:
-        handle = _ask_driver(nvml.nvmlDeviceGetHandleByIndex, index)
+        handle = _call_nvml(nvml.nvmlDeviceGetHandleByIndex, index)
         if handle is None:
             return True
         try:
             nvml.nvmlDeviceGetMemoryInfo(handle)
         except nvml.NVMLError_NotSupported:
             return False
-        except Exception:  # as in `_ask_driver`
+        except Exception:  # as in `_call_nvml`
             return True
     return True
 
 
-def describe_gpus() -> list[BusyGpu]:
+def describe_gpus() -> list[GpuWithProcesses]:
     """The machine's GPUs in the order of their PCI bus, `CUDA_VISIBLE_DEVICES` notwithstanding; [] if there are none.
 
-    A fact that the driver does not tell is None.
+    A fact that the driver does not report is None.
     """
     with _open_nvml() as nvml:
         return [
@@ -164,9 +162,9 @@ def describe_constant_gpu_facts() -> list[Gpu]:
 
 
 def free_gpu_memory_bytes() -> list[int]:
-    """Free device memory of each GPU, in the order of `describe_gpus`; 0 where the driver does not tell."""
+    """Free bytes of each GPU's device memory, in the order of `describe_gpus`; 0 where they are unknown."""
     with _open_nvml() as nvml:
-        memories = [_ask_driver(nvml.nvmlDeviceGetMemoryInfo, handle) for handle in _open_gpu_handles(nvml)]
+        memories = [_call_nvml(nvml.nvmlDeviceGetMemoryInfo, handle) for handle in _open_gpu_handles(nvml)]
     return [0 if memory is None else int(memory.free) for memory in memories]
 
 
@@ -175,50 +173,50 @@ def read_nvlink_byte_counters() -> dict[str, tuple[int, int]]:
     counts = {}
     with _open_nvml() as nvml:
         for handle in _open_gpu_handles(nvml):
-            pci = _ask_driver(nvml.nvmlDeviceGetPciInfo, handle)
+            pci = _call_nvml(nvml.nvmlDeviceGetPciInfo, handle)
             if pci is None:
                 continue
             fields = nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX
-            values = _ask_driver(nvml.nvmlDeviceGetFieldValues, handle, [(field, _ALL_LINKS) for field in fields])
+            values = _call_nvml(nvml.nvmlDeviceGetFieldValues, handle, [(field, _ALL_LINKS) for field in fields])
             if values and all(value.nvmlReturn == 0 for value in values):
                 sent, received = (int(value.value.ullVal) * _NVLINK_UNIT for value in values)
                 counts[f"nvlink {_decode_text(pci.busId)}"] = (sent, received)
     return counts
 
 
-def read_own_gpu_counters() -> GpuReading | None:
+def read_own_gpu_counters() -> GpuCounterReading | None:
     """Read energy, clocks and state of the first GPU that this process sees, on which a worker computes.
 
     None without one, and for a part of a GPU (MIG), whose energy and clocks are not its own.
     """
     with _open_nvml() as nvml:
         index = gpu_index(next(iter(visible_gpu_names()), ""))
-        handle = _ask_driver(nvml.nvmlDeviceGetHandleByIndex, index)
+        handle = _call_nvml(nvml.nvmlDeviceGetHandleByIndex, index)
         return None if index is None or handle is None else _read_gpu_counters(nvml, handle, index)
 
 
-def _read_gpu_counters(nvml: Any, handle: Any, index: int) -> GpuReading:
-    """Read energy, clocks and state of the GPU of a handle; None for what its driver or the library lacks."""
-    millijoules = _ask_driver(lambda: int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)))
+def _read_gpu_counters(nvml: Any, handle: Any, index: int) -> GpuCounterReading:
+    """Read energy, clocks and state of the GPU of an NVML handle; None for what its driver or the library lacks."""
+    millijoules = _call_nvml(lambda: int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)))
     at, throttled = time.monotonic(), _read_throttled_nanoseconds(nvml, handle)
-    uuid = _ask_driver(lambda: _decode_text(nvml.nvmlDeviceGetUUID(handle)))
-    return GpuReading(
+    uuid = _call_nvml(lambda: _decode_text(nvml.nvmlDeviceGetUUID(handle)))
+    return GpuCounterReading(
         at=at,
         index=index,
         key=uuid or str(index),
-        name=_ask_driver(lambda: _decode_text(nvml.nvmlDeviceGetName(handle))),
+        name=_call_nvml(lambda: _decode_text(nvml.nvmlDeviceGetName(handle))),
         millijoules=millijoules,
         throttled=throttled,
         state=GpuState(
-            sm_mhz=_ask_driver(lambda: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))),
-            memory_mhz=_ask_driver(lambda: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))),
-            celsius=_ask_driver(lambda: int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))),
-            watts=_ask_driver(lambda: int(nvml.nvmlDeviceGetPowerUsage(handle)) / 1000),
+            sm_mhz=_call_nvml(lambda: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))),
+            memory_mhz=_call_nvml(lambda: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))),
+            celsius=_call_nvml(lambda: int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))),
+            watts=_call_nvml(lambda: int(nvml.nvmlDeviceGetPowerUsage(handle)) / 1000),
             reasons=_read_clock_reasons(nvml, handle),
         ),
-        limit_watts=_ask_driver(lambda: int(nvml.nvmlDeviceGetEnforcedPowerLimit(handle)) / 1000),
-        max_sm_mhz=_ask_driver(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM))),
-        max_memory_mhz=_ask_driver(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM))),
+        limit_watts=_call_nvml(lambda: int(nvml.nvmlDeviceGetEnforcedPowerLimit(handle)) / 1000),
+        max_sm_mhz=_call_nvml(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM))),
+        max_memory_mhz=_call_nvml(lambda: int(nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM))),
     )
 
 
@@ -229,13 +227,13 @@ def _read_throttled_nanoseconds(nvml: Any, handle: Any) -> dict[str, int]:
     are not used: their numbers differ between drivers.
     """
     status = {
-        POWER_CAP: _ask_driver(lambda: nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_POWER)),
-        THERMAL: _ask_driver(lambda: nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_THERMAL)),
+        POWER_CAP: _call_nvml(lambda: nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_POWER)),
+        THERMAL: _call_nvml(lambda: nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_THERMAL)),
     }
     counts = {cause: int(each.violationTime) for cause, each in status.items() if each is not None}
     if counts:
         return counts
-    fields = _ask_driver(
+    fields = _call_nvml(
         lambda: nvml.nvmlDeviceGetFieldValues(
             handle, [nvml.NVML_FI_DEV_PERF_POLICY_POWER, nvml.NVML_FI_DEV_PERF_POLICY_THERMAL]
         )
@@ -246,32 +244,32 @@ def _read_throttled_nanoseconds(nvml: Any, handle: Any) -> dict[str, int]:
 
 def _read_clock_reasons(nvml: Any, handle: Any) -> list[str] | None:
     """Names of the reasons why a GPU's clocks are not higher; None if unknown."""
-    mask = _ask_driver(lambda: int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)))
+    mask = _call_nvml(lambda: int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)))
     if mask is None:  # drivers before 535
-        mask = _ask_driver(lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)))
+        mask = _call_nvml(lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)))
     return None if mask is None else [name for bit, name in CLOCK_REASONS.items() if mask & bit]
 
 
 def _count_gpus(nvml: Any) -> int:
-    return _ask_driver(nvml.nvmlDeviceGetCount) or 0
+    return _call_nvml(nvml.nvmlDeviceGetCount) or 0
 
 
 def _open_gpu_handles(nvml: Any) -> Iterator[Any]:
-    """The library's handle of each GPU, in the order of `describe_gpus`; None where the driver gives none."""
+    """Yield the NVML handle of each GPU, in the order of `describe_gpus`; None where the driver gives none."""
     for index in range(_count_gpus(nvml)):
-        yield _ask_driver(nvml.nvmlDeviceGetHandleByIndex, index)
+        yield _call_nvml(nvml.nvmlDeviceGetHandleByIndex, index)
 
 
-def _describe_gpu(nvml: Any, handle: Any, index: int) -> BusyGpu:
-    """The constant facts about the GPU of a handle, and the other processes that compute on it."""
-    memory = _ask_driver(nvml.nvmlDeviceGetMemoryInfo, handle)
-    capability = _ask_driver(nvml.nvmlDeviceGetCudaComputeCapability, handle)
-    pci = _ask_driver(nvml.nvmlDeviceGetPciInfo, handle)
-    processes = _ask_driver(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
-    return BusyGpu(
+def _describe_gpu(nvml: Any, handle: Any, index: int) -> GpuWithProcesses:
+    """The constant facts about the GPU of an NVML handle, and the other processes that compute on the GPU."""
+    memory = _call_nvml(nvml.nvmlDeviceGetMemoryInfo, handle)
+    capability = _call_nvml(nvml.nvmlDeviceGetCudaComputeCapability, handle)
+    pci = _call_nvml(nvml.nvmlDeviceGetPciInfo, handle)
+    processes = _call_nvml(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+    return GpuWithProcesses(
         index=index,
-        driver_version=_decode_text(_ask_driver(nvml.nvmlSystemGetDriverVersion)),
-        name=_decode_text(_ask_driver(nvml.nvmlDeviceGetName, handle)),
+        driver_version=_decode_text(_call_nvml(nvml.nvmlSystemGetDriverVersion)),
+        name=_decode_text(_call_nvml(nvml.nvmlDeviceGetName, handle)),
         memory_bytes=None if memory is None else int(memory.total),
         memory_bandwidth=_memory_bytes_per_second(nvml, handle),
         compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
@@ -286,11 +284,11 @@ def _describe_gpu(nvml: Any, handle: Any, index: int) -> BusyGpu:
 
 
 def _memory_bytes_per_second(nvml: Any, handle: Any) -> int | None:
-    """Bytes per second on both edges of the memory clock, over the whole width of the bus: what data sheets give."""
+    """The bandwidth of a GPU's memory: two transfers per cycle at the highest clock, over the width of the bus."""
     try:
         megahertz = nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM)
         return int(megahertz) * 1_000_000 * 2 * int(nvml.nvmlDeviceGetMemoryBusWidth(handle)) // 8 or None
-    except Exception:  # as in `_ask_driver`: not every driver tells the width
+    except Exception:  # as in `_call_nvml`: not every driver tells the width
         return None
 
 
@@ -298,10 +296,10 @@ def _count_active_nvlinks(nvml: Any, handle: Any) -> dict[str, int]:
     """How many NVLinks of a GPU are up, by the bus id at their other end."""
     ends: Counter[str] = Counter()
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
-        state = _ask_driver(nvml.nvmlDeviceGetNvLinkState, handle, link)
+        state = _call_nvml(nvml.nvmlDeviceGetNvLinkState, handle, link)
         if state is None:  # no more links, or none at all
             break
-        remote = _ask_driver(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link) if state else None
+        remote = _call_nvml(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link) if state else None
         if remote is not None:
             ends[_decode_text(remote.busId) or ""] += 1
     return dict(ends)
@@ -327,13 +325,13 @@ def _open_nvml() -> Iterator[Any]:
     try:
         yield pynvml
     finally:
-        _ask_driver(pynvml.nvmlShutdown)
+        _call_nvml(pynvml.nvmlShutdown)
 
 
-def _ask_driver(query: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a function of NVIDIA's library; None if the call fails, or an argument is None."""
+def _call_nvml(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of NVIDIA's library, and return its result; None if the call fails, or an argument is None."""
     try:
-        return None if any(argument is None for argument in arguments) else query(*arguments)
+        return None if any(argument is None for argument in arguments) else function(*arguments)
     except Exception:  # NVMLError has a subclass for every status, and old drivers lack some functions
         return None
 

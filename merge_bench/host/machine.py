@@ -25,9 +25,9 @@ import psutil
 from merge_bench.config.files import MAPS, TOKENS, loaded_library_path
 from merge_bench.config.ucx_releases import release_of_library
 from merge_bench.host import files, gpu, network
-from merge_bench.host.description import Hardware, Interface, ProcessFacts, Ucx
+from merge_bench.host.description import Hardware, NetworkInterface, ProcessFacts, UcxDescription
 from merge_bench.host.files import format_core_list, parse_core_list
-from merge_bench.host.gpu import GpuReading
+from merge_bench.host.gpu import GpuCounterReading
 from merge_bench.units import format_bytes, plural
 
 PACKAGES = tuple(
@@ -61,7 +61,7 @@ MOST_WATTS = 700
 """More than one package uses: the time in which its counter goes round once is at least its range ÷ this."""
 
 
-def installed_versions() -> dict[str, str]:
+def installed_package_versions() -> dict[str, str]:
     """Versions of Python and of the installed packages that a run uses, by name."""
     releases = {"python": platform.python_version()}
     for name in PACKAGES:
@@ -70,25 +70,26 @@ def installed_versions() -> dict[str, str]:
     return releases
 
 
-def recorded_environment_variables(extra_names: Collection[str] = ()) -> dict[str, str]:
-    """The environment variables that affect a run, and those named in `extra_names`; others are not recorded."""
+def recorded_environment_variables(extra_variable_names: Collection[str] = ()) -> dict[str, str]:
+    """This process's environment variables that are recorded: those that affect a run, and `extra_variable_names`."""
     return {
         name: value
         for name, value in sorted(os.environ.items())
-        if (name.startswith(RECORDED_PREFIXES) or name in extra_names) and name not in TOKENS
+        if (name.startswith(RECORDED_PREFIXES) or name in extra_variable_names) and name not in TOKENS
     }
 
 
-def describe_process(extra_names: Collection[str] = (), *, ucx: Ucx | None = None) -> ProcessFacts:
+def describe_process(extra_variable_names: Collection[str] = (), *, ucx: UcxDescription | None = None) -> ProcessFacts:
     """Describe this process and its host for the records.
 
-    `extra_names`: of more environment variables to record; `ucx`: the UCX that the process loaded, if not UCXX's.
+    `extra_variable_names`: further environment variables to record; `ucx`: the UCX that the process loaded, if not
+    UCXX's.
     """
     return ProcessFacts(
         host=socket.gethostname(),
         pid=os.getpid(),
-        environment=recorded_environment_variables(extra_names),
-        versions=dict(installed_versions()),
+        environment=recorded_environment_variables(extra_variable_names),
+        versions=dict(installed_package_versions()),
         ucx=ucx or describe_loaded_ucx(),
         hardware=describe_hardware(),
     )
@@ -110,13 +111,13 @@ def describe_hardware() -> Hardware:
         available_bytes=available_memory_bytes(),
         kernel=platform.release(),
         machine=platform.machine(),
-        numa_nodes=len(network.numa_nodes()) or None,
+        numa_nodes=len(network.numa_node_numbers()) or None,
         interfaces={
-            name: Interface(up=stats.isup, megabits_per_second=stats.speed or None, mtu=stats.mtu)
+            name: NetworkInterface(up=stats.isup, megabits_per_second=stats.speed or None, mtu=stats.mtu)
             for name, stats in psutil.net_if_stats().items()
         },
         infiniband=files.list_file_names(Path("/sys/class/infiniband")),
-        huge_pages=files.read_selected_word(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
+        huge_pages=files.read_bracketed_word(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
         tcp_congestion_control=files.read_text(Path("/proc/sys/net/ipv4/tcp_congestion_control")),
         gpus=gpu.describe_constant_gpu_facts(),
     )
@@ -133,18 +134,18 @@ def total_memory_bytes() -> int:
     return int(psutil.virtual_memory().total)
 
 
-def describe_loaded_ucx(maps_file: Path = MAPS) -> Ucx:
+def describe_loaded_ucx(maps_file: Path = MAPS) -> UcxDescription:
     """The UCX that this process has loaded: version, file, and origin (``wheel`` or ``system``)."""
     path = loaded_library_path("libucp", maps_file)
     if path is None:
-        return Ucx()
+        return UcxDescription()
     import ucxx
 
     version = ".".join(map(str, ucxx.get_ucx_version()))
     in_wheel = any(part.startswith("libucx") for part in path.parent.parts)
     release = release_of_library(path)
     sha256 = None if release is None else release.sha256
-    return Ucx(version=version, path=str(path), origin="wheel" if in_wheel else "system", sha256=sha256)
+    return UcxDescription(version=version, path=str(path), origin="wheel" if in_wheel else "system", sha256=sha256)
 
 
 def cache_bytes_by_level(cache_folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[int, int]:
@@ -157,7 +158,7 @@ def cache_bytes_by_level(cache_folder: Path = Path("/sys/devices/system/cpu/cpu0
     return sizes
 
 
-def segment_creation_problem(folder: Path) -> str:
+def shared_memory_segment_problem(folder: Path) -> str:
     """Why no small segment of shared memory can be created and mapped in `folder`; empty if one can."""
     try:
         with tempfile.TemporaryFile(dir=folder, prefix="merge-bench-") as file:
@@ -170,7 +171,7 @@ def segment_creation_problem(folder: Path) -> str:
 
 
 def shared_memory_problem(folder: Path, worker_count: int) -> str:
-    """Why UCX's posix transport cannot put the segments of so many workers into `folder`, and what to do; or empty."""
+    """Why UCX's posix transport cannot put `worker_count` workers' segments into `folder`, and a remedy; or empty."""
     try:
         usage = os.statvfs(folder)
     except OSError as error:
@@ -182,7 +183,7 @@ def shared_memory_problem(folder: Path, worker_count: int) -> str:
             f" {plural(worker_count, 'worker')}, which crash without; enlarge it (mount -o remount,size=1G"
             f" {folder}; for a container, --shm-size=1g), or set UCX_TLS=^posix"
         )
-    problem = segment_creation_problem(folder)
+    problem = shared_memory_segment_problem(folder)
     return problem and (
         f"UCX cannot create shared memory in {folder} ({problem}); make that folder writable (mount -o"
         f" remount,rw,mode=1777 {folder}), or set UCX_TLS=^posix"
@@ -200,24 +201,24 @@ class PeakMemoryMeter:
         self.start_bytes = _process_status_bytes("VmRSS")
         self._peak = 0
         self._paused = False
-        self.restart()
+        self.restart_measurement()
 
-    def restart(self) -> None:
-        """Measure from now on."""
+    def restart_measurement(self) -> None:
+        """Reset the kernel's peak of resident memory, and measure from now on."""
         try:
             Path("/proc/self/clear_refs").write_text("5")
         except OSError:
             return
         self._paused = False
 
-    def pause(self) -> None:
-        """Keep the peak so far and ignore what follows, until `restart`."""
+    def pause_measurement(self) -> None:
+        """Keep the peak so far, and ignore the memory used until `restart_measurement`."""
         self._peak = self.peak_bytes
         self._paused = True
 
     @property
     def peak_bytes(self) -> int:
-        """Peak resident memory in bytes, without what was paused."""
+        """Peak resident memory in bytes, without the time while the measurement was paused."""
         return self._peak if self._paused else max(self._peak, _process_status_bytes("VmHWM"))
 
 
@@ -254,9 +255,12 @@ def usable_core_count() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def cpu_quota_cores(root: Path = Path("/")) -> float | None:
-    """CPU time that a container may use, in cores; None without a limit. `root`: where the file systems are mounted."""
-    cgroup = root / "sys/fs/cgroup"
+def cpu_quota_cores(root_folder: Path = Path("/")) -> float | None:
+    """CPU time that a container may use, in cores; None without a limit.
+
+    `root_folder`: where the file systems are mounted.
+    """
+    cgroup = root_folder / "sys/fs/cgroup"
     words = (files.read_text(cgroup / "cpu.max") or "").split() or [
         files.read_text(cgroup / f"cpu/cpu.cfs_{part}_us") or "" for part in ("quota", "period")
     ]
@@ -269,8 +273,8 @@ def cpu_quota_cores(root: Path = Path("/")) -> float | None:
 class CoreShortage:
     """A host on which more `processes` run than there are `cores` for them.
 
-    `cores`: how many, which a container's quota can make a fraction. `bound`: which, as ``0-3``, if the processes are
-    bound to them and the host has enough for all; otherwise empty.
+    `cores`: their number, which a container's quota can make a fraction. `bound`: the numbers of the cores, as ``0-3``,
+    if the processes are bound to them and the host has enough for all; otherwise empty.
     """
 
     host: str
@@ -279,14 +283,14 @@ class CoreShortage:
     bound: str = ""
 
     @property
-    def named_cores(self) -> str:
-        """The cores as messages name them: ``2 cores of node1``, or ``cores 0-1 of node1``."""
+    def cores_text(self) -> str:
+        """The cores in words, for messages: ``2 cores of node1``, or ``cores 0-1 of node1``."""
         cores = "core" if self.cores == 1 else "cores"
         return f"{cores} {self.bound} of {self.host}" if self.bound else f"{self.cores:g} {cores} of {self.host}"
 
     @property
-    def workers_that_fit(self) -> int:
-        """How many workers can have a core each; at least one."""
+    def max_worker_count(self) -> int:
+        """The largest number of workers that can have a core each; at least 1."""
         return max(1, int(self.cores))
 
 
@@ -317,10 +321,10 @@ def find_core_shortage(workers: Iterable[tuple[str, Hardware]], processes_per_wo
 def perftest_core_problem(workers: Iterable[tuple[str, Hardware]]) -> str | None:
     """Why ucx_perftest cannot test both directions at once: ``4 polling processes on 2 cores of node1``; or None."""
     short = find_core_shortage(workers, PERFTESTS_PER_WORKER)
-    return None if short is None else f"{short.processes} polling processes on {short.named_cores}"
+    return None if short is None else f"{short.processes} polling processes on {short.cores_text}"
 
 
-def restore_launcher_cores() -> None:
+def restore_launcher_core_binding() -> None:
     """Bind this process to its launcher's cores again, if a plugin of dask-cuda bound it to all cores near its GPU."""
     now = os.sched_getaffinity(0)
     if now <= CORES_AT_START:
@@ -331,22 +335,22 @@ def restore_launcher_cores() -> None:
             os.sched_setaffinity(int(thread), cores)
 
 
-def read_device_byte_counters(root: Path = Path("/")) -> ByteCounts:
+def read_device_byte_counters(root_folder: Path = Path("/")) -> ByteCounts:
     """Bytes sent and received by every network device and NVLink of this host, by device.
 
-    `root`: where its file systems are mounted.
+    `root_folder`: where its file systems are mounted.
     """
     return {
-        **read_interface_byte_counters(root),
-        **read_infiniband_byte_counters(root),
+        **read_interface_byte_counters(root_folder),
+        **read_infiniband_byte_counters(root_folder),
         **gpu.read_nvlink_byte_counters(),
     }
 
 
-def read_interface_byte_counters(root: Path = Path("/")) -> ByteCounts:
+def read_interface_byte_counters(root_folder: Path = Path("/")) -> ByteCounts:
     """Bytes sent and received by each interface in this process's network namespace."""
     counts: ByteCounts = {}
-    for line in (files.read_text(root / "proc/self/net/dev") or "").splitlines():
+    for line in (files.read_text(root_folder / "proc/self/net/dev") or "").splitlines():
         name, colon, numbers = line.rpartition(":")
         fields = numbers.split()
         if colon and len(fields) > _SENT and fields[_SENT].isdigit():
@@ -354,10 +358,10 @@ def read_interface_byte_counters(root: Path = Path("/")) -> ByteCounts:
     return counts
 
 
-def read_infiniband_byte_counters(root: Path = Path("/")) -> ByteCounts:
+def read_infiniband_byte_counters(root_folder: Path = Path("/")) -> ByteCounts:
     """Bytes sent and received by each port of InfiniBand and RoCE adapters, with UCX's names (``mlx5_0:1``)."""
     counts: ByteCounts = {}
-    for folder in sorted((root / "sys/class/infiniband").glob("*/ports/*/counters")):
+    for folder in sorted((root_folder / "sys/class/infiniband").glob("*/ports/*/counters")):
         sent, received = files.read_number(folder / "port_xmit_data"), files.read_number(folder / "port_rcv_data")
         if sent is not None and received is not None:
             counts[f"{folder.parts[-4]}:{folder.parts[-2]}"] = (sent * INFINIBAND_WORD, received * INFINIBAND_WORD)
@@ -382,7 +386,7 @@ class ProcessorEnergyCounter:
 
 
 @dataclass(frozen=True)
-class PowerReading:
+class EnergyCounterReading:
     """Energy counters of a host's processor packages, by name, and of a worker's GPU, at one moment.
 
     `at`: seconds on the host's monotonic clock.
@@ -390,24 +394,24 @@ class PowerReading:
 
     at: float
     packages: Mapping[str, ProcessorEnergyCounter]
-    gpu: GpuReading | None
+    gpu: GpuCounterReading | None
 
 
-def read_energy_counters(*, with_gpu: bool, root: Path = Path("/")) -> PowerReading:
+def read_energy_counters(*, with_gpu: bool, root_folder: Path = Path("/")) -> EnergyCounterReading:
     """Read the energy counters of this host's processors and, `with_gpu`, of this process's GPU.
 
-    `root`: where the file systems are mounted.
+    `root_folder`: where the file systems are mounted.
     """
     own = gpu.read_own_gpu_counters() if with_gpu else None
-    return PowerReading(time.monotonic(), read_processor_energy_counters(root), own)
+    return EnergyCounterReading(time.monotonic(), read_processor_energy_counters(root_folder), own)
 
 
-def read_processor_energy_counters(root: Path = Path("/")) -> dict[str, ProcessorEnergyCounter]:
+def read_processor_energy_counters(root_folder: Path = Path("/")) -> dict[str, ProcessorEnergyCounter]:
     """The energy counter of each processor package, by the package's name.
 
     Linux has further counters: of parts of a package (cores, memory), and of the whole machine. These are left out.
     """
-    zones = sorted((root / "sys/class/powercap").glob("intel-rapl:*"))
+    zones = sorted((root_folder / "sys/class/powercap").glob("intel-rapl:*"))
     names = {zone: files.read_text(zone / "name") or "" for zone in zones}
     return {
         name: ProcessorEnergyCounter(
@@ -418,7 +422,7 @@ def read_processor_energy_counters(root: Path = Path("/")) -> dict[str, Processo
     }
 
 
-def processor_joules(before: PowerReading, after: PowerReading) -> tuple[float | None, str | None]:
+def processor_joules(before: EnergyCounterReading, after: EnergyCounterReading) -> tuple[float | None, str | None]:
     """The joules that a host's processors used between two readings, or None and the reason why they are unknown."""
     if not before.packages or before.packages.keys() != after.packages.keys():
         return None, "this machine shows no energy counters of its processors (RAPL)"
@@ -437,7 +441,7 @@ def processor_joules(before: PowerReading, after: PowerReading) -> tuple[float |
     return total / 1_000_000, None
 
 
-def gpu_joules(before: GpuReading, after: GpuReading) -> float | None:
+def gpu_joules(before: GpuCounterReading, after: GpuCounterReading) -> float | None:
     """The joules that a GPU used between two readings; None where it does not count them.
 
     A counter that stands still or goes back, as after a reset, counts as none: every GPU uses some energy.
@@ -447,7 +451,7 @@ def gpu_joules(before: GpuReading, after: GpuReading) -> float | None:
     return (after.millijoules - before.millijoules) / 1000
 
 
-def gpu_throttled_seconds(before: GpuReading, after: GpuReading) -> dict[str, float]:
+def gpu_throttled_seconds(before: GpuCounterReading, after: GpuCounterReading) -> dict[str, float]:
     """The seconds in which a GPU was throttled between two readings, by cause; without causes that are not counted.
 
     A counter that goes back, or advances by more than the time that passed, is left out.

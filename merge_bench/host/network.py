@@ -34,21 +34,21 @@ _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 
 
 class HostNetwork(Protocol):
-    """A host's network: its methods answer for that host what the functions of this module answer for this one."""
+    """The network of a host: each method returns for that host what the function of the same name does for this one."""
 
-    def ip_addresses(self) -> dict[str, str]: ...
+    def addresses_by_interface(self) -> dict[str, str]: ...
 
-    def ipv4_ranges(self) -> dict[str, list[ipaddress.IPv4Network]]: ...
+    def ipv4_networks_by_interface(self) -> dict[str, list[ipaddress.IPv4Network]]: ...
 
     def interface_towards(self, peer_host: str) -> str | None: ...
 
     def resolve_address(self, peer_host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None: ...
 
-    def rdma_ports(self, interface: str) -> list[str]: ...
+    def network_rdma_ports(self, interface: str) -> list[str]: ...
 
 
-def ip_addresses() -> dict[str, str]:
-    """By name of each interface, its IPv4 address, or its IPv6 address if it has no other."""
+def addresses_by_interface() -> dict[str, str]:
+    """The IPv4 address of each network interface, by the interface's name; the IPv6 address if it has no other."""
     by_interface: dict[str, str] = {}
     for name, entries in psutil.net_if_addrs().items():
         by_family = {entry.family: entry.address for entry in reversed(entries)}
@@ -58,8 +58,8 @@ def ip_addresses() -> dict[str, str]:
     return by_interface
 
 
-def ipv4_ranges() -> dict[str, list[ipaddress.IPv4Network]]:
-    """By name of each interface, the IPv4 networks that its addresses are in."""
+def ipv4_networks_by_interface() -> dict[str, list[ipaddress.IPv4Network]]:
+    """The IPv4 networks that each interface's addresses are in, by the interface's name."""
     return {
         name: [
             ipaddress.IPv4Network(f"{entry.address}/{entry.netmask}", strict=False)
@@ -75,7 +75,7 @@ def interface_ipv4_address(interface: str) -> str:
 
     Raises LookupError if the interface does not exist or has no IPv4 address; names the interfaces that have one.
     """
-    usable = {name: address for name, address in ip_addresses().items() if ":" not in address}
+    usable = {name: address for name, address in addresses_by_interface().items() if ":" not in address}
     if interface not in usable:
         missing = f"{socket.gethostname()} has no interface {interface} with an IPv4 address"
         raise LookupError(f"{missing}; interfaces that have one: {', '.join(sorted(usable))}")
@@ -88,29 +88,29 @@ def interface_towards(peer_host: str) -> str | None:
         family, kind, protocol, _, where = socket.getaddrinfo(peer_host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(where)  # of a datagram socket: chooses a route, sends nothing
-            own = _without_scope(probe.getsockname()[0])
+            own = _remove_ipv6_scope(probe.getsockname()[0])
     except OSError:
         return None
     for name, entries in psutil.net_if_addrs().items():  # an interface may have addresses of both families
-        if any(_without_scope(entry.address) == own for entry in entries):
+        if any(_remove_ipv6_scope(entry.address) == own for entry in entries):
             return name
     return None
 
 
-def network_stack_id(proc: Path = Path("/proc")) -> str | None:
-    """The boot and network namespace of this process: loopback connects only processes that have the same ones.
+def network_stack_id(proc_folder: Path = Path("/proc")) -> str | None:
+    """An identifier of this machine's boot and this process's network namespace: loopback connects only equal ones.
 
-    None if `proc` does not show them.
+    None if `proc_folder` does not show them.
     """
-    boot = files.read_text(proc / "sys/kernel/random/boot_id")
+    boot = files.read_text(proc_folder / "sys/kernel/random/boot_id")
     try:
-        return f"{boot} {os.readlink(proc / 'self/ns/net')}" if boot else None
+        return f"{boot} {os.readlink(proc_folder / 'self/ns/net')}" if boot else None
     except OSError:
         return None
 
 
-def starting_host_address(environ: Mapping[str, str]) -> str | None:
-    """The address from which ssh or srun started this process; None if neither did."""
+def launching_host_address(environ: Mapping[str, str]) -> str | None:
+    """The address of the host from which ssh or srun started this process; None if neither did."""
     words = (environ.get("SLURM_LAUNCH_NODE_IPADDR") or environ.get("SSH_CONNECTION", "")).split()
     return words[0] if words else None
 
@@ -121,38 +121,48 @@ def resolve_address(peer_host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Add
         entries = socket.getaddrinfo(peer_host, 9, type=socket.SOCK_DGRAM)
     except OSError:
         return None
-    texts = [_without_scope(str(where[0])) for *_, where in sorted(entries, key=lambda each: each[0])]
+    texts = [_remove_ipv6_scope(str(where[0])) for *_, where in sorted(entries, key=lambda each: each[0])]
     return ipaddress.ip_address(texts[0]) if texts else None
 
 
-def ucx_net_devices(interface: str, sys: Path = SYS) -> str:
+def ucx_net_devices(interface: str, sys_folder: Path = SYS) -> str:
     """The value of ``UCX_NET_DEVICES`` for an interface: the RDMA ports of its network, and its own name."""
-    return ",".join([*rdma_ports(interface, sys), interface])
+    return ",".join([*network_rdma_ports(interface, sys_folder), interface])
 
 
-def rdma_ports(interface: str, sys: Path = SYS) -> list[str]:
-    """The RDMA ports that lead to the network of an interface, with UCX's names (``mlx5_0:1``)."""
-    return rdma_ports_of_same_network(interface_rdma_ports(interface, sys), ip_addresses(), active_rdma_ports(sys), sys)
+def network_rdma_ports(interface: str, sys_folder: Path = SYS) -> list[str]:
+    """The names of the RDMA ports on the network of an interface, as UCX writes them (``mlx5_0:1``)."""
+    return rdma_ports_of_same_network(
+        interface_rdma_ports(interface, sys_folder), addresses_by_interface(), active_rdma_ports(sys_folder), sys_folder
+    )
 
 
-def describe_network(interface: str, sys: Path = SYS, *, addressed: Iterable[str] | None = None) -> NetworkFacts:
+def describe_network(
+    interface: str, sys_folder: Path = SYS, *, addressed_interfaces: Iterable[str] | None = None
+) -> NetworkFacts:
     """Describe the interface that UCX uses on this host, and its RDMA ports.
 
-    `interface`: the one that UCX uses. `addressed`: those with an address, by default those that have one now.
+    `interface`: the one that UCX uses. `addressed_interfaces`: the interfaces with an address, by default those that
+    have one now.
     """
-    addressed, ports = sorted(ip_addresses() if addressed is None else addressed), active_rdma_ports(sys)
-    rdma = rdma_ports_of_same_network(interface_rdma_ports(interface, sys), addressed, ports, sys)
-    return NetworkFacts(interface=interface, rdma=rdma, ports=ports, addressed=addressed)
+    addressed_interfaces, ports = (
+        sorted(addresses_by_interface() if addressed_interfaces is None else addressed_interfaces),
+        active_rdma_ports(sys_folder),
+    )
+    rdma = rdma_ports_of_same_network(
+        interface_rdma_ports(interface, sys_folder), addressed_interfaces, ports, sys_folder
+    )
+    return NetworkFacts(interface=interface, rdma=rdma, ports=ports, addressed=addressed_interfaces)
 
 
-def _without_scope(address: str) -> str:
+def _remove_ipv6_scope(address: str) -> str:
     """An IPv6 address without its scope (``fe80::1%eth0``)."""
     return address.partition("%")[0]
 
 
 @dataclass(frozen=True)
-class MachinePlace:
-    """The place of a GPU or worker in its machine.
+class HardwareLocation:
+    """The location of a GPU or worker in its machine.
 
     `node`: its NUMA node; `bridges`: the PCI bridges above it, the root port first.
     """
@@ -168,26 +178,26 @@ class NumaDistances:
     order: Sequence[int] = ()
     rows: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
-    def distance_between(self, node: int, other: int) -> int:
-        """The distance between two NUMA nodes, in the units of ACPI's table."""
-        row = self.rows.get(node, ())
-        if other in self.order and len(row) == len(self.order):
-            return row[list(self.order).index(other)]
-        return _LOCAL if node == other else _REMOTE
+    def distance_between(self, first_node: int, second_node: int) -> int:
+        """The distance between two NUMA nodes, in the units of ACPI's table (10: the same node)."""
+        row = self.rows.get(first_node, ())
+        if second_node in self.order and len(row) == len(self.order):
+            return row[list(self.order).index(second_node)]
+        return _LOCAL if first_node == second_node else _REMOTE
 
 
-def interface_rdma_ports(interface: str, sys: Path = SYS) -> list[str]:
+def interface_rdma_ports(interface: str, sys_folder: Path = SYS) -> list[str]:
     """The RDMA ports of an interface, with UCX's names (``mlx5_0:1``); of a bond or VLAN, those below it."""
-    folder = sys / "class/net" / interface
+    folder = sys_folder / "class/net" / interface
     ports = _rdma_ports_of_folder(folder)
     for lower in sorted(folder.glob("lower_*")):
-        ports += interface_rdma_ports(lower.name.removeprefix("lower_"), sys)
+        ports += interface_rdma_ports(lower.name.removeprefix("lower_"), sys_folder)
     return list(dict.fromkeys(ports))
 
 
-def rdma_port_states(sys: Path = SYS) -> dict[str, str]:
+def rdma_port_states(sys_folder: Path = SYS) -> dict[str, str]:
     """The state of every RDMA port, such as ``ACTIVE`` or ``DOWN``, by UCX's name of the port."""
-    devices = sys / "class/infiniband"
+    devices = sys_folder / "class/infiniband"
     return {
         f"{device}:{port}": (files.read_text(devices / device / "ports" / port / "state") or "?").rpartition(": ")[2]
         for device in files.list_file_names(devices)
@@ -195,27 +205,30 @@ def rdma_port_states(sys: Path = SYS) -> dict[str, str]:
     }
 
 
-def active_rdma_ports(sys: Path = SYS) -> list[RdmaPort]:
+def active_rdma_ports(sys_folder: Path = SYS) -> list[RdmaPort]:
     """The RDMA ports of this host that are up; [] if it has no adapter."""
     owners: dict[str, list[str]] = {}
-    for interface in files.list_file_names(sys / "class/net"):
-        for port in _rdma_ports_of_folder(sys / "class/net" / interface):
+    for interface in files.list_file_names(sys_folder / "class/net"):
+        for port in _rdma_ports_of_folder(sys_folder / "class/net" / interface):
             owners.setdefault(port, []).append(interface)
-    states = rdma_port_states(sys)
+    states = rdma_port_states(sys_folder)
     names = sorted({*states, *owners}, key=_natural_sort_key)
     return [
-        _describe_rdma_port(name, owners.get(name, []), sys) for name in names if states.get(name, ACTIVE) == ACTIVE
+        _describe_rdma_port(name, owners.get(name, []), sys_folder)
+        for name in names
+        if states.get(name, ACTIVE) == ACTIVE
     ]
 
 
 def rdma_ports_of_same_network(
-    own_ports: Sequence[str], addressed_interfaces: Iterable[str], ports: Sequence[RdmaPort], sys: Path = SYS
+    own_ports: Sequence[str], addressed_interfaces: Iterable[str], ports: Sequence[RdmaPort], sys_folder: Path = SYS
 ) -> list[str]:
-    """The ports that lead to the network of the ports `own_ports`, these first; [] without `own_ports`.
+    """The names of the RDMA ports on the same network as the ports `own_ports`, these first; [] without `own_ports`.
 
-    These have the same link layer. Over InfiniBand they have the same subnet, with Ethernet (RoCE) an interface with an
-    address and at least the speed of the first of `own_ports`: a slower one is for management. Virtual functions of an
-    adapter that is here itself do not count. `addressed_interfaces`: the interfaces with an address.
+    Ports of one network have the same link layer. Over InfiniBand they have the same subnet, with Ethernet (RoCE) an
+    interface with an address and at least the speed of the first of `own_ports`: a slower one is for management.
+    Virtual functions of an adapter that is here itself do not count. `addressed_interfaces`: the interfaces with an
+    address.
     """
     mine = [port for port in ports if port.name in own_ports]
     if not mine:
@@ -226,37 +239,41 @@ def rdma_ports_of_same_network(
         port.name
         for port in ports
         if port in mine
-        or (port.layer == first.layer and not port.virtual and _is_on_same_network(port, first, with_address, sys))
+        or (
+            port.layer == first.layer
+            and not port.virtual
+            and _is_on_same_network(port, first, with_address, sys_folder)
+        )
     ]
     return sorted(joined, key=lambda name: (name not in own_ports, _natural_sort_key(name)))
 
 
 def ucx_can_use_port(port: RdmaPort) -> bool:
-    """Whether UCX uses ports of this kind; EFA, for example, needs a UCX with a module of its own."""
+    """Whether UCX can use an RDMA port of this kind; EFA, for example, needs a UCX with a module of its own."""
     return port.layer in (None, INFINIBAND, ROCE) and not port.virtual
 
 
 def nearest_rdma_port_names(
-    place: MachinePlace, ports: Sequence[RdmaPort], numa_distances: NumaDistances
+    location: HardwareLocation, ports: Sequence[RdmaPort], numa_distances: NumaDistances
 ) -> tuple[str, ...]:
-    """The names of the ports nearest to `place`, such as a GPU's; all of them if nothing is known about distances."""
-    distances = {port.name: rdma_port_distance(place, port, numa_distances) for port in ports}
+    """The names of the ports nearest to `location`, such as a GPU's; all of them if no distance is known."""
+    distances = {port.name: rdma_port_distance(location, port, numa_distances) for port in ports}
     least = min(distances.values(), default=None)
     return tuple(name for name, each in distances.items() if each == least)
 
 
-def rdma_port_distance(place: MachinePlace, port: RdmaPort, numa_distances: NumaDistances) -> tuple[int, int]:
-    """How far an RDMA port is from a place: an index of `DISTANCES`, then the distance of their NUMA nodes."""
-    pairs = zip(place.bridges, port.bridges, strict=False)
+def rdma_port_distance(location: HardwareLocation, port: RdmaPort, numa_distances: NumaDistances) -> tuple[int, int]:
+    """How far an RDMA port is from a location: an index of `DISTANCES`, then the distance of their NUMA nodes."""
+    pairs = zip(location.bridges, port.bridges, strict=False)
     shared = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
     if shared:
-        beyond = max(len(place.bridges), len(port.bridges)) - shared
+        beyond = max(len(location.bridges), len(port.bridges)) - shared
         # A switch is a bridge with one bridge below it for each device.
         return (ONE_SWITCH if beyond <= 1 else SWITCHES, 0)
-    if place.node is None or port.node is None:
+    if location.node is None or port.node is None:
         return UNKNOWN, 0
-    far = numa_distances.distance_between(place.node, port.node)
-    return (ONE_NODE if place.node == port.node else OTHER_NODE, far)
+    far = numa_distances.distance_between(location.node, port.node)
+    return (ONE_NODE if location.node == port.node else OTHER_NODE, far)
 
 
 def pci_bridges(device_folder: Path) -> list[str]:
@@ -265,15 +282,15 @@ def pci_bridges(device_folder: Path) -> list[str]:
     return [part for part in parts if _PCI_ADDRESS.fullmatch(part)][:-1]
 
 
-def pci_device_folder(bus_id: str, sys: Path = SYS) -> Path:
+def pci_device_folder(bus_id: str, sys_folder: Path = SYS) -> Path:
     """The folder of a PCI device; `bus_id` as NVML writes it (``00000000:17:00.0``)."""
     domain, _, rest = bus_id.lower().partition(":")
-    return sys / "bus/pci/devices" / f"{domain[-4:]}:{rest}"
+    return sys_folder / "bus/pci/devices" / f"{domain[-4:]}:{rest}"
 
 
-def place_of_device(device_folder: Path) -> MachinePlace:
-    """The place in this machine of the device with this folder below ``/sys``."""
-    return MachinePlace(read_numa_node(device_folder), tuple(pci_bridges(device_folder)))
+def location_of_device(device_folder: Path) -> HardwareLocation:
+    """The location in this machine of the device with this folder below ``/sys``."""
+    return HardwareLocation(read_numa_node(device_folder), tuple(pci_bridges(device_folder)))
 
 
 def read_numa_node(device_folder: Path) -> int | None:
@@ -291,10 +308,10 @@ def _rdma_ports_of_folder(interface_folder: Path) -> list[str]:
     return [f"{device}:{port}" for device in files.list_file_names(interface_folder / "device/infiniband")]
 
 
-def _describe_rdma_port(port_name: str, interfaces: list[str], sys: Path) -> RdmaPort:
+def _describe_rdma_port(port_name: str, interfaces: list[str], sys_folder: Path) -> RdmaPort:
     """Describe the RDMA port of this name (``mlx5_0:1``), which belongs to these network interfaces."""
     device, _, number = port_name.partition(":")
-    folder = sys / "class/infiniband" / device
+    folder = sys_folder / "class/infiniband" / device
     port = folder / "ports" / number
     rate = re.match(r"[\d.]+", files.read_text(port / "rate") or "")
     return RdmaPort(
@@ -309,20 +326,20 @@ def _describe_rdma_port(port_name: str, interfaces: list[str], sys: Path) -> Rdm
     )
 
 
-def _is_on_same_network(port: RdmaPort, own_port: RdmaPort, addressed_interfaces: set[str], sys: Path) -> bool:
+def _is_on_same_network(port: RdmaPort, own_port: RdmaPort, addressed_interfaces: set[str], sys_folder: Path) -> bool:
     """Whether an RDMA port leads to the network of `own_port`, which has the same link layer."""
     if port.layer == ROCE:
         slower = port.gigabits is not None and own_port.gigabits is not None and port.gigabits < own_port.gigabits
         return not slower and any(
-            addressed_interfaces & _interface_and_those_above(interface, sys) for interface in port.interfaces
+            addressed_interfaces & _interface_and_bonds_above(interface, sys_folder) for interface in port.interfaces
         )
     return port.subnet is None or own_port.subnet is None or port.subnet == own_port.subnet
 
 
-def _interface_and_those_above(interface: str, sys: Path) -> set[str]:
+def _interface_and_bonds_above(interface: str, sys_folder: Path) -> set[str]:
     """The name of an interface, and those of the bonds and VLANs above it."""
-    above = [each.name.removeprefix("upper_") for each in (sys / "class/net" / interface).glob("upper_*")]
-    return {interface}.union(*(_interface_and_those_above(each, sys) for each in above))
+    above = [each.name.removeprefix("upper_") for each in (sys_folder / "class/net" / interface).glob("upper_*")]
+    return {interface}.union(*(_interface_and_bonds_above(each, sys_folder) for each in above))
 
 
 def _natural_sort_key(port_name: str) -> list[tuple[int, str]]:
@@ -330,33 +347,33 @@ def _natural_sort_key(port_name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", port_name)]
 
 
-def numa_node_cores(node: int, sys: Path = SYS) -> frozenset[int]:
+def numa_node_cores(node: int, sys_folder: Path = SYS) -> frozenset[int]:
     """The cores of a NUMA node; empty if unknown."""
-    return parse_core_list(files.read_text(sys / f"devices/system/node/node{node}/cpulist") or "")
+    return parse_core_list(files.read_text(sys_folder / f"devices/system/node/node{node}/cpulist") or "")
 
 
-def numa_nodes(sys: Path = SYS) -> list[int]:
+def numa_node_numbers(sys_folder: Path = SYS) -> list[int]:
     """The numbers of this machine's NUMA nodes; [] if unknown."""
-    names = files.list_file_names(sys / "devices/system/node")
+    names = files.list_file_names(sys_folder / "devices/system/node")
     return sorted(int(name[4:]) for name in names if name.startswith("node") and name[4:].isdigit())
 
 
-def first_sibling_thread(core: int, sys: Path = SYS) -> int:
+def first_sibling_thread(core: int, sys_folder: Path = SYS) -> int:
     """The lowest number among the hardware threads that share a core with `core`; `core` itself if unknown."""
-    siblings = files.read_text(sys / f"devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+    siblings = files.read_text(sys_folder / f"devices/system/cpu/cpu{core}/topology/thread_siblings_list")
     return min(parse_core_list(siblings or ""), default=core)
 
 
-def read_numa_node_distances(node: int, sys: Path = SYS) -> list[int]:
+def read_numa_node_distances(node: int, sys_folder: Path = SYS) -> list[int]:
     """The distances of a NUMA node to all nodes, in their order; [] if unknown."""
-    words = (files.read_text(sys / f"devices/system/node/node{node}/distance") or "").split()
+    words = (files.read_text(sys_folder / f"devices/system/node/node{node}/distance") or "").split()
     return [int(word) for word in words if word.isdecimal()]
 
 
-def read_numa_distances(sys: Path = SYS) -> NumaDistances:
+def read_numa_distances(sys_folder: Path = SYS) -> NumaDistances:
     """The distances between this machine's NUMA nodes."""
-    order = numa_nodes(sys)
-    return NumaDistances(order, {node: read_numa_node_distances(node, sys) for node in order})
+    order = numa_node_numbers(sys_folder)
+    return NumaDistances(order, {node: read_numa_node_distances(node, sys_folder) for node in order})
 
 
 def is_loopback_address(address: str) -> bool:
@@ -368,9 +385,9 @@ def is_loopback_address(address: str) -> bool:
 
 
 def allowed_page_origins(address: str, port: int) -> list[str]:
-    """The origins, as ``host:port``, of pages that may connect to a server that listens at `address`.
+    """The origins, as ``host:port``, of web pages that may connect to a server that listens at `address`.
 
-    Its hosts are only addresses at which it listens: another program may have the port at the others.
+    Their hosts are only addresses at which the server listens: another program may have the port at the others.
     """
     names = {address, *(("localhost",) if is_loopback_address(address) else ())}
     if address == "localhost":
@@ -388,8 +405,8 @@ def format_host_for_url(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def find_free_port(address: str, wanted_port: int) -> int:
-    """A port to serve on: `wanted_port`, or a free one if that is 0; raises UsageError if it cannot be served on."""
+def choose_server_port(address: str, wanted_port: int) -> int:
+    """Return a port for a server: `wanted_port`, or a free one if that is 0; raises UsageError if it cannot be used."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -29,7 +29,7 @@ class BusyProcess:
 
 
 @dataclass(frozen=True)
-class OtherLoad:
+class OtherProcessLoad:
     """How many cores other processes kept busy, of the `cores` that this process may use, and the busiest of them."""
 
     busy: float = 0.0
@@ -43,7 +43,7 @@ class OtherLoad:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether other processes use so little that times hardly vary."""
+        """Whether other processes use so little of the cores that measured times hardly vary."""
         return self.busy_share < BUSY
 
     def __str__(self) -> str:
@@ -53,15 +53,15 @@ class OtherLoad:
         return f"{self.busy:.1f} of {self.cores} cores busy" + (f" ({named or unseen})" if named or unseen else "")
 
 
-FinishMeasurement: TypeAlias = Callable[[], OtherLoad]
+FinishMeasurement: TypeAlias = Callable[[], OtherProcessLoad]
 
 
 @dataclass(frozen=True)
-class CpuSeconds:
-    """Seconds of processor time that some cores and processes have used until now.
+class CpuSecondsReading:
+    """Seconds of processor time that cores and processes have used until now.
 
-    `busy`: that some cores have worked since the start of the machine. `own`: that this process and its descendants
-    have used. `by_process`: that each visible process has used, by its id and name.
+    `busy`: seconds that the cores have worked since the machine started. `own`: those of this process and its
+    descendants. `by_process`: those of each visible process, by its id and name.
     """
 
     busy: float
@@ -69,36 +69,38 @@ class CpuSeconds:
     by_process: Mapping[tuple[int, str], float]
 
 
-def read_cpu_seconds(cores: Collection[int], excluded_descendants: Collection[int] = ()) -> CpuSeconds:
-    """Read the kernel's counters of these cores and of all processes.
+def read_cpu_seconds(cores: Collection[int], excluded_descendants: Collection[int] = ()) -> CpuSecondsReading:
+    """Read the kernel's counters of the processor time of these cores and of all processes.
 
     `excluded_descendants`: ids of descendants whose time does not count as this process's own. The time of a descendant
     that has ended counts for the process that waited for it.
     """
-    return CpuSeconds(_busy_core_seconds(cores), _own_cpu_seconds(excluded_descendants), _cpu_seconds_by_process())
+    return CpuSecondsReading(
+        _busy_core_seconds(cores), _own_cpu_seconds(excluded_descendants), _cpu_seconds_by_process()
+    )
 
 
 def begin_load_measurement(
     seconds: float = MEASURING_SECONDS,
     *,
-    read: Callable[[Collection[int], Collection[int]], CpuSeconds] = read_cpu_seconds,
+    read_counters: Callable[[Collection[int], Collection[int]], CpuSecondsReading] = read_cpu_seconds,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> FinishMeasurement:
     """Begin to measure how many of this process's cores other processes use; returns the function that ends it.
 
-    The function that is returned waits until so many seconds have passed, and gives the result. What this process and
-    the processes that it starts meanwhile use does not count. A process of another container counts, because the
-    kernel's counters of the cores include it, but cannot be named.
+    The returned function waits until `seconds` have passed since the beginning, and returns the result. The time of
+    this process and of the processes that it starts meanwhile does not count. A process of another container counts,
+    because the kernel's counters of the cores include it, but cannot be named.
     """
     cores, own = sorted(os.sched_getaffinity(0)), os.getpid()
     earlier = frozenset(each.pid for each in psutil.Process().children(recursive=True))
-    began, before = clock(), read(cores, earlier)
+    began, before = clock(), read_counters(cores, earlier)
 
-    def finish_measurement() -> OtherLoad:
+    def finish_measurement() -> OtherProcessLoad:
         sleep(max(0.0, began + seconds - clock()))
         elapsed = max(clock() - began, 1e-3)
-        after = read(cores, earlier)
+        after = read_counters(cores, earlier)
         busy = min(max((after.busy - before.busy - (after.own - before.own)) / elapsed, 0.0), float(len(cores)))
         processes = [
             BusyProcess(pid, name, (used - before.by_process[pid, name]) / elapsed)
@@ -106,7 +108,7 @@ def begin_load_measurement(
             if pid != own and (pid, name) in before.by_process
         ]
         busiest = sorted((each for each in processes if each.cores >= _LEAST), key=lambda each: -each.cores)
-        return OtherLoad(
+        return OtherProcessLoad(
             busy, len(cores), tuple(replace(each, name=_displayed_process_name(each)) for each in busiest[:_SHOWN])
         )
 
@@ -122,8 +124,8 @@ def _displayed_process_name(process: BusyProcess) -> str:
     return process.name
 
 
-def measure_other_load(seconds: float = MEASURING_SECONDS) -> OtherLoad:
-    """Measure for so many seconds how many of this process's cores other processes use."""
+def measure_other_load(seconds: float = MEASURING_SECONDS) -> OtherProcessLoad:
+    """Measure for `seconds` how many of this process's cores other processes use."""
     return begin_load_measurement(seconds)()
 
 
@@ -131,7 +133,7 @@ def _busy_core_seconds(cores: Collection[int]) -> float:
     """Seconds that these cores have worked since the start of the machine."""
     times = psutil.cpu_times(percpu=True)
     counted = [times[core] for core in cores if core < len(times)]
-    return sum(sum(core) - core.idle - core.iowait - _uncounted_core_seconds(core) for core in counted)
+    return sum(sum(core) - core.idle - core.iowait - _guest_and_steal_seconds(core) for core in counted)
 
 
 def _own_cpu_seconds(excluded_descendants: Collection[int]) -> float:
@@ -145,8 +147,8 @@ def _own_cpu_seconds(excluded_descendants: Collection[int]) -> float:
     return time.process_time() + ended.children_user + ended.children_system + seconds
 
 
-def _uncounted_core_seconds(cpu_times: object) -> float:
-    """Seconds of a core that are no work of this machine's, or that the kernel counts in two columns."""
+def _guest_and_steal_seconds(cpu_times: object) -> float:
+    """A core's seconds of steal time, which is no work of this machine, and of guest time, which is counted twice."""
     return sum(float(getattr(cpu_times, name, 0.0)) for name in ("guest", "guest_nice", "steal"))
 
 

@@ -88,20 +88,20 @@ class LaunchState:
         `fields`: of both frames. The memory that this takes is not counted.
         """
         output = self.plan.how.output_fields(*fields, self.plan.keys)
-        self.meter.pause()
+        self.meter.pause_measurement()
         try:
             path = write_result_part(self.plan, number, pieces, output)
         finally:
-            self.meter.restart()
+            self.meter.restart_measurement()
         return self.check_result_part(read_result_part(path, output), abort)
 
     def check_result_part(self, pieces: Iterable[pa.Table], abort: AbortFlag) -> Check:
         """Check this worker's part of the result; the memory that this takes is not counted."""
-        self.meter.pause()
+        self.meter.pause_measurement()
         try:
             return check_result(self.plan, pieces, abort)
         finally:
-            self.meter.restart()
+            self.meter.restart_measurement()
 
 
 class MergeWorker(WorkerPlugin):  # type: ignore[misc]
@@ -120,7 +120,7 @@ class MergeWorker(WorkerPlugin):  # type: ignore[misc]
         self.state: LaunchState | None = None
         self.children: dict[str, StepResource] = {}
         self.uses_gpu = False
-        machine.restore_launcher_cores()
+        machine.restore_launcher_core_binding()
 
     def freeze_libraries(self) -> None:
         """Leave what is there already, 140,000 objects of libraries, out of garbage collections, which

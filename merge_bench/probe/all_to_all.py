@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from merge_bench.config import parsers
-from merge_bench.config.allowed_transports import transport_settings
+from merge_bench.config.allowed_transports import select_transport_settings
 from merge_bench.config.option import value_option
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import Caution, UsageError, WrongResult
@@ -157,13 +157,19 @@ class AllToAllProbeOverUcx(Probe):
 
         workers = session.workers
         session.progress.show_phase("connecting")
-        session.connect_workers(workers.run_on_all(worker.open_ucx, session.plan, ranked=True, after=(session.topic,)))
+        session.connect_workers(
+            workers.run_on_all_workers(
+                worker.open_ucx, session.plan, pass_rank=True, arguments_after_rank=(session.topic,)
+            )
+        )
         session.record_launch()
         record_connections(session)
         if machine.find_core_shortage((each.host, each.hardware) for each in session.descriptions):
             session.record_warning(CROWDED)
         first = session.descriptions[0]
-        endpoints = [endpoint for peers in workers.run_on_all(worker.describe_endpoints) for endpoint in peers.values()]
+        endpoints = [
+            endpoint for peers in workers.run_on_all_workers(worker.describe_endpoints) for endpoint in peers.values()
+        ]
         lanes = list(dict.fromkeys(lane for lanes, _ in endpoints for lane in lanes))
 
         def make_line(exchange: ExchangeRow, uneven: bool, **figures: Any) -> ProbeLine:
@@ -173,14 +179,14 @@ class AllToAllProbeOverUcx(Probe):
                 placement=placement_of_workers(session.descriptions),
                 ranks=[member.rank for member in session.members],
                 hosts=[member.host for member in session.members],
-                requested=transport_settings(first.ucx.config),
+                requested=select_transport_settings(first.ucx.config),
                 selected=lanes,
                 as_requested=are_lanes_as_requested(first.environment.get("UCX_TLS"), lanes),
                 **figures,
             )
 
         record_exchanges(session, self.pattern, UCX, self._make_exchanges(session), make_line)
-        workers.run_on_all(worker.close_launch)
+        workers.run_on_all_workers(worker.close_launch)
 
     def _make_exchanges(self, session: Session) -> Iterator[ExchangeRow]:
         """Make every exchange of the pattern between the workers, and yield its measured times."""
@@ -190,9 +196,9 @@ class AllToAllProbeOverUcx(Probe):
 
         workers = session.workers
         for frames in self._message_matrices(session):
-            slowest = max(workers.run_on_all(exchanging.prepare_exchange_buffers, frames))
+            slowest = max(workers.run_on_all_workers(exchanging.prepare_exchange_buffers, frames))
             rounds = self.pattern.iterations or rounds_in_half_a_second(slowest)
-            measured = workers.run_on_all(exchanging.measure_exchange_rounds, rounds)
+            measured = workers.run_on_all_workers(exchanging.measure_exchange_rounds, rounds)
             yield ExchangeRow(frames, [rank.seconds for rank in measured], (), sum(rank.wrong for rank in measured))
 
     def _message_matrices(self, session: Session) -> Iterator[list[MessageMatrix]]:
@@ -207,7 +213,7 @@ class AllToAllProbeOverUcx(Probe):
             yield [equal_message_matrix(size, ranks)]
         for spec in pattern.synthetic_tables(session.job.prepared):
             session.progress.show_phase(f"sizes of the parcels of {format_count(spec.rows)} rows")
-            parcels = session.workers.run_on_all(exchanging.merge_parcel_bytes, spec, ranks, ranked=True)
+            parcels = session.workers.run_on_all_workers(exchanging.merge_parcel_bytes, spec, ranks, pass_rank=True)
             left, right = zip(*parcels, strict=True)
             yield [left, right]
 
@@ -286,7 +292,7 @@ class AllToAllOptions(MpirunOptions, IterationOptions, SizeOptions):
     chunk: int | tuple[int, ...] | None = value_option(
         parsers.several_values_parser(parsers.count_parser(1)), None, "ROWS[,ROWS]"
     )
-    backend: str | None = value_option(parsers.parse_text, None, "NAME[,NAME]")
+    backend: str | None = value_option(parsers.parse_nonblank_text, None, "NAME[,NAME]")
     link_limit: float | None = value_option(parsers.parse_positive_rate, None, "RATE")
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from merge_bench.config import parsers
-from merge_bench.config.allowed_transports import transport_settings
+from merge_bench.config.allowed_transports import select_transport_settings
 from merge_bench.config.option import choice_option, value_option
 from merge_bench.config.options import RunOptions
 from merge_bench.config.variables import UCXX_OVERRIDES
@@ -28,7 +28,7 @@ from merge_bench.records import ONE_HOST
 if TYPE_CHECKING:
     from merge_bench.campaign.cluster_session import Session
     from merge_bench.campaign.make_plan import PlannedRun
-    from merge_bench.cluster.ucx_perftest import Perftest
+    from merge_bench.cluster.ucx_perftest import PerftestType
 
 SIZES = "1..4M"
 
@@ -41,16 +41,16 @@ class P2POptions(PairOptions):
     memory: Memory of the message buffers: host, or cuda (GPU memory).
     """
 
-    tests: str = value_option(parsers.parse_text, "tag", "KIND[,KIND]")
+    tests: str = value_option(parsers.parse_nonblank_text, "tag", "KIND[,KIND]")
     memory: str = choice_option("host|cuda", "host")
 
 
 def make_probe(options: P2POptions, run: RunOptions) -> P2PProbe:
     """Make the probe from its options; raises UsageError if tests, sizes or placements are wrong."""
-    from merge_bench.cluster.ucx_perftest import BANDWIDTH, KINDS, LATENCY, Perftest
+    from merge_bench.cluster.ucx_perftest import BANDWIDTH, KINDS, LATENCY, PerftestType
 
     kinds = parse_names("--tests", options.tests, KINDS)
-    tests = tuple(Perftest(kind, measures) for kind in kinds for measures in (LATENCY, BANDWIDTH))
+    tests = tuple(PerftestType(kind, measures) for kind in kinds for measures in (LATENCY, BANDWIDTH))
     sizes, placements = parse_message_sizes(options.sizes or SIZES), PairPlacements.parse(options.placement)
     return P2PProbe(tests, sizes, placements, options.memory, options.iterations)
 
@@ -62,7 +62,7 @@ class P2PProbe(Probe):
     `count`: iterations for each size, None for the defaults.
     """
 
-    tests: tuple[Perftest, ...]
+    tests: tuple[PerftestType, ...]
     sizes: tuple[int, ...]
     placements: PairPlacements
     memory: str = "host"
@@ -77,7 +77,7 @@ class P2PProbe(Probe):
         from merge_bench.cluster import ucx_perftest
 
         return {
-            "tests": [test.name for test in self.tests],
+            "tests": [test.test_name for test in self.tests],
             "sizes": list(self.sizes),
             "memory": self.memory,
             "placements": list(self.placements.requested),
@@ -90,7 +90,9 @@ class P2PProbe(Probe):
         from merge_bench.cluster import ucx_perftest
 
         if planned_run.launcher.starts_here:
-            ucx_perftest.find_perftest({**os.environ, **planned_run.settings.ucx_variables(os.environ)})
+            ucx_perftest.find_perftest_program(
+                {**os.environ, **planned_run.settings.ucx_selection_variables(os.environ)}
+            )
         return self.placements.prepare(planned_run)
 
     def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
@@ -106,43 +108,43 @@ class P2PProbe(Probe):
         from merge_bench.cluster import worker_programs
 
         session.record_launch()
-        origin = session.workers.run_on_all(worker_programs.find_perftest_origin)[0]
+        origin = session.workers.run_on_all_workers(worker_programs.find_perftest_origin)[0]
         hosts = [member.host for member in session.members]
         for pair, placement in self.placements.rank_pairs(session.job.prepared, hosts):
             for test in self.tests:
-                session.progress.show_phase(f"{test.name}, {placement}, ranks {pair[0]} and {pair[1]}")
+                session.progress.show_phase(f"{test.test_name}, {placement}, ranks {pair[0]} and {pair[1]}")
                 self._measure_test(session, test, pair, placement, origin)
 
     def _measure_test(
-        self, session: Session, test: Perftest, ranks: tuple[int, int], placement: str, origin: str
+        self, session: Session, test: PerftestType, ranks: tuple[int, int], placement: str, origin: str
     ) -> None:
         """Run one test between two ranks, of which the first sends, and write its rows to the records."""
         from merge_bench.cluster import ucx_perftest, worker_programs
         from merge_bench.records.schema import ProbeLine
 
         client, server = ranks
-        text = ucx_perftest.batch_file_text(
-            test, self.sizes, memory=self.memory, count=self.count, error_handling=False
+        text = ucx_perftest.perftest_batch_file_text(
+            test, self.sizes, memory=self.memory, iterations=self.count, error_handling=False
         )
         limits = self._line_time_limits_seconds(test, session.plan.timeout)
         affinity = [session.descriptions[rank].hardware.affinity or "" for rank in ranks]
         cores = choose_cores_of_test(*affinity, placement=placement)
-        opened = session.workers.run_on_one(server, worker_programs.start_perftest_server, text, cores[1])
+        opened = session.workers.run_on_rank(server, worker_programs.start_perftest_server, text, cores[1])
         calls = {
             client: (worker_programs.run_perftest_client, opened, text, limits, cores[0]),
             server: (worker_programs.wait_for_perftest_server, opened),
         }
-        output, _ = session.workers.run_on_some(calls)
+        output, _ = session.workers.run_on_ranks(calls)
         log = ucx_perftest.parse_ucx_log(output.log, test)
         environment = {**UCXX_OVERRIDES, **session.descriptions[client].environment}
         transports_fit = are_lanes_as_requested(environment.get("UCX_TLS"), log.lanes)
         how = f"window {ucx_perftest.WINDOW}" if test.measures == ucx_perftest.BANDWIDTH else "half the round trip"
-        for figures in ucx_perftest.median_figures(output.text, self.sizes):
+        for figures in ucx_perftest.parse_median_figures(output.text, self.sizes):
             session.writer.write(
                 ProbeLine(
                     launch=session.launch,
                     probe=self.name,
-                    test=test.name,
+                    test=test.test_name,
                     placement=placement,
                     memory=self.memory,
                     method=f"ucx_perftest of UCX {log.version or 'unknown'} ({origin}), {how}, median of"
@@ -154,20 +156,20 @@ class P2PProbe(Probe):
                     seconds=figures.seconds,
                     bandwidth_bytes_per_second=figures.bandwidth,
                     messages_per_second=figures.messages,
-                    requested=transport_settings(environment),
+                    requested=select_transport_settings(environment),
                     selected=list(log.lanes),
-                    protocol=log.protocol(figures.size),
+                    protocol=log.protocol_for_message(figures.size),
                     as_requested=transports_fit and not log.missing,
                 )
             )
 
-    def _line_time_limits_seconds(self, test: Perftest, timeout: float) -> list[float]:
+    def _line_time_limits_seconds(self, test: PerftestType, timeout: float) -> list[float]:
         """Return the seconds that ucx_perftest may take for each line of its batch file, one for each size and run."""
         from merge_bench.cluster import ucx_perftest
         from merge_bench.cluster.worker_programs import SLOWEST_BYTES_PER_SECOND
 
         def seconds(size: int) -> float:
-            timed, warm = ucx_perftest.iteration_counts(size, test.measures)
+            timed, warm = ucx_perftest.perftest_iteration_counts(size, test.measures)
             round_trips = 2 if test.measures == ucx_perftest.LATENCY else 1
             return 2 * timeout + ((self.count or timed) + warm) * size * round_trips / SLOWEST_BYTES_PER_SECOND
 

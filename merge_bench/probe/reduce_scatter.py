@@ -137,8 +137,10 @@ class ReduceScatterOptions(MpirunOptions, IterationOptions):
         rank), ucc-ucp (ucc_perftest over UCP), ucc-sharp (ucc_perftest over SHARP).
     """
 
-    counts: str | None = value_option(parsers.parse_text, None, "COUNTS", help=f"{_COUNTS_HELP} [default: {COUNTS}]")
-    algorithms: str = value_option(parsers.parse_text, "mpi,reduces", "NAME[,NAME]")
+    counts: str | None = value_option(
+        parsers.parse_nonblank_text, None, "COUNTS", help=f"{_COUNTS_HELP} [default: {COUNTS}]"
+    )
+    algorithms: str = value_option(parsers.parse_nonblank_text, "mpi,reduces", "NAME[,NAME]")
 
 
 def make_probe(options: ReduceScatterOptions, run: RunOptions) -> ReduceScatterProbe:

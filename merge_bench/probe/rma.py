@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from merge_bench.config.allowed_transports import transport_settings
+from merge_bench.config.allowed_transports import select_transport_settings
 from merge_bench.config.options import RunOptions
 from merge_bench.errors import LaunchFailed, WrongResult
 from merge_bench.probe.shared import TIME, Probe, ProbeKind
@@ -68,7 +68,9 @@ class RmaProbe(Probe):
         workers = session.workers
         session.progress.show_phase("connecting")
         session.connect_workers(
-            workers.run_on_all(worker.open_ucx, session.plan, ranked=True, after=(session.topic,), puts=True)
+            workers.run_on_all_workers(
+                worker.open_ucx, session.plan, pass_rank=True, arguments_after_rank=(session.topic,), puts=True
+            )
         )
         session.record_launch()
         record_connections(session)
@@ -76,7 +78,7 @@ class RmaProbe(Probe):
         for pair, placement in self.placements.rank_pairs(session.job.prepared, hosts):
             session.progress.show_phase(f"puts, {placement}, from rank {pair[0]} to rank {pair[1]}")
             self._measure_pair(session, pair, placement)
-        workers.run_on_all(worker.close_launch)
+        workers.run_on_all_workers(worker.close_launch)
 
     def _measure_pair(self, session: Session, ranks: tuple[int, int], placement: str) -> None:
         """Measure the puts of one pair of ranks, and write them to the records; wrong bytes then end the launch."""
@@ -87,12 +89,12 @@ class RmaProbe(Probe):
         (source, target), workers = ranks, session.workers
         fact = session.descriptions[source]
         sizes = [(size, self.put_count(size)) for size in self.sizes]
-        window = workers.run_on_one(target, puts.register_target_memory, max(self.sizes), source)
-        measured, wrong = workers.run_on_some(
+        window = workers.run_on_rank(target, puts.register_target_memory, max(self.sizes), source)
+        measured, wrong = workers.run_on_ranks(
             {source: (puts.measure_puts, target, window, sizes), target: (puts.check_incoming_puts, source, sizes)}
         )
-        workers.run_on_one(target, puts.free_put_memory, puts.TARGET)
-        lanes = workers.run_on_one(source, worker.describe_endpoints)[target][0]
+        workers.run_on_rank(target, puts.free_put_memory, puts.TARGET)
+        lanes = workers.run_on_rank(source, worker.describe_endpoints)[target][0]
         hosts, version = [session.members[rank].host for rank in ranks], fact.ucx.version
         if version is None:
             missing = f"rank {source} on {hosts[0]} did not report its UCX version, which the record needs"
@@ -112,7 +114,7 @@ class RmaProbe(Probe):
                 bandwidth_bytes_per_second=each.size * each.count / each.seconds,
                 messages_per_second=each.count / each.seconds,
                 wrong=bad,
-                requested=transport_settings(fact.ucx.config),
+                requested=select_transport_settings(fact.ucx.config),
                 selected=lanes,
                 as_requested=are_lanes_as_requested(fact.environment.get("UCX_TLS"), lanes),
             )

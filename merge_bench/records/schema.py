@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self, TypeAlias
 import msgspec
 
 from merge_bench.errors import Caution
-from merge_bench.host.description import GpuState, Hardware, ProcessFacts, Ucx
+from merge_bench.host.description import GpuState, Hardware, ProcessFacts, UcxDescription
 
 SCHEMA = 1
 """The version of the lines. It rises only if an older reader would misunderstand a line; new fields do not count."""
@@ -158,7 +158,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     environment: dict[str, str] = {}
     versions: dict[str, str | None] = {}
-    ucx: Ucx = Ucx()
+    ucx: UcxDescription = UcxDescription()
     hardware: Hardware = Hardware()
     stores: ParcelWriteMethod | None = None
 

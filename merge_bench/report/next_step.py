@@ -66,7 +66,7 @@ def next_step_after_run(campaign: Campaign, document: RunDocument) -> NextStep |
     if crowd is not None:
         if crowd.bound or len(hosts_of_run(document)) != 1:
             return None
-        return _repeat_step(old_options, "gives each worker a core", workers=str(crowd.workers_that_fit))
+        return _repeat_step(old_options, "gives each worker a core", workers=str(crowd.max_worker_count))
     if limit == "link":
         return _transports_step(old_options)
     if limit != "exchange":

@@ -8,9 +8,9 @@ from typing import TextIO
 import msgspec
 
 from merge_bench.analysis.documents import CheckDocument, CheckedConfig, CheckedRelease, Protocols, TransportsDocument
-from merge_bench.config.check import BRINGS_CODE, CheckResult
+from merge_bench.config.check import BRINGS_CODE, ConfigCheckResult
 from merge_bench.host.doctor import BAD, OK, WARN, Finding
-from merge_bench.host.pinning import Binding
+from merge_bench.host.pinning import WorkerBinding
 from merge_bench.report.run_sections import write_protocols, write_selected_transports
 from merge_bench.units import plural
 from merge_bench.view.content import Page, columns_from_rows, group_by_key, rank_matrix_columns
@@ -23,8 +23,8 @@ HEADINGS = ("Rank", "Worker", "Host", "GPU", "NUMA node\nof GPU", "NUMA nodes\no
 
 
 def print_config_check(
-    result: CheckResult,
-    releases: Mapping[str, CheckResult] | None = None,
+    result: ConfigCheckResult,
+    releases: Mapping[str, ConfigCheckResult] | None = None,
     *,
     json_output: bool = False,
     file: TextIO | None = None,
@@ -37,7 +37,7 @@ def print_config_check(
     if json_output:
         print_document(msgspec.structs.replace(config_check_document(result), releases=others), indent=2)
         return
-    settings, below = result.variables, [*result.errors, *result.warnings]
+    settings, below = result.variables, [*result.error_messages, *result.warnings]
     rows = []
     for setting in settings:
         remark = "" if any(setting.message in text for text in below) else setting.message
@@ -51,7 +51,7 @@ def print_config_check(
             page.add_paragraph(f"documented: {conflict.documented}", indent=4)
         for text in result.warnings:
             page.add_paragraph(f"warning {text}", "yellow")
-        for text in result.errors:
+        for text in result.error_messages:
             page.add_paragraph(f"error {text}", "bold red")
         for other in others:
             _write_release(page, other)
@@ -63,7 +63,7 @@ def print_config_check(
             page.add_paragraph(f"ok: {', '.join(counts) or 'nothing to mend'}", "green")
 
 
-def _compare_release(result: CheckResult, other: CheckResult) -> CheckedRelease:
+def _compare_release(result: ConfigCheckResult, other: ConfigCheckResult) -> CheckedRelease:
     """How another release of UCX reads the config of `result`."""
     states = {(each.name, each.line): each.state for each in result.variables}
     differing = [
@@ -84,7 +84,7 @@ def _write_release(page: Page, release: CheckedRelease) -> None:
         )
 
 
-def config_check_document(result: CheckResult) -> CheckDocument:
+def config_check_document(result: ConfigCheckResult) -> CheckDocument:
     """Make the document that ``check --json`` prints."""
     config = result.config
     return CheckDocument(
@@ -93,13 +93,13 @@ def config_check_document(result: CheckResult) -> CheckDocument:
         ucx=result.ucx,
         variables=list(result.variables),
         conflicts=list(result.conflicts),
-        errors=list(result.errors),
+        errors=list(result.error_messages),
         warnings=list(result.warnings),
     )
 
 
 def print_doctor_findings(
-    findings: Sequence[Finding], file: TextIO | None = None, *, bindings: Sequence[Binding] = ()
+    findings: Sequence[Finding], file: TextIO | None = None, *, bindings: Sequence[WorkerBinding] = ()
 ) -> None:
     """Print tables of the findings of ``doctor`` and of workers, then the effect and remedy of each problem."""
     with open_page(file) as page:
@@ -148,7 +148,7 @@ def print_transports(document: TransportsDocument, *, show_available: bool) -> N
         page.add_warnings(document.warnings)
 
 
-def write_bindings(page: Page, bindings: Sequence[Binding]) -> None:
+def write_bindings(page: Page, bindings: Sequence[WorkerBinding]) -> None:
     """Put a table of the workers with their GPUs, NUMA nodes and RDMA ports on a page, if there is a GPU or a port."""
     if not any(each.gpu is not None or each.ports or each.near for each in bindings):
         return

@@ -29,7 +29,7 @@ from merge_bench.config.reader import read_config
 from merge_bench.config.shipped import FOLDER, SUFFIX, find_shipped_file, shipped_config_names
 from merge_bench.config.ucx_info import read_released_setting_names
 from merge_bench.config.ucx_releases import cached_releases
-from merge_bench.config.variables import SETTING, judge_variable, refuse_code_in_config, translate_config
+from merge_bench.config.variables import SETTING, classify_variable, refuse_code_in_config, translate_config
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
 from merge_bench.records.results_folder import is_result_folder
@@ -92,10 +92,10 @@ class JobRules:
             if option.flag:
                 if not isinstance(value, bool | None):
                     raise UsageError(f"{key} must be true or false")
-                words += [f"--{option.name}"] * bool(value)
+                words += [f"--{option.command_line_name}"] * bool(value)
             elif value is not None:
                 texts = _texts_of_value(option, key, value)
-                words += [f"--{option.name}={self._command_argument(option, text)}" for text in texts]
+                words += [f"--{option.command_line_name}={self._command_argument(option, text)}" for text in texts]
         if request.command == EXEC:
             named = self._check_named_command(request)
             return [EXEC, named, *self._config_arguments(request), *(word for word in words if word != named)]
@@ -115,7 +115,9 @@ class JobRules:
 
     def _check_named_command(self, request: JobRequest) -> str:
         """Return the word that names the command of a job; raises UsageError if it, a metric or a check is wrong."""
-        table = {option.key: option for option in (*ExecOptions.table(), *NamedCommandOptions.table())}
+        table = {
+            option.key: option for option in (*ExecOptions.declared_options(), *NamedCommandOptions.declared_options())
+        }
         values: dict[str, Any] = {}
         for key, value in request.options.items():
             option = table.get(key.replace("-", "_"))
@@ -168,7 +170,7 @@ def check_job_settings(settings: Mapping[str, str]) -> None:
         # Judged with a path: some names are harmless with other values, and a job needs none of them.
         elif (
             name not in read_released_setting_names()[1]
-            or judge_variable(name, "/").kind != SETTING
+            or classify_variable(name, "/").kind != SETTING
             or name == "UCX_POSIX_DIR"
         ):
             raise UsageError(
@@ -220,9 +222,13 @@ def settings_file_text(settings: Mapping[str, str]) -> str:
 
 def job_commands() -> Mapping[str, Mapping[str, Option]]:
     """The commands that a job can run, each with its options by key."""
-    tables = {"run": OPTIONS, "tune": (*TUNE_OPTIONS, *TuneOptions.table())}
-    tables |= {f"probe {name}": (*PROBE_OPTIONS, *kind.options.table()) for name, kind in probes().items()}
-    tables[EXEC] = (*options_of_run_for_exec(), *ExecOptions.table(), *NamedCommandOptions.table())
+    tables = {"run": OPTIONS, "tune": (*TUNE_OPTIONS, *TuneOptions.declared_options())}
+    tables |= {f"probe {name}": (*PROBE_OPTIONS, *kind.options.declared_options()) for name, kind in probes().items()}
+    tables[EXEC] = (
+        *options_of_run_for_exec(),
+        *ExecOptions.declared_options(),
+        *NamedCommandOptions.declared_options(),
+    )
     return {command: options_by_key(options) for command, options in tables.items()}
 
 
@@ -244,7 +250,7 @@ def _allowed_option(command: str, options: Mapping[str, Option], key: str, typed
     return add_allowed_values(option)
 
 
-_FREE_TEXT = (parsers.parse_text, parsers.parse_names, parsers.parse_columns, parsers.parse_texts)
+_FREE_TEXT = (parsers.parse_nonblank_text, parsers.parse_names, parsers.parse_columns, parsers.parse_texts)
 
 
 def _takes_texts(option: Option) -> bool:

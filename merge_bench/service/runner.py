@@ -201,7 +201,7 @@ class JobRunner:
         try:
             message = self._wait_for_end(job, child)
         finally:
-            status = child.end(signal.SIGINT, self.grace_seconds)
+            status = child.end_session(signal.SIGINT, self.grace_seconds)
             end_job_processes(self.store.instance, 0.0)
         interrupted = self._stopping and message is not None
         self._result_names.clear()  # an earlier attempt may have left another campaign
@@ -217,7 +217,7 @@ class JobRunner:
         mark = job_variable_value(self.store.instance, job.id) + (OWN_JOB if self.own else "")
         environment = {**os.environ, JOB: mark, **_ENVIRONMENT}
         for key in ("service", "on"):  # a job runs here, and does not queue another one
-            environment.pop(BY_KEY[key].variable, None)
+            environment.pop(BY_KEY[key].environment_variable, None)
         # SIGTERM, so that a job whose service is killed ends its own processes. The kernel sends it when this thread
         # ends.
         argv = self.command(words, self.results)

@@ -40,7 +40,7 @@ from merge_bench.analysis.published import published_beside
 from merge_bench.cluster import signals, supervisor
 from merge_bench.config.files import make_user_cache_folder, open_regular_file
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.host.network import allowed_page_origins, find_free_port, format_host_for_url, is_loopback_address
+from merge_bench.host.network import allowed_page_origins, choose_server_port, format_host_for_url, is_loopback_address
 from merge_bench.records.results_folder import ResultEntry, ResultsFolder
 from merge_bench.service import api
 from merge_bench.service import documents as d
@@ -306,7 +306,7 @@ def serve_until_signal(settings: ServiceSettings, make_pages: PageApplicationMak
         os.umask(0o077)  # what jobs write is for the service's user, who gives it to those who have a token
     context = _tls_context(settings)
     with contextlib.ExitStack() as stack:
-        port = find_free_port(settings.address, settings.port)
+        port = choose_server_port(settings.address, settings.port)
         scheme = "https" if context else "http"
         service = start_service(stack, settings, hosts=_host_header_values(settings, port), scheme=scheme)
         logging.getLogger("tornado.general").setLevel(logging.ERROR)  # what it says about malformed requests
@@ -334,7 +334,7 @@ def serve_until_signal(settings: ServiceSettings, make_pages: PageApplicationMak
             loop.run_in_executor(None, service.results.entries)  # so that the first page does not wait for it
             if person.open_browser:
                 loop.call_later(0.1, webbrowser.open, _write_redirect_file(url, stack))
-        for number in signals.ending_signals():
+        for number in signals.termination_signals():
             loop.asyncio_loop.add_signal_handler(number, loop.stop)
             stack.callback(loop.asyncio_loop.remove_signal_handler, number)
         what = "service" if person is None else "dashboard"
@@ -440,7 +440,7 @@ def check_service_start(settings: ServiceSettings) -> str:
     try:
         _tls_context(settings)
         with _open_locked_store(results, to_serve=False) as store:
-            find_free_port(settings.address, settings.port)
+            choose_server_port(settings.address, settings.port)
             if problem := store.find_file_damage():
                 raise UsageError(f"the file of jobs is damaged: {problem}; restore a copy of {results / FOLDER}")
             return next((f"job {job.id}" for job in store.list_jobs(limit=1)), "none")

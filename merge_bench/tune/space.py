@@ -16,7 +16,7 @@ import msgspec
 from merge_bench.campaign import add_allowed_values
 from merge_bench.config.files import read_regular_file
 from merge_bench.config.options import BY_KEY, BY_VARIABLE
-from merge_bench.config.variables import PREFIX, REMEDY, SETTING, judge_variable
+from merge_bench.config.variables import PREFIX, REMEDY, SETTING, classify_variable
 from merge_bench.errors import UsageError
 
 Condition = Literal[
@@ -33,7 +33,7 @@ Condition = Literal[
 ]
 CONDITIONS = frozenset(get_args(Condition))
 _KEYS = ["engine", "error_handling", "exchange", "interface", "message_size", "protocol", "rmm_pool_size", "shuffle"]
-OPTIONS = frozenset(BY_KEY[key].variable for key in _KEYS)
+OPTIONS = frozenset(BY_KEY[key].environment_variable for key in _KEYS)
 """The options that a space may set: those that do not change the problem or its verification."""
 _RELEASE = re.compile(r"(>=|<)(\d+)\.(\d+)")
 _Release = Annotated[str, msgspec.Meta(pattern=rf"^{_RELEASE.pattern}\Z")]
@@ -199,7 +199,7 @@ def _check_variables(value: SettingValue, trusted: bool) -> None:
                 raise ValueError(f"{value.id}: {name}={text}: {error}") from error
         elif name.startswith(PREFIX):
             raise ValueError(f"{value.id}: a tuning space cannot set {name}; it can set {', '.join(sorted(OPTIONS))}")
-        judged = judge_variable(name, text)
+        judged = classify_variable(name, text)
         if judged.kind != SETTING and not trusted:
             raise ValueError(f"{value.id}: {name} {judged.effect or 'is not a known setting'}; {REMEDY}")
 

@@ -60,7 +60,7 @@ from merge_bench.view.titles import command_text
 
 SIZES = (1_000_000, 25_000_000)
 SMALL_ROWS, SMALL_ITERATIONS, LARGE_ITERATIONS = 2_000_000, 20, 3
-_MESSAGE_SIZE = BY_KEY["message_size"].variable
+_MESSAGE_SIZE = BY_KEY["message_size"].environment_variable
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def make_tuning_context(planned_run: PlannedRun, run_options: RunOptions) -> Tun
     """The context of a baseline; `run_options`: options of the command line, of which ``--chunk`` fixes nothing."""
     plan, settings = planned_run.plan, planned_run.settings
     variables = {**_surrounding_variables(), **settings.environment}
-    variables |= settings.ucx_variables(variables)
+    variables |= settings.ucx_selection_variables(variables)
     ucx_names, version = None, None
     if installed := find_installed_ucx(variables.get("MERGE_BENCH_UCX", "auto"), variables):
         inherited = {name for setting in installed.settings.values() for name in setting.inherits}
@@ -140,8 +140,8 @@ def make_tuning_context(planned_run: PlannedRun, run_options: RunOptions) -> Tun
         ucx=version,
         ucx_names=ucx_names,
         baseline=variables,
-        options={BY_KEY[key].variable: value for key, value in options.items()},
-        fixed=frozenset(BY_KEY[key].variable for key in run_options.sources if key != "chunk"),
+        options={BY_KEY[key].environment_variable: value for key, value in options.items()},
+        fixed=frozenset(BY_KEY[key].environment_variable for key in run_options.sources if key != "chunk"),
         chunk_bytes=rows * work.bytes_per_row if isinstance(work, SyntheticSpec) and rows is not None else None,
     )
 
@@ -173,7 +173,7 @@ def _reason_to_skip(setting: Setting, value: SettingValue, context: TuningContex
         return f"needs UCX {', '.join(setting.releases)}; the installed version is {context.ucx or 'unknown'}"
     for name, _ in value.variables:
         if name in context.fixed:
-            return f"the command line sets --{BY_VARIABLE[name].name}"
+            return f"the command line sets --{BY_VARIABLE[name].command_line_name}"
         if name.startswith("UCX_") and context.ucx_names is not None and name not in context.ucx_names:
             return f"the installed UCX {context.ucx} has no variable {name}"
     if all(_is_set_by_baseline(name, text, context) for name, text in value.variables):
@@ -296,7 +296,7 @@ def _plan_config(name: str | Path | None, run: RunOptions, command: CommandPlan 
 def plan_baseline_runs(name: str | Path | None, run: RunOptions) -> list[PlannedRun]:
     """The planned runs of a config, one for each size of ``--chunk``: few iterations, no measurement of the link."""
     tables = run.left is not None or run.workload not in ("auto", "synthetic")
-    sized_run = run if tables or "chunk" in run.sources else run.with_given_values(chunk=SIZES)
+    sized_run = run if tables or "chunk" in run.sources else run.with_command_line_values(chunk=SIZES)
     ready: list[PlannedRun] = []
     several = [key for key in SWEPT if key != "ucx"]
     for variant in plan_runs(None if name is None else str(name), sized_run, allowed_several=several):

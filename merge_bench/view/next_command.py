@@ -11,7 +11,7 @@ from pathlib import Path
 
 from merge_bench.analysis.diagnostics import busy_host_warnings
 from merge_bench.cluster.base import LauncherKind
-from merge_bench.cluster.launchers import launchers
+from merge_bench.cluster.launchers import launchers_by_name
 from merge_bench.config.options import BY_KEY
 from merge_bench.records.campaign import JOB, Campaign, is_read_on_another_machine
 from merge_bench.records.schema import GivenOptions
@@ -63,7 +63,7 @@ class NextStep:
             return self
         if self.words and self.words[0] in ("doctor", "transports", "history"):
             return replace(self, does=f"{self.does}; type it on the service's machine")
-        if BY_KEY["service"].variable in os.environ:
+        if BY_KEY["service"].environment_variable in os.environ:
             return self
         return replace(self, does=f"{self.does}; a service made this result, so add --service with its address")
 
@@ -119,7 +119,7 @@ def can_wait_for_quiet(campaign: Campaign) -> bool:
 def launchers_of_campaign(campaign: Campaign) -> list[LauncherKind]:
     """The launchers that started the launches of a campaign."""
     names = {launch.line.cluster.launcher for launch in campaign.launches if launch.line is not None}
-    return [launchers()[name] for name in names & set(launchers())]
+    return [launchers_by_name()[name] for name in names & set(launchers_by_name())]
 
 
 def _option_words(options: GivenOptions) -> list[str]:

@@ -38,4 +38,4 @@ def test_a_result_that_stays_ends_the_run() -> None:
 
 def test_counts_what_the_scheduler_knows() -> None:
     scheduler = SimpleNamespace(tasks={"a": 1, "c": 2, "d": 3})
-    assert dask_scheduler_functions.count_held_results(["a", "b", "c"], scheduler) == 2
+    assert dask_scheduler_functions.count_results_on_scheduler(["a", "b", "c"], scheduler) == 2

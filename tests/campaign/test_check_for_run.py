@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.campaign.planned_launches import check_config_for_run, plan_runs
-from merge_bench.config.check import CheckResult
+from merge_bench.config.check import ConfigCheckResult
 from merge_bench.config.reader import read_config
 from merge_bench.config.ucx_choice import undo_ucx_choice
 from merge_bench.errors import UsageError
@@ -16,7 +16,7 @@ from tests.helpers.plans import given
 from tests.helpers.runs import command
 
 
-def both(path: Path, text: str, *, trusted: bool = False, other_hosts: bool = False) -> tuple[CheckResult, str]:
+def both(path: Path, text: str, *, trusted: bool = False, other_hosts: bool = False) -> tuple[ConfigCheckResult, str]:
     """What `check` finds, and why `run` refuses the config."""
     path.write_text(text)
     checked = check_config_for_run(read_config(path, {}), "wheel", trusted=trusted, other_hosts=other_hosts)
@@ -49,7 +49,7 @@ def both(path: Path, text: str, *, trusted: bool = False, other_hosts: bool = Fa
 )
 def test_options_that_never_work_together_are_errors(tmp_path: Path, options: str) -> None:
     checked, refused = both(tmp_path / "a.cfg", "".join(f"MERGE_BENCH_{each}\n" for each in options.split()))
-    assert checked.errors == (refused,)
+    assert checked.error_messages == (refused,)
     assert not checked.ok
 
 
@@ -72,15 +72,15 @@ def test_what_only_this_machine_lacks_is_an_error_unless_the_config_is_for_other
     checked, refused = both(tmp_path / "a.cfg", text, other_hosts=other_hosts)
     said = f"this machine cannot run this config: {refused[:40]}"  # the rest may hold free memory
     assert checked.ok == other_hosts
-    assert [each.startswith(said) for each in checked.errors] == ([] if other_hosts else [True])
+    assert [each.startswith(said) for each in checked.error_messages] == ([] if other_hosts else [True])
     assert [each.startswith(said) for each in checked.warnings[-1:]] == ([True] if other_hosts else [])
 
 
 @pytest.mark.skipif(Path("/sys/class/infiniband").exists(), reason="there is InfiniBand")
 def test_transports_that_this_machine_lacks_are_refused_by_both(tmp_path: Path) -> None:
     checked, refused = both(tmp_path / "a.cfg", "UCX_TLS=rc\n")
-    assert refused in checked.errors[0]
-    assert "--other-hosts" in checked.errors[0]
+    assert refused in checked.error_messages[0]
+    assert "--other-hosts" in checked.error_messages[0]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_transports_that_this_machine_lacks_are_refused_by_both(tmp_path: Path) 
 )
 def test_devices_and_variables_that_end_workers_are_refused_by_both(tmp_path: Path, text: str) -> None:
     checked, refused = both(tmp_path / "a.cfg", text)
-    assert refused in checked.errors[0]
+    assert refused in checked.error_messages[0]
     checked, refused = both(tmp_path / "a.cfg", text, other_hosts=True)
     assert checked.ok
     assert checked.warnings == (f"this machine cannot run this config: {refused}",)
@@ -108,12 +108,12 @@ def test_running_clusters_are_not_asked(tmp_path: Path) -> None:
     assert checked.ok
     assert checked.warnings == ()
     checked, refused = both(path, path.read_text() + "MERGE_BENCH_INTERFACE=lo\n", trusted=True)
-    assert checked.errors == (refused,)
+    assert checked.error_messages == (refused,)
 
 
 def test_an_option_that_is_wrong_is_named_once(tmp_path: Path) -> None:
     checked, _ = both(tmp_path / "a.cfg", "MERGE_BENCH_CHUNK=many\nCHUNK_SIZE=lots\nPYTHONPATH=/x\n")
-    assert [each.split(":")[1] for each in checked.errors] == ["1", "3"]
+    assert [each.split(":")[1] for each in checked.error_messages] == ["1", "3"]
 
 
 def test_the_command_ends_with_status_2_and_its_document_says_why(tmp_path: Path) -> None:

@@ -30,12 +30,12 @@ class Workers:
         self.measured, self.asked, self.used, self.streams = measured, 0, list[str](), 0
         self.l2: int | None = None
 
-    def run_on_all(self, step: Any) -> list[dict[str, float]]:
+    def run_on_all_workers(self, step: Any) -> list[dict[str, float]]:
         assert step is worker.measure_parcel_writers
         self.asked += 1
         return list(self.measured)
 
-    def submit(self, step: Any, each: list[tuple[str, int, int | None]]) -> list[Any]:
+    def submit_to_all_workers(self, step: Any, each: list[tuple[str, int, int | None]]) -> list[Any]:
         assert step is worker.use_parcel_writer
         self.used = [way for way, _, _ in each]
         ((self.streams, self.l2),) = {(streams, l2) for _, streams, l2 in each}

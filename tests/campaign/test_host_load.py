@@ -11,20 +11,20 @@ import pytest
 from merge_bench.analysis.diagnostics import BUSY_HOST
 from merge_bench.campaign.campaign import IN_A_ROW, warn_if_host_busy
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.host.other_load import BusyProcess, OtherLoad
+from merge_bench.host.other_load import BusyProcess, OtherProcessLoad
 from merge_bench.records.schema import WarningLine
 from merge_bench.records.writer import CampaignWriter
 from tests.helpers.strict_records import validate
 
-QUIET, BUSY = OtherLoad(0.1, 2), OtherLoad(1.9, 2, (BusyProcess(71, "yes", 1.0),))
+QUIET, BUSY = OtherProcessLoad(0.1, 2), OtherProcessLoad(1.9, 2, (BusyProcess(71, "yes", 1.0),))
 
 
-def looking(loads: Iterable[OtherLoad]) -> tuple[Callable[[], OtherLoad], Callable[[], float]]:
+def looking(loads: Iterable[OtherProcessLoad]) -> tuple[Callable[[], OtherProcessLoad], Callable[[], float]]:
     """A look that finds these, and a clock on which each look takes a second."""
     left, seconds = iter(loads), itertools.count()
     now = [0.0]
 
-    def look() -> OtherLoad:
+    def look() -> OtherProcessLoad:
         now[0] = float(next(seconds))
         return next(left)
 
@@ -32,7 +32,7 @@ def looking(loads: Iterable[OtherLoad]) -> tuple[Callable[[], OtherLoad], Callab
 
 
 def checked(
-    tmp_path: Path, loads: Iterable[OtherLoad], *, wait: float | None = None, launcher: str = "local"
+    tmp_path: Path, loads: Iterable[OtherProcessLoad], *, wait: float | None = None, launcher: str = "local"
 ) -> list[WarningLine]:
     look, clock = looking(loads)
     with CampaignWriter.create(tmp_path, "x") as writer:

@@ -11,13 +11,13 @@ import merge_bench
 from merge_bench.campaign import options_of_run
 from merge_bench.campaign.planned_launches import plan_runs
 from merge_bench.cli import cli
-from merge_bench.cluster.launchers import choices
+from merge_bench.cluster.launchers import launcher_choices
 from merge_bench.config.check import check_config
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import read_config
 from merge_bench.errors import UsageError
 
-LAUNCHERS = f"'nothing' is not one of {', '.join(choices())}"
+LAUNCHERS = f"'nothing' is not one of {', '.join(launcher_choices())}"
 
 
 def test_in_a_config(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_in_a_config(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         plan_runs(str(file), RunOptions())
     assert str(caught.value) == f"{file}:1: MERGE_BENCH_LAUNCHER: {LAUNCHERS}"
-    checked = check_config(read_config(file, {}), {}, ucx="wheel", table=options_of_run())
+    checked = check_config(read_config(file, {}), {}, ucx_origin="wheel", known_options=options_of_run())
     assert [(each.state, each.message) for each in checked.variables if each.line] == [("invalid", LAUNCHERS)]
 
 

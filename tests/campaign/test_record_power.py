@@ -8,8 +8,8 @@ import merge_bench
 from merge_bench.campaign.recording import gpu_power_between_readings, host_power_between_readings
 from merge_bench.cluster.worker_calls import LaunchedWorker
 from merge_bench.host.description import GpuState
-from merge_bench.host.gpu import GpuReading
-from merge_bench.host.machine import PowerReading, ProcessorEnergyCounter
+from merge_bench.host.gpu import GpuCounterReading
+from merge_bench.host.machine import EnergyCounterReading, ProcessorEnergyCounter
 from merge_bench.records.reader import read_campaign
 from merge_bench.testing import fake_cluster
 
@@ -17,12 +17,14 @@ HOSTS = ("a", "a", "b", "b")
 MEMBERS = [LaunchedWorker(rank, f"tcp://{host}:{rank}", f"worker-{rank}", host, 1) for rank, host in enumerate(HOSTS)]
 
 
-def reading(at: float, key: str | None, millijoules: int, microjoules: int = 0, celsius: int = 40) -> PowerReading:
+def reading(
+    at: float, key: str | None, millijoules: int, microjoules: int = 0, celsius: int = 40
+) -> EnergyCounterReading:
     gpu = None
     if key is not None:
         state = GpuState(celsius=celsius)
-        gpu = GpuReading(at, int(key[-1]), key, "H", millijoules, {"power cap": 0}, state, 700.0, 1980, 2619)
-    return PowerReading(at, {"package-0": ProcessorEnergyCounter(microjoules, 10**12)}, gpu)
+        gpu = GpuCounterReading(at, int(key[-1]), key, "H", millijoules, {"power cap": 0}, state, 700.0, 1980, 2619)
+    return EnergyCounterReading(at, {"package-0": ProcessorEnergyCounter(microjoules, 10**12)}, gpu)
 
 
 def test_workers_that_share_a_gpu_or_a_host_count_once() -> None:

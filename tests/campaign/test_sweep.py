@@ -84,9 +84,9 @@ def test_every_first_place_is_taken_about_equally_often() -> None:
 @pytest.mark.parametrize(("chunk", "iterations"), [((1000, 4_000_000), [100, 10]), ((1000, 2000), [100, 100])])
 def test_each_size_has_the_iterations_of_its_own(chunk: tuple[int, int], iterations: list[int]) -> None:
     options = settled({"chunk": chunk, "workers": 1})
-    assert [each.timed_iterations for each in options_of_each_run(options, {})] == iterations
+    assert [each.timed_iteration_count for each in options_of_each_run(options, {})] == iterations
     asked = settled({"chunk": chunk, "iterations": 7})
-    assert [each.timed_iterations for each in options_of_each_run(asked, {})] == [7, 7]
+    assert [each.timed_iteration_count for each in options_of_each_run(asked, {})] == [7, 7]
 
 
 def test_a_config_may_name_several_sizes(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_probes_of_a_running_cluster_make_one_launch_unless_more_are_asked_for()
     _, jobs = probes.plan_probe_campaign(probe, [None], running)
     assert len(jobs) == 1
     with pytest.raises(UsageError, match="omit --launches"):
-        probes.plan_probe_campaign(probe, [None], running.with_given_values(launches=2))
+        probes.plan_probe_campaign(probe, [None], running.with_command_line_values(launches=2))
     _, jobs = probes.plan_probe_campaign(probe, [None], given(workers=2))
     assert [job.block for job in jobs] == [0, 1, 2]
 

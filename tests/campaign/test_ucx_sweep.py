@@ -13,11 +13,11 @@ from merge_bench.campaign import planned_launches
 from merge_bench.campaign.planned_launches import load_sweep, plan_runs
 from merge_bench.cluster.host_check import check_ucx_folder
 from merge_bench.cluster.launchers import make_launcher
-from merge_bench.config.parsers import parse_ucx
+from merge_bench.config.parsers import parse_ucx_origin
 from merge_bench.config.ucx_choice import LIBRARY_PATH, PREFER, VARIABLE, UcxChoice
-from merge_bench.config.ucx_releases import find_release
+from merge_bench.config.ucx_releases import find_or_install_release
 from merge_bench.errors import UsageError
-from merge_bench.host.description import Ucx
+from merge_bench.host.description import UcxDescription
 from merge_bench.probe.p2p import P2PProbe
 from merge_bench.probe.shared.options import PairPlacements
 from merge_bench.probe.shared.probe_campaign import describe_dry_run, plan_probe_campaign
@@ -45,10 +45,12 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     for name in (VARIABLE, PREFER, LIBRARY_PATH):
         monkeypatch.delenv(name, raising=False)
 
-    def choose(ucx: str | None, environ: Mapping[str, str], *, device_memory: bool = False, **more: Any) -> UcxChoice:
+    def choose(
+        ucx: str | None, environ: Mapping[str, str], *, sends_gpu_memory: bool = False, **more: Any
+    ) -> UcxChoice:
         if ucx in (None, "auto", "wheel"):
             return UcxChoice("wheel")
-        release = find_release(parse_ucx(ucx))
+        release = find_or_install_release(parse_ucx_origin(ucx))
         return UcxChoice(str(release.folder), None, None, release)
 
     monkeypatch.setattr(planned_launches, "choose_ucx", choose)
@@ -74,7 +76,7 @@ def test_each_release_is_a_run_with_its_own_processes(folders: dict[str, Path]) 
     for planned in sweep.prepared.values():
         folder = str(folders[planned.plan.ucx or ""])
         assert planned.settings.ucx_origin == folder
-        for command in make_launcher(planned.settings).commands(planned.plan, planned.settings):
+        for command in make_launcher(planned.settings).process_commands(planned.plan, planned.settings):
             assert command.environment[VARIABLE] == folder
             assert command.environment[PREFER] == "true"
             assert command.environment[LIBRARY_PATH].split(":")[0] == f"{folder}/lib"
@@ -106,7 +108,7 @@ def test_libraries_that_a_trusted_config_names_come_after_the_release(folders: d
     path = tmp_path / "own.cfg"
     path.write_text("LD_LIBRARY_PATH=/mine\n")
     (planned,) = plan_runs(str(path), given(ucx="1.19.0", trust_config=True))
-    first, *_ = make_launcher(planned.settings).commands(planned.plan, planned.settings)
+    first, *_ = make_launcher(planned.settings).process_commands(planned.plan, planned.settings)
     assert first.environment[LIBRARY_PATH] == f"{folders['1.19.0']}/lib:/mine"
 
 
@@ -146,7 +148,9 @@ def test_a_worker_with_another_ucx_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(folder)
 
     def workers(*paths: str | None) -> list[Worker]:
-        return [Worker(rank=n, host="far", pid=1, name="w", ucx=Ucx(path=path)) for n, path in enumerate(paths)]
+        return [
+            Worker(rank=n, host="far", pid=1, name="w", ucx=UcxDescription(path=path)) for n, path in enumerate(paths)
+        ]
 
     inside = f"{folder}/lib/libucp.so"
     check_ucx_folder(workers(inside, None), str(folder))

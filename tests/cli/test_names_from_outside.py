@@ -181,7 +181,7 @@ def test_every_path_option(
     assert not wrong, "\n".join(map(str, wrong))
 
 
-VARIABLES = [option.variable for option in OPTIONS if option.in_config and option.parse in PATHS]
+VARIABLES = [option.environment_variable for option in OPTIONS if option.in_config and option.parse in PATHS]
 
 
 @pytest.mark.slow

@@ -20,8 +20,8 @@ from distributed import LocalCluster
 
 from merge_bench.cluster import scheduler_client
 from merge_bench.cluster.base import EndedProcess
-from merge_bench.cluster.scheduler_client import ask_each_host, count_running_workers
-from merge_bench.cluster.worker_calls import LaunchedWorker, WorkerCalls
+from merge_bench.cluster.scheduler_client import call_on_each_host, count_running_workers
+from merge_bench.cluster.worker_calls import LaunchedWorker, WorkerStepRunner
 from merge_bench.errors import LaunchFailed, UsageError
 from tests.helpers.clusters import scheduler_alone
 
@@ -83,7 +83,7 @@ def test_a_running_cluster_that_never_answers_is_refused(mute: str) -> None:
     with pytest.raises(UsageError, match="no scheduler answers at"):
         count_running_workers(mute, None, seconds=1.0)
     with pytest.raises(UsageError, match="no scheduler answers at"):
-        ask_each_host(mute, None, lambda: None, seconds=1.0)
+        call_on_each_host(mute, None, lambda: None, seconds=1.0)
 
 
 def test_the_loop_of_a_client_that_cannot_be_closed_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,16 +158,16 @@ def test_fetching_results_from_a_worker_that_was_killed_ends() -> None:
         read_log_tail=lambda role: "",
         placed=dict,
     )
-    calls = WorkerCalls(client, launcher, 15.0)
+    calls = WorkerStepRunner(client, launcher, 15.0)
     calls.members = [LaunchedWorker(0, "tcp://a", "worker-0", "here", 7)]
-    calls.watch.start(calls.members)
+    calls.watch.start_watching(calls.members)
     future = Finished()
     try:
         with pytest.raises(LaunchFailed, match=r"rank 0 .*signal 9"):
             calls.wait_for_results([future])
         assert future.released
     finally:
-        calls.watch.stop()
+        calls.watch.stop_watching()
         loop.call_soon_threadsafe(loop.stop)
 
 
@@ -178,7 +178,7 @@ def test_a_scheduler_file_that_names_none_is_refused(tmp_path: Path, text: str) 
     with pytest.raises(UsageError, match=r"scheduler\.json contained no scheduler address"):
         count_running_workers(None, str(file), seconds=0.5)
     with pytest.raises(UsageError, match=r"scheduler\.json contained no scheduler address"):
-        ask_each_host(None, str(file), lambda: None, seconds=0.5)
+        call_on_each_host(None, str(file), lambda: None, seconds=0.5)
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ UNCOUNTED = (HostSpec("a"), HostSpec("b"))
 
 def check(hosts: Sequence[HostSpec], workers: int, *gpus: int, per_gpu: int = 1, chosen: bool = False) -> None:
     found = dict(zip((host.name for host in hosts), gpus, strict=True))
-    check_gpu_counts(place_workers(hosts, workers, per_gpu), found, per_gpu, workers_chosen=chosen)
+    check_gpu_counts(place_workers(hosts, workers, per_gpu), found, per_gpu, worker_count_given=chosen)
 
 
 def test_one_worker_on_a_host_of_several_gpus_is_refused_with_what_to_write() -> None:
@@ -72,7 +72,7 @@ def here(host: HostSpec, command: Sequence[str], settings: ClusterSettings) -> t
 def launcher() -> Iterator[RemoteLauncher]:
     made = RemoteLauncher("here", here)
     yield made
-    made.stop()
+    made.stop_processes()
 
 
 def plan() -> Plan:
@@ -100,13 +100,13 @@ def settings(source: str) -> ClusterSettings:
 @pytest.mark.cluster
 def test_hosts_report_their_gpus_before_a_worker_starts(launcher: RemoteLauncher, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="file: a gpus=2, b gpus=2;"):
-        launcher.start(plan(), settings(DEFAULT), tmp_path, "")
+        launcher.start_processes(plan(), settings(DEFAULT), tmp_path, "")
 
 
 def test_a_number_of_workers_that_was_given_stands(tmp_path: Path) -> None:
     hosts = {name: HostReport(interface="lo", gpus=2, gpu_names=["0", "1"]) for name in "ab"}
     with started(hosts, plan(), settings(COMMAND_LINE), tmp_path) as launcher:
-        assert launcher.hosts_by_role() == {"scheduler": "a", "worker-0": "a", "worker-1": "b"}
+        assert launcher.hosts_by_process_role() == {"scheduler": "a", "worker-0": "a", "worker-1": "b"}
     with (
         pytest.raises(UsageError, match="file: a gpus=2, b gpus=2;"),
         started(hosts, plan(), settings(DEFAULT), tmp_path),

@@ -56,7 +56,7 @@ def settings(config: dict[str, str] | None = None) -> ClusterSettings:
 def started(
     launcher: RemoteLauncher, config: dict[str, str] | None = None, **plan_options: str
 ) -> list[ProcessCommand]:
-    return [each for each in launcher.commands(plan(**plan_options), settings(config)) if each.role != "agent"]
+    return [each for each in launcher.process_commands(plan(**plan_options), settings(config)) if each.role != "agent"]
 
 
 def host(cores: int, rdma: list[str]) -> HostReport:

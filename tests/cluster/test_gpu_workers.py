@@ -91,10 +91,13 @@ def test_what_a_gpu_has_of_its_own_decides_by_its_name(monkeypatch: pytest.Monke
 
     monkeypatch.setitem(sys.modules, "pynvml", library(nvmlDeviceGetMemoryInfo=memory))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"1,{identity(0)}")
-    limits = [command.argv[-1] for command in LocalLauncher().commands(plan(), ClusterSettings({}, Path(), gpus=2))[1:]]
+    limits = [
+        command.argv[-1]
+        for command in LocalLauncher().process_commands(plan(), ClusterSettings({}, Path(), gpus=2))[1:]
+    ]
     assert limits == ["0", "default"]
     host = HostFacts(cores=[0, 1], gpu_nodes=[None, None], gpu_names=["1", "GPU-7"], gpus_without_memory=["GPU-7"])
-    assert [pin.own_memory for pin in pinning.pin_workers(host, 2, gpus=True)] == [True, False]
+    assert [pin.own_memory for pin in pinning.pin_workers(host, 2, use_gpus=True)] == [True, False]
 
 
 def test_another_order_of_gpus_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +112,7 @@ def test_workers_share_the_gpus_that_this_process_was_given(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "pynvml", library(8))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,GPU-7")
     settings = ClusterSettings({}, Path("results"), gpus=2, workers_per_gpu=2)
-    made = LocalLauncher().commands(plan(workers=4), settings)[1:]
+    made = LocalLauncher().process_commands(plan(workers=4), settings)[1:]
     assert [command.environment["CUDA_VISIBLE_DEVICES"] for command in made] == ["5", "5", "GPU-7", "GPU-7"]
 
 

@@ -13,7 +13,7 @@ import pytest
 from merge_bench.cluster.base import ClusterSettings
 from merge_bench.cluster.host_agent import TAILS_SILENCE
 from merge_bench.cluster.hosts import HostSpec
-from merge_bench.cluster.start_on_hosts import HostAgentClient, agent_command
+from merge_bench.cluster.start_on_hosts import HostAgentClient, host_agent_command
 from merge_bench.errors import LaunchFailed
 from merge_bench.host.description import HostReport
 from tests.helpers.fake_agents import started
@@ -27,7 +27,7 @@ class Heard:
 
     def __init__(self, folder: Path) -> None:
         self.news: list[dict[str, Any]] = []
-        argv = ["env", f"TMPDIR={folder}", *agent_command()]  # one that is killed leaves its folder
+        argv = ["env", f"TMPDIR={folder}", *host_agent_command()]  # one that is killed leaves its folder
         self.line = HostAgentClient("here", argv, folder / "agent.log", lambda _, news: self.news.append(news))
 
     def start(self, shell: str) -> None:

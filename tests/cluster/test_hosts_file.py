@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merge_bench.cluster.hosts import MOST_HOSTS, HostSpec, parse_hosts_line, read_hosts
+from merge_bench.cluster.hosts import MOST_HOSTS, HostSpec, parse_hosts_line, read_hosts_file
 from merge_bench.errors import UsageError
 
 
 def read(folder: Path, text: str | bytes) -> tuple[HostSpec, ...]:
     path = folder / "hosts.txt"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_hosts(path)
+    return read_hosts_file(path)
 
 
 def counted(found: tuple[HostSpec, ...]) -> list[tuple[str, int | None]]:
@@ -133,7 +133,7 @@ def test_a_thousand_lines_and_a_list_given_in_place_of_the_file(tmp_path: Path) 
     assert len(read(tmp_path, "".join(f"n{number}\n" for number in range(1000)))) == 1000
     assert len(read(tmp_path, f"n[1-{MOST_HOSTS}]\n")) == MOST_HOSTS
     with pytest.raises(UsageError, match="takes the path of a file: write one host per line"):
-        read_hosts(Path("node1,node2"))
+        read_hosts_file(Path("node1,node2"))
 
 
 @st.composite
@@ -201,12 +201,12 @@ def test_what_is_far_too_large_is_refused(tmp_path: Path, text: str, words: str)
     file = tmp_path / "hosts"
     file.write_text(text)
     with pytest.raises(UsageError, match=re.escape(words)):
-        read_hosts(file)
+        read_hosts_file(file)
 
 
 def test_many_short_names_that_are_listed_again_take_no_longer_than_their_lines(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_text("n[1-4000]\n" * 10)
     begun = time.process_time()
-    assert {host.slots for host in read_hosts(file)} == {10}
+    assert {host.slots for host in read_hosts_file(file)} == {10}
     assert time.process_time() - begun < 5.0

@@ -31,7 +31,9 @@ def describe(tmp_path: Path) -> Callable[..., HostFacts]:
     def made(kind: Kind, interface: str | None = None) -> HostFacts:
         root = sysfs.make(kind, tmp_path / kind.name)
         where = interface or kind.interface
-        host = pinning.describe_host(where, root, cores=kind.cores(), addressed=kind.ip_addresses())
+        host = pinning.describe_host(
+            where, root, cores=kind.cores(), addressed_interfaces=kind.addresses_by_interface()
+        )
         folders = [network.pci_device_folder(gpu.bus_id, root) for gpu in kind.gpus]
         nodes, bridges = map(network.read_numa_node, folders), map(network.pci_bridges, folders)
         return replace(host, gpu_nodes=list(nodes), gpu_bridges=list(bridges))
@@ -40,7 +42,7 @@ def describe(tmp_path: Path) -> Callable[..., HostFacts]:
 
 
 def warned(host: HostFacts, workers: int, config: dict[str, str], *, gpus: bool = True) -> list[Caution]:
-    pins = pinning.pin_workers(host, workers, gpus=gpus)
+    pins = pinning.pin_workers(host, workers, use_gpus=gpus)
     return idle_rdma_port_warnings({"n1": host, "n2": host}, {"n1": pins, "n2": pins}, config)
 
 
@@ -109,7 +111,7 @@ def test_no_warning_where_the_user_chose_devices_or_no_rdma(
 
 def test_no_warning_of_a_single_host(describe: Callable[..., HostFacts]) -> None:
     host = describe(sysfs.dgx_a100())
-    assert idle_rdma_port_warnings({"n1": host}, {"n1": pinning.pin_workers(host, 8, gpus=True)}, {}) == []
+    assert idle_rdma_port_warnings({"n1": host}, {"n1": pinning.pin_workers(host, 8, use_gpus=True)}, {}) == []
 
 
 def test_an_interface_of_a_slow_network_leaves_the_fast_one_unused(describe: Callable[..., HostFacts]) -> None:
@@ -163,7 +165,7 @@ def test_the_launcher_warns_of_the_ports_that_its_workers_do_not_get(
 
 
 def pins(host: HostFacts, workers: int) -> Sequence[WorkerPin]:
-    return pinning.pin_workers(host, workers, gpus=True)
+    return pinning.pin_workers(host, workers, use_gpus=True)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.cluster.base import LauncherKind
-from merge_bench.cluster.launchers import choices, launchers
+from merge_bench.cluster.launchers import launcher_choices, launchers_by_name
 from tests.helpers.members import run_with
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -39,7 +39,7 @@ def merge_bench(folder: Path, *words: str, **environment: str) -> str:
 
 def test_one_file_more_is_one_launcher_more(folder: Path) -> None:
     shown = " ".join(merge_bench(folder, "run", "--help").split())
-    assert "|".join([*choices(), "elsewhere"]) in shown
+    assert "|".join([*launcher_choices(), "elsewhere"]) in shown
     assert "several nodes, elsewhere inside ELSEWHERE, else local." in shown
     job = merge_bench(folder, "submit", "--launcher", "elsewhere", "--nodes", "1", "--time", "5:00")
     assert "\n# else.job\n" in job
@@ -57,7 +57,7 @@ def test_it_is_chosen_by_the_environment_and_reaches_its_hosts(folder: Path) -> 
     assert shown[1].startswith("reach h7 ")
 
 
-@pytest.mark.parametrize("kind", launchers().values(), ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", launchers_by_name().values(), ids=lambda kind: kind.name)
 def test_every_launcher_is_described(kind: LauncherKind) -> None:
     text = (DOCS / "first-cluster.md").read_text(encoding="utf-8")
     assert f"| `{kind.name}` | {kind.help} |" in text.splitlines()
@@ -65,5 +65,7 @@ def test_every_launcher_is_described(kind: LauncherKind) -> None:
 
 
 def test_each_can_be_made_in_one_way() -> None:
-    assert all((kind.make is None) == (kind.reach is not None) for kind in launchers().values())
-    assert next(kind.name for kind in launchers().values() if kind.starts_here) == "local"  # what auto falls back to
+    assert all((kind.make is None) == (kind.reach is not None) for kind in launchers_by_name().values())
+    assert (
+        next(kind.name for kind in launchers_by_name().values() if kind.starts_here) == "local"
+    )  # what auto falls back to

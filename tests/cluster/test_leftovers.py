@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.cluster.launchers import choose_launcher, leftover_job_warning
+from merge_bench.cluster.launchers import choose_launcher, unreachable_batch_job_warning
 from merge_bench.config.options import ClusterOptions
 from merge_bench.errors import UsageError
 from tests.helpers import fake_scontrol
@@ -37,7 +37,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 def test_every_variable_of_slurm(job: dict[str, str], name: str, value: str) -> None:
     environ = {**job, name: value}
     kind, hosts = choose_launcher(AUTO, environ)
-    left = leftover_job_warning(AUTO, environ)
+    left = unreachable_batch_job_warning(AUTO, environ)
     if kind.name == "slurm":
         assert [host.name for host in hosts] == ["node01", "node02"]
         assert all(host.slots is None or 0 < host.slots < 10_000 for host in hosts)
@@ -54,22 +54,22 @@ def test_every_variable_of_slurm(job: dict[str, str], name: str, value: str) -> 
 def test_a_number_of_nodes_alone_is_no_job(value: str) -> None:
     environ = {"SLURM_JOB_NUM_NODES": value}
     assert choose_launcher(AUTO, environ)[0].name == "local"
-    assert "SLURM_JOB_NUM_NODES" in str(leftover_job_warning(AUTO, environ))
+    assert "SLURM_JOB_NUM_NODES" in str(unreachable_batch_job_warning(AUTO, environ))
 
 
 def test_one_node_is_no_leftover() -> None:
-    assert leftover_job_warning(AUTO, {"SLURM_JOB_NUM_NODES": "1"}) is None
+    assert unreachable_batch_job_warning(AUTO, {"SLURM_JOB_NUM_NODES": "1"}) is None
 
 
 def test_what_scontrol_says_is_shown(job: dict[str, str]) -> None:
-    left = leftover_job_warning(AUTO, {**job, "SLURM_JOB_NODELIST": "node[01-"})
+    left = unreachable_batch_job_warning(AUTO, {**job, "SLURM_JOB_NODELIST": "node[01-"})
     assert left is not None
     assert "scontrol: error: Invalid hostlist: node[01-" in left.message
 
 
 def test_without_scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    left = leftover_job_warning(AUTO, {**JOB, "PATH": str(tmp_path)})
+    left = unreachable_batch_job_warning(AUTO, {**JOB, "PATH": str(tmp_path)})
     assert left is not None
     assert "there is no scontrol on the PATH" in left.message
 
@@ -91,7 +91,7 @@ def test_a_node_file_that_is_stale_or_damaged(tmp_path: Path, contents: bytes | 
         file.write_bytes(contents)
     environ = {"PBS_NODEFILE": str(file)}
     assert choose_launcher(AUTO, environ)[0].name == "local"
-    left = leftover_job_warning(AUTO, environ)
+    left = unreachable_batch_job_warning(AUTO, environ)
     assert left is not None
     assert why in left.message
     assert str(file) in left.message
@@ -103,11 +103,11 @@ def test_a_node_file_that_is_stale_or_damaged(tmp_path: Path, contents: bytes | 
 def test_a_node_file_that_is_a_folder_or_a_device(tmp_path: Path) -> None:
     for name in (str(tmp_path), "/dev/zero"):
         assert choose_launcher(AUTO, {"PBS_NODEFILE": name})[0].name == "local"
-        assert name in str(leftover_job_warning(AUTO, {"PBS_NODEFILE": name}))
+        assert name in str(unreachable_batch_job_warning(AUTO, {"PBS_NODEFILE": name}))
 
 
 def test_a_job_of_one_host_runs_here_without_a_word(tmp_path: Path) -> None:
     file = tmp_path / "nodes"
     file.write_text("node1\n" * 4)
     assert choose_launcher(AUTO, {"PBS_NODEFILE": str(file)})[0].name == "local"
-    assert leftover_job_warning(AUTO, {"PBS_NODEFILE": str(file)}) is None
+    assert unreachable_batch_job_warning(AUTO, {"PBS_NODEFILE": str(file)}) is None

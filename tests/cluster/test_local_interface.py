@@ -33,8 +33,8 @@ def nothing_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """One with an InfiniBand adapter behind ib0."""
-    monkeypatch.setattr(network, "ip_addresses", lambda: ADDRESSES)
-    monkeypatch.setattr(network, "rdma_ports", lambda name, sys=None: ["mlx5_0:1"] if name == "ib0" else [])
+    monkeypatch.setattr(network, "addresses_by_interface", lambda: ADDRESSES)
+    monkeypatch.setattr(network, "network_rdma_ports", lambda name, sys=None: ["mlx5_0:1"] if name == "ib0" else [])
 
 
 def commands(
@@ -53,7 +53,7 @@ def commands(
         timeout=15.0,
         seed=0,
     )
-    return LocalLauncher().commands(plan, ClusterSettings(config or {}, Path("results"), interface=interface))
+    return LocalLauncher().process_commands(plan, ClusterSettings(config or {}, Path("results"), interface=interface))
 
 
 def after(command: ProcessCommand, option: str) -> str:
@@ -151,21 +151,25 @@ def test_an_interface_that_went_away_is_a_launch_that_failed(tmp_path: Path) -> 
     plan = plan_of_two()
     try:
         with pytest.raises(LaunchFailed, match="has no interface ib7"):
-            made.start(plan, ClusterSettings({}, Path("results"), interface="ib7"), tmp_path, "")
+            made.start_processes(plan, ClusterSettings({}, Path("results"), interface="ib7"), tmp_path, "")
     finally:
-        made.stop()
+        made.stop_processes()
 
 
 @pytest.mark.cluster
 def test_a_missing_interface_is_refused_in_one_sentence_that_names_those_there_are(tmp_path: Path) -> None:
-    run(tmp_path, *SMALL, "--interface", "nosuch0").check_refused("no interface nosuch0", *network.ip_addresses())
+    run(tmp_path, *SMALL, "--interface", "nosuch0").check_refused(
+        "no interface nosuch0", *network.addresses_by_interface()
+    )
 
 
 @pytest.mark.cluster
 def test_a_run_over_an_interface_of_this_machine(tmp_path: Path) -> None:
     """Every socket is at its address, and with shared memory left out the ranks connect over it."""
     outward = [
-        (name, there) for name, there in network.ip_addresses().items() if not network.is_loopback_address(there)
+        (name, there)
+        for name, there in network.addresses_by_interface().items()
+        if not network.is_loopback_address(there)
     ]
     if not outward:
         pytest.skip("no interface here but loopback has an address")

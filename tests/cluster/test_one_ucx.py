@@ -9,7 +9,7 @@ import pytest
 
 from merge_bench.cluster.host_check import check_same_ucx_release
 from merge_bench.errors import UsageError
-from merge_bench.host.description import Ucx
+from merge_bench.host.description import UcxDescription
 from merge_bench.records.schema import Worker
 from tests.helpers.runs import ROOT, SMALL, command
 
@@ -26,7 +26,7 @@ if "worker-1" in sys.orig_argv:
 
 def workers(*versions: str | None) -> list[Worker]:
     return [
-        Worker(rank=rank, host=f"node{rank}", pid=1, name="", ucx=Ucx(version=version))
+        Worker(rank=rank, host=f"node{rank}", pid=1, name="", ucx=UcxDescription(version=version))
         for rank, version in enumerate(versions)
     ]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from merge_bench.campaign.machine_checks import check_mig_parts as check_parts_here
-from merge_bench.cluster.host_check import check_gpu_parts
+from merge_bench.cluster.host_check import check_mig_instances
 from merge_bench.errors import UsageError
 from merge_bench.host.description import HostFacts
 from merge_bench.host.pinning import WorkerPin
@@ -20,7 +20,7 @@ Visible = Sequence[tuple[str, str | None]]
 
 def check(visible: Visible) -> None:
     host = HostFacts(gpu_names=[name for name, _ in visible], gpu_instances=[instance for _, instance in visible])
-    check_gpu_parts({"n1": host}, {"n1": [WorkerPin((), name, ()) for name, _ in visible]})
+    check_mig_instances({"n1": host}, {"n1": [WorkerPin((), name, ()) for name, _ in visible]})
 
 
 @pytest.mark.parametrize("visible", [[ONE, OTHER], [WHOLE, ONE], [("MIG-y", "MIG-y"), ("MIG-z", "MIG-z")]])
@@ -40,7 +40,7 @@ def test_parts_on_different_hosts_go_on() -> None:
         "n1": HostFacts(gpu_names=["MIG-a"], gpu_instances=["0/1"]),
         "n2": HostFacts(gpu_names=["MIG-b"], gpu_instances=["0/2"]),
     }
-    check_gpu_parts(hosts, {"n1": [WorkerPin((), "MIG-a", ())], "n2": [WorkerPin((), "MIG-b", ())]})
+    check_mig_instances(hosts, {"n1": [WorkerPin((), "MIG-a", ())], "n2": [WorkerPin((), "MIG-b", ())]})
 
 
 def test_this_machine_is_checked_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from merge_bench.cluster.ucx_perftest import (
-    Perftest,
-    batch_file_text,
+    PerftestType,
     has_client_heading,
-    iteration_counts,
     last_ucx_error,
-    median_figures,
     parse_client_output,
+    parse_median_figures,
     parse_ucx_log,
+    perftest_batch_file_text,
     perftest_environment,
+    perftest_iteration_counts,
 )
 from merge_bench.errors import RunFailed
 from merge_bench.probe.p2p import choose_cores_of_test
@@ -44,7 +44,7 @@ LOG = f"""{STAMP}     ucp_context.c:2659 UCX  INFO  Version 1.21.0 (loaded from 
 {STAMP}   |                  93..256K | eager copy-in copy-out                       | sysv/memory |
 {STAMP}   |              262145..inf | (?) rendezvous zero-copy read from remote    | cma/memory  |
 """
-LATENCY, BANDWIDTH = Perftest("tag", "lat"), Perftest("tag", "bw")
+LATENCY, BANDWIDTH = PerftestType("tag", "lat"), PerftestType("tag", "bw")
 
 
 def test_overall_figures_are_read_and_not_those_of_the_last_second() -> None:
@@ -112,7 +112,7 @@ def thrice(text: str) -> str:
 
 
 def test_of_the_runs_of_a_size_the_middle_one_counts() -> None:
-    once, found = parse_client_output(PRINTED), median_figures(thrice(PRINTED), [8, 65536, 4194304])
+    once, found = parse_client_output(PRINTED), parse_median_figures(thrice(PRINTED), [8, 65536, 4194304])
     assert [each.size for each in found] == [8, 65536, 4194304]
     for single, middle in zip(once, found, strict=True):
         assert middle.seconds == pytest.approx(2 * single.seconds, rel=1e-2)
@@ -121,9 +121,9 @@ def test_of_the_runs_of_a_size_the_middle_one_counts() -> None:
 def test_a_size_that_is_missing_is_named() -> None:
     text = thrice(PRINTED)
     with pytest.raises(RunFailed, match="8 of 9 runs; missing sizes: 4194304 bytes"):
-        median_figures(text[: text.rstrip().rindex("\n") + 1], [8, 65536, 4194304])
+        parse_median_figures(text[: text.rstrip().rindex("\n") + 1], [8, 65536, 4194304])
     with pytest.raises(RunFailed, match="9 of 6 runs"):
-        median_figures(text, [8, 65536])
+        parse_median_figures(text, [8, 65536])
 
 
 def test_a_client_that_never_connected_printed_no_heading() -> None:
@@ -140,19 +140,19 @@ def test_lanes_are_those_of_the_last_wire_up_step() -> None:
 
 def test_the_protocol_is_that_of_the_kind_of_send_that_the_test_does() -> None:
     latency, bandwidth = parse_ucx_log(LOG, LATENCY), parse_ucx_log(LOG, BANDWIDTH)
-    assert latency.protocol(0) == "eager nothing [sysv/memory]"
-    assert latency.protocol(92) == "eager short [sysv/memory]"
-    assert latency.protocol(5028) == "eager copy-in copy-out [sysv/memory]"
-    assert latency.protocol(5029) == "rendezvous zero-copy read from remote [cma/memory]"
-    assert bandwidth.protocol(5029) == "eager copy-in copy-out [sysv/memory]"
-    assert bandwidth.protocol(4 << 20) == "rendezvous zero-copy read from remote [cma/memory]"
+    assert latency.protocol_for_message(0) == "eager nothing [sysv/memory]"
+    assert latency.protocol_for_message(92) == "eager short [sysv/memory]"
+    assert latency.protocol_for_message(5028) == "eager copy-in copy-out [sysv/memory]"
+    assert latency.protocol_for_message(5029) == "rendezvous zero-copy read from remote [cma/memory]"
+    assert bandwidth.protocol_for_message(5029) == "eager copy-in copy-out [sysv/memory]"
+    assert bandwidth.protocol_for_message(4 << 20) == "rendezvous zero-copy read from remote [cma/memory]"
 
 
 def test_logs_of_old_releases_give_lanes_and_no_protocol() -> None:
     old = f"{STAMP} x UCX  INFO  Version 1.13.1 (loaded from /lib/libucp.so.0)\n"
     old += f"{STAMP} x UCX  INFO    ep_cfg[0]: tag(rc_mlx5/mlx5_0:1)\n"
     log = parse_ucx_log(old, BANDWIDTH)
-    assert (log.version, log.lanes, log.protocol(8)) == ("1.13.1", ("rc_mlx5/mlx5_0:1",), None)
+    assert (log.version, log.lanes, log.protocol_for_message(8)) == ("1.13.1", ("rc_mlx5/mlx5_0:1",), None)
 
 
 def test_an_empty_log_gives_nothing() -> None:
@@ -161,15 +161,19 @@ def test_an_empty_log_gives_nothing() -> None:
 
 
 def test_the_batch_has_a_line_a_size_with_the_window_for_bandwidth_alone() -> None:
-    lines = batch_file_text(BANDWIDTH, [8, 4 << 20], memory="host", count=None, error_handling=False).splitlines()
+    lines = perftest_batch_file_text(
+        BANDWIDTH, [8, 4 << 20], memory="host", iterations=None, error_handling=False
+    ).splitlines()
     assert lines[:3] == ["8 -t tag_bw -s 8 -n 20000 -w 2000 -O 32"] * 3
     assert lines[3] == "4194304 -t tag_bw -s 4194304 -n 50 -w 5 -O 32"
-    line, *_ = batch_file_text(Perftest("am", "lat"), [8], memory="cuda", count=7, error_handling=True).splitlines()
+    line, *_ = perftest_batch_file_text(
+        PerftestType("am", "lat"), [8], memory="cuda", iterations=7, error_handling=True
+    ).splitlines()
     assert line == "8 -t ucp_am_lat -s 8 -n 7 -w 7 -m cuda -e"
 
 
 def test_large_sizes_get_fewer_iterations_but_never_too_few() -> None:
-    counts = [iteration_counts(2**power, "bw")[0] for power in range(31)]
+    counts = [perftest_iteration_counts(2**power, "bw")[0] for power in range(31)]
     assert counts == sorted(counts, reverse=True)
     assert counts[0] == 20_000
     assert counts[-1] == 50

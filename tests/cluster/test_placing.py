@@ -13,7 +13,7 @@ from merge_bench.cluster.launchers import choose_launcher, pbs, slurm
 from merge_bench.config.options import ClusterOptions
 from merge_bench.errors import UsageError
 from merge_bench.host import network
-from merge_bench.host.description import HostReport, InstalledProject
+from merge_bench.host.description import HostReport, InstalledMergeBench
 from merge_bench.host.files import format_core_list, parse_core_list
 from tests.helpers import fake_scontrol
 
@@ -140,14 +140,16 @@ def test_hosts_that_differ_are_refused_by_name() -> None:
     from merge_bench import __version__
     from merge_bench.host import machine
 
-    project = InstalledProject(version=__version__, sources=host_agent.source_checksum(host_agent.ROOT / "merge_bench"))
-    same = HostReport(versions=dict(machine.installed_versions()), project=project)
+    project = InstalledMergeBench(
+        version=__version__, sources=host_agent.source_checksum(host_agent.ROOT / "merge_bench")
+    )
+    same = HostReport(versions=dict(machine.installed_package_versions()), project=project)
     host_check.check_same_software({"a": same, "b": same})
-    older = HostReport(versions={**machine.installed_versions(), "polars": "0.1"}, project=project)
+    older = HostReport(versions={**machine.installed_package_versions(), "polars": "0.1"}, project=project)
     with pytest.raises(UsageError, match=r"b and this host have different software.*polars 0\.1 instead of"):
         host_check.check_same_software({"a": same, "b": older})
-    changed = InstalledProject(version=__version__, sources="0")
-    other = HostReport(versions=dict(machine.installed_versions()), project=changed)
+    changed = InstalledMergeBench(version=__version__, sources="0")
+    other = HostReport(versions=dict(machine.installed_package_versions()), project=changed)
     with pytest.raises(
         UsageError, match=r"b and this host have different software.*merge_bench .* with sources 0 instead of"
     ):
@@ -200,7 +202,7 @@ def test_two_names_that_lead_to_one_host_are_refused() -> None:
     ],
 )
 def test_where_an_agent_was_started_from(environ: dict[str, str], address: str | None) -> None:
-    assert network.starting_host_address(environ) == address
+    assert network.launching_host_address(environ) == address
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])

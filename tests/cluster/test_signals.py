@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from merge_bench.cluster import scheduler_client, signals
-from merge_bench.cluster.worker_calls import WorkerCalls
+from merge_bench.cluster.worker_calls import WorkerStepRunner
 
 ROOT = Path(__file__).resolve().parents[2]
 SWALLOWS = """
@@ -65,7 +65,7 @@ class NothingWrong:
 
 
 def never(watched: Any) -> None:
-    calls = WorkerCalls(None, None, 15.0)
+    calls = WorkerStepRunner(None, None, 15.0)
     calls.watch = watched
     calls.wait_until(lambda: False)
 
@@ -96,7 +96,7 @@ def test_a_lost_terminal_that_is_ignored_stays_ignored() -> None:
         with signals.raise_on_signals():
             os.kill(os.getpid(), signal.SIGHUP)
             signals.raise_if_interrupted()
-            assert not signals.signal_received()
+            assert not signals.termination_signal_received()
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)

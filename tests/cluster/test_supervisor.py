@@ -52,7 +52,7 @@ def session(tmp_path: Path) -> Iterator[ChildProcess]:
     program.write_text(PARENT)
     child = start(tmp_path, sys.executable, program, stdout=subprocess.PIPE)
     yield child
-    child.end()
+    child.end_session()
 
 
 def semaphore(child: ChildProcess) -> Path:
@@ -64,7 +64,7 @@ def test_the_semaphores_of_killed_processes_are_gone(session: ChildProcess) -> N
     assert left.exists()
     started = psutil.Process(session.pid).children(recursive=True)
     assert len(started) == 2  # the child and the resource tracker
-    assert session.end() == -signal.SIGKILL
+    assert session.end_session() == -signal.SIGKILL
     assert not left.exists()
     assert psutil.wait_procs(started, timeout=10)[1] == []
 
@@ -75,7 +75,7 @@ def test_a_tracker_that_does_not_end_is_killed(session: ChildProcess) -> None:
         each for each in psutil.Process(session.pid).children() if "resource_tracker" in " ".join(each.cmdline())
     ]
     tracker.suspend()
-    kill_sessions([session.pid], tidy_seconds=0.3)
+    kill_sessions([session.pid], tracker_seconds=0.3)
     assert psutil.wait_procs([tracker], timeout=10)[1] == []
     left.unlink(missing_ok=True)
 
@@ -85,7 +85,7 @@ def test_processes_without_a_tracker_are_not_waited_for(tmp_path: Path) -> None:
     until(lambda: all(psutil.Process(each.pid).children() for each in sleepers))
     started = [child for each in sleepers for child in psutil.Process(each.pid).children()]
     before = time.monotonic()
-    kill_sessions([each.pid for each in sleepers], tidy_seconds=60.0)
+    kill_sessions([each.pid for each in sleepers], tracker_seconds=60.0)
     assert time.monotonic() - before < 30
     assert end_child_processes(sleepers, LIMIT) == []
     assert [each.poll() for each in sleepers] == [-signal.SIGKILL] * 2
@@ -96,7 +96,7 @@ def test_what_outlives_the_first_process_of_a_session_is_ended_too(tmp_path: Pat
     child = start(tmp_path, "sh", "-c", "sleep 600 & echo $!; exit 5")
     assert child.wait(LIMIT) == 5
     left = psutil.Process(int(read_log_tail(tmp_path / "log")))
-    assert child.end() == 5
+    assert child.end_session() == 5
     assert psutil.wait_procs([left], timeout=10)[1] == []
 
 
@@ -104,28 +104,28 @@ def test_the_status_is_known_before_the_number_is_given_back(tmp_path: Path) -> 
     child = start(tmp_path, "sh", "-c", "exit 7")
     assert child.wait(LIMIT) == 7
     assert psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE
-    assert not child.reaped
-    assert child.end() == child.poll() == 7
-    assert child.reaped
-    child.kill()  # its number may be another's: no signal is sent
+    assert not child.is_reaped
+    assert child.end_session() == child.poll() == 7
+    assert child.is_reaped
+    child.kill_session()  # its number may be another's: no signal is sent
 
 
 def test_a_signal_first_lets_a_process_end_by_itself(tmp_path: Path) -> None:
     polite = "trap 'exit 4' TERM; echo ready; while :; do sleep 0.02; done"
     child = start(tmp_path, "sh", "-c", polite)
     until(lambda: read_log_tail(tmp_path / "log") == "ready")
-    assert child.end(signal.SIGTERM, LIMIT) == 4
+    assert child.end_session(signal.SIGTERM, LIMIT) == 4
     deaf = start(tmp_path, "sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 0.02; done")
-    until(lambda: read_log_tail(tmp_path / "log", lines=1) == "deaf")
-    assert deaf.end(signal.SIGTERM, 0.1) == -signal.SIGKILL
+    until(lambda: read_log_tail(tmp_path / "log", line_count=1) == "deaf")
+    assert deaf.end_session(signal.SIGTERM, 0.1) == -signal.SIGKILL
 
 
 def test_output_is_appended_to_the_log(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("before\n")
     start(tmp_path, "sh", "-c", "echo one; echo two >&2").wait(LIMIT)
     assert (tmp_path / "log").read_text() == "before\none\ntwo\n"
-    assert read_log_tail(tmp_path / "log", lines=2) == "one\ntwo"
-    assert read_log_tail(tmp_path / "log", size=4) == "two"
+    assert read_log_tail(tmp_path / "log", line_count=2) == "one\ntwo"
+    assert read_log_tail(tmp_path / "log", byte_limit=4) == "two"
     assert read_log_tail(tmp_path / "no-log") == ""
 
 
@@ -157,4 +157,4 @@ def test_the_kernel_ends_a_process_whose_parent_was_killed(tmp_path: Path, death
     finally:
         with contextlib.suppress(psutil.NoSuchProcess):
             left.kill()
-        parent.end()
+        parent.end_session()

@@ -77,7 +77,7 @@ def test_nothing_is_chosen_for_a_ucx_that_is_not_there(tmp_path: Path) -> None:
 
 def test_config_and_environment_have_precedence() -> None:
     def tls(config: Mapping[str, str], surroundings: Mapping[str, str]) -> str | None:
-        return process_environment(config, surroundings, threads=1, ucx=NO_TCP).get("UCX_TLS")
+        return process_environment(config, surroundings, threads=1, ucx_settings=NO_TCP).get("UCX_TLS")
 
     assert tls({}, {}) == "^tcp"
     assert tls({"UCX_TLS": "all"}, {}) == "all"

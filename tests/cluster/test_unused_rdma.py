@@ -26,7 +26,7 @@ def host(sys: Path, interface: str, *, addressed: tuple[str, ...] = ("lo", "eth0
     """What an agent tells of a machine with this /sys."""
     return HostReport(
         interface=interface,
-        rdma=network.rdma_ports(interface, sys),
+        rdma=network.network_rdma_ports(interface, sys),
         ports=network.active_rdma_ports(sys),
         addressed=list(addressed),
     )

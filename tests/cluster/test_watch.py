@@ -30,7 +30,7 @@ class Dead:
     def read_log_tail(self, role: str) -> str:
         return ""
 
-    def hosts_by_role(self) -> dict[str, str]:
+    def hosts_by_process_role(self) -> dict[str, str]:
         return {}
 
 
@@ -49,11 +49,11 @@ def named(*statuses: int) -> str:
         LaunchedWorker(rank, f"tcp://here:{rank}", f"w{rank}", "here", 100 + rank) for rank in range(len(statuses))
     ]
     watch = ProcessWatch(Quiet(), Dead(*ended), 15.0)
-    watch.start(members)
+    watch.start_watching(members)
     try:
         return first_complaint(watch)
     finally:
-        watch.stop()
+        watch.stop_watching()
 
 
 def test_the_one_that_was_killed_is_named_and_not_the_one_that_ucx_then_aborted() -> None:
@@ -90,11 +90,11 @@ class Answering:
 def test_of_two_silent_workers_the_one_that_is_silent_for_longer_is_named() -> None:
     members = [LaunchedWorker(rank, f"tcp://w{rank}", f"w{rank}", "here", 100 + rank) for rank in range(2)]
     watch = ProcessWatch(Answering(w0=state(11.0), w1=state(12.0)), Dead(), 15.0)
-    watch.start(members)
+    watch.start_watching(members)
     try:
         assert "rank 1 " in first_complaint(watch)
     finally:
-        watch.stop()
+        watch.stop_watching()
 
 
 def test_a_driver_that_was_stopped_for_a_while_does_not_take_the_scheduler_for_silent() -> None:
@@ -126,14 +126,14 @@ def test_one_that_was_killed_may_still_be_ending_when_another_has_aborted() -> N
     members = [LaunchedWorker(rank, f"tcp://here:{rank}", f"w{rank}", "here", 100 + rank) for rank in range(2)]
     dead = Dead(EndedProcess("w1", "here", 101, -signal.SIGABRT, ""))
     watch = ProcessWatch(Quiet(), dead, 15.0)
-    watch.start(members)
+    watch.start_watching(members)
     try:
         watch.raise_for_loss()
         dead.ended += (EndedProcess("w0", "here", 100, -signal.SIGKILL, ""),)
         with pytest.raises(LaunchFailed, match=r"rank 0 .*signal 9"):
             watch.raise_for_loss()
     finally:
-        watch.stop()
+        watch.stop_watching()
 
 
 @pytest.mark.slow
@@ -147,11 +147,11 @@ def test_of_two_that_left_the_one_whose_peer_was_gone_is_not_named() -> None:
             return tails[name]
 
     watch = ProcessWatch(Answering(**{"here:2": state()}), Silent(), 15.0)
-    watch.start(members)
+    watch.start_watching(members)
     try:
         assert "rank 1 " in first_complaint(watch)
     finally:
-        watch.stop()
+        watch.stop_watching()
 
 
 def first_complaint(watch: ProcessWatch) -> str:
@@ -171,17 +171,17 @@ def first_failure(watch: ProcessWatch) -> LaunchFailed:
 
 def test_workers_that_have_all_left_a_running_cluster_are_missed() -> None:
     watch = ProcessWatch(Answering(), Dead(), 15.0)
-    watch.start([LaunchedWorker(0, "tcp://w0", "w0", "here", 100)])
+    watch.start_watching([LaunchedWorker(0, "tcp://w0", "w0", "here", 100)])
     try:
         assert "rank 0 (worker w0, process 100 on here) left the cluster" in first_complaint(watch)
     finally:
-        watch.stop()
+        watch.stop_watching()
 
 
 def two(**states: dict[str, Any]) -> ProcessWatch:
     """A watch with a limit of 1.4 s, of two workers."""
     watch = ProcessWatch(Answering(**states), Dead(), 2.0)
-    watch.start([LaunchedWorker(rank, f"tcp://w{rank}", f"w{rank}", "here", 100 + rank) for rank in range(2)])
+    watch.start_watching([LaunchedWorker(rank, f"tcp://w{rank}", f"w{rank}", "here", 100 + rank) for rank in range(2)])
     return watch
 
 
@@ -204,7 +204,7 @@ def test_a_worker_that_executes_none_of_its_tasks_is_named_with_its_state(
     try:
         failed = first_failure(watch)
     finally:
-        watch.stop()
+        watch.stop_watching()
     assert (failed.code, failed.rank) == ("worker-idle", 1)
     assert all(each in str(failed) for each in words)
     assert 1.4 <= time.monotonic() - begun < 10
@@ -217,17 +217,17 @@ def first_code(seconds: float, tasks: Callable[[float], int | None], silence: Ca
     """
     elapsed, client = 0.0, Answering()
     watch = ProcessWatch(client, Dead(), 10.0, clock=lambda: 1000.0 + elapsed, poll_seconds=3600.0)
-    watch.start([LaunchedWorker(0, "tcp://w0", "w0", "here", 100)])
+    watch.start_watching([LaunchedWorker(0, "tcp://w0", "w0", "here", 100)])
     try:
         while elapsed < seconds:
             client.states = {"tcp://w0": state(silence(elapsed), waiting=tasks(elapsed))}
-            watch.ask_scheduler()
+            watch.ask_scheduler_for_states()
             watch.raise_for_loss()
             elapsed += 0.1
     except LaunchFailed as failed:
         return failed.code
     finally:
-        watch.stop()
+        watch.stop_watching()
     return None
 
 
@@ -246,12 +246,12 @@ def test_a_lack_of_shared_memory_is_named_as_what_may_have_killed_a_worker_of_th
     monkeypatch.setenv("UCX_POSIX_DIR", str(tmp_path / "none"))
     host = socket.gethostname()
     watch = ProcessWatch(Quiet(), Dead(EndedProcess("w0", host, 100, -fault, "")), 15.0)
-    watch.start([LaunchedWorker(0, "tcp://w0", "w0", host, 100)])
+    watch.start_watching([LaunchedWorker(0, "tcp://w0", "w0", host, 100)])
     try:
         problem = f"UCX cannot create shared memory in {tmp_path / 'none'} (No such file or directory)"
         assert (problem in first_complaint(watch)) == named
     finally:
-        watch.stop()
+        watch.stop_watching()
 
 
 class LateNews(Dead):
@@ -267,21 +267,21 @@ class LateNews(Dead):
 
 def test_a_lost_scheduler_is_named_however_late_the_news_of_it_comes() -> None:
     watch = ProcessWatch(Quiet(), LateNews(SETTLE_SECONDS + 0.5), 15.0)
-    watch.start([LaunchedWorker(0, "tcp://w0", "w0", "node2", 100)])
+    watch.start_watching([LaunchedWorker(0, "tcp://w0", "w0", "node2", 100)])
     try:
         watch.wait_for_loss()  # another error is not waited for so long
         with pytest.raises(LaunchFailed, match=r"^scheduler \(process 99 on node1\) was killed by signal 9") as raised:
-            watch.wait_for_loss(lost_scheduler=True)
+            watch.wait_for_loss(scheduler_connection_lost=True)
     finally:
-        watch.stop()
+        watch.stop_watching()
     assert raised.value.host == "node1"
 
 
 def test_without_news_a_lost_scheduler_is_silent_within_the_limit() -> None:
     watch = ProcessWatch(Quiet(), Dead(), 2.0)
-    watch.start([])
+    watch.start_watching([])
     try:
         with pytest.raises(LaunchFailed, match="did not answer for 1 s"):
-            watch.wait_for_loss(lost_scheduler=True)
+            watch.wait_for_loss(scheduler_connection_lost=True)
     finally:
-        watch.stop()
+        watch.stop_watching()

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from merge_bench.cluster import ucx_perftest, worker_programs
-from merge_bench.cluster.ucx_perftest import Perftest
+from merge_bench.cluster.ucx_perftest import PerftestType
 from merge_bench.errors import RunFailed, UsageError
 from merge_bench.merge import worker
 from merge_bench.merge.exchange.base import ORPHANED_SECONDS
@@ -23,9 +23,11 @@ from tests.conftest import QUICK_HOOKS
 from tests.helpers.dask_worker import DaskWorker, become_worker
 
 SIZES = [8, 65536]
-BATCH = ucx_perftest.batch_file_text(Perftest("tag", "lat"), SIZES, memory="host", count=20, error_handling=False)
-ENDLESS = ucx_perftest.batch_file_text(
-    Perftest("tag", "lat"), [4 << 20], memory="host", count=10**7, error_handling=False
+BATCH = ucx_perftest.perftest_batch_file_text(
+    PerftestType("tag", "lat"), SIZES, memory="host", iterations=20, error_handling=False
+)
+ENDLESS = ucx_perftest.perftest_batch_file_text(
+    PerftestType("tag", "lat"), [4 << 20], memory="host", iterations=10**7, error_handling=False
 )
 LIMITS = [30.0, 30.0]
 
@@ -80,8 +82,8 @@ def test_a_client_and_a_server_measure_and_leave_nothing(
         served = pool.submit(worker_programs.wait_for_perftest_server, server)
         asked = worker_programs.run_perftest_client(server, BATCH, LIMITS)
         assert served.result().status == 0
-    assert [each.size for each in ucx_perftest.median_figures(asked.text, SIZES)] == SIZES
-    assert ucx_perftest.parse_ucx_log(asked.log, Perftest("tag", "lat")).lanes == ("tcp/lo",)
+    assert [each.size for each in ucx_perftest.parse_median_figures(asked.text, SIZES)] == SIZES
+    assert ucx_perftest.parse_ucx_log(asked.log, PerftestType("tag", "lat")).lanes == ("tcp/lo",)
     assert plugin.children == {}
     assert list(tmp_path.iterdir()) == []
     until(lambda: not [t for t in threading.enumerate() if t.name == "perftest-watch"], "no watching thread")
@@ -94,11 +96,11 @@ def test_ports_that_another_program_or_server_took_meanwhile_are_not_the_end(
     """Two servers start at once and are offered the same port; the loser is then offered another program's."""
     both = threading.Barrier(2)
     with socket.create_server(("127.0.0.1", 0)) as other:
-        same, taken = worker_programs.find_free_port("127.0.0.1"), other.getsockname()[1]
+        same, taken = worker_programs.find_free_tcp_port("127.0.0.1"), other.getsockname()[1]
         offered = [taken, same, same]
 
         def offer(address: str) -> int:
-            port = offered.pop() if offered else worker_programs.find_free_port(address)
+            port = offered.pop() if offered else worker_programs.find_free_tcp_port(address)
             if port == same:
                 both.wait(20)
             return port

@@ -74,5 +74,5 @@ def test_latency_is_the_main_metric_of_a_latency_test() -> None:
 
 
 def test_the_help_names_every_preset() -> None:
-    option = next(each for each in ExecOptions.table() if each.key == "preset")
+    option = next(each for each in ExecOptions.declared_options() if each.key == "preset")
     assert all(preset.name in option.help for preset in PRESETS)

@@ -13,11 +13,11 @@ from merge_bench.config.ucx_info import (
     SettingCatalogue,
     find_invalid_values,
     find_ucx_info,
-    parse_settings,
+    parse_ucx_settings,
     read_installed_ucx,
     read_released_setting_names,
 )
-from merge_bench.config.ucx_releases import find_release
+from merge_bench.config.ucx_releases import find_or_install_release
 from merge_bench.errors import UsageError
 
 SAMPLE = """\
@@ -59,11 +59,11 @@ UCX_A=2
 def test_devices_and_log_lines_are_no_settings() -> None:
     devices = "#      Device: mlx5_0:1\n" * 20_000  # quadratic work in these would take minutes
     log = "[1.2] [node1:1:0] parser.c:2359 UCX  INFO  UCX_* env variables: UCX_HANDLE_ERRORS=none UCX_TLS=tcp\n"
-    assert list(parse_settings(devices + log + SAMPLE + log)) == list(parse_settings(SAMPLE))
+    assert list(parse_ucx_settings(devices + log + SAMPLE + log)) == list(parse_ucx_settings(SAMPLE))
 
 
 def test_the_print_of_ucx_info_is_read() -> None:
-    found = parse_settings(SAMPLE)
+    found = parse_ucx_settings(SAMPLE)
     assert list(found) == ["UCX_RNDV_SCHEME", "UCX_POSIX_X", "UCX_OLD", "UCX_A"]
     assert found["UCX_RNDV_SCHEME"].syntax == "[auto|am]"
     assert found["UCX_RNDV_SCHEME"].default == "auto"
@@ -79,14 +79,14 @@ def test_an_installation_is_in_the_shipped_list(which: str, request: pytest.Fixt
     catalogue = SettingCatalogue(installed)
     assert len(installed.settings) > 200
     assert {"tcp", "self"} <= set(installed.transports)
-    if catalogue.minor_version > (1, 22):
+    if catalogue.major_and_minor_numbers > (1, 22):
         pytest.skip(f"UCX {installed.version} is newer than the shipped list")
     _, shipped = read_released_setting_names()
     missing = set(installed.settings) - set(shipped)
     assert not missing
     listed = SettingCatalogue(replace(installed, settings={}))  # finds names in the shipped list only
     for name, setting in installed.settings.items():
-        meaning = listed.find_meaning(name)
+        meaning = listed.find_setting_meaning(name)
         assert meaning.kind == "module-absent" or "was built without" in meaning.message  # this release has it
         assert set(setting.inherits) <= set(shipped[name].inherits)
 
@@ -95,7 +95,7 @@ def test_an_installation_is_in_the_shipped_list(which: str, request: pytest.Fixt
 @pytest.mark.parametrize("version", ["1.19.0", "1.20.1", "1.21.0", "1.22.0"])
 def test_the_shipped_list_agrees_with_each_release(version: str) -> None:
     try:
-        release = find_release(version)
+        release = find_or_install_release(version)
     except UsageError as error:
         pytest.skip(f"needs releases of UCX: {error}")
     installed = read_installed_ucx(find_ucx_info(str(release.folder)))
@@ -103,9 +103,9 @@ def test_the_shipped_list_agrees_with_each_release(version: str) -> None:
     assert not set(installed.settings) - set(read_released_setting_names()[1])
     newest = {"UCX_RMA_PPLN_ENABLE", "UCX_RECOVERY_RETRIES", "UCX_PRINT_TRANSPORT_TABLES", "UCX_TCP_USER_TIMEOUT"}
     catalogue = SettingCatalogue(installed)
-    kinds = {catalogue.find_meaning(name).kind for name in newest}
+    kinds = {catalogue.find_setting_meaning(name).kind for name in newest}
     assert kinds == ({"known"} if version == "1.22.0" else {"no-effect"})
-    gdr_copy = catalogue.find_meaning("UCX_GDR_COPY_USE_PCIE")
+    gdr_copy = catalogue.find_setting_meaning("UCX_GDR_COPY_USE_PCIE")
     assert gdr_copy.kind == ("module-absent" if version == "1.22.0" else "no-effect")
 
 
@@ -113,8 +113,8 @@ def test_the_shipped_list_agrees_with_each_release(version: str) -> None:
 def test_no_module_that_is_loaded_is_called_absent(which: str, request: pytest.FixtureRequest) -> None:
     catalogue = SettingCatalogue(request.getfixturevalue(which))
     assert catalogue.installed is not None
-    for name in {*catalogue.installed.settings, *catalogue.inheriting_names}:
-        assert catalogue.find_meaning(name).kind in ("known", "inherited", "alias", "deprecated")
+    for name in {*catalogue.installed.settings, *catalogue.inheriting_names_by_parent}:
+        assert catalogue.find_setting_meaning(name).kind in ("known", "inherited", "alias", "deprecated")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_no_module_that_is_loaded_is_called_absent(which: str, request: pytest.F
 def test_names_to_the_wheel(wheel: InstalledUcx, name: str, kind: str, words: str) -> None:
     if wheel.transports.keys() & {"rc_mlx5", "rc_verbs"}:
         pytest.skip("this wheel has InfiniBand")
-    finding = SettingCatalogue(wheel).find_meaning(name)
+    finding = SettingCatalogue(wheel).find_setting_meaning(name)
     assert finding.kind == kind
     assert words in finding.message
 
@@ -152,7 +152,7 @@ def test_names_to_the_wheel(wheel: InstalledUcx, name: str, kind: str, words: st
 def test_names_to_debians_1_13(system: InstalledUcx, name: str, kind: str, words: str) -> None:
     if not system.version.startswith("1.13."):
         pytest.skip(f"the system's UCX is {system.version}")
-    finding = SettingCatalogue(system).find_meaning(name)
+    finding = SettingCatalogue(system).find_setting_meaning(name)
     assert finding.kind == kind
     assert words in finding.message
 
@@ -160,15 +160,15 @@ def test_names_to_debians_1_13(system: InstalledUcx, name: str, kind: str, words
 def test_names_that_a_release_dropped_have_no_effect(wheel: InstalledUcx) -> None:
     catalogue = SettingCatalogue(wheel)
     for name, last in [("UCX_RCACHE_ADDR_ALIGN", "1.16"), ("UCX_IB_REG_METHODS", "1.15")]:
-        finding = catalogue.find_meaning(name)
+        finding = catalogue.find_setting_meaning(name)
         assert finding.kind == "no-effect"
         assert f"UCX removed this setting after {last}" in finding.message
 
 
 def test_without_a_library_names_are_still_known() -> None:
     catalogue = SettingCatalogue(None)
-    assert catalogue.find_meaning("UCX_RC_TM_ENABLE").kind == "known"
-    assert catalogue.find_meaning("UCX_RNDV_SCHMEE").kind == "unknown"
+    assert catalogue.find_setting_meaning("UCX_RC_TM_ENABLE").kind == "known"
+    assert catalogue.find_setting_meaning("UCX_RNDV_SCHMEE").kind == "unknown"
 
 
 # What UCX takes, in forms that what it prints does not show, and what it refuses.
@@ -202,7 +202,7 @@ BAD = {
 def test_values_are_judged_by_the_library_itself(which: str, request: pytest.FixtureRequest) -> None:
     installed: InstalledUcx = request.getfixturevalue(which)
     catalogue = SettingCatalogue(installed)
-    syntaxes = {name: catalogue.find_meaning(name).syntax for name in (*GOOD, *BAD)}
+    syntaxes = {name: catalogue.find_setting_meaning(name).syntax for name in (*GOOD, *BAD)}
     assert find_invalid_values(installed, GOOD, syntaxes) == {}
     mixed = GOOD | {name: value for name, (value, _) in BAD.items()}
     refused = find_invalid_values(installed, mixed, syntaxes)
@@ -226,7 +226,10 @@ def test_of_a_config_only_typed_values_reach_the_process(wheel: InstalledUcx, tm
         "UCX_RNDV_SCHEME": "am",
     }
     catalogue = SettingCatalogue(installed)
-    assert find_invalid_values(installed, values, {name: catalogue.find_meaning(name).syntax for name in values}) == {}
+    assert (
+        find_invalid_values(installed, values, {name: catalogue.find_setting_meaning(name).syntax for name in values})
+        == {}
+    )
     passed = (tmp_path / "passed").read_text().splitlines()
     assert [line for line in passed if line.partition("=")[0] in values] == ["UCX_RNDV_SCHEME=am"]
 

@@ -13,10 +13,10 @@ import pytest
 
 from merge_bench.campaign import options_of_run
 from merge_bench.config import check
-from merge_bench.config.check import STATES, CheckResult, EffectiveSettings, check_config, find_conflicts
+from merge_bench.config.check import STATES, ConfigCheckResult, EffectiveSettings, check_config, find_conflicts
 from merge_bench.config.options import RunOptions
 from merge_bench.config.reader import ConfigFile, read_config
-from merge_bench.config.shipped import find_config
+from merge_bench.config.shipped import find_config_file
 from merge_bench.config.ucx_info import InstalledUcx, SettingCatalogue
 from merge_bench.config.variables import UCXX_OVERRIDES
 from merge_bench.report.setup import print_config_check
@@ -40,7 +40,7 @@ EVERY_STATE = {
 USES = "\nUCX_RNDV_SCHEME=$SCHEME"
 
 
-def states(result: CheckResult) -> dict[str, str]:
+def states(result: ConfigCheckResult) -> dict[str, str]:
     return {each.name: each.state for each in result.variables if each.source == "config"}
 
 
@@ -53,17 +53,17 @@ def adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "sys" / "infiniband" / "mlx5_0"
 
 
-def codes(result: CheckResult) -> set[str]:
+def codes(result: ConfigCheckResult) -> set[str]:
     return {each.code for each in result.conflicts}
 
 
 @pytest.mark.usefixtures("wheel")
 def test_each_state_occurs(config_of: Make) -> None:
-    result = check_config(config_of("\n".join(EVERY_STATE) + USES), {}, ucx="wheel")
+    result = check_config(config_of("\n".join(EVERY_STATE) + USES), {}, ucx_origin="wheel")
     assert states(result) == {line.partition("=")[0]: state for line, state in EVERY_STATE.items()}
     assert set(EVERY_STATE.values()) == set(STATES)
     assert [each.line for each in result.variables[:11]] == [*range(2, 12), 12]
-    assert len(result.errors) == 3
+    assert len(result.error_messages) == 3
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_each_state_occurs(config_of: Make) -> None:
 )
 @pytest.mark.usefixtures("wheel")
 def test_a_line_and_its_state(config_of: Make, line: str, state: str, words: str) -> None:
-    result = check_config(config_of(line), {}, ucx="wheel", table=options_of_run())
+    result = check_config(config_of(line), {}, ucx_origin="wheel", known_options=options_of_run())
     assert result.variables[0].state == state
     assert words in result.variables[0].message
     assert result.ok == (state not in ("unknown", "invalid"))
@@ -147,7 +147,7 @@ def test_a_line_and_its_state(config_of: Make, line: str, state: str, words: str
 @pytest.mark.usefixtures("wheel", "adapter")
 def test_a_conflict_is_a_warning_with_its_reason(config_of: Make, text: str, code: str) -> None:
     # Trusted, because --protocol ucx in a config opens ports.
-    result = check_config(config_of(text), {}, ucx="wheel", trusted=True)
+    result = check_config(config_of(text), {}, ucx_origin="wheel", trusted=True)
     assert code in codes(result)
     assert result.ok
     conflict = next(each for each in result.conflicts if each.code == code)
@@ -161,7 +161,7 @@ def test_a_conflict_is_a_warning_with_its_reason(config_of: Make, text: str, cod
 )
 @pytest.mark.usefixtures("wheel")
 def test_devices_that_this_host_has_not_are_no_known_setting(config_of: Make, value: str, state: str) -> None:
-    result = check_config(config_of(f"UCX_NET_DEVICES={value}"), {}, ucx="wheel")
+    result = check_config(config_of(f"UCX_NET_DEVICES={value}"), {}, ucx_origin="wheel")
     found = result.variables[0]
     assert (found.state, found.message.startswith("no such device here: nonesuch0")) == (state, state == "no-effect")
     assert ("no-such-device" in codes(result)) == ("nonesuch0" in value)
@@ -186,7 +186,7 @@ def test_devices_that_this_host_has_not_are_no_known_setting(config_of: Make, va
 )
 @pytest.mark.usefixtures("wheel", "adapter")
 def test_settings_that_go_together_are_left_alone(config_of: Make, text: str) -> None:
-    found = codes(check_config(config_of(text), {}, ucx="wheel"))
+    found = codes(check_config(config_of(text), {}, ucx_origin="wheel"))
     assert found == set()
 
 
@@ -194,8 +194,8 @@ def test_settings_that_go_together_are_left_alone(config_of: Make, text: str) ->
 def test_options_of_the_command_line_and_devices_of_the_launcher(config_of: Make) -> None:
     chosen = {"UCX_NET_DEVICES": "lo"}
     file = config_of("MERGE_BENCH_ERROR_HANDLING=none")
-    assert codes(check_config(file, {}, ucx="wheel", launcher=chosen)) == set()
-    found = check_config(file, {}, ucx="wheel", options=RunOptions(error_handling="peer", protocol="ucx"))
+    assert codes(check_config(file, {}, ucx_origin="wheel", launcher_settings=chosen)) == set()
+    found = check_config(file, {}, ucx_origin="wheel", options=RunOptions(error_handling="peer", protocol="ucx"))
     assert codes(found) == {"error-handling-drops-shared-memory", "dask-comm-without-shared-memory"}
 
 
@@ -221,7 +221,7 @@ def test_a_release_that_cannot_connect_over_loopback(
 
 
 def test_a_ucx_that_ucxx_refuses_is_named(system: InstalledUcx, config_of: Make) -> None:
-    found = codes(check_config(config_of("UCX_RC_TM_ENABLE=y"), {}, ucx="system"))
+    found = codes(check_config(config_of("UCX_RC_TM_ENABLE=y"), {}, ucx_origin="system"))
     assert ("ucx-too-old" in found) == system.version.startswith(
         ("1.12", "1.13", "1.14", "1.15", "1.16", "1.17", "1.18")
     )
@@ -230,7 +230,7 @@ def test_a_ucx_that_ucxx_refuses_is_named(system: InstalledUcx, config_of: Make)
 def test_where_each_effective_value_comes_from(config_of: Make) -> None:
     text = "UCX_RNDV_THRESH=1024\nUCXPY_NON_BLOCKING_MODE=1\n"
     environ = {"UCX_RNDV_THRESH": "1", "UCX_MAX_RNDV_RAILS": "4", "UCXPY_PROGRESS_MODE": "thread", "OTHER": "x"}
-    result = check_config(config_of(text), environ, launcher={"UCX_NET_DEVICES": "lo"})
+    result = check_config(config_of(text), environ, launcher_settings={"UCX_NET_DEVICES": "lo"})
     sources = {(each.name, each.value): each.source for each in result.variables}
     assert sources[("UCX_RNDV_THRESH", "1024")] == "config"
     assert sources[("UCX_MAX_RNDV_RAILS", "4")] == "environment"
@@ -243,28 +243,30 @@ def test_where_each_effective_value_comes_from(config_of: Make) -> None:
 
 def test_the_environment_may_hold_the_unknown_but_not_the_invalid(config_of: Make) -> None:
     assert check_config(config_of(""), {"UCX_FOO_BAR": "1"}).ok
-    result = check_config(config_of(""), {"UCX_RNDV_SCHEME": "zzz"}, ucx="wheel")
+    result = check_config(config_of(""), {"UCX_RNDV_SCHEME": "zzz"}, ucx_origin="wheel")
     assert not result.ok
-    assert result.errors[0].startswith("environment: UCX_RNDV_SCHEME=zzz: expected [auto")
+    assert result.error_messages[0].startswith("environment: UCX_RNDV_SCHEME=zzz: expected [auto")
 
 
 def test_blanks_in_lists_of_the_environment_are_found_too(config_of: Make) -> None:
-    result = check_config(config_of(""), {"UCX_TLS": "self, tcp", "UCX_NET_DEVICES": ""}, ucx="wheel")
-    assert [sentence.partition(":")[0] for sentence in result.errors] == ["environment", "environment"]
-    assert "did you mean UCX_TLS=self,tcp?" in result.errors[1]
+    result = check_config(config_of(""), {"UCX_TLS": "self, tcp", "UCX_NET_DEVICES": ""}, ucx_origin="wheel")
+    assert [sentence.partition(":")[0] for sentence in result.error_messages] == ["environment", "environment"]
+    assert "did you mean UCX_TLS=self,tcp?" in result.error_messages[1]
 
 
 def test_blanks_in_lists_are_found_without_any_ucx(config_of: Make) -> None:
-    result = check_config(config_of("UCX_TLS='self, tcp'\n"), {"PATH": "/nowhere"}, ucx="system")
+    result = check_config(config_of("UCX_TLS='self, tcp'\n"), {"PATH": "/nowhere"}, ucx_origin="system")
     assert not result.ok
 
 
 def test_excluding_with_a_blank_gives_no_false_warning_of_shared_memory(config_of: Make) -> None:
-    assert "no-shared-memory" not in codes(check_config(config_of("UCX_TLS='^ib, sm'"), {}, ucx="wheel"))
+    assert "no-shared-memory" not in codes(check_config(config_of("UCX_TLS='^ib, sm'"), {}, ucx_origin="wheel"))
 
 
 def test_without_any_ucx_names_are_checked_and_that_is_said(config_of: Make) -> None:
-    result = check_config(config_of("UCX_RNDV_SCHMEE=am\nUCX_RNDV_SCHEME=zzz"), {"PATH": "/nowhere"}, ucx="system")
+    result = check_config(
+        config_of("UCX_RNDV_SCHMEE=am\nUCX_RNDV_SCHEME=zzz"), {"PATH": "/nowhere"}, ucx_origin="system"
+    )
     assert result.ucx is None
     assert states(result) == {"UCX_RNDV_SCHMEE": "unknown", "UCX_RNDV_SCHEME": "known"}
     assert "not their values" in result.warnings[0]
@@ -276,8 +278,8 @@ def test_each_shipped_config_passes(
     path: Path, which: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
     installed: InstalledUcx = request.getfixturevalue(which)
-    result = check_config(read_config(path, {}), {}, ucx=which)
-    if path.stem == "base-ucx" and SettingCatalogue(installed).minor_version < (1, 19):
+    result = check_config(read_config(path, {}), {}, ucx_origin=which)
+    if path.stem == "base-ucx" and SettingCatalogue(installed).major_and_minor_numbers < (1, 19):
         # It holds the defaults of the releases that UCXX takes; an older UCX does not know some of them.
         assert not result.ok
         return
@@ -301,14 +303,14 @@ def test_the_shipped_set() -> None:
     names = {"default", "base-ucx", "optimized", "tcp", "nthu-2022-v100", "nthu-2022-dgx-a100", "infiniband"}
     assert names <= {path.stem for path in CONFIGS.glob("*.cfg")}
     for name in names:
-        text = find_config(name, CONFIGS).read_text()
+        text = find_config_file(name, CONFIGS).read_text()
         assert text.startswith(f"# {name}.cfg: ")
         assert "# For:" in text
         assert "# Source:" in text or "measured with" in text
 
 
 def test_the_shipped_configs_say_what_was_published() -> None:
-    v100 = read_config(CONFIGS / "nthu-2022-v100.cfg", {}).environment
+    v100 = read_config(CONFIGS / "nthu-2022-v100.cfg", {}).variable_values
     assert v100 == {
         "UCX_RC_TM_ENABLE": "y",
         "UCX_DC_TM_ENABLE": "y",
@@ -320,14 +322,14 @@ def test_the_shipped_configs_say_what_was_published() -> None:
         "UCX_TCP_TX_SEG_SIZE": "64k",
         "UCX_TCP_RX_SEG_SIZE": "512k",
     }
-    a100 = read_config(CONFIGS / "nthu-2022-dgx-a100.cfg", {}).environment
+    a100 = read_config(CONFIGS / "nthu-2022-dgx-a100.cfg", {}).variable_values
     assert a100 == {name: value for name, value in v100.items() if name != "UCX_RNDV_SCHEME"}
     assert read_config(CONFIGS / "default.cfg", {}).variables == ()
-    assert set(read_config(CONFIGS / "base-ucx.cfg", {}).environment) == set(UCXX_OVERRIDES)
+    assert set(read_config(CONFIGS / "base-ucx.cfg", {}).variable_values) == set(UCXX_OVERRIDES)
 
 
 def test_base_ucx_is_what_ucx_does_by_default(wheel: InstalledUcx) -> None:
-    for name, value in read_config(CONFIGS / "base-ucx.cfg", {}).environment.items():
+    for name, value in read_config(CONFIGS / "base-ucx.cfg", {}).variable_values.items():
         default = wheel.settings[name].default
         assert value in (default, default.removeprefix("intra:").partition(",inter:")[0])
 
@@ -344,7 +346,7 @@ def test_a_misspelt_name_is_an_error_with_a_suggestion(config_of: Make, capsys: 
     print_config_check(result, json_output=True)
     document = json.loads(capsys.readouterr().out)
     assert set(document) >= {"ok", "variables", "conflicts"}
-    assert document["errors"] == list(result.errors)
+    assert document["errors"] == list(result.error_messages)
     assert set(document["variables"][0]) == {"name", "value", "line", "state", "message", "source"}
 
 
@@ -358,18 +360,18 @@ def test_a_misspelt_name_is_an_error_with_a_suggestion(config_of: Make, capsys: 
 )
 def test_the_last_line_says_that_a_config_is_fine(config_of: Make, text: str, last: str) -> None:
     shown = io.StringIO()
-    print_config_check(check_config(config_of(text), {}, ucx="wheel"), file=shown)
+    print_config_check(check_config(config_of(text), {}, ucx_origin="wheel"), file=shown)
     assert shown.getvalue().splitlines()[-1] == last
 
 
 def test_a_config_with_an_error_is_not_called_fine(config_of: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    print_config_check(check_config(config_of("UCX_RNDV_SCHMEE=am"), {}, ucx="wheel"))
+    print_config_check(check_config(config_of("UCX_RNDV_SCHMEE=am"), {}, ucx_origin="wheel"))
     assert "\nok" not in capsys.readouterr().out
 
 
 def test_the_table_shows_text_as_it_is(config_of: Make) -> None:
     shown = io.StringIO()
-    result = check_config(config_of("MY_HELPER='[red]x[/red]'\nUCX_TLS=tcp"), {}, ucx="wheel")
+    result = check_config(config_of("MY_HELPER='[red]x[/red]'\nUCX_TLS=tcp"), {}, ucx_origin="wheel")
     print_config_check(result, file=shown)
     assert "MY_HELPER=[red]x[/red]" in shown.getvalue()
     assert "no-shared-memory" in shown.getvalue()

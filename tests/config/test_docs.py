@@ -12,6 +12,6 @@ TEXT = (ROOT / "docs" / "configs.md").read_text(encoding="utf-8")
 
 
 def test_every_conflict_is_described() -> None:
-    codes = re.findall(r'Conflict\(\s*"([a-z-]+)"', Path(check.__file__).read_text(encoding="utf-8"))
+    codes = re.findall(r'SettingsConflict\(\s*"([a-z-]+)"', Path(check.__file__).read_text(encoding="utf-8"))
     assert len(codes) > 10
     assert [code for code in codes if f"`{code}`" not in TEXT] == []

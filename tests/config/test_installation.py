@@ -46,7 +46,7 @@ def test_a_checkout_is_found_by_its_processes(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(ROOT)
     assert checkout_folder() == ROOT
     assert setup_command("cu12") == "./run-cluster.sh --setup-only --stack cu12"
-    assert setup_command(replace=True) == "rm -r ./.venv; ./run-cluster.sh --setup-only"
+    assert setup_command(replace_present=True) == "rm -r ./.venv; ./run-cluster.sh --setup-only"
     assert python_path_variables({}) == {"PYTHONPATH": str(ROOT)}
     assert python_path_variables({"PYTHONPATH": "/mine"}) == {"PYTHONPATH": f"{ROOT}:/mine"}
 
@@ -65,7 +65,7 @@ def test_without_ucxx_a_run_is_refused_before_it_starts(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "ucxx", None)  # as if it were not installed
     with pytest.raises(UsageError, match=r"package ucxx, which is not installed .*run-cluster\.sh --setup-only"):
         plan_runs(None, RunOptions())
-    plan_runs(None, RunOptions().with_given_values(exchange="dask"))
+    plan_runs(None, RunOptions().with_command_line_values(exchange="dask"))
 
 
 def test_within_dask_a_mistake_is_a_sentence_and_status_2() -> None:

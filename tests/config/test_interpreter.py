@@ -90,7 +90,7 @@ def test_a_spoilt_environment_is_made_anew(clone: Path) -> None:
 
 def test_an_old_python_is_told_so() -> None:
     assert "is Python 3.9, but merge_bench needs 3.11 or newer; " in str(
-        installation.python_refusal(["doctor"], (3, 9))
+        installation.unusable_python_message(["doctor"], (3, 9))
     )
 
 
@@ -103,7 +103,7 @@ def test_what_runs_first_can_be_read_by_old_pythons(name: str) -> None:
 
 @pytest.mark.slow
 def test_here_nothing_is_refused_and_a_broken_package_is_not_hidden(tmp_path: Path) -> None:
-    assert installation.python_refusal(["run"]) is None
+    assert installation.unusable_python_message(["run"]) is None
     (tmp_path / "rich.py").write_text("import a_module_that_is_not_there\n")
     done = subprocess.run(
         [sys.executable, "-c", "import sys; sys.argv[1:] = ['doctor']; from merge_bench.__main__ import main; main()"],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.config.reader import ConfigFile, ConfigVariable, read_config
-from merge_bench.config.shipped import find_config
+from merge_bench.config.shipped import find_config_file
 from merge_bench.errors import UsageError
 
 
@@ -42,13 +42,13 @@ def test_plain_and_exported_assignments_with_their_lines(tmp_path: Path) -> None
     ids=["crlf", "byte order mark", "one line, no newline", "bare export", "continued crlf"],
 )
 def test_forms_of_the_same_config(tmp_path: Path, data: bytes) -> None:
-    assert read(tmp_path, data).environment == {"A": "1", "B": "2"}
+    assert read(tmp_path, data).variable_values == {"A": "1", "B": "2"}
 
 
 def test_references_see_earlier_lines_before_the_environment(tmp_path: Path) -> None:
     text = 'A=$X\nX=mine\nB=${X}/${Y:-none}\nC="${E:-empty}${E-kept}"\nD=~/logs\n'
     environment = {"X": "outer", "E": "", "HOME": "/home/u"}
-    assert read(tmp_path, text, environment).environment == {
+    assert read(tmp_path, text, environment).variable_values == {
         "A": "outer",
         "X": "mine",
         "B": "mine/none",
@@ -58,19 +58,19 @@ def test_references_see_earlier_lines_before_the_environment(tmp_path: Path) -> 
 
 
 def test_words_of_one_export_are_expanded_before_any_is_assigned(tmp_path: Path) -> None:
-    assert read(tmp_path, "A=1 B=$A\nexport A=2 C=$A").environment == {"B": "1", "A": "2", "C": "1"}
+    assert read(tmp_path, "A=1 B=$A\nexport A=2 C=$A").variable_values == {"B": "1", "A": "2", "C": "1"}
 
 
 def test_of_a_name_set_twice_the_last_value_counts_with_a_warning(tmp_path: Path) -> None:
     config = read(tmp_path, "A=1\nB=0\nA=2\n")
-    assert config.environment == {"B": "0", "A": "2"}
+    assert config.variable_values == {"B": "0", "A": "2"}
     assert config.warnings == (
         f"{tmp_path}/a.cfg:3: A is set 2 times, first on line 1; the value on this line is used",
     )
 
 
 def test_an_undefined_name_is_an_error_only_where_it_is_needed(tmp_path: Path) -> None:
-    assert read(tmp_path, "A=${SET:-$NOWHERE}", {"SET": "1"}).environment == {"A": "1"}
+    assert read(tmp_path, "A=${SET:-$NOWHERE}", {"SET": "1"}).variable_values == {"A": "1"}
     assert refusal(tmp_path, "A=1\nB=$NOWHERE\n").startswith("a.cfg:2: NOWHERE is not set; set it before")
 
 
@@ -204,16 +204,16 @@ def test_a_config_is_found_by_path_and_by_bare_name(tmp_path: Path, monkeypatch:
     (tmp_path / "mine.cfg").touch()
     (tmp_path / "optimized").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert find_config("optimized", configs) == configs / "optimized.cfg"
-    assert find_config("optimized.cfg", configs) == configs / "optimized.cfg"
-    assert find_config("mine.cfg", configs) == Path("mine.cfg")
-    assert find_config("mine", configs) == Path("mine.cfg")
+    assert find_config_file("optimized", configs) == configs / "optimized.cfg"
+    assert find_config_file("optimized.cfg", configs) == configs / "optimized.cfg"
+    assert find_config_file("mine.cfg", configs) == Path("mine.cfg")
+    assert find_config_file("mine", configs) == Path("mine.cfg")
     with pytest.raises(
         UsageError, match=r"optimised\.cfg is neither a file nor a shipped config.*did you mean optimized\?"
     ):
-        find_config("optimised.cfg", configs)
+        find_config_file("optimised.cfg", configs)
     for name in ("", "a\0b", "x" * 5000, "./optimized.cfg"):
         with pytest.raises(UsageError):
-            find_config(name, configs)
+            find_config_file(name, configs)
     (tmp_path / "optimized.cfg").touch()
-    assert find_config("optimized.cfg", configs) == find_config("optimized", configs) == Path("optimized.cfg")
+    assert find_config_file("optimized.cfg", configs) == find_config_file("optimized", configs) == Path("optimized.cfg")

@@ -59,7 +59,7 @@ def _read(path: Path, text: str) -> dict[str, str] | None:
     values, sentences = None, [f"{path}:0: "]
     try:
         with nothing_may_run():
-            values = read_config(path, ENVIRONMENT).environment
+            values = read_config(path, ENVIRONMENT).variable_values
     except UsageError as error:
         sentences = str(error).split("\n")
     lines = [int(sentence.removeprefix(f"{path}:").partition(":")[0]) for sentence in sentences]

@@ -76,7 +76,7 @@ def test_a_default_given_on_the_command_line_outranks_the_config(tmp_path: Path)
     ],
 )
 def test_the_rule_for_iterations(arguments: tuple[str, ...], iterations: int) -> None:
-    assert resolve_options(on_the_command_line(*arguments), None, {}).timed_iterations == iterations
+    assert resolve_options(on_the_command_line(*arguments), None, {}).timed_iteration_count == iterations
 
 
 def test_tables_are_the_workload_where_tables_are_given() -> None:
@@ -146,7 +146,7 @@ def test_a_service_in_the_environment_is_not_in_the_way_of_other_commands() -> N
     ],
 )
 def test_values_as_people_write_them(name: str, good: str, value: object, bad: str) -> None:
-    option = next(option for option in options_of_run() if option.name == name)
+    option = next(option for option in options_of_run() if option.command_line_name == name)
     assert option.parse(good) == value
     with pytest.raises(ValueError, match=r"."):
         option.parse(bad)
@@ -170,7 +170,7 @@ def test_the_help_lists_every_option_by_section() -> None:
         pass
 
     text = CliRunner().invoke(run, ["--help"]).output
-    assert all(f"--{option.name}" in text for option in OPTIONS)
+    assert all(f"--{option.command_line_name}" in text for option in OPTIONS)
     assert all(f"{option.section}:" in text for option in OPTIONS)
 
 
@@ -178,7 +178,7 @@ def test_the_help_lists_every_option_by_section() -> None:
 @given(st.sampled_from(OPTIONS), st.text(max_size=12))
 def test_any_text_is_read_or_refused_with_a_sentence(option: Any, text: str) -> None:
     try:
-        found: object = resolve_options(RunOptions(), None, {option.variable: text})
+        found: object = resolve_options(RunOptions(), None, {option.environment_variable: text})
     except UsageError as error:
         found = str(error)
     assert isinstance(found, RunOptions | str)

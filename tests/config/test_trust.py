@@ -14,16 +14,16 @@ from merge_bench.cluster.dask_commands import DASK_VARIABLES, THREAD_COUNTS
 from merge_bench.config.options import OPTIONS, RunOptions, resolve_options
 from merge_bench.config.reader import ConfigFile, read_config
 from merge_bench.config.ucx_info import InstalledUcx, read_released_setting_names
-from merge_bench.config.variables import judge_variable, process_environment_variables, variables_with_code
+from merge_bench.config.variables import classify_variable, process_environment_variables, variables_that_run_code
 from merge_bench.errors import UsageError
 from tests.config.test_check import CONFIGS
 
-TRUSTED = RunOptions().with_given_values(trust_config=True)
+TRUSTED = RunOptions().with_command_line_values(trust_config=True)
 
 
 def kind(line: str) -> str:
     name, _, value = line.partition("=")
-    return judge_variable(name, value or "/somewhere").kind
+    return classify_variable(name, value or "/somewhere").kind
 
 
 CODE_LINES = """
@@ -81,9 +81,9 @@ def test_everything_else_helps_later_lines_alone(name: str) -> None:
 
 
 def test_a_name_that_a_later_line_uses_is_a_helper_however_it_reads() -> None:
-    assert judge_variable("DATA_DIR", "/x").kind == "code"
-    assert judge_variable("DATA_DIR", "/x", used=True).kind == "helper"
-    assert judge_variable("LD_LIBRARY_PATH", "/x", used=True).kind == "code"
+    assert classify_variable("DATA_DIR", "/x").kind == "code"
+    assert classify_variable("DATA_DIR", "/x", is_referenced=True).kind == "helper"
+    assert classify_variable("LD_LIBRARY_PATH", "/x", is_referenced=True).kind == "code"
 
 
 def test_what_the_launcher_sets_itself_is_a_setting() -> None:
@@ -113,7 +113,11 @@ def test_of_numba_no_place_class_or_program_is_a_setting() -> None:
 
 def test_options_that_reach_out_are_no_settings_of_a_config() -> None:
     """Each option was judged: what reads data, writes new folders or chooses among what is here is a setting."""
-    refused = {each.name for each in OPTIONS if each.in_config and kind(f"{each.variable}=y") == "code"}
+    refused = {
+        each.command_line_name
+        for each in OPTIONS
+        if each.in_config and kind(f"{each.environment_variable}=y") == "code"
+    }
     assert refused == {"ssh-config", "scheduler-address", "scheduler-file", "insecure", "protocol"}
 
 
@@ -276,10 +280,10 @@ def test_of_allowed_configs_just_the_settings_reach_processes(count: int, tmp_pa
 
     for config in _generated(count, tmp_path, names):
         resolve_options(RunOptions(), config, {})
-        assert variables_with_code(config) == []
-        expected = {name: config.environment[name] for name in given[-1] if name in SETTINGS}
+        assert variables_that_run_code(config) == []
+        expected = {name: config.variable_values[name] for name in given[-1] if name in SETTINGS}
         assert process_environment_variables(config, trusted=False) == expected
-        assert process_environment_variables(config, trusted=True) == config.environment
+        assert process_environment_variables(config, trusted=True) == config.variable_values
 
 
 def test_old_names_reach_processes_by_their_new_ones_alone(tmp_path: Path) -> None:
@@ -308,5 +312,5 @@ def test_the_shipped_configs_bring_no_code() -> None:
     assert len(paths) >= 8
     for path in paths:
         config = read_config(path, {})
-        assert variables_with_code(config) == []
+        assert variables_that_run_code(config) == []
         resolve_options(RunOptions(), config, {})

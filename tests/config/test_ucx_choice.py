@@ -17,10 +17,10 @@ from merge_bench.config.ucx_choice import (
     VARIABLE,
     LoadedUcx,
     UcxChoice,
-    UcxHost,
+    UcxHostFacts,
+    choose_and_use_ucx,
     choose_ucx,
     probe_ucx,
-    use_ucx,
 )
 from merge_bench.config.ucx_info import libucx_wheel_folder
 from merge_bench.errors import UsageError
@@ -68,8 +68,8 @@ def choose(
     device_memory: bool = False,
 ) -> UcxChoice:
     """`choose_ucx` on a host with these adapters, with the wheel or not, where a process loads what `load` says."""
-    host = UcxHost(infiniband, probe=load) if wheel else UcxHost(infiniband, None, load)
-    return choose_ucx(asked, environ, device_memory=device_memory, host=host)
+    host = UcxHostFacts(infiniband, probe=load) if wheel else UcxHostFacts(infiniband, None, load)
+    return choose_ucx(asked, environ, sends_gpu_memory=device_memory, host=host)
 
 
 def unprobed(origin: str, environ: Mapping[str, str]) -> LoadedUcx | None:
@@ -167,7 +167,7 @@ def test_a_process_that_starts_afterwards_loads_what_was_chosen(
 ) -> None:
     for asked, of_wheel in (("system", False), ("wheel", True)):
         surroundings = {**system, PREFER: "true"}
-        choice = use_ucx(asked, surroundings)
+        choice = choose_and_use_ucx(asked, surroundings)
         assert (surroundings[VARIABLE], PREFER in surroundings) == (asked, asked == "system")
         loaded = probe_ucx(choice.origin, surroundings)
         assert loaded is not None
@@ -177,7 +177,7 @@ def test_a_process_that_starts_afterwards_loads_what_was_chosen(
 def test_a_choice_is_undone_for_callers_whose_process_goes_on(wheel: Path) -> None:
     surroundings = {PREFER: "true", "OTHER": "1"}
     with ucx_choice.undo_ucx_choice(surroundings):
-        use_ucx("wheel", surroundings)
+        choose_and_use_ucx("wheel", surroundings)
         assert surroundings == {VARIABLE: "wheel", "OTHER": "1"}
     assert surroundings == {PREFER: "true", "OTHER": "1"}
 

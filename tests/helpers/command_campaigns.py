@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from merge_bench.host.description import Hardware, Ucx
+from merge_bench.host.description import Hardware, UcxDescription
 from merge_bench.records import schema as s
 from merge_bench.records.writer import CampaignWriter
 
@@ -114,7 +114,7 @@ def write_run(writer: CampaignWriter, index: int, run: CommandLaunch, variables:
         pid=1000 + index,
         name="command",
         environment=variables,
-        ucx=Ucx(version=ucx, origin="wheel"),
+        ucx=UcxDescription(version=ucx, origin="wheel"),
         hardware=HARDWARE,
     )
     writer.write(

@@ -17,7 +17,7 @@ from merge_bench.cluster.hosts import HostSpec
 from merge_bench.cluster.start_on_hosts import RemoteLauncher
 from merge_bench.config.installation import __version__
 from merge_bench.host import machine
-from merge_bench.host.description import HostReport, InstalledProject
+from merge_bench.host.description import HostReport, InstalledMergeBench
 from merge_bench.merge.plan import Plan
 
 AGENT = """
@@ -46,7 +46,10 @@ def started(
 ) -> Iterator[RemoteLauncher]:
     """A launcher that has started a cluster on the hosts of `settings`; `nodes`: what they report, by name."""
     sources = host_agent.source_checksum(host_agent.ROOT / "merge_bench")
-    versions, project = dict(machine.installed_versions()), InstalledProject(version=__version__, sources=sources)
+    versions, project = (
+        dict(machine.installed_package_versions()),
+        InstalledMergeBench(version=__version__, sources=sources),
+    )
     reports = {name: replace(node, versions=versions, project=project) for name, node in nodes.items()}
 
     def reach(host: HostSpec, command: Sequence[str], settings: ClusterSettings) -> tuple[str, ...]:
@@ -54,7 +57,7 @@ def started(
 
     launcher = RemoteLauncher("fake", reach)
     try:
-        launcher.start(plan, settings, logs, "")
+        launcher.start_processes(plan, settings, logs, "")
         yield launcher
     finally:
-        launcher.stop()
+        launcher.stop_processes()

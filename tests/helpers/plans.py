@@ -16,7 +16,7 @@ from merge_bench.merge.workload import SyntheticSpec
 
 def given(**values: Any) -> RunOptions:
     """What a command line with these parsed values gives; a tuple is several values of an option."""
-    return RunOptions().with_given_values(**values)
+    return RunOptions().with_command_line_values(**values)
 
 
 def settled(

@@ -62,7 +62,7 @@ class Kind:
     def cores(self) -> set[int]:
         return {core for text in self.nodes.values() for core in _numbers(text)}
 
-    def ip_addresses(self) -> dict[str, str]:
+    def addresses_by_interface(self) -> dict[str, str]:
         with_one = {each.interface: f"10.0.{number}.1" for number, each in enumerate(self.adapters) if each.interface}
         return {"lo": "127.0.0.1", "eth0": "192.168.0.1", **with_one, **self.addresses}
 

@@ -8,7 +8,7 @@ import shutil
 import zipfile
 from pathlib import Path
 
-from merge_bench.config.ucx_releases import RELEASE_FILE, fitting_package
+from merge_bench.config.ucx_releases import RELEASE_FILE, matching_wheel_package
 
 SETTINGS = """\
 # Library version: {version}
@@ -23,7 +23,7 @@ UCX_TLS=all
 
 def make_wheel(folder: Path, version: str, *, library: bool = True, more_settings: str = "") -> Path:
     """Write a wheel of the fitting package into `folder`; `library`: with a file that is called libucp.so."""
-    package = fitting_package()
+    package = matching_wheel_package()
     name = f"{package.replace('-', '_')}-{version}"
     text = SETTINGS.format(version=version) + more_settings
     files = {
@@ -51,15 +51,14 @@ def make_wheel(folder: Path, version: str, *, library: bool = True, more_setting
 
 def put_into_cache(cache: Path, version: str, *, more_settings: str = "") -> Path:
     """Make a release of this version below `cache`, a value of XDG_CACHE_HOME, as pip would; returns its folder."""
-    target = cache / "merge_bench" / "ucx" / version / fitting_package()
+    target = cache / "merge_bench" / "ucx" / version / matching_wheel_package()
     wheel = make_wheel(cache / "wheels", version, more_settings=more_settings)
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(target)
     (target / "libucx/bin/ucx_info").chmod(0o755)
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    about = (
-        f'{{"package": "{fitting_package()}", "version": "{version}", "wheel": "{wheel.name}", "sha256": "{digest}"}}'
-    )
+    package = matching_wheel_package()
+    about = f'{{"package": "{package}", "version": "{version}", "wheel": "{wheel.name}", "sha256": "{digest}"}}'
     (target / RELEASE_FILE).write_text(about)
     shutil.rmtree(wheel.parent)
     return target / "libucx"

@@ -12,7 +12,7 @@ import pytest
 from merge_bench.host import network, pinning
 from merge_bench.host.description import HostFacts
 from merge_bench.host.files import format_core_list
-from merge_bench.host.network import MachinePlace
+from merge_bench.host.network import HardwareLocation
 from tests.helpers import sysfs
 from tests.helpers.fake_nvml import library
 from tests.helpers.sysfs import Kind
@@ -33,14 +33,16 @@ def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Describe:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         monkeypatch.setitem(modules.modules, "pynvml", library(len(kind.gpus), nvmlDeviceGetPciInfo=pci))
         where = interface or kind.interface
-        return pinning.describe_host(where, root, cores=kind.cores(), addressed=kind.ip_addresses())
+        return pinning.describe_host(
+            where, root, cores=kind.cores(), addressed_interfaces=kind.addresses_by_interface()
+        )
 
     return describe
 
 
 def numbers(host: HostFacts, workers: int, *, gpus: bool) -> list[str]:
     """The ports of each worker, without what all names have in common: ``0 1`` for ``mlx5_0:1`` and ``mlx5_1:1``."""
-    pins = pinning.pin_workers(host, workers, gpus=gpus)
+    pins = pinning.pin_workers(host, workers, use_gpus=gpus)
     return [" ".join(port.removeprefix("mlx5_").removesuffix(":1") for port in pin.devices) for pin in pins]
 
 
@@ -110,11 +112,11 @@ def test_ports_of_an_interface_are_those_that_lead_to_its_network(
 
 def test_a_roce_port_without_an_address_is_of_no_network(tmp_path: Path) -> None:
     root = sysfs.make(sysfs.roce(), tmp_path)
-    assert network.describe_network("ens0np0", root, addressed=["lo", "ens0np0", "ens1np0"]).rdma == [
+    assert network.describe_network("ens0np0", root, addressed_interfaces=["lo", "ens0np0", "ens1np0"]).rdma == [
         "mlx5_0:1",
         "mlx5_1:1",
     ]
-    assert network.describe_network("ens0np0", root, addressed=["lo", "ens0np0"]).rdma == ["mlx5_0:1"]
+    assert network.describe_network("ens0np0", root, addressed_interfaces=["lo", "ens0np0"]).rdma == ["mlx5_0:1"]
 
 
 def test_virtual_functions_of_an_adapter_that_is_here_do_not_count(described: Describe) -> None:
@@ -129,7 +131,7 @@ def test_virtual_functions_of_an_adapter_that_is_here_do_not_count(described: De
 
 def test_cores_beside_a_gpu_whose_node_has_none_are_those_of_the_nearest_node(described: Describe) -> None:
     for own_nodes in (False, True):
-        pins = pinning.pin_workers(described(sysfs.gb200(own_nodes=own_nodes)), 4, gpus=True)
+        pins = pinning.pin_workers(described(sysfs.gb200(own_nodes=own_nodes)), 4, use_gpus=True)
         assert [format_core_list(pin.cores) for pin in pins] == ["0-35", "36-71", "72-107", "108-143"]
 
 
@@ -149,7 +151,7 @@ def test_distances_are_those_of_nvidia_smi(
     host = described(make())
     (found,) = (each for each in host.ports if each.name == port)
     assert (
-        network.rdma_port_distance(pinning.gpu_place(host, gpu), found, pinning.host_numa_distances(host))[0]
+        network.rdma_port_distance(pinning.gpu_location(host, gpu), found, pinning.host_numa_distances(host))[0]
         == expected
     )
 
@@ -157,7 +159,7 @@ def test_distances_are_those_of_nvidia_smi(
 def test_a_tree_that_lacks_every_optional_file_gives_all_ports_to_all(tmp_path: Path) -> None:
     for name in ("mlx5_0", "mlx5_1"):
         (tmp_path / "class/net/ib0/device/infiniband" / name).mkdir(parents=True)
-    host = pinning.describe_host("ib0", tmp_path, addressed=[])
+    host = pinning.describe_host("ib0", tmp_path, addressed_interfaces=[])
     assert host.rdma == ["mlx5_0:1", "mlx5_1:1"]
-    assert pinning.nearest_host_port_names(host, MachinePlace(0)) == ("mlx5_0:1", "mlx5_1:1")
+    assert pinning.nearest_rdma_ports_of_host(host, HardwareLocation(0)) == ("mlx5_0:1", "mlx5_1:1")
     assert network.describe_network("ib0", tmp_path / "none").ports == []

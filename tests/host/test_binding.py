@@ -13,9 +13,9 @@ import pytest
 
 from merge_bench.host import network
 from merge_bench.host.description import RdmaPort
-from merge_bench.host.doctor import OK, WARN, CheckedHost, check_gpu_adapters
+from merge_bench.host.doctor import OK, WARN, HostCheckFacts, check_gpu_adapters
 from merge_bench.host.gpu import describe_gpus
-from merge_bench.host.pinning import Binding, allowed_rdma_ports, describe_binding, expected_gpu_bindings
+from merge_bench.host.pinning import WorkerBinding, allowed_rdma_ports, describe_binding, expected_gpu_bindings
 from merge_bench.report.setup import write_bindings
 from merge_bench.view.terminal import open_page
 from tests.helpers import sysfs
@@ -46,20 +46,20 @@ def interfaces(root: Path) -> list[str]:
 
 
 @pytest.fixture
-def worker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Binding]:
+def worker(monkeypatch: pytest.MonkeyPatch) -> Callable[..., WorkerBinding]:
     """The binding of a worker with this GPU, these cores and these devices."""
 
-    def describe(root: Path, gpu: str | None, cores: range, devices: str) -> Binding:
+    def describe(root: Path, gpu: str | None, cores: range, devices: str) -> WorkerBinding:
         environ = {"UCX_NET_DEVICES": devices}
         if gpu is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpu)
             environ["CUDA_VISIBLE_DEVICES"] = gpu
-        return describe_binding(environ, root, cores=cores, addressed=interfaces(root))
+        return describe_binding(environ, root, cores=cores, addressed_interfaces=interfaces(root))
 
     return describe
 
 
-def test_a_worker_that_has_all_near_ports_and_cores_fits(be: Be, worker: Callable[..., Binding]) -> None:
+def test_a_worker_that_has_all_near_ports_and_cores_fits(be: Be, worker: Callable[..., WorkerBinding]) -> None:
     found = worker(be(sysfs.dgx_a100()), "2,3", range(16, 20), "mlx5_2:1,mlx5_3:1,ibp12s0")
     assert (found.gpu, found.gpu_node, found.core_nodes) == ("2", 1, [1])
     assert found.ports == found.near == ["mlx5_2:1", "mlx5_3:1"]
@@ -77,20 +77,20 @@ def test_a_worker_that_has_all_near_ports_and_cores_fits(be: Be, worker: Callabl
     ],
 )
 def test_what_does_not_belong_together_is_a_sentence(
-    be: Be, worker: Callable[..., Binding], cores: range, devices: str, problems: list[str]
+    be: Be, worker: Callable[..., WorkerBinding], cores: range, devices: str, problems: list[str]
 ) -> None:
     assert worker(be(sysfs.dgx_a100()), "2", cores, devices).problems == problems
 
 
 def test_a_gpu_whose_memory_is_a_node_without_cores_fits_the_cores_beside_it(
-    be: Be, worker: Callable[..., Binding]
+    be: Be, worker: Callable[..., WorkerBinding]
 ) -> None:
     root = be(sysfs.gb200(own_nodes=True))
     assert worker(root, "3", range(100, 110), "mlx5_3:1,mlx5_4:1,ibp3s0").problems == []
     assert len(worker(root, "3", range(10), "mlx5_3:1,mlx5_4:1,ibp3s0").problems) == 1
 
 
-def test_a_worker_on_cores_is_compared_with_its_node(be: Be, worker: Callable[..., Binding]) -> None:
+def test_a_worker_on_cores_is_compared_with_its_node(be: Be, worker: Callable[..., WorkerBinding]) -> None:
     root = be(sysfs.four_adapters())
     assert worker(root, None, range(40, 44), "mlx5_2:1,mlx5_3:1,ib0").problems == []
     found = worker(root, None, range(40, 44), "mlx5_0:1,ib0")
@@ -101,20 +101,20 @@ def test_a_worker_on_cores_is_compared_with_its_node(be: Be, worker: Callable[..
 
 @pytest.mark.parametrize("make", [sysfs.cloud_efa, sysfs.cloud_without])
 def test_without_an_adapter_of_ucx_there_is_nothing_to_fit(
-    be: Be, worker: Callable[..., Binding], make: Callable[[], Kind]
+    be: Be, worker: Callable[..., WorkerBinding], make: Callable[[], Kind]
 ) -> None:
     found = worker(be(make()), "1", range(4), "eth0")
     assert (found.ports, found.near, found.distance, found.problems) == ([], [], None, [])
 
 
-def test_an_empty_tree_says_nothing(be: Be, worker: Callable[..., Binding], tmp_path: Path) -> None:
+def test_an_empty_tree_says_nothing(be: Be, worker: Callable[..., WorkerBinding], tmp_path: Path) -> None:
     be(sysfs.cloud_without())
     found = worker(tmp_path / "none", None, range(2), "lo")
-    assert found == replace_host(Binding(), found.host)
+    assert found == replace_host(WorkerBinding(), found.host)
 
 
-def replace_host(binding: Binding, host: str) -> Binding:
-    return Binding(**{**{name: getattr(binding, name) for name in binding.__struct_fields__}, "host": host})
+def replace_host(binding: WorkerBinding, host: str) -> WorkerBinding:
+    return WorkerBinding(**{**{name: getattr(binding, name) for name in binding.__struct_fields__}, "host": host})
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_doctor_expects_a_worker_on_each_gpu(be: Be) -> None:
 
 
 def finding(root: Path) -> tuple[str, str]:
-    found = check_gpu_adapters(CheckedHost(root=root.parent, gpus=describe_gpus()))
+    found = check_gpu_adapters(HostCheckFacts(root=root.parent, gpus=describe_gpus()))
     return found.state, found.fact
 
 
@@ -162,7 +162,7 @@ def test_doctor_needs_both_a_gpu_and_a_port(be: Be, make: Callable[[], Kind]) ->
     assert finding(be(make())) == (OK, "not needed without both a GPU and an RDMA adapter")
 
 
-def printed(*bindings: Binding) -> str:
+def printed(*bindings: WorkerBinding) -> str:
     text = io.StringIO()
     with open_page(text) as page:
         write_bindings(page, bindings)
@@ -170,8 +170,10 @@ def printed(*bindings: Binding) -> str:
 
 
 def test_the_table_names_what_does_not_fit() -> None:
-    good = Binding(rank=0, host="n1", gpu="0", gpu_node=0, core_nodes=[0], ports=["a:1"], near=["a:1"], distance="near")
-    bad = Binding(rank=1, host="n1", gpu="1", gpu_node=1, core_nodes=[0], problems=["its cores are elsewhere"])
+    good = WorkerBinding(
+        rank=0, host="n1", gpu="0", gpu_node=0, core_nodes=[0], ports=["a:1"], near=["a:1"], distance="near"
+    )
+    bad = WorkerBinding(rank=1, host="n1", gpu="1", gpu_node=1, core_nodes=[0], problems=["its cores are elsewhere"])
     text = printed(good, bad)
     assert "rank 1 on n1: its cores are elsewhere" in text
     rows = [line.split() for line in text.splitlines() if " n1 " in line and line.strip()[0].isdigit()]
@@ -179,7 +181,7 @@ def test_the_table_names_what_does_not_fit() -> None:
 
 
 def test_without_gpu_and_adapter_there_is_no_table() -> None:
-    assert printed(Binding(rank=0, host="n1", core_nodes=[0]), Binding(rank=1, host="n1")) == ""
+    assert printed(WorkerBinding(rank=0, host="n1", core_nodes=[0]), WorkerBinding(rank=1, host="n1")) == ""
 
 
 def test_the_ports_of_a_kind_that_lacks_bridges_are_compared_by_node(be: Be) -> None:

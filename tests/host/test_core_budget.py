@@ -46,11 +46,11 @@ def test_every_worker_has_two_processes_that_poll(workers: list[tuple[str, Hardw
 )
 def test_workers_that_share_cores(workers: list[tuple[str, Hardware]], found: CoreShortage | None) -> None:
     assert find_core_shortage(workers) == found
-    assert found is None or found.workers_that_fit >= 1
+    assert found is None or found.max_worker_count >= 1
 
 
 def test_shared_cores_are_named() -> None:
-    assert [CoreShortage("a", 4, *rest).named_cores for rest in ((2.0,), (1,), (1.5,), (2, "0-1"))] == [
+    assert [CoreShortage("a", 4, *rest).cores_text for rest in ((2.0,), (1,), (1.5,), (2, "0-1"))] == [
         "2 cores of a",
         "1 core of a",
         "1.5 cores of a",

@@ -15,7 +15,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_missing_file_is_unknown(file: Path) -> None:
-    assert (files.read_text(file), files.read_number(file), files.read_selected_word(file)) == (None, None, None)
+    assert (files.read_text(file), files.read_number(file), files.read_bracketed_word(file)) == (None, None, None)
     assert (files.list_file_names(file), files.read_named_values(file), files.read_named_byte_counts(file)) == (
         [],
         {},
@@ -38,7 +38,7 @@ def test_fields_are_text_and_kilobytes_are_bytes(file: Path) -> None:
 @pytest.mark.parametrize(("text", "chosen"), [("always [madvise] never\n", "madvise"), ("cubic\n", "cubic")])
 def test_the_chosen_word_is_in_brackets(file: Path, text: str, chosen: str) -> None:
     file.write_text(text)
-    assert files.read_selected_word(file) == chosen
+    assert files.read_bracketed_word(file) == chosen
 
 
 def test_names_are_sorted(tmp_path: Path) -> None:

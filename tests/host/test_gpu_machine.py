@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from merge_bench.host.description import BusyGpu, GpuProcess
+from merge_bench.host.description import GpuProcess, GpuWithProcesses
 from merge_bench.host.gpu import (
     count_visible_gpus,
     describe_constant_gpu_facts,
@@ -27,7 +27,7 @@ def test_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", library())
     facts = describe_gpus()
     assert len(facts) == 2
-    assert facts[1] == BusyGpu(
+    assert facts[1] == GpuWithProcesses(
         index=1,
         name="GPU 1",
         memory_bytes=80 * 2**30,
@@ -45,7 +45,7 @@ def test_what_the_driver_does_not_report_is_none(monkeypatch: pytest.MonkeyPatch
     told["nvmlDeviceGetHandleByIndex"] = told["nvmlDeviceGetCount"] = lambda *_: 1
     monkeypatch.setitem(sys.modules, "pynvml", library(**told, nvmlShutdown=unsupported))
     (facts,) = describe_gpus()
-    assert facts == BusyGpu(index=0, driver_version="580.65.06", nvlink={}, processes=[])
+    assert facts == GpuWithProcesses(index=0, driver_version="580.65.06", nvlink={}, processes=[])
 
 
 @pytest.mark.parametrize("module", [None, library(nvmlInit=unsupported), library(nvmlDeviceGetCount=unsupported)])

@@ -11,15 +11,15 @@ import pytest
 
 from merge_bench.host import gpu, machine
 from merge_bench.host.description import GpuState
-from merge_bench.host.gpu import GpuReading, read_own_gpu_counters
+from merge_bench.host.gpu import GpuCounterReading, read_own_gpu_counters
 from tests.helpers.fake_nvml import POWER_QUESTIONS, function_not_found, identity, library, not_supported, unsupported
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., GpuReading | None]:
+def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., GpuCounterReading | None]:
     """Reads the GPU of a worker with this library and these GPUs to see."""
 
-    def reading(module: ModuleType | None, visible: str = "0") -> GpuReading | None:
+    def reading(module: ModuleType | None, visible: str = "0") -> GpuCounterReading | None:
         monkeypatch.setitem(sys.modules, "pynvml", module)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         return read_own_gpu_counters()
@@ -27,12 +27,12 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., GpuReading | None]:
     return reading
 
 
-def known(found: GpuReading | None) -> GpuReading:
+def known(found: GpuCounterReading | None) -> GpuCounterReading:
     assert found is not None
     return found
 
 
-def test_a_driver_that_answers_everything(read: Callable[..., GpuReading | None]) -> None:
+def test_a_driver_that_answers_everything(read: Callable[..., GpuCounterReading | None]) -> None:
     module = library(
         nvmlDeviceGetTotalEnergyConsumption=lambda handle: 5_000_000 + handle,
         nvmlDeviceGetViolationStatus=lambda handle, policy: SimpleNamespace(violationTime=7 + policy),
@@ -48,7 +48,7 @@ def test_a_driver_that_answers_everything(read: Callable[..., GpuReading | None]
     assert (found.limit_watts, found.max_sm_mhz, found.max_memory_mhz) == (700.0, 1980, 3201)
 
 
-def test_a_gpu_named_by_its_uuid_is_the_same_as_by_its_number(read: Callable[..., GpuReading | None]) -> None:
+def test_a_gpu_named_by_its_uuid_is_the_same_as_by_its_number(read: Callable[..., GpuCounterReading | None]) -> None:
     by_uuid = known(read(library(), identity(1)))
     assert (by_uuid.index, by_uuid.key) == (1, known(read(library(), "1")).key)
 
@@ -56,7 +56,7 @@ def test_a_gpu_named_by_its_uuid_is_the_same_as_by_its_number(read: Callable[...
 @pytest.mark.parametrize("refusal", [unsupported, not_supported, function_not_found])
 @pytest.mark.parametrize("question", POWER_QUESTIONS)
 def test_each_answer_may_be_missing_alone(
-    read: Callable[..., GpuReading | None], question: str, refusal: Callable[..., Any]
+    read: Callable[..., GpuCounterReading | None], question: str, refusal: Callable[..., Any]
 ) -> None:
     complete, found = known(read(library())), known(read(library(**{question: refusal})))
     assert found.state.memory_mhz == (None if question == "nvmlDeviceGetClockInfo" else complete.state.memory_mhz)
@@ -69,7 +69,7 @@ def test_each_answer_may_be_missing_alone(
 
 @pytest.mark.parametrize("refusal", [unsupported, not_supported, function_not_found, None])
 def test_a_virtual_machine_without_any_counter(
-    read: Callable[..., GpuReading | None], refusal: Callable[..., Any] | None
+    read: Callable[..., GpuCounterReading | None], refusal: Callable[..., Any] | None
 ) -> None:
     module = library(**(dict.fromkeys((*POWER_QUESTIONS, "nvmlDeviceGetMaxClockInfo"), refusal) if refusal else {}))
     if refusal is None:  # a library of another age, in which the names are not there at all
@@ -83,7 +83,7 @@ def test_a_virtual_machine_without_any_counter(
 
 
 def test_time_of_throttling_comes_from_fields_where_the_function_is_gone(
-    read: Callable[..., GpuReading | None],
+    read: Callable[..., GpuCounterReading | None],
 ) -> None:
     def fields(handle: int, asked: list[int]) -> list[SimpleNamespace]:
         assert asked == [74, 75]
@@ -94,7 +94,7 @@ def test_time_of_throttling_comes_from_fields_where_the_function_is_gone(
     assert known(read(module)).throttled == {"power cap": 3_000_000}
 
 
-def test_an_old_driver_has_reasons_under_their_old_name(read: Callable[..., GpuReading | None]) -> None:
+def test_an_old_driver_has_reasons_under_their_old_name(read: Callable[..., GpuCounterReading | None]) -> None:
     module = library(
         nvmlDeviceGetCurrentClocksEventReasons=function_not_found,
         nvmlDeviceGetCurrentClocksThrottleReasons=lambda handle: 0x1 | 0x80,
@@ -122,14 +122,14 @@ def test_only_what_slows_a_gpu_against_its_chosen_clocks_is_throttling() -> None
     ],
 )
 def test_without_a_whole_gpu_there_is_no_reading(
-    read: Callable[..., GpuReading | None], module: ModuleType | None, visible: str
+    read: Callable[..., GpuCounterReading | None], module: ModuleType | None, visible: str
 ) -> None:
     assert read(module, visible) is None
 
 
-def reading(at: float, millijoules: int | None = None, **throttled: int) -> GpuReading:
+def reading(at: float, millijoules: int | None = None, **throttled: int) -> GpuCounterReading:
     named = {name.replace("_", " "): count for name, count in throttled.items()}
-    return GpuReading(at, 0, "GPU-a", None, millijoules, named, GpuState(), None, None, None)
+    return GpuCounterReading(at, 0, "GPU-a", None, millijoules, named, GpuState(), None, None, None)
 
 
 @pytest.mark.parametrize(

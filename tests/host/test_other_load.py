@@ -15,8 +15,8 @@ import pytest
 from merge_bench.host.other_load import (
     BUSY,
     BusyProcess,
-    CpuSeconds,
-    OtherLoad,
+    CpuSecondsReading,
+    OtherProcessLoad,
     begin_load_measurement,
     read_cpu_seconds,
 )
@@ -31,7 +31,7 @@ def test_a_process_that_keeps_a_core_busy_is_named() -> None:
     words = [sys.executable, "-c", "print(flush=True)\nwhile True: pass", "--preload", "merge_bench.cluster.preload"]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as busy:
 
-        def read_of_it(cores: Collection[int], earlier: Collection[int]) -> CpuSeconds:
+        def read_of_it(cores: Collection[int], earlier: Collection[int]) -> CpuSecondsReading:
             """Without other processes: on a busy machine three others may use more."""
             found = read_cpu_seconds(cores, earlier)
             return replace(
@@ -41,7 +41,7 @@ def test_a_process_that_keeps_a_core_busy_is_named() -> None:
         try:
             assert busy.stdout is not None
             busy.stdout.readline()  # it runs
-            found = begin_load_measurement(1.0, read=read_of_it)()
+            found = begin_load_measurement(1.0, read_counters=read_of_it)()
         finally:
             busy.kill()
     (process,) = found.processes
@@ -50,7 +50,7 @@ def test_a_process_that_keeps_a_core_busy_is_named() -> None:
     assert 0.2 < found.busy <= found.cores
 
 
-def measured(seconds: float, *readings: CpuSeconds) -> OtherLoad:
+def measured(seconds: float, *readings: CpuSecondsReading) -> OtherProcessLoad:
     """What a look of so many seconds finds between two readings."""
     now, left = 100.0, iter(readings)
 
@@ -58,14 +58,14 @@ def measured(seconds: float, *readings: CpuSeconds) -> OtherLoad:
         nonlocal now
         now += seconds
 
-    return begin_load_measurement(seconds, read=lambda *_: next(left), clock=lambda: now, sleep=sleep)()
+    return begin_load_measurement(seconds, read_counters=lambda *_: next(left), clock=lambda: now, sleep=sleep)()
 
 
 def test_what_this_process_uses_does_not_count() -> None:
-    begin = CpuSeconds(busy=10.0, own=5.0, by_process={(os.getpid(), "python"): 5.0, (71, "yes"): 1.0})
-    alone = CpuSeconds(busy=11.0, own=6.0, by_process={(os.getpid(), "python"): 6.0, (71, "yes"): 1.0})
+    begin = CpuSecondsReading(busy=10.0, own=5.0, by_process={(os.getpid(), "python"): 5.0, (71, "yes"): 1.0})
+    alone = CpuSecondsReading(busy=11.0, own=6.0, by_process={(os.getpid(), "python"): 6.0, (71, "yes"): 1.0})
     assert (measured(2.0, begin, alone).busy, measured(2.0, begin, alone).processes) == (0.0, ())
-    shared = CpuSeconds(busy=11.5, own=6.0, by_process={(os.getpid(), "python"): 6.0, (71, "yes"): 1.5})
+    shared = CpuSecondsReading(busy=11.5, own=6.0, by_process={(os.getpid(), "python"): 6.0, (71, "yes"): 1.5})
     assert measured(2.0, begin, shared).busy == pytest.approx(0.25)
     assert [each.cores for each in measured(2.0, begin, shared).processes] == [pytest.approx(0.25)]
 
@@ -90,13 +90,13 @@ def test_a_look_that_has_lasted_long_enough_takes_no_more_time() -> None:
 
 @pytest.mark.parametrize(("busy", "quiet"), [(BUSY * 4 - 0.01, True), (BUSY * 4, False)])
 def test_a_quarter_of_the_cores_is_busy(busy: float, quiet: bool) -> None:
-    assert OtherLoad(busy, 4).is_quiet is quiet
+    assert OtherProcessLoad(busy, 4).is_quiet is quiet
 
 
 def test_the_text_names_cores_and_processes_and_says_if_none_can_be_seen() -> None:
-    assert str(OtherLoad(1.94, 2, (BusyProcess(71, "yes", 1.0),))) == "1.9 of 2 cores busy (pid 71 yes)"
-    assert "not visible" in str(OtherLoad(1.94, 2))
-    assert str(OtherLoad(0.02, 2)) == "0.0 of 2 cores busy"
+    assert str(OtherProcessLoad(1.94, 2, (BusyProcess(71, "yes", 1.0),))) == "1.9 of 2 cores busy (pid 71 yes)"
+    assert "not visible" in str(OtherProcessLoad(1.94, 2))
+    assert str(OtherProcessLoad(0.02, 2)) == "0.0 of 2 cores busy"
 
 
 def test_what_this_process_starts_during_a_look_is_its_own() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from merge_bench.host.machine import (
-    PowerReading,
+    EnergyCounterReading,
     ProcessorEnergyCounter,
     processor_joules,
     read_energy_counters,
@@ -44,7 +44,7 @@ def root(tmp_path: Path) -> Path:
 def between(
     first: dict[str, ProcessorEnergyCounter], last: dict[str, ProcessorEnergyCounter], seconds: float = 10
 ) -> tuple[float | None, str | None]:
-    return processor_joules(PowerReading(100.0, first, None), PowerReading(100.0 + seconds, last, None))
+    return processor_joules(EnergyCounterReading(100.0, first, None), EnergyCounterReading(100.0 + seconds, last, None))
 
 
 def test_only_packages_count_and_each_once(root: Path) -> None:
@@ -90,9 +90,9 @@ def test_counters_that_only_root_can_read(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_counters(tmp_path: Path) -> None:
-    found = read_energy_counters(with_gpu=False, root=tmp_path)
+    found = read_energy_counters(with_gpu=False, root_folder=tmp_path)
     assert (found.packages, found.gpu) == ({}, None)
-    joules, why = processor_joules(found, read_energy_counters(with_gpu=False, root=tmp_path))
+    joules, why = processor_joules(found, read_energy_counters(with_gpu=False, root_folder=tmp_path))
     assert joules is None
     assert "no energy counters" in (why or "")
 
@@ -100,9 +100,9 @@ def test_a_machine_without_counters(tmp_path: Path) -> None:
 def test_without_gpus_their_library_is_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[str] = []
     monkeypatch.setitem(sys.modules, "pynvml", library(nvmlInit=lambda: asked.append("nvmlInit")))
-    read_energy_counters(with_gpu=False, root=tmp_path)
+    read_energy_counters(with_gpu=False, root_folder=tmp_path)
     assert asked == []
-    read_energy_counters(with_gpu=True, root=tmp_path)
+    read_energy_counters(with_gpu=True, root_folder=tmp_path)
     assert asked
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from merge_bench.analysis.timelines import read_aligned_timelines
 from merge_bench.campaign.recording import ENVIRONMENT_DIFFERS
-from merge_bench.config.ucx_releases import find_release
+from merge_bench.config.ucx_releases import find_or_install_release
 from merge_bench.errors import UsageError
 from merge_bench.view.export import exporters
 from tests.helpers.timelines import check_trace
@@ -182,7 +182,7 @@ def test_missing_interface_is_named(hosts: Hosts, results: Path) -> None:
 @pytest.mark.ucx_releases
 def test_workers_of_every_host_load_the_chosen_release(hosts: Hosts, results: Path) -> None:
     try:
-        releases = {version: find_release(version) for version in ("1.19.0", "1.22.0")}
+        releases = {version: find_or_install_release(version) for version in ("1.19.0", "1.22.0")}
     except UsageError as error:
         pytest.skip(f"needs releases of UCX: {error}")
     options = ("--ucx", ",".join(releases), "--chunk", "2e4", "--iterations", "2", "--start-timeout", "120")

@@ -71,10 +71,10 @@ def test_the_scheduler_loads_what_a_merge_needs_and_answers_meanwhile(client: Cl
 
 
 def test_what_a_scheduler_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    dask_scheduler_functions.import_dataframes()
+    dask_scheduler_functions.import_dask_dataframes()
     assert {"dask.dataframe", "distributed.shuffle"} <= set(sys.modules)
     monkeypatch.setitem(sys.modules, "dask.dataframe", None)  # importing it is an ImportError
-    dask_scheduler_functions.import_dataframes()
+    dask_scheduler_functions.import_dask_dataframes()
 
 
 def test_an_empty_frame_has_the_types_of_the_chunks() -> None:

@@ -101,7 +101,7 @@ def test_no_timeline_is_recorded_where_no_iteration_was_kept(kept: int) -> None:
         launch=0,
         plan=plan(timeline="on"),
         writer=writer,
-        workers=SimpleNamespace(run_on_all=lambda step: [timelines]),
+        workers=SimpleNamespace(run_on_all_workers=lambda step: [timelines]),
         descriptions=[SimpleNamespace(rank=0, host="node0")],
     )
     recording.record_timeline(session, decide_timeline_recording(session.plan, []), None)

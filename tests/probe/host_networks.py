@@ -20,10 +20,10 @@ class DescribedNetwork:
     peers: Mapping[str, str] = field(default_factory=dict)
     ports: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    def ip_addresses(self) -> dict[str, str]:
+    def addresses_by_interface(self) -> dict[str, str]:
         return {name: address.partition("/")[0] for name, address in self.addresses.items()}
 
-    def ipv4_ranges(self) -> dict[str, list[ipaddress.IPv4Network]]:
+    def ipv4_networks_by_interface(self) -> dict[str, list[ipaddress.IPv4Network]]:
         return {name: [ipaddress.IPv4Interface(address).network] for name, address in self.addresses.items()}
 
     def interface_towards(self, peer: str) -> str | None:
@@ -32,5 +32,5 @@ class DescribedNetwork:
     def resolve_address(self, peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return ipaddress.ip_address(self.peers[peer])
 
-    def rdma_ports(self, interface: str) -> list[str]:
+    def network_rdma_ports(self, interface: str) -> list[str]:
         return list(self.ports.get(interface, ()))

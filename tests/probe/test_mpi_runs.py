@@ -167,7 +167,7 @@ def test_osu_repeats_as_often_as_osu_does(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_without_shared_memory_it_runs_over_tcp(tmp_path: Path) -> None:
-    if not set(network.ip_addresses()) - {"lo"}:
+    if not set(network.addresses_by_interface()) - {"lo"}:
         pytest.skip("this machine has only lo, over which UCX 1.20 finds no way")
     options = ("--sizes", "1K", "--iterations", "20")
     rows = run(tmp_path, MPI, *options, environ={"UCX_TLS": "tcp"}).check_ended(0).of(ProbeLine)

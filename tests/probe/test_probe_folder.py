@@ -104,4 +104,8 @@ def test_one_file_more_is_one_probe_more(tmp_path: Path) -> None:
 def test_every_probe_and_option_is_described(probe: ProbeKind[Any]) -> None:
     text = (DOCS / "probe.md").read_text(encoding="utf-8")
     assert f"| `probe {probe.name}` | " in text
-    assert [option.name for option in probe.options.table() if f"`--{option.name}" not in text] == []
+    assert [
+        option.command_line_name
+        for option in probe.options.declared_options()
+        if f"`--{option.command_line_name}" not in text
+    ] == []

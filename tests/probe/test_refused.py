@@ -124,4 +124,4 @@ def test_a_ucx_without_its_tools(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=f"ucx_perftest is not in the folder of {tmp_path}/ucx_info; install the tools of this UCX"
     ):
-        ucx_perftest.find_perftest(environ)
+        ucx_perftest.find_perftest_program(environ)

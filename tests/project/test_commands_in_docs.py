@@ -11,7 +11,7 @@ import click
 import pytest
 
 from merge_bench.cli import cli
-from merge_bench.config.shipped import find_config
+from merge_bench.config.shipped import find_config_file
 from merge_bench.errors import UsageError
 from tests.project.examples import PAGES, ROOT, Example, all_examples, examples, read_table
 
@@ -82,7 +82,7 @@ def test_configs_in_the_readme_exist() -> None:
         found = options_of(given(example))
         several = (each for key in ("config_names", "configs") for each in found.get(key) or ())
         for name in filter(None, [found.get("config"), found.get("baseline"), *several]):
-            assert find_config(str(name)).is_file()
+            assert find_config_file(str(name)).is_file()
 
 
 def test_commands_are_found_at_all(tmp_path: Path) -> None:

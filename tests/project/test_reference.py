@@ -36,7 +36,11 @@ def test_every_option_of_every_command_has_a_row_or_is_one_of_run() -> None:
 
 def test_options_of_run_name_their_variable() -> None:
     text = pages()["reference/options.md"]
-    assert [option.name for option in OPTIONS if (f"`{option.variable}`" in text) != option.in_config] == []
+    assert [
+        option.command_line_name
+        for option in OPTIONS
+        if (f"`{option.environment_variable}`" in text) != option.in_config
+    ] == []
 
 
 @pytest.mark.parametrize("processor", ["amd-epyc", "intel-xeon-167"])

@@ -101,8 +101,8 @@ def test_a_wrong_call_in_the_engine_is_found(ours: dict[str, Reading], right: st
     ("right", "wrong", "message"),
     [
         (
-            "_ask_driver(nvml.nvmlDeviceGetName, handle)",
-            "_ask_driver(nvml.nvmlDeviceGetName)",
+            "_call_nvml(nvml.nvmlDeviceGetName, handle)",
+            "_call_nvml(nvml.nvmlDeviceGetName)",
             "missing a required argument",
         ),
         ("nvml.nvmlSystemGetDriverVersion", "nvml.nvmlSystemVersion", "pynvml has no nvmlSystemVersion"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.config.ucx_releases import UcxRelease, find_release
+from merge_bench.config.ucx_releases import UcxRelease, find_or_install_release
 from merge_bench.errors import UsageError
 from merge_bench.records.schema import CampaignLine, LaunchLine, ProbeLine
 from tests.helpers.runs import SMALL, command
@@ -21,7 +21,7 @@ VERSIONS = ("1.19.0", "1.20.1", "1.21.0", "1.22.0")
 def installed(*versions: str) -> dict[str, UcxRelease]:
     """Releases in the user's own cache, so that they are downloaded once."""
     try:
-        return {version: find_release(version) for version in versions}
+        return {version: find_or_install_release(version) for version in versions}
     except UsageError as error:
         pytest.skip(f"needs releases of UCX: {error}")
 

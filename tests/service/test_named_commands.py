@@ -204,7 +204,7 @@ def test_a_service_without_commands_runs_none() -> None:
 def test_every_option_with_free_text_was_decided_about() -> None:
     """A new option of `exec` that takes any text is refused until it is listed."""
     accepted = set()
-    for option in (*ExecOptions.table(), *NamedCommandOptions.table()):
+    for option in (*ExecOptions.declared_options(), *NamedCommandOptions.declared_options()):
         try:
             words({"named": "osu", option.key: "/etc/passwd"})
         except UsageError as error:

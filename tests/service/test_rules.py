@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from merge_bench.config.options import OPTIONS
 from merge_bench.config.reader import read_config
 from merge_bench.config.shipped import FOLDER, shipped_config_names
-from merge_bench.config.variables import variables_with_code
+from merge_bench.config.variables import variables_that_run_code
 from merge_bench.errors import UsageError
 from merge_bench.probe import probes
 from merge_bench.service.documents import JobRequest
@@ -121,7 +121,9 @@ def test_options_that_reach_beyond_the_job_are_refused(rules: JobRules, command:
 def test_every_option_with_free_text_was_decided_about(rules: JobRules) -> None:
     """A new option that takes any text is refused until it is listed."""
     every = [("run", option) for option in OPTIONS]
-    every += [(f"probe {name}", option) for name, kind in probes().items() for option in kind.options.table()]
+    every += [
+        (f"probe {name}", option) for name, kind in probes().items() for option in kind.options.declared_options()
+    ]
     accepted = set()
     for command, option in every:
         try:
@@ -272,7 +274,7 @@ def test_settings_that_a_job_may_have_are_those_of_a_config(tmp_path: Path) -> N
     (tmp_path / "job.cfg").write_text(settings_file_text(given))
     found = read_config(tmp_path / "job.cfg", {})
     assert {each.name: each.value for each in found.variables} == given
-    assert variables_with_code(found) == []
+    assert variables_that_run_code(found) == []
     with pytest.raises(UsageError, match="MERGE_BENCH_CHUNK: "):
         check_job_settings({"MERGE_BENCH_CHUNK": "nothing"})
 

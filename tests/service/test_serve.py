@@ -24,7 +24,7 @@ import pytest
 
 from merge_bench.cluster import supervisor
 from merge_bench.errors import RunFailed, UsageError
-from merge_bench.host.network import find_free_port
+from merge_bench.host.network import choose_server_port
 from merge_bench.service.serve import TOKEN_FILE, ServiceSettings, check_service_start
 from merge_bench.service.store import FOLDER, LOCAL, ServiceStore, open_service_store
 from tests.helpers.runs import LIMIT, command
@@ -39,7 +39,7 @@ NAMES = ("Bench.example:443", "plain.example:80", "own.example", "[2001:db8::1]:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealService]:
     names = (word for name in NAMES for word in ("--host-name", name))
-    found = RealService(tmp_path_factory.mktemp("service"), *names, port=str(find_free_port("127.0.0.1", 0)))
+    found = RealService(tmp_path_factory.mktemp("service"), *names, port=str(choose_server_port("127.0.0.1", 0)))
     with ends_well(found):
         yield found
 
@@ -195,9 +195,9 @@ def test_check_says_what_it_found(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_with_a_certificate_it_serves_https_only_by_the_names_that_it_was_given(tmp_path: Path) -> None:
-    files = supervisor.write_certificate(tmp_path)
+    files = supervisor.write_tls_certificate(tmp_path)
     options = (f"--tls-cert={files['cert']}", f"--tls-key={files['key']}", "--host-name", "Bench.example")
-    port = str(find_free_port("127.0.0.1", 0))
+    port = str(choose_server_port("127.0.0.1", 0))
     service = RealService(tmp_path / "service", *options, "--address", "0.0.0.0", port=port)
     try:
         assert service.url.startswith("https://0.0.0.0:")

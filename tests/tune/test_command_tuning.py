@@ -16,7 +16,7 @@ import pytest
 from merge_bench.campaign import ProgressDisplay
 from merge_bench.campaign.planned_launches import PlannedLaunch
 from merge_bench.cluster import signals
-from merge_bench.cluster.worker_programs import find_free_port
+from merge_bench.cluster.worker_programs import find_free_tcp_port
 from merge_bench.command.metrics import CHECK_FAILED
 from merge_bench.command.run_command import COMMAND_FAILED
 from merge_bench.records import schema as s
@@ -197,7 +197,7 @@ def test_lanes_need_a_command_that_uses_ucx(place: Path, capsys: pytest.CaptureF
 def test_settings_of_tcp_are_left_out_where_a_real_command_uses_shared_memory(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    port = find_free_port("127.0.0.1")
+    port = find_free_tcp_port("127.0.0.1")
     pair = f"ucx_perftest -p {port} & sleep 0.5; ucx_perftest -p {port} 127.0.0.1 -t tag_bw -s 65536 -n 20; wait"
     words = ("--lanes", "--timeout", "60s", "--only", "tcp-segments", "--", "sh", "-c", pair)
     assert exit_status("tune", *words) == 2

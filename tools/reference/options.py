@@ -58,14 +58,19 @@ def _of_run() -> Iterator[str]:
             section = option.section
             rows.append([f"**{section}**", "", "", ""])
         rows.append(
-            [_shown(option), f"`{option.variable}`" if option.in_config else "no", _default(option), option.help]
+            [
+                _shown(option),
+                f"`{option.environment_variable}`" if option.in_config else "no",
+                _default(option),
+                option.help,
+            ]
         )
     yield table(["option", "in a config", "default", "means"], rows)
 
 
 def _shown(option: Option) -> str:
     value = "" if option.flag else f" {option.placeholder}"
-    return ", ".join(f"`--{key.replace('_', '-')}{value}`" for key in option.keys)
+    return ", ".join(f"`--{key.replace('_', '-')}{value}`" for key in option.key_and_aliases)
 
 
 def _default(option: Option) -> str:
@@ -87,7 +92,7 @@ def _of(name: str, command: click.Command) -> Iterator[str]:
         if record is None or isinstance(parameter, click.Argument):
             continue
         if option is not None and record[1].startswith(option.help):
-            shared.append(f"`--{option.name}`")
+            shared.append(f"`--{option.command_line_name}`")
         else:
             own.append([f"`{record[0]}`", record[1]])
     if own:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from merge_bench.campaign.importers import ImportedResult, Importer
 from merge_bench.campaign.printed_text import PrintedText, program_error_warning, unread_lines_warning
-from merge_bench.config.allowed_transports import transport_settings
+from merge_bench.config.allowed_transports import select_transport_settings
 from merge_bench.records import schema as s
 
 IMPORTER = Importer(name="osu", help="osu_latency, osu_alltoall and others", place=3)
@@ -202,7 +202,7 @@ def _make_probe_lines(text: PrintedText, table: _TestTable, ranks: int | None) -
                 size=int(size),
                 iterations=int(iterations) if iterations is not None else None,
                 selected=list(text.ucx_log.lanes),
-                requested=transport_settings(text.ucx_log.variables),
+                requested=select_transport_settings(text.ucx_log.variables),
                 seconds=seconds,
                 seconds_min=least,
                 seconds_max=most,

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from merge_bench.campaign.importers import ImportedResult, Importer
 from merge_bench.campaign.printed_text import PrintedText, program_error_warning, unread_lines_warning
-from merge_bench.cluster.ucx_perftest import BANDWIDTH, COLUMNS, LATENCY, Perftest, parse_ucx_log
-from merge_bench.config.allowed_transports import transport_settings
+from merge_bench.cluster.ucx_perftest import BANDWIDTH, COLUMNS, LATENCY, PerftestType, parse_ucx_log
+from merge_bench.config.allowed_transports import select_transport_settings
 from merge_bench.errors import Caution
 from merge_bench.records import schema as s
 from merge_bench.units import MIB, format_count, parse_bytes
@@ -284,7 +284,7 @@ def _make_probe_line(text: PrintedText, result: _TestResult, *, is_only_test: bo
     protocol = None
     if is_only_test:
         measures = LATENCY if result.test.endswith(("lat", "latency")) else BANDWIDTH
-        protocol = parse_ucx_log("\n".join(text.bare), Perftest("tag", measures)).protocol(result.size)
+        protocol = parse_ucx_log("\n".join(text.bare), PerftestType("tag", measures)).protocol_for_message(result.size)
     version = text.ucx_log.version
     return s.ProbeLine(
         launch=0,
@@ -299,7 +299,7 @@ def _make_probe_line(text: PrintedText, result: _TestResult, *, is_only_test: bo
         seconds=result.seconds,
         bandwidth_bytes_per_second=result.size / result.seconds or None,
         messages_per_second=result.messages,
-        requested=transport_settings(text.ucx_log.variables),
+        requested=select_transport_settings(text.ucx_log.variables),
         selected=list(text.ucx_log.lanes),
         protocol=protocol,
     )

@@ -21,8 +21,8 @@ AUTO = "auto"
 
 
 @functools.cache
-def launchers() -> Mapping[str, LauncherKind]:
-    """Return every launcher by its name, in the order in which they are shown."""
+def launchers_by_name() -> Mapping[str, LauncherKind]:
+    """Return the declaration of every launcher by its name, in the order in which they are shown."""
     modules = (importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__))
     kinds: list[LauncherKind] = [module.LAUNCHER for module in modules]
     return {kind.name: kind for kind in sorted(kinds, key=lambda kind: (kind.place, kind.name))}
@@ -50,7 +50,7 @@ def choose_launcher_kind(options: ClusterOptions, environ: Mapping[str, str]) ->
     With ``auto``: the launcher whose options are given, else that of the batch job which this process is in, if its
     nodes can be reached, else the one that starts processes here. Raises UsageError if options contradict each other.
     """
-    name, kinds = options.launcher, launchers()
+    name, kinds = options.launcher, launchers_by_name()
     with_options = [kind for kind in kinds.values() if any(getattr(options, key) for key in kind.needs)]
     running = next((kind for kind in with_options if not kind.owns_processes), None)
     if running is not None:
@@ -62,14 +62,14 @@ def choose_launcher_kind(options: ClusterOptions, environ: Mapping[str, str]) ->
         return with_options[0] if with_options else _automatic_launcher_kind(options, environ)[0]
     chosen = kinds[name]
     if chosen.needs and chosen not in with_options:
-        raise UsageError(f"--launcher {name} needs {' or '.join(map(_option_name, chosen.needs))}")
+        raise UsageError(f"--launcher {name} needs {' or '.join(map(_command_line_option_name, chosen.needs))}")
     if with_options and chosen not in with_options:
         key = next(key for key in with_options[0].needs if getattr(options, key))
-        raise UsageError(f"{_option_name(key)} cannot be combined with --launcher {name}")
+        raise UsageError(f"{_command_line_option_name(key)} cannot be combined with --launcher {name}")
     return chosen
 
 
-def leftover_job_warning(options: ClusterOptions, environ: Mapping[str, str]) -> Caution | None:
+def unreachable_batch_job_warning(options: ClusterOptions, environ: Mapping[str, str]) -> Caution | None:
     """Return a warning if ``--launcher auto`` ignores a batch job whose hosts cannot be reached, or None."""
     automatic = options.launcher == AUTO and choose_launcher_kind(options, environ).starts_here
     return _automatic_launcher_kind(options, environ)[1] if automatic else None
@@ -83,7 +83,7 @@ def _automatic_launcher_kind(
     The warning is about a batch job whose hosts cannot be reached.
     """
     passed_over = None
-    for kind in launchers().values():
+    for kind in launchers_by_name().values():
         if not kind.inside(environ):
             continue
         try:
@@ -98,18 +98,18 @@ def _automatic_launcher_kind(
     return _local_launcher_kind(), passed_over
 
 
-def choices() -> tuple[str, ...]:
-    return (AUTO, *launchers())
+def launcher_choices() -> tuple[str, ...]:
+    return (AUTO, *launchers_by_name())
 
 
-def help_text() -> str:
-    conditions = dict.fromkeys(kind.auto for kind in launchers().values() if kind.auto)
+def launcher_help_text() -> str:
+    conditions = dict.fromkeys(kind.auto for kind in launchers_by_name().values() if kind.auto)
     return f"How processes are started; auto: {', '.join([*conditions, f'else {_local_launcher_kind().name}'])}."
 
 
 def batch_systems() -> dict[str, BatchSystem]:
     """Return the batch systems for which ``submit`` makes jobs, by the name of their launcher."""
-    return {name: kind.batch for name, kind in launchers().items() if kind.batch is not None}
+    return {name: kind.batch for name, kind in launchers_by_name().items() if kind.batch is not None}
 
 
 def systems_with_storage_option() -> list[str]:
@@ -119,7 +119,7 @@ def systems_with_storage_option() -> list[str]:
 
 def make_launcher(settings: ClusterSettings) -> Launcher:
     """Make the launcher that the settings name."""
-    kind = launchers()[settings.launcher]
+    kind = launchers_by_name()[settings.launcher]
     if kind.make is not None:
         return kind.make()
     from merge_bench.cluster.start_on_hosts import RemoteLauncher
@@ -129,8 +129,8 @@ def make_launcher(settings: ClusterSettings) -> Launcher:
 
 
 def _local_launcher_kind() -> LauncherKind:
-    return next(kind for kind in launchers().values() if kind.starts_here)
+    return next(kind for kind in launchers_by_name().values() if kind.starts_here)
 
 
-def _option_name(key: str) -> str:
+def _command_line_option_name(key: str) -> str:
     return f"--{key.replace('_', '-')}"

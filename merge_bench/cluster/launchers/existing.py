@@ -18,7 +18,9 @@ class ExistingCluster(Launcher):
     name = "existing"
     owns_processes = False
 
-    def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> SchedulerAccess:
+    def start_processes(
+        self, plan: Plan, settings: ClusterSettings, log_folder: Path, log_prefix: str
+    ) -> SchedulerAccess:
         """Return how to reach the running scheduler; raises UsageError if the scheduler's file does not exist."""
         file = Path(settings.scheduler_file) if settings.scheduler_file else None
         if file and not file.exists():

@@ -43,28 +43,30 @@ class LocalLauncher(Launcher):
     def __init__(self) -> None:
         self._started: dict[str, tuple[ChildProcess, str, Path]] = {}  # with its host and its log, by role
 
-    def commands(self, plan: Plan, settings: ClusterSettings) -> list[ProcessCommand]:
-        return self._commands(plan, settings, "SCRATCH")
+    def process_commands(self, plan: Plan, settings: ClusterSettings) -> list[ProcessCommand]:
+        return self._process_commands(plan, settings, "SCRATCH")
 
-    def start(self, plan: Plan, settings: ClusterSettings, logs: Path, prefix: str) -> SchedulerAccess:
+    def start_processes(
+        self, plan: Plan, settings: ClusterSettings, log_folder: Path, log_prefix: str
+    ) -> SchedulerAccess:
         """Start scheduler and workers at once, and return how to reach the scheduler.
 
         Raises LaunchFailed if the interface does not exist any more, or has lost its address.
         """
-        access = self.make_scratch_folder(plan)
+        access = self.prepare_scheduler_access(plan)
         base = {**os.environ, **python_path_variables(os.environ), "MERGE_BENCH_PARENT": str(os.getpid())}
         try:
-            commands = self._commands(plan, settings, str(self.scratch))
+            commands = self._process_commands(plan, settings, str(self.scratch))
         except LookupError as error:
             raise LaunchFailed(str(error)) from error
         for command in commands:
-            log = logs / f"{prefix}{command.role}.log"
+            log = log_folder / f"{log_prefix}{command.role}.log"
             with signals.defer_interruption():
                 child = ChildProcess(command.argv, environment={**base, **command.environment}, log=log)
                 self._started[command.role] = child, command.host, log
         return access
 
-    def hosts_by_role(self) -> Mapping[str, str]:
+    def hosts_by_process_role(self) -> Mapping[str, str]:
         return {role: host for role, (_, host, _) in self._started.items()}
 
     def host_warnings(self, settings: ClusterSettings) -> list[Caution]:
@@ -89,7 +91,7 @@ class LocalLauncher(Launcher):
     def read_log_tail(self, role: str) -> str:
         return read_log_tail(self._started[role][2]) if role in self._started else ""
 
-    def stop(self) -> None:
+    def stop_processes(self) -> None:
         """End every process and its children, and remove the scratch folder.
 
         A kill does no harm to workers: their data is in memory, and results are in the driver's files.
@@ -97,9 +99,9 @@ class LocalLauncher(Launcher):
         for child in end_child_processes([child for child, _, _ in self._started.values()], STOP_SECONDS):
             print_message(f"process {child.pid} was killed and has not ended yet")
         self._started = {}
-        super().stop()
+        super().stop_processes()
 
-    def _commands(self, plan: Plan, settings: ClusterSettings, scratch: str) -> list[ProcessCommand]:
+    def _process_commands(self, plan: Plan, settings: ClusterSettings, scratch_folder: str) -> list[ProcessCommand]:
         from merge_bench.cluster import dask_commands
         from merge_bench.cluster.dask_commands import LOOPBACK
         from merge_bench.host import network, pinning
@@ -109,12 +111,12 @@ class LocalLauncher(Launcher):
         if plan.device_memory:
             host = pinning.describe_host(interface)
             rdma = tuple(host.rdma)
-            parts = pinning.pin_workers(host, plan.workers, gpus=True, workers_per_gpu=settings.workers_per_gpu)
+            parts = pinning.pin_workers(host, plan.workers, use_gpus=True, workers_per_gpu=settings.workers_per_gpu)
             pins = {number: replace(part, cores=()) for number, part in enumerate(parts)}
         else:
-            rdma = tuple(network.rdma_ports(interface))
+            rdma = tuple(network.network_rdma_ports(interface))
             pins = dict.fromkeys(range(plan.workers), pinning.WorkerPin((), None, rdma))
-        place = dask_commands.ProcessLocation(socket.gethostname(), scratch, interface, address, rdma)
+        place = dask_commands.ProcessLocation(socket.gethostname(), scratch_folder, interface, address, rdma)
         return dask_commands.dask_process_commands(
             plan, settings, place, pins, settings.environment, os.environ, plan.threads
         )

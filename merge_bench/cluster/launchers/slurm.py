@@ -83,10 +83,10 @@ def allocated_hosts(environ: Mapping[str, str]) -> tuple[HostSpec, ...]:
 
 
 @functools.cache
-def _expand_node_list(nodes: str, program_path: str | None) -> tuple[tuple[str, ...], str]:
+def _expand_node_list(nodes: str, search_path: str | None) -> tuple[tuple[str, ...], str]:
     """Return the host names in a list such as ``node[01-03]``, and an error text if there are none.
 
-    `program_path`: the ``PATH`` for scontrol.
+    `search_path`: the ``PATH`` for scontrol.
     """
     text, problem = _run_scontrol("show", "hostnames", nodes)
     names = tuple(text.split())
@@ -96,10 +96,10 @@ def _expand_node_list(nodes: str, program_path: str | None) -> tuple[tuple[str, 
 
 
 @functools.cache
-def _scontrol_job_text(job: str, program_path: str | None) -> str:
+def _scontrol_job_text(job: str, search_path: str | None) -> str:
     """Return what ``scontrol`` prints about a job in detail; empty if it fails.
 
-    `program_path`: the ``PATH`` for scontrol.
+    `search_path`: the ``PATH`` for scontrol.
     """
     return _run_scontrol("--details", "show", "job", job)[0] if job.isdecimal() else ""
 
@@ -148,7 +148,7 @@ def _parse_allocated_gpus(job_text: str) -> dict[str, int]:
     """Return the number of GPUs by node, from lines ``Nodes=n[1-2] … GRES=gpu:a100:4(IDX:0-3)`` of ``scontrol``."""
     from merge_bench.host.files import parse_core_list
 
-    def count_entry(words: str, indexes: str) -> int:
+    def count_gpus_of_entry(words: str, indexes: str) -> int:
         last = words.rpartition(":")[2]
         return int(last) if last.isdecimal() and len(last) < 5 else len(parse_core_list(indexes))
 
@@ -156,7 +156,7 @@ def _parse_allocated_gpus(job_text: str) -> dict[str, int]:
     for match in re.finditer(r"^\s*Nodes=(\S+) .*\bGRES(?:_IDX)?=(\S+)", job_text, re.MULTILINE):
         entries = re.findall(r"(?<!\w)gpu((?::[^:,()]+)*)(?:\(IDX:([^)]*)\))?", match[2])
         with contextlib.suppress(ValueError):  # not a list of names or indexes
-            count = sum(count_entry(*entry) for entry in entries)
+            count = sum(count_gpus_of_entry(*entry) for entry in entries)
             for part in split_host_list(match[1]):
                 gpus |= dict.fromkeys(expand_host_list(part), count)
     return gpus if any(gpus.values()) else {}
@@ -169,12 +169,12 @@ def _parse_gpu_count(text: str | None) -> int | None:
     return sum(map(int, numbers)) if numbers else None
 
 
-def _parse_tasks_per_node(text: str, nodes: int) -> list[int]:
-    """Return the number of tasks on each of `nodes` nodes: ``4(x2),1`` → [4, 4, 1]; [] if the text has another form."""
+def _parse_tasks_per_node(text: str, node_count: int) -> list[int]:
+    """Return the number of tasks on each of `node_count` nodes: ``4(x2),1`` → [4, 4, 1]; [] for another form."""
     counts: list[int] = []
     for part in filter(None, text.split(",")):
         match = re.fullmatch(r"([1-9]\d{0,3})(?:\(x(\d{1,6})\))?", part)
-        if match is None or int(match[2] or 1) > nodes:
+        if match is None or int(match[2] or 1) > node_count:
             return []
         counts += [int(match[1])] * int(match[2] or 1)
     return counts

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from merge_bench.cluster.base import ClusterSettings, LauncherKind
-from merge_bench.cluster.hosts import HostSpec, read_hosts
+from merge_bench.cluster.hosts import HostSpec, read_hosts_file
 
 # ssh asks no questions, since a run may be unattended, and refuses unknown hosts.
 _SETTINGS = (
@@ -39,6 +39,6 @@ LAUNCHER = LauncherKind(
     place=2,
     auto="ssh with --hosts",
     needs=("hosts",),
-    hosts=lambda options, environ: read_hosts(Path(options.hosts or "")),
+    hosts=lambda options, environ: read_hosts_file(Path(options.hosts or "")),
     reach=ssh_command,
 )

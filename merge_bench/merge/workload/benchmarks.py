@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from merge_bench.config.files import open_without_links
-from merge_bench.config.options import TableOptions
+from merge_bench.config.options import InputTableOptions
 from merge_bench.config.parsers import suggest_similar_names
 from merge_bench.errors import UsageError
 from merge_bench.merge.workload.tables import TableSpec, plan_tables
@@ -46,7 +46,7 @@ class Benchmark:
     name: str
     questions: tuple[Question, ...]
     default: tuple[str, ...]
-    make: Callable[[TableOptions, Sequence[str]], Sequence[Path]]
+    make: Callable[[InputTableOptions, Sequence[str]], Sequence[Path]]
 
     def choose_questions(self, names: Sequence[str]) -> tuple[str, ...]:
         """Resolve the names of questions (``3`` is ``q3``); without names, the default questions.
@@ -66,7 +66,7 @@ class Benchmark:
     def find_question(self, name: str) -> Question:
         return next(question for question in self.questions if question.name == name)
 
-    def plan_question(self, name: str, options: TableOptions, workers: int, engine: str) -> TableSpec:
+    def plan_question(self, name: str, options: InputTableOptions, workers: int, engine: str) -> TableSpec:
         """Plan the merge of the question called `name` for so many workers; missing tables are generated.
 
         There is no warning of few row groups: only tables with few rows have them, which the generator decides. The

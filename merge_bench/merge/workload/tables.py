@@ -70,7 +70,7 @@ def _hint_about_comma(key: str, named: Sequence[str], option: str, columns: Iter
         places = [at for at in range(len(named)) if list(named[at : at + len(parts)]) == parts]
         if key in parts and quote_name(column) != column and places:
             whole = [*named[: places[0]], column, *named[places[0] + len(parts) :]]
-            return f"for its column {quote_name(column)}, write {option} {shlex.quote(NamesParser.join(whole))}"
+            return f"for its column {quote_name(column)}, write {option} {shlex.quote(NamesParser.format_names(whole))}"
     return ""
 
 

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 from merge_bench.campaign import ProgressDisplay
 from merge_bench.campaign.planned_launches import PlannedLaunch
 from merge_bench.cluster import signals, supervisor
-from merge_bench.cluster.dask_commands import default_ucx_settings, forwarded_variables
+from merge_bench.cluster.dask_commands import default_ucx_settings, variables_for_other_hosts
 from merge_bench.cluster.host_check import check_ucx_folder, unusable_rdma_port_warnings
-from merge_bench.cluster.launchers import launchers
+from merge_bench.cluster.launchers import launchers_by_name
 from merge_bench.cluster.start_on_hosts import module_command
 from merge_bench.cluster.supervisor import read_log_tail
-from merge_bench.config.allowed_transports import transport_settings
+from merge_bench.config.allowed_transports import select_transport_settings
 from merge_bench.errors import Caution, LaunchFailed
 from merge_bench.probe.ranks import messages, mpirun
 from merge_bench.probe.ranks.messages import ExchangeRow, Message, RankDescription, Row
@@ -85,7 +85,7 @@ class RankSession:
         hosts = hosts or self.hosts
         extra_variables = {
             **(extra_variables or {}),
-            **self.settings.ucx_variables({**os.environ, **self.settings.environment}),
+            **self.settings.ucx_selection_variables({**os.environ, **self.settings.environment}),
         }
         environment = {**self.settings.environment, **extra_variables}
         spec = {
@@ -180,7 +180,7 @@ class RankSession:
 
         `selected`: UCX's lanes; `extra_settings`: settings besides the environment's; `figures`: other fields.
         """
-        settings = transport_settings(self.workers[0].environment)
+        settings = select_transport_settings(self.workers[0].environment)
         fields = {
             "placement": placement_of_workers(self.workers),
             "ranks": [worker.rank for worker in self.workers],
@@ -198,7 +198,7 @@ class RankSession:
 
     def _transport_settings(self) -> str:
         """Return the environment's settings that choose transports, as the end of a sentence."""
-        listed = transport_settings({**os.environ, **self.settings.environment})
+        listed = select_transport_settings({**os.environ, **self.settings.environment})
         return ", with " + ", ".join(f"{name}={value}" for name, value in listed.items()) if listed else ""
 
     def _record_started_ranks(self, reports: Sequence[RankDescription], hosts: mpirun.Hosts) -> None:
@@ -207,7 +207,9 @@ class RankSession:
         self.workers = [report.worker for report in reports]
         self.host_numbers = [report.host_number for report in reports]
         if first:
-            scheduler = self.settings.launcher if launchers()[self.settings.launcher].batch is not None else None
+            scheduler = (
+                self.settings.launcher if launchers_by_name()[self.settings.launcher].batch is not None else None
+            )
             self.writer.write(
                 LaunchLine(
                     launch=self.launch,
@@ -221,7 +223,7 @@ class RankSession:
                     startup_seconds=time.monotonic() - self._began,
                 )
             )
-            variables = {**forwarded_variables(os.environ), **self.settings.environment}
+            variables = {**variables_for_other_hosts(os.environ), **self.settings.environment}
             check_ucx_folder(self.workers, self.settings.ucx_origin)
             for caution in unused_rdma_warnings(reports, hosts, variables):
                 self.warn(caution)

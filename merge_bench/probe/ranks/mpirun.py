@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from merge_bench.cluster.base import ClusterSettings
-from merge_bench.cluster.dask_commands import forwarded_variables
+from merge_bench.cluster.dask_commands import variables_for_other_hosts
 from merge_bench.cluster.hosts import place_workers
-from merge_bench.cluster.launchers import launchers
+from merge_bench.cluster.launchers import launchers_by_name
 from merge_bench.cluster.launchers.ssh import ssh_client_command
 from merge_bench.cluster.supervisor import ChildProcess, read_log_tail
 from merge_bench.config.files import open_without_links
@@ -209,7 +209,7 @@ def run_as_root_variables() -> dict[str, str]:
 
 def check_hosts_supported(mpi: MpiInstallation, settings: ClusterSettings) -> None:
     """Raise UsageError if a running cluster was named, or the hosts need what this mpirun does not support."""
-    if not launchers()[settings.launcher].owns_processes:
+    if not launchers_by_name()[settings.launcher].owns_processes:
         raise UsageError("this probe starts its own ranks with mpirun; omit --scheduler-address and --scheduler-file")
     if not settings.hosts:
         return
@@ -252,7 +252,7 @@ def mpirun_command(
     ranks = sum(count for _, count in hosts)
     if mpi.kind != OPEN_MPI:  # its mpirun passes the whole environment on
         return (mpi.mpirun, "-n", str(ranks), *argv)
-    names = sorted({*settings.environment, *forwarded_variables(os.environ), *(extra_variables or {})})
+    names = sorted({*settings.environment, *variables_for_other_hosts(os.environ), *(extra_variables or {})})
     places = ",".join(f"{name}:{count}" for name, count in hosts)
     return (
         *(mpi.mpirun, "-n", str(ranks), "--host", places, "--map-by", "slot", "--bind-to", "none"),
@@ -267,7 +267,7 @@ def _daemon_options(mpi: MpiInstallation, settings: ClusterSettings, scratch: st
     """Return mpirun's options for its daemons on other hosts: those of PRRTE in Open MPI 5, of ORTE in 4."""
     new = int(mpi.version.partition(".")[0]) >= 5
     options = [("prte_local_tmpdir_base", scratch)] if new else []  # ORTE refuses it if a site has set another
-    if settings.hosts and not launchers()[settings.launcher].mpirun_finds_hosts:
+    if settings.hosts and not launchers_by_name()[settings.launcher].mpirun_finds_hosts:
         options.append(("plm_ssh_agent" if new else "plm_rsh_agent", " ".join(ssh_client_command(settings))))
     range_ = (
         interface_subnet(settings.interface, [each.name for each in settings.hosts], host) if settings.hosts else None
@@ -286,7 +286,7 @@ def interface_subnet(interface: str | None, peers: Sequence[str], host: HostNetw
     If this `host` has no such interface, or none was named, it is the range of the interface to the `peers`. None if
     none was named and some peer is in another range, in which its daemon would have no address here.
     """
-    ranges = host.ipv4_ranges()
+    ranges = host.ipv4_networks_by_interface()
     named = interface in ranges
     for name in [interface] if named else [host.interface_towards(peer) for peer in peers]:
         for candidate in ranges.get(name or "", ()):
@@ -407,7 +407,7 @@ class MpirunProcess:
 
     def stop(self) -> None:
         """End mpirun, which ends the ranks on every host; kill the processes that are left of its session here."""
-        self._process.end(signal.SIGTERM, STOP_SECONDS)
+        self._process.end_session(signal.SIGTERM, STOP_SECONDS)
 
     def log_line(self, line: str) -> None:
         """Write a line of a rank that is not a message into the log of mpirun."""

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from merge_bench.cluster.ucx_perftest import lanes_to_others, logged_ucx_version
+from merge_bench.cluster.ucx_perftest import logged_ucx_version, parse_lanes_to_peers
 from merge_bench.config.installation import block_imports
 from merge_bench.errors import MergeBenchError
 from merge_bench.host import network
-from merge_bench.host.description import Ucx
+from merge_bench.host.description import UcxDescription
 from merge_bench.host.network import HostNetwork
 from merge_bench.probe import probes
 from merge_bench.probe.ranks.messages import Done, Error, Hello, Progress, RankDescription, Warn, send_to_driver
@@ -123,7 +123,7 @@ class Rank:
 
         Open MPI is restricted to UCX. Other MPIs also have code of their own for shared memory.
         """
-        return lanes_to_others(self.ucx_log()) if os.environ.get(_PML) == "ucx" else ()
+        return parse_lanes_to_peers(self.ucx_log()) if os.environ.get(_PML) == "ucx" else ()
 
     def warn_of_few_cores(self) -> None:
         """Report a warning if a host has fewer cores than ranks; all ranks call this."""
@@ -145,7 +145,7 @@ class Rank:
 
         path, own = loaded_library_path("libucp"), loaded_library_path("libmpi")
         release = release_of_library(path) if path else None
-        ucx = Ucx(
+        ucx = UcxDescription(
             version=logged_ucx_version(self.ucx_log()) or (release.name if release else None),
             path=str(path) if path else None,
             origin="its own" if path and own and path.is_relative_to(own.parent) else str(path),
@@ -215,8 +215,8 @@ def ucx_net_devices_variable(
             raise LookupError(f"this host has no route to {away}; name a network interface with --interface")
     else:
         far = not find_allowed_transports(environ.get("UCX_TLS", "all")) & SHARED_MEMORY
-        names = [LOOPBACK, *(name for name in host.ip_addresses() if far and name != LOOPBACK)]
-    ports = dict.fromkeys(port for name in names for port in host.rdma_ports(name))
+        names = [LOOPBACK, *(name for name in host.addresses_by_interface() if far and name != LOOPBACK)]
+    ports = dict.fromkeys(port for name in names for port in host.network_rdma_ports(name))
     return {"UCX_NET_DEVICES": ",".join([*ports, *names])}
 
 

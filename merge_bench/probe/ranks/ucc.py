@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from merge_bench.cluster.ucx_perftest import lanes_to_others, logged_ucx_version
+from merge_bench.cluster.ucx_perftest import logged_ucx_version, parse_lanes_to_peers
 from merge_bench.errors import Caution, LaunchFailed, UsageError
 from merge_bench.probe.ranks import mpirun, osu_rules
 from merge_bench.probe.ranks.mpirun import OWN_MPIRUN, program_output, program_output_or_none
@@ -304,7 +304,7 @@ def _make_record_lines(
         lines.append(
             session.make_line(
                 method,
-                lanes_to_others(trace),
+                parse_lanes_to_peers(trace),
                 extra_settings=ENVIRONMENT[algorithm],
                 probe=osu_rules.REDUCE_SCATTER,
                 protocol=layer,

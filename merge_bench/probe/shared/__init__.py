@@ -120,8 +120,8 @@ class Probe:
         """Return the processes that a launch starts: for each a line with its host, and one with its command."""
         from merge_bench.cluster.launchers import make_launcher
 
-        commands = make_launcher(planned_run.settings).commands(planned_run.plan, planned_run.settings)
-        return [line for each in commands for line in (f"# {each.role} on {each.host}", each.shell_line())]
+        commands = make_launcher(planned_run.settings).process_commands(planned_run.plan, planned_run.settings)
+        return [line for each in commands for line in (f"# {each.role} on {each.host}", each.format_shell_command())]
 
     def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
         """Return the expected seconds of a launch on two cores; None if they are unknown."""
@@ -179,7 +179,7 @@ class MpirunProbe(Probe):
         argv = module_command("merge_bench.probe.ranks.rank", "WORK")
         settings = planned_run.settings
         words = mpirun.mpirun_command(
-            self.mpi(), hosts, settings, argv, "SCRATCH", settings.ucx_variables(settings.environment)
+            self.mpi(), hosts, settings, argv, "SCRATCH", settings.ucx_selection_variables(settings.environment)
         )
         return ["# ranks on " + ", ".join(f"{name} ({count})" for name, count in hosts), shlex.join(words)]
 

@@ -38,7 +38,7 @@ class SizeOptions(Options):
     sizes: Message sizes in bytes: a list (8,65536), a doubling range (1..4M), or a range with a step (1K..100K+1K).
     """
 
-    sizes: str | None = value_option(parsers.parse_text, None, "SIZES")
+    sizes: str | None = value_option(parsers.parse_nonblank_text, None, "SIZES")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class PairOptions(IterationOptions, SizeOptions):
         [default: by the number of hosts]
     """
 
-    placement: str | None = value_option(parsers.parse_text, None, "WHERE")
+    placement: str | None = value_option(parsers.parse_nonblank_text, None, "WHERE")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import pytest
 
 from merge_bench.analysis.comparable_runs import have_same_problem
 from merge_bench.campaign.importing import import_file
-from merge_bench.host.description import Hardware, Ucx
+from merge_bench.host.description import Hardware, UcxDescription
 from merge_bench.records import schema as s
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.recorded_plan import remove_table_names
@@ -99,7 +99,7 @@ def test_ways_of_writing_parcels_are_a_difference_and_there_was_one_before(tmp_p
 
 def test_a_setting_that_ucx_did_not_take_is_told(tmp_path: Path) -> None:
     def machine(worker: s.Worker) -> s.Worker:
-        return msgspec.structs.replace(worker, ucx=Ucx(version="1.21.0", config={"UCX_TLS": "all"}))
+        return msgspec.structs.replace(worker, ucx=UcxDescription(version="1.21.0", config={"UCX_TLS": "all"}))
 
     scripts = [replace(each, machine=machine) for each in interleaved({"base": SIX, "tuned": SIX})]
     found = document(write_campaign(tmp_path, *scripts))

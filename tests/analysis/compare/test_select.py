@@ -17,7 +17,7 @@ from merge_bench.analysis.comparable_runs import (
     select_run_pairs,
 )
 from merge_bench.errors import UsageError, WrongResult
-from merge_bench.host.description import Hardware, Ucx
+from merge_bench.host.description import Hardware, UcxDescription
 from merge_bench.records import schema as s
 from merge_bench.records.campaign import WAYS
 from merge_bench.records.campaign import label_runs as named
@@ -117,7 +117,9 @@ def test_a_size_that_the_baseline_did_not_run_is_left_out(tmp_path: Path) -> Non
         (lambda: interleaved({"base": SIX}, workload={"name": "synthetic", "fraction": 0.5}), "workload fraction"),
         (lambda: on(interleaved({"base": SIX}), host="far"), "hosts (node0 and far)"),
         (
-            lambda: on(interleaved({"base": SIX}), hardware=Hardware(cpu_model="AMD"), ucx=Ucx(version="1.20.0")),
+            lambda: on(
+                interleaved({"base": SIX}), hardware=Hardware(cpu_model="AMD"), ucx=UcxDescription(version="1.20.0")
+            ),
             "UCX version (1.21.0 and 1.20.0), cpu model (Intel and AMD)",
         ),
         (
@@ -130,7 +132,7 @@ def test_what_is_not_comparable_is_refused_by_name_and_compared_anyway(
     tmp_path: Path, other: Callable[[], list[Script]], sentence: str
 ) -> None:
     intel = Hardware(cpu_model="Intel", cpu_id="GenuineIntel-6-207-2")
-    known = {"hardware": intel, "ucx": Ucx(version="1.21.0")}
+    known = {"hardware": intel, "ucx": UcxDescription(version="1.21.0")}
     mine = on(interleaved({"base": SIX}, workload={"name": "synthetic", "fraction": 0.3}), **known)
     folders = [write_campaign(tmp_path, *mine), write_campaign(tmp_path, *other())]
     with pytest.raises(NotComparable) as refused:
@@ -197,7 +199,9 @@ def test_runs_are_called_by_what_tells_them_apart(runs: list[tuple[str, ...]], e
 def test_releases_of_ucx_are_compared_within_one_campaign_and_not_between_two(tmp_path: Path) -> None:
     def with_release(version: str, scripts: list[Script]) -> list[Script]:
         settings = {"UCX_TLS": "all", "UCX_PROTO_INFO": "n", f"UCX_ONLY_IN_{version[2:4]}": "1"}
-        return on(scripts, ucx=Ucx(version=version, config=settings), environment={"MERGE_BENCH_UCX": version})
+        return on(
+            scripts, ucx=UcxDescription(version=version, config=settings), environment={"MERGE_BENCH_UCX": version}
+        )
 
     older = with_release("1.19.0", interleaved({"base": SIX}, ucx="1.19.0"))
     newer = with_release("1.21.0", interleaved({"base": SIX}, ucx="1.21.0", plan_index=1, first=6))
@@ -231,7 +235,7 @@ def test_within_a_campaign_engines_and_exchanges_may_differ(tmp_path: Path) -> N
 
 def test_what_is_not_recorded_is_no_difference_and_is_told(tmp_path: Path) -> None:
     silent = write_campaign(tmp_path, *interleaved({"base": SIX}))
-    telling = write_campaign(tmp_path, *on(interleaved({"base": SIX}), ucx=Ucx(version="1.21.0")))
+    telling = write_campaign(tmp_path, *on(interleaved({"base": SIX}), ucx=UcxDescription(version="1.21.0")))
     found = selected(silent, telling)
     assert "A: base: the records do not describe UCX, UCX settings, packages; these may differ" in found.notes
 

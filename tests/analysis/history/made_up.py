@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from merge_bench.host.description import Gpu, Hardware, Ucx
+from merge_bench.host.description import Gpu, Hardware, UcxDescription
 from merge_bench.records import schema as s
 from merge_bench.records.writer import RECORDS
 from tests.helpers.synthetic_campaigns import Script, plan, write_campaign
@@ -38,7 +38,7 @@ def _machine(changed: bool) -> s.Worker:
     found = s.Worker(rank=0, host="node0", pid=1, name="")
     return msgspec.structs.replace(
         found,
-        ucx=Ucx(version="1.21.0" if changed else "1.20.0"),
+        ucx=UcxDescription(version="1.21.0" if changed else "1.20.0"),
         hardware=Hardware(
             kernel="6.8" if changed else "6.1",
             cpu_model="Xeon",

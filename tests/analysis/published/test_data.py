@@ -245,7 +245,7 @@ def test_no_worker_needs_longer_for_its_transfers_than_the_merge_takes(name: str
 )
 def test_table_1_is_what_the_shipped_config_sets(name: str, config: str, file: str) -> None:
     shipped = read_config(ROOT / "configs" / file, os.environ)
-    assert dict(published.dataset(name).configs[config]) == shipped.environment
+    assert dict(published.dataset(name).configs[config]) == shipped.variable_values
 
 
 def test_the_optimal_setting_is_table_1() -> None:

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from merge_bench.host.doctor import CheckedHost, WorkerUcx
+from merge_bench.host.doctor import HostCheckFacts, WorkerUcx
 
-Make = Callable[..., CheckedHost]
+Make = Callable[..., HostCheckFacts]
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Make:
     """`machine({"proc/…": "text"}, cores=4)`: a machine with these files and attributes, sound in all others."""
 
-    def make(files: Mapping[str, str] | None = None, **attributes: Any) -> CheckedHost:
+    def make(files: Mapping[str, str] | None = None, **attributes: Any) -> HostCheckFacts:
         for path, text in (files or {}).items():
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).write_text(text + "\n")
@@ -35,6 +35,6 @@ def machine(tmp_path: Path) -> Make:
                 "distributed-ucxx-cu13": "0.52.0",
             },
         }
-        return CheckedHost(root=tmp_path, **{**sound, **attributes})
+        return HostCheckFacts(root=tmp_path, **{**sound, **attributes})
 
     return make

@@ -128,9 +128,9 @@ def test_this_host(tmp_path: Path) -> None:
 
 
 def examine_nothing() -> HostExamination:
-    from merge_bench.host.doctor import CheckedHost
+    from merge_bench.host.doctor import HostCheckFacts
 
-    return examine_host(CheckedHost(root=Path("/nowhere")), "x")
+    return examine_host(HostCheckFacts(root=Path("/nowhere")), "x")
 
 
 def test_a_scheduler_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from merge_bench.host import doctor
 from merge_bench.host.doctor import BAD, OK, WARN
-from merge_bench.host.machine import segment_creation_problem
+from merge_bench.host.machine import shared_memory_segment_problem
 from tests.host.doctor.conftest import Make
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -109,7 +109,7 @@ def test_swap(machine: Make, free: int, state: str) -> None:
 
 
 def test_a_segment_is_really_created_and_removed(tmp_path: Path) -> None:
-    assert segment_creation_problem(tmp_path) == ""
+    assert shared_memory_segment_problem(tmp_path) == ""
     assert list(tmp_path.iterdir()) == []
-    assert segment_creation_problem(tmp_path / "none") == "No such file or directory"
-    assert segment_creation_problem(Path("/sys/kernel"))  # where no process can create a file
+    assert shared_memory_segment_problem(tmp_path / "none") == "No such file or directory"
+    assert shared_memory_segment_problem(Path("/sys/kernel"))  # where no process can create a file

@@ -6,14 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from merge_bench.host import doctor
-from merge_bench.host.description import BusyGpu, GpuProcess
+from merge_bench.host.description import GpuProcess, GpuWithProcesses
 from merge_bench.host.doctor import BAD, OK, WARN, WorkerUcx
 from tests.host.doctor.conftest import Make
 
 PORT = "sys/class/infiniband/mlx5_0/ports/1/state"
 ACTIVE, DOWN = {PORT: "4: ACTIVE"}, {PORT: "1: DOWN"}
 RDMA = WorkerUcx("1.20.0", "system", frozenset({"tcp", "rc_mlx5", "ud_mlx5"}))
-GPU = BusyGpu(index=0, driver_version="580.65.06")
+GPU = GpuWithProcesses(index=0, driver_version="580.65.06")
 
 
 @pytest.mark.parametrize(

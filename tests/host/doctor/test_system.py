@@ -8,7 +8,7 @@ import pytest
 
 from merge_bench.host import doctor
 from merge_bench.host.doctor import BAD, OK, WARN, OutputFolder, WorkerUcx
-from merge_bench.host.other_load import OtherLoad
+from merge_bench.host.other_load import OtherProcessLoad
 from tests.host.doctor.conftest import Make
 
 YAMA = "proc/sys/kernel/yama/ptrace_scope"
@@ -84,7 +84,7 @@ def test_numa_balancing(machine: Make, on: str, nodes: int, state: str) -> None:
 
 @pytest.mark.parametrize(("busy", "state"), [(0.0, OK), (1.9, OK), (2.0, WARN), (7.1, WARN), (7.2, BAD)])
 def test_load_is_measured_by_the_cores(machine: Make, busy: float, state: str) -> None:
-    assert doctor.check_other_load(machine(load=OtherLoad(busy, 8))).state == state
+    assert doctor.check_other_load(machine(load=OtherProcessLoad(busy, 8))).state == state
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,10 @@ class Cluster:
             for rank, gpu in enumerate(gpus)
         ]
 
-    def run_on_all(self, step: Callable[..., Any]) -> list[Any]:
+    def run_on_all_workers(self, step: Callable[..., Any]) -> list[Any]:
         return [self.do(rank, step) for rank in range(len(self.gpus))]
 
-    def submit(self, step: Callable[..., Any], each: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def submit_to_all_workers(self, step: Callable[..., Any], each: Sequence[tuple[Any, ...]]) -> list[Any]:
         return [self.do(rank, step, *arguments) for rank, arguments in enumerate(each)]
 
     def wait_for_results(self, found: list[Any]) -> list[Any]:

@@ -338,7 +338,7 @@ def test_lanes_are_those_that_ucx_logs(logs: list[list[str]], case: int) -> None
     handling, settings = LANES_CASES[case]
     for text in (of_rank[case] for of_rank in logs):
         ours = json.loads(text.rpartition("\nlanes ")[2])
-        logged = logged_lanes(text)
+        logged = parse_lanes_by_place(text)
         assert logged, text
         assert set(ours) == set(logged), text
         assert ours
@@ -350,7 +350,7 @@ def test_lanes_are_those_that_ucx_logs(logs: list[list[str]], case: int) -> None
             assert any(lane.startswith(("sysv", "posix")) for lane in ours)
 
 
-def logged_lanes(text: str) -> list[str]:
+def parse_lanes_by_place(text: str) -> list[str]:
     """The lanes of the last configuration that UCX logged: ``cfg#1 tag(sysv/memory cma/memory)``."""
     found = re.findall(r"(?:cfg#\d+|ep_cfg\[\d+\]:?)\s+(.*)$", text, re.MULTILINE)
     return re.findall(r"[a-z0-9_]+/[A-Za-z0-9_.:]+", found[-1]) if found else []

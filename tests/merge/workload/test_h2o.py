@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from merge_bench.config.options import TableOptions
+from merge_bench.config.options import InputTableOptions
 from merge_bench.errors import UsageError
 from merge_bench.merge.workload import h2o, import_benchmark
 from merge_bench.merge.workload.h2o import H2O, H2O_VERSION, H2oGenerator, h2o_tables
@@ -144,7 +144,7 @@ def test_large_tables_are_made_in_pieces() -> None:
 
 
 def test_only_the_tables_of_a_question_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = TableOptions(rows=1000)
+    options = InputTableOptions(rows=1000)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     x, small = H2O.make(options, ("x", "small"))
     folder = tmp_path / "merge_bench" / "h2o" / f"1000-{H2O_VERSION}"

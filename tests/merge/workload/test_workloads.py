@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from merge_bench.config.files import user_cache_folder
-from merge_bench.config.options import TableOptions
+from merge_bench.config.options import InputTableOptions
 from merge_bench.merge.workload import Workload
 from merge_bench.merge.workload.benchmarks import Benchmark, Question, make_tables_once
 
@@ -45,7 +45,7 @@ WORKLOAD = Workload(
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def find_tables(options: TableOptions, names: Sequence[str]) -> Sequence[Path]:
+def find_tables(options: InputTableOptions, names: Sequence[str]) -> Sequence[Path]:
     """The files of these tables, `left` and `right`; the right one begins at the middle of the left one."""
     rows = options.rows or WORKLOAD.rows
 

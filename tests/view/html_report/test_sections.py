@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from merge_bench.host.description import Gpu, Hardware, Interface, Ucx
+from merge_bench.host.description import Gpu, Hardware, NetworkInterface, UcxDescription
 from merge_bench.records import schema as s
 from merge_bench.report.page.build import shell_command
 from merge_bench.view.content import CodeBlock, NamedValues
@@ -147,7 +147,7 @@ def machine(worker: s.Worker) -> s.Worker:
         name="w",
         environment={"UCX_TLS": "sm,tcp"},
         versions={"polars": "2.1.0"},
-        ucx=Ucx(version="1.21.0", origin="wheel", config=held),
+        ucx=UcxDescription(version="1.21.0", origin="wheel", config=held),
         hardware=Hardware(
             cpu_model="EPYC",
             cores_online=2,
@@ -155,8 +155,8 @@ def machine(worker: s.Worker) -> s.Worker:
             kernel="6.18",
             infiniband=["mlx5_0"],
             interfaces={
-                "eth0": Interface(up=True, megabits_per_second=1000, mtu=1500),
-                "eth1": Interface(up=False),
+                "eth0": NetworkInterface(up=True, megabits_per_second=1000, mtu=1500),
+                "eth1": NetworkInterface(up=False),
             },
             gpus=[Gpu(name="H200", index=0)],
         ),

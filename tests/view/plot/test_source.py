@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from merge_bench.api import load
-from merge_bench.host.description import Ucx
+from merge_bench.host.description import UcxDescription
 from merge_bench.records.reader import read_campaign
 from merge_bench.report.page.build import PublishedReferences, build_report
 from merge_bench.report.page.results import charts_of_kind
@@ -79,7 +79,7 @@ def test_a_report_gives_each_result_one_letter_and_each_picture_its_own_results(
 
 def test_many_hosts_are_counted_and_every_version_is_named(tmp_path: Path) -> None:
     def machine(worker: object) -> object:
-        return msgspec.structs.replace(worker, ucx=Ucx(version=f"1.{20 + worker.rank // 8}.0"))
+        return msgspec.structs.replace(worker, ucx=UcxDescription(version=f"1.{20 + worker.rank // 8}.0"))
 
     script = Script(plan=plan(16), machine=machine)
     parts = source_lines([read_campaign(write_campaign(tmp_path, script))]).split(" · ")

@@ -303,12 +303,18 @@ def test_recorded_options_count_and_not_the_command_line(tmp_path: Path) -> None
 def test_every_option_of_a_command_line_is_kept_with_its_value(tmp_path: Path) -> None:
     script = Script(plan=plan(verify="off"))
     words = [
-        word for option in OPTIONS for word in ([f"--{option.name}"] if option.flag else [f"--{option.name}", "x"])
+        word
+        for option in OPTIONS
+        for word in ([f"--{option.command_line_name}"] if option.flag else [f"--{option.command_line_name}", "x"])
     ]
     kept = next_of(with_command(write_campaign(tmp_path, script), *words)).split()[3:]
     dropped = {"--json", "--dry-run", "--details", "--extend", "--write-result"}
     assert [word for word in kept if word.startswith("--")] == [
-        *(f"--{option.name}" for option in OPTIONS if option.key != "verify" and f"--{option.name}" not in dropped),
+        *(
+            f"--{option.command_line_name}"
+            for option in OPTIONS
+            if option.key != "verify" and f"--{option.command_line_name}" not in dropped
+        ),
         "--verify",
     ]
 
