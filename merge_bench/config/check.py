@@ -553,12 +553,12 @@ def _check_network_devices(settings: EffectiveSettings) -> Iterator[SettingsConf
         )
 
 
-def _check_loopback(settings: EffectiveSettings) -> Iterator[Conflict]:
+def _check_loopback(settings: EffectiveSettings) -> Iterator[SettingsConflict]:
     allowed = allowed_transports.find_allowed_transports(settings.ucx_tls)
     only_loopback = settings.effective.get("UCX_NET_DEVICES") == "lo" and "tcp" in allowed
     without_shared_memory = not allowed_transports.includes_peer_shared_memory(allowed)
     if settings.catalogue.minor_version == (1, 20) and only_loopback and without_shared_memory:
-        yield Conflict(
+        yield SettingsConflict(
             "loopback-unreachable",
             ("UCX_NET_DEVICES", "UCX_TLS"),
             "UCX 1.20 cannot connect two processes over lo (UCX 1.19 and 1.21 can): name another interface of this"
