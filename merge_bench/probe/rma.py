@@ -25,10 +25,10 @@ MOST_BYTES = 1 << 29
 FEWEST = 20
 
 
-def make_probe(options: PairOptions, run: RunOptions) -> RmaProbe:
+def make_probe(options: PairOptions, run_options: RunOptions) -> RmaProbe:
     """Make the probe from its options; raises UsageError if sizes or placements are wrong."""
     return RmaProbe(
-        parse_message_sizes(options.sizes or SIZES), PairPlacements.parse(options.placement), options.iterations
+        parse_message_sizes(options.sizes or SIZES), PairPlacements.parse_placements(options.placement), options.iterations
     )
 
 
@@ -45,11 +45,11 @@ class RmaProbe(Probe):
     name = "rma"
     exchange = "ucx"
 
-    def describe(self) -> dict[str, Any]:
+    def describe_for_records(self) -> dict[str, Any]:
         return {"sizes": list(self.sizes), "placements": list(self.placements.requested), "iterations": self.count}
 
-    def prepare(self, planned_run: PlannedRun) -> PlannedRun:
-        return self.placements.prepare(planned_run)
+    def adapt_run_to_probe(self, planned_run: PlannedRun) -> PlannedRun:
+        return self.placements.adapt_run_to_placements(planned_run)
 
     def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
         """Return the expected seconds of a launch; None with a set number of puts. As measured: 4.9 s for 21 sizes."""
@@ -60,7 +60,7 @@ class RmaProbe(Probe):
         """Return the number of puts of `size` bytes: 1000, or as many as make 512 MiB, but at least 20."""
         return self.count or max(FEWEST, min(PUTS, MOST_BYTES // size))
 
-    def measure(self, session: Session) -> None:
+    def measure_and_record(self, session: Session) -> None:
         """Connect the workers as for a merge, and measure every pair of them."""
         from merge_bench.campaign.recording import record_connections
         from merge_bench.merge import worker
@@ -75,10 +75,10 @@ class RmaProbe(Probe):
         hosts = [member.host for member in session.members]
         for pair, placement in self.placements.rank_pairs(session.job.prepared, hosts):
             session.progress.show_phase(f"puts, {placement}, from rank {pair[0]} to rank {pair[1]}")
-            self._measure_pair(session, pair, placement)
+            self._measure_rank_pair(session, pair, placement)
         workers.run_on_all(worker.close_launch)
 
-    def _measure_pair(self, session: Session, ranks: tuple[int, int], placement: str) -> None:
+    def _measure_rank_pair(self, session: Session, ranks: tuple[int, int], placement: str) -> None:
         """Measure the puts of one pair of ranks, and write them to the records; wrong bytes then end the launch."""
         from merge_bench.merge import worker
         from merge_bench.probe.ranks import puts

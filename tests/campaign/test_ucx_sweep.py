@@ -20,7 +20,7 @@ from merge_bench.errors import UsageError
 from merge_bench.host.description import Ucx
 from merge_bench.probe.p2p import P2PProbe
 from merge_bench.probe.shared.options import PairPlacements
-from merge_bench.probe.shared.probe_campaign import describe_dry_run, plan_probe_campaign
+from merge_bench.probe.shared.probe_campaign import dry_run_text, plan_probe_campaign
 from merge_bench.records.campaign import RecordedPlan, label_planned_runs
 from merge_bench.records.schema import Worker
 from merge_bench.tune.tuning_plan import plan_baseline_runs
@@ -121,7 +121,7 @@ def test_a_probe_measures_each_release_as_a_config(
     assert {(job.config, job.prepared.settings.ucx_origin) for job in jobs} == {
         (f"UCX {release}", str(folder)) for release, folder in folders.items()
     }
-    assert f"{folders['1.19.0']}/lib" in describe_dry_run(probe, head, jobs)
+    assert f"{folders['1.19.0']}/lib" in dry_run_text(probe, head, jobs)
     head, _ = plan_probe_campaign(probe, [None, str(config)], given(ucx=RELEASES))
     assert [line.name for line in head.configs] == [
         f"{name} with UCX {each}" for name in ("default", "a") for each in RELEASES

@@ -22,27 +22,27 @@ WARM_UPS = 3
 
 
 @dataclass(frozen=True)
-class MeasuredRounds:
+class MeasuredExchangeRounds:
     """The seconds of each round of an exchange on this rank, and the number of wrong bytes received in the last."""
 
     seconds: list[float]
     wrong: int
 
 
-def merge_parcel_bytes(spec: SyntheticSpec, workers: int, rank: int) -> tuple[list[int], list[int]]:
+def merge_bytes_by_receiver(spec: SyntheticSpec, workers: int, rank: int) -> tuple[list[int], list[int]]:
     """Return the bytes that this rank sends to each rank in a merge, of the left and of the right frame."""
     return parcel_bytes(spec, rank, workers)
 
 
-def prepare_exchange_buffers(frames: Sequence[MessageMatrix]) -> float:
+def prepare_and_time_exchange(frames: Sequence[MessageMatrix]) -> float:
     """Allocate the messages of these frames, exchange them as a warm-up, and return the fastest round's seconds."""
-    free_messages()
+    free_exchange_buffers()
     plugin = current_plugin()
     plugin.children[HELD] = held = ExchangeBuffers(frames, plugin.exchange)
-    return min(held.exchange_seconds() for _ in range(WARM_UPS))
+    return min(held.time_one_exchange() for _ in range(WARM_UPS))
 
 
-def measure_exchange_rounds(rounds: int) -> MeasuredRounds:
+def measure_exchange_rounds(rounds: int) -> MeasuredExchangeRounds:
     """Exchange the prepared messages so many times, check the last received ones, and free them all."""
     plugin = current_plugin()
     held = plugin.children[HELD]
@@ -50,17 +50,17 @@ def measure_exchange_rounds(rounds: int) -> MeasuredRounds:
     gc.collect()
     gc.disable()
     try:
-        seconds = [held.exchange_seconds() for _ in range(rounds - 1)]
-        held.overwrite_received()
-        seconds.append(held.exchange_seconds())
+        seconds = [held.time_one_exchange() for _ in range(rounds - 1)]
+        held.overwrite_received_messages()
+        seconds.append(held.time_one_exchange())
     finally:
         gc.enable()
     wrong = held.count_wrong_bytes()
-    free_messages()
-    return MeasuredRounds(seconds, wrong)
+    free_exchange_buffers()
+    return MeasuredExchangeRounds(seconds, wrong)
 
 
-def free_messages() -> None:
+def free_exchange_buffers() -> None:
     """Free the messages of this worker; none may be in flight."""
     current_plugin().children.pop(HELD, None)
 
@@ -88,7 +88,7 @@ class ExchangeBuffers:
         pool.reserve(sum(map(aligned_size, chosen.values())))
         return {peer: pool.take(size) for peer, size in chosen.items()}
 
-    def exchange_seconds(self) -> float:
+    def time_one_exchange(self) -> float:
         """Exchange the messages of all frames as a merge does, and return the seconds without the barriers."""
         seconds = 0.0
         for sends, receives in self._frames:
@@ -96,7 +96,7 @@ class ExchangeBuffers:
             seconds += self._exchange.transfer(sends, receives).seconds
         return seconds
 
-    def overwrite_received(self) -> None:
+    def overwrite_received_messages(self) -> None:
         """Overwrite the received messages, so that bytes of an earlier round cannot pass the check."""
         for _, receives in self._frames:
             for message in receives.values():

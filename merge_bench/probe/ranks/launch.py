@@ -20,13 +20,13 @@ from merge_bench.cluster.supervisor import read_log_tail
 from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.errors import Caution, LaunchFailed
 from merge_bench.probe.ranks import messages, mpirun
-from merge_bench.probe.ranks.messages import ExchangeRow, Message, RankDescription, Row
+from merge_bench.probe.ranks.messages import ExchangeRow, Message, RankDescription, MeasuredRow
 from merge_bench.probe.ranks.mpirun import MpirunProcess
 from merge_bench.probe.shared.options import are_lanes_as_requested, placement_of_workers
 from merge_bench.records.schema import Cluster, LaunchLine, ProbeLine, WarningLine, Worker
 from merge_bench.records.writer import CampaignWriter
 
-ReportedRow = TypeVar("ReportedRow", Row, ExchangeRow)
+ReportedRow = TypeVar("ReportedRow", MeasuredRow, ExchangeRow)
 SILENCE_FACTOR = 2.0
 """Silence of this many times ``--timeout`` ends a launch. A loop reports progress once a second, but one operation on a
 long vector over a slow network may take as long as an iteration of a merge."""
@@ -51,10 +51,10 @@ class RankSession:
         self._ranks: list[MpirunProcess] = []
         self._scratch: Path | None = None
 
-    def start(self, mpi: mpirun.MpiInstallation) -> None:
+    def begin_launch(self, mpi: mpirun.MpiInstallation) -> None:
         """Make the scratch folder of the launch; `mpi`: the MPI that later starts the ranks."""
         self.mpi, self._began = mpi, time.monotonic()
-        self.progress.show_phase(f"starting ranks with {mpi.mpirun} ({mpi.name})")
+        self.progress.show_phase(f"starting ranks with {mpi.mpirun} ({mpi.name_and_version})")
         with signals.defer_interruption():
             self._scratch = supervisor.make_scratch_folder()
 
@@ -71,15 +71,15 @@ class RankSession:
 
     def start_ranks(
         self,
-        work: Mapping[str, Any],
+        rank_work: Mapping[str, Any],
         hosts: mpirun.Hosts | None = None,
         extra_variables: Mapping[str, str] | None = None,
         *,
-        ucx: bool = True,
+        ucx_only: bool = True,
     ) -> MpirunProcess:
         """Start ranks with mpirun for a piece of work, and return the process of mpirun.
 
-        `hosts`: their hosts, by default all; `extra_variables`: more variables for their environment; `ucx`: whether
+        `hosts`: their hosts, by default all; `extra_variables`: more variables for their environment; `ucx_only`: whether
         MPI sends over UCX only.
         """
         hosts = hosts or self.hosts
@@ -89,17 +89,17 @@ class RankSession:
         }
         environment = {**self.settings.environment, **extra_variables}
         spec = {
-            **work,
+            **rank_work,
             "limit": self.silence,
             "interface": self.settings.interface,
             "library": self.mpi.library,
             "peers": [name for name, _ in hosts] if len(hosts) > 1 else [],
             "names": sorted(self.settings.environment),
-            "ucx": rank_ucx_settings({**os.environ, **environment}, hosts=len(hosts)),
+            "ucx": rank_ucx_settings({**os.environ, **environment}, host_count=len(hosts)),
         }
         argv = module_command("merge_bench.probe.ranks.rank", json.dumps(spec))
         words = mpirun.mpirun_command(
-            self.mpi, hosts, self.settings, argv, str(self._scratch), extra_variables, ucx=ucx
+            self.mpi, hosts, self.settings, argv, str(self._scratch), extra_variables, ucx_only=ucx_only
         )
         with signals.defer_interruption():
             ranks = MpirunProcess(words, environment, self.writer.logs / f"launch-{self.launch:03d}-mpirun.log")
@@ -107,7 +107,7 @@ class RankSession:
         return ranks
 
     def run_ranks(
-        self, work: Mapping[str, Any], row_type: type[ReportedRow], hosts: mpirun.Hosts | None = None
+        self, rank_work: Mapping[str, Any], row_type: type[ReportedRow], hosts: mpirun.Hosts | None = None
     ) -> Iterator[ReportedRow]:
         """Start ranks for a piece of work, wait until all have started, and return the rows that they report.
 
@@ -116,25 +116,25 @@ class RankSession:
         Their warnings are recorded, and so is the launch when its first ranks are up. Raises LaunchFailed, also while
         the rows are read, if ranks fail, fall silent, or end before they are done.
         """
-        reported = self._reported_messages(self.start_ranks(work, hosts), hosts or self.hosts)
+        reported = self._read_reports_of_ranks(self.start_ranks(rank_work, hosts), hosts or self.hosts)
         next(reported, None)
         return (row for row in reported if isinstance(row, row_type))
 
-    def _reported_messages(self, ranks: MpirunProcess, hosts: mpirun.Hosts) -> Iterator[Message]:
+    def _read_reports_of_ranks(self, ranks: MpirunProcess, hosts: mpirun.Hosts) -> Iterator[Message]:
         """Yield the message that the ranks have started, then the rows that they report."""
         done = False
         try:
-            for message in self.read_messages(ranks, self.settings.start_timeout, self.silence):
+            for message in self.read_rank_output(ranks, self.settings.start_timeout, self.silence):
                 match message:
-                    case messages.Hello():
+                    case messages.RanksStarted():
                         self._record_started_ranks(message.ranks, hosts)
                         ranks.pids = {worker.rank: worker.pid for worker in self.workers}
                         yield message
-                    case Row() | ExchangeRow():
+                    case MeasuredRow() | ExchangeRow():
                         yield message
-                    case messages.Warn():
-                        self.warn(message.caution)
-                    case messages.Done():
+                    case messages.RankWarning():
+                        self.record_warning(message.caution)
+                    case messages.RanksDone():
                         done = True
         except LaunchFailed as error:
             if done and error.rank is None:  # every result has arrived
@@ -142,20 +142,20 @@ class RankSession:
             raise
         if not done:
             # mpirun may end with 0 although it lost a host: PRRTE does, if its daemon there was killed.
-            raise ranks.end_error(0, self.silence)
+            raise ranks.make_exit_error(0, self.silence)
 
-    def read_messages(self, ranks: MpirunProcess, first: float, silence: float) -> Iterator[str | Message]:
+    def read_rank_output(self, ranks: MpirunProcess, first_line_timeout: float, silence_timeout: float) -> Iterator[str | Message]:
         """Yield the messages that `ranks` print, and all their other lines, which are also logged.
 
-        `first`, `silence`: as of `MpirunProcess.lines`. Raises LaunchFailed if a rank reports an error, nothing comes
+        `first_line_timeout`, `silence_timeout`: as of `MpirunProcess.read_lines`. Raises LaunchFailed if a rank reports an error, nothing comes
         in time, or mpirun fails; the error says what was being done.
         """
         try:
-            for line in ranks.lines(first, silence):
+            for line in ranks.read_lines(first_line_timeout, silence_timeout):
                 message = messages.parse_message(line)
-                if message is None or isinstance(message, messages.Error):
+                if message is None or isinstance(message, messages.RankError):
                     ranks.log_line(line)
-                if isinstance(message, messages.Error):
+                if isinstance(message, messages.RankError):
                     break
                 yield line if message is None else message
             else:
@@ -169,16 +169,16 @@ class RankSession:
             text, host=host, rank=rank, log_tail=read_log_tail(ranks.log), code=message.code or "run-failed"
         )
 
-    def warn(self, caution: Caution) -> None:
+    def record_warning(self, caution: Caution) -> None:
         """Write a warning about this launch to the records."""
         self.writer.write(WarningLine.of(caution, self.launch))
 
-    def make_line(
-        self, method: str, selected: Sequence[str], extra_settings: Mapping[str, str] | None = None, **figures: Any
+    def make_probe_line(
+        self, method: str, selected_lanes: Sequence[str], extra_settings: Mapping[str, str] | None = None, **figures: Any
     ) -> ProbeLine:
         """Return a line of the records for a row that the last started ranks measured.
 
-        `selected`: UCX's lanes; `extra_settings`: settings besides the environment's; `figures`: other fields.
+        `selected_lanes`: UCX's lanes; `extra_settings`: settings besides the environment's; `figures`: other fields.
         """
         settings = transport_settings(self.workers[0].environment)
         fields = {
@@ -186,11 +186,11 @@ class RankSession:
             "ranks": [worker.rank for worker in self.workers],
             "hosts": [worker.host for worker in self.workers],
             "requested": {**settings, **(extra_settings or {})},
-            "as_requested": are_lanes_as_requested(settings.get("UCX_TLS"), selected),
+            "as_requested": are_lanes_as_requested(settings.get("UCX_TLS"), selected_lanes),
         }
-        return ProbeLine(launch=self.launch, method=method, selected=list(selected), **{**fields, **figures})
+        return ProbeLine(launch=self.launch, method=method, selected=list(selected_lanes), **{**fields, **figures})
 
-    def describe_method(self) -> str:
+    def measurement_method_text(self) -> str:
         """Return a text that names the MPI and the UCX that the first rank has loaded, and the mpirun."""
         versions, ucx = self.workers[0].versions, self.workers[0].ucx
         loaded = f"{versions['mpi']} ({self.mpi.mpirun}), mpi4py {versions['mpi4py']} with loops in numba"
@@ -224,7 +224,7 @@ class RankSession:
             variables = {**forwarded_variables(os.environ), **self.settings.environment}
             check_ucx_folder(self.workers, self.settings.ucx_origin)
             for caution in unused_rdma_warnings(reports, hosts, variables):
-                self.warn(caution)
+                self.record_warning(caution)
         for worker in self.workers if self.mpi.kind == mpirun.OPEN_MPI else ():
             if not worker.ucx.lanes:
                 message = (
@@ -234,19 +234,19 @@ class RankSession:
                 raise LaunchFailed(message, host=worker.host, rank=worker.rank, code=mpirun.NO_UCX)
 
 
-def rank_ucx_settings(variables: Mapping[str, str], *, hosts: int) -> dict[str, str]:
+def rank_ucx_settings(variables: Mapping[str, str], *, host_count: int) -> dict[str, str]:
     """Return the UCX settings that ranks on this number of hosts get, as workers do; on one host never tcp.
 
     `variables`: the environment with the config, which have precedence.
     """
-    settings = default_ucx_settings(variables, hosts=hosts, exchange="ucx", protocol="mpi", error_handling=False)
-    return settings if hosts > 1 else {"UCX_TLS": "^tcp", **settings}
+    settings = default_ucx_settings(variables, hosts=host_count, exchange="ucx", protocol="mpi", error_handling=False)
+    return settings if host_count > 1 else {"UCX_TLS": "^tcp", **settings}
 
 
 def unused_rdma_warnings(
-    reports: Sequence[RankDescription], hosts: mpirun.Hosts, config: Mapping[str, str]
+    descriptions: Sequence[RankDescription], hosts: mpirun.Hosts, config_variables: Mapping[str, str]
 ) -> list[Caution]:
-    """Return warnings about RDMA ports that the ranks do not use; `reports`: of each rank, host by host."""
+    """Return warnings about RDMA ports that the ranks do not use; `descriptions`: of each rank, host by host."""
     names = [name for name, count in hosts for _ in range(count)]
-    networks = {name: each.network for name, each in zip(names, reports, strict=True) if each.network}
-    return unusable_rdma_port_warnings(networks, config)
+    networks = {name: each.network for name, each in zip(names, descriptions, strict=True) if each.network}
+    return unusable_rdma_port_warnings(networks, config_variables)

@@ -21,7 +21,7 @@ KEY = "merge_bench"
 _send_lock = threading.Lock()
 
 
-class _Message(msgspec.Struct, frozen=True, tag_field=KEY, tag=str.lower):
+class _RankMessage(msgspec.Struct, frozen=True, tag_field=KEY, tag=str.lower):
     """A message from a rank to the driver; its tag is the name of its class in lower case."""
 
 
@@ -36,13 +36,13 @@ class RankDescription(msgspec.Struct, frozen=True, kw_only=True):
     network: NetworkFacts | None = None
 
 
-class Hello(_Message, frozen=True):
+class RanksStarted(_RankMessage, frozen=True):
     """The message that all ranks have started, with their descriptions."""
 
     ranks: list[RankDescription]
 
 
-class Row(_Message, frozen=True):
+class MeasuredRow(_RankMessage, frozen=True):
     """The message with the result of one test at one message size.
 
     `seconds`: seconds of an operation, as the test defines it, on each rank that measures time. `rate`: bytes per
@@ -58,10 +58,10 @@ class Row(_Message, frozen=True):
     wrong: int | None = None
 
 
-class ExchangeRow(_Message, frozen=True):
+class ExchangeRow(_RankMessage, frozen=True):
     """The message with the result of one exchange of `probe all-to-all`.
 
-    `frames`: bytes from each rank to each, for each frame; `rounds`: seconds by rank and round; others as of `Row`.
+    `frames`: bytes from each rank to each, for each frame; `rounds`: seconds by rank and round; others as of `MeasuredRow`.
     """
 
     frames: Sequence[Sequence[Sequence[int]]]
@@ -70,11 +70,11 @@ class ExchangeRow(_Message, frozen=True):
     wrong: int
 
 
-class Warn(_Message, frozen=True):
+class RankWarning(_RankMessage, frozen=True):
     caution: Caution
 
 
-class Error(_Message, frozen=True):
+class RankError(_RankMessage, frozen=True):
     """The message with the error for which a rank aborts; `rank` is None before MPI has started."""
 
     rank: int | None
@@ -83,15 +83,15 @@ class Error(_Message, frozen=True):
     message: str
 
 
-class Progress(_Message, frozen=True):
+class LoopProgress(_RankMessage, frozen=True):
     """The message that a timed loop has made progress."""
 
 
-class Done(_Message, frozen=True):
+class RanksDone(_RankMessage, frozen=True):
     """The message that the ranks have reported all results."""
 
 
-Message = Hello | Row | ExchangeRow | Warn | Error | Progress | Done
+Message = RanksStarted | MeasuredRow | ExchangeRow | RankWarning | RankError | LoopProgress | RanksDone
 
 
 def send_to_driver(message: Message) -> None:

@@ -94,12 +94,12 @@ class MpiInstallation:
     library: str | None = None
 
     @property
-    def name(self) -> str:
+    def name_and_version(self) -> str:
         """The kind and the version of the MPI, such as ``Open MPI 5.0.11``."""
         return f"{self.kind} {self.version}"
 
 
-def parse_mpi_release(text: str) -> tuple[str, str] | None:
+def parse_mpi_kind_and_version(text: str) -> tuple[str, str] | None:
     """Return kind and version of an MPI from ``mpirun --version`` or ``MPI_Get_library_version``; None if unknown."""
     matches = ((kind, pattern.search(text)) for kind, pattern in _KINDS)
     return next(((kind, match[1]) for kind, match in matches if match), None)
@@ -127,21 +127,21 @@ def _find_mpi_cached(
     if requested_mpirun and named is None:
         raise UsageError(f"--mpirun {requested_mpirun}: program not found")
     unfit = []
-    for mpirun in [os.path.abspath(named)] if named else find_mpiruns(path, prefix, tool_libmpi):
-        release = parse_mpi_release(program_output_or_none([mpirun, "--version"]) or "")
+    for mpirun in [os.path.abspath(named)] if named else find_mpirun_paths(path, prefix, tool_libmpi):
+        release = parse_mpi_kind_and_version(program_output_or_none([mpirun, "--version"]) or "")
         if release is None:
             unfit.append(f"{mpirun} is neither Open MPI, MPICH nor Intel MPI")
             continue
         library = _libmpi_folder(mpirun)
         chosen = {"MPI4PY_LIBMPI": library} if library else {}
         loaded = program_output_or_none([sys.executable, "-P", "-c", _LIBRARY_VERSION], chosen)
-        if loaded is not None and parse_mpi_release(loaded) == release:
+        if loaded is not None and parse_mpi_kind_and_version(loaded) == release:
             mpi = MpiInstallation(*release, mpirun, library)
             if mpi.kind == OPEN_MPI and not _can_use_ucx(mpirun):
                 without = "which was built without UCX (ompi_info lists no pml ucx)"
-                raise UsageError(f"{mpirun} belongs to {mpi.name}, {without}; {_OTHER}")
+                raise UsageError(f"{mpirun} belongs to {mpi.name_and_version}, {without}; {_OTHER}")
             return mpi
-        release_text = " ".join(parse_mpi_release(loaded or "") or ("another MPI",))
+        release_text = " ".join(parse_mpi_kind_and_version(loaded or "") or ("another MPI",))
         theirs = "no MPI (missing or broken)" if loaded is None else release_text
         unfit.append(f"{mpirun} is {' '.join(release)}, but mpi4py loads {theirs}")
     if not unfit:
@@ -149,7 +149,7 @@ def _find_mpi_cached(
     raise UsageError(f"no mpirun matches the MPI that mpi4py uses: {'; '.join(unfit)}; {_OTHER if named else _REMEDY}")
 
 
-def find_mpiruns(path: str, prefix: str, tool_libmpi: str | None = None) -> list[str]:
+def find_mpirun_paths(path: str, prefix: str, tool_libmpi: str | None = None) -> list[str]:
     """Return the paths of every mpirun, or else mpiexec, in `prefix`/bin and on `path`.
 
     One that has the library `tool_libmpi` comes first.
@@ -160,11 +160,11 @@ def find_mpiruns(path: str, prefix: str, tool_libmpi: str | None = None) -> list
         if program is not None:
             programs.setdefault(os.path.realpath(os.path.dirname(program)), os.path.abspath(program))
 
-    def has_other_libmpi(mpirun: str) -> bool:
+    def lacks_tool_libmpi(mpirun: str) -> bool:
         libraries = Path(_libmpi_folder(mpirun) or "/nonexistent").glob("libmpi.so*")
         return tool_libmpi is None or Path(tool_libmpi).resolve() not in {library.resolve() for library in libraries}
 
-    return sorted(programs.values(), key=has_other_libmpi)
+    return sorted(programs.values(), key=lacks_tool_libmpi)
 
 
 def _libmpi_folder(mpirun: str) -> str | None:
@@ -215,7 +215,7 @@ def check_hosts_supported(mpi: MpiInstallation, settings: ClusterSettings) -> No
         return
     if mpi.kind != OPEN_MPI:
         raise UsageError(
-            f"more than one host requires Open MPI, but {mpi.mpirun} is {mpi.name}; omit --hosts, or set --mpirun to"
+            f"more than one host requires Open MPI, but {mpi.mpirun} is {mpi.name_and_version}; omit --hosts, or set --mpirun to"
             " Open MPI's mpirun"
         )
     named = next((host.name for host in settings.hosts if "@" in host.name), None)
@@ -238,15 +238,15 @@ def mpirun_command(
     hosts: Hosts,
     settings: ClusterSettings,
     argv: Sequence[str],
-    scratch: str,
+    scratch_folder: str,
     extra_variables: Mapping[str, str] | None = None,
     *,
-    ucx: bool = True,
+    ucx_only: bool = True,
     host: HostNetwork = network,
 ) -> tuple[str, ...]:
     """Return the mpirun command line that runs `argv` in every rank, with the config's variables.
 
-    It has only names of variables (``-x NAME``); mpirun takes their values from its environment. `ucx`: MPI sends over
+    It has only names of variables (``-x NAME``); mpirun takes their values from its environment. `ucx_only`: MPI sends over
     UCX only; False for a tool that loads its own UCX, so that MPI chooses itself. `host`: where mpirun is started.
     """
     ranks = sum(count for _, count in hosts)
@@ -256,17 +256,17 @@ def mpirun_command(
     places = ",".join(f"{name}:{count}" for name, count in hosts)
     return (
         *(mpi.mpirun, "-n", str(ranks), "--host", places, "--map-by", "slot", "--bind-to", "none"),
-        *(_UCX if ucx else ()),
-        *_daemon_options(mpi, settings, scratch, host),
+        *(_UCX if ucx_only else ()),
+        *_daemon_options(mpi, settings, scratch_folder, host),
         *(word for name in names for word in ("-x", name)),
         *argv,
     )
 
 
-def _daemon_options(mpi: MpiInstallation, settings: ClusterSettings, scratch: str, host: HostNetwork) -> list[str]:
+def _daemon_options(mpi: MpiInstallation, settings: ClusterSettings, scratch_folder: str, host: HostNetwork) -> list[str]:
     """Return mpirun's options for its daemons on other hosts: those of PRRTE in Open MPI 5, of ORTE in 4."""
     new = int(mpi.version.partition(".")[0]) >= 5
-    options = [("prte_local_tmpdir_base", scratch)] if new else []  # ORTE refuses it if a site has set another
+    options = [("prte_local_tmpdir_base", scratch_folder)] if new else []  # ORTE refuses it if a site has set another
     if settings.hosts and not launchers()[settings.launcher].mpirun_finds_hosts:
         options.append(("plm_ssh_agent" if new else "plm_rsh_agent", " ".join(ssh_client_command(settings))))
     range_ = (
@@ -298,55 +298,55 @@ def interface_subnet(interface: str | None, peers: Sequence[str], host: HostNetw
     return None
 
 
-def mpirun_error(text: str, status: int, silence: float, pids: Mapping[int, int] | None = None) -> LaunchFailed:
-    """Return the error for an mpirun that printed `text` and ended with exit status `status`.
+def mpirun_error(output: str, exit_status: int, silence_seconds: float, pids_by_rank: Mapping[int, int] | None = None) -> LaunchFailed:
+    """Return the error for an mpirun that printed `output` and ended with exit status `exit_status`.
 
-    `silence`: seconds without progress after which a rank ends itself. `pids`: process ids that the ranks reported;
+    `silence_seconds`: seconds without progress after which a rank ends itself. `pids_by_rank`: process ids that the ranks reported;
     Open MPI 4 prints 0 for ranks on its own host.
     """
-    ended = f"mpirun ended with status {status}" if status else "the ranks ended before the measurement was complete"
-    error = _recognized_error(text, " ".join(text.split()), silence, pids or {})
-    return error or LaunchFailed(ended + _first_message_line(text))
+    ended = f"mpirun ended with status {exit_status}" if exit_status else "the ranks ended before the measurement was complete"
+    error = _recognized_error(output, " ".join(output.split()), silence_seconds, pids_by_rank or {})
+    return error or LaunchFailed(ended + _first_message_line(output))
 
 
-def _recognized_error(text: str, flat: str, silence: float, pids: Mapping[int, int]) -> LaunchFailed | None:
-    """Return the error for a known line in mpirun's output `text`, or None; `flat`: `text` as one line."""
-    if match := _LOADER.search(text):
+def _recognized_error(output: str, output_on_one_line: str, silence_seconds: float, pids_by_rank: Mapping[int, int]) -> LaunchFailed | None:
+    """Return the error for a known line in mpirun's output `output`, or None; `output_on_one_line`: `output` as one line."""
+    if match := _LOADER.search(output):
         return LaunchFailed(f"{match[1]} does not start ({match[2]}); {OWN_MPIRUN}", code=NOT_STARTED)
-    if match := _KILLED.search(flat):
+    if match := _KILLED.search(output_on_one_line):
         rank, host, number = int(match[1]), match[3], int(match[4])
-        pid = int(match[2]) or pids.get(rank)
-        how = f"made no progress for {silence:g} s" if number == _ALARM else f"was killed by signal {number}"
+        pid = int(match[2]) or pids_by_rank.get(rank)
+        how = f"made no progress for {silence_seconds:g} s" if number == _ALARM else f"was killed by signal {number}"
         who = f"rank {rank}" + (f" (process {pid})" if pid else "")
         return LaunchFailed(f"{who} on {host} {how}", host=host, rank=rank, code=DIED)
-    if match := _ENDED.search(flat):
+    if match := _ENDED.search(output_on_one_line):
         message = f"process {match[1]} on {match[2]} ended with status {match[3]} (an exit code or a signal number)"
         return LaunchFailed(message, host=match[2], code=DIED)
-    if match := _EXECUTABLE.search(flat):
+    if match := _EXECUTABLE.search(output_on_one_line):
         message = f"{match[1]} cannot be executed on {match[2]}; install it at the same path on every host"
         return LaunchFailed(message, host=match[2], code=NOT_STARTED)
-    if any(words in flat for words in _DAEMON) or _HOST_OF_SSH.search(text):  # on a busy machine PRRTE may say nothing
-        match = _HOST_OF_DAEMON.search(flat) or _HOST_OF_SSH.search(text)
+    if any(words in output_on_one_line for words in _DAEMON) or _HOST_OF_SSH.search(output):  # on a busy machine PRRTE may say nothing
+        match = _HOST_OF_DAEMON.search(output_on_one_line) or _HOST_OF_SSH.search(output)
         named = next((name for name in match.groups() if name), None) if match else None
-        complaint = _SSH.search(text)
+        complaint = _SSH.search(output)
         message = f"mpirun cannot reach {named or 'a host'}" + (f": {complaint[0].strip()}" if complaint else "")
         return LaunchFailed(message, host=named, code=UNREACHABLE)
-    if any(words in flat for words in _WITHOUT_UCX):
-        match = re.search(r"Host: (\S+)", flat)
+    if any(words in output_on_one_line for words in _WITHOUT_UCX):
+        match = re.search(r"Host: (\S+)", output_on_one_line)
         ranks = f"MPI ranks on {match[1]}" if match else "MPI ranks"
         message = f"{ranks} cannot use UCX (pml ucx): UCX does not load, or has no transport between the ranks"
         return LaunchFailed(message, host=match[1] if match else None, code=NO_UCX)
-    if match := _STATUS.search(flat):
-        message = f"rank {match[1]} ended with status {match[2]}{_first_message_line(text)}"
+    if match := _STATUS.search(output_on_one_line):
+        message = f"rank {match[1]} ended with status {match[2]}{_first_message_line(output)}"
         return LaunchFailed(message, rank=int(match[1]), code=DIED)
     return None
 
 
-def _first_message_line(text: str) -> str:
+def _first_message_line(output: str) -> str:
     """Return a colon and the first line of a message in mpirun's output; empty if there is none."""
     inside: list[str] = []
     framed = False
-    for line in (each.strip() for each in text.splitlines()):
+    for line in (each.strip() for each in output.splitlines()):
         if _FRAME.match(line):
             framed = not framed
         elif re.search(r"\w", line):
@@ -370,15 +370,15 @@ class MpirunProcess:
         self._process = ChildProcess(
             argv, environment={**os.environ, **run_as_root_variables(), **environment}, log=log, stdout=subprocess.PIPE
         )
-        threading.Thread(target=self._queue_lines, name="mpirun", daemon=True).start()
+        threading.Thread(target=self._queue_output_lines, name="mpirun", daemon=True).start()
 
-    def lines(self, first: float, silence: float) -> Iterator[str]:
+    def read_lines(self, first_line_timeout: float, silence_timeout: float) -> Iterator[str]:
         """Yield every line that ranks print until mpirun ends.
 
-        The first has to come within `first` seconds, others within `silence` seconds of the one before. Raises
+        The first has to come within `first_line_timeout` seconds, others within `silence_timeout` seconds of the one before. Raises
         LaunchFailed if nothing comes in that time, or mpirun ends with a status other than 0.
         """
-        limit, heard = first, time.monotonic()
+        limit, heard = first_line_timeout, time.monotonic()
         while True:
             try:
                 line = self._lines.get(timeout=_POLL_SECONDS)
@@ -388,7 +388,7 @@ class MpirunProcess:
             if line is None:
                 break
             if line:
-                heard, limit = time.monotonic(), silence
+                heard, limit = time.monotonic(), silence_timeout
                 yield line
             elif time.monotonic() - heard > limit:
                 raise LaunchFailed(f"the ranks reported nothing for {limit:g} s", log_tail=read_log_tail(self.log))
@@ -396,12 +396,12 @@ class MpirunProcess:
         if status is None:
             raise LaunchFailed("the ranks ended, but mpirun did not", log_tail=read_log_tail(self.log))
         if status:
-            raise self.end_error(status, silence)
+            raise self.make_exit_error(status, silence_timeout)
 
-    def end_error(self, status: int, silence: float) -> LaunchFailed:
-        """Return the error for this mpirun, which ended with exit status `status`, from its last output."""
+    def make_exit_error(self, exit_status: int, silence_seconds: float) -> LaunchFailed:
+        """Return the error for this mpirun, which ended with exit status `exit_status`, from its last output."""
         printed = self.log.read_bytes()[self._start :].decode(errors="replace")
-        error = mpirun_error(printed, status, silence, self.pids)
+        error = mpirun_error(printed, exit_status, silence_seconds, self.pids)
         error.log_tail = read_log_tail(self.log)
         return error
 
@@ -414,7 +414,7 @@ class MpirunProcess:
         with contextlib.suppress(OSError), open(self.log, "a", opener=open_without_links) as log:
             log.write(line + "\n")
 
-    def _queue_lines(self) -> None:
+    def _queue_output_lines(self) -> None:
         for line in self._process.stdout:
             self._lines.put(line.decode(errors="replace").strip())
         self._lines.put(None)

@@ -30,7 +30,7 @@ from merge_bench.host import network
 from merge_bench.host.description import Ucx
 from merge_bench.host.network import HostNetwork
 from merge_bench.probe import probes
-from merge_bench.probe.ranks.messages import Done, Error, Hello, Progress, RankDescription, Warn, send_to_driver
+from merge_bench.probe.ranks.messages import RanksDone, RankError, RanksStarted, LoopProgress, RankDescription, RankWarning, send_to_driver
 from merge_bench.records.schema import Worker
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class ProgressWatch:
                 seen = int(self._done[0])
                 self.record_progress()
                 if self.reports:
-                    send_to_driver(Progress())
+                    send_to_driver(LoopProgress())
         end_mpirun_daemon()
         os.kill(os.getpid(), signal.SIGALRM)
 
@@ -113,17 +113,17 @@ class Rank:
         self.host_number: int = same_host.bcast(self.rank)
         self.comm.Barrier()  # UCX connects, and logs the lanes
 
-    def ucx_log(self) -> str:
+    def read_ucx_log(self) -> str:
         """Return the text that UCX has logged in this process."""
         ctypes.CDLL(None).fflush(None)  # lines may still be in a buffer of the C library
         return os.pread(self._log, os.fstat(self._log).st_size, 0).decode(errors="replace")
 
-    def lanes(self) -> tuple[str, ...]:
+    def ucx_lanes(self) -> tuple[str, ...]:
         """Return UCX's lanes to other ranks; () if other code than UCX may carry messages.
 
         Open MPI is restricted to UCX. Other MPIs also have code of their own for shared memory.
         """
-        return lanes_to_others(self.ucx_log()) if os.environ.get(_PML) == "ucx" else ()
+        return lanes_to_others(self.read_ucx_log()) if os.environ.get(_PML) == "ucx" else ()
 
     def warn_of_few_cores(self) -> None:
         """Report a warning if a host has fewer cores than ranks; all ranks call this."""
@@ -131,9 +131,9 @@ class Rank:
         from merge_bench.probe.shared.options import CROWDED
 
         if self.comm.allreduce(int(self.local_ranks > usable_core_count())) and self.rank == 0:
-            send_to_driver(Warn(CROWDED))
+            send_to_driver(RankWarning(CROWDED))
 
-    def report_ranks(self) -> None:
+    def report_started_ranks(self) -> None:
         """Report from rank 0 that all ranks have started, and what each is; all ranks call this."""
         import mpi4py
         from mpi4py import MPI
@@ -141,21 +141,21 @@ class Rank:
         from merge_bench.config.files import loaded_library_path
         from merge_bench.config.ucx_releases import release_of_library
         from merge_bench.host import machine
-        from merge_bench.probe.ranks.mpirun import parse_mpi_release
+        from merge_bench.probe.ranks.mpirun import parse_mpi_kind_and_version
 
         path, own = loaded_library_path("libucp"), loaded_library_path("libmpi")
         release = release_of_library(path) if path else None
         ucx = Ucx(
-            version=logged_ucx_version(self.ucx_log()) or (release.name if release else None),
+            version=logged_ucx_version(self.read_ucx_log()) or (release.name if release else None),
             path=str(path) if path else None,
             origin="its own" if path and own and path.is_relative_to(own.parent) else str(path),
-            lanes=list(self.lanes()),
+            lanes=list(self.ucx_lanes()),
             pml=os.environ.get(_PML),
             sha256=release.sha256 if release else None,
         )
         host_facts = machine.describe_process(self.spec.get("names", ()), ucx=ucx)
         text = str(MPI.Get_library_version()).replace("\0", "")
-        mpi = " ".join(parse_mpi_release(text) or (text.partition("\n")[0],))
+        mpi = " ".join(parse_mpi_kind_and_version(text) or (text.partition("\n")[0],))
         host_facts = replace(host_facts, versions={**host_facts.versions, "mpi4py": mpi4py.__version__, "mpi": mpi})
         description = RankDescription(
             worker=Worker.of(self.rank, f"rank-{self.rank}", host_facts),
@@ -164,7 +164,7 @@ class Rank:
         )
         ranks = self.comm.gather(description)
         if ranks is not None:  # as on rank 0 alone
-            send_to_driver(Hello(ranks))
+            send_to_driver(RanksStarted(ranks))
 
 
 def prepare_rank_environment(spec: Mapping[str, Any]) -> tuple[int, str | None]:
@@ -233,7 +233,7 @@ def main() -> None:
             os.execvp(spec["execute"][0], spec["execute"])
         os.environ["UCX_LOG_FILE"] = f"/proc/self/fd/{log}"
         rank = Rank(spec, log, interface)
-        rank.report_ranks()
+        rank.report_started_ranks()
         if "probe" in spec:
             work = probes()[spec["probe"]].in_rank
             assert work is not None
@@ -243,11 +243,11 @@ def main() -> None:
         ours = isinstance(error, MergeBenchError)
         message = str(error) if ours else f"{type(error).__name__}: {error}"
         code = error.code if isinstance(error, MergeBenchError) else None
-        send_to_driver(Error(rank.rank if rank else None, os.uname().nodename, code, message))
+        send_to_driver(RankError(rank.rank if rank else None, os.uname().nodename, code, message))
         if not ours:
             traceback.print_exc()
         if rank is None:
             sys.exit(1)
         rank.comm.Abort(1)
     if rank is not None and rank.rank == 0:
-        send_to_driver(Done())
+        send_to_driver(RanksDone())

@@ -57,10 +57,10 @@ def row_test_kind(row: Row) -> str:
     """Return the kind of the test of a row: `LATENCY_TEST`, `RATE_TEST`, `PING_PONG`, `COLLECTIVE`, `ALL_TO_ALL`, …"""
     probe = probes().get(row.probe)
     unknown = OPERATION if row.probe in importers() else LATENCY_TEST
-    return test_kind_by_name(row.test, otherwise=probe.other_tests if probe else unknown)
+    return test_kind_by_name(row.test, default_kind=probe.other_tests if probe else unknown)
 
 
-def row_quantity(row: Row) -> RowQuantity:
+def chart_quantity_of_row(row: Row) -> RowQuantity:
     """Return the quantity of a row that charts show."""
     kind, probe = row_test_kind(row), probes().get(row.probe)
     if kind == OPERATION:
@@ -68,14 +68,14 @@ def row_quantity(row: Row) -> RowQuantity:
     return MEASURES.get(kind, probe.latency if probe else ONE_WAY)
 
 
-def row_quantities(row: Row) -> tuple[RowQuantity, ...]:
+def table_quantities_of_row(row: Row) -> tuple[RowQuantity, ...]:
     """Return the quantities of a row that tables show; ratios are those of the first one."""
     kind = row_test_kind(row)
     if kind == PING_PONG:
         return ONE_WAY, THROUGHPUT
     if kind == OPERATION:
         return TIME, BUS if importers()[row.probe].bus_bandwidth else RATE
-    return (row_quantity(row),)
+    return (chart_quantity_of_row(row),)
 
 
 def sorted_campaign_rows(campaign: Campaign) -> list[Row]:
@@ -85,13 +85,13 @@ def sorted_campaign_rows(campaign: Campaign) -> list[Row]:
     """
     order = [config.name for config in campaign.head.configs]
 
-    def place(row: Row) -> tuple[int, int, bool, str]:
+    def sort_key(row: Row) -> tuple[int, int, bool, str]:
         config = order.index(row.config) if row.config in order else len(order)
         if row_test_kind(row) != ALL_TO_ALL:
             return config, 0, False, ""
         return config, len(row.ranks), row.count is not None, "" if row.test.startswith("ucx") else row.test
 
-    return sorted(make_probe_rows(campaign), key=place)
+    return sorted(make_probe_rows(campaign), key=sort_key)
 
 
 def newest_ucx_latency_rows(results: Path) -> list[Row]:
@@ -178,10 +178,10 @@ def read_ping_pong_csv(path: Path) -> list[Row]:
         )
     if lines[-1:] != [""] or not lines[:-1]:
         raise UsageError(f"{path} is truncated: {'its last line has no newline' if lines[:-1] else 'it has no rows'}")
-    return list(_parse_rows(path, heading, lines[:-1], places.pop()))
+    return list(_parse_ping_pong_rows(path, heading, lines[:-1], places.pop()))
 
 
-def _parse_rows(path: Path, heading: str, lines: list[str], placement: str) -> Iterator[Row]:
+def _parse_ping_pong_rows(path: Path, heading: str, lines: list[str], placement: str) -> Iterator[Row]:
     seen = set[tuple[str, int]]()
     for number, line in enumerate(lines, 2):
         match = _ROWS[heading].fullmatch(line)

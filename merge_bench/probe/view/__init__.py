@@ -65,7 +65,7 @@ class ReferencesDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class OutputFiles:
+class ProbeOutputOptions:
     """The requested output of a probe: files to write, and published rows to show beside the measured ones."""
 
     csv_file: Path | None = None
@@ -73,7 +73,7 @@ class OutputFiles:
     references: tuple[Row, ...] = ()
 
 
-def parse_output_options(csv_file: str | None, plots: Sequence[str], references: Sequence[str]) -> OutputFiles:
+def parse_output_options(csv_file: str | None, plots: Sequence[str], references: Sequence[str]) -> ProbeOutputOptions:
     """Return the output that ``--csv``, ``--plot`` and ``--reference`` request, after checking their values.
 
     Raises UsageError if a file cannot be written, cannot be drawn, or is named twice, or a published result is unknown.
@@ -84,10 +84,10 @@ def parse_output_options(csv_file: str | None, plots: Sequence[str], references:
         rows = tuple(row for name in dict.fromkeys(references) for row in published.network_rows(name))
     except UsageError as error:
         raise UsageError(f"--reference: {error}") from None
-    return OutputFiles(table, drawings, rows)
+    return ProbeOutputOptions(table, drawings, rows)
 
 
-def print_references(*, as_json: bool) -> None:
+def print_published_references(*, as_json: bool) -> None:
     """Print the published network measurements that `--reference` can name, each with where it is from."""
     datasets = sorted(published.datasets().items())
     citations = {name: found.cite for name, found in datasets if found.kind == published.NETWORK}
@@ -99,7 +99,7 @@ def print_references(*, as_json: bool) -> None:
         print(f"{name:{width}}  {cite}")
 
 
-def write_output_files(output: OutputFiles, rows: Sequence[Row], campaigns: Sequence[Campaign]) -> list[str]:
+def write_output_files(output: ProbeOutputOptions, rows: Sequence[Row], campaigns: Sequence[Campaign]) -> list[str]:
     """Write the CSV file and the drawings of `rows` of `campaigns`, and return a message for each failure."""
     files: dict[Path, Callable[[Path], object]] = {}
     if output.csv_file is not None:

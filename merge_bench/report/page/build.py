@@ -17,8 +17,8 @@ from merge_bench.analysis.documents import CompareDocument, command_figures
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.errors import MergeBenchError
 from merge_bench.probe.shared import RowQuantity, placement_text
-from merge_bench.probe.shared.stored_rows import row_quantities, rows_with_campaigns
-from merge_bench.probe.view.charts import make_panels_of_results
+from merge_bench.probe.shared.stored_rows import table_quantities_of_row, rows_with_campaigns
+from merge_bench.probe.view.charts import make_panels_with_sources
 from merge_bench.probe.view.show import write_row_tables
 from merge_bench.records.campaign import Campaign, Row
 from merge_bench.records.schema import Worker
@@ -82,7 +82,7 @@ def build_report(
     letters = _result_letters(campaigns)
     rows = rows_with_campaigns(probes, letters[len(merges) :] if len(campaigns) > 1 else ()) if probes else []
     state, alarm = _verification_sentence(sources, probes, bool(rows))
-    panels = make_panels_of_results(rows, references.rows, campaigns) if rows else ()
+    panels = make_panels_with_sources(rows, references.rows, campaigns) if rows else ()
     both = [*(row for _, row in rows), *references.rows]
     _write_conclusion(page, campaigns, merges, sources, both, panels)
     for campaign in merges:
@@ -238,7 +238,7 @@ def _write_tables_of_runs(page: Page, sources: Sequence[SourceRun], *, apart: bo
 def _best_network_values(rows: Sequence[Row]) -> Iterator[tuple[RowQuantity, float, Row]]:
     """Yield the best median of each network test, config and placement in each measure, with its row."""
     for series in group_by_key(rows, lambda row: (row.test, row.config, row.placement, row.source)).values():
-        for measure in row_quantities(series[0]):
+        for measure in table_quantities_of_row(series[0]):
             values = [
                 (ranges.median, row.size, row) for row in series if (ranges := measure.value_range(row)) is not None
             ]
