@@ -1,4 +1,4 @@
-"""What a strategy works with: candidates, their launches block by block, contests of two of them, and decisions."""
+"""What a strategy works with: candidates, their launches block by block, comparisons of two of them, and decisions."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def tuned_metric(plan: RecordedPlan) -> Metric:
     return next((metric for metric in metrics if metric.name == (name or METRIC)), metrics[0])
 
 
-def sample_launch(launch: Launch, metric: Metric, *, of_command: bool = False) -> LaunchSample:
+def make_launch_sample(launch: Launch, metric: Metric, *, of_command: bool = False) -> LaunchSample:
     """Make the sample of a launch in `metric`; a time becomes its reciprocal, so that larger is better.
 
     `of_command`: whether it is the launch of a command, not of a merge.
@@ -120,7 +120,7 @@ class Evaluator(Protocol):
     def has_budget_limit(self) -> bool:
         """Whether there is a budget, which may end the search before each candidate has all its blocks."""
 
-    def make_block(
+    def launch_block(
         self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, reserved_confirmations: int = 1
     ) -> list[LaunchSample]:
         """Launch each candidate once, in random order; returns samples in the order of `candidates`.
@@ -130,7 +130,7 @@ class Evaluator(Protocol):
         the block, so that nothing was launched; or if the budget is spent before a launch of it.
         """
 
-    def joining_values(self, pending_launches: int) -> Sequence[SettingValue]:
+    def newly_affordable_values(self, pending_launches: int) -> Sequence[SettingValue]:
         """Return values that the budget had no time for at first, and now has; they join the screening.
 
         `pending_launches`: launches until each of those that are screened now can be judged, without the baseline's.
@@ -155,8 +155,8 @@ class SearchOptions:
     alpha: float = 0.05
 
 
-class ContestState(Enum):
-    """What the blocks of a contest show about its candidate."""
+class ComparisonState(Enum):
+    """What the blocks of a comparison show about its candidate."""
 
     OPEN = "open"
     GAIN = "gain"
@@ -166,7 +166,7 @@ class ContestState(Enum):
 
 
 @dataclass(frozen=True)
-class GainBar:
+class RequiredGain:
     """What a gain must exceed: below `threshold` it is not worth having, below `floor` it may be noise."""
 
     threshold: float
@@ -178,7 +178,7 @@ class GainBar:
 
 
 @dataclass
-class Contest:
+class PairedComparison:
     """A candidate compared with another at one size: a log-ratio for each block in which neither failed.
 
     `excluded`: whether it failed in a way that excludes it at once.
@@ -191,14 +191,14 @@ class Contest:
     excluded: bool = False
     plan: int = 0
 
-    def add_block(self, candidate: LaunchSample, against: LaunchSample) -> None:
+    def add_block(self, candidate_sample: LaunchSample, reference_sample: LaunchSample) -> None:
         """Add both samples of a block; if both failed, only a wrong result counts against the candidate."""
-        if candidate.value is None:
-            if against.value is not None or candidate.wrong:
-                self.failures.append(candidate.reason)
-                self.excluded = self.excluded or candidate.wrong or candidate.of_command
-        elif against.value is not None:
-            self.ratios.append(math.log(candidate.value / against.value))
+        if candidate_sample.value is None:
+            if reference_sample.value is not None or candidate_sample.wrong:
+                self.failures.append(candidate_sample.reason)
+                self.excluded = self.excluded or candidate_sample.wrong or candidate_sample.of_command
+        elif reference_sample.value is not None:
+            self.ratios.append(math.log(candidate_sample.value / reference_sample.value))
 
     @property
     def effect(self) -> Effect | None:
@@ -216,7 +216,7 @@ class Contest:
         differing = set(self.candidate.values) ^ set(self.against.values)
         return differing.pop().id if len(differing) == 1 else None
 
-    def judge_state(self, bar: GainBar, *, least: int) -> ContestState:
+    def judge_candidate(self, required_gain: RequiredGain, *, min_blocks: int) -> ComparisonState:
         """Judge the candidate by the blocks so far.
 
         Up to 5 blocks a gain counts if even the lower end of its interval reaches the threshold; from 6 on if that end
@@ -224,24 +224,24 @@ class Contest:
         result exclude a candidate, of a command one failure.
         """
         if self.excluded or len(self.failures) >= MOST_FAILURES:
-            return ContestState.FAILED
+            return ComparisonState.FAILED
         effect, interval = self.effect, self.interval
-        if effect is None or interval is None or len(self.ratios) < least:
-            return ContestState.OPEN
-        worth, noise = math.log1p(bar.threshold), math.log1p(bar.least_gain)
+        if effect is None or interval is None or len(self.ratios) < min_blocks:
+            return ComparisonState.OPEN
+        worth, noise = math.log1p(required_gain.threshold), math.log1p(required_gain.least_gain)
         low, high = interval
         if (low >= worth or (len(self.ratios) >= WHOLE_LEVEL and low > 0)) and effect.estimate >= noise:
-            return ContestState.GAIN
+            return ComparisonState.GAIN
         if high <= -worth:
-            return ContestState.LOSS
-        return ContestState.NONE if high < worth else ContestState.OPEN
+            return ComparisonState.LOSS
+        return ComparisonState.NONE if high < worth else ComparisonState.OPEN
 
-    def may_gain(self, least: int) -> bool:
-        """Whether at least `least` blocks suggest a gain, so that the candidate is worth a confirmation."""
-        return self.effect is not None and len(self.ratios) >= least and self.effect.estimate > 0.0
+    def seems_to_gain(self, min_blocks: int) -> bool:
+        """Whether at least `min_blocks` blocks suggest a gain, so that the candidate is worth a confirmation."""
+        return self.effect is not None and len(self.ratios) >= min_blocks and self.effect.estimate > 0.0
 
     def ratio_fields(self, interval: tuple[float, float] | None = None) -> dict[str, Any]:
-        """Return ratio, interval and blocks as fields of a line; `interval`: of the log-ratio, if not the contest's."""
+        """Return ratio, interval and blocks as fields of a line; `interval`: of the log-ratio, if not the comparison's."""
         effect, interval = self.effect, interval or self.interval
         return {
             "ratio": math.exp(effect.estimate) if effect else None,
@@ -260,14 +260,14 @@ class Contest:
         evaluator.record_step(TuneLine(config=config, against=against, **fields))
 
 
-def contest_from_blocks(
-    blocks: Sequence[Mapping[Candidate, LaunchSample]], candidate: Candidate, against: Candidate
-) -> Contest:
-    """Make the contest of two candidates from blocks that were measured."""
-    contest = Contest(candidate, against)
+def comparison_from_blocks(
+    blocks: Sequence[Mapping[Candidate, LaunchSample]], candidate: Candidate, reference: Candidate
+) -> PairedComparison:
+    """Make the comparison of two candidates from blocks that were measured."""
+    comparison = PairedComparison(candidate, reference)
     for samples in blocks:
-        contest.add_block(samples[candidate], samples[against])
-    return contest
+        comparison.add_block(samples[candidate], samples[reference])
+    return comparison
 
 
 def interval_alpha(blocks: int) -> float:
@@ -279,55 +279,55 @@ def interval_alpha(blocks: int) -> float:
 
 
 def make_blocks_until_decided(
-    evaluator: Evaluator, contest: Contest, options: SearchOptions, bar: GainBar, *, reserved_confirmations: int = 1
-) -> ContestState:
+    evaluator: Evaluator, comparison: PairedComparison, options: SearchOptions, required_gain: RequiredGain, *, reserved_confirmations: int = 1
+) -> ComparisonState:
     """Make blocks of both candidates until the state is clear, at most 1.5 times `options.most`.
 
     `reserved_confirmations`: candidates for whose confirmation the search leaves time. A block is only two launches, so
     more of them are affordable: one slow launch of eight can leave a gain of 10 % undecided.
     """
     for _ in range(options.most + options.most // 2):
-        candidate, against = evaluator.make_block(
-            [contest.candidate, contest.against], plan=contest.plan, reserved_confirmations=reserved_confirmations
+        candidate, against = evaluator.launch_block(
+            [comparison.candidate, comparison.against], plan=comparison.plan, reserved_confirmations=reserved_confirmations
         )
-        contest.add_block(candidate, against)
-        state = contest.judge_state(bar, least=options.least)
-        if state is not ContestState.OPEN:
+        comparison.add_block(candidate, against)
+        state = comparison.judge_candidate(required_gain, min_blocks=options.least)
+        if state is not ComparisonState.OPEN:
             return state
-    return ContestState.OPEN
+    return ComparisonState.OPEN
 
 
-def gain_bar_from_twin(twin: Contest, threshold: float) -> GainBar:
-    """Make the bar for a gain from the `threshold` and the noise that the baseline's twin shows.
+def required_gain_from_twin(twin_comparison: PairedComparison, threshold: float) -> RequiredGain:
+    """Make the required_gain for a gain from the `threshold` and the noise that the baseline's twin shows.
 
     The noise is the apparent difference of one config from itself, estimated like that of a candidate, from as many
     blocks. Its whole interval (`verdict.noise_floor`) would not do: from few ratios it is the largest of them, so one
     slow launch would hide every gain.
     """
-    effect = twin.effect
-    return GainBar(threshold, math.expm1(abs(effect.estimate)) if effect else 0.0)
+    effect = twin_comparison.effect
+    return RequiredGain(threshold, math.expm1(abs(effect.estimate)) if effect else 0.0)
 
 
-def decision_reason(state: ContestState, contest: Contest, bar: GainBar, ended: str = "") -> str:
-    """The reason of a decision, as a text for people; `ended`: why there were no more blocks."""
-    if state is ContestState.FAILED:
-        times = "once" if len(contest.failures) == 1 else f"{len(contest.failures)} times"
-        return f"failed {times}: {contest.failures[-1]}"
-    n, threshold, effect = plural(len(contest.ratios), "block"), f"{bar.threshold:.1%}", contest.effect
-    if state is not ContestState.OPEN:
+def decision_reason(state: ComparisonState, comparison: PairedComparison, required_gain: RequiredGain, end_reason: str = "") -> str:
+    """The reason of a decision, as a text for people; `end_reason`: why there were no more blocks."""
+    if state is ComparisonState.FAILED:
+        times = "once" if len(comparison.failures) == 1 else f"{len(comparison.failures)} times"
+        return f"failed {times}: {comparison.failures[-1]}"
+    n, threshold, effect = plural(len(comparison.ratios), "block"), f"{required_gain.threshold:.1%}", comparison.effect
+    if state is not ComparisonState.OPEN:
         outcomes = {
-            ContestState.GAIN: f"at least {threshold} faster",
-            ContestState.LOSS: f"at least {threshold} slower",
+            ComparisonState.GAIN: f"at least {threshold} faster",
+            ComparisonState.LOSS: f"at least {threshold} slower",
         }
         return f"{outcomes.get(state, f'{NO_GAIN}{threshold}')} in {n}"
-    if effect is not None and effect.estimate <= 0.0 and len(contest.ratios) >= SearchOptions.least:
-        return f"not faster in {n}{ended}"
-    in_noise = effect is not None and 0.0 < effect.estimate < math.log1p(bar.floor)
-    return f"{UNDECIDED} after {n}{ended}" + f": the gain is within the noise of {bar.floor:.1%}" * in_noise
+    if effect is not None and effect.estimate <= 0.0 and len(comparison.ratios) >= SearchOptions.least:
+        return f"not faster in {n}{end_reason}"
+    in_noise = effect is not None and 0.0 < effect.estimate < math.log1p(required_gain.floor)
+    return f"{UNDECIDED} after {n}{end_reason}" + f": the gain is within the noise of {required_gain.floor:.1%}" * in_noise
 
 
-def sort_by_effect(contests: Sequence[Contest]) -> list[Contest]:
-    """Sort contests by effect, the largest first; equal ones by name, so that the order is always the same."""
+def sort_comparisons_by_effect(comparisons: Sequence[PairedComparison]) -> list[PairedComparison]:
+    """Sort comparisons by effect, the largest first; equal ones by name, so that the order is always the same."""
     return sorted(
-        contests, key=lambda each: (-(each.effect.estimate if each.effect else 0.0), each.candidate.config_name(""))
+        comparisons, key=lambda each: (-(each.effect.estimate if each.effect else 0.0), each.candidate.config_name(""))
     )

@@ -23,7 +23,7 @@ from merge_bench.probe.shared.options import PairPlacements
 from merge_bench.probe.shared.probe_campaign import dry_run_text, plan_probe_campaign
 from merge_bench.records.campaign import RecordedPlan, label_planned_runs
 from merge_bench.records.schema import Worker
-from merge_bench.tune.tuning_plan import plan_baseline_runs
+from merge_bench.tune.tuning_plan import plan_merge_runs
 from tests.helpers.command_line import exit_status
 from tests.helpers.plans import given
 from tests.helpers.ucx_wheels import put_into_cache
@@ -135,8 +135,8 @@ def test_tune_takes_one_release(folders: dict[str, Path]) -> None:
     with pytest.raises(
         UsageError, match="only `run`, `probe` and `exec` accept several values of --ucx; use one value"
     ):
-        plan_baseline_runs(None, given(ucx=RELEASES))
-    assert {planned.plan.ucx for planned in plan_baseline_runs(None, given(ucx="1.19.0"))} == {"1.19.0"}
+        plan_merge_runs(None, given(ucx=RELEASES))
+    assert {planned.plan.ucx for planned in plan_merge_runs(None, given(ucx="1.19.0"))} == {"1.19.0"}
 
 
 def test_a_worker_with_another_ucx_is_refused(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ class ReplayEvaluator:
         self.timed: Sequence[tuple[LaunchSample, LaunchSample]] = ()
         self.notes: list[TuneLine] = []
 
-    def make_block(
+    def launch_block(
         self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, reserved_confirmations: int = 1
     ) -> list[LaunchSample]:
         """The samples of the next block."""
@@ -47,7 +47,7 @@ class ReplayEvaluator:
         """Whether there is a budget."""
         return self.most_launches is not None
 
-    def joining_values(self, pending_launches: int) -> Sequence[SettingValue]:
+    def newly_affordable_values(self, pending_launches: int) -> Sequence[SettingValue]:
         """None: the budget is one of launches."""
         return ()
 

@@ -15,7 +15,7 @@ from merge_bench.records.campaign import Campaign
 from merge_bench.records.reader import read_campaign
 from merge_bench.records.writer import RECORDS, CampaignWriter
 from merge_bench.tune.evaluator import Candidate, LaunchSample, SearchOptions
-from merge_bench.tune.search_steps import confirm_or_repair
+from merge_bench.tune.search_steps import confirm_or_repair_best
 from merge_bench.tune.space import TuningSpace
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tune_campaign import ClusterEvaluator, TuningBudget
@@ -39,10 +39,10 @@ class _Recorded(ClusterEvaluator):
     asked: list[LaunchKey] = field(default_factory=list)
     blocks: int = 0
 
-    def make_block(
+    def launch_block(
         self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, reserved_confirmations: int = 1
     ) -> list[LaunchSample]:
-        samples = super().make_block(
+        samples = super().launch_block(
             candidates, plan=plan, search=search, reserved_confirmations=reserved_confirmations
         )
         self.asked += [(candidate.config_name(self.baseline), plan, self.blocks) for candidate in candidates]
@@ -81,5 +81,5 @@ def replay(
             seed=campaign.head.seed or 0,
             budget=TuningBudget(),
         )
-        confirm_or_repair(strategies()[strategy].tune(space, space.values, evaluator, options), evaluator, options)
+        confirm_or_repair_best(strategies()[strategy].tune(space, space.values, evaluator, options), evaluator, options)
     return Replayed(read_campaign(copy), evaluator.asked)

@@ -15,7 +15,7 @@ from merge_bench.analysis.statistics import paired_effect
 from merge_bench.records.reader import read_campaign
 from merge_bench.tune.evaluator import BudgetSpent, Candidate, SearchOptions
 from merge_bench.tune.result import TuningResult, tuning_result_of
-from merge_bench.tune.search_steps import confirm_or_repair, max_candidates_to_confirm
+from merge_bench.tune.search_steps import confirm_or_repair_best, max_candidates_to_confirm
 from merge_bench.tune.tune_campaign import TuningBudget
 from tests.tune.clusters import Cluster, Cut, begin, evaluator_of, made, reopened, steps
 from tests.tune.factorials import value
@@ -39,7 +39,7 @@ def launches(**by: Sequence[float]) -> Recorded:
 def confirmed(*candidates: Candidate, options: SearchOptions = EIGHT, **by: Sequence[float]) -> ReplayEvaluator:
     """The evaluator after the confirmation, with `found` set."""
     evaluator = ReplayEvaluator(launches(**by))
-    confirm_or_repair(candidates[0], evaluator, options, candidates[1:])
+    confirm_or_repair_best(candidates[0], evaluator, options, candidates[1:])
     return evaluator
 
 
@@ -95,7 +95,7 @@ def test_no_more_are_confirmed_together_than_the_blocks_can_give_a_verdict(
 
 
 def settled(evaluator: object) -> Candidate:
-    return confirm_or_repair(A, evaluator, EIGHT, [B, C])
+    return confirm_or_repair_best(A, evaluator, EIGHT, [B, C])
 
 
 RECORDED = launches(a=EVEN, b=UP, c=EVEN)

@@ -125,7 +125,7 @@ def build_report(
     if not results:
         sentence, decided = headline_sentence([source.document for source in sources], merges)
         return replace(report, state=sentence, verified=state, decided=decided) if sentence else report
-    outcomes = (": ".join(filter(None, (letters[at], result.outcome))) for at, result in results)
+    outcomes = (": ".join(filter(None, (letters[at], result.outcome_heading))) for at, result in results)
     decided = all(result.winner is not None for _, result in results)
     return replace(report, state=". ".join(outcomes), verified=state, decided=decided)
 
@@ -208,7 +208,7 @@ def _write_conclusion(
     tunings = [campaign for campaign in merges if titles.is_tuning_campaign(campaign)]
     for campaign in tunings:
         page.source = titles.source_lines([campaign], campaigns)
-        tuning.write_recorded_outcome(page, campaign, next_step_after_recorded_tuning(campaign).note)
+        tuning.write_recorded_tuning_outcome(page, campaign, next_step_after_recorded_tuning(campaign).note)
     page.source = titles.source_lines(merges, campaigns)
     if len(campaigns) == 1 and merges and not tunings:
         write_conclusion(page, merges[0], documents, str(merges[0].records), whole=True)

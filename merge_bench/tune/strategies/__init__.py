@@ -1,6 +1,6 @@
 """Ways to search a space, one file each: the files of this folder are the values of ``--strategy``.
 
-To add one: a file that declares a `Strategy` as ``STRATEGY`` and imports what it works with inside functions, a test,
+To add one: a file that declares a `SearchStrategy` as ``STRATEGY`` and imports what it works with inside functions, a test,
 and a line in docs/tune.md.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Strategy:
+class SearchStrategy:
     """A way to search a space for the best candidate.
 
     `name`: as ``--strategy`` takes it. `help`: one line of what it does. `place`: its position in lists. `tune`:
@@ -36,8 +36,8 @@ class Strategy:
 
 
 @functools.cache
-def strategies() -> Mapping[str, Strategy]:
+def strategies() -> Mapping[str, SearchStrategy]:
     """Every strategy by its name, in the order in which they are shown; the first is the default."""
     modules = (importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__))
-    kinds: list[Strategy] = [module.STRATEGY for module in modules]
+    kinds: list[SearchStrategy] = [module.STRATEGY for module in modules]
     return {each.name: each for each in sorted(kinds, key=lambda each: (each.place, each.name))}

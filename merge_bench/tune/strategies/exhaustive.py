@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from merge_bench.errors import UsageError
-from merge_bench.tune.strategies import Strategy
+from merge_bench.tune.strategies import SearchStrategy
 
 if TYPE_CHECKING:
     from merge_bench.tune.evaluator import Candidate, Evaluator, SearchOptions
@@ -25,7 +25,7 @@ def tune(space: TuningSpace, values: Sequence[SettingValue], evaluator: Evaluato
     blocks = [
         dict(
             zip(
-                candidates, evaluator.make_block(candidates, reserved_confirmations=block >= options.least), strict=True
+                candidates, evaluator.launch_block(candidates, reserved_confirmations=block >= options.least), strict=True
             )
         )
         for block in range(options.most)
@@ -48,7 +48,7 @@ def all_combinations(space: TuningSpace, values: Sequence[SettingValue]) -> list
     for chosen in itertools.product(*by_setting.values()):
         picked = [value for value in chosen if value is not None]
         if all(
-            space.conflicting_id(value, [other for other in picked if other is not value]) is None for value in picked
+            space.conflicting_value_id(value, [other for other in picked if other is not value]) is None for value in picked
         ):
             candidates.append(Candidate.from_values(*picked))
         if len(candidates) > MOST:
@@ -56,7 +56,7 @@ def all_combinations(space: TuningSpace, values: Sequence[SettingValue]) -> list
     return candidates
 
 
-STRATEGY = Strategy(
+STRATEGY = SearchStrategy(
     "exhaustive",
     help="Measure every combination in every block; at most 256 combinations.",
     place=3,
