@@ -16,7 +16,7 @@ from merge_bench.analysis.diagnostics import EXCEEDED
 from merge_bench.analysis.documents import Failure
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
-from merge_bench.forecast.fit import ForecastBasis, fit_forecast_basis, fit_parameters_for, resampled_interval
+from merge_bench.forecast.fit import ForecastBasis, fit_forecast_basis, fit_parameters_for_run, resampled_interval
 from merge_bench.forecast.gather import MeasuredRun, gather_measurements
 from merge_bench.forecast.model import (
     ASSUMED,
@@ -123,13 +123,13 @@ _REMEDIES = {
 
 def forecast_caveats(basis: ForecastBasis, scenario: MergeScenario) -> Iterator[str]:
     """Yield sentences on how far a forecast goes beyond the measurements, and on its assumptions."""
-    yield from _rate_warnings(basis, scenario)
+    yield from _link_rate_warnings(basis, scenario)
     yield from (*basis.measurements.notes, *basis.notes)
     yield from _extrapolation_notes(basis.measurements.runs, scenario)
     yield from _assumption_notes(basis, scenario)
 
 
-def _rate_warnings(basis: ForecastBasis, scenario: MergeScenario) -> Iterator[str]:
+def _link_rate_warnings(basis: ForecastBasis, scenario: MergeScenario) -> Iterator[str]:
     """Yield a warning for each fitted link rate that is above the link limit that the same runs measured."""
     by_name = {parameter.name: parameter for parameter in basis.parameters}
     for link, several, needed, where in (
@@ -242,7 +242,7 @@ def predict(
     basis = fit_forecast_basis(
         measurements, changes, parse_link_parameters(links), problem.max_and_min_workers_per_host[0]
     )
-    row = _forecast_scenario(problem, basis, changed=bool(changes.words))
+    row = _forecast_scenario(problem, basis, has_what_if=bool(changes.words))
     if row.unknown:
         raise UsageError(f"--workers {workers} --hosts {hosts} cannot be forecast: {row.unknown}")
     return PredictDocument(
@@ -253,9 +253,9 @@ def predict(
         row_bytes=problem.row_bytes,
         what_if=list(changes.words),
         forecast=row,
-        scaling=[_forecast_scenario(each, basis, changed=bool(changes.words)) for each in scaling_scenarios(problem)],
+        scaling=[_forecast_scenario(each, basis, has_what_if=bool(changes.words)) for each in scaling_scenarios(problem)],
         parameters=list(basis.parameters),
-        checked=[_check_model(run, fit_parameters_for(run, measurements)) for run in runs],
+        checked=[_compare_run_with_model(run, fit_parameters_for_run(run, measurements)) for run in runs],
         notes=list(dict.fromkeys(forecast_caveats(basis, problem))),
     )
 
@@ -279,7 +279,7 @@ def _common_row_bytes(runs: Sequence[MeasuredRun]) -> float:
     return sizes[0]
 
 
-def _forecast_scenario(scenario: MergeScenario, basis: ForecastBasis, *, changed: bool) -> Forecast:
+def _forecast_scenario(scenario: MergeScenario, basis: ForecastBasis, *, has_what_if: bool) -> Forecast:
     """Forecast one scenario; if a parameter is not known, the numbers are None and `unknown` says why."""
     per_host, _ = scenario.max_and_min_workers_per_host
     head = Forecast(workers=scenario.workers, hosts=scenario.hosts, workers_per_host=per_host)
@@ -302,17 +302,17 @@ def _forecast_scenario(scenario: MergeScenario, basis: ForecastBasis, *, changed
         ),
         parts_seconds=dict(outcome.parts),
         limit=outcome.limit,
-        measured_wall_seconds=None if changed else _measured_wall_seconds(scenario, basis.measurements.runs),
+        measured_wall_seconds=None if has_what_if else _measured_wall_seconds(scenario, basis.measurements.runs),
     )
 
 
 def _quantity_with_interval(
-    name: str, result: ModelResult, resampled_results: Sequence[ModelResult]
+    quantity_name: str, result: ModelResult, resampled_results: Sequence[ModelResult]
 ) -> ForecastQuantity | None:
-    value: float | None = getattr(result, name)
+    value: float | None = getattr(result, quantity_name)
     if value is None or not math.isfinite(value):
         return None
-    low, high = resampled_interval([other for each in resampled_results if (other := getattr(each, name)) is not None])
+    low, high = resampled_interval([other for each in resampled_results if (other := getattr(each, quantity_name)) is not None])
     return ForecastQuantity(value=value, interval=(min(low, value), max(high, value)))
 
 
@@ -333,12 +333,12 @@ def _median_wall_seconds(run: MeasuredRun) -> float:
     return median([median([sample.wall for sample in launch]) for launch in run.launches])
 
 
-def _check_model(run: MeasuredRun, values: ParameterValues) -> ModelCheck:
+def _compare_run_with_model(run: MeasuredRun, parameter_values: ParameterValues) -> ModelCheck:
     """Compare the times and bandwidth of a measured run with those that the model gives for it."""
     shape, wall = run.shape, _median_wall_seconds(run)
     bandwidths = [sample.bandwidth for sample in run.samples if sample.bandwidth is not None]
     try:
-        outcome = forecast_merge(shape.scenario, values)
+        outcome = forecast_merge(shape.scenario, parameter_values)
     except UnknownParameter:
         outcome = None
     return ModelCheck(

@@ -137,7 +137,7 @@ class MeasuredRun:
         return tuple(sample for launch in self.launches for sample in launch)
 
 
-def make_measured_run(name: str, run: Run) -> MeasuredRun | None:
+def make_measured_run(result_name: str, run: Run) -> MeasuredRun | None:
     """Make the samples of a recorded run; None if no launch has recorded all phases of its workers."""
     by_launch: list[tuple[MergeShape, tuple[IterationSample, ...]]] = []
     uneven = 1.0
@@ -149,14 +149,14 @@ def make_measured_run(name: str, run: Run) -> MeasuredRun | None:
         gpus = {gpu.name for worker in line.workers for gpu in worker.hardware.gpus or () if gpu.name}
         overlaps = (worker.overlap_seconds for iteration in timed for worker in iteration.workers)
         shape = MergeShape(
-            name=name,
+            name=result_name,
             per_host=tuple(sorted(Counter(hosts.values()).values(), reverse=True)),
             rows_per_chunk=line.rows / FRAMES / len(hosts),
             row_bytes=line.data_bytes / line.rows if line.rows else 0.0,
             gpu=gpus.pop() if len(gpus) == 1 else None,
             overlapped=bool(run.plan.pipeline) or any(overlaps),
         )
-        by_launch.append((shape, tuple(_sample_iteration(launch, iteration, hosts, shape) for iteration in timed)))
+        by_launch.append((shape, tuple(_make_iteration_sample(launch, iteration, hosts, shape) for iteration in timed)))
         for iteration in timed:
             received = [_received_rows(worker, shape) for worker in iteration.workers]
             uneven = max(uneven, max(received) * len(received) / sum(received) if sum(received) else 1.0)
@@ -176,7 +176,7 @@ def _has_all_phases(iteration: IterationLine) -> bool:
     return bool(phases) and all(each and None not in (each.partition, each.exchange, each.join) for each in phases)
 
 
-def _sample_iteration(
+def _make_iteration_sample(
     launch: Launch, iteration: IterationLine, hosts: Mapping[int, str], shape: MergeShape
 ) -> IterationSample:
     phases = [(worker, worker.phases_seconds) for worker in iteration.workers if worker.phases_seconds is not None]
@@ -199,7 +199,7 @@ def _sample_iteration(
         local=local,
         nic=nic,
         meeting=max(min(waits), 0.0) if waits and shape.workers > 1 and not shape.overlapped else None,
-        overlap=statistics.median(_hidden_share(worker, each) for worker, each in phases)
+        overlap=statistics.median(_hidden_time_share(worker, each) for worker, each in phases)
         if shape.workers > 1
         else None,
     )
@@ -221,7 +221,7 @@ def _log_variance(seconds: Sequence[float]) -> float | None:
     return statistics.variance(logs) if len(logs) > 1 else None
 
 
-def _hidden_share(worker: WorkerIteration, phases: Phases) -> float:
+def _hidden_time_share(worker: WorkerIteration, phases: Phases) -> float:
     """The share of the shorter of computing and exchange that ran behind the other, to a millionth."""
     computing, exchange = (phases.partition or 0.0) + (phases.join or 0.0), phases.exchange or 0.0
     shorter = min(computing, exchange)
@@ -245,9 +245,9 @@ def _iteration_transfers(
     return _slowest_transfer(local), _slowest_transfer(far)
 
 
-def _slowest_transfer(groups: Mapping[object, Sequence[PairTraffic]]) -> LinkTransfer | None:
+def _slowest_transfer(pairs_by_receiver: Mapping[object, Sequence[PairTraffic]]) -> LinkTransfer | None:
     transfers = []
-    for pairs in groups.values():
+    for pairs in pairs_by_receiver.values():
         seconds = [pair.seconds for pair in pairs if pair.seconds]
         if seconds:
             receivers = len({pair.to_rank for pair in pairs})
@@ -286,7 +286,7 @@ class ProbedLinks:
 
 
 @dataclass(frozen=True)
-class Measurements:
+class ForecastMeasurements:
     """The measured runs and links that a forecast is made from. `notes`: their weaknesses, as sentences."""
 
     runs: tuple[MeasuredRun, ...]
@@ -296,7 +296,7 @@ class Measurements:
     notes: tuple[str, ...]
 
 
-def gather_measurements(campaigns: Sequence[Campaign], config: str | None) -> Measurements:
+def gather_measurements(campaigns: Sequence[Campaign], config: str | None) -> ForecastMeasurements:
     """Collect the measured runs and network measurements in `campaigns` that a forecast for `config` is made from.
 
     Raises UsageError if there is no run that a forecast can rest on, or several that do not belong together;
@@ -341,8 +341,8 @@ def gather_measurements(campaigns: Sequence[Campaign], config: str | None) -> Me
         "--pipeline", [str(sampled.shape.overlapped) for sampled in measurements if sampled.shape.workers > 1]
     )
     used = chosen_runs[0][1].config.name
-    probed = _probed_links(campaigns, used, notes)
-    return Measurements(tuple(measurements), probed, engine, used, tuple(dict.fromkeys(notes)))
+    probed = _read_probed_links(campaigns, used, notes)
+    return ForecastMeasurements(tuple(measurements), probed, engine, used, tuple(dict.fromkeys(notes)))
 
 
 def _runs_of_config(merges: Sequence[tuple[Campaign, Run]], config: str | None) -> list[tuple[Campaign, Run]]:
@@ -382,15 +382,15 @@ def _check_model_supports(campaign: Campaign, run: Run) -> None:
             raise UsageError(f"{campaign.folder} cannot be used for a forecast: {why}; use a RESULT {instead}")
 
 
-def _common_value(name: str, values: Sequence[str]) -> str:
-    """The one value that all results have for `name`, empty without results; raises UsageError if they differ."""
+def _common_value(value_name: str, values: Sequence[str]) -> str:
+    """The one value that all results have for `value_name`, empty without results; raises UsageError if they differ."""
     names = list(dict.fromkeys(values))
     if len(names) > 1:
-        raise UsageError(f"the results differ in {name} ({', '.join(names)}); give only results with the same {name}")
+        raise UsageError(f"the results differ in {value_name} ({', '.join(names)}); give only results with the same {value_name}")
     return names[0] if names else ""
 
 
-def _probed_links(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> ProbedLinks:
+def _read_probed_links(campaigns: Sequence[Campaign], config: str, notes: list[str]) -> ProbedLinks:
     """Read the parameters of links from network measurements under `config`, or else under the only other config."""
     by_config: dict[str, list[tuple[Campaign, Launch]]] = {}
     for campaign in campaigns:

@@ -136,14 +136,14 @@ def forecast_merge(scenario: MergeScenario, values: ParameterValues) -> ModelRes
     Raises Unknown if it takes a parameter that `values` does not have.
     """
     workers, frame = scenario.workers, scenario.message_bytes
-    partition, partition_times = _phase_seconds(PARTITION, scenario, values)
-    join, join_times = _phase_seconds(JOIN, scenario, values)
+    partition, partition_times = _phase_seconds_and_slowdown(PARTITION, scenario, values)
+    join, join_times = _phase_seconds_and_slowdown(JOIN, scenario, values)
     slowest = partition * (partition_times - 1) + join * (join_times - 1)
     parts = {PARTITION: partition, JOIN: join, SLOWEST: slowest}
     exchange, bandwidth = 0.0, None
     if workers > 1:
         flight, transfer, where = _frame_transfer_seconds(scenario, values)
-        meeting = parameter_value(values, "meeting") + announcement_seconds(
+        meeting = parameter_value(values, "meeting") + size_announcement_seconds(
             scenario.max_and_min_workers_per_host[0], workers, values
         )
         exchange = FRAMES * flight + meeting
@@ -166,7 +166,7 @@ def forecast_merge(scenario: MergeScenario, values: ParameterValues) -> ModelRes
         crossing=FRAMES * workers * (workers - 1) * frame,
         between_hosts=FRAMES * leaving * frame,
         parts=parts,
-        limit=_largest_part_name(parts, hidden, exchange > computing),
+        limit=_name_of_largest_time_part(parts, hidden, exchange > computing),
     )
 
 
@@ -176,11 +176,11 @@ def slowest_worker_factor(spread: float, workers: int) -> float:
     P(all of W ≤ m) = Φ(ln m ÷ σ)^W = 1/2, so m = exp(σ · Φ⁻¹(2^(-1/W))): 1 for W = 1. The mean of the maximum is above
     it; but what is measured of a run, and so is forecast, is its median iteration.
     """
-    return math.exp(max(spread, 0.0) * _quantile_of_largest(workers))
+    return math.exp(max(spread, 0.0) * _normal_quantile_of_largest(workers))
 
 
 @cache
-def _quantile_of_largest(workers: int) -> float:
+def _normal_quantile_of_largest(workers: int) -> float:
     """Φ⁻¹(2^(-1/W)); resampling asks for the same few hundreds of times."""
     return NormalDist().inv_cdf(2 ** (-1 / workers))
 
@@ -196,11 +196,11 @@ def parameter_value(values: ParameterValues, name: str) -> float:
     return value
 
 
-def _phase_seconds(name: str, scenario: MergeScenario, values: ParameterValues) -> tuple[float, float]:
+def _phase_seconds_and_slowdown(phase: str, scenario: MergeScenario, values: ParameterValues) -> tuple[float, float]:
     """Seconds of a phase on a typical worker, and how many times as long the slowest one takes."""
     rows = FRAMES * scenario.rows_per_chunk
-    typical = parameter_value(values, f"{name}_fixed") + rows / parameter_value(values, f"{name}_rate")
-    return typical, slowest_worker_factor(parameter_value(values, f"{name}_spread"), scenario.workers)
+    typical = parameter_value(values, f"{phase}_fixed") + rows / parameter_value(values, f"{phase}_rate")
+    return typical, slowest_worker_factor(parameter_value(values, f"{phase}_spread"), scenario.workers)
 
 
 def _frame_transfer_seconds(scenario: MergeScenario, values: ParameterValues) -> tuple[float, float, str]:
@@ -214,23 +214,23 @@ def _frame_transfer_seconds(scenario: MergeScenario, values: ParameterValues) ->
         far = scenario.workers - workers
         if workers > 1:
             flights.append(
-                (*_link_seconds(values, "local", workers - 1, (workers - 1) * scenario.message_bytes), LOCAL)
+                (*_link_transfer_seconds(values, "local", workers - 1, (workers - 1) * scenario.message_bytes), LOCAL)
             )
         if far and workers:
-            flights.append((*_link_seconds(values, "nic", far, workers * far * scenario.message_bytes), NIC))
+            flights.append((*_link_transfer_seconds(values, "nic", far, workers * far * scenario.message_bytes), NIC))
     return max(flights)
 
 
-def _link_seconds(values: ParameterValues, link: str, messages: int, size: float) -> tuple[float, float]:
+def _link_transfer_seconds(values: ParameterValues, link: str, messages: int, size_bytes: float) -> tuple[float, float]:
     """Seconds of a transfer, latency + overhead · messages + bytes ÷ rate, and those of its bytes alone (LogGP:
     Alexandrov, Ionescu, Schauser & Scheiman 1995).
     """
-    seconds = size / parameter_value(values, f"{link}_rate")
+    seconds = size_bytes / parameter_value(values, f"{link}_rate")
     before = parameter_value(values, f"{link}_latency") + messages * parameter_value(values, f"{link}_overhead")
     return before + seconds, seconds
 
 
-def announcement_seconds(most_workers_per_host: int, workers: int, values: ParameterValues) -> float:
+def size_announcement_seconds(most_workers_per_host: int, workers: int, values: ParameterValues) -> float:
     """Seconds of the round of small messages in which all workers announce how much they will send."""
     ways = (("local", most_workers_per_host - 1), ("nic", workers - most_workers_per_host))
     return max(
@@ -240,11 +240,11 @@ def announcement_seconds(most_workers_per_host: int, workers: int, values: Param
     )
 
 
-def _largest_part_name(parts: Mapping[str, float], hidden: float, exchange_is_longer: bool) -> str:
+def _name_of_largest_time_part(seconds_by_part: Mapping[str, float], hidden_seconds: float, exchange_is_longer: bool) -> str:
     """The name of the largest part of a merge's time; if computing and exchange overlap, of the longer side's parts."""
     computing = (PARTITION, JOIN, SLOWEST)
-    of_longer = {name: seconds for name, seconds in parts.items() if (name not in computing) == exchange_is_longer}
-    candidates = of_longer if hidden > 0 else parts
+    of_longer = {name: seconds for name, seconds in seconds_by_part.items() if (name not in computing) == exchange_is_longer}
+    candidates = of_longer if hidden_seconds > 0 else seconds_by_part
     return max(candidates, key=lambda name: candidates[name])
 
 
@@ -306,7 +306,7 @@ LINKS = ("local", "nic")
 
 
 @dataclass(frozen=True)
-class WhatIf:
+class WhatIfChanges:
     """A parsed ``--what-if``: `factors` by parameter, the new `overlap`, the named `gpu`, the `words` as written."""
 
     factors: Mapping[str, float] = field(default_factory=dict)
@@ -314,7 +314,7 @@ class WhatIf:
     gpu: str | None = None
     words: tuple[str, ...] = ()
 
-    def change_values(self, values: Mapping[str, float], gpu_factor: float = 1.0) -> dict[str, float]:
+    def change_parameter_values(self, values: Mapping[str, float], gpu_factor: float = 1.0) -> dict[str, float]:
         """Return changed parameter values; `gpu_factor`: for the rates of partition and join on another GPU."""
         changed = {name: value * self.factors.get(name, 1.0) for name, value in values.items()}
         for name in MULTIPLIED["compute"]:
@@ -325,7 +325,7 @@ class WhatIf:
         return changed
 
 
-def parse_what_if(texts: Iterable[str]) -> WhatIf:
+def parse_what_if(texts: Iterable[str]) -> WhatIfChanges:
     """Parse words such as ``nic=4x,gpu=h200,overlap=0.9``.
 
     Raises UsageError if a name is not known or given twice, or its value is not of its kind.
@@ -354,7 +354,7 @@ def parse_what_if(texts: Iterable[str]) -> WhatIf:
         else:
             forms = ", ".join(f"{each}=4x" for each in MULTIPLIED)
             raise UsageError(f"--what-if {word} is not valid; use a form such as {forms}, overlap=0.9 or gpu=h200")
-    return WhatIf(factors, overlap, gpu, words)
+    return WhatIfChanges(factors, overlap, gpu, words)
 
 
 def parse_link_parameters(texts: Sequence[str]) -> dict[str, GivenParameter]:
@@ -377,27 +377,27 @@ def parse_link_parameters(texts: Sequence[str]) -> dict[str, GivenParameter]:
     return parameters
 
 
-def _parse_share(word: str, value: str) -> float:
+def _parse_share(option_word: str, value: str) -> float:
     try:
         share = float(value)
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise UsageError(f"--what-if {word}: {value!r} is not a number from 0 to 1")
+        raise UsageError(f"--what-if {option_word}: {value!r} is not a number from 0 to 1")
     return share
 
 
-def _parse_link_rate(text: str, value: str) -> float:
+def _parse_link_rate(option_text: str, value: str) -> float:
     try:
         rate = parse_rate(value)
     except ValueError as error:
-        raise UsageError(f"--link {text}: {error}") from None
+        raise UsageError(f"--link {option_text}: {error}") from None
     if rate <= 0:
-        raise UsageError(f"--link {text}: {value!r} is not a rate above 0")
+        raise UsageError(f"--link {option_text}: {value!r} is not a rate above 0")
     return rate
 
 
-def _parse_latency_seconds(text: str, value: str) -> float:
+def _parse_latency_seconds(option_text: str, value: str) -> float:
     match = _MICROSECONDS.fullmatch(value)
     try:
         if value[-1:].isdigit():
@@ -405,5 +405,5 @@ def _parse_latency_seconds(text: str, value: str) -> float:
         return float(match[1]) * 1e-6 if match else parse_duration(value)
     except ValueError:
         raise UsageError(
-            f"--link {text}: {value!r} is not a latency with its unit; use a form such as 2us or 0.1ms"
+            f"--link {option_text}: {value!r} is not a latency with its unit; use a form such as 2us or 0.1ms"
         ) from None
