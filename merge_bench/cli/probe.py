@@ -179,7 +179,9 @@ def show_probe_campaign(campaign: Campaign, *, as_json: bool, details: bool) -> 
     from merge_bench.probe.shared.stored_rows import sorted_campaign_rows
     from merge_bench.probe.view import ProbeOutputOptions
 
-    return _show_probe_rows([campaign], sorted_campaign_rows(campaign), ProbeOutputOptions(), as_json=as_json, details=details)
+    return _show_probe_rows(
+        [campaign], sorted_campaign_rows(campaign), ProbeOutputOptions(), as_json=as_json, details=details
+    )
 
 
 def _show_probe_rows(

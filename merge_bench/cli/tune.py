@@ -147,7 +147,13 @@ def tune(
         enough_seconds = seconds_to_decide_candidates(campaign, Path(options.space or SPACE))
         step = step_as_typed(next_step_after_tuning(campaign, result, written=written, enough_seconds=enough_seconds))
         print_tuning_result(
-            result, sizes=sizes, metric=options.metric, pruned=pruned, details=run.details, next_step=step, remarks=remarks
+            result,
+            sizes=sizes,
+            metric=options.metric,
+            pruned=pruned,
+            details=run.details,
+            next_step=step,
+            remarks=remarks,
         )
     return status
 

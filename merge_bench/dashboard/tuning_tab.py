@@ -41,7 +41,7 @@ from merge_bench.tune.result import (
     tuning_result_of,
     tuning_stage_of,
 )
-from merge_bench.tune.view import speed_up_charts_by_phase, speed_up_by_step_chart, undecided_sentences
+from merge_bench.tune.view import speed_up_by_step_chart, speed_up_charts_by_phase, undecided_sentences
 from merge_bench.units import plural
 from merge_bench.view.content import Column, columns_from_rows
 from merge_bench.view.next_command import NextStep

@@ -43,14 +43,17 @@ SIZES = 4
 
 
 class ForecastQuantity(msgspec.Struct, frozen=True, kw_only=True):
-    """A forecast value and its 95 % interval by resampling."""
+    """A forecast value and its 95 % interval, which is found by resampling the records."""
 
     value: float
     interval: tuple[float, float]
 
 
 class ForecastPhases(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds of the slowest worker in each phase; `hidden`: of them behind another one."""
+    """The forecast seconds of the slowest worker in each phase of a merge.
+
+    `hidden`: seconds of them that overlap with another phase.
+    """
 
     partition: float
     exchange: float
@@ -59,7 +62,10 @@ class ForecastPhases(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """A forecast for one size of cluster; if a parameter is not known, its numbers are null and `unknown` says why."""
+    """The forecast for one number of workers and hosts.
+
+    If a parameter of the model is not known, its numbers are null, and `unknown` says why.
+    """
 
     workers: int
     hosts: int
@@ -79,7 +85,10 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """A measured run and the model's value for it; `error`: relative error of the wall-clock."""
+    """A measured run beside what the model gives for it.
+
+    `error`: relative error of the model's wall-clock.
+    """
 
     result: str
     workers: int
@@ -93,7 +102,11 @@ class ModelCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PredictDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The requested forecast, forecasts for 1, 2, 4, … workers up to it, their basis, and what is not known."""
+    """The document of ``predict --json``: the requested forecast, forecasts for fewer workers, and their basis.
+
+    `scaling`: forecasts for 1, 2, 4, … workers up to the requested number. `checked`: measured runs beside the model's
+    values. `notes`: what is assumed or not known.
+    """
 
     document_version: Literal[1] = 1
     schema: int = SCHEMA
@@ -130,7 +143,7 @@ def forecast_caveats(basis: ForecastBasis, scenario: MergeScenario) -> Iterator[
 
 
 def _link_rate_warnings(basis: ForecastBasis, scenario: MergeScenario) -> Iterator[str]:
-    """Yield a warning for each fitted link rate that is above the link limit that the same runs measured."""
+    """Yield a warning for each fitted link rate that exceeds the link limit which the same runs measured."""
     by_name = {parameter.name: parameter for parameter in basis.parameters}
     for link, several, needed, where in (
         ("local", False, scenario.max_and_min_workers_per_host[0] > 1, "within a host"),
@@ -227,9 +240,10 @@ def predict(
     links: Sequence[str] = (),
     config: str | None = None,
 ) -> PredictDocument:
-    """Forecast this merge on `workers` workers of `hosts` hosts; None: on as many as the largest result has.
+    """Forecast a merge on `workers` workers of `hosts` hosts from stored campaigns.
 
-    Raises UsageError if it cannot be forecast; the message names what is missing.
+    `hosts`: None for as many as the largest result has. Raises UsageError if no forecast is possible; the message names
+    what is missing.
     """
     if not 1 <= workers <= MOST_WORKERS:
         raise UsageError(f"--workers must be from 1 to {MOST_WORKERS}, not {workers}")
@@ -253,7 +267,9 @@ def predict(
         row_bytes=problem.row_bytes,
         what_if=list(changes.words),
         forecast=row,
-        scaling=[_forecast_scenario(each, basis, has_what_if=bool(changes.words)) for each in scaling_scenarios(problem)],
+        scaling=[
+            _forecast_scenario(each, basis, has_what_if=bool(changes.words)) for each in scaling_scenarios(problem)
+        ],
         parameters=list(basis.parameters),
         checked=[_compare_run_with_model(run, fit_parameters_for_run(run, measurements)) for run in runs],
         notes=list(dict.fromkeys(forecast_caveats(basis, problem))),
@@ -261,7 +277,7 @@ def predict(
 
 
 def scaling_scenarios(scenario: MergeScenario) -> list[MergeScenario]:
-    """List scenarios with 1, 2, 4, … workers up to those of `scenario`; one host after the other is filled."""
+    """Return scenarios with 1, 2, 4, … workers up to those of `scenario`; one host after the other is filled."""
     per_host, _ = scenario.max_and_min_workers_per_host
     counts = [1 << power for power in range(scenario.workers.bit_length()) if 1 << power < scenario.workers]
     smaller = [
@@ -271,7 +287,7 @@ def scaling_scenarios(scenario: MergeScenario) -> list[MergeScenario]:
 
 
 def _common_row_bytes(runs: Sequence[MeasuredRun]) -> float:
-    """The size of a row in bytes; raises UsageError if the runs differ in it."""
+    """The size of a row in bytes that all runs have; raises UsageError if the runs differ in it."""
     sizes = sorted({run.shape.row_bytes for run in runs})
     if sizes[-1] > 1.01 * sizes[0]:
         listed = ", ".join(f"{size:g}" for size in sizes)
@@ -280,7 +296,10 @@ def _common_row_bytes(runs: Sequence[MeasuredRun]) -> float:
 
 
 def _forecast_scenario(scenario: MergeScenario, basis: ForecastBasis, *, has_what_if: bool) -> Forecast:
-    """Forecast one scenario; if a parameter is not known, the numbers are None and `unknown` says why."""
+    """Make the forecast for one scenario; if a parameter is not known, the numbers are None and `unknown` says why.
+
+    `has_what_if`: whether ``--what-if`` changes the machine; then no measured time is shown beside the forecast.
+    """
     per_host, _ = scenario.max_and_min_workers_per_host
     head = Forecast(workers=scenario.workers, hosts=scenario.hosts, workers_per_host=per_host)
     try:
@@ -312,7 +331,9 @@ def _quantity_with_interval(
     value: float | None = getattr(result, quantity_name)
     if value is None or not math.isfinite(value):
         return None
-    low, high = resampled_interval([other for each in resampled_results if (other := getattr(each, quantity_name)) is not None])
+    low, high = resampled_interval(
+        [other for each in resampled_results if (other := getattr(each, quantity_name)) is not None]
+    )
     return ForecastQuantity(value=value, interval=(min(low, value), max(high, value)))
 
 

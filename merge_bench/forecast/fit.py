@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from merge_bench.analysis.statistics import median, quantile
 from merge_bench.errors import UsageError
-from merge_bench.forecast.gather import LinkTransfer, MeasuredRun, ForecastMeasurements
+from merge_bench.forecast.gather import ForecastMeasurements, LinkTransfer, MeasuredRun
 from merge_bench.forecast.model import (
     ASSUMED,
     GIVEN,
@@ -19,9 +19,9 @@ from merge_bench.forecast.model import (
     ModelParameter,
     ParameterValues,
     WhatIfChanges,
-    size_announcement_seconds,
     find_gpu,
     find_gpu_by_driver_name,
+    size_announcement_seconds,
 )
 
 APART = 3.0
@@ -34,7 +34,7 @@ _MOST_BEFORE = 0.9
 
 @dataclass(frozen=True)
 class CostEquation:
-    """One equation of a fit, measured at one size: `seconds` = `once` · (cost paid once) + `size` · (cost by size)."""
+    """One equation of a least-squares fit: `seconds` = `once` × (cost paid once) + `size` × (cost by size)."""
 
     once: float
     size: float
@@ -46,8 +46,9 @@ def fit_model_parameters(
 ) -> dict[str, float]:
     """Fit the model's parameters to measured runs; returns their values by name.
 
-    `link_parameters`: latencies, overheads and rates from network measurements; latencies and overheads are taken as they are,
-    rates only if no run gives one. `computing_runs`: the runs that partition and join are fitted to; by default all.
+    `link_parameters`: latencies, overheads and rates from network measurements; latencies and overheads are taken as
+    they are, rates only if no run gives one. `computing_runs`: the runs that partition and join are fitted to; by
+    default all.
     """
     parameters: dict[str, float] = dict(link_parameters)
     source = list(runs if computing_runs is None else computing_runs)
@@ -70,12 +71,15 @@ def fit_model_parameters(
 
 
 def fit_resampled_parameters(
-    runs: Sequence[MeasuredRun], link_parameters_by_launch: Sequence[ParameterValues], computing_runs: Sequence[MeasuredRun]
+    runs: Sequence[MeasuredRun],
+    link_parameters_by_launch: Sequence[ParameterValues],
+    computing_runs: Sequence[MeasuredRun],
 ) -> list[dict[str, float]]:
-    """Parameter values fitted to resampled records: launches drawn with replacement, and iterations of each launch.
+    """Fit the model's parameters to each of 200 resamples of the records; returns a set of values for each.
 
-    Davison & Hinkley, "Bootstrap Methods and their Application" 1997, section 3.8. `link_parameters_by_launch`: the parameters
-    of links by launch of the network measurements, one of which is drawn for each fit.
+    A resample has launches drawn with replacement, and iterations of each launch: Davison & Hinkley, "Bootstrap Methods
+    and their Application" 1997, section 3.8. `link_parameters_by_launch`: the parameters of links by launch of the
+    network measurements, one of which is drawn for each fit.
     """
     chance = random.Random(0)
     fits = []
@@ -88,7 +92,7 @@ def fit_resampled_parameters(
 
 
 def fit_fixed_and_size_costs(equations: Sequence[CostEquation]) -> tuple[float, float]:
-    """Fit the cost paid once and the cost by size (seconds), neither below 0, by least squares of the relative errors.
+    """Fit a cost paid once and a cost by size (seconds), neither below 0, by least squares of the relative errors.
 
     Minimises Σ ((seconds - a · once - b · size) ÷ seconds)². Where the sizes are not `APART`, or an estimate would be
     below 0, a is 0 and b the median of seconds ÷ size.
@@ -107,12 +111,12 @@ def fit_fixed_and_size_costs(equations: Sequence[CostEquation]) -> tuple[float, 
 
 
 def sizes_differ_enough(sizes: Sequence[float]) -> bool:
-    """Whether sizes differ enough to show which cost is paid once and which by size."""
+    """Whether sizes differ enough to tell the cost paid once from the cost by size."""
     return bool(sizes) and max(sizes) >= APART * min(sizes)
 
 
 def _fit_phase_parameters(phase: str, runs: Sequence[MeasuredRun]) -> dict[str, float]:
-    """Fit the fixed time, the rate and the spread of the phase `phase`; returns them by parameter name."""
+    """Fit the fixed time, the rate and the spread of a phase, partition or join; returns them by parameter name."""
     points = []
     for run in runs:
         rows = median([sample.rows for sample in run.samples])
@@ -126,7 +130,7 @@ def _fit_phase_parameters(phase: str, runs: Sequence[MeasuredRun]) -> dict[str, 
 
 
 def _median_log_variance(run: MeasuredRun, phase: str) -> float | None:
-    """The variance of the logarithms of a phase's seconds over a run's workers, as the median over its iterations.
+    """The variance of the logarithm of a phase's seconds over a run's workers: the median over its iterations.
 
     A variance of W normal values is the true one · χ² ÷ k with k = W - 1, of which the median is near (1 - 2 ÷ 9k)³
     (Wilson & Hilferty, "The Distribution of Chi-Square", 1931): divided by that, it is the true one.
@@ -136,7 +140,7 @@ def _median_log_variance(run: MeasuredRun, phase: str) -> float | None:
 
 
 def _fit_link_parameters(link: str, runs: Sequence[MeasuredRun], link_parameters: ParameterValues) -> dict[str, float]:
-    """Fit the rate of a kind of link; without a known latency also its overhead, if message sizes differ enough."""
+    """Fit the rate of a kind of link, local or nic; without a known latency also its overhead, if possible."""
     points = []
     for run in runs:
         every: list[LinkTransfer | None] = [getattr(sample, link) for sample in run.samples]
@@ -160,7 +164,7 @@ def _fit_link_parameters(link: str, runs: Sequence[MeasuredRun], link_parameters
 
 
 def _resample_run(run: MeasuredRun, generator: random.Random) -> MeasuredRun:
-    """Return a run whose launches, and within each its iterations, are drawn with replacement."""
+    """Return a measured run whose launches, and within each its iterations, are drawn with replacement."""
     launches = [generator.choice(run.launches) for _ in run.launches]
     return replace(run, launches=tuple(tuple(generator.choices(launch, k=len(launch))) for launch in launches))
 
@@ -173,7 +177,11 @@ NOT_MEASURED = "not measured"
 
 @dataclass(frozen=True)
 class ForecastBasis:
-    """What a forecast is computed from: parameter values, fitted and resampled, with the changes of ``--what-if``."""
+    """The basis of a forecast: parameter values, fitted and resampled, with the changes of ``--what-if``.
+
+    `parameters`: for the document. `values`, `resampled`: as the model takes them, from all records and from each
+    resample.
+    """
 
     measurements: ForecastMeasurements
     parameters: tuple[ModelParameter, ...]
@@ -183,12 +191,15 @@ class ForecastBasis:
 
 
 def resampled_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The ends of the middle 95 % of resampled values."""
+    """The 2.5 % and the 97.5 % quantile of resampled values, which are the ends of a 95 % interval."""
     return quantile(values, SHARES[0]), quantile(values, SHARES[1])
 
 
 def fit_forecast_basis(
-    measurements: ForecastMeasurements, what_if: WhatIfChanges, given_parameters: Mapping[str, GivenParameter], workers_per_host: int
+    measurements: ForecastMeasurements,
+    what_if: WhatIfChanges,
+    given_parameters: Mapping[str, GivenParameter],
+    workers_per_host: int,
 ) -> ForecastBasis:
     """Fit the parameters to records and to resampled ones, then apply given values and changes by ``--what-if``.
 
@@ -230,19 +241,21 @@ def fit_forecast_basis(
             origin=", ".join(filter(None, (origin or NOT_MEASURED, change))),
         )
 
-    parameters = tuple(make_model_parameter(name) for name, about in KNOWN.items() if name in values or about.default is not None)
+    parameters = tuple(
+        make_model_parameter(name) for name, about in KNOWN.items() if name in values or about.default is not None
+    )
     return ForecastBasis(measurements, parameters, values, resampled, notes)
 
 
 def fit_parameters_for_run(run: MeasuredRun, measurements: ForecastMeasurements) -> ParameterValues:
-    """Fit the parameters that describe `run`, without values from the command line or ``--what-if``."""
+    """Fit the parameters for the model check of one run, without values from the command line or ``--what-if``."""
     same_gpu = [each for each in measurements.runs if each.shape.gpu == run.shape.gpu]
     computing = runs_with_workers_per_host(same_gpu, max(run.shape.per_host))
     return fit_model_parameters(measurements.runs, measurements.probed.values, computing)
 
 
 def runs_with_workers_per_host(runs: Sequence[MeasuredRun], workers_per_host: int) -> tuple[MeasuredRun, ...]:
-    """The runs with as many workers on a host, which share its cores and memory; all runs if there are none."""
+    """The runs with this number of workers on their fullest host, which share its cores; all runs if there are none."""
     same = tuple(run for run in runs if max(run.shape.per_host) == workers_per_host)
     return same or tuple(runs)
 
@@ -250,7 +263,10 @@ def runs_with_workers_per_host(runs: Sequence[MeasuredRun], workers_per_host: in
 def _runs_for_gpu(
     runs: Sequence[MeasuredRun], gpu_name: str | None
 ) -> tuple[tuple[MeasuredRun, ...], float, tuple[str, ...]]:
-    """Choose the runs to fit partition and join to; returns them, the factor for their rates on `gpu_name`, and notes."""
+    """Choose the runs that partition and join are fitted to; returns them, the factor for their rates, and notes.
+
+    `gpu_name`: the GPU that ``--what-if`` names; the factor scales rates to that GPU, if it was not measured.
+    """
     names = list(dict.fromkeys(run.shape.gpu for run in runs))
     listed = ", ".join(str(name or "no GPU") for name in names)
     if gpu_name is None:
@@ -273,19 +289,24 @@ def _runs_for_gpu(
             f"--what-if gpu={gpu_name} does not work with results from {listed}; add a RESULT measured on {gpu_name}"
         )
     scale = wanted.bandwidth / measured.bandwidth
-    note = f"Partition and join are assumed to run {scale:.2f} times as fast on a {gpu_name}, the ratio of memory bandwidths"
+    assumed = f"Partition and join are assumed to run {scale:.2f} times as fast on a {gpu_name}"
+    note = f"{assumed}, the ratio of memory bandwidths"
     return tuple(runs), scale, (f"{note} ({wanted.source}; {measured.source}). This is not measured.",)
 
 
 def _what_if_text(parameter_name: str, what_if: WhatIfChanges, gpu_factor: float) -> str:
-    """The change of a parameter by ``--what-if``, as text; empty if there is none."""
+    """The change of a parameter by ``--what-if``, as text: ``× 4 (--what-if)``; empty if there is none."""
     if parameter_name == "overlap" and what_if.overlap is not None:
         return "set by --what-if"
-    factor = what_if.factors.get(parameter_name, 1.0) * (gpu_factor if parameter_name in ("partition_rate", "join_rate") else 1.0)
+    factor = what_if.factors.get(parameter_name, 1.0) * (
+        gpu_factor if parameter_name in ("partition_rate", "join_rate") else 1.0
+    )
     return f"× {factor:.3g} (--what-if)" if factor != 1.0 else ""
 
 
-def _parameter_origin(parameter_name: str, measurements: ForecastMeasurements, computing_runs: Sequence[MeasuredRun]) -> str | None:
+def _parameter_origin(
+    parameter_name: str, measurements: ForecastMeasurements, computing_runs: Sequence[MeasuredRun]
+) -> str | None:
     """The names of the results that a parameter was fitted to, as text; None if it has its default value."""
     kind, _, part = parameter_name.partition("_")
     probed = measurements.probed

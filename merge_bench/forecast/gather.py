@@ -32,7 +32,7 @@ SMALL = 1024
 
 
 def link_parameters_of_probe(lines: Sequence[ProbeLine]) -> dict[str, float]:
-    """Compute latency, overhead and rate of each kind of link from tag messages, one way.
+    """Compute latency, overhead and rate of each kind of link from the rows of `probe p2p` (tag messages, one way).
 
     Latency of the smallest message; overhead: seconds between two of the smallest messages under way together; rate of
     the largest messages.
@@ -57,7 +57,10 @@ def link_parameters_of_probe(lines: Sequence[ProbeLine]) -> dict[str, float]:
 
 
 def _median_at_smallest_size(values_by_size: Sequence[tuple[int, float | None]]) -> float | None:
-    """The median value at the smallest message size; None if that size is above `SMALL`. Takes pairs (size, value)."""
+    """The median value at the smallest message size; None if that size is above `SMALL`.
+
+    `values_by_size`: pairs of a message size in bytes and a value.
+    """
     sizes = [size for size, value in values_by_size if value is not None]
     if not sizes or min(sizes) > SMALL:
         return None
@@ -66,8 +69,9 @@ def _median_at_smallest_size(values_by_size: Sequence[tuple[int, float | None]])
 
 @dataclass(frozen=True)
 class MergeShape:
-    """The size and hosts of a merge. `per_host`: workers of each host; `gpu`: the GPUs' name; `name`: the result.
+    """The number of workers, hosts and rows of a measured merge.
 
+    `name`: the result's name. `per_host`: the number of workers on each host. `gpu`: the name of the workers' GPUs.
     `overlapped`: whether the exchange ran while something was computed.
     """
 
@@ -85,13 +89,16 @@ class MergeShape:
 
     @property
     def scenario(self) -> MergeScenario:
-        """The scenario of the model with these workers, hosts and rows."""
+        """The model's scenario with the workers, hosts and rows of this merge."""
         return MergeScenario(self.workers, len(self.per_host), self.rows_per_chunk, self.row_bytes)
 
 
 @dataclass(frozen=True)
 class LinkTransfer:
-    """Both frames over one kind of link: `size` bytes in `messages` (of each frame one a peer) took `seconds`."""
+    """The transfer of both frames over one kind of link: `size` bytes in `messages` messages took `seconds`.
+
+    `messages`: one for each frame and peer.
+    """
 
     size: float
     messages: int
@@ -120,10 +127,11 @@ class IterationSample:
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """A measured run: its shape, and its samples by launch. `uneven`: most rows of a worker ÷ the mean.
+    """A measured run, as the model is fitted to it: its shape, and samples of its iterations by launch.
 
-    `limit`: what the link measurement found, bytes per second: of the fullest host's link if there are several hosts,
-    else of a worker's transfers within the host; None without a measurement.
+    `uneven`: most rows of a worker ÷ the mean. `limit`: what the link measurement found, bytes per second: of the
+    fullest host's link if there are several hosts, else of a worker's transfers within the host; None without a
+    measurement.
     """
 
     shape: MergeShape
@@ -133,12 +141,12 @@ class MeasuredRun:
 
     @cached_property
     def samples(self) -> tuple[IterationSample, ...]:
-        """The samples of all launches."""
+        """The samples of the iterations of all launches."""
         return tuple(sample for launch in self.launches for sample in launch)
 
 
 def make_measured_run(result_name: str, run: Run) -> MeasuredRun | None:
-    """Make the samples of a recorded run; None if no launch has recorded all phases of its workers."""
+    """Take the samples of a recorded run's iterations; None if no launch has recorded all phases of its workers."""
     by_launch: list[tuple[MergeShape, tuple[IterationSample, ...]]] = []
     uneven = 1.0
     for launch in complete_launches(run):
@@ -171,7 +179,7 @@ def make_measured_run(result_name: str, run: Run) -> MeasuredRun | None:
 
 
 def _has_all_phases(iteration: IterationLine) -> bool:
-    """Whether all phases of all workers are recorded."""
+    """Whether partition, exchange and join of every worker are recorded in an iteration."""
     phases = [worker.phases_seconds for worker in iteration.workers]
     return bool(phases) and all(each and None not in (each.partition, each.exchange, each.join) for each in phases)
 
@@ -211,18 +219,21 @@ def _received_rows(worker: WorkerIteration, shape: MergeShape) -> float:
 
 
 def _median_seconds(seconds: Sequence[float]) -> float:
-    """The median; of two middle values the geometric mean, as the arithmetic one is above a log-normal's median."""
+    """The median of seconds; of two middle values the geometric mean.
+
+    The arithmetic mean would be above a log-normal distribution's median.
+    """
     return math.sqrt(statistics.median_low(seconds) * statistics.median_high(seconds))
 
 
 def _log_variance(seconds: Sequence[float]) -> float | None:
-    """Unbiased variance of the logarithms of the workers' seconds, None for one worker."""
+    """The unbiased variance of the logarithms of the workers' seconds; None for one worker."""
     logs = [math.log(each) for each in seconds if each > 0]
     return statistics.variance(logs) if len(logs) > 1 else None
 
 
 def _hidden_time_share(worker: WorkerIteration, phases: Phases) -> float:
-    """The share of the shorter of computing and exchange that ran behind the other, to a millionth."""
+    """The share of the shorter of computing and exchange that ran while the other did, rounded to a millionth."""
     computing, exchange = (phases.partition or 0.0) + (phases.join or 0.0), phases.exchange or 0.0
     shorter = min(computing, exchange)
     hidden = (computing + exchange - worker.seconds) / shorter if shorter > 0 else 0.0
@@ -232,7 +243,7 @@ def _hidden_time_share(worker: WorkerIteration, phases: Phases) -> float:
 def _iteration_transfers(
     pairs: Sequence[PairTraffic], hosts: Mapping[int, str]
 ) -> tuple[LinkTransfer | None, LinkTransfer | None]:
-    """Return the slowest worker's transfers from its own host, and the slowest host's transfers from all others.
+    """Return an iteration's transfers within a host of the slowest worker, and between hosts of the slowest host.
 
     `pairs` have the bytes of both frames, and the seconds until the last of them arrived, summed over the frames; so
     a worker that receives from several is done when the slowest pair is.
@@ -278,7 +289,10 @@ UNEVEN = 1.2
 
 @dataclass(frozen=True)
 class ProbedLinks:
-    """Parameters of links from network measurements: `values` of all launches together, `of_launches` of each alone."""
+    """The parameters of links from network measurements: of all launches together, and of each alone.
+
+    `origin`: the names of the results.
+    """
 
     values: ParameterValues = field(default_factory=dict)
     of_launches: tuple[ParameterValues, ...] = ()
@@ -287,7 +301,10 @@ class ProbedLinks:
 
 @dataclass(frozen=True)
 class ForecastMeasurements:
-    """The measured runs and links that a forecast is made from. `notes`: their weaknesses, as sentences."""
+    """The measured runs and links that a forecast is made from.
+
+    `notes`: their weaknesses, as sentences.
+    """
 
     runs: tuple[MeasuredRun, ...]
     probed: ProbedLinks
@@ -386,7 +403,9 @@ def _common_value(value_name: str, values: Sequence[str]) -> str:
     """The one value that all results have for `value_name`, empty without results; raises UsageError if they differ."""
     names = list(dict.fromkeys(values))
     if len(names) > 1:
-        raise UsageError(f"the results differ in {value_name} ({', '.join(names)}); give only results with the same {value_name}")
+        raise UsageError(
+            f"the results differ in {value_name} ({', '.join(names)}); give only results with the same {value_name}"
+        )
     return names[0] if names else ""
 
 

@@ -36,7 +36,7 @@ _Rows = Sequence[tuple[Forecast, ForecastQuantity]]
 
 
 def print_forecast(document: PredictDocument, *, file: TextIO | None = None, width: int | None = None) -> None:
-    """Print the document of ``predict`` on `file` (standard output)."""
+    """Print the document of ``predict`` as text and tables on `file` (standard output)."""
     with open_page(file, width) as page:
         page.add_heading("merge_bench · predict")
         _write_forecast_summary(page, document)
@@ -135,7 +135,7 @@ def _parameter_value_text(value: float | None, unit: str) -> str:
 
 
 def _interval_text(parameter: ModelParameter) -> str:
-    """A parameter's interval in the unit that is shown, as ``1.2 to 1.4``."""
+    """The interval of a parameter in the unit that is shown, as text: ``1.2 to 1.4``."""
     if parameter.interval is None:
         return NULL
     low, high = parameter.interval
@@ -155,7 +155,7 @@ def _model_check_columns(checked: Sequence[ModelCheck]) -> list[Column]:
 
 
 def forecast_charts(document: PredictDocument) -> list[Chart]:
-    """Make the charts of a forecast over the number of workers; forecasts that are partly unknown are left out."""
+    """Make charts of forecast throughput and times over the number of workers, without partly unknown forecasts."""
     rows = [row for row in document.scaling if row.unknown is None]
     within = [row.workers for row in takewhile(lambda row: _is_covered_by_run(document, row), rows)]
     walls = {row.workers: row.measured_wall_seconds for row in rows if row.measured_wall_seconds}
@@ -189,9 +189,11 @@ def forecast_charts(document: PredictDocument) -> list[Chart]:
 
 
 def _is_covered_by_run(document: PredictDocument, forecast: Forecast) -> bool:
-    """Whether a run has at least the workers, hosts and rows of a forecast, and no what-if changes the machine."""
+    """Whether a measured run has at least the workers, hosts and rows of a forecast, and no what-if is given."""
     return not document.what_if and any(
-        run.workers >= forecast.workers and run.hosts >= forecast.hosts and run.rows_per_chunk >= 0.999 * document.rows_per_chunk
+        run.workers >= forecast.workers
+        and run.hosts >= forecast.hosts
+        and run.rows_per_chunk >= 0.999 * document.rows_per_chunk
         for run in document.checked
     )
 
@@ -210,14 +212,20 @@ def _quantity_chart(
     measured_values: Mapping[int, float],
     phase_values: Mapping[str, Mapping[int, float]],
 ) -> Chart:
-    """A chart of one quantity over the number of workers; `covered_workers`: the numbers that are not extrapolated.
+    """Make the chart of one forecast quantity over the number of workers, with its measured values.
 
-    `measured_values`: measured values by number of workers; `phase_values`: likewise, of each part of a time; a rate has none.
+    `covered_workers`: numbers of workers that are not extrapolated. `measured_values`: by number of workers.
+    `phase_values`: likewise, for each part of a time; a rate has none.
     """
     counts = [row.workers for row in document.scaling if row.unknown is None]
     extrapolated = len(counts) > len(covered_workers)
-    groups = [*_ideal_scaling_groups(forecasts, measured_values, is_proportional=not phase_values), *_forecast_mark_groups(forecasts, set(covered_workers), unit)]
-    groups += [_workers_mark_group("measured", 1, measured_values, counts, unit, with_line=False)] if measured_values else []
+    groups = [
+        *_ideal_scaling_groups(forecasts, measured_values, is_proportional=not phase_values),
+        *_forecast_mark_groups(forecasts, set(covered_workers), unit),
+    ]
+    groups += (
+        [_workers_mark_group("measured", 1, measured_values, counts, unit, with_line=False)] if measured_values else []
+    )
     for index, (name, values) in enumerate(phase_values.items(), 2):
         groups += [_workers_mark_group(name, index, values, covered_workers, unit, with_line=True)] if values else []
     shown = [row.workers for row, _ in forecasts] or [1]
@@ -232,20 +240,24 @@ def _quantity_chart(
     )
 
 
-def _ideal_scaling_groups(forecasts: _Rows, measured_values: Mapping[int, float], *, is_proportional: bool) -> Iterator[MarkGroup]:
-    """A line for perfect scaling, from what was measured on the smallest cluster, or else its forecast.
+def _ideal_scaling_groups(
+    forecasts: _Rows, measured_values: Mapping[int, float], *, is_proportional: bool
+) -> Iterator[MarkGroup]:
+    """Yield the line of perfect scaling from the smallest cluster: from its measured value, else from its forecast.
 
     `is_proportional`: whether the ideal quantity is proportional to the workers, or the same for any number.
     """
     if len(forecasts) > 1:
         (row, value), workers = forecasts[0], [row.workers for row, _ in forecasts]
         first_value = measured_values.get(row.workers, value.value)
-        line = Line(workers, [first_value * count / row.workers if is_proportional else first_value for count in workers])
+        line = Line(
+            workers, [first_value * count / row.workers if is_proportional else first_value for count in workers]
+        )
         yield MarkGroup(GREY, (line,), f"ideal scaling from {plural(row.workers, 'worker')}")
 
 
 def _forecast_mark_groups(forecasts: _Rows, covered_workers: set[int], unit: str) -> Iterator[MarkGroup]:
-    """The groups of forecasts with their intervals: those that a measured run covers, and extrapolated ones."""
+    """Yield chart marks of forecasts with their intervals: those that a measured run covers, then extrapolated ones."""
     covered = [(row, value) for row, value in forecasts if row.workers in covered_workers]
     beyond = [(row, value) for row, value in forecasts if row.workers not in covered_workers]
     if covered:
@@ -261,7 +273,7 @@ def _forecast_mark_groups(forecasts: _Rows, covered_workers: set[int], unit: str
 
 
 def _interval_chart_columns(rows: _Rows) -> Sequence[Sequence[float]]:
-    """Four columns: numbers of workers, values, lower and upper ends of the intervals."""
+    """Return four columns of a chart: numbers of workers, values, lower and upper ends of the intervals."""
     return transpose_rows([(row.workers, value.value, *value.interval) for row, value in rows], 4)
 
 
@@ -275,9 +287,19 @@ def _hover_details(rows: _Rows, unit: str) -> dict[str, list[str]]:
 
 
 def _workers_mark_group(
-    label: str, color_index: int, values_by_workers: Mapping[int, float], filled_workers: Sequence[int], unit: str, *, with_line: bool
+    label: str,
+    color_index: int,
+    values_by_workers: Mapping[int, float],
+    filled_workers: Sequence[int],
+    unit: str,
+    *,
+    with_line: bool,
 ) -> MarkGroup:
-    """A group of points without intervals; `values_by_workers`: by number of workers; `filled_workers`: numbers with a filled point."""
+    """Make chart marks of values by number of workers, without intervals.
+
+    `filled_workers`: numbers of workers with a filled point; others are hollow. `with_line`: whether a line joins the
+    points.
+    """
     x, y = list(values_by_workers), list(values_by_workers.values())
     details = {"series": [label] * len(x), "workers": list(map(str, x)), "value": [f"{at:,.6g} {unit}" for at in y]}
     points = Points(x, y, [at not in filled_workers for at in x], details=details)

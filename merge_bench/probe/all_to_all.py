@@ -23,8 +23,8 @@ from merge_bench.probe.shared.options import (
     MpirunOptions,
     SizeOptions,
     are_lanes_as_requested,
-    parse_message_sizes,
     parse_allowed_names,
+    parse_message_sizes,
     placement_of_workers,
 )
 from merge_bench.units import format_bytes, format_count
@@ -50,10 +50,11 @@ FRACTION, PAYLOAD_COLUMNS = 0.3, 1
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangePattern:
-    """The exchanges of `probe all-to-all`: messages of each of `sizes` bytes, and of merges with `chunks` rows each.
+    """The exchanges of `probe all-to-all`: one for each of the message sizes `sizes`, one for each of `chunks`.
 
-    `iterations`: timed rounds; None for as many as take half a second. `limit`: bytes per second that the link of a
-    rank carries; None: it is measured if there are more than two ranks.
+    `sizes`: bytes of each message. `chunks`: rows per chunk of the merges whose messages are sent. `iterations`: timed
+    rounds; None for as many as take half a second. `limit`: bytes per second that the link of a rank carries; None to
+    measure the link, if there are more than two ranks.
     """
 
     sizes: tuple[int, ...]
@@ -62,7 +63,7 @@ class ExchangePattern:
     limit: float | None
 
     def describe_for_records(self, backend: str) -> dict[str, Any]:
-        """Return the pattern and the backend as plain data for the records."""
+        """Return the pattern and the name of the backend as plain data for the records."""
         sent = {"sizes": list(self.sizes), "chunks": list(self.chunks)}
         return {"backend": backend, **sent, "iterations": self.iterations, "limit": self.limit}
 
@@ -72,14 +73,14 @@ class ExchangePattern:
         return largest if self.limit is None and ranks > 2 else None
 
     def synthetic_tables(self, planned_run: PlannedRun) -> list[SyntheticSpec]:
-        """Return the synthetic tables, one for each of `chunks`, whose partitioned rows are the messages of a merge."""
+        """Return synthetic tables, one for each chunk size, whose partitioned rows are sent as messages of a merge."""
         from merge_bench.merge.workload import SyntheticSpec
 
         plan = planned_run.plan
         return [SyntheticSpec(chunk * plan.workers, FRACTION, plan.seed, PAYLOAD_COLUMNS) for chunk in self.chunks]
 
     def expected_launch_seconds(self, planned_run: PlannedRun, start_seconds: float) -> float | None:
-        """Return the expected seconds of a launch; None with a set number of iterations.
+        """Return the expected seconds of a launch; None if the user set the number of iterations.
 
         `start_seconds`: seconds until the ranks are ready.
 
@@ -104,10 +105,11 @@ def record_exchanges(
     exchanges: Iterable[ExchangeRow],
     make_probe_line: Callable[..., ProbeLine],
 ) -> None:
-    """Write the exchanges of one launch to the records; the ring comes first, and its rate is the link limit.
+    """Write the measured exchanges of one launch to the records; the first may be the ring, which gives the link limit.
 
-    Of the ring only its rate is kept. `make_probe_line`: makes a line of the records from an exchange, whether its messages
-    are uneven, and the figures that every backend measures. Raises `WrongResult` if a byte is wrong.
+    Of the ring only its rate is kept. `make_probe_line`: makes a line of the records from an exchange, whether its
+    messages differ in size, and the figures that every backend measures. Raises `WrongResult` if a received byte is
+    wrong.
     """
     from merge_bench.probe.shared.exchange_matrix import ExchangeTraffic, exchange_row_fields, mean_message_bytes
 
@@ -133,7 +135,7 @@ def record_exchanges(
 
 @dataclass(frozen=True)
 class AllToAllProbeOverUcx(Probe):
-    """The part of the probe that exchanges messages between Dask workers, over the data plane of merges."""
+    """The launches of `probe all-to-all` in which Dask workers exchange messages over the data plane of merges."""
 
     pattern: ExchangePattern
     name = NAME
@@ -196,7 +198,7 @@ class AllToAllProbeOverUcx(Probe):
             yield ExchangeRow(frames, [rank.seconds for rank in measured], (), sum(rank.wrong for rank in measured))
 
     def _message_matrices(self, session: Session) -> Iterator[list[MessageMatrix]]:
-        """Yield the message sizes of each exchange as a matrix for each frame, the ring first."""
+        """Yield the message bytes of each exchange, the ring first: a matrix (sender × receiver) for each frame."""
         from merge_bench.probe.ranks import exchanging
         from merge_bench.probe.shared.exchange_matrix import equal_message_matrix, ring_message_matrix
 
@@ -214,7 +216,7 @@ class AllToAllProbeOverUcx(Probe):
 
 @dataclass(frozen=True, kw_only=True)
 class AllToAllProbeOverMpi(MpirunProbe):
-    """The part of the probe that calls MPI_Alltoall or MPI_Alltoallv in ranks that mpirun starts."""
+    """The launches of `probe all-to-all` in which MPI ranks call MPI_Alltoall or MPI_Alltoallv."""
 
     pattern: ExchangePattern
     name = NAME
@@ -230,7 +232,7 @@ class AllToAllProbeOverMpi(MpirunProbe):
         return self.pattern.expected_launch_seconds(planned_run, 1.5)
 
     def measure_and_record(self, session: RankSession) -> None:
-        """Have the ranks make every exchange, and write what they report to the records."""
+        """Start the ranks, have them make every exchange, and write what they report to the records."""
         from merge_bench.probe.ranks.messages import ExchangeRow
 
         pattern = self.pattern
@@ -256,7 +258,7 @@ class AllToAllProbeOverMpi(MpirunProbe):
 
 @dataclass(frozen=True)
 class AllToAllProbe(Probe):
-    """The probe all-to-all: the exchanges of every backend, each backend in launches of its own."""
+    """The network measurement `probe all-to-all`: the same exchanges with each backend, in launches of its own."""
 
     backends: tuple[Probe, ...]
     left_out_warning: Caution | None = None

@@ -27,9 +27,9 @@ PING_PONG_SECONDS, OSU_SECONDS = 0.24, 0.07
 
 @dataclass(frozen=True, kw_only=True)
 class MpiProbe(MpirunProbe):
-    """The probe of messages between two MPI ranks.
+    """The network measurement `probe mpi`: messages between two MPI ranks.
 
-    `sizes`, `iterations`: None for the defaults of `pattern`.
+    `pattern`: ping-pong or the tests of OSU. `sizes`, `iterations`: None for the defaults of the pattern.
     """
 
     pattern: str
@@ -38,7 +38,7 @@ class MpiProbe(MpirunProbe):
     name = "mpi"
 
     def describe_for_records(self) -> dict[str, Any]:
-        """Return what is measured as plain data for the records, with the sizes as the command line has them."""
+        """Return what is measured as plain data for the records, with the sizes as written on the command line."""
         return {
             "pattern": self.pattern,
             "sizes": self.sizes or SIZES[self.pattern],
@@ -48,14 +48,14 @@ class MpiProbe(MpirunProbe):
         }
 
     def adapt_run_to_probe(self, planned_run: PlannedRun) -> PlannedRun:
-        """Return the run with two ranks on the first host and one on the second, or with all workers for every pair.
+        """Return the run with as many ranks as the placements need: one pair on one host, on two, or every pair.
 
         Raises UsageError if this MPI cannot start ranks on the hosts.
         """
         return self.placements.adapt_run_to_placements(super().adapt_run_to_probe(planned_run))
 
     def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
-        """Return the expected seconds of a launch; None with a set number of iterations.
+        """Return the expected seconds of a launch; None if the user set the number of iterations.
 
         As measured: 474 s for 2002 rows of a ping-pong, 4.5 s for 46 rows of OSU's tests.
         """
@@ -65,7 +65,7 @@ class MpiProbe(MpirunProbe):
         return None if self.iterations else 1.5 + row_seconds * rows * self.placements.rank_pair_count(planned_run)
 
     def measure_and_record(self, session: RankSession) -> None:
-        """Measure every pair of ranks, one after the other."""
+        """Measure every pair of MPI ranks, one after the other, and write each row to the records."""
         from merge_bench.probe.ranks.messages import MeasuredRow
 
         host_of_rank = [name for name, count in session.hosts for _ in range(count)]

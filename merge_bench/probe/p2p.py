@@ -20,8 +20,8 @@ from merge_bench.probe.shared.options import (
     PairOptions,
     PairPlacements,
     are_lanes_as_requested,
-    parse_message_sizes,
     parse_allowed_names,
+    parse_message_sizes,
 )
 from merge_bench.records import ONE_HOST
 
@@ -57,7 +57,7 @@ def make_probe(options: P2POptions, run_options: RunOptions) -> P2PProbe:
 
 @dataclass(frozen=True)
 class P2PProbe(Probe):
-    """The probe of latency and bandwidth between two workers with ucx_perftest.
+    """The network measurement `probe p2p`: latency and bandwidth between two workers with ucx_perftest.
 
     `count`: iterations for each size, None for the defaults.
     """
@@ -94,7 +94,7 @@ class P2PProbe(Probe):
         return self.placements.adapt_run_to_placements(planned_run)
 
     def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
-        """Return the expected seconds of a launch; None with a set number of iterations.
+        """Return the expected seconds of a launch; None if the user set the number of iterations.
 
         As measured: 24.7 s for 2 tests at 23 sizes.
         """
@@ -102,7 +102,7 @@ class P2PProbe(Probe):
         return None if self.count else 2.0 + 0.5 * rows
 
     def measure_and_record(self, session: Session) -> None:
-        """Run every test between every pair of workers."""
+        """Run every test of ucx_perftest between every pair of workers, and write its rows to the records."""
         from merge_bench.cluster import worker_programs
 
         session.record_launch()
@@ -116,7 +116,7 @@ class P2PProbe(Probe):
     def _run_and_record_test(
         self, session: Session, test: Perftest, ranks: tuple[int, int], placement: str, tool_origin: str
     ) -> None:
-        """Run one test between two ranks, of which the first sends, and write its rows to the records."""
+        """Run one test of ucx_perftest from the first rank to the second, and write its rows to the records."""
         from merge_bench.cluster import ucx_perftest, worker_programs
         from merge_bench.records.schema import ProbeLine
 
@@ -174,11 +174,13 @@ class P2PProbe(Probe):
         return [timeout_for_size(size) for size in self.sizes for _ in range(ucx_perftest.RUNS)]
 
 
-def choose_perftest_cores(client_cores: str, server_cores: str, *, placement: str) -> tuple[int, int] | tuple[None, None]:
-    """Return the core numbers that the client and the server of a test are bound to, or None for both.
+def choose_perftest_cores(
+    client_cores: str, server_cores: str, *, placement: str
+) -> tuple[int, int] | tuple[None, None]:
+    """Return the core numbers that the client and the server of ucx_perftest are bound to, or None for both.
 
-    Both poll. Otherwise the kernel of a busy host might run them on one core, in turns of milliseconds. `client_cores`,
-    `server_cores`: the cores of their workers, as ``0-3``.
+    `client_cores`, `server_cores`: the cores of their workers, as ``0-3``. Both programs poll. Unless bound, the kernel
+    of a busy host might run them on one core, in turns of milliseconds.
     """
     from merge_bench.host.files import parse_core_list
 

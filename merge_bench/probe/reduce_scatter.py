@@ -20,7 +20,7 @@ from merge_bench.probe.ranks.osu_rules import (
     reduced_block_elements,
 )
 from merge_bench.probe.shared import COLLECTIVE, MpirunProbe, ProbeKind
-from merge_bench.probe.shared.options import IterationOptions, MpirunOptions, parse_element_counts, parse_allowed_names
+from merge_bench.probe.shared.options import IterationOptions, MpirunOptions, parse_allowed_names, parse_element_counts
 from merge_bench.units import format_count
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ MPI_CALLS = {"mpi": "MPI_Reduce_scatter_block", "reduces": "one MPI_Ireduce to e
 
 @dataclass(frozen=True, kw_only=True)
 class ReduceScatterProbe(MpirunProbe):
-    """The probe of reduce-scatter algorithms, for vectors of each of `counts` elements.
+    """The network measurement `probe reduce-scatter`: its algorithms, for vectors of each of `counts` elements.
 
     `workers`: the value of ``--workers``; `ucc_algorithms`: those of `algorithms` that ucc_perftest measures.
     """
@@ -50,7 +50,7 @@ class ReduceScatterProbe(MpirunProbe):
         return {**work, "iterations": self.iterations, "mpirun": self.find_mpi().mpirun}
 
     def expected_launch_seconds(self, planned_run: PlannedRun) -> float | None:
-        """Return the expected seconds of a launch: 7 ns for each element of an operation, as measured."""
+        """Return the expected seconds of a launch: 7 ns for each element of each reduce-scatter, as measured."""
         work = sum(
             n
             * (
@@ -62,7 +62,7 @@ class ReduceScatterProbe(MpirunProbe):
         return 1.5 + 7e-9 * work * len(self.algorithms)
 
     def find_tool_libmpi(self) -> str | None:
-        """Return the path of the libmpi that ucc_perftest loads; None if no algorithm needs that tool."""
+        """Return the path of the libmpi that ucc_perftest loads; None if no chosen algorithm needs that tool."""
         from merge_bench.probe.ranks import ucc
 
         return ucc.find_ucc_perftest().libmpi if self.ucc_algorithms else None
@@ -93,7 +93,7 @@ class ReduceScatterProbe(MpirunProbe):
         return replace(planned_run, plan=plan, warnings=(*planned_run.warnings, *rounded))
 
     def measure_and_record(self, session: RankSession) -> None:
-        """Measure every algorithm at every count."""
+        """Measure every reduce-scatter algorithm at every vector length, and write each row to the records."""
         from merge_bench.probe.ranks import ucc
         from merge_bench.probe.ranks.messages import MeasuredRow
 

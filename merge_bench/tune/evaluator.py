@@ -35,7 +35,10 @@ WHOLE_LEVEL = 6
 
 @dataclass(frozen=True)
 class Candidate:
-    """The baseline with some values of the space, in the order of their ids; `twin`: the baseline a second time."""
+    """A config that the search tries: the baseline's config with some values of the tuning space.
+
+    `values`: in the order of their ids. `twin`: whether this is the baseline a second time, which shows the noise.
+    """
 
     values: tuple[SettingValue, ...] = ()
     twin: bool = False
@@ -59,10 +62,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class LaunchSample:
-    """The result of one launch: the metric, larger is better; None if the launch failed, with the `reason`.
+    """The result of one launch for the search: the value of the metric, where larger is better.
 
-    `wrong`: it failed because the result of the merge was wrong. `of_command`: it is the launch of a command, of which
-    no config may win that failed where the baseline did not.
+    `value`: None if the launch failed, with the `reason`. `wrong`: whether it failed because the result of the merge
+    was wrong. `of_command`: whether it is the launch of a command; no config may win that failed where the baseline did
+    not.
     """
 
     value: float | None
@@ -72,14 +76,14 @@ class LaunchSample:
 
 
 def tuned_metric(plan: RecordedPlan) -> Metric:
-    """The metric that a tuning with this plan improves: of merges throughput, unless the plan names another."""
+    """The metric that a tuning improves: the one that its plan names, else throughput or the command's first metric."""
     name = plan.tune.metric if plan.tune is not None else None
     metrics = METRICS if plan.command is None else metrics_of_command(plan.command.metrics)
     return next((metric for metric in metrics if metric.name == (name or METRIC)), metrics[0])
 
 
 def make_launch_sample(launch: Launch, metric: Metric, *, of_command: bool = False) -> LaunchSample:
-    """Make the sample of a launch in `metric`; a time becomes its reciprocal, so that larger is better.
+    """Make the sample of a recorded launch: its value of `metric`; a time becomes its reciprocal: larger is better.
 
     `of_command`: whether it is the launch of a command, not of a merge.
     """
@@ -96,14 +100,14 @@ def make_launch_sample(launch: Launch, metric: Metric, *, of_command: bool = Fal
 
 
 class BudgetSpent(MergeBenchError):
-    """The budget allows no further launch."""
+    """Raised if the budget of a tuning allows no further launch."""
 
     exit_status = 0
     code = "budget-spent"
 
 
 class Evaluator(Protocol):
-    """Makes the launches that a strategy asks for, or takes them from records.
+    """What a search strategy calls to launch candidates; the launches are made on a cluster or taken from records.
 
     `baseline`: the name of the baseline's config. `timed`: launches of the baseline's twin and of the baseline that
     were made before the search, to time them.
@@ -114,7 +118,7 @@ class Evaluator(Protocol):
 
     @property
     def plan_count(self) -> int:
-        """The number of plans: one for each problem size."""
+        """The number of problem sizes, each of which has a plan."""
 
     @property
     def has_budget_limit(self) -> bool:
@@ -125,6 +129,7 @@ class Evaluator(Protocol):
     ) -> list[LaunchSample]:
         """Launch each candidate once, in random order; returns samples in the order of `candidates`.
 
+        `plan`: index of the problem size. `search`: whether the block belongs to the search, not to the confirmation.
         `reserved_confirmations`: for how many candidates the search leaves time to confirm them; fewer if there is no
         time for so many, but one at least unless it is 0. Raises BudgetSpent if `search` and the budget has no time for
         the block, so that nothing was launched; or if the budget is spent before a launch of it.
@@ -133,19 +138,19 @@ class Evaluator(Protocol):
     def newly_affordable_values(self, pending_launches: int) -> Sequence[SettingValue]:
         """Return values that the budget had no time for at first, and now has; they join the screening.
 
-        `pending_launches`: launches until each of those that are screened now can be judged, without the baseline's.
+        `pending_launches`: launches until each value that is screened now can be judged, without the baseline's.
         """
 
     def record_step(self, line: TuneLine) -> None:
-        """Record a step of the search, with its decision."""
+        """Write a step of the search with its decision to the records."""
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """The options of a search: thresholds, numbers of blocks, and error probability.
+    """The options of a search: the threshold of a gain, numbers of blocks, and the error probability.
 
-    `threshold`: smaller gains do not count (0.02 for 2 %). `least`, `most`: a candidate is judged after at least and
-    at most this many blocks. `confirm`: blocks of the confirmation. `alpha`: error probability of its verdicts.
+    `threshold`: smaller gains do not count (0.02 for 2 %). `least`, `most`: a candidate is judged after at least and at
+    most this many blocks. `confirm`: blocks of the confirmation. `alpha`: error probability of its verdicts.
     """
 
     threshold: float = 0.02
@@ -156,7 +161,7 @@ class SearchOptions:
 
 
 class ComparisonState(Enum):
-    """What the blocks of a comparison show about its candidate."""
+    """What the blocks of a paired comparison show about its candidate: a gain, no gain, a loss, failures …"""
 
     OPEN = "open"
     GAIN = "gain"
@@ -167,7 +172,10 @@ class ComparisonState(Enum):
 
 @dataclass(frozen=True)
 class RequiredGain:
-    """What a gain must exceed: below `threshold` it is not worth having, below `floor` it may be noise."""
+    """The gain that a candidate must exceed to count.
+
+    `threshold`: below it a gain is not worth having. `floor`: below it a gain may be noise.
+    """
 
     threshold: float
     floor: float = 0.0
@@ -179,9 +187,11 @@ class RequiredGain:
 
 @dataclass
 class PairedComparison:
-    """A candidate compared with another at one size: a log-ratio for each block in which neither failed.
+    """A candidate compared with another config at one problem size, in blocks with a launch of each.
 
-    `excluded`: whether it failed in a way that excludes it at once.
+    `ratios`: the logarithm of candidate ÷ other for each block in which neither failed. `failures`: reasons of the
+    candidate's failures. `excluded`: whether it failed in a way that excludes it at once. `plan`: index of the problem
+    size.
     """
 
     candidate: Candidate
@@ -192,7 +202,7 @@ class PairedComparison:
     plan: int = 0
 
     def add_block(self, candidate_sample: LaunchSample, reference_sample: LaunchSample) -> None:
-        """Add both samples of a block; if both failed, only a wrong result counts against the candidate."""
+        """Add both samples of a block; if both launches failed, only a wrong result counts against the candidate."""
         if candidate_sample.value is None:
             if reference_sample.value is not None or candidate_sample.wrong:
                 self.failures.append(candidate_sample.reason)
@@ -202,22 +212,22 @@ class PairedComparison:
 
     @property
     def effect(self) -> Effect | None:
-        """The paired effect; None before the first complete block."""
+        """The paired effect: the estimated log-ratio of candidate to other; None before the first complete block."""
         return paired_effect(self.ratios) if self.ratios else None
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The interval of the log-ratio, at the level of `interval_alpha`; None before the second complete block."""
+        """The confidence interval of the log-ratio, at the level of `interval_alpha`; None before 2 complete blocks."""
         return paired_effect(self.ratios).interval(interval_alpha(len(self.ratios))) if len(self.ratios) > 1 else None
 
     @property
     def differing_value_id(self) -> str | None:
-        """The id of the value that the two differ in; None if they differ in none or in several."""
+        """The id of the only value in which the two configs differ; None if they differ in none or in several."""
         differing = set(self.candidate.values) ^ set(self.against.values)
         return differing.pop().id if len(differing) == 1 else None
 
     def judge_candidate(self, required_gain: RequiredGain, *, min_blocks: int) -> ComparisonState:
-        """Judge the candidate by the blocks so far.
+        """Judge the candidate by the blocks so far: a gain, no gain, a loss, failed, or still open.
 
         Up to 5 blocks a gain counts if even the lower end of its interval reaches the threshold; from 6 on if that end
         is above 1, as in the verdicts of `compare`. The estimate must also exceed the noise. Two failures or one wrong
@@ -241,7 +251,10 @@ class PairedComparison:
         return self.effect is not None and len(self.ratios) >= min_blocks and self.effect.estimate > 0.0
 
     def ratio_fields(self, interval: tuple[float, float] | None = None) -> dict[str, Any]:
-        """Return ratio, interval and blocks as fields of a line; `interval`: of the log-ratio, if not the comparison's."""
+        """Return ratio, interval and number of blocks as fields of a record line.
+
+        `interval`: that of the log-ratio, if not the comparison's own.
+        """
         effect, interval = self.effect, interval or self.interval
         return {
             "ratio": math.exp(effect.estimate) if effect else None,
@@ -253,7 +266,10 @@ class PairedComparison:
     def record_decision(
         self, evaluator: Evaluator, phase: str, decision: str, reason: str, interval: tuple[float, float] | None = None
     ) -> None:
-        """Record the decision of a step; a confirmation is about a whole config, so it names no setting."""
+        """Write the decision about the candidate to the records as a step of the search.
+
+        A confirmation is about a whole config, so its line names no setting.
+        """
         fields: dict[str, Any] = {"phase": phase, "decision": decision, "reason": reason, "plan": self.plan}
         fields |= {"setting": None if phase == CONFIRM else self.differing_value_id, **self.ratio_fields(interval)}
         config, against = (each.config_name(evaluator.baseline) for each in (self.candidate, self.against))
@@ -263,7 +279,7 @@ class PairedComparison:
 def comparison_from_blocks(
     blocks: Sequence[Mapping[Candidate, LaunchSample]], candidate: Candidate, reference: Candidate
 ) -> PairedComparison:
-    """Make the comparison of two candidates from blocks that were measured."""
+    """Make the paired comparison of `candidate` with `reference` from blocks of launches that were measured."""
     comparison = PairedComparison(candidate, reference)
     for samples in blocks:
         comparison.add_block(samples[candidate], samples[reference])
@@ -271,7 +287,7 @@ def comparison_from_blocks(
 
 
 def interval_alpha(blocks: int) -> float:
-    """Error probability α of an interval from n `blocks`: 0.05, or the smallest that they can give, 2 ÷ 2ⁿ.
+    """Error probability α of a confidence interval from n blocks: 0.05, or the smallest that they can give, 2 ÷ 2ⁿ.
 
     With 3 blocks the interval reaches from the smallest to the largest ratio.
     """
@@ -279,16 +295,23 @@ def interval_alpha(blocks: int) -> float:
 
 
 def make_blocks_until_decided(
-    evaluator: Evaluator, comparison: PairedComparison, options: SearchOptions, required_gain: RequiredGain, *, reserved_confirmations: int = 1
+    evaluator: Evaluator,
+    comparison: PairedComparison,
+    options: SearchOptions,
+    required_gain: RequiredGain,
+    *,
+    reserved_confirmations: int = 1,
 ) -> ComparisonState:
-    """Make blocks of both candidates until the state is clear, at most 1.5 times `options.most`.
+    """Launch blocks of both candidates of a comparison until its state is clear, at most 1.5 times `options.most`.
 
     `reserved_confirmations`: candidates for whose confirmation the search leaves time. A block is only two launches, so
     more of them are affordable: one slow launch of eight can leave a gain of 10 % undecided.
     """
     for _ in range(options.most + options.most // 2):
         candidate, against = evaluator.launch_block(
-            [comparison.candidate, comparison.against], plan=comparison.plan, reserved_confirmations=reserved_confirmations
+            [comparison.candidate, comparison.against],
+            plan=comparison.plan,
+            reserved_confirmations=reserved_confirmations,
         )
         comparison.add_block(candidate, against)
         state = comparison.judge_candidate(required_gain, min_blocks=options.least)
@@ -298,7 +321,7 @@ def make_blocks_until_decided(
 
 
 def required_gain_from_twin(twin_comparison: PairedComparison, threshold: float) -> RequiredGain:
-    """Make the required_gain for a gain from the `threshold` and the noise that the baseline's twin shows.
+    """Make the gain that candidates must exceed from the threshold, and from the noise that the baseline's twin shows.
 
     The noise is the apparent difference of one config from itself, estimated like that of a candidate, from as many
     blocks. Its whole interval (`verdict.noise_floor`) would not do: from few ratios it is the largest of them, so one
@@ -308,8 +331,13 @@ def required_gain_from_twin(twin_comparison: PairedComparison, threshold: float)
     return RequiredGain(threshold, math.expm1(abs(effect.estimate)) if effect else 0.0)
 
 
-def decision_reason(state: ComparisonState, comparison: PairedComparison, required_gain: RequiredGain, end_reason: str = "") -> str:
-    """The reason of a decision, as a text for people; `end_reason`: why there were no more blocks."""
+def decision_reason(
+    state: ComparisonState, comparison: PairedComparison, required_gain: RequiredGain, end_reason: str = ""
+) -> str:
+    """The reason of a decision about a candidate, as a text for people.
+
+    `end_reason`: why no more blocks were made.
+    """
     if state is ComparisonState.FAILED:
         times = "once" if len(comparison.failures) == 1 else f"{len(comparison.failures)} times"
         return f"failed {times}: {comparison.failures[-1]}"
@@ -323,11 +351,13 @@ def decision_reason(state: ComparisonState, comparison: PairedComparison, requir
     if effect is not None and effect.estimate <= 0.0 and len(comparison.ratios) >= SearchOptions.least:
         return f"not faster in {n}{end_reason}"
     in_noise = effect is not None and 0.0 < effect.estimate < math.log1p(required_gain.floor)
-    return f"{UNDECIDED} after {n}{end_reason}" + f": the gain is within the noise of {required_gain.floor:.1%}" * in_noise
+    return (
+        f"{UNDECIDED} after {n}{end_reason}" + f": the gain is within the noise of {required_gain.floor:.1%}" * in_noise
+    )
 
 
 def sort_comparisons_by_effect(comparisons: Sequence[PairedComparison]) -> list[PairedComparison]:
-    """Sort comparisons by effect, the largest first; equal ones by name, so that the order is always the same."""
+    """Sort comparisons by the candidate's gain, the largest first; equal ones by name, so that the order is fixed."""
     return sorted(
         comparisons, key=lambda each: (-(each.effect.estimate if each.effect else 0.0), each.candidate.config_name(""))
     )

@@ -41,7 +41,7 @@ from merge_bench.units import format_duration, plural
 
 
 class TuningWinner(msgspec.Struct, frozen=True, kw_only=True):
-    """The config that was found: its settings, and for each the step that measured its effect, if there is one."""
+    """The config that a tuning found: its settings, and for each the step that measured its effect, if there is one."""
 
     config: str
     settings: list[str]
@@ -49,14 +49,17 @@ class TuningWinner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PrunedValue(msgspec.Struct, frozen=True, kw_only=True):
-    """A value of the space that cannot help on this cluster, and the reason."""
+    """A value of the tuning space that is not tried, and the reason."""
 
     value: str
     reason: str
 
 
 class TuneDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found, and every step of the search as a line of the records. `config`: the file that was written."""
+    """The document of ``tune --json``: what was found, and every step of the search as a line of the records.
+
+    `config`: the path of the config file that was written.
+    """
 
     document_version: Literal[1] = 1
     records: str
@@ -157,11 +160,11 @@ class TuningResult:
     of_command: bool = False
 
     def size_phrase(self, size_name: str) -> str:
-        """What was measured, after a figure: ``at 1,000,000 rows per chunk``, ``of sleep 1``; `size_name`: a plan's name."""
+        """The phrase for a problem size or a command: ``at 1,000,000 rows per chunk``, ``of sleep 1``."""
         return f"of {size_name}" if self.of_command else f"at {size_name}"
 
     def measured_quantity_text(self, metric: str, size_name: str) -> str:
-        """What a ratio is of, before its figures: ``throughput at 1,000,000 rows per chunk``; `size_name`: a plan's name.
+        """The quantity that a ratio is of, as text: ``throughput at 1,000,000 rows per chunk``.
 
         The metric of a command may be a time: ``speed-up in wall of sleep 1``.
         """
@@ -169,7 +172,7 @@ class TuningResult:
 
     @property
     def baseline_differs_from_itself(self) -> bool:
-        """Whether the baseline differed from itself at the level of 95 %: then other differences may be as false.
+        """Whether the baseline differed from itself at the level of 95 %, so that other differences may be false, too.
 
         With fewer blocks the interval has a lower level, at which one of eight quiet hosts would be doubted.
         """
@@ -180,12 +183,12 @@ class TuningResult:
 
     @property
     def has_tried_nothing(self) -> bool:
-        """Whether the search ended before it had tried anything."""
+        """Whether the search ended before a single candidate was tried."""
         return self.stopped is not None and not self.singles and not self.confirmed
 
     @property
     def outcome_heading(self) -> str:
-        """The outcome as a heading, which says no more than was decided."""
+        """The outcome of the tuning as a heading: ``Found: …``, ``Not decided: …``, ``No config is faster than …``."""
         if self.winner is not None:
             sets = " ".join(filter(None, (self.variables.get(each, "") for each in self.winner.settings)))
             return f"Found: {' '.join(self.winner.settings)}" + (f" ({sets})" if sets else "")
@@ -206,7 +209,7 @@ class TuningResult:
         return none if self.screened else "Nothing was decided: no candidate was judged"
 
     def _undecided_config_text(self, steps: Sequence[TuneLine]) -> str:
-        """What can be said of the best config in `steps`, which are steps without a verdict.
+        """A text on the best config of steps without a verdict, such as ``a=y may be faster than default``.
 
         It ``may be faster`` if its estimate exceeds the threshold and the baseline's difference from itself.
         """
@@ -220,7 +223,7 @@ class TuningResult:
 
     @property
     def _rejection_text(self) -> str:
-        """Describe what the confirmation showed of the candidates, if none of them is faster."""
+        """Describe how the confirmation rejected the candidates, if none of them is faster."""
         gain = f"{NO_GAIN}{self.threshold:.1%}"
         names = list(dict.fromkeys(line.config for line in self.confirmed))
         reasons = [line.reason for line in self.confirmed]
@@ -235,7 +238,7 @@ class TuningResult:
 
     @property
     def unconfirmed_gains(self) -> list[TuneLine]:
-        """Steps of the confirmation that show a gain without a verdict, the best first."""
+        """Steps of the confirmation that show a gain, but too few blocks for a verdict; the best first."""
         lost = {line.config for line in self.confirmed if line.reason in (Verdict.FAILED.value, Verdict.SLOWER.value)}
         lost |= {line.config for line in self.confirmed if self.winner is not None}
         lines = [line for line in self.confirmed if decision_text(line) == UNDECIDED and line.config not in lost]
@@ -243,20 +246,20 @@ class TuningResult:
 
     @property
     def best_config_name(self) -> str | None:
-        """The name of the confirmed config, or else of the best that was rejected or that the budget left open."""
+        """The name of the confirmed config, else of the best that was rejected or left undecided; or None."""
         if self.winner is not None:
             return self.winner.config.name
         return self.confirmed[0].config if self.confirmed else self.unconfirmed
 
     @property
     def confirmation_steps(self) -> list[TuneLine]:
-        """The confirmation of the winner, a line for each size; if there is none, of all that were rejected."""
+        """The steps that confirmed the winner, one for each size; without a winner, those that rejected candidates."""
         won = self.winner
         return [line for line in self.confirmed if won is None or line.config == won.config.name]
 
     @property
     def left_out_values(self) -> list[PrunedValue]:
-        """Values and sizes that the budget left out, which the document names together with values that cannot help."""
+        """The values and sizes that the budget had no time for, in the form of values that cannot help."""
         return self.left_out + [
             PrunedValue(value=f"confirmation at size {plan + 1}", reason="the budget has no time for it")
             for plan in self.sizes_left_out
@@ -265,7 +268,11 @@ class TuningResult:
     def make_document(
         self, records: Path, config_path: Path | None, pruned: Sequence[PrunedValue], error: Failure | None
     ) -> TuneDocument:
-        """The document of ``tune --json``; `config_path`: the file of the config that was found."""
+        """The document of ``tune --json``.
+
+        `records`: the path of the records. `config_path`: the config file that was written. `pruned`: values that were
+        not tried. `error`: what went wrong.
+        """
         won, config = self.winner, None if config_path is None else str(config_path)
         winner = won and TuningWinner(config=won.config.name, settings=won.settings, contributions=self.contributions)
         own = {name: getattr(self, name) for name in _IN_DOCUMENT} | {"winner": winner}
@@ -281,7 +288,7 @@ def _ratio_or_zero(line: TuneLine | None) -> float:
 
 
 def tuning_result_of(campaign: Campaign) -> TuningResult:
-    """Read the result of a tuning from its recorded steps."""
+    """Read the result of a tuning from the steps in a campaign's records."""
     lines, plan, base = campaign.tuning, campaign.plans[0].tune, campaign.head.configs[0].variables
     screened, combined, ablated, confirmed = (
         [line for line in lines if line.phase == phase] for phase in (SCREEN, COMBINE, ABLATE, CONFIRM)
@@ -360,7 +367,7 @@ def ended_tuning_result_of(campaign: Campaign) -> TuningResult:
 
 
 def decision_text(line: TuneLine) -> str:
-    """The decision of a step in the words that people read.
+    """The decision of a step of the search, in the words of reports: ``gained``, ``kept``, ``dropped``, ``undecided`` …
 
     A setting that gains alone is ``gained``, not ``kept``. An INCONCLUSIVE confirmation is undecided, or shows no gain
     if its estimate is none after enough blocks. Older records call the noise ``kept``, and undecided ``dropped``.
@@ -378,7 +385,7 @@ def decision_text(line: TuneLine) -> str:
 
 
 def step_name(line: TuneLine) -> str:
-    """What people call a step: its setting, or its config; that of the baseline's twin ``default against itself``."""
+    """The name of a step in reports: its setting or config; for the baseline's twin ``default against itself``."""
     if line.config.endswith(AGAIN):
         return f"{line.config.removesuffix(AGAIN)} against itself"
     return line.setting or line.config
@@ -401,12 +408,12 @@ OPEN = "not decided yet"
 
 @dataclass(frozen=True)
 class TuningStage:
-    """The present stage of a running tuning.
+    """The present stage of a running tuning, for progress displays.
 
-    `doing`: what it compares: ``comparing each of 4 candidates alone with default, block 2 of 3 to 8``. `left`: how
-    long the rest takes, in the words of the terminal; empty if nothing is known about that. `share`: the part of the
-    budget's time that is used up, 0 to 1; None without such a budget. `compared`: a line for each candidate that is
-    compared now, with what the blocks show so far.
+    `doing`: what is compared now: ``comparing each of 4 candidates alone with default, block 2 of 3 to 8``. `left`: how
+    long the rest takes, as a sentence for the terminal; empty if that is unknown. `share`: the part of the budget's
+    time that is used up, 0 to 1; None without such a budget. `compared`: a line for each candidate that is compared
+    now, with what the blocks show so far.
     """
 
     doing: str
@@ -433,12 +440,12 @@ class _LaunchOfBlock:
 
 
 def decided_steps(campaign: Campaign) -> list[TuneLine]:
-    """List the decided steps so far, without lines about what the budget leaves out and where it ends the search."""
+    """List the decided steps of a tuning, without lines on what the budget leaves out and on the early end."""
     return [line for line in campaign.tuning if line.decision not in (LEFT_OUT, STOPPED)]
 
 
 def tuning_stage_of(campaign: Campaign) -> TuningStage:
-    """Find the present stage of the tuning of a campaign."""
+    """Find the present stage of a running tuning from the records of its campaign."""
     return _TuningStageFinder(campaign).find_stage()
 
 
@@ -471,12 +478,17 @@ class _TuningStageFinder:
             return self._head_to_head_stage()
         return self._screening_stage(screened)
 
-    def _make_stage(self, activity: str, time_left: str = "", comparison_steps: Sequence[TuneLine | None] = ()) -> TuningStage:
+    def _make_stage(
+        self, activity: str, time_left: str = "", comparison_steps: Sequence[TuneLine | None] = ()
+    ) -> TuningStage:
         share = min(self.spent_seconds / self.budget_seconds, 1.0) if self.budget_seconds else None
         return TuningStage(activity, time_left, share, tuple(line for line in comparison_steps if line is not None))
 
     def _screening_stage(self, decided_configs: set[str]) -> TuningStage:
-        """The stage in which each candidate is compared alone with the baseline; `decided_configs`: those decided."""
+        """The stage in which each candidate is compared alone with the baseline.
+
+        `decided_configs`: the candidates that are decided already.
+        """
         exhaustive = self.tuning.strategy == "exhaustive"
         named = [*([] if exhaustive else self.tuning.values), *(one.config for one in self.launches)]
         gone = {self.baseline, self.twin, *decided_configs, *self.left_out}
@@ -514,7 +526,9 @@ class _TuningStageFinder:
             )
         launches = [one for one in self.launches if one.block >= first]
         compared = [self._undecided_step_so_far(SCREEN, name, self.baseline, 0, launches) for name in alive]
-        compared.append(self._undecided_step_so_far(SCREEN, self.twin, self.baseline, 0, self.launches))  # with its first timing
+        compared.append(
+            self._undecided_step_so_far(SCREEN, self.twin, self.baseline, 0, self.launches)
+        )  # with its first timing
         return self._make_stage(doing, left, compared)
 
     def _head_to_head_stage(self) -> TuningStage:
@@ -553,7 +567,7 @@ class _TuningStageFinder:
     def _undecided_step_so_far(
         self, phase: str, candidate: str, reference: str, plan: int, launches: Sequence[_LaunchOfBlock]
     ) -> TuneLine | None:
-        """What the complete blocks of both configs show so far, as an undecided step; None without such a block."""
+        """What the complete blocks of two configs show so far, as an undecided step; None without a complete block."""
         comparison = PairedComparison(Candidate(), Candidate(), plan=plan)
         blocks: dict[int, dict[str, Launch]] = {}
         for entry in launches:
@@ -562,7 +576,9 @@ class _TuningStageFinder:
         metric = tuned_metric(self.campaign.plans[0])
         for pair in blocks.values():
             if len(pair) == 2:
-                comparison.add_block(make_launch_sample(pair[candidate], metric), make_launch_sample(pair[reference], metric))
+                comparison.add_block(
+                    make_launch_sample(pair[candidate], metric), make_launch_sample(pair[reference], metric)
+                )
         if comparison.effect is None:
             return None
         differing = set(self.settings.get(candidate, ())) ^ set(self.settings.get(reference, ()))
@@ -583,7 +599,10 @@ class _TuningStageFinder:
         return 2 * self.confirm * math.fsum(map(self._launch_seconds, self.sizes))
 
     def _launch_seconds(self, plan: int) -> float:
-        """Seconds of a launch of this plan: the median so far, or by the rule of thumb before one has ended."""
+        """Seconds of a launch at this problem size: the median so far, else by the rule of thumb.
+
+        `plan`: the index of the size's plan.
+        """
         seconds = [
             one.launch.end.seconds
             for one in self.launches
@@ -597,12 +616,21 @@ class _TuningStageFinder:
         small, large = (rule_of_thumb_seconds(size.rows_per_chunk or 0, size.iterations or 0) for size in sizes)
         return self._launch_seconds(0) * (large / small)
 
-    def _time_left_text(self, quick_seconds: float, slow_seconds: float | None, quick_condition: str = "", slow_condition: str = "") -> str:
-        """How long the rest takes, as a sentence: `quick_seconds` seconds on the condition `quick_condition`, else `slow_seconds` seconds."""
+    def _time_left_text(
+        self, quick_seconds: float, slow_seconds: float | None, quick_condition: str = "", slow_condition: str = ""
+    ) -> str:
+        """How long the rest takes, as a sentence with two times and the conditions on which they hold.
+
+        With a budget, times beyond its end are left out, and its rest is added.
+        """
         if math.isnan(quick_seconds):
             return ""
         rest = None if self.budget_seconds is None else max(self.budget_seconds - self.spent_seconds, 0.0)
-        parts = [f"about {format_duration(quick_seconds)} left{quick_condition}"] if rest is None or quick_seconds < rest else []
+        parts = (
+            [f"about {format_duration(quick_seconds)} left{quick_condition}"]
+            if rest is None or quick_seconds < rest
+            else []
+        )
         if slow_seconds is not None and (rest is None or slow_seconds < rest):
             parts.append(f"about {format_duration(slow_seconds)}{slow_condition}")
         if rest is not None:

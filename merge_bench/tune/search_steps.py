@@ -24,16 +24,16 @@ from merge_bench.tune.evaluator import (
     UNDECIDED,
     BudgetSpent,
     Candidate,
-    PairedComparison,
     ComparisonState,
     Evaluator,
-    RequiredGain,
     LaunchSample,
+    PairedComparison,
+    RequiredGain,
     SearchOptions,
     comparison_from_blocks,
     decision_reason,
-    required_gain_from_twin,
     make_blocks_until_decided,
+    required_gain_from_twin,
     sort_comparisons_by_effect,
 )
 from merge_bench.tune.space import SettingValue, TuningSpace
@@ -47,7 +47,7 @@ MOST = 3
 def screen_values(
     values: Sequence[SettingValue], evaluator: Evaluator, options: SearchOptions
 ) -> tuple[list[PairedComparison], RequiredGain]:
-    """Find the values that gain alone; returns their comparisons, the strongest first, and the required_gain that the noise sets.
+    """Compare each value alone with the baseline; returns the comparisons of those that gain, and the required gain.
 
     Every value alone runs against the baseline, block by block, beside the baseline's twin. A value leaves as soon as
     it is clear whether it gains (a race, after Birattari et al., "A racing algorithm for configuring metaheuristics",
@@ -64,7 +64,10 @@ def screen_values(
     seem_faster = 0  # of those that stay undecided after all their blocks
     while True:
         pending = sum(max(options.least - blocks[comparison.candidate], 0) for comparison in alive)
-        alive += [PairedComparison(Candidate.from_values(value), Candidate()) for value in evaluator.newly_affordable_values(pending)]
+        alive += [
+            PairedComparison(Candidate.from_values(value), Candidate())
+            for value in evaluator.newly_affordable_values(pending)
+        ]
         if not alive:
             break
         early = [comparison for comparison in alive if blocks[comparison.candidate] < options.least]
@@ -101,12 +104,16 @@ def screen_values(
 
 
 def _launch_race_block(
-    evaluator: Evaluator, comparisons: Sequence[PairedComparison], twin_comparison: PairedComparison, reserved_confirmation_counts: Sequence[int]
+    evaluator: Evaluator,
+    comparisons: Sequence[PairedComparison],
+    twin_comparison: PairedComparison,
+    reserved_confirmation_counts: Sequence[int],
 ) -> list[PairedComparison]:
-    """Make a block of as many of `comparisons` as the budget has time for, the best first; returns those.
+    """Launch a block of as many of `comparisons` as the budget has time for, the best first; returns those.
 
-    `reserved_confirmation_counts`: for how many confirmations time is left; what does not fit with the first of them is tried with the next.
-    Raises BudgetSpent if there is no time for even one.
+    `twin_comparison`: that of the baseline's twin, which is in every block. `reserved_confirmation_counts`: for how
+    many confirmations time is left; what does not fit with the first number is tried with the next. Raises BudgetSpent
+    if there is no time for even one.
     """
     spent = BudgetSpent("nothing is left to be judged")
     for keep, count in itertools.product(reserved_confirmation_counts, range(len(comparisons), 0, -1)):
@@ -126,22 +133,27 @@ def _launch_race_block(
 
 
 def _record_noise(evaluator: Evaluator, twin_comparison: PairedComparison, options: SearchOptions) -> RequiredGain:
-    """Record how far the baseline differs from its twin; returns the required_gain that follows."""
+    """Record how far the baseline differs from its twin; returns the gain that is required because of it."""
     required_gain = required_gain_from_twin(twin_comparison, options.threshold)
-    limit = f"the {'noise' if required_gain.floor > required_gain.threshold else 'threshold'} of {required_gain.least_gain:.1%}"
+    limiting = "noise" if required_gain.floor > required_gain.threshold else "threshold"
+    limit = f"the {limiting} of {required_gain.least_gain:.1%}"
     reason = f"the baseline differs from itself by {required_gain.floor:.1%}; a gain must exceed {limit}"
     twin_comparison.record_decision(evaluator, SCREEN, NOISE, reason)
     return required_gain
 
 
 def combine_winners(
-    space: TuningSpace, winners: Sequence[PairedComparison], evaluator: Evaluator, options: SearchOptions, required_gain: RequiredGain
+    space: TuningSpace,
+    winners: Sequence[PairedComparison],
+    evaluator: Evaluator,
+    options: SearchOptions,
+    required_gain: RequiredGain,
 ) -> list[PairedComparison]:
-    """Add one winner after the other; each stays only if the combination with it gains over the one without.
+    """Add one value that gains after the other; each stays only if the combination with it gains over the one without.
 
     With a budget, time is left to confirm the winners alone.
 
-    Returns the comparisons that added a value, in their order; that of the strongest is its own against the baseline.
+    Returns the comparisons that added a value, in their order; that of the strongest is its own with the baseline.
     """
     added, keep = list(winners[:1]), min(len(winners), max_candidates_to_confirm(options, evaluator.plan_count))
     for winner in added:
@@ -154,7 +166,9 @@ def combine_winners(
         comparison = PairedComparison(current.with_value(value), current)
         clash = space.conflicting_value_id(value, current.values)
         if clash:
-            comparison.record_decision(evaluator, COMBINE, "dropped", f"cannot be combined with {clash}, which gains more")
+            comparison.record_decision(
+                evaluator, COMBINE, "dropped", f"cannot be combined with {clash}, which gains more"
+            )
             continue
         state = make_blocks_until_decided(evaluator, comparison, options, required_gain, reserved_confirmations=keep)
         reason = decision_reason(state, comparison, required_gain)
@@ -167,13 +181,16 @@ def combine_winners(
 
 
 def remove_values_without_gain(
-    added_comparisons: Sequence[PairedComparison], evaluator: Evaluator, options: SearchOptions, required_gain: RequiredGain
+    added_comparisons: Sequence[PairedComparison],
+    evaluator: Evaluator,
+    options: SearchOptions,
+    required_gain: RequiredGain,
 ) -> Candidate:
     """Measure the combination without each of its values, the last one added first; returns it with those that gain.
 
-    `added_comparisons`: what `combine_winners` returned. `required_gain`: the gain that a value must exceed to stay. Earlier
-    blocks of the same two configs count in addition to `options.least` new ones. After a value is removed all others
-    are tested again, so that the last line of each is about the config that is left.
+    `added_comparisons`: what `combine_winners` returned. `required_gain`: the gain that a value must exceed to stay.
+    Earlier blocks of the same two configs count in addition to `options.least` new ones. After a value is removed all
+    others are tested again, so that the last line of each is about the config that is left.
     """
     if not added_comparisons:
         return Candidate()
@@ -203,7 +220,7 @@ def remove_values_without_gain(
 def record_gains(
     blocks: Sequence[Mapping[Candidate, LaunchSample]], evaluator: Evaluator, options: SearchOptions
 ) -> list[PairedComparison]:
-    """Record what `blocks` show of every candidate against their first one; returns the gains, the largest first."""
+    """Record what measured blocks show of every candidate against the first; returns those that gain, best first."""
     required_gain, gains = RequiredGain(options.threshold), []
     baseline, *candidates = blocks[0]
     for candidate in candidates:
@@ -220,15 +237,22 @@ def record_gains(
 def remove_values_without_recorded_gain(
     best: Candidate, blocks: Sequence[Mapping[Candidate, LaunchSample]], evaluator: Evaluator, options: SearchOptions
 ) -> Candidate:
-    """Remove the values of `best` that add no gain in the launches of `blocks`; the weakest goes first."""
+    """Remove the values of `best` that add no gain in the launches of measured blocks; the weakest goes first."""
     required_gain = RequiredGain(options.threshold)
     while len(best.values) > 1:
         comparisons = [comparison_from_blocks(blocks, best, best.without_value(value)) for value in best.values]
-        idle = [each for each in comparisons if each.judge_candidate(required_gain, min_blocks=options.least) is not ComparisonState.GAIN]
+        idle = [
+            each
+            for each in comparisons
+            if each.judge_candidate(required_gain, min_blocks=options.least) is not ComparisonState.GAIN
+        ]
         if not idle:
             for comparison in comparisons:
                 comparison.record_decision(
-                    evaluator, ABLATE, "kept", f"{decision_reason(ComparisonState.GAIN, comparison, required_gain)} with this setting"
+                    evaluator,
+                    ABLATE,
+                    "kept",
+                    f"{decision_reason(ComparisonState.GAIN, comparison, required_gain)} with this setting",
                 )
             break
         least = sort_comparisons_by_effect(idle)[-1]
@@ -240,10 +264,11 @@ def remove_values_without_recorded_gain(
 def confirm_or_repair_best(
     best: Candidate, evaluator: Evaluator, options: SearchOptions, other_candidates: Sequence[Candidate] = ()
 ) -> Candidate:
-    """Confirm `best` and `other_candidates`; returns the fastest that is confirmed, or the empty candidate.
+    """Confirm candidates on new launches; if none is faster, remove the values of `best` that lose, and confirm again.
 
-    If none is, and `best` is slower at a size, each of its values is removed there in turn, and the rest gets one more
-    confirmation. Those launches are part of the search, so they are not made once the budget is spent.
+    Returns the fastest confirmed candidate, or the empty one. Values are removed in turn at each size at which `best`
+    is slower, and the rest gets one more confirmation. Those launches are part of the search, so they are not made once
+    the budget is spent.
     """
     if not best.values:
         return best
@@ -258,14 +283,16 @@ def confirm_or_repair_best(
 
 
 def blocks_needed_for_verdict(options: SearchOptions, size_count: int) -> int:
-    """The number of blocks that a confirmation needs for a verdict at each of so many problem sizes."""
+    """The number of blocks that a confirmation needs for a verdict at each of `size_count` problem sizes."""
     return least_launches(alpha=options.alpha / size_count, paired=True)
 
 
 def max_candidates_to_confirm(options: SearchOptions, size_count: int) -> int:
-    """The number of candidates that can share a confirmation, so that its blocks suffice for a verdict about each."""
+    """The number of candidates that can share a confirmation, so that its blocks suffice for a verdict on each."""
     fitting = (
-        count for count in range(MOST, 1, -1) if blocks_needed_for_verdict(options, count * size_count) <= options.confirm
+        count
+        for count in range(MOST, 1, -1)
+        if blocks_needed_for_verdict(options, count * size_count) <= options.confirm
     )
     return next(fitting, 1)
 
@@ -273,7 +300,7 @@ def max_candidates_to_confirm(options: SearchOptions, size_count: int) -> int:
 def _remove_slowing_values(
     best: Candidate, slower_plans: Sequence[int], evaluator: Evaluator, options: SearchOptions
 ) -> Candidate:
-    """`best` without the values that make it slower at the plans `slower_plans`; at least one value stays."""
+    """Return `best` without the values that make it slower at the given plans; at least one value stays."""
     repaired, required_gain = best, RequiredGain(options.threshold)
     for plan in slower_plans:
         for value in best.values:
@@ -303,14 +330,18 @@ def confirm_candidates(
     has as many blocks as a verdict needs.
     """
     sizes, family = evaluator.plan_count, evaluator.plan_count * len(candidates)
-    comparisons = {each: [PairedComparison(each, Candidate(), plan=plan) for plan in range(sizes)] for each in candidates}
+    comparisons = {
+        each: [PairedComparison(each, Candidate(), plan=plan) for plan in range(sizes)] for each in candidates
+    }
     for block, plan in itertools.product(range(options.confirm), range(sizes)):
         try:
             against, *samples = evaluator.launch_block([Candidate(), *candidates], plan=plan, search=False)
         except BudgetSpent:
             if block >= blocks_needed_for_verdict(options, family):
                 break
-            for comparison in (comparison for by_size in comparisons.values() for comparison in by_size if comparison.ratios):
+            for comparison in (
+                comparison for by_size in comparisons.values() for comparison in by_size if comparison.ratios
+            ):
                 reason = decision_reason(
                     ComparisonState.OPEN, comparison, RequiredGain(options.threshold), ", too few for a verdict"
                 )
@@ -333,8 +364,10 @@ def confirm_candidates(
 
 
 def _effects_by_size(comparisons: Sequence[PairedComparison]) -> list[Effect]:
-    """The effect of a candidate at each size; an empty list if one of its launches failed."""
-    effects = [comparison.effect for comparison in comparisons if comparison.effect is not None and not comparison.failures]
+    """The measured effect of a candidate at each problem size; an empty list if one of its launches failed."""
+    effects = [
+        comparison.effect for comparison in comparisons if comparison.effect is not None and not comparison.failures
+    ]
     return effects if len(effects) == len(comparisons) else []
 
 
@@ -345,7 +378,10 @@ def _record_confirmation(
     evaluator: Evaluator,
     options: SearchOptions,
 ) -> None:
-    """Record the confirmation of a candidate, a line for each size; `judgements`: empty if a launch failed."""
+    """Record the confirmation of a candidate, a line for each problem size.
+
+    `judgements`: the verdict at each size; empty if a launch failed.
+    """
     if not judgements:
         for comparison in comparisons:
             comparison.record_decision(evaluator, CONFIRM, decision, Verdict.FAILED.value)

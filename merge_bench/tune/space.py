@@ -41,7 +41,10 @@ _Release = Annotated[str, msgspec.Meta(pattern=rf"^{_RELEASE.pattern}\Z")]
 
 @dataclass(frozen=True)
 class SettingValue:
-    """One value of a setting; `variables` are what it sets in a config."""
+    """One value of a setting in a tuning space.
+
+    `variables`: the environment variables that it sets in a config, with their values.
+    """
 
     setting: str
     label: str
@@ -54,7 +57,11 @@ class SettingValue:
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting to try. `releases`: conditions on the version of UCX, as ``>=1.16``."""
+    """A setting of a tuning space, with the values to try.
+
+    `releases`: conditions on the version of UCX, as ``>=1.16``. `requires`: conditions on the run (`CONDITIONS`).
+    `conflicts`: settings or values that it cannot be combined with.
+    """
 
     name: str
     values: tuple[SettingValue, ...]
@@ -93,7 +100,7 @@ class TuningSpace:
         return None
 
     def restricted_to_names(self, names: Sequence[str]) -> TuningSpace:
-        """This space with only the settings, or values (``name=label``), of `names`.
+        """Return this space with only the given settings, or values (``name=label``).
 
         Raises UsageError if it has no setting, or no value, of a name.
         """
@@ -111,7 +118,7 @@ class TuningSpace:
         return TuningSpace(tuple(each for each in chosen if each.values), self.sha256)
 
     def _declares_conflict(self, value: SettingValue, other_value: SettingValue) -> bool:
-        """Whether the setting of `value` names `other_value`, or its setting, as a conflict."""
+        """Whether the setting of `value` lists `other_value`, or that value's setting, as a conflict."""
         setting = next(each for each in self.settings if each.name == value.setting)
         return other_value.id in setting.conflicts or other_value.setting in setting.conflicts
 
@@ -136,9 +143,10 @@ class _TomlSetting(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_tuning_space(path: Path, *, trusted: bool = False) -> TuningSpace:
-    """Read a tuning space; unless it is `trusted`, it may set only what any config may pass to processes.
+    """Read a tuning space from a TOML file.
 
-    Raises UsageError, naming the file and what is wrong in it.
+    Unless it is `trusted`, the file may set only what any config may pass to processes. Raises UsageError, naming the
+    file and what is wrong in it.
     """
     try:
         text = read_regular_file(path)
@@ -158,7 +166,7 @@ def read_tuning_space(path: Path, *, trusted: bool = False) -> TuningSpace:
 
 
 def ucx_version_fulfils(conditions: Sequence[str], version: str) -> bool:
-    """Whether this version of UCX fulfils all conditions such as ``>=1.16``."""
+    """Whether a version of UCX fulfils all conditions such as ``>=1.16``."""
     match = re.match(r"(\d+)\.(\d+)", version)
     if match is None:
         return False
@@ -168,7 +176,7 @@ def ucx_version_fulfils(conditions: Sequence[str], version: str) -> bool:
 
 
 def _parse_setting(entry: Any) -> Setting:
-    """The setting of a ``[[setting]]`` table; raises ValueError if the table is wrong."""
+    """Return the setting in a ``[[setting]]`` table of TOML; raises ValueError if the table is wrong."""
     name = entry.get("name") if isinstance(entry, dict) else None
     try:
         read = msgspec.convert(entry, _TomlSetting)

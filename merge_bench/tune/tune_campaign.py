@@ -81,8 +81,8 @@ LaunchKey = tuple[str, int, int]
 class TuningBudget:
     """The limits on seconds and launches of a tuning; None means no limit.
 
-    `launches`: launches of the search; `seconds`: seconds of all launches; `weights`: how long a launch takes at each
-    size, as a multiple of the first; `confirm`: blocks of the confirmation, for which the search leaves time.
+    `launches`: launches of the search. `seconds`: seconds of all launches. `weights`: how long a launch takes at each
+    problem size, as a multiple of the first. `confirm`: blocks of the confirmation, for which the search leaves time.
     """
 
     launches: int | None = None
@@ -93,28 +93,33 @@ class TuningBudget:
     def has_time_for_launches(
         self, spent_seconds: float, launch_seconds: float, launches: int, plan: int = 0, *, reserved_confirmations: int
     ) -> bool:
-        """Whether there is time for so many `launches` of a plan after `spent_seconds` seconds.
+        """Whether the budget has time for more launches at one problem size after `spent_seconds` of launches.
 
-        `usual_launch_seconds`: seconds of a launch at the first size; `reserved_confirmations`: candidates whose confirmation has to
-        fit as well.
+        `launch_seconds`: seconds of a launch at the first size. `launches`, `plan`: number of launches, and index of
+        their size. `reserved_confirmations`: candidates whose confirmation has to fit as well.
         """
         if self.seconds is None:
             return True
         block = launches * (self.weights[plan] if plan < len(self.weights) else 1.0)
         return (
-            spent_seconds + launch_seconds * (block + self.confirmation_cost_in_launches(self.confirm, reserved_confirmations)) <= self.seconds
+            spent_seconds
+            + launch_seconds * (block + self.confirmation_cost_in_launches(self.confirm, reserved_confirmations))
+            <= self.seconds
         )
 
     def confirmation_cost_in_launches(self, blocks: int, candidate_count: int) -> float:
-        """Launches of a confirmation with so many blocks at each size, in units of a launch at the first size."""
+        """The time of a confirmation at every problem size, in units of a launch at the first size.
+
+        `blocks`: blocks at each size. `candidate_count`: candidates that share the baseline's launches.
+        """
         return (candidate_count + 1) * blocks * sum(self.weights) if candidate_count else 0.0
 
 
 @dataclass
 class ClusterEvaluator:
-    """Makes the launches of a tuning on real clusters, and records them.
+    """Makes the launches of a tuning on real clusters, and records them; a launch in the records is not made again.
 
-    `text`: the text of the baseline's config file; `waiting`: values that the budget had no time for at first.
+    `text`: the text of the baseline's config file. `waiting`: values that the budget had no time for at first.
     """
 
     writer: CampaignWriter
@@ -156,14 +161,14 @@ class ClusterEvaluator:
 
     @property
     def usual_launch_seconds(self) -> float:
-        """Seconds of a launch at the first size: the median of all so far, or of the latest if that is longer."""
+        """Seconds of a launch at the first problem size: the median of all, or of the latest if that is longer."""
         lengths = self._first_size_seconds
         return max(statistics.median(lengths), statistics.median(lengths[-LATEST:])) if lengths else 0.0
 
     def launch_block(
         self, candidates: Sequence[Candidate], *, plan: int = 0, search: bool = True, reserved_confirmations: int = 1
     ) -> list[LaunchSample]:
-        """One launch of each candidate, in random order; a launch that is in the records is not made again."""
+        """Launch each candidate once, in random order; a launch that is in the records is not made again."""
         self._searching = search
         if search:
             self._charge_search_launches(len(candidates), plan, reserved_confirmations=reserved_confirmations)
@@ -175,7 +180,7 @@ class ClusterEvaluator:
         return [samples[at] for at in sorted(order)]
 
     def measure_baseline_seconds(self) -> float:
-        """Seconds of a launch of the baseline at the first size: the shorter of two, made unless they are recorded.
+        """Seconds of a launch of the baseline at the first problem size: the shorter of two, made unless recorded.
 
         The first of all launches often takes longer, because files are read and loops compiled that later ones find.
         """
@@ -184,7 +189,10 @@ class ClusterEvaluator:
         return min(self._first_size_seconds)
 
     def measure_baseline_by_size(self, size_count: int) -> list[float]:
-        """Seconds of a launch of the baseline at each of the first `size_count` after the first, made unless recorded."""
+        """Seconds of a launch of the baseline at the problem sizes after the first, made unless they are recorded.
+
+        `size_count`: how many sizes are considered, the first included.
+        """
         seconds = []
         for plan in range(1, size_count):
             before = self._spent_seconds
@@ -193,7 +201,7 @@ class ClusterEvaluator:
         return seconds
 
     def newly_affordable_values(self, pending_launches: int) -> Sequence[SettingValue]:
-        """The waiting values that can still be judged in the budget, with time for a confirmation left."""
+        """Return waiting values that can still be judged in the budget, with time for a confirmation left."""
         for count in range(len(self.waiting), 0, -1):
             launches = pending_launches + SearchOptions.least * (count + 2)
             if self.budget.has_time_for_launches(
@@ -207,13 +215,17 @@ class ClusterEvaluator:
         return ()
 
     def has_time_to_confirm(self, blocks: int, candidate_count: int = 1) -> bool:
-        """Whether the budget has time to confirm so many candidates with so many blocks."""
+        """Whether the budget has time to confirm `candidate_count` candidates with `blocks` blocks at each size."""
         launches = math.ceil(self.budget.confirmation_cost_in_launches(blocks, candidate_count))
-        return self.budget.has_time_for_launches(self._spent_seconds, self.usual_launch_seconds, launches, reserved_confirmations=0)
+        return self.budget.has_time_for_launches(
+            self._spent_seconds, self.usual_launch_seconds, launches, reserved_confirmations=0
+        )
 
     def confirmable_candidate_count(self, max_candidates: int) -> int:
-        """How many candidates, of `max_candidates`, the budget has time to confirm with all blocks."""
-        return next((count for count in range(max_candidates, 0, -1) if self.has_time_to_confirm(self.budget.confirm, count)), 0)
+        """How many candidates, at most `max_candidates`, the budget has time to confirm with all blocks."""
+        return next(
+            (count for count in range(max_candidates, 0, -1) if self.has_time_to_confirm(self.budget.confirm, count)), 0
+        )
 
     def record_step(self, line: TuneLine) -> None:
         content = msgspec.structs.replace(line, time=0.0)
@@ -223,14 +235,20 @@ class ClusterEvaluator:
             self.writer.write(line)
 
     def _charge_search_launches(self, launches: int, plan: int, *, reserved_confirmations: int) -> None:
-        """Count so many launches of the search; raises BudgetSpent if the budget has no time for them.
+        """Count launches of the search; raises BudgetSpent if the budget has no time for them.
 
         Only launches and seconds of the records count, so that a resumed tuning ends where it would have ended.
         """
-        reserved_confirmations = max(self.confirmable_candidate_count(reserved_confirmations), min(reserved_confirmations, 1))
+        reserved_confirmations = max(
+            self.confirmable_candidate_count(reserved_confirmations), min(reserved_confirmations, 1)
+        )
         over = self.budget.launches is not None and self._search_launches + launches > self.budget.launches
         if over or not self.budget.has_time_for_launches(
-            self._spent_seconds, self.usual_launch_seconds, launches, plan, reserved_confirmations=reserved_confirmations
+            self._spent_seconds,
+            self.usual_launch_seconds,
+            launches,
+            plan,
+            reserved_confirmations=reserved_confirmations,
         ):
             why = (
                 "its budget is used up"
@@ -241,7 +259,7 @@ class ClusterEvaluator:
         self._search_launches += launches
 
     def _sample_of_launch(self, candidate: Candidate, plan: int, block: int) -> LaunchSample:
-        """The result of a launch, from the records or made now; its time counts. Raises BudgetSpent."""
+        """Return the result of a launch, from the records or made now; its time counts. Raises BudgetSpent."""
         name = candidate.config_name(self.baseline)
         key = (name, plan, block)
         if self.budget.seconds is not None and self._spent_seconds >= self.budget.seconds:
@@ -269,7 +287,7 @@ class ClusterEvaluator:
             raise RunFailed(f"a launch ended with status {status}, but its result could not be recorded; {RESUME}")
 
     def launch_label(self, job: Job) -> str:
-        """What progress calls the launch that is made next: ``search, launch 36, 1:52/5:00, message-size=4m``."""
+        """The text on the next launch in progress messages: ``search, launch 36, 1:52/5:00, message-size=4m``."""
         spent, budget = self._spent_seconds, self.budget.seconds
         used = f", {_minutes_text(spent)}/{_minutes_text(budget)}" if budget else ""
         return f"{'search' if self._searching else 'confirm'}, launch {self._next_index}{used}, {job.config}"
@@ -285,7 +303,7 @@ class ClusterEvaluator:
             raise RunFailed(f"the baseline failed {self._baseline_failures} times in a row: {sample.reason}")
 
     def _read_campaign(self) -> Campaign:
-        """The campaign as its records are now; only what is new in them is read."""
+        """Return the campaign as its records are now; only lines that were added since the last call are read."""
         self._records.read()
         while self._records.has_more:
             self._records.read()
@@ -337,7 +355,7 @@ def _minutes_text(seconds: float) -> str:
 
 
 def candidate_config_text(baseline_text: str, candidate: Candidate) -> str:
-    """The text of a candidate's config: that of the baseline, then the settings, which take precedence."""
+    """The text of a candidate's config file: that of the baseline, then its settings, which take precedence."""
     lines = [baseline_text.rstrip("\n"), ""] if baseline_text.strip() else []
     settings = dict(variable for value in candidate.values for variable in value.variables)
     return "\n".join([*lines, *_export_lines(settings.items())]) + "\n"
@@ -348,14 +366,14 @@ def _export_lines(variables: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def candidate_file_name(candidate_name: str) -> str:
-    """A file name for a candidate; a name that has to be changed gets a part of its checksum."""
+    """A file name for a candidate's config; if characters of the name are replaced, part of a checksum is added."""
     plain = re.sub(r"[^A-Za-z0-9_=+. -]", "-", candidate_name)[:LONGEST_NAME].lstrip(".")
     checksum = hashlib.sha256(candidate_name.encode(errors="surrogateescape")).hexdigest()[:8]
     return plain if plain == candidate_name else f"{plain}-{checksum}"
 
 
 def run_tuning(task: TuningTask, config_path: Path, progress: Progress, caller: Caller) -> tuple[Campaign, int, str]:
-    """Search, confirm, and write the config that was found to `config_path`.
+    """Search, confirm, and write the config that was found; the campaign is new, or resumes an interrupted one.
 
     Returns the campaign, the exit status (3 also if the budget was too short to try anything), and what went wrong.
     The config is written before the campaign counts as finished.
@@ -408,7 +426,7 @@ def run_tuning(task: TuningTask, config_path: Path, progress: Progress, caller: 
 
 
 def _search_and_confirm(task: TuningTask, timing: TuningTiming, writer: CampaignWriter, progress: Progress) -> None:
-    """Run the strategy, then confirm the best candidates; a spent budget ends either, and is recorded."""
+    """Run the search strategy, then confirm the best candidates; a spent budget ends either, and is recorded."""
     tune_options = task.options
 
     def launch_and_note_seconds(job: Job, index: int) -> int:
@@ -461,10 +479,12 @@ def _search_and_confirm(task: TuningTask, timing: TuningTiming, writer: Campaign
         _record_early_end(evaluator, first, f"{ended}, during the confirmation of {names}")
 
 
-def fit_search_to_timed_baseline(task: TuningTask, timing: TuningTiming, evaluator: ClusterEvaluator) -> AffordableSearch:
-    """What fits the budget, by the time that recorded launches of the baseline took; a resumed tuning finds the same.
+def fit_search_to_timed_baseline(
+    task: TuningTask, timing: TuningTiming, evaluator: ClusterEvaluator
+) -> AffordableSearch:
+    """Return the values and sizes that fit the budget, by launches of the baseline, made unless they are recorded.
 
-    Raises BudgetSpent if not even one setting fits.
+    So a resumed tuning finds the same. Raises BudgetSpent if not even one setting fits.
     """
     if evaluator.budget.seconds is None and task.command is None:
         return AffordableSearch(task.values, len(task.prepared))
@@ -494,7 +514,7 @@ def _record_early_end(evaluator: ClusterEvaluator, candidate: Candidate, reason:
 def candidates_worth_confirming(
     campaign: Campaign, values: Sequence[SettingValue], best: Candidate | None = None
 ) -> list[Candidate]:
-    """List the candidates that are worth a confirmation, the best first.
+    """Return the candidates that are worth a confirmation, the best first.
 
     First the `best` of the search, or the last combination of one that ended early; then the settings that gained alone
     and are not in that; then those that are undecided, if their estimate is a gain.
@@ -524,7 +544,7 @@ def candidates_worth_confirming(
 def write_tuned_config(
     campaign: Campaign, space: TuningSpace, baseline_text: str, size_names: Sequence[str], metric: str, output: Path
 ) -> None:
-    """Write the config that was found, if there is one, to `output`; parameters as of `tuned_config_text`."""
+    """Write the config that was found, if there is one, to the file `output`; parameters as of `tuned_config_text`."""
     result = tuning_result_of(campaign)
     if result.winner is None:
         return
@@ -537,12 +557,18 @@ def write_tuned_config(
 
 
 def tuned_config_text(
-    campaign: Campaign, result: TuningResult, space: TuningSpace, *, baseline_text: str, size_names: Sequence[str], metric: str
+    campaign: Campaign,
+    result: TuningResult,
+    space: TuningSpace,
+    *,
+    baseline_text: str,
+    size_names: Sequence[str],
+    metric: str,
 ) -> str:
-    """The text of the config file for what was found.
+    """The text of the config file for what was found: comments on its measurement, the baseline, then the settings.
 
-    `baseline_text`: the text of the baseline's config; empty for the built-in defaults. `size_names`: the name of each plan:
-    ``1,000,000 rows per chunk``.
+    `baseline_text`: the text of the baseline's config; empty for the built-in defaults. `size_names`: the name of each
+    problem size: ``1,000,000 rows per chunk``.
     """
     assert result.winner is not None
     launch = next(launch for launch in campaign.launches if launch.line is not None)

@@ -88,8 +88,13 @@ class TuningContext:
     transports: frozenset[str] | None = None
 
 
-def make_command_tuning_context(command: CommandPlan, planned_run: PlannedRun, *, run_for_transports: bool) -> TuningContext:
-    """The context of a command under its baseline; `run_for_transports`: whether to run it once for its lanes, if its plan asks."""
+def make_command_tuning_context(
+    command: CommandPlan, planned_run: PlannedRun, *, run_for_transports: bool
+) -> TuningContext:
+    """Make the tuning context of a command under its baseline config.
+
+    `run_for_transports`: whether to run the command once to find its transports, if its plan asks for that.
+    """
     settings = dict(planned_run.settings.environment)
     variables = {**_relevant_process_variables(), **settings}
     version, names = find_ucx_of_command(planned_run)
@@ -103,7 +108,10 @@ def _relevant_process_variables() -> dict[str, str]:
 
 
 def make_tuning_context(planned_run: PlannedRun, run_options: RunOptions) -> TuningContext:
-    """The context of a baseline; `run_options`: options of the command line, of which ``--chunk`` fixes nothing."""
+    """Make the tuning context of merges under their baseline config.
+
+    `run_options`: options of the command line; those that are given are fixed, except ``--chunk``.
+    """
     plan, settings = planned_run.plan, planned_run.settings
     variables = {**_relevant_process_variables(), **settings.environment}
     variables |= settings.ucx_variables(variables)
@@ -146,7 +154,7 @@ def make_tuning_context(planned_run: PlannedRun, run_options: RunOptions) -> Tun
 
 
 def prune_space(space: TuningSpace, context: TuningContext) -> tuple[tuple[SettingValue, ...], tuple[PrunedValue, ...]]:
-    """Split the values of a space into those that can be tried and those that cannot, with reasons."""
+    """Split the values of a tuning space into those that can be tried and those that cannot, with reasons."""
     values, pruned = list[SettingValue](), list[PrunedValue]()
     for setting in space.settings:
         for value in setting.values:
@@ -158,7 +166,7 @@ def prune_space(space: TuningSpace, context: TuningContext) -> tuple[tuple[Setti
 
 
 def _reason_to_skip_value(setting: Setting, value: SettingValue, context: TuningContext) -> str | None:
-    """Why a value makes no sense in this context; None if it can be tried."""
+    """The reason why a value makes no sense in this tuning; None if it can be tried."""
     if context.of_command and (own := next((name for name, _ in value.variables if name.startswith(PREFIX)), None)):
         return f"{own} is an option of merges"
     if context.transports is not None:
@@ -185,13 +193,20 @@ def _reason_to_skip_value(setting: Setting, value: SettingValue, context: Tuning
 
 
 def _leaves_messages_unsplit(variable: str, value_text: str, context: TuningContext, longest_bytes: int) -> bool:
-    """Whether a message of `longest_bytes` bytes is split neither by this message size nor by the baseline's."""
-    limits = (BY_VARIABLE[variable].parse(value_text), context.options.get(variable)) if variable == _MESSAGE_SIZE else (None,)
+    """Whether messages of up to `longest_bytes` are split neither by this message size nor by the baseline's.
+
+    `variable`, `value_text`: the variable that a value sets, and its new value; another one than message size is False.
+    """
+    limits = (
+        (BY_VARIABLE[variable].parse(value_text), context.options.get(variable))
+        if variable == _MESSAGE_SIZE
+        else (None,)
+    )
     return all(isinstance(limit, int) and (limit == 0 or limit >= longest_bytes) for limit in limits)
 
 
 def _is_set_by_baseline(variable: str, value_text: str, context: TuningContext) -> bool:
-    """Whether the baseline sets this variable to the same value."""
+    """Whether the baseline's config already gives `variable` the value in `value_text`."""
     if variable.startswith(PREFIX):
         return variable in context.options and BY_VARIABLE[variable].parse(value_text) == context.options[variable]
     return context.baseline.get(variable) == value_text
@@ -199,7 +214,7 @@ def _is_set_by_baseline(variable: str, value_text: str, context: TuningContext) 
 
 @dataclass(frozen=True)
 class TuningTask:
-    """A tuning as it is decided before the first launch.
+    """A tuning as it is decided before the first launch: its plans, its values, and what the command line gave.
 
     `head`: the first line of the records. `baseline`, `text`: the name of the baseline, and the text of its config;
     empty for the built-in defaults. `prepared`: the plan of each size. `space`, `values`, `pruned`: the tuning space,
@@ -221,17 +236,17 @@ class TuningTask:
     command: CommandPlan | None = None
 
     def plan_runs_of_config(self, config: str | Path | None) -> list[PlannedRun]:
-        """Plan each size under the config with this name or path; None: without a config."""
+        """Plan a run of each problem size under the config with this name or path; None: without a config."""
         return _plan_runs_of_config(config, self.run, self.command)
 
 
 def make_tuning_task(
     baseline: str | None, options: TuneOptions, run_options: RunOptions, command: CommandPlan | None = None
 ) -> TuningTask:
-    """Read the baseline and the space, plan the sizes, and leave out values that make no sense here.
+    """Read the baseline and the tuning space, plan the problem sizes, and leave out values that make no sense here.
 
-    `command`: what is tuned; None: merges. Raises UsageError if an option, the baseline or the space is wrong, or the
-    launches that are allowed cannot decide anything.
+    `command`: the command that is tuned; None: merges. Raises UsageError if an option, the baseline or the space is
+    wrong, or the launches that are allowed cannot decide anything.
     """
     space = read_tuning_space(Path(options.space or SPACE), trusted=run_options.trust_config)
     if options.only:
@@ -288,12 +303,14 @@ def _problem_size_names(planned_runs: Sequence[PlannedRun]) -> list[str]:
     ]
 
 
-def _plan_runs_of_config(config: str | Path | None, run_options: RunOptions, command: CommandPlan | None) -> list[PlannedRun]:
+def _plan_runs_of_config(
+    config: str | Path | None, run_options: RunOptions, command: CommandPlan | None
+) -> list[PlannedRun]:
     return plan_merge_runs(config, run_options) if command is None else plan_command_runs(config, command, run_options)
 
 
 def plan_merge_runs(config: str | Path | None, run_options: RunOptions) -> list[PlannedRun]:
-    """The planned runs of a config, one for each size of ``--chunk``: few iterations, no measurement of the link."""
+    """Plan merges under a config, a run for each size of ``--chunk``: few iterations, no measurement of the link."""
     tables = run_options.left is not None or run_options.workload not in ("auto", "synthetic")
     sized_run = run_options if tables or "chunk" in run_options.sources else run_options.with_given_values(chunk=SIZES)
     ready: list[PlannedRun] = []
@@ -309,7 +326,7 @@ def plan_merge_runs(config: str | Path | None, run_options: RunOptions) -> list[
 
 
 def _check_run_can_be_tuned(planned_run: PlannedRun, options: TuneOptions) -> None:
-    """Raise UsageError if this run cannot be tuned, whatever the space."""
+    """Raise UsageError if this run cannot be tuned with any tuning space."""
     if not planned_run.launcher.owns_processes:
         raise UsageError(
             "tune cannot use a running cluster, because it changes UCX settings; omit --scheduler-address and"
@@ -324,7 +341,10 @@ def _check_run_can_be_tuned(planned_run: PlannedRun, options: TuneOptions) -> No
 
 
 def _check_limits_allow_verdict(options: TuneOptions, first_block_launches: int, size_count: int) -> None:
-    """Raise UsageError for limits with which nothing could be judged or confirmed."""
+    """Raise UsageError if the limits on launches or blocks are too low to judge or confirm anything.
+
+    `first_block_launches`: launches of the largest block. `size_count`: number of problem sizes.
+    """
     needed = first_block_launches * SearchOptions.least
     if options.max_launches is not None and options.max_launches < needed:
         raise UsageError(
@@ -344,10 +364,11 @@ LAUNCH_MARGIN = 1.2
 
 @dataclass(frozen=True)
 class TuningCosts:
-    """How many launches a tuning makes, and how long they take.
+    """The number of launches that a tuning makes, and how long they take.
 
-    `launch_seconds`: seconds of a launch at each size; `first_block_launches`: launches of the first block with these
-    values; `confirm_blocks`: blocks of the confirmation; `less`: what makes a tuning shorter.
+    `launch_seconds`: seconds of a launch at each problem size. `first_block_launches`: gives the launches of the first
+    block with these values. `confirm_blocks`: blocks of the confirmation. `less`: what makes a tuning shorter, for an
+    error message.
     """
 
     launch_seconds: Sequence[float]
@@ -356,27 +377,27 @@ class TuningCosts:
     less: str = "a smaller --chunk or --confirm"
 
     def search_seconds(self, values: Sequence[SettingValue]) -> float:
-        """Seconds until each of `values` can be judged, after the least number of blocks."""
+        """Seconds of the search until each of `values` can be judged, after the least number of blocks."""
         return SearchOptions.least * self.first_block_launches(values) * self.launch_seconds[0]
 
     def confirmation_seconds(self, size_count: int | None = None) -> float:
-        """Seconds of the confirmation of one candidate at the first `size_count`, by default at all."""
+        """Seconds of the confirmation of one candidate at the first `size_count` problem sizes, by default at all."""
         return 2 * self.confirm_blocks * sum(self.launch_seconds[:size_count])
 
 
 @dataclass(frozen=True)
 class AffordableSearch:
-    """What a budget has time for: to try `values`, and to confirm at the first `sizes`."""
+    """The part of a tuning that a budget has time for: try `values`, and confirm at the first `sizes` problem sizes."""
 
     values: tuple[SettingValue, ...]
     sizes: int
 
 
 def fit_search_to_budget(values: Sequence[SettingValue], costs: TuningCosts, budget_seconds: float) -> AffordableSearch:
-    """The first `values`, as many as can be judged within `budget_seconds` seconds, with one of them confirmed.
+    """Choose the first values, as many as can be judged within the budget, with one of them confirmed.
 
     Sizes of the confirmation are left out, the last first, if not all values fit with them. Raises UsageError if one
-    value at one size does not fit; it names a budget that suffices, with some to spare.
+    value at one size does not fit; the message names a budget that suffices, with some to spare.
     """
     fewer = [(len(values), sizes) for sizes in range(len(costs.launch_seconds), 1, -1)]
     fewer += [(count, 1) for count in range(len(values), 0, -1)]
@@ -393,12 +414,12 @@ def fit_search_to_budget(values: Sequence[SettingValue], costs: TuningCosts, bud
 
 
 def _duration_text(seconds: float) -> str:
-    """A duration as ``--budget`` takes it: ``90s``, ``3m``."""
+    """A duration in the form of ``--budget``: ``90s``, ``3m``."""
     return f"{seconds / 60:g}m" if seconds >= 120 else f"{seconds:g}s"
 
 
 def rounded_up_duration_text(seconds: float) -> str:
-    """A duration as ``--budget`` takes it, rounded up to ten seconds or half a minute: ``90s``, ``3.5m``."""
+    """A duration in the form of ``--budget``, rounded up to ten seconds or half a minute: ``90s``, ``3.5m``."""
     return _duration_text(math.ceil(seconds / 10) * 10 if seconds <= 110 else math.ceil(seconds / 30) * 30)
 
 
@@ -406,8 +427,9 @@ def rounded_up_duration_text(seconds: float) -> str:
 class TuningTiming:
     """The times of a tuning's launches, and the forecast of its duration that was printed last.
 
-    `expected`: how long a launch takes; `jobs`: a launch of each size; `has_noted`: whether a launch has ended;
-    `printed`: what was said to fit; `measured`: seconds of a launch at the first sizes, once they are measured.
+    `expected`: estimates how long a launch takes. `jobs`: a launch of each problem size. `has_noted`: whether a launch
+    has ended. `printed`: the search whose forecast was printed. `measured`: seconds of a launch at the first sizes,
+    once they are measured.
     """
 
     task: TuningTask
@@ -419,16 +441,16 @@ class TuningTiming:
 
     @classmethod
     def from_task(cls, task: TuningTask) -> TuningTiming:
-        """The timing of a tuning that has not begun."""
+        """Make the timing of a tuning of which no launch was made yet."""
         jobs = [Job(each, task.baseline, plan) for plan, each in enumerate(task.prepared)]
         rule = launch_seconds_by_rule if task.command is None else _unknown_launch_seconds
         return cls(task, LaunchTimeEstimator(task.prepared[0].settings.results, task.head.plans, rule), jobs)
 
     @property
     def relative_launch_seconds(self) -> tuple[float, ...]:
-        """Time of a launch at each size as a multiple of that at the first: as measured, else by the rule of thumb.
+        """The time of a launch at each problem size as a multiple of that at the first.
 
-        So it stays the same when the tuning is resumed.
+        Measured if possible, else by the rule of thumb, so that it stays the same when the tuning is resumed.
         """
         usual = [self.expected.rule_seconds(job) for job in self.jobs]
         ruled = ((each or 1.0) / (usual[0] or each or 1.0) for each in usual)
@@ -436,10 +458,10 @@ class TuningTiming:
         return (*measured, *tuple(ruled)[len(measured) :])
 
     def choose_affordable_search(self, launch_seconds: float | None = None) -> AffordableSearch:
-        """Choose the values and sizes that fit the budget: all without a budget, or if no time of a launch is known.
+        """Choose the values and sizes that fit the budget; all without a budget, or without an expected launch time.
 
-        `launch_seconds`: seconds of a launch at the first size, once it is measured. Raises UsageError if the budget is too
-        short for one setting.
+        `launch_seconds`: seconds of a launch at the first size, once they are measured. Raises UsageError if the budget
+        is too short for one setting.
         """
         costs, budget = self._estimate_costs(LAUNCH_MARGIN, launch_seconds), self.task.options.budget
         if costs is None or budget is None:
@@ -447,7 +469,7 @@ class TuningTiming:
         return fit_search_to_budget(self.task.values, costs, budget)
 
     def note_launch_seconds(self, job: Job, seconds: float) -> None:
-        """Note the seconds of a launch; after the first one the forecast is printed again, unless there is a budget."""
+        """Note the seconds of a launch; without a budget, print the forecast again after the first launch."""
         baseline_job = Job(self.jobs[job.plan].prepared, self.task.baseline, job.plan)
         self.expected.add_measured_launch(baseline_job, seconds)
         if not self.has_noted:
@@ -456,14 +478,14 @@ class TuningTiming:
                 self.print_duration_forecast(AffordableSearch(self.task.values, len(self.jobs)))
 
     def print_duration_forecast(self, affordable: AffordableSearch) -> None:
-        """Print how long the tuning takes, and what has to wait; nothing if the same was printed before."""
+        """Print how long the tuning takes, and which values wait; nothing if the same search was printed before."""
         if affordable != self.printed:
             for sentence in self.duration_forecast_sentences(affordable):
                 print_message(sentence)
         self.printed = None if self.expected.launch_seconds(self.jobs[0]) is None else affordable
 
     def duration_forecast_sentences(self, affordable: AffordableSearch) -> list[str]:
-        """Sentences on how long the tuning takes, and which candidates and sizes have to wait."""
+        """Return sentences on how long the tuning takes, and which candidates and problem sizes have to wait."""
         costs, budget = self._estimate_costs(), self.task.options.budget
         limit = "" if budget is None else f"this ends within the budget of {format_duration(budget)}"
         if costs is None:
@@ -471,7 +493,11 @@ class TuningTiming:
             return [f"{limit}; {unknown}" if limit else unknown]
         blocks, count = self.task.options.most_blocks, len(affordable.values)
         first = costs.first_block_launches(affordable.values)
-        quick, most, confirming = SearchOptions.least * first, blocks * first, 2 * costs.confirm_blocks * affordable.sizes
+        quick, most, confirming = (
+            SearchOptions.least * first,
+            blocks * first,
+            2 * costs.confirm_blocks * affordable.sizes,
+        )
         search, confirmation = costs.search_seconds(affordable.values), costs.confirmation_seconds(affordable.sizes)
         source = "as the first launches took" if self.has_noted else self.expected.describe_estimate_source(self.jobs)
         sentences = [
@@ -507,12 +533,12 @@ class TuningTiming:
 
 
 def _unknown_launch_seconds(job: Job) -> float | None:
-    """How long a command takes is not known before its first launch."""
+    """Return None for any launch: the time of a command is not known before its first launch."""
     return None
 
 
 def make_left_out_lines(task: TuningTask, affordable: AffordableSearch, budget_seconds: float | None) -> list[TuneLine]:
-    """A line of the records for each value and each size that the budget leaves out."""
+    """Make a record line for each value and each problem size that the budget leaves out."""
     reason = "" if budget_seconds is None else f"the budget of {format_duration(budget_seconds)} has no time for it"
     missing = [value.id for value in task.values if value not in affordable.values]
     absent: list[tuple[str, str | None, int]] = [(name, name, 0) for name in missing]
@@ -522,9 +548,10 @@ def make_left_out_lines(task: TuningTask, affordable: AffordableSearch, budget_s
 
 
 def seconds_to_decide_candidates(campaign: Campaign, space_path: Path | None = None) -> float | None:
-    """Seconds in which a recorded tuning could give each candidate all its blocks, and confirm one.
+    """Seconds in which a recorded tuning could give each candidate all its blocks, and confirm one of them.
 
-    None if that is not known: without a launch of the baseline, or with another `space_path` than the one that was tuned.
+    None if that is not known: without a launch of the baseline, or if the space at `space_path` is not the one that was
+    tuned.
     """
     plan, baseline = campaign.plans[0].tune, campaign.head.configs[0].name
     lengths = [each.end.seconds for each in campaign.launches if each.end is not None and each.key == (baseline, 0)]
@@ -546,7 +573,7 @@ def seconds_to_decide_candidates(campaign: Campaign, space_path: Path | None = N
 
 
 def _rule_of_thumb_seconds(plan: RecordedPlan) -> float | None:
-    """Seconds of a launch by the rule of thumb, of use only as a ratio of two sizes; None for tables."""
+    """Seconds of a launch by the rule of thumb, of use only as a ratio of two problem sizes; None for given tables."""
     if (
         plan.rows_per_chunk is None
         or plan.iterations is None

@@ -95,10 +95,10 @@ def print_tuning_result(
     file: TextIO | None = None,
     width: int | None = None,
 ) -> None:
-    """Print a result on `file` (standard output), the conclusion last, so that a terminal shows it.
+    """Print the result of a tuning on `file` (standard output); the conclusion is last, so that a terminal shows it.
 
-    `sizes`: what each plan is called; `pruned`: values that cannot help here; `details`: whether to name each of them;
-    `next_step`: what to do next; `remarks`: where files are; `width`: of a terminal.
+    `sizes`: the name of each problem size. `pruned`: values that cannot help here. `details`: whether to name each of
+    them. `next_step`: what to do next. `remarks`: where files are. `width`: of a terminal.
     """
     with open_page(file, width) as page:
         write_search_steps(page, result, sizes)
@@ -120,14 +120,16 @@ def print_tuning_result(
 
 
 def write_search_steps(page: Page, result: TuningResult, sizes: Sequence[str]) -> None:
-    """Write every step of the search, in tables."""
+    """Write the tables of a tuning with every step of the search and of the confirmation."""
     where = f" at {sizes[0]}" if len(sizes) > 1 else ""
     new = {line.config for line in (*result.confirmed, *result.broken_off)}
     singles = [
         replace(line, reason=BEST_ESTIMATE) if decision_text(line) == UNDECIDED and line.config in new else line
         for line in result.singles
     ]
-    _write_step_table(page, f"Single settings against {result.baseline}{where}", singles, variables_by_setting=result.variables)
+    _write_step_table(
+        page, f"Single settings against {result.baseline}{where}", singles, variables_by_setting=result.variables
+    )
     if (noise := result.noise_floor) is not None:
         page.add_paragraph(
             f"Noise: {noise.reason} ({result.baseline} against its own copy:"
@@ -150,7 +152,10 @@ def write_search_steps(page: Page, result: TuningResult, sizes: Sequence[str]) -
 
 
 def write_tuning_outcome(page: Page, result: TuningResult, sizes: Sequence[str], metric: str, note: str = "") -> None:
-    """Write what was found, how sure it is at each size, and what is not known; `note`: of the next step."""
+    """Write what a tuning found, how sure that is at each problem size, and what was not decided.
+
+    `note`: a sentence on the next step.
+    """
     page.add_heading(result.outcome_heading)
     several = len({line.config for line in result.confirmation_steps}) > 1
     for line in result.confirmation_steps:
@@ -165,7 +170,7 @@ def write_tuning_outcome(page: Page, result: TuningResult, sizes: Sequence[str],
 
 
 def undecided_sentences(result: TuningResult, sizes: Sequence[str]) -> list[str]:
-    """Sentences on what the search did not decide, why, and what makes its result doubtful."""
+    """Return sentences on what the search did not decide, why, and what makes its result doubtful."""
     sentences = []
     best, left_out, noise = result.best_undecided, result.left_out, result.noise_floor
     if result.baseline_differs_from_itself and noise is not None:
@@ -178,10 +183,10 @@ def undecided_sentences(result: TuningResult, sizes: Sequence[str]) -> list[str]
     step = result.unconfirmed_step
     if step is not None and (best is None or best.config != step.config):
         untested = "" if result.broken_off else ", not confirmed on new launches"
-        sentences.append(f"{step.config}: {_speed_up_estimate_text(step)} of the search{untested}.")
+        sentences.append(f"{step.config}: {_gain_estimate_text(step)} of the search{untested}.")
     size_phrases = ["" if result.of_command else f" at {size}" for size in sizes]
     sentences += [
-        f"New launches of {line.config}{size_phrases[line.plan]}: {_speed_up_estimate_text(line)}, too few for a verdict."
+        f"New launches of {line.config}{size_phrases[line.plan]}: {_gain_estimate_text(line)}, too few for a verdict."
         for line in result.broken_off
     ]
     sentences += _uncombined_gain_sentences(result)
@@ -203,14 +208,14 @@ def undecided_sentences(result: TuningResult, sizes: Sequence[str]) -> list[str]
     return sentences
 
 
-def _speed_up_estimate_text(line: TuneLine) -> str:
-    """``1.034 × default (0.981 to 1.090) in 4 blocks``."""
+def _gain_estimate_text(line: TuneLine) -> str:
+    """The estimated speed-up of a step as text: ``1.034 × default (0.981 to 1.090) in 4 blocks``."""
     estimate = f"{format_ratio(line.ratio)} × {line.against} ({format_interval(line.low, line.high)})"
     return f"{estimate} in {plural(line.launches, 'block')}"
 
 
 def _decision_count_sentences(result: TuningResult) -> list[str]:
-    """A sentence on how many candidates were decided in which way; none if all were decided."""
+    """Return a sentence on how many candidates were decided in which way; none if all were decided."""
     best, tested = result.best_undecided, {line.config for line in (*result.confirmed, *result.broken_off)}
     if not (result.undecided or result.no_gain_seen):
         return []
@@ -231,11 +236,11 @@ def _decision_count_sentences(result: TuningResult) -> list[str]:
     untested = not result.broken_off and best.config == result.unconfirmed
     open_still = ", not confirmed on new launches" if untested else ""
     which = ":" if len(result.undecided) == 1 else "; the best of these is"
-    return [f"{sentence}{which} {best.config}: {_speed_up_estimate_text(best)}{open_still}."]
+    return [f"{sentence}{which} {best.config}: {_gain_estimate_text(best)}{open_still}."]
 
 
 def _uncombined_gain_sentences(result: TuningResult) -> list[str]:
-    """Sentences on why settings that gain alone are not in the candidate of a search that ended early."""
+    """Return sentences on why settings that gain alone are not in the candidate of a search that ended early."""
     names = {name.partition("=")[0] for name in (result.best_config_name or "").split("+")}
     others = [each for each in result.not_combined if each.partition("=")[0] in names]
     rest = [each for each in result.not_combined if each not in others]
@@ -273,7 +278,10 @@ def _write_step_table(
 
 
 def write_recorded_tuning_outcome(page: Page, campaign: Campaign, note: str) -> None:
-    """Write what was found and how sure it is, with a chart, and what the config sets; `note`: what is left open."""
+    """Write what a recorded tuning found and how sure that is, with a chart, and the settings of the config.
+
+    `note`: a sentence on what was not decided.
+    """
     result = ended_tuning_result_of(campaign)
     tuning = campaign.plans[0].tune
     write_tuning_outcome(page, result, _problem_size_texts(campaign), (tuning and tuning.metric) or "throughput", note)
@@ -287,7 +295,7 @@ def write_recorded_tuning_outcome(page: Page, campaign: Campaign, note: str) -> 
 
 
 def write_tuning_section(page: Page, campaign: Campaign) -> None:
-    """Write the section of a report with every step of the search, and a chart for each phase."""
+    """Write the section of a report on a tuning: every step of the search, and a chart for each phase."""
     page.start_section("Tuning")
     sizes = _problem_size_texts(campaign)
     write_search_steps(page, tuning_result_of(campaign), sizes)
@@ -296,7 +304,7 @@ def write_tuning_section(page: Page, campaign: Campaign) -> None:
 
 
 def _problem_size_texts(campaign: Campaign) -> list[str]:
-    """The problem size of each plan in words, by the number of the plan."""
+    """The problem size of each plan of a campaign in words, by the index of the plan."""
     return [plan_size_text(campaign, plan) for plan in range(len(campaign.plans))]
 
 
@@ -321,7 +329,7 @@ def write_published_effects(page: Page, effects: Sequence[SettingEffect]) -> Non
 
 
 def published_effects_chart(effects: Sequence[SettingEffect]) -> Chart:
-    """The bar chart of published effects of single settings on throughput."""
+    """Make the bar chart of published effects of single settings on throughput."""
     names = [each.label if each.beside == "default" else f"{each.label}, added to {each.beside}" for each in effects]
     return bar_chart(
         [
@@ -339,7 +347,10 @@ def published_effects_chart(effects: Sequence[SettingEffect]) -> Chart:
 
 @dataclass(frozen=True)
 class StepEstimate:
-    """A step of a tuning as a chart calls it; `kind`: what was decided."""
+    """A step of a tuning with its label in a chart.
+
+    `kind`: the decision, which gives its color and marker.
+    """
 
     label: str
     kind: str
@@ -347,16 +358,16 @@ class StepEstimate:
 
     @property
     def ratio_with_interval_text(self) -> str:
-        """The ratio of the step with its interval, as text."""
+        """The step's speed-up with its interval, as text."""
         return format_ratio_with_interval(self.step.ratio, self.step.low, self.step.high)
 
 
 def draw_tuning_charts(
     result: TuningResult, campaign: Campaign, plot_paths: Sequence[Path], sizes: Sequence[str], metric: str
 ) -> list[str]:
-    """Draw into the folder of `campaign`, and into `plot_paths`; returns lines that name the files.
+    """Draw the chart of a tuning's result into the campaign's folder and into the files that ``--plot`` names.
 
-    Problems are printed on standard error.
+    Returns lines that name the files. Problems are printed on standard error.
     """
     chart = tuning_result_chart(result, sizes, metric)
     if chart.empty:
@@ -372,7 +383,7 @@ def draw_tuning_charts(
 
 
 def tuning_result_chart(result: TuningResult, sizes: Sequence[str], metric: str) -> Chart:
-    """The chart of a result: settings alone by their effect, settings in the combination, and the confirmation."""
+    """Make the chart of a tuning's result: single settings by effect, then the combination and the confirmation."""
     singles = sorted(result.singles, key=lambda step: -(step.ratio or 0.0))
     ablated = {step.setting: step for step in (*result.combined, *result.ablated)}
     confirmed = [(step, _config_and_size_label(step.config, sizes[step.plan])) for step in result.confirmation_steps]
@@ -391,7 +402,7 @@ def tuning_result_chart(result: TuningResult, sizes: Sequence[str], metric: str)
 
 
 def _config_and_size_label(config: str, size: str) -> str:
-    """A row's label, ``a=y+b=y, 1,000,000 rows``: the config is shortened, the size is whole."""
+    """The label of a chart's row, ``a=y+b=y, 1,000,000 rows``: a long config is shortened, the size is not."""
     size = size.removesuffix(" per chunk")
     return f"{shorten_middle(config, max(_LETTERS - len(f', {size}'), 12))}, {size}"
 
@@ -402,10 +413,15 @@ def _make_step_estimate(step: TuneLine, label: str) -> StepEstimate:
 
 
 def speed_up_charts_by_phase(steps: Sequence[TuneLine], size_name_of_plan: Callable[[int], str]) -> list[Chart]:
-    """A chart of speed-ups by step for each phase of the tuning and each plan; `size_name_of_plan`: gives a plan's name."""
+    """Make a chart of speed-ups by step for each phase of the tuning and each problem size.
+
+    `size_name_of_plan`: gives the name of a size from the plan's index.
+    """
     keys = dict.fromkeys((step.phase, step.plan) for step in steps)
     charts = [
-        _speed_up_chart_of_phase([step for step in steps if (step.phase, step.plan) == (phase, plan)], phase, size_name_of_plan(plan))
+        _speed_up_chart_of_phase(
+            [step for step in steps if (step.phase, step.plan) == (phase, plan)], phase, size_name_of_plan(plan)
+        )
         for phase, plan in keys
     ]
     return [chart for chart in charts if not chart.empty]
@@ -436,11 +452,11 @@ def speed_up_forest_chart(
     noise_step: TuneLine | None,
     note: str = "",
 ) -> Chart:
-    """A chart with a row for each title of a section and for each estimate, with its numbers on the right.
+    """Make a forest chart of speed-ups: a row for each section's title and each step, with its numbers on the right.
 
-    `sections`: estimates that belong together, by their title, which may be empty; empty ones are left out. `axis_title`: the
-    title of the axis of ratios. `decisions`: what may have been decided, in the order of the legend. `noise_step`: the step that
-    compared the baseline with itself; its interval is drawn as a band.
+    `sections`: estimates that belong together, by their title, which may be empty; empty ones are left out.
+    `axis_title`: that of the axis of ratios. `decisions`: what may have been decided, in the order of the legend.
+    `noise_step`: the step that compared the baseline with itself; its interval is drawn as a band.
     """
     rows: list[str | StepEstimate] = []
     for name, estimates in sections.items():
@@ -468,7 +484,10 @@ def speed_up_forest_chart(
 
 
 def interval_levels_text(block_counts: Iterable[int]) -> str:
-    """The levels of intervals by numbers of blocks: ``interval (75 % from 3 blocks, 95 % or more from 6 or more)``."""
+    """The confidence levels of intervals, as text: ``interval (75 % from 3 blocks, 95 % or more from 6 …)``.
+
+    `block_counts`: the number of blocks of each interval.
+    """
     levels = [
         f"{100 * (1 - interval_alpha(count)):.4g} % from {plural(count, 'block')}"
         if count < WHOLE_LEVEL
@@ -479,7 +498,7 @@ def interval_levels_text(block_counts: Iterable[int]) -> str:
 
 
 def speed_up_by_step_chart(steps: Sequence[TuneLine]) -> Chart:
-    """The chart of speed-ups with their intervals by number of the step, without steps that measured nothing."""
+    """Make the chart of speed-ups with their intervals by number of the step, without steps that measured nothing."""
     estimates = {
         number: StepEstimate(f"step {number}, {PHASE_NAMES.get(step.phase, step.phase)}: {step_name(step)}", kind, step)
         for number, step in enumerate(steps, 1)
@@ -502,9 +521,10 @@ def speed_up_by_step_chart(steps: Sequence[TuneLine]) -> Chart:
 def _mark_groups_by_decision(
     estimates: Mapping[int, StepEstimate], decisions: Sequence[str], *, ratios_upright: bool = False
 ) -> tuple[MarkGroup, ...]:
-    """A group of marks for each kind of `estimates`, which are by their places on the axis.
+    """Make a group of chart marks for each decision.
 
-    `ratios_upright`: ratios go upwards, and places to the right.
+    `estimates`: the steps by their places on the axis. `ratios_upright`: whether ratios go upwards, and places to the
+    right.
     """
     groups = []
     for kind in decisions:

@@ -94,7 +94,9 @@ def test_figures_by_their_definitions() -> None:
     assert (found["bandwidth_min"], found["bandwidth_max"]) == pytest.approx((55 / 3, 165 / 3))
     assert found["bandwidth_bytes_per_second"] == pytest.approx(110 / 3)
     assert found["bus_bandwidth_bytes_per_second"] == pytest.approx(165 / 3 * 2 / 3)
-    even = exchange_row_fields(ExchangeTraffic.from_message_matrices([equal_message_matrix(1000, 4)]), [[0.5]] * 4, None)
+    even = exchange_row_fields(
+        ExchangeTraffic.from_message_matrices([equal_message_matrix(1000, 4)]), [[0.5]] * 4, None
+    )
     assert even["bandwidth_bytes_per_second"] == even["bus_bandwidth_bytes_per_second"] == pytest.approx(6000)
 
 

@@ -170,11 +170,15 @@ def test_the_one_whose_libmpi_a_tool_loads_comes_before_all_others(folders: tupl
     path = f"{one}:{two}"
     tool = str(two.parent / "lib/libmpi.so.40")
     assert mpirun.find_mpirun_paths(path, str(prefix), tool)[0] == str(two / "mpirun")
-    assert mpirun.find_mpirun_paths(path, str(prefix), str(prefix / "lib/libmpi.so.40"))[0] == str(prefix / "bin/mpirun")
+    assert mpirun.find_mpirun_paths(path, str(prefix), str(prefix / "lib/libmpi.so.40"))[0] == str(
+        prefix / "bin/mpirun"
+    )
     elsewhere = one / "libmpi.so.40"
     elsewhere.write_text("")
     assert mpirun.find_mpirun_paths(path, str(prefix), str(elsewhere)) == mpirun.find_mpirun_paths(path, str(prefix))
-    assert mpirun.find_mpirun_paths(path, str(prefix), "/nonexistent/libmpi.so") == mpirun.find_mpirun_paths(path, str(prefix))
+    assert mpirun.find_mpirun_paths(path, str(prefix), "/nonexistent/libmpi.so") == mpirun.find_mpirun_paths(
+        path, str(prefix)
+    )
 
 
 def test_an_mpirun_that_does_not_fit_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,7 +177,11 @@ def test_a_run_covers_counts_that_double_and_repeat_equally_often() -> None:
         (2 << 20, 32 << 20, 20, 2),
     ]
     assert [block * 4 for each in found for block in each.blocks] == counts
-    assert [each.blocks for each in ucc.plan_count_doubling_runs([100, 200, 300, 301], 2, 5)] == [(50, 100), (150,), (151,)]
+    assert [each.blocks for each in ucc.plan_count_doubling_runs([100, 200, 300, 301], 2, 5)] == [
+        (50, 100),
+        (150,),
+        (151,),
+    ]
 
 
 def test_the_command_measures_the_same_collective_with_and_without_the_trace() -> None:

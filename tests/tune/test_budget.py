@@ -271,7 +271,9 @@ class _Timing:
         return tuple(each / self.measured[0] for each in self.measured) or (1.0,) * self.jobs
 
     def choose_affordable_search(self, launch: float) -> AffordableSearch:
-        return fit_search_to_budget(VALUES, costs(*(launch * weight for weight in self.relative_launch_seconds)), self.budget)
+        return fit_search_to_budget(
+            VALUES, costs(*(launch * weight for weight in self.relative_launch_seconds)), self.budget
+        )
 
     def print_duration_forecast(self, fitting: AffordableSearch) -> None:
         self.said.append(fitting)

@@ -95,7 +95,9 @@ def test_whichever_combination_is_the_baseline_the_race_finds_nothing_that_is_no
 
 
 def search(evaluator: ClusterEvaluator) -> Candidate:
-    return confirm_or_repair_best(strategies()["race"].tune(SPACE, SPACE.values, evaluator, OPTIONS), evaluator, OPTIONS)
+    return confirm_or_repair_best(
+        strategies()["race"].tune(SPACE, SPACE.values, evaluator, OPTIONS), evaluator, OPTIONS
+    )
 
 
 def launches_of(writer: CampaignWriter, cut: int | None = None, where: str = "middle") -> Cluster:

@@ -9,13 +9,13 @@ import pytest
 
 from merge_bench.tune.evaluator import (
     Candidate,
-    PairedComparison,
     ComparisonState,
-    RequiredGain,
     LaunchSample,
+    PairedComparison,
+    RequiredGain,
     decision_reason,
-    required_gain_from_twin,
     interval_alpha,
+    required_gain_from_twin,
     sort_comparisons_by_effect,
 )
 from tests.tune.factorials import value

@@ -38,7 +38,10 @@ def text() -> str:
         table(["old", "why"], ([f"`{name}`", why] for name, why in NO_EFFECT.items())),
         "## The tuning space",
         "What [`tune`](../tune.md) may set, from `configs/space.toml`.",
-        table(["setting", "values", "needs", "not with", "risk", "source"], map(_setting, read_tuning_space(SPACE).settings)),
+        table(
+            ["setting", "values", "needs", "not with", "risk", "source"],
+            map(_setting, read_tuning_space(SPACE).settings),
+        ),
     )
 
 

@@ -20,7 +20,7 @@ from merge_bench.cluster.supervisor import read_log_tail
 from merge_bench.config.allowed_transports import transport_settings
 from merge_bench.errors import Caution, LaunchFailed
 from merge_bench.probe.ranks import messages, mpirun
-from merge_bench.probe.ranks.messages import ExchangeRow, Message, RankDescription, MeasuredRow
+from merge_bench.probe.ranks.messages import ExchangeRow, MeasuredRow, Message, RankDescription
 from merge_bench.probe.ranks.mpirun import MpirunProcess
 from merge_bench.probe.shared.options import are_lanes_as_requested, placement_of_workers
 from merge_bench.records.schema import Cluster, LaunchLine, ProbeLine, WarningLine, Worker
@@ -35,9 +35,9 @@ long vector over a slow network may take as long as an iteration of a merge."""
 class RankSession:
     """One launch of MPI ranks: starts them, reads their messages, records their rows, and ends them.
 
-    `hosts`: hosts as mpirun names them, with the number of ranks on each. `workers`: the ranks that were started last.
-    `host_numbers`: for each of them a number; ranks with equal numbers are on one host. `doing`: what goes on, as the
-    end of a sentence: part of error messages.
+    `hosts`: hosts as mpirun names them, with the number of ranks on each. `workers`: descriptions of the ranks that
+    were started last. `host_numbers`: for each of them a number, equal for ranks on one host. `doing`: what the ranks
+    do now, as the end of a sentence in error messages: ``while starting``.
     """
 
     def __init__(self, job: Job, writer: CampaignWriter, progress: Progress, launch: int) -> None:
@@ -52,17 +52,17 @@ class RankSession:
         self._scratch: Path | None = None
 
     def begin_launch(self, mpi: mpirun.MpiInstallation) -> None:
-        """Make the scratch folder of the launch; `mpi`: the MPI that later starts the ranks."""
+        """Make the scratch folder of the launch, and keep `mpi`, whose mpirun starts the ranks later."""
         self.mpi, self._began = mpi, time.monotonic()
         self.progress.show_phase(f"starting ranks with {mpi.mpirun} ({mpi.name_and_version})")
         with signals.defer_interruption():
             self._scratch = supervisor.make_scratch_folder()
 
     def find_cause(self, error: Exception) -> None:
-        """Return None: the end of a rank is always a `LaunchFailed`, which needs no other cause."""
+        """Return None for any error: if a rank ends early, its error (`LaunchFailed`) already names the cause."""
 
     def end(self, *, succeeded: bool) -> None:
-        """End all ranks, and remove the scratch folder."""
+        """End all ranks of the launch, and remove its scratch folder."""
         self.progress.show_phase("stopping the ranks")
         for ranks in self._ranks:
             ranks.stop()
@@ -77,10 +77,10 @@ class RankSession:
         *,
         ucx_only: bool = True,
     ) -> MpirunProcess:
-        """Start ranks with mpirun for a piece of work, and return the process of mpirun.
+        """Start ranks with mpirun, and return the process of mpirun.
 
-        `hosts`: their hosts, by default all; `extra_variables`: more variables for their environment; `ucx_only`: whether
-        MPI sends over UCX only.
+        `rank_work`: what the ranks do, as ``probe/ranks/rank.py`` takes it. `hosts`: where, by default on all.
+        `extra_variables`: more variables for their environment. `ucx_only`: whether MPI sends over UCX only.
         """
         hosts = hosts or self.hosts
         extra_variables = {
@@ -109,19 +109,19 @@ class RankSession:
     def run_ranks(
         self, rank_work: Mapping[str, Any], row_type: type[ReportedRow], hosts: mpirun.Hosts | None = None
     ) -> Iterator[ReportedRow]:
-        """Start ranks for a piece of work, wait until all have started, and return the rows that they report.
+        """Start ranks, wait until all have started, and return an iterator over the rows that they report.
 
-        `row_type`: the type of these rows.
+        `rank_work`: what the ranks do. `row_type`: the class of the rows.
 
-        Their warnings are recorded, and so is the launch when its first ranks are up. Raises LaunchFailed, also while
-        the rows are read, if ranks fail, fall silent, or end before they are done.
+        Warnings of the ranks are recorded, and so is the launch when its first ranks have started. Raises LaunchFailed,
+        also while the rows are read, if ranks fail, report nothing for too long, or end before they are done.
         """
         reported = self._read_reports_of_ranks(self.start_ranks(rank_work, hosts), hosts or self.hosts)
         next(reported, None)
         return (row for row in reported if isinstance(row, row_type))
 
     def _read_reports_of_ranks(self, ranks: MpirunProcess, hosts: mpirun.Hosts) -> Iterator[Message]:
-        """Yield the message that the ranks have started, then the rows that they report."""
+        """Yield the ranks' message that all have started, then each row that they report; record their warnings."""
         done = False
         try:
             for message in self.read_rank_output(ranks, self.settings.start_timeout, self.silence):
@@ -144,11 +144,13 @@ class RankSession:
             # mpirun may end with 0 although it lost a host: PRRTE does, if its daemon there was killed.
             raise ranks.make_exit_error(0, self.silence)
 
-    def read_rank_output(self, ranks: MpirunProcess, first_line_timeout: float, silence_timeout: float) -> Iterator[str | Message]:
-        """Yield the messages that `ranks` print, and all their other lines, which are also logged.
+    def read_rank_output(
+        self, ranks: MpirunProcess, first_line_timeout: float, silence_timeout: float
+    ) -> Iterator[str | Message]:
+        """Yield each line that the ranks print: messages parsed, other lines as text, which are also logged.
 
-        `first_line_timeout`, `silence_timeout`: as of `MpirunProcess.read_lines`. Raises LaunchFailed if a rank reports an error, nothing comes
-        in time, or mpirun fails; the error says what was being done.
+        Raises LaunchFailed if a rank reports an error, if mpirun fails, or if the first line takes longer than
+        `first_line_timeout` seconds or a later one longer than `silence_timeout`. The error says what was being done.
         """
         try:
             for line in ranks.read_lines(first_line_timeout, silence_timeout):
@@ -174,11 +176,16 @@ class RankSession:
         self.writer.write(WarningLine.of(caution, self.launch))
 
     def make_probe_line(
-        self, method: str, selected_lanes: Sequence[str], extra_settings: Mapping[str, str] | None = None, **figures: Any
+        self,
+        method: str,
+        selected_lanes: Sequence[str],
+        extra_settings: Mapping[str, str] | None = None,
+        **figures: Any,
     ) -> ProbeLine:
         """Return a line of the records for a row that the last started ranks measured.
 
-        `selected_lanes`: UCX's lanes; `extra_settings`: settings besides the environment's; `figures`: other fields.
+        `method`: how the row was measured. `selected_lanes`: UCX's lanes. `extra_settings`: settings besides the
+        environment's. `figures`: other fields of the line.
         """
         settings = transport_settings(self.workers[0].environment)
         fields = {
@@ -191,18 +198,21 @@ class RankSession:
         return ProbeLine(launch=self.launch, method=method, selected=list(selected_lanes), **{**fields, **figures})
 
     def measurement_method_text(self) -> str:
-        """Return a text that names the MPI and the UCX that the first rank has loaded, and the mpirun."""
+        """Return a text for the records that names mpirun, and the MPI and the UCX that the first rank has loaded."""
         versions, ucx = self.workers[0].versions, self.workers[0].ucx
         loaded = f"{versions['mpi']} ({self.mpi.mpirun}), mpi4py {versions['mpi4py']} with loops in numba"
         return f"{loaded}, UCX {ucx.version or 'of unknown version'} ({ucx.origin})" if ucx.lanes else loaded
 
     def _transport_settings(self) -> str:
-        """Return the environment's settings that choose transports, as the end of a sentence."""
+        """Return the environment's settings that choose transports as the end of a sentence: ``, with UCX_TLS=tcp``."""
         listed = transport_settings({**os.environ, **self.settings.environment})
         return ", with " + ", ".join(f"{name}={value}" for name, value in listed.items()) if listed else ""
 
     def _record_started_ranks(self, reports: Sequence[RankDescription], hosts: mpirun.Hosts) -> None:
-        """Keep the ranks' descriptions; for the first ranks of the launch also write the launch to the records."""
+        """Keep the descriptions of the started ranks; the first time in a launch, also write the launch to the records.
+
+        `reports`: a description of each rank. Raises LaunchFailed if Open MPI does not use UCX.
+        """
         first = not self.workers
         self.workers = [report.worker for report in reports]
         self.host_numbers = [report.host_number for report in reports]
@@ -235,9 +245,9 @@ class RankSession:
 
 
 def rank_ucx_settings(variables: Mapping[str, str], *, host_count: int) -> dict[str, str]:
-    """Return the UCX settings that ranks on this number of hosts get, as workers do; on one host never tcp.
+    """Return the UCX settings of ranks on `host_count` hosts: those of Dask workers; on one host never tcp.
 
-    `variables`: the environment with the config, which have precedence.
+    `variables`: the environment with the config, whose settings have precedence.
     """
     settings = default_ucx_settings(variables, hosts=host_count, exchange="ucx", protocol="mpi", error_handling=False)
     return settings if host_count > 1 else {"UCX_TLS": "^tcp", **settings}
@@ -246,7 +256,10 @@ def rank_ucx_settings(variables: Mapping[str, str], *, host_count: int) -> dict[
 def unused_rdma_warnings(
     descriptions: Sequence[RankDescription], hosts: mpirun.Hosts, config_variables: Mapping[str, str]
 ) -> list[Caution]:
-    """Return warnings about RDMA ports that the ranks do not use; `descriptions`: of each rank, host by host."""
+    """Return warnings about RDMA ports of the hosts that the ranks do not use.
+
+    `descriptions`: of each rank, host by host. `config_variables`: the environment with the config.
+    """
     names = [name for name, count in hosts for _ in range(count)]
     networks = {name: each.network for name, each in zip(names, descriptions, strict=True) if each.network}
     return unusable_rdma_port_warnings(networks, config_variables)

@@ -32,9 +32,9 @@ UNIT = 8
 
 
 def _gather_seconds_and_lanes(rank: Rank, seconds: Any) -> tuple[list[Any], tuple[str, ...]] | None:
-    """Return the `seconds` of every rank, and the UCX lanes of all ranks; None except on rank 0.
+    """Collect on rank 0 the `seconds` of every rank, and the UCX lanes of all ranks; None on other ranks.
 
-    All ranks call this.
+    All ranks call this function.
     """
     reports = rank.comm.gather((seconds, rank.ucx_lanes()))
     if reports is None:
@@ -43,7 +43,7 @@ def _gather_seconds_and_lanes(rank: Rank, seconds: Any) -> tuple[list[Any], tupl
 
 
 class MeasuredPairRank:
-    """One of two measured ranks, with a buffer for messages and one (`ack`) for the answer to a window of them."""
+    """One of two measured ranks: its message buffer, and the buffer `ack` for the answer to a window of messages."""
 
     def __init__(self, rank: Rank, largest: int) -> None:
         self.rank = rank
@@ -51,8 +51,10 @@ class MeasuredPairRank:
         self.handles = timed_loops.c_mpi_handles(MPI.BYTE, rank.comm)
         self.requests = timed_loops.make_request_buffers(osu_rules.WINDOW)
 
-    def measure_loop_time(self, loop: Loop, size: int, iterations: int, receive_buffer: Any = None) -> osu_rules.LoopTiming:
-        """Run a compiled loop on both ranks, and return its time on the first rank.
+    def measure_loop_time(
+        self, loop: Loop, size: int, iterations: int, receive_buffer: Any = None
+    ) -> osu_rules.LoopTiming:
+        """Run a compiled MPI loop on both ranks, and return its time on the first rank.
 
         `receive_buffer`: the buffer for received messages, by default the buffer of sent ones.
         """
@@ -131,7 +133,9 @@ def measure_all_to_all_exchanges(rank: Rank) -> None:
     uniform, uneven = timed_loops.all_to_all_loop(), timed_loops.all_to_all_v_loop()
     if spec["ring"] and ranks > 2:
         whole_units = -(-spec["ring"] // UNIT) * UNIT
-        _measure_exchange(rank, uneven, [exchange_matrix.ring_message_matrix(whole_units, ranks)], sends_to_itself=False)
+        _measure_exchange(
+            rank, uneven, [exchange_matrix.ring_message_matrix(whole_units, ranks)], sends_to_itself=False
+        )
     for size in spec["sizes"]:
         _measure_exchange(rank, uniform, [exchange_matrix.equal_message_matrix(size, ranks)], sends_to_itself=True)
     for table in spec["tables"]:
@@ -142,14 +146,17 @@ def measure_all_to_all_exchanges(rank: Rank) -> None:
 
 
 def _measure_exchange(rank: Rank, timed_loop: Loop, frames: Sequence[MessageMatrix], *, sends_to_itself: bool) -> None:
-    """Time one all-to-all exchange of these frames, and check the received messages; rank 0 reports the row.
+    """Time one all-to-all exchange, and check the received messages; rank 0 reports the row to the driver.
 
-    `sends_to_itself`: a rank also sends to itself, as with MPI_Alltoall.
+    `frames`: bytes from each rank to each, a matrix per frame. `sends_to_itself`: whether a rank also sends to itself,
+    as with MPI_Alltoall.
     """
-    buffers_by_frame = [_FrameBuffers(frame, rank, number, sends_to_itself=sends_to_itself) for number, frame in enumerate(frames)]
+    buffers_by_frame = [
+        _FrameBuffers(frame, rank, number, sends_to_itself=sends_to_itself) for number, frame in enumerate(frames)
+    ]
 
     def own_seconds_by_round(rounds: int) -> Any:
-        """Return the seconds of this rank in each round, all frames together."""
+        """Return the seconds of this rank in each of `rounds` rounds, the frames of a round added up."""
         times_by_frame = np.zeros((len(buffers_by_frame), rounds))
         for times, frame in zip(times_by_frame, buffers_by_frame, strict=True):
             rank.watch.record_progress()
@@ -169,10 +176,10 @@ def _measure_exchange(rank: Rank, timed_loop: Loop, frames: Sequence[MessageMatr
 
 
 class _FrameBuffers:
-    """The send and receive buffers of one frame on one rank; messages lie in them one after the other, by rank.
+    """The send and receive buffers of one frame on one rank; the messages lie one after the other, by rank.
 
-    `arguments`: both buffers for a timed loop, with their counts and MPI's handles; for MPI_Alltoallv also with
-    displacements. `largest`: bytes of the largest message.
+    `arguments`: both buffers as arguments of a timed loop, with their counts and MPI's handles; for MPI_Alltoallv also
+    with displacements. `largest`: bytes of the largest message.
     """
 
     def __init__(self, matrix: MessageMatrix, rank: Rank, number: int, *, sends_to_itself: bool) -> None:
@@ -203,13 +210,13 @@ class _FrameBuffers:
 
 
 def _message_views_by_rank(buffer: Any, sizes: Sequence[int]) -> list[tuple[int, Any]]:
-    """Return each rank and a view of its message in the buffer, in which messages lie by rank."""
+    """Return each rank with a view of its message in the buffer, in which messages lie one after the other by rank."""
     ends = np.cumsum(sizes)
     return [(peer, buffer[end - size : end]) for peer, (size, end) in enumerate(zip(sizes, ends, strict=True))]
 
 
 def measure_reduce_scatter_algorithms(rank: Rank) -> None:
-    """Measure every reduce-scatter algorithm with vectors of every count that fits into memory; report each row."""
+    """Measure every reduce-scatter algorithm with each vector length that fits into memory, and report each row."""
     spec, ranks = rank.spec, rank.size
     if ranks > MOST_RANKS:
         raise RunFailed(
@@ -232,13 +239,16 @@ def measure_reduce_scatter_algorithms(rank: Rank) -> None:
 
 
 def _measure_reduce_scatter(rank: Rank, algorithm: str, timed_loop: Loop, source: Any, own_block: Any) -> None:
-    """Time and check a reduce-scatter of the vector `source` into this rank's block; rank 0 reports the row."""
+    """Time and check one reduce-scatter algorithm at one vector length; rank 0 reports the row to the driver.
+
+    `source`: this rank's whole vector. `own_block`: the memory for this rank's block of the sum.
+    """
     ranks, block, count = rank.size, own_block.size, own_block.size * rank.size
     real, add, comm = timed_loops.c_mpi_handles(MPI.FLOAT, MPI.SUM, rank.comm)
     requests = timed_loops.make_request_buffers(ranks)
 
     def mean_operation_seconds(iterations: int) -> float:
-        """Return the mean seconds of an operation on this rank, over so many iterations."""
+        """Return the mean seconds of one reduce-scatter on this rank, over `iterations` of them."""
         rank.watch.record_progress()
         rank.comm.Barrier()
         inside = timed_loop(source, own_block, block, iterations, real, add, comm, ranks, *requests, rank.done)
@@ -255,7 +265,7 @@ def _measure_reduce_scatter(rank: Rank, algorithm: str, timed_loop: Loop, source
 
 
 def _vector_lengths_fitting_memory(rank: Rank, element_counts: list[int]) -> list[int]:
-    """Return the element counts whose vectors fit into every rank's memory; rank 0 reports a warning about others."""
+    """Return the vector lengths that fit into every rank's memory; rank 0 reports a warning about the others."""
     from merge_bench.host.machine import available_memory_bytes
 
     available = int(available_memory_bytes())
@@ -266,6 +276,8 @@ def _vector_lengths_fitting_memory(rank: Rank, element_counts: list[int]) -> lis
         message = (
             f"vectors of {listed} elements are not measured, because each rank has only {format_bytes(room)} of memory"
         )
-        send_to_driver(RankWarning(Caution("counts-left-out", message, "use fewer ranks per host, or smaller --counts")))
+        send_to_driver(
+            RankWarning(Caution("counts-left-out", message, "use fewer ranks per host, or smaller --counts"))
+        )
     rank.warn_of_few_cores()
     return kept

@@ -85,7 +85,8 @@ _AFTER_END_SECONDS = 1.0
 class MpiInstallation:
     """An installed MPI whose mpirun fits mpi4py.
 
-    `library`: the folder of the libmpi that mpi4py loads, None if mpi4py finds it.
+    `kind`: Open MPI, MPICH or Intel MPI. `library`: the folder of the libmpi that mpi4py has to load; None if mpi4py
+    finds it.
     """
 
     kind: str
@@ -122,7 +123,10 @@ def find_mpi(
 def _find_mpi_cached(
     path: str, prefix: str, library_path: str, requested_mpirun: str | None, tool_libmpi: str | None
 ) -> MpiInstallation:
-    """Return the result of `find_mpi`, which is kept for the same arguments; `library_path`: LD_LIBRARY_PATH."""
+    """Return the result of `find_mpi`, and keep it for later calls with the same arguments.
+
+    `library_path`: the value of LD_LIBRARY_PATH, on which the result depends.
+    """
     named = shutil.which(requested_mpirun, path=path) if requested_mpirun else None
     if requested_mpirun and named is None:
         raise UsageError(f"--mpirun {requested_mpirun}: program not found")
@@ -215,8 +219,8 @@ def check_hosts_supported(mpi: MpiInstallation, settings: ClusterSettings) -> No
         return
     if mpi.kind != OPEN_MPI:
         raise UsageError(
-            f"more than one host requires Open MPI, but {mpi.mpirun} is {mpi.name_and_version}; omit --hosts, or set --mpirun to"
-            " Open MPI's mpirun"
+            f"more than one host requires Open MPI, but {mpi.mpirun} is {mpi.name_and_version}; omit --hosts, or set"
+            " --mpirun to Open MPI's mpirun"
         )
     named = next((host.name for host in settings.hosts if "@" in host.name), None)
     if named is not None:
@@ -244,10 +248,11 @@ def mpirun_command(
     ucx_only: bool = True,
     host: HostNetwork = network,
 ) -> tuple[str, ...]:
-    """Return the mpirun command line that runs `argv` in every rank, with the config's variables.
+    """Return the mpirun command line that runs the command `argv` in every rank, with the config's variables.
 
-    It has only names of variables (``-x NAME``); mpirun takes their values from its environment. `ucx_only`: MPI sends over
-    UCX only; False for a tool that loads its own UCX, so that MPI chooses itself. `host`: where mpirun is started.
+    The command line has only names of variables (``-x NAME``); mpirun takes their values from its environment.
+    `ucx_only`: whether MPI sends over UCX only; False for a tool that loads its own UCX, so that MPI chooses itself.
+    `host`: where mpirun is started.
     """
     ranks = sum(count for _, count in hosts)
     if mpi.kind != OPEN_MPI:  # its mpirun passes the whole environment on
@@ -263,7 +268,9 @@ def mpirun_command(
     )
 
 
-def _daemon_options(mpi: MpiInstallation, settings: ClusterSettings, scratch_folder: str, host: HostNetwork) -> list[str]:
+def _daemon_options(
+    mpi: MpiInstallation, settings: ClusterSettings, scratch_folder: str, host: HostNetwork
+) -> list[str]:
     """Return mpirun's options for its daemons on other hosts: those of PRRTE in Open MPI 5, of ORTE in 4."""
     new = int(mpi.version.partition(".")[0]) >= 5
     options = [("prte_local_tmpdir_base", scratch_folder)] if new else []  # ORTE refuses it if a site has set another
@@ -281,9 +288,9 @@ def _daemon_options(mpi: MpiInstallation, settings: ClusterSettings, scratch_fol
 
 
 def interface_subnet(interface: str | None, peers: Sequence[str], host: HostNetwork = network) -> str | None:
-    """Return the address range of a network interface, such as ``10.0.0.0/24``; None if it is unknown.
+    """Return the address range of a network interface, such as ``10.0.0.0/24``; None if the range is unknown.
 
-    If this `host` has no such interface, or none was named, it is the range of the interface to the `peers`. None if
+    If this `host` has no such interface, or none was named, the range is that of the interface to the `peers`. None if
     none was named and some peer is in another range, in which its daemon would have no address here.
     """
     ranges = host.ipv4_ranges()
@@ -298,19 +305,30 @@ def interface_subnet(interface: str | None, peers: Sequence[str], host: HostNetw
     return None
 
 
-def mpirun_error(output: str, exit_status: int, silence_seconds: float, pids_by_rank: Mapping[int, int] | None = None) -> LaunchFailed:
+def mpirun_error(
+    output: str, exit_status: int, silence_seconds: float, pids_by_rank: Mapping[int, int] | None = None
+) -> LaunchFailed:
     """Return the error for an mpirun that printed `output` and ended with exit status `exit_status`.
 
-    `silence_seconds`: seconds without progress after which a rank ends itself. `pids_by_rank`: process ids that the ranks reported;
-    Open MPI 4 prints 0 for ranks on its own host.
+    `silence_seconds`: seconds without progress after which a rank ends itself. `pids_by_rank`: process ids that the
+    ranks reported; Open MPI 4 prints 0 for ranks on its own host.
     """
-    ended = f"mpirun ended with status {exit_status}" if exit_status else "the ranks ended before the measurement was complete"
+    ended = (
+        f"mpirun ended with status {exit_status}"
+        if exit_status
+        else "the ranks ended before the measurement was complete"
+    )
     error = _recognized_error(output, " ".join(output.split()), silence_seconds, pids_by_rank or {})
     return error or LaunchFailed(ended + _first_message_line(output))
 
 
-def _recognized_error(output: str, output_on_one_line: str, silence_seconds: float, pids_by_rank: Mapping[int, int]) -> LaunchFailed | None:
-    """Return the error for a known line in mpirun's output `output`, or None; `output_on_one_line`: `output` as one line."""
+def _recognized_error(
+    output: str, output_on_one_line: str, silence_seconds: float, pids_by_rank: Mapping[int, int]
+) -> LaunchFailed | None:
+    """Return the error that a known line in mpirun's output stands for; None if no line is known.
+
+    `output_on_one_line`: the same output with its line breaks replaced by spaces.
+    """
     if match := _LOADER.search(output):
         return LaunchFailed(f"{match[1]} does not start ({match[2]}); {OWN_MPIRUN}", code=NOT_STARTED)
     if match := _KILLED.search(output_on_one_line):
@@ -325,7 +343,9 @@ def _recognized_error(output: str, output_on_one_line: str, silence_seconds: flo
     if match := _EXECUTABLE.search(output_on_one_line):
         message = f"{match[1]} cannot be executed on {match[2]}; install it at the same path on every host"
         return LaunchFailed(message, host=match[2], code=NOT_STARTED)
-    if any(words in output_on_one_line for words in _DAEMON) or _HOST_OF_SSH.search(output):  # on a busy machine PRRTE may say nothing
+    if any(words in output_on_one_line for words in _DAEMON) or _HOST_OF_SSH.search(
+        output
+    ):  # on a busy machine PRRTE may say nothing
         match = _HOST_OF_DAEMON.search(output_on_one_line) or _HOST_OF_SSH.search(output)
         named = next((name for name in match.groups() if name), None) if match else None
         complaint = _SSH.search(output)
@@ -357,9 +377,9 @@ def _first_message_line(output: str) -> str:
 
 
 class MpirunProcess:
-    """A running mpirun in a session of its own, and the lines that its ranks print.
+    """A running mpirun in a process session of its own, and the lines that its ranks print.
 
-    `pids`: the process number of each rank, once reported.
+    `pids`: the process id of each rank, once the ranks have reported it.
     """
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
@@ -375,8 +395,8 @@ class MpirunProcess:
     def read_lines(self, first_line_timeout: float, silence_timeout: float) -> Iterator[str]:
         """Yield every line that ranks print until mpirun ends.
 
-        The first has to come within `first_line_timeout` seconds, others within `silence_timeout` seconds of the one before. Raises
-        LaunchFailed if nothing comes in that time, or mpirun ends with a status other than 0.
+        The first line has to come within `first_line_timeout` seconds, others within `silence_timeout` seconds of the
+        one before. Raises LaunchFailed if nothing comes in that time, or mpirun ends with a status other than 0.
         """
         limit, heard = first_line_timeout, time.monotonic()
         while True:
@@ -399,18 +419,21 @@ class MpirunProcess:
             raise self.make_exit_error(status, silence_timeout)
 
     def make_exit_error(self, exit_status: int, silence_seconds: float) -> LaunchFailed:
-        """Return the error for this mpirun, which ended with exit status `exit_status`, from its last output."""
+        """Return the error for this mpirun, which ended with `exit_status`, from the last lines of its output.
+
+        `silence_seconds`: seconds without progress after which a rank ends itself.
+        """
         printed = self.log.read_bytes()[self._start :].decode(errors="replace")
         error = mpirun_error(printed, exit_status, silence_seconds, self.pids)
         error.log_tail = read_log_tail(self.log)
         return error
 
     def stop(self) -> None:
-        """End mpirun, which ends the ranks on every host; kill the processes that are left of its session here."""
+        """End mpirun, which ends the ranks on every host; kill what is left of its process session on this host."""
         self._process.end(signal.SIGTERM, STOP_SECONDS)
 
     def log_line(self, line: str) -> None:
-        """Write a line of a rank that is not a message into the log of mpirun."""
+        """Write a line that a rank printed, and that is no message, into the log of mpirun."""
         with contextlib.suppress(OSError), open(self.log, "a", opener=open_without_links) as log:
             log.write(line + "\n")
 

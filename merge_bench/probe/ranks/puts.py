@@ -40,7 +40,7 @@ PutLoop = Callable[..., int]
 
 
 class _MemoryMapParameters(ctypes.Structure):
-    """`ucp_mem_map_params_t` of UCX 1.12 and later (public header `ucp/api/ucp.h`)."""
+    """The C structure `ucp_mem_map_params_t` of UCX 1.12 and later (public header `ucp/api/ucp.h`)."""
 
     _fields_ = (
         ("field_mask", ctypes.c_uint64),
@@ -54,7 +54,7 @@ class _MemoryMapParameters(ctypes.Structure):
 
 
 class _MemoryAttributes(ctypes.Structure):
-    """`ucp_mem_attr_t` of UCX 1.12 and later."""
+    """The C structure `ucp_mem_attr_t` of UCX 1.12 and later."""
 
     _fields_ = (
         ("field_mask", ctypes.c_uint64),
@@ -66,7 +66,7 @@ class _MemoryAttributes(ctypes.Structure):
 
 @dataclass(frozen=True)
 class RemoteMemory:
-    """The address, the length and the packed remote key of memory that a peer may put into."""
+    """Memory of another worker for puts: its address, its length in bytes, and its packed remote key."""
 
     address: int
     length: int
@@ -91,7 +91,7 @@ class RegisteredMemory:
 
     @property
     def byte_array(self) -> npt.NDArray[np.uint8]:
-        """The memory as a NumPy array."""
+        """The registered memory as a NumPy array of bytes."""
         return np.ctypeslib.as_array((ctypes.c_uint8 * self.length).from_address(self.address))
 
     def describe_for_peer(self) -> RemoteMemory:
@@ -103,7 +103,7 @@ class RegisteredMemory:
         return RemoteMemory(self.address, self.length, key)
 
     def free(self) -> None:
-        """Free the memory; no put may be in flight."""
+        """Unregister and free the memory; no put may be in flight."""
         self._call_or_raise("ucp_mem_unmap", self._context, self._handle)
 
     def _call_or_raise(self, function_name: str, *arguments: Any) -> None:
@@ -114,11 +114,11 @@ class RegisteredMemory:
 
 @dataclass(frozen=True)
 class CompiledPutLoops:
-    """The compiled loops of puts, for the libucp that this process has loaded.
+    """The compiled loops that put and drive progress, for the libucp that this process has loaded.
 
-    `together(worker, endpoint, local, size, remote, key, count, parameters, stop)` posts `count` puts and flushes once;
-    `apart` (same arguments) flushes after each; `spin(worker, rounds, stop)` drives progress. 0 is success, a negative
-    number UCX's error, `STOPPED` that the flag in `stop` was set.
+    `together(worker, endpoint, local_address, size, remote_address, key, put_count, parameters, stop_flag)` posts
+    `put_count` puts and flushes once; `apart` (same arguments) flushes after each; `spin(worker, rounds, stop_flag)`
+    drives progress. 0 is success, a negative number UCX's error, `STOPPED` that the flag was set.
     """
 
     together: PutLoop
@@ -127,7 +127,7 @@ class CompiledPutLoops:
 
 
 def unpack_remote_key(endpoint: int, key: bytes) -> int:
-    """Unpack a remote key for an endpoint, and return its handle; free it with `free_remote_key`."""
+    """Unpack the remote key of a peer's memory for an endpoint, and return its handle for `free_remote_key`."""
     unpacked = ctypes.c_void_p()
     status = _call_ucp_function("ucp_ep_rkey_unpack", ctypes.c_void_p(endpoint), key, ctypes.byref(unpacked))
     if status != _OK or not unpacked.value:
@@ -141,7 +141,7 @@ def free_remote_key(key: int) -> None:
 
 
 def empty_put_parameters() -> npt.NDArray[np.uint8]:
-    """Return an empty `ucp_request_param_t` as bytes, more of them than in any release of UCX."""
+    """Return zero bytes as an empty `ucp_request_param_t`; there are more bytes than any release of UCX uses."""
     return np.zeros(256, np.uint8)
 
 
@@ -149,7 +149,7 @@ def empty_put_parameters() -> npt.NDArray[np.uint8]:
 def compiled_put_loops() -> CompiledPutLoops:
     """Return the compiled loops of puts for this process's libucp.
 
-    Numba compiles each at its first call_c_function, and stores it for later processes.
+    Numba compiles each loop at its first call, and stores it for later processes.
     """
     library = open_loaded_library("libucp")
     put, flush, progress, check, release = (
@@ -181,10 +181,26 @@ def _flush_puts(  # type: ignore[no-untyped-def]
 
 @compile_loop
 def _put_repeatedly(  # type: ignore[no-untyped-def]
-    flush_each, put_function, flush_function, progress_function, check_function, release_function, worker, endpoint, local_address, size, remote_address, key, put_count, parameters, stop_flag
+    flush_each,
+    put_function,
+    flush_function,
+    progress_function,
+    check_function,
+    release_function,
+    worker,
+    endpoint,
+    local_address,
+    size,
+    remote_address,
+    key,
+    put_count,
+    parameters,
+    stop_flag,
 ):  # pragma: no cover
     for number in range(put_count):
-        request = call_c_function(np.uint64, put_function, (endpoint, local_address, size, remote_address, key, parameters))
+        request = call_c_function(
+            np.uint64, put_function, (endpoint, local_address, size, remote_address, key, parameters)
+        )
         if request >= np.uint64(_FIRST_ERROR):
             return -1
         if request != np.uint64(0):
@@ -192,7 +208,16 @@ def _put_repeatedly(  # type: ignore[no-untyped-def]
         if stop_flag[0] != 0:
             return STOPPED
         if flush_each or number == put_count - 1:
-            status = _flush_puts(flush_function, progress_function, check_function, release_function, worker, endpoint, parameters, stop_flag)  # type: ignore[no-untyped-call]
+            status = _flush_puts(
+                flush_function,
+                progress_function,
+                check_function,
+                release_function,
+                worker,
+                endpoint,
+                parameters,
+                stop_flag,
+            )  # type: ignore[no-untyped-call]
             if status != 0:
                 return status
     return 0
@@ -208,7 +233,7 @@ def _drive_progress(progress_function, worker, rounds, stop_flag):  # type: igno
 
 
 def _call_ucp_function(function_name: str, *arguments: Any) -> int:
-    """Call a function of libucp that returns `ucs_status_t`, which is packed into a byte."""
+    """Call a function of libucp that returns a `ucs_status_t`, and return that status: 0 for success."""
     function = getattr(open_loaded_library("libucp"), function_name)
     function.restype = ctypes.c_int8
     return int(function(*arguments))
@@ -245,7 +270,7 @@ def register_target_memory(length: int, source: int) -> RemoteMemory:
 
 
 def check_incoming_puts(source: int, sizes_and_counts: Sequence[tuple[int, int]]) -> list[int]:
-    """Progress UCX while rank `source` puts, and return the number of wrong bytes after each test.
+    """Drive UCX's progress while rank `source` puts, and return the number of wrong bytes after each test.
 
     `sizes_and_counts`: the size in bytes and the number of puts of each test.
     """
@@ -271,7 +296,7 @@ def check_incoming_puts(source: int, sizes_and_counts: Sequence[tuple[int, int]]
 def measure_puts(
     target: int, target_memory: RemoteMemory, sizes_and_counts: Sequence[tuple[int, int]]
 ) -> list[MeasuredPuts]:
-    """Time puts of every size into the memory of rank `target`, overlapping and non-overlapping; return the results.
+    """Time puts of every size into the memory of rank `target`, overlapping and non-overlapping.
 
     `sizes_and_counts`: the size in bytes and the number of puts of each test.
 
@@ -281,7 +306,9 @@ def measure_puts(
     context, worker, endpoint = _ucx_exchange_of_worker().ucx_handles(target)
     loops, parameters = compiled_put_loops(), empty_put_parameters()
     # If this is stopped, puts are in flight: their memory stays until the endpoints are closed (`free_put_memory`).
-    plugin.children[SOURCE] = held = PutSideMemory(RegisteredMemory(context, target_memory.length), _ucx_exchange_of_worker())
+    plugin.children[SOURCE] = held = PutSideMemory(
+        RegisteredMemory(context, target_memory.length), _ucx_exchange_of_worker()
+    )
     memory, held.key = held.memory, unpack_remote_key(endpoint, target_memory.key)
     measured = []
     with _stop_flag_of_loops() as stop:
@@ -304,7 +331,7 @@ def measure_puts(
 
 
 def free_put_memory(side: str) -> None:
-    """Free the memory of one side, `TARGET` or `SOURCE`; no put may be in flight."""
+    """Free the registered memory of one side of the puts, `TARGET` or `SOURCE`; no put may be in flight."""
     held = current_plugin().children.pop(side, None)
     if held is not None:
         held.end()
@@ -312,9 +339,9 @@ def free_put_memory(side: str) -> None:
 
 @dataclass
 class PutSideMemory:
-    """The registered memory of one side of the puts.
+    """The registered memory that one side of the puts, target or source, holds until the launch ends.
 
-    `key`: at the source, the remote key of the target's memory; 0: none yet.
+    `key`: at the source, the remote key of the target's memory; 0 if there is none yet.
     """
 
     memory: RegisteredMemory
@@ -322,7 +349,7 @@ class PutSideMemory:
     key: int = 0
 
     def end(self) -> None:
-        """Free the memory and the key, unless puts of an aborted run may still use them."""
+        """Free the memory and the remote key, unless puts of an aborted run may still use them."""
         if self.exchange.unanswered:
             return
         if self.key:
@@ -331,12 +358,15 @@ class PutSideMemory:
 
 
 def _payload_byte(size_index: int, test: str) -> int:
-    """Return the byte that fills the puts of a test; it differs from the byte of the test before."""
+    """Return the byte that fills the puts of a test, another one than that of the test before."""
     return (2 * size_index + (test == APART)) % 255 + 1
 
 
 def _check_put_status(status: int, activity: str) -> None:
-    """Raise RunFailed if a compiled loop was stopped, or UCX failed; `activity`: what was being done."""
+    """Raise RunFailed if a compiled loop was stopped, or UCX failed.
+
+    `status`: what the loop returned. `activity`: what was being done, for the message.
+    """
     if status == STOPPED:
         current_plugin().abort.raise_if_set()
         raise RunFailed(f"the process that controls the run did not answer while {activity}")

@@ -30,7 +30,15 @@ from merge_bench.host import network
 from merge_bench.host.description import Ucx
 from merge_bench.host.network import HostNetwork
 from merge_bench.probe import probes
-from merge_bench.probe.ranks.messages import RanksDone, RankError, RanksStarted, LoopProgress, RankDescription, RankWarning, send_to_driver
+from merge_bench.probe.ranks.messages import (
+    LoopProgress,
+    RankDescription,
+    RankError,
+    RanksDone,
+    RanksStarted,
+    RankWarning,
+    send_to_driver,
+)
 from merge_bench.records.schema import Worker
 
 if TYPE_CHECKING:
@@ -47,10 +55,10 @@ _PML = "OMPI_MCA_pml"  # mpirun sets it for its ranks
 
 
 class ProgressWatch:
-    """A thread that ends this process and mpirun's daemon on this host after `limit` seconds without progress.
+    """A thread that ends this rank and mpirun's daemon on its host after `limit` seconds without progress.
 
-    The driver may be out of reach, and the daemon does not notice a cut cable for a quarter of an hour. The loops
-    count in `done`; while it grows, the driver gets a message if `reports` is set. If this thread cannot run, the
+    The driver may be out of reach, and the daemon does not notice a cut cable for a quarter of an hour. The loops count
+    in `done`; while that count grows, the driver gets a message if `reports` is set. If this thread cannot run, the
     kernel's alarm ends the process.
     """
 
@@ -61,7 +69,7 @@ class ProgressWatch:
         threading.Thread(target=self._watch_progress, name="watch", daemon=True).start()
 
     def record_progress(self) -> None:
-        """Record that there was progress just now, which postpones the end of this process."""
+        """Record that this rank has just made progress, which postpones the end of this process."""
         self._moved = time.monotonic()
         signal.alarm(math.ceil(self._limit + GRACE_SECONDS))
 
@@ -79,7 +87,7 @@ class ProgressWatch:
 
 
 def end_mpirun_daemon() -> None:
-    """End the daemon of mpirun on this host, if it started this process."""
+    """Kill mpirun's daemon on this host, if the daemon started this process."""
     parent = os.getppid()
     with contextlib.suppress(OSError):
         if Path(f"/proc/{parent}/comm").read_text().strip() in DAEMONS:
@@ -92,8 +100,9 @@ def end_mpirun_daemon() -> None:
 class Rank:
     """This MPI rank: its communicator, its UCX log, and its reports to the driver.
 
-    `comm`: the communicator of all ranks. `done`: operations that this rank has done; the loops count them.
-    `host_number`: the lowest rank on this host, whose ranks share memory. `local_ranks`: ranks on this host.
+    `spec`: its work, from the command line. `comm`: the communicator of all ranks. `done`: number of operations that
+    this rank has done, counted by the loops. `host_number`: the lowest rank on this host, whose ranks share memory.
+    `local_ranks`: ranks on this host.
     """
 
     def __init__(self, spec: Mapping[str, Any], log: int, interface: str | None) -> None:
@@ -114,7 +123,7 @@ class Rank:
         self.comm.Barrier()  # UCX connects, and logs the lanes
 
     def read_ucx_log(self) -> str:
-        """Return the text that UCX has logged in this process."""
+        """Return the text that UCX has logged in this process so far."""
         ctypes.CDLL(None).fflush(None)  # lines may still be in a buffer of the C library
         return os.pread(self._log, os.fstat(self._log).st_size, 0).decode(errors="replace")
 
@@ -126,7 +135,7 @@ class Rank:
         return lanes_to_others(self.read_ucx_log()) if os.environ.get(_PML) == "ucx" else ()
 
     def warn_of_few_cores(self) -> None:
-        """Report a warning if a host has fewer cores than ranks; all ranks call this."""
+        """Report a warning to the driver if a host has fewer cores than ranks; all ranks call this method."""
         from merge_bench.host.machine import usable_core_count
         from merge_bench.probe.shared.options import CROWDED
 
@@ -134,7 +143,7 @@ class Rank:
             send_to_driver(RankWarning(CROWDED))
 
     def report_started_ranks(self) -> None:
-        """Report from rank 0 that all ranks have started, and what each is; all ranks call this."""
+        """Report from rank 0 to the driver that all ranks have started, with descriptions; all ranks call this."""
         import mpi4py
         from mpi4py import MPI
 
@@ -221,7 +230,7 @@ def ucx_net_devices_variable(
 
 
 def main() -> None:
-    """Do the work that the command line's argument describes; an error is reported, and ends all ranks."""
+    """Do the work that the command line's JSON argument describes; report an error to the driver and end all ranks."""
     block_imports("scipy")
     spec = json.loads(sys.argv[1])
     rank = None

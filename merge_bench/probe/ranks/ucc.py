@@ -68,7 +68,7 @@ _TWO_UCX = (
 
 @dataclass(frozen=True)
 class UccPerftest:
-    """An installed ucc_perftest, the release of its UCC, and the MPI library that it loads (None if unknown)."""
+    """An installed ucc_perftest: its path, its UCC's version, and the path of the libmpi it loads (None if unknown)."""
 
     path: str
     version: tuple[int, ...]
@@ -91,9 +91,9 @@ class PrintedRow:
 
 @dataclass(frozen=True)
 class CountDoublingRun:
-    """One run of ucc_perftest over counts of elements that double.
+    """One run of ucc_perftest over vectors whose number of elements doubles from row to row.
 
-    `blocks`: elements of a rank's block, each twice the one before.
+    `blocks`: elements that one rank keeps, each number twice the one before.
     """
 
     blocks: tuple[int, ...]
@@ -102,9 +102,10 @@ class CountDoublingRun:
 
 
 def find_ucc_perftest() -> UccPerftest:
-    """Return the ucc_perftest on PATH.
+    """Return the ucc_perftest on PATH, with the version of its UCC.
 
-    Raises UsageError if there is none, or its release is unknown: UCC 1.5 changed the vector whose elements it counts.
+    Raises UsageError if there is none, or its version is unknown: UCC 1.5 changed the vector whose elements are
+    counted.
     """
     path = shutil.which(TOOL)
     if path is None:
@@ -154,14 +155,17 @@ def plan_count_doubling_runs(counts: Sequence[int], ranks: int, iterations: int 
 
 
 def ucc_perftest_command(tool: UccPerftest, run: CountDoublingRun, *, trace: bool) -> list[str]:
-    """Return the command of one run of ucc_perftest; with `trace` each count is run once, to log its transport."""
+    """Return the command of one run of ucc_perftest.
+
+    `trace`: whether each count is run only once, to log its transport.
+    """
     count, warm_up = (1, 0) if trace else (run.iterations, run.warm_up)
     blocks = f"-b {run.blocks[0]} -e {run.blocks[-1]} -n {count} -w {warm_up}"
     return [tool.path, *f"-c reduce_scatter -F -d float32 -o sum -m host {blocks}".split()]
 
 
 def parse_printed_table(output: str) -> tuple[list[PrintedRow], list[str]]:
-    """Return the rows of the table in the output of ucc_perftest, and a message for each damaged line."""
+    """Return the rows of the table in ucc_perftest's output, and a message for each damaged line."""
     heading = _HEADING.search(output)
     if heading is None:
         return [], ["its output has no table of times and bandwidths"]
@@ -190,10 +194,10 @@ def _decimal_places(words: Sequence[str]) -> tuple[int, int] | None:
 def whole_vector_count_factor(
     table: Sequence[PrintedRow], traced_layers: Mapping[int, str], ranks: int, release: tuple[int, ...]
 ) -> int:
-    """Return the factor from the counts in a printed table to those of the whole source vector: 1, or `ranks`.
+    """Return the factor, 1 or `ranks`, from the counts in ucc_perftest's table to those of the whole source vector.
 
-    It follows from the trace, which has source counts; else from rows whose bandwidth fits only one factor; else from
-    the `release` of UCC. `traced_layers`: the result of `transport_layers`.
+    The factor follows from the trace, which has source counts; else from rows whose bandwidth fits only one factor;
+    else from the `release` of UCC. `traced_layers`: the result of `parse_transport_layers`.
     """
     both = (1, ranks)
     of_trace = {factor for factor in both if table and all(each.count * factor in traced_layers for each in table)}
@@ -205,7 +209,7 @@ def whole_vector_count_factor(
 
 
 def bandwidth_contradiction_text(printed_row: PrintedRow, factor: int, ranks: int) -> str | None:
-    """Return how the bandwidth of a printed row contradicts its time and `factor` times its size; None if it fits."""
+    """Return how a printed row's bandwidth contradicts its time and `factor` times its size; None if they fit."""
     if _bandwidth_fits_factor(printed_row, factor, ranks):
         return None
     rate = " / ".join(f"{each / 1e9:.{printed_row.decimals[1]}f}" for each in printed_row.bandwidth)
@@ -229,12 +233,12 @@ def _bandwidth_fits_factor(printed_row: PrintedRow, factor: int, ranks: int) -> 
 
 
 def parse_transport_layers(trace: str) -> dict[int, str]:
-    """Return the transport layers of reduce-scatter (``TL_SHARP``) by count of source elements, from UCC's trace."""
+    """Return the transport layer of each reduce-scatter in UCC's trace (``TL_SHARP``), by count of source elements."""
     return {int(count): layers.strip() for count, layers in _INIT.findall(trace)}
 
 
 def sharp_not_used_reason(ucc_output: str) -> str:
-    """Return why SHARP was not used: the reason in `ucc_output`, or that UCC reports none."""
+    """Return why UCC did not use SHARP, as text: the reason in `ucc_output`, or that UCC reports none."""
     match = _NOT_THERE.search(ucc_output)
     return f"UCC reports “{match[0]}”" if match else "UCC reports no reason"
 
@@ -245,7 +249,9 @@ def check_ranks_are_one_job(output: str, ranks: int) -> None:
         raise LaunchFailed(f"{TOOL} ran as {ranks} separate jobs instead of one job of {ranks} ranks; {OWN_MPIRUN}")
 
 
-def measure_with_ucc_perftest(session: RankSession, algorithm: str, counts: Sequence[int], iterations: int | None) -> list[str]:
+def measure_with_ucc_perftest(
+    session: RankSession, algorithm: str, counts: Sequence[int], iterations: int | None
+) -> list[str]:
     """Measure an algorithm at every count with ucc_perftest, and record each row that passes the checks.
 
     Returns a message for each row that does not, and for missing counts. Raises LaunchFailed if the tool cannot be
@@ -278,10 +284,10 @@ def measure_with_ucc_perftest(session: RankSession, algorithm: str, counts: Sequ
 def _make_record_lines(
     session: RankSession, algorithm: str, tool: UccPerftest, run: CountDoublingRun, trace: str, printed: str
 ) -> tuple[list[ProbeLine], list[str]]:
-    """Return the record lines for a printed table, and messages for rows that are missing or contradictory.
+    """Return the record lines for a table that ucc_perftest printed, and messages for missing or contradictory rows.
 
     Bandwidths are computed from size and time. A row is called ``ucc-sharp`` only if the trace shows that SHARP carried
-    it: UCC falls back to UCP silently.
+    the vector: UCC falls back to UCP silently.
     """
     ranks, layers = session.plan.workers, parse_transport_layers(trace)
     release = ".".join(str(number) for number in tool.version)
@@ -321,9 +327,13 @@ def _make_record_lines(
 
 
 def _run_ucc_perftest(
-    session: RankSession, algorithm: str, argv: Sequence[str], extra_variables: Mapping[str, str], output_lines: list[str]
+    session: RankSession,
+    algorithm: str,
+    argv: Sequence[str],
+    extra_variables: Mapping[str, str],
+    output_lines: list[str],
 ) -> None:
-    """Run ucc_perftest in every rank, and add its output lines to `output_lines`."""
+    """Run ucc_perftest in every rank, and append the lines that the ranks print to `output_lines`."""
     session.doing = f"while {TOOL} measured {algorithm}"
     session.progress.show_phase(f"{algorithm}: {' '.join(argv[-8:])}")
     ranks = session.start_ranks(

@@ -35,7 +35,7 @@ ALL_TO_ALL, OPERATION = "all-to-all", "operation"
 
 @dataclass(frozen=True)
 class RowQuantity:
-    """A measured quantity of a row: its title, its displayed unit, that unit in SI units, and the row's field."""
+    """A quantity that probes measure: its title, its displayed unit, that unit in SI units, and the row's field."""
 
     title: str
     unit: str
@@ -44,7 +44,7 @@ class RowQuantity:
     less_is_better: bool = False
 
     def value_range(self, row: Row | None) -> LaunchRange | None:
-        """Return the range of this quantity in a row, in the displayed unit; None if it was not measured."""
+        """Return median, minimum and maximum over launches of this quantity in a row, in its unit; None if missing."""
         from merge_bench.records.campaign import LaunchRange
 
         value: LaunchRange | None = getattr(row, self.field) if row is not None else None
@@ -76,17 +76,17 @@ def test_family_name(test_name: str) -> str:
 
 
 def placement_text(placement: str) -> str:
-    """Return the placement of ranks in words: ``one-host`` → ``one host``."""
+    """Return the placement of a pair of ranks in words: ``one-host`` → ``one host``."""
     return placement.replace("-", " ") if placement in (ONE_HOST, TWO_HOSTS) else placement
 
 
 class Probe:
-    """A network measurement.
+    """The base class of network measurements.
 
     `name`: the name of its kind. `exchange`: name of the data plane that workers load before they measure; None for
     none. `sweeps`: whether several numbers of workers may be given, each for launches of its own. `uses_gpu_memory`:
-    whether messages are in GPU memory, so that workers need GPUs. `parts_with_own_launches`: the measurements that get launches of their
-    own, in turn.
+    whether messages are in GPU memory, so that workers need GPUs. `parts_with_own_launches`: the measurements that get
+    launches of their own, in turn.
     """
 
     name: ClassVar[str]
@@ -102,22 +102,22 @@ class Probe:
         return (self,)
 
     def planning_warnings(self) -> tuple[Caution, ...]:
-        """Return the warnings that are printed before anything is started."""
+        """Return the warnings about this probe that are printed before anything is started."""
         return ()
 
     def describe_for_records(self) -> dict[str, Any]:
-        """Return what this probe measures as plain data for the plan in the records."""
+        """Return what this probe measures as plain data, for the plan in the records."""
         raise NotImplementedError
 
     def adapt_run_to_probe(self, planned_run: PlannedRun) -> PlannedRun:
-        """Return the run with as many workers as this measurement needs, by default unchanged.
+        """Return the planned run with as many workers as this probe needs, by default unchanged.
 
         Raises UsageError if there are too few hosts, or a tool is missing.
         """
         return planned_run
 
     def launch_command_lines(self, planned_run: PlannedRun) -> list[str]:
-        """Return the processes that a launch starts: for each a line with its host, and one with its command."""
+        """Return the processes that a launch starts, for ``--dry-run``: a line with each host, one with its command."""
         from merge_bench.cluster.launchers import make_launcher
 
         commands = make_launcher(planned_run.settings).commands(planned_run.plan, planned_run.settings)
@@ -134,7 +134,7 @@ class Probe:
         return make_launch(job, writer, progress, index, self.measure_and_record, merges=False, exchange=self.exchange)
 
     def measure_and_record(self, session: Any) -> None:
-        """Measure between the start and the end of a launch, and record the rows.
+        """Measure between the start and the end of a launch, and write the rows to the records.
 
         `session`: a `campaign.cluster_session.Session`, or what `launch_and_measure` makes instead.
         """
@@ -143,13 +143,16 @@ class Probe:
 
 @dataclass(frozen=True, kw_only=True)
 class MpirunProbe(Probe):
-    """A network measurement in ranks that mpirun starts; `mpirun_asked`: the value of ``--mpirun``."""
+    """The base class of network measurements in MPI ranks.
+
+    `mpirun_asked`: the value of ``--mpirun``.
+    """
 
     iterations: int | None
     mpirun_asked: str | None = None
 
     def find_tool_libmpi(self) -> str | None:
-        """Return the path of the libmpi that a tool in the ranks loads; None without such a tool."""
+        """Return the path of the libmpi that a tool in the ranks loads; None if no such tool is used."""
         return None
 
     def find_mpi(self) -> MpiInstallation:
@@ -159,16 +162,16 @@ class MpirunProbe(Probe):
         return mpirun.find_mpi(self.mpirun_asked, self.find_tool_libmpi())
 
     def adapt_run_to_probe(self, planned_run: PlannedRun) -> PlannedRun:
-        """Return the run unchanged; raises UsageError if this MPI cannot start ranks on the hosts."""
+        """Return the planned run unchanged; raises UsageError if this MPI cannot start ranks on the hosts."""
         from merge_bench.probe.ranks import mpirun
 
         mpirun.check_hosts_supported(self.find_mpi(), planned_run.settings)
         return planned_run
 
     def launch_command_lines(self, planned_run: PlannedRun) -> list[str]:
-        """Return a line with the hosts of the ranks, and one with the mpirun command.
+        """Return two lines for ``--dry-run``: one with the hosts of the ranks, one with the mpirun command.
 
-        WORK and SCRATCH stand for what is known only at the start.
+        WORK and SCRATCH in the command stand for values that are known only at the start.
         """
         from merge_bench.cluster.start_on_hosts import module_command
         from merge_bench.probe.ranks import mpirun
@@ -197,8 +200,8 @@ class MpirunProbe(Probe):
 class ProbeKind(Generic[OptionsT]):
     """The declaration of a probe, which each file of the folder `probe` has as ``PROBE``.
 
-    `name`, `help`: of the command; the records have the name, too. `options`: besides those that all probes share.
-    `make`: makes the measurement from them and from what the command line gave of those of `run`; raises UsageError.
+    `name`, `help`: of the command; the records have the name, too. `options`: those besides the options that all probes
+    share. `make`: makes the probe from them and from what the command line gave of those of `run`; raises UsageError.
     `other_tests`: kind of its tests whose names do not say bandwidth or latency (`test_kind_by_name`), as tables and
     charts need it. `latency`: what its latency tests measure. `in_rank`: what runs in each rank that mpirun starts.
     """

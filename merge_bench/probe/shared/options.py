@@ -73,7 +73,10 @@ class MpirunOptions(Options):
 
 
 def parse_allowed_names(option: str, text: str, allowed: Collection[str]) -> tuple[str, ...]:
-    """Return the names in the comma-separated value `text` of an option; raises UsageError if one is not allowed."""
+    """Return the names in the comma-separated value of an option; raises UsageError if one is not in `allowed`.
+
+    `option`, `text`: the option's name, for the message, and its value.
+    """
     names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     unknown = [name for name in names if name not in allowed]
     if unknown or not names:
@@ -94,7 +97,9 @@ def parse_element_counts(text: str) -> tuple[int, ...]:
     return _parse_number_list("--counts", text, parse_count, "1 to 16Gi")
 
 
-def _parse_number_list(option: str, text: str, parse_number: Callable[[str], int], allowed_range: str) -> tuple[int, ...]:
+def _parse_number_list(
+    option: str, text: str, parse_number: Callable[[str], int], allowed_range: str
+) -> tuple[int, ...]:
     values: set[int] = set()
     try:
         for value in itertools.chain.from_iterable(
@@ -126,9 +131,10 @@ def _expand_number_range(text: str, parse_number: Callable[[str], int]) -> Itera
 
 @dataclass(frozen=True)
 class PairPlacements:
-    """The requested placements of the two ranks of a measured pair: on one host, or on two.
+    """The placements of the two ranks of a measured pair that ``--placement`` requests: on one host, or on two.
 
-    `requested`: () for two-hosts where there are two hosts, else one-host; with `one_host_always`, one-host in any case.
+    `requested`: () stands for two-hosts where there are two hosts, else one-host. `one_host_always`: whether () also
+    stands for one-host where there are two hosts.
     """
 
     requested: tuple[str, ...] = ()
@@ -142,10 +148,13 @@ class PairPlacements:
     def _placements_to_measure(self, planned_run: PlannedRun) -> tuple[str, ...]:
         """Return the requested placements, or without a request those that the run's hosts allow."""
         two = len(planned_run.settings.hosts) > 1
-        return self.requested or (*((ONE_HOST,) if self.one_host_always or not two else ()), *((TWO_HOSTS,) if two else ()))
+        return self.requested or (
+            *((ONE_HOST,) if self.one_host_always or not two else ()),
+            *((TWO_HOSTS,) if two else ()),
+        )
 
     def adapt_run_to_placements(self, planned_run: PlannedRun) -> PlannedRun:
-        """Return the run with as many workers as the placements need: two or one on the first host, one on the second.
+        """Return the planned run with the workers that the placements need: one or two on a host, and one on another.
 
         Raises UsageError if there are too few hosts or workers.
         """
@@ -169,7 +178,7 @@ class PairPlacements:
     def rank_pairs(self, planned_run: PlannedRun, hosts: list[str]) -> list[tuple[tuple[int, int], str]]:
         """Return each pair of ranks to measure, with its placement; raises UsageError if a placement has no pair.
 
-        `hosts`: the host of each rank.
+        `hosts`: the host of each rank, by rank.
         """
         placements = self._placements_to_measure(planned_run)
         every = [
@@ -207,4 +216,6 @@ def are_lanes_as_requested(requested_transports: str | None, lanes: Sequence[str
     """
     if not lanes or requested_transports is None:
         return None
-    return {lane.partition("/")[0] for lane in lanes} <= find_allowed_transports(requested_transports) | WITHIN_A_PROCESS
+    return {lane.partition("/")[0] for lane in lanes} <= find_allowed_transports(
+        requested_transports
+    ) | WITHIN_A_PROCESS

@@ -38,7 +38,7 @@ RULE = "as measured on two cores"
 def plan_probe_campaign(
     probe: Probe, configs: Sequence[str | None], run_options: RunOptions
 ) -> tuple[CampaignLine, list[Job]]:
-    """Read every config, and return the campaign line of the records and the planned launches of a probe.
+    """Plan a probe under each config; return the campaign line of the records, and the launches in their order.
 
     Each config (None: the built-in defaults) gets 3 launches, or 1 on a running cluster. `run_options`: options of the
     command line, perhaps with another number of launches. Raises UsageError if an option or a config is wrong, or
@@ -56,13 +56,17 @@ def plan_probe_campaign(
         for alike in _group_runs_by_ucx_release(variants):
             add_config(lines, _config_record(alike[0], len(configs), several_ucx_releases=len(alike) < len(variants)))
             for sized, part in itertools.product(alike, probe.parts_with_own_launches):
-                planned = part.adapt_run_to_probe(replace(sized, warnings=(*sized.warnings, *probe.planning_warnings())))
+                planned = part.adapt_run_to_probe(
+                    replace(sized, warnings=(*sized.warnings, *probe.planning_warnings()))
+                )
                 ready.append((planned, lines[-1], _recorded_plan(probe, part, planned)))
     first, *_ = (planned_run for planned_run, _, _ in ready)
     if len({each.settings.results for each, _, _ in ready}) > 1:
         raise UsageError("the configs set different folders for results; choose one folder with --results")
     running = not first.launcher.owns_processes
-    blocks = run_options.launches if run_options.value_source("launches") == COMMAND_LINE else 1 if running else REPETITIONS
+    blocks = (
+        run_options.launches if run_options.value_source("launches") == COMMAND_LINE else 1 if running else REPETITIONS
+    )
     refuse_launches_of_running_cluster(first.settings.launcher, blocks * len(ready))
     plans: list[dict[str, Any]] = []
     plans += (plan for _, _, plan in ready if plan not in plans)
@@ -75,15 +79,15 @@ def plan_probe_campaign(
 
 
 def _group_runs_by_ucx_release(runs: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
-    """Return the runs of a config in groups that load the same UCX."""
+    """Return the planned runs of one config in groups, each with runs that load the same UCX."""
     names = dict.fromkeys(planned.plan.ucx for planned in runs)
     return [[planned for planned in runs if planned.plan.ucx == name] for name in names]
 
 
 def _config_record(planned_run: PlannedRun, config_count: int, *, several_ucx_releases: bool) -> Config:
-    """Return the record of a config; with `several_ucx_releases` releases of UCX each is a config of its own, with its name.
+    """Return the record of a config; if several releases of UCX are compared, its name gets the release.
 
-    `config_count`: the number of configs.
+    `config_count`: the number of configs; if there is only one, the release alone is the name.
     """
     record = make_config_record(planned_run)
     if not several_ucx_releases:
@@ -93,26 +97,26 @@ def _config_record(planned_run: PlannedRun, config_count: int, *, several_ucx_re
 
 
 def _recorded_plan(probe: Probe, part: Probe, planned_run: PlannedRun) -> dict[str, Any]:
-    """Return what the records say of the launches of `part`, which is one of ``probe.parts_with_own_launches``."""
+    """Return the plan in the records for the launches of `part`, one of `probe.parts_with_own_launches`."""
     workers = {"workers": planned_run.plan.workers} if probe.sweeps else {}
     ucx = {} if planned_run.plan.ucx is None else {"ucx": planned_run.plan.ucx}
     return {"probe": probe.name, **part.describe_for_records(), **workers, **ucx}
 
 
 def _probe_part_of_job(probe: Probe, campaign_line: CampaignLine, job: Job) -> Probe:
-    """Return the one of ``probe.parts_with_own_launches`` that the launch `job` measures, by the job's plan in `campaign_line`."""
+    """Return the part of a probe that the launch `job` measures, found by the job's plan in the campaign line."""
     planned = campaign_line.plans[job.plan].items()
     return next(part for part in probe.parts_with_own_launches if part.describe_for_records().items() <= planned)
 
 
 def _launch_label(campaign_line: CampaignLine, job: Job) -> str:
-    """Return the name of a launch in progress messages: config, and backend and number of workers if they vary."""
+    """Return the name of a launch in progress messages: its config, and backend and number of workers if they vary."""
     plan = campaign_line.plans[job.plan]
     return f"{job.config} {plan['backend']}/{plan['workers']}" if "backend" in plan else job.config
 
 
 def make_time_estimator(probe: Probe, campaign_line: CampaignLine, jobs: Sequence[Job]) -> LaunchTimeEstimator:
-    """Return the expected time of the launches, from earlier launches or as the probe expects."""
+    """Return the estimator of the launches' time, which uses earlier launches, or else what the probe expects."""
     results = jobs[0].prepared.settings.results
     return LaunchTimeEstimator(
         results,
@@ -147,7 +151,9 @@ def run_probe_campaign(
 
     def launch_part_of_probe(job: Job, writer: CampaignWriter, index: int) -> int:
         shown = LabelledProgress(progress, f"{jobs.index(job) + 1}/{len(jobs)} {_launch_label(campaign_line, job)}")
-        return _probe_part_of_job(probe, campaign_line, job).launch_and_measure(job, writer, shown if len(jobs) > 1 else progress, index)
+        return _probe_part_of_job(probe, campaign_line, job).launch_and_measure(
+            job, writer, shown if len(jobs) > 1 else progress, index
+        )
 
     name = "-".join([f"probe-{probe.name}", *(line.name for line in campaign_line.configs)])
     settings = jobs[0].prepared.settings
@@ -156,7 +162,7 @@ def run_probe_campaign(
         name,
         campaign_line,
         jobs,
-        launch,
+        launch_part_of_probe,
         resume=not fresh,
         caller=caller,
         wait_for_quiet=wait_for_quiet,

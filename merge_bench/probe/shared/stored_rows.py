@@ -54,14 +54,14 @@ _ROWS = {
 
 
 def row_test_kind(row: Row) -> str:
-    """Return the kind of the test of a row: `LATENCY_TEST`, `RATE_TEST`, `PING_PONG`, `COLLECTIVE`, `ALL_TO_ALL`, …"""
+    """Return the kind of the test that a row is of: `LATENCY_TEST`, `RATE_TEST`, `PING_PONG`, `COLLECTIVE`, …"""
     probe = probes().get(row.probe)
     unknown = OPERATION if row.probe in importers() else LATENCY_TEST
     return test_kind_by_name(row.test, default_kind=probe.other_tests if probe else unknown)
 
 
 def chart_quantity_of_row(row: Row) -> RowQuantity:
-    """Return the quantity of a row that charts show."""
+    """Return the quantity of a row that charts show, such as latency or bandwidth."""
     kind, probe = row_test_kind(row), probes().get(row.probe)
     if kind == OPERATION:
         return BUS if importers()[row.probe].bus_bandwidth else TIME
@@ -69,7 +69,7 @@ def chart_quantity_of_row(row: Row) -> RowQuantity:
 
 
 def table_quantities_of_row(row: Row) -> tuple[RowQuantity, ...]:
-    """Return the quantities of a row that tables show; ratios are those of the first one."""
+    """Return the quantities of a row that tables show; speed-ups are ratios of the first of them."""
     kind = row_test_kind(row)
     if kind == PING_PONG:
         return ONE_WAY, THROUGHPUT
@@ -79,7 +79,7 @@ def table_quantities_of_row(row: Row) -> tuple[RowQuantity, ...]:
 
 
 def sorted_campaign_rows(campaign: Campaign) -> list[Row]:
-    """Return the rows of a campaign by config, in the order of the command line: the baseline first.
+    """Return the rows of a probe's campaign, sorted by config in the order of the command line: the baseline first.
 
     Rows of all-to-all then by number of ranks, and the data plane of merges before MPI.
     """
@@ -95,7 +95,7 @@ def sorted_campaign_rows(campaign: Campaign) -> list[Row]:
 
 
 def newest_ucx_latency_rows(results: Path) -> list[Row]:
-    """Return the rows of the test tag_lat in this host's newest `probe p2p` in a results folder; [] without one."""
+    """Return the UCX latencies (test tag_lat) in this host's newest `probe p2p` in a results folder; [] without one."""
     this_host = socket.gethostname()
     folders = ResultsFolder(results).newest(
         lambda head: head.host == this_host, names=lambda name: "-probe-p2p-" in name
@@ -109,7 +109,7 @@ def newest_ucx_latency_rows(results: Path) -> list[Row]:
 
 
 def rows_with_campaigns(campaigns: Sequence[Campaign], labels: Sequence[str] = ()) -> list[tuple[Campaign, Row]]:
-    """Return the rows of several campaigns, each with its campaign, and with config names that are unique.
+    """Return the rows of several probe campaigns, each with its campaign, and with unique config names.
 
     The name of a config that two campaigns have gets the campaign's label: of `labels`, else its time and id. Raises
     UsageError if a campaign has no network measurement, or is given twice.
@@ -137,7 +137,7 @@ def _short_campaign_id(campaign: Campaign) -> str:
 
 
 def append_ping_pong_csv_row(folder: Path, placement: str, line: ProbeLine) -> None:
-    """Append a row of a ping-pong to the CSV file of its test (``std``, ``buff-delay``, …), after a heading if new.
+    """Append a ping-pong row to the CSV file of its test (``std``, ``buff-delay``, …); a new file gets a heading first.
 
     `placement`: the placement, with the ranks if there are several pairs. Raises RunFailed if the file cannot be
     written.
@@ -157,7 +157,7 @@ def append_ping_pong_csv_row(folder: Path, placement: str, line: ProbeLine) -> N
 
 
 def read_ping_pong_csv(path: Path) -> list[Row]:
-    """Return the rows of a CSV file of a ping-pong, of this program or of the original; its name has the placement.
+    """Return the rows of a ping-pong's CSV file, of this program or of the original; its name has the placement.
 
     Raises UsageError if it is another kind of file, a line is cut off, a row is there twice, or time and rate of a row
     do not fit.

@@ -48,7 +48,10 @@ LIST = "list"
 
 
 class ProbeDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """All rows of one campaign, or of several and of files: `records` has the path of the one, or of each."""
+    """The document of ``probe --json``: the rows of one campaign, or those of several campaigns and CSV files together.
+
+    `records`: the path of the one campaign or file, or that of each.
+    """
 
     document_version: Literal[1] = 1
     records: str | list[str]
@@ -58,7 +61,7 @@ class ProbeDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReferencesDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``--reference`` can name: published measurements, each with where it is from."""
+    """The document of ``probe --reference list --json``: names of published measurements, each with its source."""
 
     document_version: Literal[1] = 1
     references: dict[str, str]
@@ -66,7 +69,7 @@ class ReferencesDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class ProbeOutputOptions:
-    """The requested output of a probe: files to write, and published rows to show beside the measured ones."""
+    """The output that a `probe` command requests: files to write, and published rows to show beside measured ones."""
 
     csv_file: Path | None = None
     plots: tuple[Path, ...] = ()
@@ -88,7 +91,7 @@ def parse_output_options(csv_file: str | None, plots: Sequence[str], references:
 
 
 def print_published_references(*, as_json: bool) -> None:
-    """Print the published network measurements that `--reference` can name, each with where it is from."""
+    """Print the names of published network measurements that ``--reference`` accepts, each with its source."""
     datasets = sorted(published.datasets().items())
     citations = {name: found.cite for name, found in datasets if found.kind == published.NETWORK}
     if as_json:
@@ -100,7 +103,7 @@ def print_published_references(*, as_json: bool) -> None:
 
 
 def write_output_files(output: ProbeOutputOptions, rows: Sequence[Row], campaigns: Sequence[Campaign]) -> list[str]:
-    """Write the CSV file and the drawings of `rows` of `campaigns`, and return a message for each failure."""
+    """Write the requested CSV file and drawings of `rows`, and return a message for each file that failed."""
     files: dict[Path, Callable[[Path], object]] = {}
     if output.csv_file is not None:
         files[output.csv_file] = partial(write_rows_csv, rows)
@@ -109,7 +112,7 @@ def write_output_files(output: ProbeOutputOptions, rows: Sequence[Row], campaign
 
 
 def write_rows_csv(rows: Sequence[Row], path: Path) -> None:
-    """Write `rows` into the file `path`; raises OSError if that fails, and what was there before stays."""
+    """Write rows into a CSV file; raises OSError if that fails, and then leaves an existing file as it was."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([COLUMNS, *(tuple(_csv_cells(row)) for row in rows)])

@@ -46,9 +46,9 @@ Label = Callable[[Row], str]
 
 
 class _ChartSeries:
-    """One series of a panel: the rows that share a label, by x, with their values in the panel's unit.
+    """One series of a chart: the rows that share a label, sorted by x, with their values in the chart's unit.
 
-    `index`: number of its color and marker, the same in every panel. `spreads`: whether the least and the greatest
+    `index`: number of its color and marker, the same in every chart. `spreads`: whether the least and the greatest
     value of any point differ. `has_many_points`: too many to draw a bar at each. `doubtful`: for each point whether it
     used other transports than requested, or its result was wrong.
     """
@@ -64,19 +64,20 @@ class _ChartSeries:
 def make_panels(rows: Sequence[Row]) -> tuple[Chart, ...]:
     """Return a chart for each quantity of `rows`: latency, bandwidth, throughput, bus bandwidth, all-to-all.
 
-    A panel has one quantity. Axes are logarithmic, except those of a ping-pong whose sizes go up in equal steps: they
-    are linear and there is a panel for each placement, because one is many times the other. Rows without a value are
-    left out.
+    Axes are logarithmic, except those of a ping-pong whose sizes go up in equal steps: they are linear and there is a
+    chart for each placement, because one is many times the other. Rows without a value are left out.
     """
     return tuple(chart for chart, _ in _panels_with_rows(rows))
 
 
 def make_panels_with_sources(
-    measured_rows: Sequence[tuple[Campaign, Row]], published_rows: Sequence[Row] = (), all_campaigns: Sequence[Campaign] = ()
+    measured_rows: Sequence[tuple[Campaign, Row]],
+    published_rows: Sequence[Row] = (),
+    all_campaigns: Sequence[Campaign] = (),
 ) -> tuple[Chart, ...]:
-    """Return the charts of measured and of published rows; each names the campaigns whose rows it shows.
+    """Return charts of measured and published rows; each chart names the campaigns whose rows it shows.
 
-    `all_campaigns`: all results of the report.
+    `measured_rows`: each with its campaign. `all_campaigns`: all results of the report.
     """
     campaigns = {id(row): campaign for campaign, row in measured_rows}
     panels = []
@@ -87,7 +88,7 @@ def make_panels_with_sources(
 
 
 def _panels_with_rows(rows: Sequence[Row]) -> Iterator[tuple[Chart, Sequence[Row]]]:
-    """Yield each chart with the rows that it shows."""
+    """Yield each chart of `rows`, with those of the rows that it shows."""
     linear = _has_sizes_in_equal_steps(rows)
     label_of_row = _make_label_function(rows, panel_per_placement=linear)
     label_order = list(dict.fromkeys(map(label_of_row, rows)))
@@ -97,7 +98,9 @@ def _panels_with_rows(rows: Sequence[Row]) -> Iterator[tuple[Chart, Sequence[Row
         for quantity, placement in dict.fromkeys(
             (chart_quantity_of_row(row), row.placement if apart else "") for row in of_kind
         ):
-            drawn = [row for row in of_kind if chart_quantity_of_row(row) == quantity and placement in ("", row.placement)]
+            drawn = [
+                row for row in of_kind if chart_quantity_of_row(row) == quantity and placement in ("", row.placement)
+            ]
             if all_series := _series_by_label(drawn, label_of_row, label_order, log_axes=not apart):
                 shown = [row for row in drawn if quantity.value_range(row) is not None]
                 yield _make_panel(drawn, all_series, quantity, placement, log_axes=not apart), shown
@@ -116,15 +119,18 @@ def _has_sizes_in_equal_steps(rows: Sequence[Row]) -> bool:
 
 
 def _make_label_function(rows: Sequence[Row], *, panel_per_placement: bool) -> Label:
-    """Return a function that gives the label of a row's series: its config, and what else differs between `rows`.
+    """Return a function that labels a row by its config, and by what else differs between `rows` (test, placement, …).
 
-    `panel_per_placement`: ping-pongs have a panel for each placement, so that labels do not name it.
+    `panel_per_placement`: ping-pongs have a chart for each placement, so that labels do not name the placement.
     """
 
     def rows_differ_in(value_of_row: Callable[[Row], object]) -> bool:
         return len({value_of_row(row) for row in rows if value_of_row(row)}) > 1
 
-    tests, placements = rows_differ_in(lambda row: test_family_name(row.test)), rows_differ_in(lambda row: row.placement)
+    tests, placements = (
+        rows_differ_in(lambda row: test_family_name(row.test)),
+        rows_differ_in(lambda row: row.placement),
+    )
     memories, together = rows_differ_in(lambda row: row.memory), (COLLECTIVE, ALL_TO_ALL, OPERATION)
     pairs = {(row.placement, row.ranks) for row in rows if row.ranks and row_test_kind(row) not in together}
     groups = rows_differ_in(lambda row: len(row.ranks) if row_test_kind(row) == ALL_TO_ALL else 0)
@@ -134,7 +140,9 @@ def _make_label_function(rows: Sequence[Row], *, panel_per_placement: bool) -> L
         parts = [
             row.config,
             test_family_name(row.test) if tests else "",
-            placement_text(row.placement) if placements and not (panel_per_placement and row_test_kind(row) == PING_PONG) else "",
+            placement_text(row.placement)
+            if placements and not (panel_per_placement and row_test_kind(row) == PING_PONG)
+            else "",
             "→".join(map(str, row.ranks)) if ranks and len(row.ranks) in (1, 2) else "",
             f"{len(row.ranks)} ranks" if groups and row_test_kind(row) == ALL_TO_ALL else "",
             f"{row.memory} memory" if memories else "",
@@ -145,8 +153,14 @@ def _make_label_function(rows: Sequence[Row], *, panel_per_placement: bool) -> L
     return series_label
 
 
-def _series_by_label(rows: Sequence[Row], label_of_row: Label, label_order: Sequence[str], *, log_axes: bool) -> list[_ChartSeries]:
-    """Group rows into a series for each label, without the rows that have no value."""
+def _series_by_label(
+    rows: Sequence[Row], label_of_row: Label, label_order: Sequence[str], *, log_axes: bool
+) -> list[_ChartSeries]:
+    """Group rows that have a value into chart series, one for each label.
+
+    `label_order`: all labels; the place of a label gives its color and marker. `log_axes`: leave out values and sizes
+    of 0.
+    """
     points: dict[str, list[tuple[float, LaunchRange, Row]]] = {}
     for row in rows:
         value = row_value_range(row)
@@ -157,7 +171,7 @@ def _series_by_label(rows: Sequence[Row], label_of_row: Label, label_order: Sequ
 
 
 def row_value_range(row: Row) -> LaunchRange | None:
-    """Return median, least and greatest value of a row in the displayed unit of its quantity; None if not measured.
+    """Return median, least and greatest value of a row's charted quantity, in its unit; None if not measured.
 
     The extremes are over ranks where those are known, which include the extremes over launches.
     """
@@ -172,7 +186,7 @@ def row_value_range(row: Row) -> LaunchRange | None:
 def _make_panel(
     rows: Sequence[Row], all_series: Sequence[_ChartSeries], quantity: RowQuantity, placement: str, *, log_axes: bool
 ) -> Chart:
-    """Return the chart of all series of `rows`; `log_axes`: both axes are logarithmic, else linear from 0."""
+    """Return one chart with all series of `rows`; its axes are logarithmic with `log_axes`, else linear from 0."""
     tests = list(dict.fromkeys(row.test for row in rows if quantity.value_range(row) is not None))
     absent = [test for test in dict.fromkeys(row.test for row in rows) if test not in tests]
     over_ranks = row_test_kind(rows[0]) == COLLECTIVE
@@ -191,7 +205,11 @@ def _make_panel(
     ]
     return Chart(
         Axis(x_title, {at: tick_label(at, x_unit) for at in ticks}, log=log_axes, grid=log_axes),
-        Axis(f"{quantity.title} ({_UNITS.get(quantity.unit, quantity.unit)})", low=None if log_axes else 0.0, log=log_axes),
+        Axis(
+            f"{quantity.title} ({_UNITS.get(quantity.unit, quantity.unit)})",
+            low=None if log_axes else 0.0,
+            log=log_axes,
+        ),
         tuple(groups),
         400,
         f"{title}: {mark_unprintable(named)}",
@@ -213,7 +231,10 @@ def _shifted_x_values(all_series: Sequence[_ChartSeries], *, log_axis: bool) -> 
 
 
 def _points_note_text(all_series: Sequence[_ChartSeries], extremes_text: str) -> str:
-    """Return the note below a chart about its points, bars and hollow points."""
+    """Return the note below a chart that explains its points, its bars and hollow points.
+
+    `extremes_text`: what the bars extend over: ``over launches``.
+    """
     origins = {"as published" if series.rows[0].source else "medians over launches" for series in all_series}
     text = f"Points: {', or '.join(sorted(origins, reverse=True))}"
     if drawn := {series.has_many_points for series in all_series if series.spreads}:
@@ -224,8 +245,10 @@ def _points_note_text(all_series: Sequence[_ChartSeries], extremes_text: str) ->
     return f"{text}."
 
 
-def _marks_of_series(series: _ChartSeries, x_values: Sequence[float], x_unit: str, unit: str, extremes_text: str) -> Iterator[Mark]:
-    """Yield the marks of a series, drawn at `x_values`."""
+def _marks_of_series(
+    series: _ChartSeries, x_values: Sequence[float], x_unit: str, unit: str, extremes_text: str
+) -> Iterator[Mark]:
+    """Yield the marks of a chart series (line, bars or band, points), drawn at `x_values`."""
     y, low, high = transpose_rows([(value.median, value.low, value.high) for value in series.values], 3)
     yield Line(x_values, y, dashed=bool(series.rows[0].source))
     if series.spreads:

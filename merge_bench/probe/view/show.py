@@ -26,7 +26,7 @@ from merge_bench.probe.shared import (
     placement_text,
     test_family_name,
 )
-from merge_bench.probe.shared.stored_rows import table_quantities_of_row, chart_quantity_of_row, row_test_kind
+from merge_bench.probe.shared.stored_rows import chart_quantity_of_row, row_test_kind, table_quantities_of_row
 from merge_bench.records.campaign import LaunchRange, Row
 from merge_bench.units import plural
 from merge_bench.view.content import Column, Page, group_by_key
@@ -77,7 +77,7 @@ def print_row_tables(
     file: TextIO | None = None,
     width: int | None = None,
 ) -> None:
-    """Print the tables of measured rows on `file`, by default standard output.
+    """Print the tables of measured rows of probes on `file`, by default standard output.
 
     A terminal shows about 40 of many sizes, a pipe all.
 
@@ -106,7 +106,8 @@ def print_mpi_summary(
 ) -> None:
     """Print the short output of `probe mpi`: times at a few sizes for each config, placement and pair of ranks.
 
-    `ucx_rows`: rows of `probe p2p` on this host, for the column beside MPI's; other parameters as of `print_row_tables`.
+    `ucx_rows`: rows of `probe p2p` on this host, for the column beside MPI's; other parameters as of
+    `print_row_tables`.
     """
     with open_page(file, width) as page:
         tables = group_by_key(rows, lambda row: (row.config, row.placement, row.ranks))
@@ -128,7 +129,7 @@ def print_mpi_summary(
 
 
 def write_row_tables(page: Page, rows: Sequence[Row], *, baseline: str | None = None) -> None:
-    """Write the conclusions of `probe p2p`, and the tables of `rows` with footnotes, compared to a baseline config."""
+    """Write tables of measured rows with footnotes, compared with a baseline config; sentences on `p2p` come first."""
     for sentence in _p2p_conclusions(rows):
         page.add_paragraph(sentence)
     tables = make_series_tables(rows)
@@ -152,7 +153,7 @@ def write_row_tables(page: Page, rows: Sequence[Row], *, baseline: str | None = 
 def _p2p_conclusions(rows: Sequence[Row]) -> list[str]:
     """Return a sentence for each series of `probe p2p`: bandwidth at the largest size, latency at the smallest, lanes.
 
-    Empty for more than 6 series; then the tables of pairs say it.
+    Empty for more than 6 series; then the tables show these figures.
     """
     measured = [row for row in rows if row.probe == "p2p" and row.source is None]
     series = group_by_key(
@@ -166,7 +167,9 @@ def _p2p_conclusions(rows: Sequence[Row]) -> list[str]:
         of += [f"ranks {' and '.join(map(str, ranks))}"] if len(pairs) > 1 else []
         parts = []
         for quantity, name, pick in ((RATE, "", max), (ONE_WAY, " one way", min)):
-            valued = [row for row in mine if chart_quantity_of_row(row) is quantity and quantity.value_range(row) is not None]
+            valued = [
+                row for row in mine if chart_quantity_of_row(row) is quantity and quantity.value_range(row) is not None
+            ]
             if valued:
                 row = pick(valued, key=lambda row: row.size)
                 parts.append(f"{_median_text(quantity, row)} {quantity.unit}{name} at {with_binary_prefix(row.size)}")
@@ -199,7 +202,7 @@ def _quantity_heading(quantity: RowQuantity) -> str:
 
 
 def _series_compared_with_baseline(table: SeriesTable, baseline: str | None) -> list[TableSeries]:
-    """Return the series that are compared with the baseline: those of other configs, without published ones."""
+    """Return the series of a table that are compared with the baseline: those of other configs, no published ones."""
     return [series for series in table.series if series.config != baseline and not series.published]
 
 
@@ -214,7 +217,12 @@ def _write_size_table(
     # On a terminal some of many sizes, evenly, with the first and the last.
     shown_sizes = sizes if page.plain else [sizes[at] for at in evenly_spread_indexes(len(sizes), _SHOWN)]
     base = next((series for series in table.series if series.config == baseline and not series.published), None)
-    first = [Column("Size\n(KiB)" if size_unit_bytes > 1 else "Size\n(B)", [_size_text(size, size_unit_bytes) for size in shown_sizes])]
+    first = [
+        Column(
+            "Size\n(KiB)" if size_unit_bytes > 1 else "Size\n(B)",
+            [_size_text(size, size_unit_bytes) for size in shown_sizes],
+        )
+    ]
     # A test that was not measured at these sizes has no columns.
     lines = [series for series in table.series if any(size in series.by_size for size in shown_sizes)]
     blocks: list[list[Column]] = []
@@ -240,7 +248,7 @@ def _size_text(size_bytes: int, unit_bytes: int) -> str:
 def _series_columns(
     series: TableSeries, rows: Sequence[Row | None], quantities: Sequence[RowQuantity], speed_up: Column | None
 ) -> list[Column]:
-    """Return the table columns of a series, for each quantity that has a value.
+    """Return the table columns of one series: medians of each quantity that has a value, and minimum to maximum.
 
     `speed_up`: the column with the speed-up, put after the first quantity.
     """
@@ -279,7 +287,10 @@ def _speed_up_number(value: float | None) -> str:
 
 
 def _speed_up_text(
-    quantity: RowQuantity, base_row: Row | None, row: Row | None, format_value: Callable[[float | None], str] = _speed_up_number
+    quantity: RowQuantity,
+    base_row: Row | None,
+    row: Row | None,
+    format_value: Callable[[float | None], str] = _speed_up_number,
 ) -> str:
     old, new = quantity.value_range(base_row), quantity.value_range(row)
     if old is None or new is None or not old.median or not new.median:
@@ -309,7 +320,7 @@ def _write_rank_pair_table(page: Page, table: SeriesTable) -> None:
 def _speed_up_base_series(
     series: TableSeries, all_series: Sequence[TableSeries], baseline: str | None
 ) -> TableSeries | None:
-    """Return the series that `series` is compared with, or None: the baseline's, or its own config's first test."""
+    """Return the series that `series` is compared with: the baseline's, or its own config's first test; or None."""
     measured = [other for other in all_series if not other.published]
     same_test = [other for other in measured if other.config == baseline and other.rows[0].test == series.rows[0].test]
     same_config = [other for other in measured if other.config == series.config]
@@ -318,7 +329,7 @@ def _speed_up_base_series(
 
 
 def _write_reduce_scatter_table(page: Page, table: SeriesTable, base_series: TableSeries | None) -> None:
-    """Write the table of one series of reduce-scatter, with speed-ups over the series `base_series`."""
+    """Write the table of one series of reduce-scatter, with speed-ups over `base_series`."""
     (series,) = table.series
     rows = series.rows
     page.add_heading(f"{rows[0].probe}, {table.title}: {_COLLECTIVE}")
@@ -351,7 +362,7 @@ def _value_in_unit_text(value: float | None, quantity: RowQuantity) -> str:
 
 
 def _write_all_to_all_table(page: Page, table: SeriesTable, baseline: str | None) -> None:
-    """Write a table of all-to-all: for each size, backend and config the time, rate, share of the link, and a ratio."""
+    """Write a table of all-to-all with time, rate, share of the link and ratio for each size, backend and config."""
     rows = [row for series in table.series for row in series.rows]
     uneven = rows[0].count is not None
     page.add_heading(f"All-to-all, {table.title}: {UNEVEN if uneven else EQUAL}")
@@ -375,7 +386,8 @@ def _write_all_to_all_table(page: Page, table: SeriesTable, baseline: str | None
             columns.append(Column("of link", [NULL if share is None else f"{share:.1%}" for share in shares]))
         if base is not None:
             ratios = [
-                _speed_up_text(WORKER_RATE, *pair, format_ratio) for pair in zip(rows_at_points(base), measured, strict=True)
+                _speed_up_text(WORKER_RATE, *pair, format_ratio)
+                for pair in zip(rows_at_points(base), measured, strict=True)
             ]
             columns.append(Column(f"÷ {base.label}\n(GB/s)", ratios))
         blocks.append([*columns, _footnote_mark_column(measured)])
@@ -383,7 +395,7 @@ def _write_all_to_all_table(page: Page, table: SeriesTable, baseline: str | None
 
 
 def _write_all_to_all_legend(page: Page, rows: Sequence[Row]) -> None:
-    """Write what the columns of all-to-all mean, once below all tables."""
+    """Write an explanation of the columns of all-to-all tables, once below all of them."""
     page.add_paragraph(CONVENTION, "dim")
     for origin in dict.fromkeys(row.link_limit_from for row in rows if row.link_limit_from):
         page.add_paragraph(f"Of link: what the busiest rank reached of {_LIMITS.get(origin, origin)}.", "dim")
@@ -392,7 +404,10 @@ def _write_all_to_all_legend(page: Page, rows: Sequence[Row]) -> None:
 
 
 def _write_mpi_and_ucx_table(page: Page, title: str, mpi_rows: Sequence[Row], ucx_rows: Sequence[Row]) -> None:
-    """Write a table of MPI's times at a few sizes, beside the times of UCX without MPI."""
+    """Write a table of MPI's times at a few message sizes, beside the times of UCX without MPI.
+
+    `mpi_rows`, `ucx_rows`: rows of `probe mpi`, and of `probe p2p`.
+    """
     latencies = [row for row in mpi_rows if row_test_kind(row) != RATE_TEST]
     tests = list(dict.fromkeys(row.test.removesuffix(_DELAY) for row in latencies))
     sizes = sorted({row.size for row in mpi_rows})
@@ -414,7 +429,7 @@ def _write_mpi_and_ucx_table(page: Page, title: str, mpi_rows: Sequence[Row], uc
 
 
 class TableSeries:
-    """One series in a table: its label, which no other series there has, and its rows in order and by size."""
+    """One series in a table: its label, unique in that table, and its rows sorted by size."""
 
     def __init__(self, label: str, rows: Sequence[Row]) -> None:
         self.label, self.config, self.published = label, rows[0].config, rows[0].source is not None
@@ -424,7 +439,10 @@ class TableSeries:
 
 @dataclass(frozen=True)
 class SeriesTable:
-    """All series of one table; `by_pair`: whether each series is a row, as there are many pairs of ranks."""
+    """A table to print: its title, and all its series.
+
+    `by_pair`: whether each series is a row of the table, because there are many pairs of ranks.
+    """
 
     kind: str
     title: str
@@ -433,12 +451,12 @@ class SeriesTable:
 
 
 def make_series_tables(rows: Sequence[Row]) -> list[SeriesTable]:
-    """Group rows into tables, and return the tables.
+    """Group measured and published rows into the tables that are printed.
 
     Several configs are compared: a table for each test, placement and pair, with a column a config. One config: a table
     for each test (all tests of a ping-pong together), with a column a placement. Collectives: a table for each series.
-    All-to-all: a table for each set of ranks, with all configs and backends.
-    Published rows join the table of the same test and placement if there is just one; else they have their own.
+    All-to-all: a table for each set of ranks, with all configs and backends. Published rows join the table of the same
+    test and placement if there is just one; else they have their own.
     """
     measured = [row for row in rows if row.source is None]
     several = len({row.config for row in measured}) > 1
@@ -520,14 +538,14 @@ def _ranks_text(row: Row) -> str:
 
 
 def _footnote_mark(row: Row | None) -> str:
-    """Return the mark that a row's footnote explains: a wrong result, other transports, or a remark; else empty."""
+    """Return the footnote mark of a row: for a wrong result, other transports than requested, or a remark."""
     if row is None or row.wrong:
         return WRONG if row else ""
     return OTHER_LANES if row.as_requested is False else REMARK if row.note else ""
 
 
 def _write_footnotes(page: Page, table: SeriesTable) -> None:
-    """Write below `table` how each of its series was measured; series with the same sentences together."""
+    """Write below `table` how each series was measured; series with the same sentences share one footnote."""
     for sentences, lines in group_by_key(table.series, lambda line: tuple(_footnote_sentences(line.rows))).items():
         (first, _), *rest = sentences
         labels = "; ".join(series.label for series in lines) if len(lines) <= 8 else f"all {len(lines)}"
@@ -537,7 +555,7 @@ def _write_footnotes(page: Page, table: SeriesTable) -> None:
 
 
 def _footnote_sentences(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """Return the footnotes of a series, each a sentence with its style."""
+    """Return the footnotes of a series, each a sentence with its text style: method, transports, protocols, doubts."""
     first = rows[0]
     notes = [(f"{REMARK} {note}", "yellow") for note in dict.fromkeys(row.note for row in rows) if note]
     requested = ", ".join(f"{name}={value}" for name, value in first.requested.items())
@@ -568,12 +586,18 @@ def _hosts_text(rows: Sequence[Row]) -> str:
     return f"; on {' and '.join(names) if len(names) < 3 else f'{len(names)} hosts'}"
 
 
-def _doubt_footnotes(rows: Sequence[Row], requested_transports: str | None, lanes: Sequence[str]) -> list[tuple[str, str]]:
+def _doubt_footnotes(
+    rows: Sequence[Row], requested_transports: str | None, lanes: Sequence[str]
+) -> list[tuple[str, str]]:
     doubts = []
     other = [row for row in rows if row.as_requested is False]
     if other:
         used = f"UCX selected {', '.join(lanes) or '?'}"
-        though = f" although UCX_TLS={requested_transports} was requested" if requested_transports else ", not only the requested ones"
+        though = (
+            f" although UCX_TLS={requested_transports} was requested"
+            if requested_transports
+            else ", not only the requested ones"
+        )
         if other[0].test.endswith(SHARP_ASKED):
             used = f"{' / '.join(dict.fromkeys(row.protocol or '?' for row in other))} was used"
             though = " although SHARP was requested"
@@ -589,11 +613,15 @@ def _doubt_footnotes(rows: Sequence[Row], requested_transports: str | None, lane
 def _marked_sizes_text(marked_rows: Sequence[Row], all_rows: Sequence[Row]) -> str:
     if len(marked_rows) == len(all_rows):
         return "every size"
-    return with_binary_prefix(marked_rows[0].size) if len(marked_rows) == 1 else f"{len(marked_rows)} of {len(all_rows)} sizes"
+    return (
+        with_binary_prefix(marked_rows[0].size)
+        if len(marked_rows) == 1
+        else f"{len(marked_rows)} of {len(all_rows)} sizes"
+    )
 
 
 def _protocols_text(rows: Sequence[Row]) -> str:
-    """Return a text with the protocol of each range of message sizes."""
+    """Return a text with UCX's protocol for each range of message sizes: ``1 B to 8 KiB short; …``."""
     if all(row.protocol is None for row in rows):
         return ""
     runs = [list(run) for _, run in groupby(rows, lambda row: row.protocol)]

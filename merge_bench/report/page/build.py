@@ -17,7 +17,7 @@ from merge_bench.analysis.documents import CompareDocument, command_figures
 from merge_bench.analysis.published import MergeResult, SettingEffect
 from merge_bench.errors import MergeBenchError
 from merge_bench.probe.shared import RowQuantity, placement_text
-from merge_bench.probe.shared.stored_rows import table_quantities_of_row, rows_with_campaigns
+from merge_bench.probe.shared.stored_rows import rows_with_campaigns, table_quantities_of_row
 from merge_bench.probe.view.charts import make_panels_with_sources
 from merge_bench.probe.view.show import write_row_tables
 from merge_bench.records.campaign import Campaign, Row

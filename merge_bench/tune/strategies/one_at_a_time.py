@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 def tune(space: TuningSpace, values: Sequence[SettingValue], evaluator: Evaluator, options: SearchOptions) -> Candidate:
-    """Measure each value alone; returns the combination of all values that gain, as far as they can be combined."""
+    """Measure each value alone; returns the combination of all values that gain, untested.
+
+    A value is left out that cannot be combined with a stronger one.
+    """
     from merge_bench.tune.evaluator import Candidate
     from merge_bench.tune.search_steps import screen_values
 

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
 
 def tune(space: TuningSpace, values: Sequence[SettingValue], evaluator: Evaluator, options: SearchOptions) -> Candidate:
-    """Search by race, combination and ablation; returns the smallest combination that keeps the whole gain."""
+    """Search by a race of single values, combination and ablation; returns the smallest config with the whole gain."""
     from merge_bench.tune.search_steps import combine_winners, remove_values_without_gain, screen_values
 
     winners, required_gain = screen_values(values, evaluator, options)
-    return remove_values_without_gain(combine_winners(space, winners, evaluator, options, required_gain), evaluator, options, required_gain)
+    return remove_values_without_gain(
+        combine_winners(space, winners, evaluator, options, required_gain), evaluator, options, required_gain
+    )
 
 
 STRATEGY = SearchStrategy(

@@ -12,7 +12,13 @@ import pytest
 from merge_bench.analysis.statistics import median
 from merge_bench.errors import UsageError
 from merge_bench.forecast.document import predict
-from merge_bench.forecast.fit import CostEquation, fit_fixed_and_size_costs, fit_model_parameters, fit_resampled_parameters, resampled_interval
+from merge_bench.forecast.fit import (
+    CostEquation,
+    fit_fixed_and_size_costs,
+    fit_model_parameters,
+    fit_resampled_parameters,
+    resampled_interval,
+)
 from merge_bench.forecast.gather import IterationSample, MeasuredRun, MergeShape, gather_measurements
 from merge_bench.records.reader import read_campaign
 from merge_bench.units import format_rate

@@ -23,7 +23,7 @@ from merge_bench.tune.result import PrunedValue, TuningResult, decision_text, tu
 from merge_bench.tune.search_steps import confirm_or_repair_best
 from merge_bench.tune.strategies import strategies
 from merge_bench.tune.tune_campaign import TuningBudget
-from merge_bench.tune.view import BEST_ESTIMATE, speed_up_charts_by_phase, print_tuning_result, tuning_result_chart
+from merge_bench.tune.view import BEST_ESTIMATE, print_tuning_result, speed_up_charts_by_phase, tuning_result_chart
 from merge_bench.view.plot import GREY
 from tests.tune.clusters import SPEED, Cluster, begin, evaluator_of
 from tests.tune.factorials import space_of, value
